@@ -1,4 +1,4 @@
-//! Parse and emit of READ, WRITE, CREATE with contexts and NEGOTIATE, and of a header: nanoseconds for one.
+//! Measures parsing and serializing of READ, WRITE, CREATE with contexts, NEGOTIATE and a header, in nanoseconds each.
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Channel;
 use smb_proto::smb2::{Command, FileId, Flags, Header, negotiate, put_utf16, read, write};
 
-/// Best of 20 rounds.
+/// Runs 20 rounds and prints the best.
 fn measure(name: &str, mut run: impl FnMut()) {
     const TIMES: u32 = 200_000;
     let best = (0..20).map(|_| {
@@ -19,7 +19,7 @@ fn measure(name: &str, mut run: impl FnMut()) {
     println!("{name}: {:.1} ns", best.fold(f64::INFINITY, f64::min));
 }
 
-/// A header, and a body behind it.
+/// Builds a message from a header and a body.
 fn message(command: Command, body: &[u8]) -> Vec<u8> {
     let header = Header {
         credit_charge: 1,

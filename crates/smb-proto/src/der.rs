@@ -1,4 +1,4 @@
-//! As much of DER (ITU-T X.690) as SPNEGO needs: definite lengths, single-byte tags.
+//! The part of DER (ITU-T X.690) that SPNEGO needs: definite lengths, single-byte tags.
 
 use wire::{Malformed, Parser, Rule, le_u8, reject, take};
 
@@ -7,20 +7,20 @@ pub(crate) const OID: u8 = 0x06;
 pub(crate) const ENUMERATED: u8 = 0x0a;
 pub(crate) const GENERAL_STRING: u8 = 0x1b;
 pub(crate) const SEQUENCE: u8 = 0x30;
-/// `[APPLICATION 0]` of RFC 2743: the frame of a first token.
+/// `[APPLICATION 0]` of RFC 2743: the frame of an initial token.
 pub(crate) const APPLICATION_0: u8 = 0x60;
 
-/// `[n]`, constructed.
+/// Returns the constructed tag `[n]`.
 pub(crate) const fn context(n: u8) -> u8 {
     0xa0 | n
 }
 
-/// The contents of an element of this tag.
+/// Parses the contents of an element with this tag.
 pub(crate) fn contents<'a>(
     tag: u8,
     field: &'static str,
 ) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, &'a [u8]> + Copy {
-    /// Bytes of the longest length that is read: 4 GiB.
+    /// Maximum number of bytes in a length: 4 GiB.
     const DIGITS_MAX: u8 = 4;
     move |i| {
         let (rest, (found, first)) = (le_u8(field), le_u8(field)).parse(i)?;
@@ -28,7 +28,7 @@ pub(crate) fn contents<'a>(
         let (rest, len) = match first {
             _ if found != tag => return Err(reject(field, Rule::Value, i)),
             0..0x80 => (rest, usize::from(digits)),
-            // 0x80 is the indefinite form, which DER has not.
+            // 0x80 is the indefinite form, which DER forbids.
             0x80 => return Err(reject(field, Rule::Value, i)),
             _ if digits > DIGITS_MAX => {
                 let max = usize::from(DIGITS_MAX);
@@ -43,7 +43,7 @@ pub(crate) fn contents<'a>(
     }
 }
 
-/// What `each` reads of the contents of an element of this tag. What follows in there means nothing: later versions may add to it.
+/// Parses the contents of an element with this tag with `each`. Ignores the bytes after them, which later versions may add.
 pub(crate) fn inside<'a, T>(
     tag: u8,
     field: &'static str,
@@ -56,7 +56,7 @@ pub(crate) fn inside<'a, T>(
     }
 }
 
-/// The same where the next element has this tag; nothing where it has another, or where there is none.
+/// Parses an optional element: `None` if the next element has another tag or does not exist.
 pub(crate) fn optional<'a, T>(
     tag: u8,
     field: &'static str,
@@ -69,7 +69,7 @@ pub(crate) fn optional<'a, T>(
     }
 }
 
-/// An element.
+/// Serializes an element.
 pub(crate) fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let len = contents.len();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_have_one_form() {
+    fn only_minimal_lengths_are_accepted() {
         assert_eq!(element(OCTETS, &[7]), [4, 1, 7]);
         assert_eq!(element(OCTETS, &[0; 0x80])[..3], [4, 0x81, 0x80]);
         assert_eq!(element(OCTETS, &[0; 0x1234])[..4], [4, 0x82, 0x12, 0x34]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_need_not_be_there_is_passed_over() {
+    fn optional_elements_may_be_absent() {
         let mut one = optional(context(1), "x", contents(OCTETS, "y"));
         assert_eq!(one(&[0xa1, 3, 4, 1, 7, 9]), Ok((&[9][..], Some(&[7][..]))));
         assert_eq!(one(&[0xa2, 0]), Ok((&[0xa2, 0][..], None)));
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(tag: u8, fill: u8, len in 0_usize..70_000) {
+        fn values_round_trip(tag: u8, fill: u8, len in 0_usize..70_000) {
             let inner = vec![fill; len];
             let mut bytes = element(tag, &inner);
             bytes.push(9);

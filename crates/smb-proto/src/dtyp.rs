@@ -1,6 +1,6 @@
 //! Values of MS-DTYP that several formats share: times, security identifiers, security descriptors.
 //!
-//! *Errors.* [`wire::Fault`]. Nothing here takes memory by a number that a peer sent, only by bytes that are there.
+//! *Errors.* [`wire::Fault`]. Memory is allocated only for bytes that were received, never by a number that a peer sent.
 
 pub mod descriptor;
 pub mod time;

@@ -1,11 +1,11 @@
 //! The messages of SMB 2 and 3 (MS-SMB2), dialects 2.0.2 to 3.1.1.
 //!
-//! [`smb2`] has one module for each command, with its request and its response, both directions; [`fscc`] has what stands in the
+//! Start with [`smb2`], which has one module per command with its request and response in both directions. [`fscc`] has the
 //! buffers of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY; [`dtyp`] security identifiers, descriptors and times;
-//! [`rpce`] and [`ndr`] the remote procedure calls of named pipes; [`spnego`], [`ntlm`] and [`pac`] the tokens of a logon. Nothing
-//! here knows sockets, files, keys, a clock or a runtime.
+//! [`rpce`] and [`ndr`] the remote procedure calls over named pipes; [`spnego`], [`ntlm`] and [`pac`] the tokens of a logon. The
+//! crate uses no sockets, files, keys, clock or runtime.
 //!
-//! A CREATE as a client sends it, which asks for the largest access that it could get:
+//! A CREATE that queries the maximal access:
 //!
 //! ```
 //! use smb_proto::smb2::create::Request;
@@ -32,7 +32,7 @@
 //! let asked = context::Asked::parse(&request.contexts).unwrap();
 //! assert_eq!(asked.maximal_access, Some(None));
 //!
-//! // A message that was cut: where, and in which field.
+//! // A truncated message: the fault has the field and the offset.
 //! let fault = Request::parse(&message[..130]).unwrap_err();
 //! assert_eq!(fault.to_string(), "CreateContexts out of bounds at 112");
 //! ```

@@ -1,17 +1,17 @@
-//! As much of NDR (C706 chapter 14) as the interfaces of file servers need.
+//! The part of NDR (C706 chapter 14) that the interfaces of file servers need.
 //!
-//! *Operation.* Every number is aligned to its size, counted from the start of the stub; so a [`Reader`] and a [`Writer`] know
-//! their place in it. What pointers of a structure point to stands behind the structure: [`Writer::later`].
+//! *Operation.* Every number is aligned to its size, counted from the start of the stub, so a [`Reader`] or [`Writer`] tracks its
+//! position. The referents of a structure's pointers follow the structure: [`Writer::later`].
 
 use wire::{Parser, Rule, decode, known, le_u16, le_u32, reject, take};
 
 use crate::dtyp::Sid;
 use crate::parse::{Parsed, size, text};
 
-/// Characters of a string at most.
+/// Maximum length of a string, in characters.
 pub const TEXT_MAX: u32 = 1024;
 
-/// Reads arguments.
+/// Parses arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     stub: &'a [u8],
@@ -19,7 +19,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// From the start of a stub.
+    /// Starts at the beginning of a stub.
     pub fn new(stub: &'a [u8]) -> Self {
         Self { stub, rest: stub }
     }
@@ -39,27 +39,27 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// So many bytes.
+    /// Parses this many bytes.
     pub fn bytes(&mut self, len: usize) -> Parsed<&'a [u8]> {
         self.read(1, "bytes", take(len, "bytes"))
     }
 
-    /// A number of 16 bits.
+    /// Parses a 16-bit number.
     pub fn u16(&mut self) -> Parsed<u16> {
         self.read(2, "short", le_u16("short"))
     }
 
-    /// A number of 32 bits.
+    /// Parses a 32-bit number.
     pub fn u32(&mut self) -> Parsed<u32> {
         self.read(4, "long", le_u32("long"))
     }
 
-    /// A pointer that may be null: whether it points.
+    /// Parses a nullable pointer; returns whether it is not null.
     pub fn pointer(&mut self) -> Parsed<bool> {
         Ok(self.u32()? != 0)
     }
 
-    /// A conformant varying array of 16-bit characters; a zero at its end is not part of the text.
+    /// Parses a conformant varying array of 16-bit characters; drops a terminating zero.
     pub fn text(&mut self) -> Parsed<String> {
         let found = self.read(4, "max_count", |start| {
             let (place, (most, offset)) = (le_u32("max_count"), le_u32("offset")).parse(start)?;
@@ -77,19 +77,19 @@ impl<'a> Reader<'a> {
         Ok(found.strip_suffix('\0').map(str::to_owned).unwrap_or(found))
     }
 
-    /// A pointer to such an array.
+    /// Parses a pointer to such an array.
     pub fn unique_text(&mut self) -> Parsed<Option<String>> {
         if self.pointer()? { self.text().map(Some) } else { Ok(None) }
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING: whether its buffer follows.
+    /// Parses the fixed part of an RPC_UNICODE_STRING; returns whether its buffer follows.
     pub fn string_head(&mut self) -> Parsed<bool> {
         self.u16()?;
         self.u16()?;
         self.pointer()
     }
 
-    /// An RPC_SID: the number of its parts is there twice.
+    /// Parses an RPC_SID, which contains its number of parts twice.
     pub fn sid(&mut self) -> Parsed<Sid> {
         self.read(4, "SubAuthorityCount", |start| {
             let few = |n: u32| Some(size(n)).filter(|n| *n <= Sid::SUBS_MAX);
@@ -103,17 +103,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes results.
+/// Serializes results.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     out: Vec<u8>,
     referents: u32,
 }
 
-/// What waits to be written behind a structure.
+/// A referent to write after a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Later {
-    /// Text with a zero at the end.
+    /// Text with a terminating zero.
     Text(String),
     /// The buffer of an RPC_UNICODE_STRING.
     Counted(String),
@@ -122,40 +122,40 @@ pub enum Later {
 }
 
 impl Writer {
-    /// Appends zeros up to the next multiple.
+    /// Appends zeros up to the next multiple of `to`.
     pub fn align(&mut self, to: usize) {
         self.out.resize(self.out.len().next_multiple_of(to), 0);
     }
 
-    /// A number of 16 bits.
+    /// Appends a 16-bit number.
     pub fn u16(&mut self, n: u16) {
         self.align(2);
         self.out.extend(n.to_le_bytes());
     }
 
-    /// A number of 32 bits.
+    /// Appends a 32-bit number.
     pub fn u32(&mut self, n: u32) {
         self.align(4);
         self.out.extend(n.to_le_bytes());
     }
 
-    /// Bytes as they are.
+    /// Appends bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// A pointer that points.
+    /// Appends a non-null pointer.
     pub fn pointer(&mut self) {
         self.referents += 4;
         self.u32(0x0002_0000 + self.referents);
     }
 
-    /// A pointer that is null.
+    /// Appends a null pointer.
     pub fn null(&mut self) {
         self.u32(0);
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING.
+    /// Appends the fixed part of an RPC_UNICODE_STRING.
     pub fn string_head(&mut self, text: &str) {
         let bytes = u16::try_from(2 * text.encode_utf16().count()).unwrap_or(u16::MAX);
         self.align(4);
@@ -172,7 +172,7 @@ impl Writer {
         self.out.extend(units.iter().flat_map(|u| u.to_le_bytes()));
     }
 
-    /// Writes what was put off.
+    /// Appends referents.
     pub fn later(&mut self, all: Vec<Later>) {
         for one in all {
             match one {
@@ -188,7 +188,7 @@ impl Writer {
         }
     }
 
-    /// The stub.
+    /// Returns the stub.
     pub fn finish(self) -> Vec<u8> {
         self.out
     }
@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_round_trip(
+        fn all_values_round_trip(
             short: u16, long: u32, one in "[a-zé]{0,9}", counted in "[a-z]{1,9}", sid in any_sid(),
             cut: prop::sample::Index,
         ) {
@@ -233,14 +233,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = Reader::new(&bytes).text();
             let _ = Reader::new(&bytes).sid();
         }
     }
 
     #[test]
-    fn counts_are_compared_before_memory_is_taken() {
+    fn counts_are_checked_before_allocation() {
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
         let text = |stub: &[u8]| named(Reader::new(stub).text());
         assert_eq!(text(&words(&[1025, 0, 1025])), Err("actual_count"));

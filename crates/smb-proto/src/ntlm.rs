@@ -1,20 +1,20 @@
-//! The three messages of NTLM (MS-NLMP section 2.2.1), the AV pairs (section 2.2.2.1) and the client's challenge (section 2.2.2.7),
-//! without keys: these are bytes, whose proof is for others to make and to check.
+//! The three messages of NTLM (MS-NLMP section 2.2.1), the AV pairs (section 2.2.2.1) and the client's challenge (section 2.2.2.7).
+//! Contains no cryptography: other code computes and verifies the proofs.
 //!
-//! *Errors.* [`wire::Fault`], whose offset counts from the start of the message. Field `MessageType` with [`Rule::Value`] means a
-//! message of another kind.
+//! *Errors.* [`wire::Fault`], whose offset counts from the start of the message. The field `MessageType` with [`Rule::Value`] means
+//! a message of another kind.
 
 use wire::{Parser, Rule, bytes, le_u16, le_u32, reject, take};
 
 use crate::parse::{Parsed, Rejected, constant, put_utf16, range, size, utf16, whole};
 
-/// What every message begins with.
+/// Signature at the start of every message.
 pub const SIGNATURE: [u8; 8] = *b"NTLMSSP\0";
 /// Offset of the MIC in an AUTHENTICATE_MESSAGE.
 pub const MIC_AT: usize = 72;
-/// Bytes of a MIC.
+/// Length of a MIC, in bytes.
 pub const MIC_LEN: usize = 16;
-/// Revision 15 of the protocol, on a system that has no version to tell.
+/// Revision 15 of the protocol, without an operating system version.
 const VERSION: [u8; 8] = [10, 0, 0, 0, 0, 0, 0, 15];
 
 /// `NegotiateFlags` (MS-NLMP section 2.2.2.5).
@@ -37,7 +37,7 @@ pub mod flag {
     pub const KEY_56: u32 = 0x8000_0000;
 }
 
-/// Signature and type of a message.
+/// Parses signature and type of a message.
 fn head<'a>(kind: u32) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, ()> {
     move |i| {
         let (i, ()) = constant("NTLMSSP", bytes("NTLMSSP"), SIGNATURE)(i)?;
@@ -45,7 +45,7 @@ fn head<'a>(kind: u32) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, ()> {
     }
 }
 
-/// A length, a maximum length and an offset: a part of the message.
+/// Parses a length, a maximum length and an offset, and returns that part of the message.
 fn part<'a>(
     message: &'a [u8],
     field: &'static str,
@@ -56,7 +56,8 @@ fn part<'a>(
     }
 }
 
-/// A name in the character set of these flags (section 2.2.2.5). Which one OEM is, nothing says: what all of them share is ASCII.
+/// Decodes a name in the character set of these flags (section 2.2.2.5). The OEM character set is unknown, so only ASCII is
+/// accepted.
 fn name<'a>(bytes: &'a [u8], field: &'static str, flags: u32) -> Result<String, Rejected<'a>> {
     let text = if flags & flag::UNICODE != 0 {
         utf16(bytes)
@@ -66,7 +67,7 @@ fn name<'a>(bytes: &'a [u8], field: &'static str, flags: u32) -> Result<String, 
     text.ok_or_else(|| reject(field, Rule::Value, bytes))
 }
 
-/// Appends a name in the character set of these flags, and gives its length in bytes.
+/// Appends a name in the character set of these flags, and returns its length in bytes.
 fn put_name(out: &mut Vec<u8>, text: &str, flags: u32) -> usize {
     if flags & flag::UNICODE != 0 {
         return put_utf16(out, text);
@@ -76,7 +77,7 @@ fn put_name(out: &mut Vec<u8>, text: &str, flags: u32) -> usize {
     out.len() - from
 }
 
-/// Parts are names and answers, all far below 64 KiB.
+/// Appends length and offset of a part. Parts are names and responses, all far below 64 KiB.
 fn put_part(out: &mut Vec<u8>, (len, at): (usize, usize)) {
     let len = u16::try_from(len).unwrap_or(u16::MAX);
     out.extend(len.to_le_bytes());
@@ -84,26 +85,26 @@ fn put_part(out: &mut Vec<u8>, (len, at): (usize, usize)) {
     out.extend(u32::try_from(at).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-/// A NEGOTIATE_MESSAGE; the names in it mean nothing.
+/// A NEGOTIATE_MESSAGE; the names in it are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiate {
     /// NegotiateFlags
     pub flags: u32,
-    /// `Version`, with its flag and where the message goes so far.
+    /// `Version`, if its flag is set and the message is long enough.
     pub version: Option<[u8; 8]>,
 }
 
 impl Negotiate {
-    /// One that asks for these flags.
+    /// Builds a message with these flags.
     pub fn new(flags: u32) -> Self {
         Self { flags, version: (flags & flag::VERSION != 0).then_some(VERSION) }
     }
 
-    /// Reads it.
+    /// Parses it.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         whole(message, |i| {
             let (i, ((), flags)) = (head(1), le_u32("NegotiateFlags")).parse(i)?;
-            // Old clients end behind the flags.
+            // Messages of old clients end after the flags.
             let mut version =
                 (take(16, "DomainName"), bytes("Version")).map(|(_, version)| version);
             let (i, version) = match version.parse(i) {
@@ -114,7 +115,7 @@ impl Negotiate {
         })
     }
 
-    /// Writes it, without names.
+    /// Serializes it, without names.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = SIGNATURE.to_vec();
         out.extend(1_u32.to_le_bytes());
@@ -134,15 +135,15 @@ pub struct Challenge {
     pub challenge: [u8; 8],
     /// TargetName
     pub target_name: String,
-    /// TargetInfo: AV pairs, as they stand.
+    /// TargetInfo: the unparsed AV pairs.
     pub target_info: Vec<u8>,
 }
 
 impl Challenge {
-    /// Bytes before the payload.
+    /// Length before the payload, in bytes.
     const FIXED: usize = 56;
 
-    /// Reads it.
+    /// Parses it.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         whole(message, |i| {
             let (i, ((), target_name, flags, challenge)) = (
@@ -152,7 +153,7 @@ impl Challenge {
                 bytes("ServerChallenge"),
             )
                 .parse(i)?;
-            // A server of before Windows 2000 ends here.
+            // Messages of servers before Windows 2000 end here.
             let (i, target_info) = if flags & flag::TARGET_INFO == 0 {
                 (i, &[][..])
             } else {
@@ -164,7 +165,7 @@ impl Challenge {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let name = (put_name(&mut payload, &self.target_name, self.flags), Self::FIXED);
@@ -203,7 +204,7 @@ pub struct Authenticate<'a> {
 }
 
 impl<'a> Authenticate<'a> {
-    /// Reads one whose names are in the character set that was granted with the challenge.
+    /// Parses a message whose names use the character set selected by the challenge.
     pub fn parse(message: &'a [u8], granted: u32) -> Parsed<Self> {
         whole(message, |i| {
             let of = |field| part(message, field);
@@ -220,7 +221,7 @@ impl<'a> Authenticate<'a> {
         })
     }
 
-    /// Writes it, with zeros in place of the MIC.
+    /// Serializes it, with zeros in place of the MIC.
     pub fn emit(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let mut put = |bytes: &[u8]| {
@@ -250,7 +251,7 @@ impl<'a> Authenticate<'a> {
     }
 }
 
-/// `AvId` of the pairs that mean something.
+/// `AvId` of the supported pairs.
 #[allow(missing_docs)] // The names are the specification's, without MsvAv.
 pub mod av {
     pub const EOL: u16 = 0;
@@ -266,7 +267,7 @@ pub mod av {
     pub const HAS_MIC: u32 = 2;
 }
 
-/// AV pairs up to the one that ends them.
+/// Parses AV pairs up to the terminating pair.
 pub fn pairs(bytes: &[u8]) -> Parsed<Vec<(u16, &[u8])>> {
     whole(bytes, all_pairs)
 }
@@ -284,7 +285,7 @@ fn all_pairs(mut rest: &[u8]) -> wire::Parsed<'_, Vec<(u16, &[u8])>> {
     }
 }
 
-/// Appends one pair.
+/// Appends a pair.
 pub fn put_pair(out: &mut Vec<u8>, id: u16, value: &[u8]) {
     out.extend(id.to_le_bytes());
     out.extend(u16::try_from(value.len()).unwrap_or(u16::MAX).to_le_bytes());
@@ -294,22 +295,22 @@ pub fn put_pair(out: &mut Vec<u8>, id: u16, value: &[u8]) {
 /// `NTLMv2_CLIENT_CHALLENGE`, which follows the 16 bytes of NTProofStr.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientChallenge<'a> {
-    /// AvPairs, without the one that ends them.
+    /// AvPairs, without the terminating pair.
     pub pairs: Vec<(u16, &'a [u8])>,
 }
 
 impl<'a> ClientChallenge<'a> {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(bytes: &'a [u8]) -> Parsed<Self> {
         whole(bytes, |i| {
             let (i, ()) = constant("RespType", le_u16("RespType"), 0x0101)(i)?;
-            // Two reserved fields, TimeStamp, ChallengeFromClient, and one more that is reserved.
+            // Two reserved fields, TimeStamp, ChallengeFromClient, and another reserved field.
             let (i, (_, pairs)) = (take(2 + 4 + 8 + 8 + 4, "TimeStamp"), all_pairs).parse(i)?;
             Ok((i, Self { pairs }))
         })
     }
 
-    /// Writes one of a client: its time, its challenge, and pairs with the one that ends them.
+    /// Serializes a client's challenge: time, random bytes, and pairs including the terminating one.
     pub fn emit(time: u64, challenge: [u8; 8], target_info: &[u8]) -> Vec<u8> {
         let mut out = vec![1, 1, 0, 0, 0, 0, 0, 0];
         out.extend(time.to_le_bytes());
@@ -320,12 +321,12 @@ impl<'a> ClientChallenge<'a> {
         out
     }
 
-    /// The value of this pair.
+    /// Returns the value of this pair.
     pub fn get(&self, id: u16) -> Option<&'a [u8]> {
         self.pairs.iter().find(|(found, _)| *found == id).map(|(_, value)| *value)
     }
 
-    /// The client says that its message has a MIC.
+    /// Checks whether the client's message has a MIC.
     pub fn has_mic(&self) -> bool {
         let flags = self.get(av::FLAGS).and_then(|v| v.first_chunk()).copied();
         u32::from_le_bytes(flags.unwrap_or_default()) & av::HAS_MIC != 0
@@ -381,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..120), kind in 1_u32..4) {
+        fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..120), kind in 1_u32..4) {
             let message = [&SIGNATURE[..], &kind.to_le_bytes(), &body].concat();
             let _ = Negotiate::parse(&message);
             let _ = Challenge::parse(&message);
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_kind_is_named() {
+    fn wrong_message_type_names_field() {
         let negotiate = Negotiate::new(flag::UNICODE).emit();
         assert_eq!(named(Challenge::parse(&negotiate)), Err("MessageType"));
         assert_eq!(named(Negotiate::parse(b"NTLMSSQ\0")), Err("NTLMSSP"));
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_outside_the_message_is_named() {
+    fn part_outside_message_names_field() {
         let a = Authenticate {
             lm: &[],
             nt: &[1; 24],

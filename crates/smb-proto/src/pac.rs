@@ -1,27 +1,26 @@
-//! What a PAC says of a user of Active Directory: `KERB_VALIDATION_INFO` (MS-PAC section 2.5), in NDR with the headers of type
+//! The user information in a PAC of Active Directory: `KERB_VALIDATION_INFO` (MS-PAC section 2.5), in NDR with the headers of type
 //! serialization 1 (MS-RPCE section 2.2.6).
 //!
-//! *Operation.* Pure. Whose word it is was verified before: the library of Kerberos hands out only what is signed by the service's
-//! own key.
+//! *Operation.* Pure. The Kerberos library has verified the origin before: it returns only a PAC signed with the service's own key.
 //!
-//! *Errors.* The field that breaks a rule. Every count is compared with its limit before memory is taken by it.
+//! *Errors.* The field that breaks a rule. Every count is compared with its limit before memory is allocated.
 
 use wire::{Parser, Rule, le_u8, le_u16, le_u32, le_u64, pad, reject, take, times};
 
 use crate::dtyp::Sid;
 use crate::parse::{Parsed, constant, size, text, whole};
 
-/// Groups of each of the lists at most; a token of Windows holds 1,024 in all.
+/// Maximum number of groups in each list; a Windows token holds 1,024 in total.
 pub const GROUPS_MAX: u32 = 1024;
-/// Characters of a name at most.
+/// Maximum length of a name, in characters.
 const NAME_CHARS_MAX: u32 = 1024;
 /// `SE_GROUP_ENABLED`
 const ENABLED: u32 = 4;
-/// `UserFlags`: `ExtraSids` and `ResourceGroupIds` count.
+/// `UserFlags`: `ExtraSids` and `ResourceGroupIds` are valid.
 const EXTRA_SIDS: u32 = 0x20;
 const RESOURCE_GROUPS: u32 = 0x200;
 
-/// What is used of it.
+/// The fields that the gateway uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogonInfo {
     /// `EffectiveName`
@@ -34,14 +33,14 @@ pub struct LogonInfo {
     pub user: u32,
     /// `PrimaryGroupId`
     pub primary_group: u32,
-    /// `GroupIds` that are enabled: RIDs in that domain.
+    /// Enabled `GroupIds`: RIDs in that domain.
     pub groups: Vec<u32>,
-    /// `ExtraSids` and resource groups that are enabled.
+    /// Enabled `ExtraSids` and resource groups.
     pub others: Vec<Sid>,
 }
 
 impl LogonInfo {
-    /// RIDs of all groups in the domain of the user, each once: the primary one first.
+    /// Returns the RIDs of all groups in the user's domain without duplicates, the primary group first.
     pub fn rids(&self) -> Vec<u32> {
         let mut all = vec![self.primary_group];
         let others = self.others.iter().filter_map(|sid| sid.rid_in(&self.domain_id));
@@ -53,7 +52,7 @@ impl LogonInfo {
         all
     }
 
-    /// Reads one.
+    /// Parses one.
     pub fn parse(info: &[u8]) -> Parsed<Self> {
         whole(info, |i| {
             let (i, ()) = headers(i)?;
@@ -68,7 +67,7 @@ impl LogonInfo {
     }
 }
 
-/// The common header, the private one and the pointer to the structure.
+/// Parses the common header, the private header and the pointer to the structure.
 fn headers(i: &[u8]) -> wire::Parsed<'_, ()> {
     let (i, ()) = constant("Version", le_u8("Version"), 1)(i)?;
     let (i, ()) = constant("Endianness", le_u8("Endianness"), 0x10)(i)?;
@@ -78,7 +77,7 @@ fn headers(i: &[u8]) -> wire::Parsed<'_, ()> {
     if pointer == 0 { Err(reject("LogonInfo", Rule::Value, i)) } else { Ok((i, ())) }
 }
 
-/// An `RPC_UNICODE_STRING` without its text: bytes, and whether there is one.
+/// An `RPC_UNICODE_STRING` without its text: length in bytes, and whether the text exists.
 type Head = (u16, bool);
 
 fn head<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, Head> + Copy {
@@ -88,7 +87,7 @@ fn head<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, Head> 
     }
 }
 
-/// The part of fixed size, as far as it is used.
+/// The used fields of the fixed part.
 struct Fixed {
     /// `EffectiveName` and five more.
     names: Vec<Head>,
@@ -139,7 +138,7 @@ impl Fixed {
     }
 }
 
-/// A count within the limit, and whether there is a list.
+/// Parses a count within the limit, and whether the list exists.
 fn listed<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, (u32, bool)> + Copy {
     move |i| {
         let (rest, (count, pointer)) = (le_u32(field), le_u32(field)).parse(i)?;
@@ -152,7 +151,7 @@ fn listed<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, (u32
 
 type Referents = (String, String, Option<Sid>, Vec<u32>, Vec<Sid>);
 
-/// What the pointers point to, in their order; each begins at a multiple of four.
+/// Parses the referents of the pointers in order, each aligned to four bytes.
 fn referents<'a>(i: &'a [u8], total: usize, fixed: &Fixed) -> wire::Parsed<'a, Referents> {
     let mut names = Vec::with_capacity(fixed.names.len());
     let mut i = i;
@@ -185,7 +184,7 @@ fn referents<'a>(i: &'a [u8], total: usize, fixed: &Fixed) -> wire::Parsed<'a, R
     Ok((i, (name, domain, domain_id, groups, others)))
 }
 
-/// Behind the bytes that lead to the next multiple of four.
+/// Skips to the next multiple of four.
 fn aligned<'a>(i: &'a [u8], total: usize, field: &'static str) -> wire::Parsed<'a, ()> {
     let (i, _) = take(pad(total - i.len()), field)(i)?;
     Ok((i, ()))
@@ -209,13 +208,13 @@ fn string<'a>(
     Ok((rest, text(found, field)?))
 }
 
-/// A conformant array has its length in front, which is the count that was told before.
+/// Parses the length of a conformant array, which must equal the count parsed before.
 fn array<'a>(i: &'a [u8], total: usize, count: u32, field: &'static str) -> wire::Parsed<'a, ()> {
     let (i, ()) = aligned(i, total, field)?;
     constant(field, le_u32(field), count)(i)
 }
 
-/// Of `GROUP_MEMBERSHIP`s those that are enabled.
+/// Parses `GROUP_MEMBERSHIP`s and returns the enabled ones.
 fn rids<'a>(
     i: &'a [u8],
     total: usize,
@@ -231,7 +230,7 @@ fn rids<'a>(
     Ok((i, enabled.map(|(rid, _)| rid).collect()))
 }
 
-/// Of `KERB_SID_AND_ATTRIBUTES` those that are enabled.
+/// Parses `KERB_SID_AND_ATTRIBUTES` and returns the enabled ones.
 fn sids<'a>(
     i: &'a [u8],
     total: usize,
@@ -293,8 +292,8 @@ mod tests {
         out.extend(subs.iter().flat_map(|n| n.to_le_bytes()));
     }
 
-    /// By the table of MS-PAC section 2.5, with what a domain controller sets: two groups of the domain, an extra SID of an
-    /// authority, one of the domain, one that is not enabled, and a resource group.
+    /// Follows the table of MS-PAC section 2.5, with values of a domain controller: two groups of the domain, an extra SID of an
+    /// authority, one of the domain, a disabled one, and a resource group.
     fn sample(flags: u32) -> Vec<u8> {
         let mut out = vec![1, 0x10, 8, 0, 0xcc, 0xcc, 0xcc, 0xcc];
         out.extend([0; 8]); // The private header; its length is put in last.
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_groups_of_every_kind() {
+    fn groups_of_every_kind_are_read() {
         let info = LogonInfo::parse(&sample(EXTRA_SIDS | RESOURCE_GROUPS)).unwrap();
         assert_eq!((info.name.as_str(), info.domain.as_str()), ("alice", "AD"));
         assert_eq!(
@@ -361,7 +360,7 @@ mod tests {
         assert_eq!(info.rids(), [513, 1104, 1200, 1300]);
     }
 
-    /// Of a ticket that a Samba 4.17 domain controller gave to `alice`, who is in one group more.
+    /// From a ticket that a Samba 4.17 domain controller issued to `alice`, who is in one additional group.
     const OF_SAMBA: &str = "\
         01100800cccccccca00100000000000000000200ecfbee0e547ddd01ffffffffffffff7fffffffffffffff7ffae1300b547ddd01faa19a35\
         1d7edd01fa618a00559edd010a000a00040002000000000008000200000000000c0002000000000010000200000000001400020000000000\
@@ -373,7 +372,7 @@ mod tests {
         1d4dc971eb7e01f80100000030000200070000000100000001010000000000120100000000000000";
 
     #[test]
-    fn a_user_of_a_domain_controller() {
+    fn samba_pac_is_read() {
         let byte = |at| u8::from_str_radix(&OF_SAMBA[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..OF_SAMBA.len()).step_by(2).map(byte).collect();
         assert_eq!(bytes.len(), 432);
@@ -384,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_flags_do_not_name_does_not_count() {
+    fn unflagged_lists_are_ignored() {
         assert_eq!(LogonInfo::parse(&sample(0)).unwrap().others, []);
         assert_eq!(LogonInfo::parse(&sample(0)).unwrap().rids(), [513, 1104]);
     }
 
     #[test]
-    fn rids_are_of_one_domain_alone() {
+    fn rids_exclude_other_domains() {
         let domain = Sid::new(5, &DOMAIN).unwrap();
         let of = |authority, subs: &[u32]| Sid::new(authority, subs).unwrap().rid_in(&domain);
         assert_eq!(of(5, &[21, 1, 2, 3, 9]), Some(9));
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_counts_too_far_names_its_field() {
+    fn truncated_pac_names_its_field() {
         let good = sample(EXTRA_SIDS | RESOURCE_GROUPS);
         for end in 0..good.len() {
             assert!(LogonInfo::parse(&good[..end]).is_err(), "{end}");
@@ -433,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_change_is_read_or_refused(at in 0..420_usize, byte: u8, end in 0..600_usize) {
+        fn changed_pac_never_panics(at in 0..420_usize, byte: u8, end in 0..600_usize) {
             let mut info = sample(EXTRA_SIDS | RESOURCE_GROUPS);
             let at = at % info.len();
             info[at] = byte;

@@ -1,18 +1,18 @@
-//! What the parsers of this crate share beside the leaves of [`wire`]: the frame of a message, buffers that an offset and a length
-//! name, and text.
+//! Parsers shared by this crate, in addition to the primitives of [`wire`]: the frame of a message, buffers given by offset and
+//! length, and text.
 
 use wire::{Fault, Malformed, Parser, Rule, decode, known, le_u16, le_u32, reject, take};
 
-/// Bytes of the header before every body (MS-SMB2 section 2.2.1).
+/// Length of the header before every body, in bytes (MS-SMB2 section 2.2.1).
 pub const HEADER_LEN: usize = 64;
 
-/// What a parser of something whole gives: the value, or the field that breaks a rule and its offset.
+/// The result of parsing a complete value: the value, or the field that breaks a rule and its offset.
 pub type Parsed<T> = Result<T, Fault>;
 
 /// A rejected field inside a parser.
 pub(crate) type Rejected<'a> = nom::Err<Malformed<'a>>;
 
-/// Runs a parser on `bytes`, from whose start offsets count. What follows the value means nothing.
+/// Runs a parser on `bytes`; offsets count from its start. Ignores bytes after the value.
 #[inline]
 pub(crate) fn whole<'a, T>(
     bytes: &'a [u8],
@@ -24,7 +24,7 @@ pub(crate) fn whole<'a, T>(
     }
 }
 
-/// Runs a parser on the body of a message that starts at its header; the first field is this `StructureSize`.
+/// Runs a parser on the body of a message that starts at its header; checks the first field, `StructureSize`.
 #[inline]
 pub(crate) fn body<'a, T>(
     message: &'a [u8],
@@ -39,7 +39,7 @@ pub(crate) fn body<'a, T>(
     })
 }
 
-/// A field that has one value.
+/// Parses a field that must have this value.
 #[inline]
 pub(crate) fn constant<'a, T: PartialEq>(
     field: &'static str,
@@ -49,8 +49,8 @@ pub(crate) fn constant<'a, T: PartialEq>(
     known(field, each, move |found| (found == value).then_some(()))
 }
 
-/// `len` bytes at an offset that the peer gave in the field at `place`, counted from the start of `whole`. A zero-length range is
-/// valid at any offset.
+/// Returns `len` bytes at an offset that the peer sent in the field at `place`, counted from the start of `whole`. An empty range
+/// is valid at any offset.
 #[inline]
 pub(crate) fn range<'a>(
     whole: &'a [u8],
@@ -65,7 +65,7 @@ pub(crate) fn range<'a>(
     found.ok_or_else(|| reject(field, Rule::OutOfBounds, place))
 }
 
-/// As [`range`], for a buffer of a request: it begins behind the fixed part of the body, which has `fixed` bytes.
+/// Like [`range`], for a buffer of a request: it must begin after the fixed part of the body, which has `fixed` bytes.
 #[inline]
 pub(crate) fn behind<'a>(
     message: &'a [u8],
@@ -80,7 +80,7 @@ pub(crate) fn behind<'a>(
     range(message, (at, len), field, place)
 }
 
-/// The bytes of `whole` that an offset and a length name.
+/// Returns the bytes of `whole` at this offset and length.
 #[inline]
 pub(crate) fn buffer<'a>(
     whole: &'a [u8],
@@ -93,7 +93,7 @@ pub(crate) fn buffer<'a>(
     }
 }
 
-/// Two numbers of 16 bits, an offset and a length or the reverse.
+/// Parses two 16-bit numbers: an offset and a length, or the reverse.
 #[inline]
 pub(crate) fn shorts<'a>(
     field: &'static str,
@@ -104,7 +104,7 @@ pub(crate) fn shorts<'a>(
     }
 }
 
-/// Two numbers of 32 bits, an offset and a length.
+/// Parses two 32-bit numbers: an offset and a length.
 #[inline]
 pub(crate) fn longs<'a>(
     field: &'static str,
@@ -115,13 +115,13 @@ pub(crate) fn longs<'a>(
     }
 }
 
-/// A number of the peer as one of memory. One that does not fit is beyond every message.
+/// Converts a peer's number to a size. One that does not fit becomes larger than every message.
 #[inline]
 pub(crate) fn size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// So many numbers of 16 bits.
+/// Parses this many 16-bit numbers.
 #[inline]
 pub(crate) fn u16s<'a>(
     count: usize,
@@ -134,14 +134,14 @@ pub(crate) fn u16s<'a>(
     }
 }
 
-/// Text of a field ([`utf16`]).
+/// Decodes text of a field ([`utf16`]).
 #[inline]
 pub(crate) fn text<'a>(bytes: &'a [u8], field: &'static str) -> Result<String, Rejected<'a>> {
     utf16(bytes).ok_or_else(|| reject(field, Rule::Value, bytes))
 }
 
-/// Text as SMB2 sends it: UTF-16, little-endian, without a terminator. `None` when the bytes are odd in number or hold half of a
-/// surrogate pair.
+/// Decodes text as SMB2 sends it: UTF-16, little-endian, without a terminator. `None` if the number of bytes is odd or a surrogate
+/// pair is incomplete.
 pub fn utf16(bytes: &[u8]) -> Option<String> {
     let (units, rest) = bytes.as_chunks::<2>();
     if !rest.is_empty() {
@@ -150,7 +150,7 @@ pub fn utf16(bytes: &[u8]) -> Option<String> {
     char::decode_utf16(units.iter().map(|u| u16::from_le_bytes(*u))).collect::<Result<_, _>>().ok()
 }
 
-/// Appends text in UTF-16, little-endian, and gives its length in bytes.
+/// Appends text in UTF-16, little-endian, and returns its length in bytes.
 pub fn put_utf16(out: &mut Vec<u8>, text: &str) -> usize {
     let from = out.len();
     out.extend(text.encode_utf16().flat_map(u16::to_le_bytes));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_counted_from_the_start_without_overflow() {
+    fn buffer_offset_never_overflows() {
         let read = |bytes: &[u8]| {
             said(whole(bytes, |i| {
                 let (i, _) = take(1, "Flags")(i)?;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_its_structure_size() {
+    fn wrong_structure_size_is_refused() {
         let read = |bytes: &[u8]| said(body(bytes, 4, le_u16("Reserved")));
         let mut message = vec![0; HEADER_LEN];
         assert_eq!(read(&message), Err("StructureSize truncated at 64".into()));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_utf16() {
+    fn text_decodes_as_utf16() {
         let mut out = Vec::new();
         assert_eq!(put_utf16(&mut out, "aé😀"), 8);
         assert_eq!(utf16(&out).as_deref(), Some("aé😀"));

@@ -1,22 +1,22 @@
-//! Messages of connection-oriented RPC (C706 chapter 12, MS-RPCE section 2.2.2), little-endian, as named pipes carry them.
+//! Messages of connection-oriented RPC (C706 chapter 12, MS-RPCE section 2.2.2), little-endian, as sent over named pipes.
 //!
-//! *Operation.* A stream of bytes is cut into [`Pdu`]s; the body of each is one of the other types, by [`Pdu::kind`].
+//! *Operation.* A byte stream is split into [`Pdu`]s; [`Pdu::kind`] selects the type of the body.
 //!
-//! *Errors.* [`wire::Fault`], whose offset counts from the start of the PDU, or of the body.
+//! *Errors.* [`wire::Fault`], whose offset counts from the start of the PDU or of the body.
 
 use wire::{Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
 
 use crate::parse::{Parsed, whole};
 
-/// Bytes of the header of every PDU.
+/// Length of the header of every PDU, in bytes.
 pub const HEADER_LEN: usize = 16;
-/// Bytes of a [`Response`] and its header before the stub.
+/// Length of a [`Response`] before its stub, including the PDU header.
 pub const RESPONSE_HEADER_LEN: usize = 24;
-/// The versions of the protocol that are served, the one of answers first.
+/// The supported protocol versions; replies use the first.
 pub const VERSIONS: [(u8, u8); 2] = [(5, 0), (5, 1)];
-/// Contexts of one [`Bind`].
+/// Maximum number of contexts in one [`Bind`].
 pub const CONTEXTS_MAX: u8 = 32;
-/// Every implementation takes fragments of so many bytes (C706 section 12.6.3.1).
+/// Fragment size that every implementation must accept, in bytes (C706 section 12.6.3.1).
 pub const FRAGMENT_MIN: u16 = 1432;
 
 /// `PTYPE`.
@@ -47,7 +47,7 @@ pub mod flag {
 /// An interface or a transfer syntax: identifier and version (`p_syntax_id_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Syntax {
-    /// The identifier, as it travels.
+    /// The identifier in wire format.
     pub uuid: [u8; 16],
     /// Major version in the low half, minor in the high one.
     pub version: u32,
@@ -61,7 +61,7 @@ pub const NDR: Syntax = Syntax {
     ],
     version: 2,
 };
-/// How the identifier of bind time feature negotiation begins (MS-RPCE section 3.3.1.5.3).
+/// Prefix of the identifier of bind time feature negotiation (MS-RPCE section 3.3.1.5.3).
 pub const FEATURES: [u8; 8] = [0x2c, 0x1c, 0xb7, 0x6c, 0x12, 0x98, 0x40, 0x45];
 
 impl Syntax {
@@ -76,10 +76,10 @@ impl Syntax {
     }
 }
 
-/// One fragment.
+/// A fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pdu<'a> {
-    /// rpc_vers and rpc_vers_minor: one of [`VERSIONS`], except in a bind, where a client may ask for any.
+    /// rpc_vers and rpc_vers_minor: one of [`VERSIONS`], except in a bind, where a client may request any.
     pub version: (u8, u8),
     /// One of [`kind`].
     pub kind: u8,
@@ -87,15 +87,15 @@ pub struct Pdu<'a> {
     pub flags: u8,
     /// Number of the call.
     pub call_id: u32,
-    /// Bytes of an authentication verifier at the end of the body.
+    /// Length of the authentication verifier at the end of the body, in bytes.
     pub auth_len: u16,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
 impl<'a> Pdu<'a> {
-    /// Reads the first fragment of a stream, of `len_max` bytes at most, and gives the bytes behind it; `None` as long as it is not
-    /// whole.
+    /// Parses the first fragment of a stream, of at most `len_max` bytes, and returns the remaining bytes; `None` while the
+    /// fragment is incomplete.
     pub fn parse(stream: &'a [u8], len_max: u16) -> Parsed<Option<(Self, &'a [u8])>> {
         if stream.len() < HEADER_LEN {
             return Ok(None);
@@ -106,7 +106,7 @@ impl<'a> Pdu<'a> {
             if kind != kind::BIND && !VERSIONS.contains(&version) {
                 return Err(reject("rpc_vers", Rule::Value, start));
             }
-            // Little-endian integers, ASCII; the format of floats does not matter.
+            // Little-endian integers and ASCII; the floating-point format is irrelevant.
             let ours = |drep: u32| (drep & 0xff == 0x10).then_some(());
             let (i, ()) = known("packed_drep", le_u32("packed_drep"), ours)(i)?;
             let fits = |len: u16| {
@@ -121,7 +121,7 @@ impl<'a> Pdu<'a> {
         })
     }
 
-    /// Its bytes. The body is cut to the size of a fragment before.
+    /// Serializes it. The caller has split the body into fragments.
     pub fn emit(&self) -> Vec<u8> {
         let len = HEADER_LEN + self.body.len();
         let mut out = Vec::with_capacity(len);
@@ -141,20 +141,20 @@ pub struct Bind {
     pub xmit_max: u16,
     /// max_recv_frag
     pub recv_max: u16,
-    /// assoc_group_id; 0: a new one.
+    /// assoc_group_id; 0 requests a new one.
     pub group: u32,
     /// 1 to [`CONTEXTS_MAX`].
     pub contexts: Vec<Context>,
 }
 
-/// What a client would like to call, and how (`p_cont_elem_t`).
+/// An interface that the client wants to call (`p_cont_elem_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The client's name for it.
+    /// Identifier that the client assigns.
     pub id: u16,
     /// The interface.
     pub interface: Syntax,
-    /// Transfer syntaxes to choose from: 255 at most.
+    /// Transfer syntaxes to choose from; at most 255.
     pub transfer: Vec<Syntax>,
 }
 
@@ -175,7 +175,7 @@ impl Context {
     }
 }
 
-/// A count of contexts or results, and three bytes that mean nothing.
+/// Parses a count of contexts or results, and three reserved bytes.
 fn count<'a>(field: &'static str) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, usize> {
     move |input| {
         let (i, (count, _)) = (le_u8(field), take(3, "reserved")).parse(input)?;
@@ -189,7 +189,7 @@ fn count<'a>(field: &'static str) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, us
 }
 
 impl Bind {
-    /// Reads a body.
+    /// Parses a body.
     pub fn parse(body: &[u8]) -> Parsed<Self> {
         whole(body, |i| {
             let (i, (xmit_max, recv_max, group)) =
@@ -201,7 +201,7 @@ impl Bind {
         })
     }
 
-    /// Its bytes.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(self.xmit_max.to_le_bytes());
@@ -213,14 +213,14 @@ impl Bind {
     }
 }
 
-/// What became of a context (`p_result_t`).
+/// The result for a context (`p_result_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// acceptance 0, provider_rejection 2, negotiate_ack 3.
     pub result: u16,
-    /// Of a rejection: abstract_syntax_not_supported 1, proposed_transfer_syntaxes_not_supported 2.
+    /// Reason of a rejection: abstract_syntax_not_supported 1, proposed_transfer_syntaxes_not_supported 2.
     pub reason: u16,
-    /// The transfer syntax that was chosen; zeros where none was.
+    /// The chosen transfer syntax; zeros if rejected.
     pub syntax: Syntax,
 }
 
@@ -241,17 +241,17 @@ pub struct BindAck<'a> {
     pub recv_max: u16,
     /// assoc_group_id
     pub group: u32,
-    /// sec_addr, with the zero at its end; of an alter_context_resp empty.
+    /// sec_addr with its terminating zero; empty in an alter_context_resp.
     pub address: &'a [u8],
     /// One for each context.
     pub results: Vec<Outcome>,
 }
 
 impl<'a> BindAck<'a> {
-    /// Bytes before the address, its length among them.
+    /// Length before the address, including the address length, in bytes.
     const FIXED: usize = 10;
 
-    /// Reads a body.
+    /// Parses a body.
     pub fn parse(body: &'a [u8]) -> Parsed<Self> {
         whole(body, |i| {
             let (i, (xmit_max, recv_max, group, len)) = (
@@ -270,7 +270,7 @@ impl<'a> BindAck<'a> {
         })
     }
 
-    /// Its bytes.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(self.xmit_max.to_le_bytes());
@@ -292,20 +292,20 @@ impl<'a> BindAck<'a> {
 /// The body of a request, or of a fragment of one (C706 section 12.6.4.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// A hint: bytes of the stub from here on.
+    /// Hint: number of stub bytes from here on.
     pub alloc_hint: u32,
     /// p_cont_id
     pub context: u16,
     /// Number of the operation.
     pub op: u16,
-    /// The object, with [`flag::OBJECT_UUID`] and with it alone.
+    /// The object, present exactly if [`flag::OBJECT_UUID`] is set.
     pub object: Option<[u8; 16]>,
     /// Arguments.
     pub stub: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Reads the body of a PDU of these flags.
+    /// Parses the body of a PDU with these flags.
     pub fn parse(flags: u8, body: &'a [u8]) -> Parsed<Self> {
         whole(body, |i| {
             let (i, (alloc_hint, context, op)) =
@@ -319,7 +319,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Its bytes.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.alloc_hint.to_le_bytes().to_vec();
         out.extend(self.context.to_le_bytes());
@@ -333,7 +333,7 @@ impl<'a> Request<'a> {
 /// The body of a response, or of a fragment of one (C706 section 12.6.4.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// Bytes of the stub from here on.
+    /// Number of stub bytes from here on.
     pub alloc_hint: u32,
     /// p_cont_id
     pub context: u16,
@@ -341,7 +341,7 @@ pub struct Response<'a> {
     pub stub: &'a [u8],
 }
 
-/// What a response and a fault begin with: alloc_hint, p_cont_id, cancel_count and a byte that means nothing.
+/// Parses the start of a response or fault: alloc_hint, p_cont_id, cancel_count and a reserved byte.
 fn answered(i: &[u8]) -> wire::Parsed<'_, (u32, u16)> {
     let (i, (alloc_hint, context, _)) =
         (le_u32("alloc_hint"), le_u16("p_cont_id"), le_u16("cancel_count")).parse(i)?;
@@ -349,7 +349,7 @@ fn answered(i: &[u8]) -> wire::Parsed<'_, (u32, u16)> {
 }
 
 impl<'a> Response<'a> {
-    /// Reads a body.
+    /// Parses a body.
     pub fn parse(body: &'a [u8]) -> Parsed<Self> {
         whole(body, |i| {
             let (stub, (alloc_hint, context)) = answered(i)?;
@@ -357,7 +357,7 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Its bytes.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(RESPONSE_HEADER_LEN - HEADER_LEN + self.stub.len());
         out.extend(self.alloc_hint.to_le_bytes());
@@ -373,12 +373,12 @@ impl<'a> Response<'a> {
 pub struct FaultBody {
     /// p_cont_id
     pub context: u16,
-    /// Why: C706 appendix E, or an error of Windows.
+    /// The reason: a status of C706 appendix E, or a Windows error.
     pub status: u32,
 }
 
 impl FaultBody {
-    /// Reads a body.
+    /// Parses a body.
     pub fn parse(body: &[u8]) -> Parsed<Self> {
         whole(body, |i| {
             let (i, ((_, context), status, _)) =
@@ -387,7 +387,7 @@ impl FaultBody {
         })
     }
 
-    /// Its bytes.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         out.extend(self.context.to_le_bytes());
@@ -424,7 +424,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_round_trip(
+        fn all_values_round_trip(
             (xmit_max, recv_max, group) in any::<(u16, u16, u32)>(),
             contexts in prop::collection::vec(context(), 1..5),
             results in prop::collection::vec(outcome(), 1..5),
@@ -453,7 +453,7 @@ mod tests {
         }
 
         #[test]
-        fn a_stream_is_cut_into_fragments(
+        fn stream_is_split_into_fragments(
             (kind, flags, call_id) in any::<(u8, u8, u32)>(), body in prop::collection::vec(any::<u8>(), 0..60),
             more in prop::collection::vec(any::<u8>(), 0..20), cut: prop::sample::Index,
         ) {
@@ -465,7 +465,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let _ = Pdu::parse(&bytes, 4280);
             let _ = Bind::parse(&bytes);
             let _ = BindAck::parse(&bytes);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_is_named() {
+    fn invalid_header_names_field() {
         let good =
             Pdu { version: (5, 0), kind: 0, flags: 3, call_id: 1, auth_len: 0, body: &[] }.emit();
         for (at, value, field) in [
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_counted() {
+    fn context_count_is_checked() {
         let none = Bind { xmit_max: 0, recv_max: 0, group: 0, contexts: Vec::new() };
         assert_eq!(named(Bind::parse(&none.emit())), Err("n_context_elem"));
         let one = Context { id: 0, interface: NDR, transfer: Vec::new() };

@@ -1,12 +1,12 @@
-//! The formats of MS-SMB2 section 2, pure: one file per command, each with what a client sends and what a server answers.
+//! The formats of MS-SMB2 section 2, pure: one file per command, with its request and its response.
 //!
-//! *Operation.* A `Request` or `Response` is read by `parse(message)`, where `message` starts at the 64-byte header and ends
-//! where this message of a chain ends, because offsets in SMB2 count from the header. It is written by `emit()`, which gives the
-//! body that follows the header, with offsets already counted from it. Reading borrows; nothing is copied but fixed fields.
+//! *Operation.* `parse(message)` parses a `Request` or `Response`; `message` starts at the 64-byte header and ends with this
+//! message of a chain, because SMB2 offsets count from the header. `emit()` returns the body that follows the header, with offsets
+//! counted from the header. Parsing borrows from the message and copies only fixed fields.
 //!
-//! *Errors.* [`wire::Fault`]: the field, the rule that it breaks, and its offset from the header. A server answers
-//! `STATUS_INVALID_PARAMETER`. Every offset and length is checked against the message before it is used, and the `StructureSize` of
-//! each body against its value.
+//! *Errors.* [`wire::Fault`]: the field, the rule that it breaks, and its offset from the header. A server replies
+//! `STATUS_INVALID_PARAMETER`. Every offset and length is checked against the message before use, and the `StructureSize` of each
+//! body against its value.
 
 #[cfg(test)]
 mod buffer_places;

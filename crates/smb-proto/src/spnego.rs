@@ -9,17 +9,17 @@ use wire::{Rule, reject};
 use crate::der::{self, contents, element, inside, optional};
 use crate::parse::{Parsed, whole};
 
-/// Mechanisms that a client may list; more are not worth the time.
+/// Maximum number of mechanisms that a client may list.
 pub const MECHS_MAX: usize = 32;
 
-/// Object identifiers of mechanisms, as they stand in an element.
+/// Object identifiers of mechanisms, without tag and length.
 pub mod mech {
     /// 1.3.6.1.5.5.2
     pub const SPNEGO: [u8; 6] = [0x2b, 6, 1, 5, 5, 2];
     /// 1.2.840.113554.1.2.2
     pub const KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-    /// 1.2.840.48018.1.2.2: the same with one number cut to 16 bits, as Windows 2000 had it and all have since (MS-SPNG section
-    /// 3.1.5.2).
+    /// 1.2.840.48018.1.2.2: the same identifier with one number truncated to 16 bits, as in Windows 2000 and all later versions
+    /// (MS-SPNG section 3.1.5.2).
     pub const MS_KRB5: [u8; 9] = [0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2];
     /// 1.3.6.1.4.1.311.2.2.10
     pub const NTLMSSP: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
@@ -34,17 +34,17 @@ pub mod state {
     pub const REQUEST_MIC: u8 = 3;
 }
 
-/// `InitialContextToken` (RFC 2743 section 3.1): the frame of a first token, of whatever mechanism.
+/// `InitialContextToken` (RFC 2743 section 3.1): the frame of an initial token of any mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitialContext<'a> {
     /// `thisMech`
     pub mech: &'a [u8],
-    /// What the mechanism says, to the end of the frame.
+    /// The token of the mechanism, to the end of the frame.
     pub inner: &'a [u8],
 }
 
 impl<'a> InitialContext<'a> {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(token: &'a [u8]) -> Parsed<Self> {
         whole(token, |i| {
             let (rest, frame) = contents(der::APPLICATION_0, "InitialContextToken")(i)?;
@@ -53,13 +53,13 @@ impl<'a> InitialContext<'a> {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         element(der::APPLICATION_0, &[&element(der::OID, self.mech), self.inner].concat())
     }
 }
 
-/// `mechTypes` with its head, which the MICs of both ends cover.
+/// Serializes `mechTypes` with tag and length, which the MICs of both sides cover.
 pub fn mech_types<'a>(mechs: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let oids: Vec<u8> = mechs.into_iter().flat_map(|mech| element(der::OID, mech)).collect();
     element(der::SEQUENCE, &oids)
@@ -68,16 +68,16 @@ pub fn mech_types<'a>(mechs: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 /// `NegTokenInit`, the inner part of an [`InitialContext`] of [`mech::SPNEGO`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Init<'a> {
-    /// `mechTypes` with its head ([`mech_types`]).
+    /// `mechTypes` with tag and length ([`mech_types`]).
     pub list: &'a [u8],
-    /// The mechanisms in it, the preferred first.
+    /// The mechanisms in `list`, in order of preference.
     pub mechs: Vec<&'a [u8]>,
-    /// `mechToken`, of the first mechanism.
+    /// `mechToken` of the first mechanism.
     pub token: Option<&'a [u8]>,
 }
 
 impl<'a> Init<'a> {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(inner: &'a [u8]) -> Parsed<Self> {
         whole(
             inner,
@@ -98,7 +98,7 @@ impl<'a> Init<'a> {
         Ok((i, Self { list, mechs, token }))
     }
 
-    /// Writes it; `mechs` are those of `list`.
+    /// Serializes it with the mechanisms of `list`.
     pub fn emit(&self) -> Vec<u8> {
         let mut fields = element(der::context(0), self.list);
         if let Some(token) = self.token {
@@ -121,8 +121,8 @@ fn mechs(mut i: &[u8]) -> wire::Parsed<'_, Vec<&[u8]>> {
     Ok((i, found))
 }
 
-/// A server's offer, before a client has said anything: `NegTokenInit2` with the words that MS-SPNG section 2.2.1 has for clients
-/// that look for a name there. `list` is [`mech_types`].
+/// Builds a server's offer, sent before the first token of a client: `NegTokenInit2` with the text that MS-SPNG section 2.2.1
+/// defines for clients that look for a name there. `list` is [`mech_types`].
 pub fn emit_offer(list: &[u8]) -> Vec<u8> {
     let words = element(der::GENERAL_STRING, b"not_defined_in_RFC4178@please_ignore");
     let hints = element(der::SEQUENCE, &element(der::context(0), &words));
@@ -131,7 +131,7 @@ pub fn emit_offer(list: &[u8]) -> Vec<u8> {
     InitialContext { mech: &mech::SPNEGO, inner: &inner }.emit()
 }
 
-/// `NegTokenResp`: every further token.
+/// `NegTokenResp`: every later token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resp<'a> {
     /// `negState`, of [`state`].
@@ -145,7 +145,7 @@ pub struct Resp<'a> {
 }
 
 impl<'a> Resp<'a> {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(token: &'a [u8]) -> Parsed<Self> {
         whole(
             token,
@@ -167,7 +167,7 @@ impl<'a> Resp<'a> {
         Ok((i, Self { state, mech, token, mic }))
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         let mut put = |n, tag, value: Option<&[u8]>| {
@@ -189,9 +189,9 @@ mod tests {
 
     use super::*;
 
-    /// The first token of a Linux kernel's client: NTLM alone, with the NEGOTIATE_MESSAGE.
+    /// The first token of a Linux kernel client: only NTLM, with the NEGOTIATE_MESSAGE.
     #[test]
-    fn a_token_of_a_client() {
+    fn client_token_is_parsed() {
         let mut token =
             b"\x60\x48\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x3e\x30\x3c\xa0\x0e\x30\x0c\x06\x0a"
                 .to_vec();
@@ -204,7 +204,7 @@ mod tests {
         let inner = init.token.unwrap();
         assert!(inner.len() == 40 && inner.starts_with(b"NTLMSSP\0"));
         assert_eq!(InitialContext { mech: frame.mech, inner: &init.emit() }.emit(), token);
-        // What a server answers to it: accept-incomplete, the mechanism, its token.
+        // The server's reply: accept-incomplete, the mechanism, its token.
         let answer = b"\xa1\x19\x30\x17\xa0\x03\x0a\x01\x01\xa1\x0c\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x02\x02\x0a\xa2\x02\x04\0";
         let (mech, token) = (Some(&mech::NTLMSSP[..]), Some(&[][..]));
         let resp = Resp { state: Some(state::ACCEPT_INCOMPLETE), mech, token, mic: None };
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_token_names_its_mechanisms() {
+    fn initial_token_lists_mechanisms() {
         let list = mech_types([&mech::MS_KRB5[..], &mech::KRB5, &mech::NTLMSSP]);
         let inner = Init { list: &list, mechs: Vec::new(), token: Some(b"AP-REQ") }.emit();
         let token = InitialContext { mech: &mech::SPNEGO, inner: &inner }.emit();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn more_mechanisms_than_the_limit_are_refused() {
+    fn number_of_mechanisms_is_limited() {
         let read = |n: usize| {
             let list = mech_types(vec![&mech::KRB5[..]; n]);
             let inner = Init { list: &list, mechs: Vec::new(), token: None }.emit();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_a_first_token() {
+    fn offer_parses_as_initial_token() {
         let list = mech_types([&mech::NTLMSSP[..]]);
         let offer = emit_offer(&list);
         let init = Init::parse(InitialContext::parse(&offer).unwrap().inner).unwrap();
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_parsers(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = (InitialContext::parse(&bytes), Init::parse(&bytes), Resp::parse(&bytes));
         }
     }

@@ -1,4 +1,4 @@
-//! NTSTATUS (MS-ERREF section 2.3.1): the values that servers of SMB 2 answer with.
+//! NTSTATUS (MS-ERREF section 2.3.1): the values in responses of SMB2 servers.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::smb2::Header;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct NtStatus(pub u32);
 
-/// Gives the macro `$each` all names and values: `$each! { SUCCESS = 0, ... }`. So a type around [`NtStatus`] can have the same
-/// names.
+/// Passes all names and values to the macro `$each`: `$each! { SUCCESS = 0, ... }`, so that a wrapper of [`NtStatus`] can have the
+/// same names.
 #[macro_export]
 macro_rules! nt_statuses {
     ($each:ident) => {
@@ -138,18 +138,18 @@ macro_rules! define {
 nt_statuses!(define);
 
 impl NtStatus {
-    /// Of the header of an answer.
+    /// Returns the status in the header of a response.
     pub fn of(header: &Header) -> Self {
         Self(header.status)
     }
 
-    /// Neither a success nor a warning: the two high bits are set (MS-ERREF section 2.3).
+    /// Checks that the value is neither a success nor a warning: the two high bits are set (MS-ERREF section 2.3).
     pub fn is_error(self) -> bool {
         self.0 >> 30 == 3
     }
 }
 
-/// What a server answers to a message that it cannot parse (MS-SMB2 section 3.3.5).
+/// Returns the status for a message that the server cannot parse (MS-SMB2 section 3.3.5).
 impl From<Fault> for NtStatus {
     fn from(_: Fault) -> Self {
         Self::INVALID_PARAMETER
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_has_its_name_and_severity() {
+    fn status_shows_name_and_severity() {
         assert_eq!(format!("{:?}", NtStatus::ACCESS_DENIED), "ACCESS_DENIED");
         assert_eq!(format!("{:?}", NtStatus(0xc123_4567)), "0xc1234567");
         assert!(NtStatus::ACCESS_DENIED.is_error());

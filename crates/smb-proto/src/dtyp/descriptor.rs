@@ -1,4 +1,4 @@
-//! Access control lists and security descriptors (MS-DTYP sections 2.4.4 to 2.4.6), in the self-relative form that travels.
+//! Access control lists and security descriptors (MS-DTYP sections 2.4.4 to 2.4.6) in self-relative form.
 
 use wire::{Parser, Rule, le_u8, le_u16, le_u32, reject, take, times};
 
@@ -25,7 +25,7 @@ pub mod control {
     pub const SELF_RELATIVE: u16 = 0x8000;
 }
 
-/// Types of entries that are understood (MS-DTYP section 2.4.4.1); others are carried as they came.
+/// Types of entries that are interpreted (MS-DTYP section 2.4.4.1); others are kept unchanged.
 #[allow(missing_docs)] // The names are the specification's.
 pub mod kind {
     pub const ALLOWED: u8 = 0;
@@ -43,42 +43,42 @@ pub mod flag {
     pub const NO_PROPAGATE: u8 = 0x04;
     pub const INHERIT_ONLY: u8 = 0x08;
     pub const INHERITED: u8 = 0x10;
-    /// All that say what a directory passes on.
+    /// All flags that control inheritance.
     pub const PASSING_ON: u8 = OBJECT_INHERIT | CONTAINER_INHERIT | NO_PROPAGATE | INHERIT_ONLY;
 }
 
-/// One entry.
+/// An access control entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ace {
-    /// A mask and whom it is about: every type whose body is these two.
+    /// An entry with only a mask and a SID.
     Simple {
-        /// Type.
+        /// AceType
         kind: u8,
-        /// Flags.
+        /// AceFlags
         flags: u8,
         /// Access mask.
         mask: u32,
-        /// Whom it is about.
+        /// User or group to which the entry applies.
         sid: Sid,
     },
-    /// An entry of another type: carried, inherited by nobody, granting nothing.
+    /// An entry of another type: kept, but neither inherited nor evaluated.
     Other {
-        /// Type.
+        /// AceType
         kind: u8,
-        /// Flags.
+        /// AceFlags
         flags: u8,
-        /// What follows the four bytes of the entry's header; a multiple of four bytes.
+        /// The bytes after the entry's four-byte header; a multiple of four.
         body: Vec<u8>,
     },
 }
 
 impl Ace {
-    /// An entry that allows.
+    /// Builds an entry that allows access.
     pub fn allow(sid: Sid, mask: u32, flags: u8) -> Self {
         Self::Simple { kind: kind::ALLOWED, flags, mask, sid }
     }
 
-    /// Its flags.
+    /// Returns the flags.
     pub fn flags(&self) -> u8 {
         match self {
             Self::Simple { flags, .. } | Self::Other { flags, .. } => *flags,
@@ -127,30 +127,30 @@ impl Ace {
     }
 }
 
-/// A list of entries.
+/// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl {
     /// 2, or 4 with object entries.
     pub revision: u8,
-    /// In the order in which they are looked at.
+    /// Entries in evaluation order.
     pub aces: Vec<Ace>,
 }
 
 impl Acl {
-    /// Bytes of the header.
+    /// Length of the header, in bytes.
     const HEADER: usize = 8;
 
-    /// Of these entries.
+    /// Builds a list of these entries.
     pub fn new(aces: Vec<Ace>) -> Self {
         Self { revision: 2, aces }
     }
 
-    /// Bytes on the wire; beyond 65,535 it cannot be sent.
+    /// Returns the length on the wire in bytes; a list above 65,535 cannot be sent.
     pub fn wire_len(&self) -> usize {
         Self::HEADER + self.aces.iter().map(Ace::wire_len).sum::<usize>()
     }
 
-    /// Reads the list at the start of `bytes`.
+    /// Parses the list at the start of `bytes`.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         whole(bytes, Self::field)
     }
@@ -169,13 +169,13 @@ impl Acl {
         if rest > i.len() {
             return Err(reject("AclSize", Rule::OutOfBounds, size_place));
         }
-        // An entry has at least four bytes, so a count that lies ends at the bytes that are there.
+        // Each entry has at least four bytes, so a wrong count is bounded by the input.
         let (i, body) = take(rest, "AclSize")(i)?;
         let (_, aces) = times(count.into(), Ace::parse)(body)?;
         Ok((i, Self { revision, aces }))
     }
 
-    /// Its bytes.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.wire_len());
         self.put(&mut out);
@@ -191,40 +191,39 @@ impl Acl {
     }
 }
 
-/// Owner, group and lists of an object.
+/// Owner, group and access control lists of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecurityDescriptor {
-    /// Control bits. A list is there when its PRESENT bit is set; absent behind that bit it is a NULL list, which
-    /// allows everything.
+    /// Control bits. The PRESENT bit of a list says that it exists; `None` with that bit is a NULL list, which allows all access.
     pub control: u16,
     /// Owner.
     pub owner: Option<Sid>,
     /// Primary group.
     pub group: Option<Sid>,
-    /// Audit.
+    /// Audit list.
     pub sacl: Option<Acl>,
-    /// Access.
+    /// Access list.
     pub dacl: Option<Acl>,
 }
 
 impl SecurityDescriptor {
     const HEADER: usize = 20;
-    /// Most bytes of one that is accepted or kept: two full lists, two identifiers.
+    /// Maximum accepted length in bytes: two full lists, two identifiers.
     pub const LEN_MAX: usize = Self::HEADER + 2 * Sid::LEN_MAX + 2 * 65_535;
 
-    /// A bit of the control word is set.
+    /// Checks a bit of the control word.
     pub fn has(&self, bit: u16) -> bool {
         self.control & bit != 0
     }
 
-    /// Bytes on the wire.
+    /// Returns the length on the wire, in bytes.
     pub fn wire_len(&self) -> usize {
         Self::HEADER
             + [&self.owner, &self.group].into_iter().flatten().map(Sid::wire_len).sum::<usize>()
             + [&self.sacl, &self.dacl].into_iter().flatten().map(Acl::wire_len).sum::<usize>()
     }
 
-    /// Reads one (MS-DTYP section 2.4.6).
+    /// Parses a descriptor (MS-DTYP section 2.4.6).
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         whole(bytes, |start| {
             if start.len() > Self::LEN_MAX {
@@ -253,7 +252,7 @@ impl SecurityDescriptor {
         })
     }
 
-    /// Its bytes, in the order that Windows uses: lists, then owner and group.
+    /// Serializes the descriptor in the order that Windows uses: lists, then owner and group.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.wire_len());
         out.extend([1, 0]);
@@ -280,7 +279,7 @@ impl SecurityDescriptor {
     }
 }
 
-/// A part of a descriptor by the offset that it has there.
+/// A part of a descriptor and its offset.
 struct Part<'a> {
     whole: &'a [u8],
     at: usize,
@@ -294,7 +293,7 @@ fn part<'a>(whole: &'a [u8], field: &'static str, place: &'a [u8]) -> wire::Pars
 }
 
 impl<'a> Part<'a> {
-    /// The part, behind the header; there is none at 0, or where the control word says so.
+    /// Parses the part after the header; `None` at offset 0 or if the control word says so.
     fn parse<T>(
         self,
         is_present: bool,
@@ -338,7 +337,7 @@ pub(crate) mod tests {
             .prop_map(|(revision, aces)| Acl { revision, aces })
     }
 
-    /// Any descriptor.
+    /// Generates any descriptor.
     pub(crate) fn any_descriptor() -> impl Strategy<Value = SecurityDescriptor> {
         use proptest::option::of;
         (any::<u16>(), of(any_sid()), of(any_sid()), of(any_acl()), of(any_acl())).prop_map(
@@ -352,7 +351,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hostile_lists_are_refused() {
+    fn malformed_lists_are_refused() {
         let acl = |bytes: &[u8]| Acl::parse(bytes);
         assert_eq!(named(acl(&[2, 0, 7, 0, 0, 0, 0, 0])), Err("AclSize"));
         assert_eq!(named(acl(&[2, 0, 9, 0, 0, 0, 0, 0])), Err("AclSize"));
@@ -365,7 +364,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hostile_descriptors_are_refused() {
+    fn malformed_descriptors_are_refused() {
         let mut d =
             SecurityDescriptor { owner: Some(Sid::everyone()), ..Default::default() }.emit();
         assert!(SecurityDescriptor::parse(&d).is_ok());
@@ -397,7 +396,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn damaged_descriptors_do_no_harm(
+        fn damaged_descriptors_never_panic(
             d in any_descriptor(), at in any::<prop::sample::Index>(), to in any::<u8>(), cut in any::<prop::sample::Index>(),
         ) {
             let mut bytes = d.emit();

@@ -4,19 +4,19 @@
 const EPOCH_S: i64 = 11_644_473_600;
 const TICKS_PER_S: i64 = 10_000_000;
 
-/// A point in time as SMB sends it, or one of the values that a SET_INFO gives a meaning to.
+/// A point in time as SMB sends it, or one of the special values of SET_INFO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileTime(pub u64);
 
 impl FileTime {
-    /// Leave as it is (MS-FSCC section 2.4.7).
+    /// Do not change the time (MS-FSCC section 2.4.7).
     pub const OMIT: Self = Self(0);
-    /// Do not change it any more for operations on this open (-1).
+    /// Do not update the time for further operations on this open (-1).
     pub const FREEZE: Self = Self(u64::MAX);
-    /// Change it again for operations on this open (-2).
+    /// Update the time again for operations on this open (-2).
     pub const THAW: Self = Self(u64::MAX - 1);
 
-    /// Of seconds since 1970 and nanoseconds, cut to 100 ns and to what FILETIME can hold.
+    /// Converts seconds since 1970 and nanoseconds; truncates to 100 ns and to the range of FILETIME.
     pub fn of_unix(sec: i64, nsec: u32) -> Self {
         let ticks = sec
             .saturating_add(EPOCH_S)
@@ -25,7 +25,7 @@ impl FileTime {
         Self(u64::try_from(ticks).unwrap_or(0))
     }
 
-    /// Seconds since 1970, and nanoseconds; `None` when the sign bit is set, which no time has.
+    /// Converts to seconds since 1970 and nanoseconds; `None` if the sign bit is set, since such a time is invalid.
     pub fn to_unix(self) -> Option<(i64, u32)> {
         let ticks = i64::try_from(self.0).ok()?;
         let nsec = u32::try_from(ticks % TICKS_PER_S).ok()? * 100;
@@ -33,9 +33,9 @@ impl FileTime {
     }
 }
 
-/// Year, month and day of a number of days since 1970, by the Gregorian calendar's rule of 400 years.
+/// Converts days since 1970 to year, month and day of the Gregorian calendar.
 pub fn civil(days: u64) -> (u32, u32, u32) {
-    // From the first of March of the year 0, so that a leap day ends a year.
+    // Count from March 1 of the year 0, so that a leap day ends a year.
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -48,7 +48,7 @@ pub fn civil(days: u64) -> (u32, u32, u32) {
     (low(year), low(month), low(day))
 }
 
-/// The name of a snapshot that was taken so many seconds after the start of 1970 (MS-SMB2 section 2.2.32.2).
+/// Returns the name of a snapshot taken at this time in seconds since 1970 (MS-SMB2 section 2.2.32.2).
 pub fn gmt(sec: i64) -> String {
     let sec = u64::try_from(sec).unwrap_or(0);
     let (year, month, day) = civil(sec / 86_400);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn civil_matches_the_calendar() {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert_eq!(civil(11_017), (2000, 3, 1));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_snapshot_is_written_in_gmt() {
+    fn snapshot_time_is_in_gmt() {
         assert_eq!(gmt(951_782_400 + 3_723), "@GMT-2000.02.29-01.02.03");
         assert_eq!(gmt(-1), "@GMT-1970.01.01-00.00.00", "no snapshot is older");
     }

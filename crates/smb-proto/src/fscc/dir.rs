@@ -1,4 +1,4 @@
-//! Directory entries, as QUERY_DIRECTORY answers them (MS-FSCC section 2.4, and level 100 of the POSIX extensions).
+//! Directory entries in QUERY_DIRECTORY responses (MS-FSCC section 2.4, and level 100 of the POSIX extensions).
 
 use wire::{Parser, le_u32, le_u64, take};
 
@@ -8,7 +8,7 @@ use crate::NtStatus;
 use crate::dtyp::{FileTime, Sid};
 use crate::parse::{Parsed, put_utf16, size, text, whole};
 
-/// What an entry says.
+/// An information level of directory entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names are the specification's.
 pub enum Level {
@@ -27,7 +27,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 12] = [
         Self::Directory,
         Self::FullDirectory,
@@ -43,7 +43,7 @@ impl Level {
         Self::Posix,
     ];
 
-    /// Its number.
+    /// Returns the number on the wire.
     pub fn number(self) -> u8 {
         match self {
             Self::Directory => 1,
@@ -61,12 +61,12 @@ impl Level {
         }
     }
 
-    /// The level of this number.
+    /// Returns the level with this number.
     pub fn from_number(n: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|l| l.number() == n)
     }
 
-    /// Bytes before the name; of [`Level::Posix`] those before the owner.
+    /// Returns the length before the name, in bytes; for [`Level::Posix`], before the owner.
     pub fn fixed_len(self) -> usize {
         match self {
             Self::Directory => 64,
@@ -84,12 +84,12 @@ impl Level {
         }
     }
 
-    /// An entry tells how much the extended attributes are.
+    /// Checks whether the entry contains the size of the extended attributes.
     pub fn tells_ea_size(self) -> bool {
         !matches!(self, Self::Directory | Self::Names | Self::Posix)
     }
 
-    /// The entry of a name, with `NextEntryOffset` zero. Names asks for no facts.
+    /// Serializes an entry with `NextEntryOffset` zero. The level Names uses no facts.
     pub fn entry(self, name: &str, index: u32, facts: &FileInfo) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.fixed_len() + 2 * name.len());
         out.extend([0; 4]);
@@ -122,11 +122,11 @@ impl Level {
         out
     }
 
-    /// What stands between the length of the name and the name.
+    /// Serializes the fields between the name's length and the name.
     fn put_rest(self, facts: &FileInfo, out: &mut Vec<u8>) {
-        // Of a reparse point the field holds the tag (MS-FSCC section 2.4.8).
+        // For a reparse point the field contains the tag (MS-FSCC section 2.4.8).
         let ea = if facts.reparse_tag != 0 { facts.reparse_tag } else { facts.ea_size };
-        /// ShortNameLength and, behind a reserved byte, ShortName: there are none.
+        /// ShortNameLength and, after a reserved byte, ShortName, both empty.
         const NO_SHORT_NAME: [u8; 26] = [0; 26];
         match self {
             Self::FullDirectory => out.extend(ea.to_le_bytes()),
@@ -158,7 +158,7 @@ impl Level {
                 }
                 let is_64 = matches!(self, Self::Id64ExtdDirectory | Self::Id64ExtdBothDirectory);
                 if !is_64 {
-                    // The upper half of the number of 128 bits.
+                    // The upper half of the 128-bit number.
                     out.extend([0; 8]);
                 }
                 if matches!(self, Self::Id64ExtdBothDirectory | Self::IdAllExtdBothDirectory) {
@@ -169,7 +169,7 @@ impl Level {
         }
     }
 
-    /// Reads name and facts of an entry, as our own client does. What a level does not say is zero.
+    /// Parses the name and facts of an entry, as the client does. Facts that the level lacks are zero.
     pub fn parse(self, entry: &[u8]) -> Parsed<(String, FileInfo)> {
         whole(entry, |i| {
             let (i, _) = (le_u32("NextEntryOffset"), le_u32("FileIndex")).parse(i)?;
@@ -188,7 +188,7 @@ impl Level {
         })
     }
 
-    /// What stands between the length of the name and the name.
+    /// Parses the fields between the name's length and the name.
     fn parse_rest<'a>(self, i: &'a [u8], facts: &mut FileInfo) -> wire::Parsed<'a, ()> {
         const SHORT_NAME: usize = 26;
         if !self.tells_ea_size() {
@@ -212,7 +212,7 @@ impl Level {
         }
         let (i, id) = le_u64("FileId")(i)?;
         facts.file_id = id;
-        // The upper half of a number of 128 bits, or that number besides this one; a short name.
+        // The upper half of a 128-bit number, or the whole 128-bit number in addition to the 64-bit one; a short name.
         let more = match self {
             Self::IdExtdDirectory => 8,
             Self::Id64ExtdBothDirectory => SHORT_NAME,
@@ -247,7 +247,7 @@ fn parse_posix<'a>(i: &'a [u8], facts: &mut FileInfo) -> wire::Parsed<'a, ()> {
     Ok((i, ()))
 }
 
-/// The level of a request, or the status that Windows gives for others.
+/// Returns the level of a request, or the status that Windows returns for other classes.
 pub fn level(class: u8) -> Result<Level, NtStatus> {
     Level::from_number(class).ok_or(NtStatus::INVALID_INFO_CLASS)
 }
@@ -258,10 +258,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_stand_where_they_should() {
+    fn name_offset_matches_fixed_length() {
         for level in Level::ALL {
             let e = level.entry("x", 0, &FileInfo::default());
-            // Everyone, twice, and the length of the name.
+            // The well-known SID "Everyone" twice, and the length of the name.
             let more = if level == Level::Posix { 12 + 12 + 4 } else { 0 };
             assert_eq!(e.len(), level.fixed_len() + more + 2, "{level:?}");
             assert_eq!(Level::from_number(level.number()), Some(level));
@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
             for level in Level::ALL {
                 let _ = level.parse(&bytes);
             }

@@ -5,13 +5,13 @@ use wire::{Parser, le_u8, le_u16, take};
 use super::entries;
 use crate::parse::{Parsed, constant};
 
-/// Bytes of the fixed part of FILE_FULL_EA_INFORMATION.
+/// Length of the fixed part of FILE_FULL_EA_INFORMATION, in bytes.
 const FIXED: usize = 8;
 
-/// FILE_NEED_EA: who does not understand the attribute may not open the file.
+/// FILE_NEED_EA: a client that does not interpret the attribute must not open the file.
 pub const NEED_EA: u8 = 0x80;
 
-/// One attribute with its value; an empty value removes it.
+/// An attribute and its value; an empty value removes the attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullEa {
     /// Flags.
@@ -22,14 +22,14 @@ pub struct FullEa {
     pub value: Vec<u8>,
 }
 
-/// The name can be that of an attribute: no control characters and none of these (MS-FSCC section 2.4.16).
+/// Checks an attribute name: no control characters and no forbidden signs (MS-FSCC section 2.4.16).
 pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty()
         && name.len() <= 255
         && !name.iter().any(|b| *b < 0x20 || b"\"*+,/:;<=>?[\\]|".contains(b))
 }
 
-/// One entry of FILE_FULL_EA_INFORMATION, with `NextEntryOffset` zero.
+/// Serializes an entry of FILE_FULL_EA_INFORMATION with `NextEntryOffset` zero.
 pub fn entry(flags: u8, name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(FullEa::FRAME + name.len() + value.len());
     out.extend([0; 4]);
@@ -43,12 +43,12 @@ pub fn entry(flags: u8, name: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 impl FullEa {
-    /// One entry with `NextEntryOffset` zero.
+    /// Serializes an entry with `NextEntryOffset` zero.
     pub fn emit(&self) -> Vec<u8> {
         entry(self.flags, &self.name, &self.value)
     }
 
-    /// Bytes of an entry beside its name and its value: the fixed part, and a zero behind the name.
+    /// Length of an entry without name and value, in bytes: the fixed part, and a zero after the name.
     pub const FRAME: usize = FIXED + 1;
 
     fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
@@ -59,12 +59,12 @@ impl FullEa {
         Ok((i, Self { flags, name, value: value.to_vec() }))
     }
 
-    /// Reads a list: FILE_FULL_EA_INFORMATION of a CREATE or SET_INFO.
+    /// Parses a list: FILE_FULL_EA_INFORMATION of a CREATE or SET_INFO.
     pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
         entries(bytes, Self::parse)
     }
 
-    /// A list, each entry at a multiple of 4.
+    /// Serializes a list, each entry at a multiple of 4.
     pub fn emit_list(list: &[Self]) -> Vec<u8> {
         let mut chain = super::Chain::aligned(usize::MAX, 4);
         for ea in list {
@@ -74,7 +74,7 @@ impl FullEa {
     }
 }
 
-/// Names of attributes that a QUERY_INFO asks for: FILE_GET_EA_INFORMATION.
+/// Parses the names of attributes in a QUERY_INFO: FILE_GET_EA_INFORMATION.
 pub fn parse_names(bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
     entries(bytes, |i| {
         let (i, len) = le_u8("EaNameLength")(i)?;
@@ -82,13 +82,13 @@ pub fn parse_names(bytes: &[u8]) -> Parsed<Vec<Vec<u8>>> {
     })
 }
 
-/// A name of this length, and the zero behind it.
+/// Parses a name of this length and its terminating zero.
 fn name(len: u8, i: &[u8]) -> wire::Parsed<'_, Vec<u8>> {
     let zero = constant("EaName", le_u8("EaName"), 0);
     (take(len.into(), "EaName"), zero).map(|(name, ()): (&[u8], ())| name.to_vec()).parse(i)
 }
 
-/// The list of names, as our own client asks.
+/// Serializes a list of names, as the client sends it.
 pub fn emit_names(names: &[&[u8]]) -> Vec<u8> {
     let mut chain = super::Chain::aligned(usize::MAX, 4);
     for name in names {
@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn hostile_lists_are_refused() {
+    fn malformed_lists_are_refused() {
         let ea = FullEa { flags: 0, name: b"ABC".to_vec(), value: vec![1, 2] };
         let good = ea.emit();
         assert_eq!(good.len(), FullEa::FRAME + ea.name.len() + ea.value.len());
@@ -138,7 +138,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = FullEa::parse_list(&bytes);
             let _ = parse_names(&bytes);
         }

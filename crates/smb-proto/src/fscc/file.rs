@@ -1,7 +1,7 @@
-//! Information about an open file: MS-FSCC section 2.4, as QUERY_INFO answers it.
+//! Information about an open file (MS-FSCC section 2.4), as QUERY_INFO returns it.
 //!
-//! *Operation.* [`FileInfo`] is all that any class says; [`query`] picks and orders it. What fits into the client's buffer, and
-//! which status it gets when not all does, is in [`Class::fixed_len`] and [`fit`].
+//! *Operation.* [`FileInfo`] has the facts of all classes; [`query`] selects and orders them. [`Class::fixed_len`] and [`fit`]
+//! decide how much fits into the client's buffer, and which status is returned if not all does.
 
 use super::{attribute, fixed};
 use crate::NtStatus;
@@ -16,21 +16,21 @@ macro_rules! classes {
         #[allow(missing_docs)] // The names are the specification's.
         pub enum Class { $($(#[$doc])* $name,)* }
         impl Class {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
-            /// The class of this number.
+            /// Returns the class with this number.
             pub fn from_number(n: u8) -> Option<Self> {
                 match n { $($number => Some(Self::$name),)* _ => None }
             }
-            /// Its number.
+            /// Returns the number on the wire.
             pub fn number(self) -> u8 {
                 match self { $(Self::$name => $number,)* }
             }
-            /// Bytes without which nothing is answered: all of a class of fixed size.
+            /// Minimum length of the response's buffer, in bytes: the whole length of a class of fixed size.
             pub fn fixed_len(self) -> usize {
                 match self { $(Self::$name => $fixed,)* }
             }
-            /// The right that the open must have (MS-SMB2 section 3.3.5.20.1).
+            /// Returns the access right that the open must have (MS-SMB2 section 3.3.5.20.1).
             pub fn needs(self) -> u32 {
                 match self { $(Self::$name => $needs,)* }
             }
@@ -63,14 +63,14 @@ classes! {
 }
 
 impl Class {
-    /// The path of the open is part of the answer.
+    /// Checks whether the response contains the path of the open.
     pub fn has_name(self) -> bool {
         matches!(self, Self::All | Self::NormalizedName)
     }
 }
 
-/// The status for a class that nobody is told (MS-SMB2 section 3.3.5.20.1, with what its appendix says of Windows): those that
-/// MS-FSCC section 2.4 knows for other uses are not supported, except for those that it knows for listings and for changes.
+/// Returns the status for a class that QUERY_INFO does not support (MS-SMB2 section 3.3.5.20.1 and its notes on Windows):
+/// NOT_SUPPORTED for classes that MS-FSCC section 2.4 defines for other uses, except for directory listings and change notices.
 pub fn refusal(class: u8) -> NtStatus {
     match class {
         9
@@ -94,7 +94,7 @@ pub fn refusal(class: u8) -> NtStatus {
 }
 
 fixed! {
-    /// FileBasicInformation (MS-FSCC section 2.4.7), both ways.
+    /// FileBasicInformation (MS-FSCC section 2.4.7), in both directions.
     Basic (40) {
         creation: FileTime = "CreationTime",
         last_access: FileTime = "LastAccessTime",
@@ -125,43 +125,43 @@ fixed! {
     }
 }
 
-/// All that is known of an open file, in SMB's terms.
+/// All facts about an open file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileInfo {
     /// Times and attributes.
     pub basic: Basic,
-    /// Sizes, links, what becomes of it.
+    /// Sizes, links, and whether a delete is pending.
     pub standard: Standard,
     /// Number of the file on its volume.
     pub file_id: u64,
     /// Number of the volume.
     pub volume: u64,
-    /// Bytes of the extended attributes, as directory entries tell them.
+    /// Size of the extended attributes as directory entries report it, in bytes.
     pub ea_size: u32,
-    /// Rights of the open.
+    /// Access rights of the open.
     pub access: u32,
-    /// Position of the open.
+    /// Current position of the open.
     pub position: u64,
     /// Mode of the open.
     pub mode: u32,
-    /// Path from the share's root, with `\`, and a `\` in front; for NORMALIZED_NAME without.
+    /// Path from the share's root with `\` separators and a leading `\`; NORMALIZED_NAME omits the leading one.
     pub name: String,
-    /// The 8.3 name, if it has one; only [`Class::AlternateName`] asks for it.
+    /// The 8.3 name, if one exists; only [`Class::AlternateName`] uses it.
     pub short_name: Option<String>,
-    /// Reparse tag, with the attribute.
+    /// Reparse tag and its attribute.
     pub reparse_tag: u32,
-    /// Of the POSIX extensions.
+    /// Facts for the POSIX extensions.
     pub posix: Posix,
 }
 
-/// What only clients with the POSIX extensions are told.
+/// Facts that only clients with the POSIX extensions get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posix {
     /// Device number of the volume.
     pub device: u32,
-    /// Links to the node itself; a directory may have more than one.
+    /// Number of links to the node itself; a directory may have more than one.
     pub links: u32,
-    /// Mode, with the type of the file.
+    /// Mode, including the file type.
     pub mode: u32,
     /// Owner.
     pub owner: Sid,
@@ -176,7 +176,7 @@ impl Default for Posix {
 }
 
 impl Posix {
-    /// The part that queries and directory entries have in common: from the inode to the mode.
+    /// Appends the fields that queries and directory entries share: from the inode to the mode.
     pub(crate) fn put(&self, facts: &FileInfo, out: &mut Vec<u8>) {
         out.extend(facts.file_id.to_le_bytes());
         out.extend(self.device.to_le_bytes());
@@ -188,7 +188,7 @@ impl Posix {
 }
 
 impl FileInfo {
-    /// FileNetworkOpenInformation.
+    /// Returns the FileNetworkOpenInformation.
     pub fn network_open(&self) -> NetworkOpen {
         let (b, s) = (&self.basic, &self.standard);
         NetworkOpen {
@@ -202,7 +202,7 @@ impl FileInfo {
         }
     }
 
-    /// `EaSize` of FileEaInformation: with the header that the list has (MS-FSA section 2.1.5.12.10).
+    /// Returns `EaSize` of FileEaInformation, which includes the header of the list (MS-FSA section 2.1.5.12.10).
     fn ea_information(&self) -> u32 {
         const HEADER: u32 = 4;
         if self.ea_size == 0 { 0 } else { self.ea_size.saturating_add(HEADER) }
@@ -241,7 +241,7 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
     out[at..at + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
 }
 
-/// The bytes of a class, whole. Streams and extended attributes have writers of their own.
+/// Serializes a class. Streams and extended attributes have separate writers.
 pub fn query(class: Class, facts: &FileInfo) -> Result<Vec<u8>, NtStatus> {
     let mut out = Vec::with_capacity(class.fixed_len());
     match class {
@@ -262,7 +262,7 @@ pub fn query(class: Class, facts: &FileInfo) -> Result<Vec<u8>, NtStatus> {
         },
         Class::Compression => {
             out.extend(facts.standard.end_of_file.to_le_bytes());
-            // COMPRESSION_FORMAT_NONE, and units of nothing.
+            // COMPRESSION_FORMAT_NONE, and zero units.
             out.extend([0; 8]);
         }
         Class::NetworkOpen => facts.network_open().put(&mut out),
@@ -276,7 +276,7 @@ pub fn query(class: Class, facts: &FileInfo) -> Result<Vec<u8>, NtStatus> {
             out.extend([0; 8]);
         }
         Class::Posix => facts.put_posix(&mut out),
-        // A pipe answers these; a file on a disk does not (MS-FSA section 2.1.5.12).
+        // Only pipes support these classes; a file on a disk does not (MS-FSA section 2.1.5.12).
         Class::Pipe | Class::PipeLocal | Class::PipeRemote => {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -285,8 +285,8 @@ pub fn query(class: Class, facts: &FileInfo) -> Result<Vec<u8>, NtStatus> {
     Ok(out)
 }
 
-/// Cuts an answer to the client's buffer: a class of fixed size must fit whole (`INFO_LENGTH_MISMATCH`), one with a name behind it
-/// is cut with `BUFFER_OVERFLOW` (MS-SMB2 section 3.3.5.20.1).
+/// Fits a response to the client's buffer: a class of fixed size must fit completely (`INFO_LENGTH_MISMATCH`), one with a trailing
+/// name is truncated with `BUFFER_OVERFLOW` (MS-SMB2 section 3.3.5.20.1).
 pub fn fit(
     mut bytes: Vec<u8>,
     fixed: usize,
@@ -302,7 +302,7 @@ pub fn fit(
     Ok((NtStatus::BUFFER_OVERFLOW, bytes))
 }
 
-/// Attributes as they are shown: NORMAL stands alone or not at all.
+/// Returns the attributes as clients see them: NORMAL only if no other attribute is set.
 pub fn shown_attributes(attributes: u32) -> u32 {
     match attributes & !attribute::NORMAL {
         0 => attribute::NORMAL,
@@ -316,14 +316,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_class_has_its_length() {
+    fn every_class_has_expected_length() {
         let facts = FileInfo { name: "\\a".into(), ..FileInfo::default() };
         for class in Class::ALL {
             let Ok(bytes) = query(*class, &facts) else { continue };
             let want = match class {
                 Class::All => 100 + 4,
                 Class::NormalizedName => 4 + 2,
-                // Everyone, twice.
+                // The well-known SID "Everyone" twice.
                 Class::Posix => 80 + 24,
                 c => c.fixed_len(),
             };
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_or_refused() {
+    fn oversized_response_is_cut_or_refused() {
         let bytes = query(Class::All, &FileInfo { name: "\\abcdef".into(), ..FileInfo::default() })
             .unwrap();
         let fixed = Class::All.fixed_len();

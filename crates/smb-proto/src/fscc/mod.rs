@@ -1,8 +1,8 @@
 //! Information classes of MS-FSCC sections 2.4 (files), 2.5 (volumes) and 2.7 (change notices), pure.
 //!
-//! *Operation.* Classes of fixed size are structures with `parse`, `emit` and `LEN`; a buffer longer than the class is fine, as it
-//! is for Windows. Classes that repeat (directory entries, streams, extended attributes, change notices) have a writer that fills a
-//! buffer up to the client's limit and chains the entries, and an iterator that reads them back.
+//! *Operation.* Classes of fixed size are structures with `parse`, `emit` and `LEN`; like Windows, `parse` accepts a buffer that is
+//! longer than the class. Classes that repeat (directory entries, streams, extended attributes, change notices) have a writer that
+//! chains entries in a buffer up to the client's limit, and an iterator that parses them.
 //!
 //! *Errors.* [`wire::Fault`], whose offset counts from the start of the buffer.
 
@@ -36,16 +36,16 @@ pub mod attribute {
     pub const OFFLINE: u32 = 0x1000;
     pub const NOT_CONTENT_INDEXED: u32 = 0x2000;
     pub const ENCRYPTED: u32 = 0x4000;
-    /// What a SET_INFO may set (MS-FSA section 2.1.5.15.2): the rest is for others to say.
+    /// Attributes that a SET_INFO may set (MS-FSA section 2.1.5.15.2); the file system controls the others.
     pub const SETTABLE: u32 =
         READONLY | HIDDEN | SYSTEM | ARCHIVE | TEMPORARY | OFFLINE | NOT_CONTENT_INDEXED;
 }
 
-/// One field of a fixed structure.
+/// A field of a fixed structure.
 pub(crate) trait Field: Sized {
-    /// Reads the field of this name.
+    /// Parses the field with this name.
     fn field<'a>(name: &'static str, input: &'a [u8]) -> wire::Parsed<'a, Self>;
-    /// Appends it.
+    /// Appends the field.
     fn put(&self, out: &mut Vec<u8>);
 }
 
@@ -82,7 +82,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// Declares structures of fixed size; a number alone stands for bytes that mean nothing and are sent as zeros.
+/// Declares structures of fixed size; a bare number declares reserved bytes, which are sent as zeros.
 macro_rules! fixed {
     ($($(#[$doc:meta])* $name:ident ($len:literal) { $($field:ident : $type:ty = $wire:literal,)* $(; $pad:literal)? })*) => {$(
         $(#[$doc])*
@@ -90,9 +90,9 @@ macro_rules! fixed {
         #[allow(missing_docs)] // The names are the specification's.
         pub struct $name { $(pub $field: $type,)* }
         impl $name {
-            /// Bytes on the wire.
+            /// Length on the wire, in bytes.
             pub const LEN: usize = $len;
-            /// Reads it from the start of `bytes`.
+            /// Parses the structure at the start of `bytes`.
             pub fn parse(bytes: &[u8]) -> $crate::parse::Parsed<Self> {
                 $crate::parse::whole(bytes, Self::field)
             }
@@ -101,12 +101,12 @@ macro_rules! fixed {
                 $(let (i, _) = wire::take($pad, "Reserved")(i)?;)?
                 Ok((i, Self { $($field,)* }))
             }
-            /// Appends it.
+            /// Appends the structure.
             pub fn put(&self, out: &mut Vec<u8>) {
                 $($crate::fscc::Field::put(&self.$field, out);)*
                 $(out.extend([0; $pad]);)?
             }
-            /// Its bytes.
+            /// Serializes the structure.
             pub fn emit(&self) -> Vec<u8> {
                 let mut out = Vec::with_capacity(Self::LEN);
                 self.put(&mut out);
@@ -117,10 +117,10 @@ macro_rules! fixed {
 }
 pub(crate) use fixed;
 
-/// Bytes from one entry of a chain to the next: entries start at multiples of 8.
+/// Alignment of the entries of a chain, in bytes.
 const ALIGN: usize = 8;
 
-/// Writes entries that are chained by `NextEntryOffset` into a buffer of limited size.
+/// Chains entries by `NextEntryOffset` in a buffer of limited size.
 #[derive(Debug)]
 pub struct Chain {
     out: Vec<u8>,
@@ -130,18 +130,17 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// At most `limit` bytes, which is checked by the caller against what an answer may have.
+    /// Creates a chain of at most `limit` bytes. The caller checks the limit against the maximum response.
     pub fn new(limit: usize) -> Self {
         Self::aligned(limit, ALIGN)
     }
 
-    /// The same with entries that start at other multiples.
+    /// Creates a chain with another alignment.
     pub fn aligned(limit: usize, align: usize) -> Self {
         Self { out: Vec::new(), last: None, limit, align }
     }
 
-    /// Appends an entry whose first four bytes are its `NextEntryOffset`. False, and nothing is written, when it does not
-    /// fit.
+    /// Appends an entry whose first four bytes are its `NextEntryOffset`. Returns false, without a change, if it does not fit.
     pub fn push(&mut self, entry: &[u8]) -> bool {
         let at = self.out.len().next_multiple_of(self.align);
         if at + entry.len() > self.limit {
@@ -157,7 +156,7 @@ impl Chain {
         true
     }
 
-    /// Appends what fits of an entry that does not: for an answer that says that it was cut.
+    /// Appends the part of an entry that fits, for a response that reports truncation.
     pub fn push_cut(&mut self, entry: &[u8]) {
         if !self.push(entry) {
             let at = self.out.len().next_multiple_of(self.align);
@@ -168,24 +167,24 @@ impl Chain {
         }
     }
 
-    /// Bytes that are left.
+    /// Returns the number of bytes left.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.out.len())
     }
 
-    /// Nothing has been written.
+    /// Checks that no entry was appended.
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
 }
 
-/// The entries of a chain, each from its own start to the start of the next, or to the end. Stops with an error at an
-/// offset that leads nowhere; as every step goes forward, it always ends.
+/// Iterates over the entries of a chain, each up to the start of the next or to the end. Stops with an error at an invalid offset.
+/// Always terminates, because every offset must point forward.
 pub fn chained(bytes: &[u8]) -> impl Iterator<Item = Parsed<&[u8]>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -198,7 +197,7 @@ pub fn chained(bytes: &[u8]) -> impl Iterator<Item = Parsed<&[u8]>> {
     })
 }
 
-/// The first entry, and those behind it.
+/// Splits off the first entry.
 fn entry(i: &[u8]) -> wire::Parsed<'_, &[u8]> {
     let (_, next) = le_u32("NextEntryOffset")(i)?;
     match size(next) {
@@ -211,7 +210,7 @@ fn entry(i: &[u8]) -> wire::Parsed<'_, &[u8]> {
     }
 }
 
-/// All entries of a chain, each read behind its `NextEntryOffset`.
+/// Parses all entries of a chain, each after its `NextEntryOffset`.
 pub(crate) fn entries<'a, T>(
     bytes: &'a [u8],
     each: impl Fn(&'a [u8]) -> wire::Parsed<'a, T>,
@@ -235,7 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_chain_that_leads_nowhere_ends() {
+    fn invalid_chain_offset_ends_iteration() {
         let all = |bytes: &[u8]| {
             named(chained(bytes).collect::<Parsed<Vec<_>>>().map(|entries| entries.len()))
         };

@@ -1,11 +1,11 @@
-//! FILE_NOTIFY_INFORMATION (MS-FSCC section 2.7.1): what changed in a directory.
+//! FILE_NOTIFY_INFORMATION (MS-FSCC section 2.7.1): changes in a directory.
 
 use wire::{Parser, known, le_u32, take};
 
 use super::{Chain, entries};
 use crate::parse::{Parsed, put_utf16, size, text};
 
-/// What happened (MS-FSCC section 2.7.1).
+/// The kind of a change (MS-FSCC section 2.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs)] // The names are the specification's.
@@ -36,12 +36,12 @@ impl Action {
     }
 }
 
-/// One change.
+/// A change in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What happened.
+    /// The kind of change.
     pub action: Action,
-    /// To what: path from the directory that is watched, with `\`.
+    /// Path of the changed entry from the watched directory, with `\`.
     pub name: String,
 }
 
@@ -55,13 +55,13 @@ impl Change {
         out
     }
 
-    /// The list; `None` when it does not fit in `limit` bytes: then the client is told to look for itself.
+    /// Serializes a list; `None` if it exceeds `limit` bytes, in which case the client must list the directory.
     pub fn emit_list(list: &[Self], limit: usize) -> Option<Vec<u8>> {
         let mut chain = Chain::aligned(limit, 4);
         list.iter().all(|c| chain.push(&c.emit())).then(|| chain.into_bytes())
     }
 
-    /// Reads a list.
+    /// Parses a list.
     pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
         entries(bytes, |i| {
             let action = known("Action", le_u32("Action"), Action::from_number);
@@ -89,7 +89,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = Change::parse_list(&bytes);
         }
     }

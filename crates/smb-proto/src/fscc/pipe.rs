@@ -1,10 +1,11 @@
-//! What clients ask of named pipes and set (MS-FSCC sections 2.4.37, 2.4.38 and 2.3.46).
+//! Information about named pipes in queries and SET_INFO (MS-FSCC sections 2.4.37, 2.4.38 and 2.3.46).
 
 use super::fixed;
 
-/// FILE_PIPE_MESSAGE_TYPE, of `NamedPipeType` and `ReadMode`.
+/// FILE_PIPE_MESSAGE_TYPE, a value of `NamedPipeType` and `ReadMode`.
 pub const MESSAGE: u32 = 1;
-/// FILE_PIPE_COMPLETE_OPERATION, of `CompletionMode`: what finds nothing fails at once. FILE_PIPE_QUEUE_OPERATION, 0, waits.
+/// FILE_PIPE_COMPLETE_OPERATION, a value of `CompletionMode`: a read of an empty pipe fails at once. FILE_PIPE_QUEUE_OPERATION, 0,
+/// waits.
 pub const COMPLETE_OPERATION: u32 = 1;
 /// FILE_PIPE_FULL_DUPLEX
 pub const FULL_DUPLEX: u32 = 2;
@@ -14,7 +15,7 @@ pub const CONNECTED: u32 = 3;
 pub const SERVER_END: u32 = 1;
 
 fixed! {
-    /// FilePipeInformation (section 2.4.37), both ways.
+    /// FilePipeInformation (section 2.4.37), in both directions.
     Information (8) {
         read_mode: u32 = "ReadMode",
         completion_mode: u32 = "CompletionMode",
@@ -48,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_stand_where_the_tables_have_them() {
+    fn fields_match_specification_tables() {
         let bytes = Information { read_mode: MESSAGE, completion_mode: COMPLETE_OPERATION }.emit();
         assert_eq!(bytes, [1, 0, 0, 0, 1, 0, 0, 0]);
         let fault = Information::parse(&bytes[..6]).unwrap_err();
@@ -63,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(bytes: [u8; 40], more: Vec<u8>) {
+        fn values_round_trip(bytes: [u8; 40], more: Vec<u8>) {
             let whole = [&bytes[..], &more].concat();
             let local = LocalInformation::parse(&whole).unwrap();
             prop_assert_eq!(local.emit(), bytes);

@@ -1,7 +1,7 @@
-//! What SET_INFO changes of a file (MS-FSCC section 2.4), read from the request's buffer.
+//! Changes of a file by SET_INFO (MS-FSCC section 2.4), parsed from the request's buffer.
 //!
-//! *Errors.* A buffer that is shorter than its class gets `STATUS_INFO_LENGTH_MISMATCH` (MS-SMB2 section 3.3.5.21.1); what stands
-//! in it and makes no sense, `STATUS_INVALID_PARAMETER`.
+//! *Errors.* A buffer shorter than its class fails with `STATUS_INFO_LENGTH_MISMATCH` (MS-SMB2 section 3.3.5.21.1), invalid
+//! contents with `STATUS_INVALID_PARAMETER`.
 
 use wire::{Parser, le_u8, le_u32, le_u64, take};
 
@@ -17,7 +17,7 @@ pub mod disposition {
     pub const FORCE_IMAGE_SECTION_CHECK: u32 = 0x4;
     pub const ON_CLOSE: u32 = 0x8;
     pub const IGNORE_READONLY_ATTRIBUTE: u32 = 0x10;
-    /// All of them.
+    /// All variants.
     pub const ALL: u32 = 0x1f;
 }
 
@@ -29,7 +29,7 @@ pub mod rename {
     pub const IGNORE_READONLY_ATTRIBUTE: u32 = 0x40;
 }
 
-/// A new name: of a rename or a link.
+/// The new name of a rename or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewName {
     /// Flags of [`rename`].
@@ -40,20 +40,20 @@ pub struct NewName {
     pub name: String,
 }
 
-/// What is to be changed.
+/// A change requested by SET_INFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the specification's.
 pub enum Set {
     Basic(Basic),
     Rename(NewName),
     Link(NewName),
-    /// Flags of [`disposition`]; `ex` says that the client sent flags and not a yes or no.
+    /// Flags of [`disposition`]; `ex` if the client sent flags rather than a boolean.
     Disposition {
         flags: u32,
         ex: bool,
     },
     Position(u64),
-    /// A list of extended attributes, not read yet.
+    /// A list of extended attributes, not parsed yet.
     FullEa(Vec<u8>),
     Mode(u32),
     Allocation(u64),
@@ -62,7 +62,7 @@ pub enum Set {
     ShortName(String),
 }
 
-/// Bytes before the name in the form of SMB2 (MS-FSCC section 2.4.42.2).
+/// Length before the name in the SMB2 form, in bytes (MS-FSCC section 2.4.42.2).
 const NAME_FIXED: usize = 20;
 
 impl NewName {
@@ -82,7 +82,7 @@ impl NewName {
             Ok((i, (flags, root, name)))
         })?;
         let flags = if ex { flags } else { u32::from(flags & 0xff != 0) };
-        // MS-FSA section 2.1.5.15.12: whole characters, in the buffer, from the root of the share on.
+        // MS-FSA section 2.1.5.15.12: whole characters inside the buffer, relative to the root of the share.
         if name.is_empty() || !name.len().is_multiple_of(2) || root != 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -98,14 +98,14 @@ impl NewName {
         out.extend([0; 4]);
         let len = put_utf16(&mut out, &self.name);
         out[16..20].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
-        // Windows takes a buffer below the size of its own structure for too short.
+        // Windows rejects a buffer that is shorter than its own structure.
         out.resize(out.len().max(24), 0);
         out
     }
 }
 
 impl Set {
-    /// Reads the buffer of a class.
+    /// Parses the buffer of a class.
     pub fn parse(class: u8, b: &[u8]) -> Result<Self, NtStatus> {
         let short = |_| NtStatus::INFO_LENGTH_MISMATCH;
         let word = || whole(b, le_u32("Flags")).map_err(short);
@@ -140,14 +140,14 @@ impl Set {
             64 => Self::Disposition { flags: word()?, ex: true },
             65 => Self::Rename(NewName::parse(b, true)?),
             72 => Self::Link(NewName::parse(b, true)?),
-            // Quotas have a type of their own; the others Windows knows (MS-SMB2 section 3.3.5.21.1 and its note).
+            // Windows supports the other classes; quotas use a separate type (MS-SMB2 section 3.3.5.21.1 and its note).
             29 | 30 | 32 | 41 | 42 | 43 | 44 => return Err(NtStatus::NOT_SUPPORTED),
-            // Only asked for, never set; or not known at all.
+            // These classes can only be queried, or are unknown.
             _ => return Err(NtStatus::INVALID_INFO_CLASS),
         })
     }
 
-    /// The class and the buffer, as our own client sends them.
+    /// Returns the class and the buffer, as the client sends them.
     pub fn emit(&self) -> (u8, Vec<u8>) {
         match self {
             Self::Basic(b) => (4, b.emit()),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_buffers_are_refused() {
+    fn malformed_buffers_are_refused() {
         use NtStatus as S;
         for class in [4, 10, 11, 13, 14, 16, 19, 20, 39, 40, 64, 65, 72] {
             assert_eq!(Set::parse(class, &[]), Err(S::INFO_LENGTH_MISMATCH), "{class}");
@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(class: u8, bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_never_panic(class: u8, bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = Set::parse(class, &bytes);
         }
     }

@@ -5,19 +5,19 @@ use wire::{Parser, le_u32, le_u64, take};
 use super::entries;
 use crate::parse::{Parsed, put_utf16, size, text};
 
-/// One stream.
+/// A stream of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// `:name:$DATA`; the data of the file itself is `::$DATA`.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Bytes of storage.
+    /// Allocated size in bytes.
     pub allocation: u64,
 }
 
 impl Stream {
-    /// One entry of a list.
+    /// Serializes an entry of a list.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![0; 8];
         out.extend(self.size.to_le_bytes());
@@ -27,7 +27,7 @@ impl Stream {
         out
     }
 
-    /// Reads a list.
+    /// Parses a list.
     pub fn parse_list(bytes: &[u8]) -> Parsed<Vec<Self>> {
         entries(bytes, |i| {
             let (i, (len, bytes, allocation)) =
@@ -46,7 +46,7 @@ mod tests {
     use crate::fscc::Chain;
     use proptest::prelude::*;
 
-    /// The list as far as it fits in `limit` bytes, and whether all of it did.
+    /// Serializes the entries that fit in `limit` bytes; returns whether all did.
     fn emit_list(list: &[Stream], limit: usize) -> (Vec<u8>, bool) {
         let mut chain = Chain::new(limit);
         let whole = list.iter().all(|s| chain.push(&s.emit()));
@@ -68,7 +68,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = Stream::parse_list(&bytes);
         }
     }

@@ -21,7 +21,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 9] = [
         Self::Volume,
         Self::Size,
@@ -34,7 +34,7 @@ impl Class {
         Self::Posix,
     ];
 
-    /// Its number.
+    /// Returns the number on the wire.
     pub fn number(self) -> u8 {
         match self {
             Self::Volume => 1,
@@ -49,12 +49,12 @@ impl Class {
         }
     }
 
-    /// The class of this number.
+    /// Returns the class with this number.
     pub fn from_number(n: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.number() == n)
     }
 
-    /// The status for a class that is neither told nor taken: those that MS-FSCC section 2.5 knows for local use are not supported
+    /// Returns the status for an unsupported class: NOT_SUPPORTED for classes that MS-FSCC section 2.5 defines for local use
     /// (MS-SMB2 sections 3.3.5.20.2 and 3.3.5.21.2).
     pub fn refusal(n: u8) -> NtStatus {
         match n {
@@ -63,7 +63,7 @@ impl Class {
         }
     }
 
-    /// Bytes without which nothing is answered.
+    /// Minimum length of the response's buffer, in bytes.
     pub fn fixed_len(self) -> usize {
         match self {
             Self::Volume => 24,
@@ -136,37 +136,37 @@ fixed! {
     }
 }
 
-/// Bytes of a sector, as clients are told them.
+/// Sector size reported to clients, in bytes.
 pub const SECTOR: u32 = 512;
 
-/// All that is known of a volume.
+/// All facts about a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// When it was made.
+    /// Creation time.
     pub created: FileTime,
     /// Serial number.
     pub serial: u32,
     /// Label.
     pub label: String,
-    /// Bytes of an allocation unit; a multiple of [`SECTOR`].
+    /// Size of an allocation unit in bytes; a multiple of [`SECTOR`].
     pub unit: u32,
-    /// Units in all, free, free for the caller.
+    /// Allocation units: total, free, free for the caller.
     pub units: (u64, u64, u64),
-    /// Nodes in all and free.
+    /// Nodes: total and free.
     pub nodes: (u64, u64),
     /// Attributes.
     pub attributes: u32,
-    /// Bytes of the longest name; told as characters.
+    /// Length of the longest name in bytes; reported as characters.
     pub name_max: u32,
-    /// Names the volume for ever.
+    /// Permanent identifier of the volume.
     pub id: [u8; 16],
-    /// Its number on the host.
+    /// Number of the volume on the host.
     pub fsid: u64,
-    /// Gives back the storage of what is trimmed.
+    /// The volume frees the storage of trimmed ranges.
     pub trims: bool,
 }
 
-/// The bytes of a class, whole.
+/// Serializes a class.
 pub fn query(class: Class, f: &VolumeInfo) -> Result<Vec<u8>, NtStatus> {
     let sectors_per_unit = f.unit / SECTOR;
     let (total, free, available) = f.units;
@@ -196,12 +196,12 @@ pub fn query(class: Class, f: &VolumeInfo) -> Result<Vec<u8>, NtStatus> {
             out.extend(f.attributes.to_le_bytes());
             out.extend(f.name_max.to_le_bytes());
             out.extend([0; 4]);
-            // Clients take streams, lists and links for granted only by this name.
+            // Clients assume support of streams, access lists and links only with this name.
             let len = put_utf16(&mut out, "NTFS");
             out[8..12].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_le_bytes());
         }
         Class::Control => {
-            // No quotas are kept by us; the host's limits are in the sizes.
+            // The gateway keeps no quotas; limits of the host appear in the sizes.
             let none = u64::MAX;
             Control { default_threshold: none, default_limit: none, ..Default::default() }
                 .put(&mut out);
@@ -252,7 +252,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_class_has_its_length() {
+    fn every_class_has_expected_length() {
         let facts = VolumeInfo { unit: 4096, label: "a".into(), ..VolumeInfo::default() };
         for class in Class::ALL {
             let len = query(class, &facts).unwrap().len();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_trims_says_so() {
+    fn trimming_volume_sets_flag() {
         let flags = |trims| {
             let facts = VolumeInfo { unit: 4096, trims, ..VolumeInfo::default() };
             query(Class::SectorSize, &facts).unwrap()[16]

@@ -1,5 +1,5 @@
-//! Every offset and length of a request: a buffer begins behind the fixed part of the body and ends inside the message (MS-SMB2
-//! section 3.3.5.2.6), and an empty one is at any offset.
+//! Tests every offset and length of a request: a buffer begins after the fixed part of the body and ends inside the message
+//! (MS-SMB2 section 3.3.5.2.6); an empty one may have any offset.
 
 use wire::RemoteSeg;
 
@@ -14,7 +14,7 @@ use super::{
     tree_connect, write,
 };
 
-/// A field of a request: its offset in the body, and its bytes.
+/// A field of a request: its offset in the body, and its length.
 type Field = (usize, usize);
 
 struct Place {
@@ -37,7 +37,7 @@ impl Place {
         usize::from_le_bytes(number)
     }
 
-    /// The request is read with these in place of its offset and length.
+    /// Checks whether the request parses with this offset and length.
     fn reads(&self, offset: usize, length: usize) -> bool {
         let mut changed = self.message.clone();
         for (field, value) in [(self.offset, offset), (self.length, length)] {
@@ -52,7 +52,7 @@ impl Place {
         (fixed, offset, length): (usize, Field, Field),
         is_read: fn(&[u8]) -> bool,
     ) -> Self {
-        // Something behind the buffer, as in a chain.
+        // Further bytes after the buffer, as in a chain.
         let message = [message(command, body), vec![0; 16]].concat();
         Self { name, message, fixed, offset, length, is_read }
     }
@@ -180,7 +180,7 @@ fn of_information() -> Vec<Place> {
 }
 
 #[test]
-fn buffers_are_behind_the_fixed_part() {
+fn buffers_must_follow_fixed_part() {
     for place in of_names().into_iter().chain(of_data()).chain(of_information()) {
         let (name, whole) = (place.name, place.message.len());
         let (offset, length) = (place.get(place.offset), place.get(place.length));
@@ -203,7 +203,7 @@ fn buffers_are_behind_the_fixed_part() {
 }
 
 #[test]
-fn contexts_are_behind_the_dialects() {
+fn contexts_must_follow_dialects() {
     let preauth = NegotiateContext::Preauth { algorithms: vec![SHA_512], salt: &[0; 32] };
     let dialects = vec![0x0202, 0x0210, 0x0300, 0x0302, Dialect::V311.number()];
     let request = negotiate::Request { dialects, contexts: vec![preauth], ..Default::default() };

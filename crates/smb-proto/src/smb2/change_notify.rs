@@ -7,7 +7,7 @@ use wire::{Parser, le_u16, le_u32};
 use super::Parsed;
 use crate::parse::body;
 
-/// SMB2_WATCH_TREE: everything below, not only this directory.
+/// SMB2_WATCH_TREE: watch the whole subtree, not only this directory.
 pub const WATCH_TREE: u16 = 1;
 
 /// Bits of [`Request::filter`] (MS-SMB2 section 2.2.35).
@@ -25,16 +25,16 @@ pub mod filter {
     pub const STREAM_NAME: u32 = 0x200;
     pub const STREAM_SIZE: u32 = 0x400;
     pub const STREAM_WRITE: u32 = 0x800;
-    /// All of them.
+    /// All variants.
     pub const ALL: u32 = 0xfff;
 }
 
-/// What a client asks.
+/// A CHANGE_NOTIFY request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Flags: [`WATCH_TREE`].
     pub flags: u16,
-    /// Most bytes of the answer's buffer.
+    /// Maximum length of the response's buffer, in bytes.
     pub output_len: u32,
     /// The directory.
     pub file: FileId,
@@ -43,7 +43,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one.
+    /// Parses one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 32, |i| {
             let (i, (flags, output_len)) =
@@ -54,7 +54,7 @@ impl Request {
         })
     }
 
-    /// The body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         out.extend(32_u16.to_le_bytes());
@@ -75,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_cut_request_is_refused() {
+    fn truncated_request_is_refused() {
         let mut m = vec![0; HEADER_LEN];
         m.extend([32, 0, 1, 0]);
         assert_eq!(named(Request::parse(&m)), Err("OutputBufferLength"));

@@ -5,20 +5,20 @@ use wire::{Parser, le_u16, le_u32, le_u64};
 use super::{FileId, Parsed};
 use crate::parse::body;
 
-/// SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB: the answer tells the attributes.
+/// SMB2_CLOSE_FLAG_POSTQUERY_ATTRIB: the response contains the attributes.
 pub const POSTQUERY_ATTRIB: u16 = 1;
 
-/// What a client sends.
+/// A CLOSE request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// [`POSTQUERY_ATTRIB`] or nothing.
+    /// [`POSTQUERY_ATTRIB`] or 0.
     pub flags: u16,
-    /// The open.
+    /// The open file.
     pub file: FileId,
 }
 
 impl Request {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 24, |i| {
             let (i, (flags, _, file)) =
@@ -27,7 +27,7 @@ impl Request {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24);
         out.extend(24_u16.to_le_bytes());
@@ -38,14 +38,14 @@ impl Request {
     }
 }
 
-/// The attributes that CREATE and CLOSE tell (MS-FSCC section 2.4.29 without its reserved field).
+/// The attributes in responses to CREATE and CLOSE (MS-FSCC section 2.4.29 without its reserved field).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Basics {
     /// FILETIMEs: creation, last access, last write, change.
     pub times: [u64; 4],
-    /// Bytes of storage.
+    /// Allocated size in bytes.
     pub allocation_size: u64,
-    /// Bytes of data.
+    /// Size in bytes.
     pub end_of_file: u64,
     /// FILE_ATTRIBUTE bits.
     pub attributes: u32,
@@ -76,15 +76,15 @@ impl Basics {
     }
 }
 
-/// What a server answers.
+/// A CLOSE response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// The attributes, when they were asked for.
+    /// The attributes, if the request asked for them.
     pub basics: Option<Basics>,
 }
 
 impl Response {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 60, |i| {
             let (i, (flags, _, basics)) =
@@ -94,7 +94,7 @@ impl Response {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(60);
         out.extend(60_u16.to_le_bytes());

@@ -1,7 +1,7 @@
-//! What create contexts hold (MS-SMB2 sections 2.2.13.2.1 to 2.2.13.2.16, 2.2.14.2.1 to 2.2.14.2.14, and the context of the POSIX
-//! extensions of dialect 3.1.1).
+//! Create contexts (MS-SMB2 sections 2.2.13.2.1 to 2.2.13.2.16, 2.2.14.2.1 to 2.2.14.2.14, and the context of the POSIX extensions
+//! of dialect 3.1.1).
 //!
-//! Each context has its own type with both directions. [`Asked`] is all that a request brought, [`Told`] all that an answer did.
+//! Each context has a type for both directions. [`Asked`] has all contexts of a request, [`Told`] all contexts of a response.
 
 use wire::{Malformed, Parser, Rule, bytes, le_u16, le_u32, le_u64, reject, take};
 
@@ -46,22 +46,22 @@ pub const DHANDLE_FLAG_PERSISTENT: u32 = 2;
 /// SMB2_CREATE_REQUEST_LEASE and its version 2, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// The client's name for it.
+    /// The key that the client assigned.
     pub key: [u8; 16],
     /// READ_CACHING 1, HANDLE_CACHING 2, WRITE_CACHING 4.
     pub state: u32,
     /// Bits of [`lease_flag`].
     pub flags: u32,
-    /// What version 2 adds.
+    /// The fields of version 2.
     pub v2: Option<LeaseV2>,
 }
 
-/// What version 2 of a lease context adds.
+/// The additional fields of a version 2 lease context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseV2 {
-    /// The lease of the directory; means something with its flag.
+    /// Lease key of the parent directory; valid if its flag is set.
     pub parent: [u8; 16],
-    /// Counts changes of the lease's state.
+    /// Number of changes of the lease state.
     pub epoch: u16,
 }
 
@@ -85,7 +85,7 @@ impl Lease {
         sized(data, 52, "RqLs", (v1, v2).map(|(v1, v2)| Self { v2: Some(v2), ..v1 }))
     }
 
-    /// As a context of either direction.
+    /// Converts it to a context for either direction.
     pub fn context(&self) -> Context<'static> {
         let mut out = Vec::with_capacity(52);
         out.extend(self.key);
@@ -104,11 +104,11 @@ impl Lease {
 /// SMB2_CREATE_DURABLE_HANDLE_REQUEST_V2
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableV2 {
-    /// Milliseconds to keep the open after its connection; 0: as the server likes.
+    /// Milliseconds to keep the open after the connection is lost; 0: the server decides.
     pub timeout: u32,
     /// [`DHANDLE_FLAG_PERSISTENT`]
     pub flags: u32,
-    /// The client's name for the create.
+    /// GUID that the client assigned to the create.
     pub guid: [u8; 16],
 }
 
@@ -120,7 +120,7 @@ impl DurableV2 {
         Ok((i, Self { timeout, flags, guid }))
     }
 
-    /// As a context of a request.
+    /// Converts it to a context of a request.
     pub fn context(&self) -> Context<'static> {
         let mut out = Vec::with_capacity(32);
         out.extend(self.timeout.to_le_bytes());
@@ -134,9 +134,9 @@ impl DurableV2 {
 /// SMB2_CREATE_DURABLE_HANDLE_RECONNECT_V2
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconnectV2 {
-    /// The open.
+    /// The open file.
     pub file: FileId,
-    /// The name that its create had.
+    /// The GUID of its create.
     pub guid: [u8; 16],
     /// [`DHANDLE_FLAG_PERSISTENT`]
     pub flags: u32,
@@ -149,7 +149,7 @@ impl ReconnectV2 {
         Ok((i, Self { file, guid, flags }))
     }
 
-    /// As a context of a request.
+    /// Converts it to a context of a request.
     pub fn context(&self) -> Context<'static> {
         let mut out = Vec::with_capacity(36);
         out.extend(self.file.emit());
@@ -159,7 +159,7 @@ impl ReconnectV2 {
     }
 }
 
-/// All that the contexts of a request ask. Of two with the same name the first counts.
+/// All create contexts of a request. If a context occurs twice, the first one applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// FILE_FULL_EA_INFORMATION for a new file.
@@ -168,34 +168,34 @@ pub struct Asked<'a> {
     pub sd: Option<&'a [u8]>,
     /// A durable open, version 1.
     pub durable: bool,
-    /// To take up a durable open, version 1.
+    /// Reconnect to a durable open, version 1.
     pub reconnect: Option<FileId>,
     /// Storage to reserve for a new file, in bytes.
     pub allocation_size: Option<u64>,
-    /// The largest access that could be granted, unless nothing changed since this FILETIME.
+    /// Query the maximal access, unless the file is unchanged since this FILETIME.
     pub maximal_access: Option<Option<u64>>,
-    /// A view of the past: a FILETIME.
+    /// Open a snapshot: a FILETIME.
     pub timewarp: Option<u64>,
-    /// The number on disk.
+    /// Query the file number on disk.
     pub on_disk_id: bool,
     /// A lease.
     pub lease: Option<Lease>,
     /// A durable open, version 2.
     pub durable_v2: Option<DurableV2>,
-    /// To take up a durable open, version 2.
+    /// Reconnect to a durable open, version 2.
     pub reconnect_v2: Option<ReconnectV2>,
-    /// The application whose older opens give way.
+    /// The application instance whose older opens are closed.
     pub app_instance: Option<[u8; 16]>,
     /// Its version, high and low.
     pub app_version: Option<(u64, u64)>,
-    /// A shared virtual disk.
+    /// The request opens a shared virtual disk.
     pub svhdx: bool,
     /// POSIX: the mode of a new file.
     pub posix: Option<u32>,
 }
 
 impl<'a> Asked<'a> {
-    /// Reads the contexts of a request; what is not known is passed over (MS-SMB2 section 3.3.5.9).
+    /// Parses the contexts of a request; ignores unknown ones (MS-SMB2 section 3.3.5.9).
     pub fn parse(contexts: &'a [Context<'_>]) -> Parsed<Self> {
         let mut a = Self::default();
         for c in contexts {
@@ -268,7 +268,7 @@ fn first<T>(slot: &mut Option<T>, value: T) {
     }
 }
 
-/// The data of a context that has one length.
+/// Parses the data of a context of fixed length.
 fn sized<'a, T>(
     data: &'a [u8],
     len: usize,
@@ -286,7 +286,7 @@ fn structure_size<'a>(size: u16) -> impl FnMut(&'a [u8]) -> wire::Parsed<'a, ()>
     constant("StructureSize", le_u16("StructureSize"), size)
 }
 
-/// The POSIX context of an answer.
+/// The POSIX context of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PosixTold {
     /// Hard links.
@@ -295,7 +295,7 @@ pub struct PosixTold {
     pub reparse_tag: u32,
     /// Type and permission bits.
     pub mode: u32,
-    /// SID of the owner, then of the group, as MS-DTYP section 2.4.2.2 has them.
+    /// SID of the owner, then of the group, in the format of MS-DTYP section 2.4.2.2.
     pub sids: Vec<u8>,
 }
 
@@ -307,10 +307,10 @@ impl PosixTold {
     }
 }
 
-/// All that the contexts of an answer tell.
+/// All create contexts of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// Status of the question, and the largest access that could be granted.
+    /// Status of the query, and the maximal access.
     pub maximal_access: Option<(u32, u32)>,
     /// Number of the file and of its volume.
     pub on_disk_id: Option<(u64, u64)>,
@@ -318,14 +318,14 @@ pub struct Told {
     pub durable: bool,
     /// The open is durable, version 2: milliseconds, flags.
     pub durable_v2: Option<(u32, u32)>,
-    /// The lease as it is.
+    /// The current state of the lease.
     pub lease: Option<Lease>,
-    /// POSIX.
+    /// The POSIX context.
     pub posix: Option<PosixTold>,
 }
 
 impl Told {
-    /// Reads the contexts of an answer.
+    /// Parses the contexts of a response.
     pub fn parse(contexts: &[Context<'_>]) -> Parsed<Self> {
         let mut t = Self::default();
         for c in contexts {
@@ -354,7 +354,7 @@ impl Told {
         Ok(t)
     }
 
-    /// As contexts.
+    /// Converts it to contexts.
     pub fn contexts(&self) -> Vec<Context<'static>> {
         let mut out = Vec::new();
         let two = |a: u32, b: u32| [a.to_le_bytes(), b.to_le_bytes()].concat();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn every_context_has_one_length() {
+    fn context_of_wrong_length_is_refused() {
         for (name, len) in [
             (name::DURABLE_HANDLE_REQUEST, 16),
             (name::DURABLE_HANDLE_RECONNECT, 16),
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_understood() {
+    fn request_contexts_are_parsed() {
         let durable = DurableV2 { timeout: 60_000, flags: 2, guid: [5; 16] };
         let again =
             ReconnectV2 { file: FileId { persistent: 7, volatile: 8 }, guid: [5; 16], flags: 2 };
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_round_trip() {
+    fn response_contexts_round_trip() {
         let told = Told {
             maximal_access: Some((0, 0x1f_01ff)),
             on_disk_id: Some((77, 3)),

@@ -1,4 +1,4 @@
-//! CREATE (MS-SMB2 sections 2.2.13 and 2.2.14). What the contexts hold is in [`super::context`].
+//! CREATE (MS-SMB2 sections 2.2.13 and 2.2.14). [`super::context`] has the formats of the contexts.
 
 use std::borrow::Cow;
 
@@ -66,7 +66,7 @@ pub mod option {
     pub const OPEN_REPARSE_POINT: u32 = 0x20_0000;
     pub const OPEN_NO_RECALL: u32 = 0x40_0000;
     pub const OPEN_FOR_FREE_SPACE_QUERY: u32 = 0x80_0000;
-    /// Bits that mean something.
+    /// All defined bits.
     pub const ALL: u32 = 0x00ff_ffff;
 }
 
@@ -74,22 +74,22 @@ pub mod option {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Disposition {
-    /// Replaces what is there, or makes.
+    /// Replaces an existing file, or creates it.
     Supersede = 0,
-    /// Opens what is there, or fails.
+    /// Opens an existing file, or fails.
     Open = 1,
-    /// Makes, or fails.
+    /// Creates a new file, or fails.
     Create = 2,
-    /// Opens what is there, or makes.
+    /// Opens an existing file, or creates it.
     OpenIf = 3,
-    /// Cuts what is there, or fails.
+    /// Truncates an existing file, or fails.
     Overwrite = 4,
-    /// Cuts what is there, or makes.
+    /// Truncates an existing file, or creates it.
     OverwriteIf = 5,
 }
 
 impl Disposition {
-    /// The disposition of this number.
+    /// Returns the disposition with this number.
     pub fn from_number(n: u32) -> Option<Self> {
         use Disposition::*;
         [Supersede, Open, Create, OpenIf, Overwrite, OverwriteIf]
@@ -97,12 +97,12 @@ impl Disposition {
             .copied()
     }
 
-    /// What is there is cut to nothing.
+    /// Checks whether an existing file is truncated.
     pub fn cuts(self) -> bool {
         matches!(self, Self::Supersede | Self::Overwrite | Self::OverwriteIf)
     }
 
-    /// What is not there is made.
+    /// Checks whether a missing file is created.
     pub fn makes(self) -> bool {
         !matches!(self, Self::Open | Self::Overwrite)
     }
@@ -130,23 +130,23 @@ pub mod oplock {
 /// One create context (MS-SMB2 section 2.2.13.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context<'a> {
-    /// Four letters, or a GUID of 16 bytes.
+    /// Four letters, or a 16-byte GUID.
     pub name: Cow<'a, [u8]>,
-    /// What it says.
+    /// Contents of the context.
     pub data: Cow<'a, [u8]>,
 }
 
 impl Context<'static> {
-    /// Of these.
+    /// Builds a context.
     pub fn new(name: &'static [u8], data: Vec<u8>) -> Self {
         Self { name: Cow::Borrowed(name), data: Cow::Owned(data) }
     }
 }
 
-/// Most contexts that a request may bring; there are 15 that mean something.
+/// Maximum number of contexts in a request; 15 are defined.
 pub const CONTEXTS_MAX: usize = 64;
 
-/// All contexts that offset and length, the fields at `place`, name in `message`.
+/// Parses all contexts in `message` at the offset and length in the fields at `place`.
 fn contexts<'a>(
     message: &'a [u8],
     named: (usize, usize),
@@ -167,14 +167,14 @@ fn contexts<'a>(
 }
 
 impl<'a> Context<'a> {
-    /// Reads the first of a chain; the others follow.
+    /// Parses the first context of a chain.
     fn parse(start: &'a [u8]) -> wire::Parsed<'a, Self> {
         let (i, next) = le_u32("Next")(start)?;
         let (place, (name_at, name_len)) = shorts("Name")(i)?;
         let (_, (_, data_at, data_len)) =
             (le_u16("Reserved"), le_u16("DataOffset"), le_u32("DataLength")).parse(place)?;
         let next = size(next);
-        // Aligned, behind this one's fixed part, and inside: else a chain could run in circles.
+        // Require an aligned offset after the fixed part and inside the message, so that a chain cannot loop.
         if next != 0 && (!next.is_multiple_of(8) || next < 16 || next > start.len()) {
             return Err(reject("Next", Rule::Value, start));
         }
@@ -219,7 +219,7 @@ fn put_contexts(out: &mut Vec<u8>, contexts: &[Context<'_>]) {
     }
 }
 
-/// What a client sends.
+/// A CREATE request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// One of [`oplock`].
@@ -238,15 +238,15 @@ pub struct Request<'a> {
     pub options: u32,
     /// The name, relative to the share, in UTF-16.
     pub name: Cow<'a, [u8]>,
-    /// Its contexts.
+    /// The create contexts.
     pub contexts: Vec<Context<'a>>,
 }
 
 impl<'a> Request<'a> {
-    /// Bytes of the fixed part of the body.
+    /// Length of the fixed part of the body, in bytes.
     const FIXED: usize = 56;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 57, |i| {
             let (i, (_, oplock_level, impersonation, _)) = (
@@ -266,7 +266,7 @@ impl<'a> Request<'a> {
                 .parse(i)?;
             let (place, (name_at, name_len)) = shorts("Name")(name_place)?;
             let (i, named) = longs("CreateContexts")(place)?;
-            // MS-SMB2 section 3.3.5.9: behind the fixed part, of whole characters.
+            // MS-SMB2 section 3.3.5.9: the name must follow the fixed part and have whole characters.
             let is_inside = name_at >= HEADER_LEN + Self::FIXED;
             if !name_len.is_multiple_of(2) || name_len != 0 && !is_inside {
                 return Err(reject("Name", Rule::Value, name_place));
@@ -292,7 +292,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Writes the body. The name has at most 65,535 bytes.
+    /// Serializes the body. The name has at most 65,535 bytes.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.name.len() + 8);
         out.extend(57_u16.to_le_bytes());
@@ -318,7 +318,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Appends the contexts and writes where they are into the two fields at `fields`.
+/// Appends the contexts and writes their offset and length to the two fields at `fields`.
 fn finish_contexts(out: &mut Vec<u8>, fields: usize, contexts: &[Context<'_>]) {
     let at = out.len();
     put_contexts(out, contexts);
@@ -328,7 +328,7 @@ fn finish_contexts(out: &mut Vec<u8>, fields: usize, contexts: &[Context<'_>]) {
     out[fields + 4..fields + 8].copy_from_slice(&word(len));
 }
 
-/// What a server answers.
+/// A CREATE response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
     /// One of [`oplock`].
@@ -339,17 +339,17 @@ pub struct Response<'a> {
     pub action: u32,
     /// The file's attributes.
     pub basics: Basics,
-    /// The open.
+    /// The open file.
     pub file: FileId,
     /// Its contexts.
     pub contexts: Vec<Context<'a>>,
 }
 
 impl<'a> Response<'a> {
-    /// Bytes of the fixed part of the body: a multiple of 8.
+    /// Length of the fixed part of the body in bytes: a multiple of 8.
     const FIXED: usize = 88;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 89, |i| {
             let (i, (oplock_level, flags, action)) =
@@ -362,7 +362,7 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + 64 * self.contexts.len());
         out.extend(89_u16.to_le_bytes());
@@ -439,9 +439,9 @@ mod tests {
         assert_eq!(Response::parse(&message(Command::Create, &body)), Ok(bare));
     }
 
-    /// A context of an empty name, or one that points into its own fixed part, outside itself, or back.
+    /// Contexts with an empty name, or with an offset into their own fixed part, outside the chain, or backwards.
     #[test]
-    fn bad_chains_are_refused() {
+    fn malformed_chains_are_refused() {
         let good =
             some("x", vec![Context::new(b"AAAA", vec![9; 8]), Context::new(b"BBBB", vec![])]);
         let m = message(Command::Create, &good.emit());
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_not_too_many_contexts() {
+    fn number_of_contexts_is_limited() {
         let many = |n| some("x", vec![Context::new(b"AAAA", vec![]); n]);
         assert!(Request::parse(&message(Command::Create, &many(CONTEXTS_MAX).emit())).is_ok());
         let m = message(Command::Create, &many(CONTEXTS_MAX + 1).emit());
@@ -475,10 +475,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_must_be_inside_the_message() {
+    fn name_outside_message_is_refused() {
         let m = message(Command::Create, &some("abc", vec![]).emit());
         assert_eq!(named(Request::parse(&m[..m.len() - 1])), Err("Name"));
-        // NameOffset, and the length behind it.
+        // NameOffset, and the length after it.
         for (field, value) in [(44, 112), (46, 5)] {
             let mut bad = m.clone();
             bad[64 + field] = value;
@@ -491,7 +491,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(
+        fn arbitrary_bytes_never_panic(
             body in proptest::collection::vec(any::<u8>(), 0..200),
             flip in any::<prop::sample::Index>(),
             bit in 0..8_u8,

@@ -1,42 +1,42 @@
-//! Where else the files of a path are: FSCTL_DFS_GET_REFERRALS and FSCTL_DFS_GET_REFERRALS_EX (MS-DFSC section 2.2).
+//! Referrals to other servers: FSCTL_DFS_GET_REFERRALS and FSCTL_DFS_GET_REFERRALS_EX (MS-DFSC section 2.2).
 //!
-//! *Operation.* Responses of versions 3 and 4 about paths, which all clients since Windows 2000 take. Lists of names, which domain
-//! controllers give, and versions 1 and 2 are read by nobody here.
+//! *Operation.* Supports responses of versions 3 and 4 about paths, which all clients since Windows 2000 accept. Name lists, which
+//! domain controllers send, and versions 1 and 2 are not parsed.
 
 use wire::{Parser, Rule, bytes, le_u16, le_u32, reject, take};
 
 use super::{Parsed, put_utf16};
 use crate::parse::{Rejected, size, text, whole};
 
-/// ReferralServers: the targets are roots that answer such requests, too.
+/// ReferralServers: the targets are root servers that also return referrals.
 pub const REFERRAL_SERVERS: u32 = 1;
-/// StorageServers: the targets are where the files are.
+/// StorageServers: the targets have the files.
 pub const STORAGE_SERVERS: u32 = 2;
 
-/// A flag of an entry: it holds a list of names.
+/// Flag of an entry with a name list.
 const NAME_LIST: u16 = 2;
-/// A flag of an entry of version 4: the first of some that are alike.
+/// Flag of a version 4 entry: the first of a set of equivalent targets.
 const SET_BOUNDARY: u16 = 4;
 
-/// Bytes of the head of a response, and of an entry of version 3 or 4.
+/// Length of the header of a response, and of an entry of version 3 or 4.
 const HEAD_LEN: usize = 8;
 const ENTRY_LEN: usize = 34;
 
-/// Text to its terminator, or to the end where it has none.
+/// Decodes text up to its terminator, or to the end.
 fn terminated<'a>(bytes: &'a [u8], field: &'static str) -> Result<String, Rejected<'a>> {
     let (units, _) = bytes.as_chunks::<2>();
     let end = units.iter().position(|unit| *unit == [0, 0]).map_or(bytes.len(), |n| n * 2);
     text(&bytes[..end], field)
 }
 
-/// REQ_GET_DFS_REFERRAL and REQ_GET_DFS_REFERRAL_EX: where is this path?
+/// REQ_GET_DFS_REFERRAL and REQ_GET_DFS_REFERRAL_EX: queries the targets of a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReferralRequest {
-    /// MaxReferralLevel: the highest version that the client takes.
+    /// MaxReferralLevel: the highest version that the client accepts.
     pub max_level: u16,
-    /// RequestFileName: `\server\share\...`, or empty, or one name, for what domain controllers answer.
+    /// RequestFileName: `\server\share\...`, or empty, or a single name for queries to domain controllers.
     pub path: String,
-    /// SiteName: where the client is, if it says so.
+    /// SiteName: the site of the client, if sent.
     pub site: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl ReferralRequest {
     /// SiteName, a bit of RequestFlags.
     const SITE: u16 = 1;
 
-    /// Reads REQ_GET_DFS_REFERRAL.
+    /// Parses REQ_GET_DFS_REFERRAL.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, max_level) = le_u16("MaxReferralLevel")(i)?;
@@ -53,7 +53,7 @@ impl ReferralRequest {
         })
     }
 
-    /// Reads REQ_GET_DFS_REFERRAL_EX.
+    /// Parses REQ_GET_DFS_REFERRAL_EX.
     pub fn parse_ex(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, (max_level, flags, len)) =
@@ -74,7 +74,7 @@ impl ReferralRequest {
         })
     }
 
-    /// Writes REQ_GET_DFS_REFERRAL, which has no place for a site.
+    /// Serializes REQ_GET_DFS_REFERRAL, which cannot contain a site.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.max_level.to_le_bytes().to_vec();
         put_utf16(&mut out, &self.path);
@@ -82,7 +82,7 @@ impl ReferralRequest {
         out
     }
 
-    /// Writes REQ_GET_DFS_REFERRAL_EX. Names of more than 64 KiB do not come from this program.
+    /// Serializes REQ_GET_DFS_REFERRAL_EX. This program never sends names above 64 KiB.
     pub fn emit_ex(&self) -> Vec<u8> {
         let mut data = Vec::new();
         for name in [Some(&self.path), self.site.as_ref()].into_iter().flatten() {
@@ -110,7 +110,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The highest that a client takes; `None`: it takes neither.
+    /// Returns the highest version that a client accepts; `None` if it supports neither.
     pub fn of_level(max_level: u16) -> Option<Self> {
         match max_level {
             0..3 => None,
@@ -123,24 +123,24 @@ impl Version {
 /// RESP_GET_DFS_REFERRAL about one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferralResponse {
-    /// Of all entries.
+    /// Version of all entries.
     pub version: Version,
-    /// PathConsumed: bytes of the path in the request that the targets stand for.
+    /// PathConsumed: length of the request path that the targets replace, in bytes.
     pub path_consumed: u16,
     /// ReferralHeaderFlags
     pub flags: u32,
-    /// ServerType: the targets are roots.
+    /// ServerType: the targets are root servers.
     pub is_root: bool,
     /// TimeToLive, in seconds.
     pub ttl: u32,
-    /// The path that the targets stand for, `\server\share`.
+    /// The path that the targets replace, `\server\share`.
     pub dfs_path: String,
-    /// Where that is: `\server\share`, the first to be tried first.
+    /// Targets `\server\share` in order of preference.
     pub targets: Vec<String>,
 }
 
 impl ReferralResponse {
-    /// Reads it. All entries are of one version and about one path.
+    /// Parses a response. All entries must have the same version and path.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
         whole(output, |i| {
             let (at, (path_consumed, count, flags)) = (
@@ -176,7 +176,7 @@ impl ReferralResponse {
         })
     }
 
-    /// Writes it in at most `max` bytes, with as many of the targets as find room; `None` where not one does.
+    /// Serializes it in at most `max` bytes with as many targets as fit; `None` if no target fits.
     pub fn emit(&self, max: usize) -> Option<Vec<u8>> {
         (1..=self.targets.len()).rev().find_map(|n| {
             let out = self.emit_some(&self.targets[..n])?;
@@ -209,7 +209,7 @@ impl ReferralResponse {
             let head = [self.version as u16, entry_len, u16::from(self.is_root), flags];
             out.extend(head.map(u16::to_le_bytes).concat());
             out.extend(self.ttl.to_le_bytes());
-            // The same path twice: there are no short names.
+            // The path twice, because short names do not exist.
             out.extend([path, path, target].map(u16::to_le_bytes).concat());
             out.extend([0; 16]);
         }
@@ -218,7 +218,7 @@ impl ReferralResponse {
     }
 }
 
-/// An entry of version 3 or 4 about a path.
+/// A version 3 or 4 entry about a path.
 struct Entry {
     version: Version,
     is_root: bool,
@@ -228,7 +228,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Reads one; what follows is the next one.
+    /// Parses an entry and returns the bytes after it.
     fn parse(entry: &[u8]) -> wire::Parsed<'_, Self> {
         let (i, number) = le_u16("VersionNumber")(entry)?;
         let version = match number {
@@ -259,7 +259,7 @@ impl Entry {
         };
         let (dfs_path, target) =
             (named(path, "DFSPathOffset")?, named(target, "NetworkAddressOffset")?);
-        // An entry that is shorter than its fields would be read again and again.
+        // An entry shorter than its fields would be parsed again and again.
         let behind = entry.get(len.into()..).filter(|_| usize::from(len) >= ENTRY_LEN);
         let behind = behind.ok_or_else(|| reject("Size", Rule::OutOfBounds, i))?;
         Ok((behind, Self { version, is_root: server_type == 1, ttl, dfs_path, target }))
@@ -283,13 +283,13 @@ mod tests {
         }
     }
 
-    /// MS-DFSC sections 2.2.4 and 2.2.5.4, field by field.
+    /// Follows MS-DFSC sections 2.2.4 and 2.2.5.4 field by field.
     #[test]
-    fn a_response_as_the_specification_writes_it() {
+    fn response_matches_specification() {
         let mut wanted = vec![6, 0, 1, 0, 2, 0, 0, 0];
         // VersionNumber, Size, ServerType, ReferralEntryFlags, TimeToLive.
         wanted.extend([4, 0, 34, 0, 0, 0, 4, 0, 0x2c, 1, 0, 0]);
-        // The path, twice, and the target, from the entry on; ServiceSiteGuid.
+        // The path twice and the target, as offsets from the entry; ServiceSiteGuid.
         wanted.extend([34, 0, 34, 0, 44, 0]);
         wanted.extend([0; 16]);
         wanted.extend(b"\\\0g\0\\\0a\0\0\0\\\0h\0\\\0b\0\0\0");
@@ -301,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_left_out_whole() {
+    fn target_without_room_is_omitted() {
         let two = response(Version::V4, &[r"\h\b", r"\i\b"]);
         let all = two.emit(usize::MAX).unwrap().len();
         let one = two.emit(all - 1).unwrap();
         assert_eq!(ReferralResponse::parse(&one), Ok(response(Version::V4, &[r"\h\b"])));
         assert_eq!(two.emit(one.len() - 1), None);
         assert_eq!(response(Version::V4, &[]).emit(usize::MAX), None);
-        // An offset of 16 bits does not reach the last one.
+        // A 16-bit offset does not reach the last target.
         let long = format!(r"\{}\b", "h".repeat(20_000));
         let far = response(Version::V4, &[&long, &long]);
         assert_eq!(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_a_site_or_without() {
+    fn request_round_trips_with_site() {
         let asked = ReferralRequest { max_level: 4, path: r"\g\a".into(), site: None };
         assert_eq!(asked.emit(), b"\x04\0\\\0g\0\\\0a\0\0\0");
         assert_eq!(ReferralRequest::parse(b"\x04\0\\\0g\0\\\0a\0"), Ok(asked.clone()), "no end");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_no_length_is_refused() {
+    fn empty_entry_is_refused() {
         let mut bytes = response(Version::V4, &[r"\h\b", r"\i\b"]).emit(usize::MAX).unwrap();
         bytes[10] = 0;
         let why = ReferralResponse::parse(&bytes).unwrap_err().to_string();
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_round_trip(
+        fn request_and_response_round_trip(
             path in "[^\\x00]{0,20}",
             targets in prop::collection::vec("[^\\x00]{0,20}", 1..5),
             site in prop::option::of("[^\\x00]{0,10}"),
@@ -362,7 +362,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_parsers(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let _ = ReferralRequest::parse(&bytes);
             let _ = ReferralRequest::parse_ex(&bytes);
             let _ = ReferralResponse::parse(&bytes);

@@ -1,4 +1,4 @@
-//! The body of an answer that is an error and says more about it (MS-SMB2 section 2.2.2).
+//! The body of an error response with additional data (MS-SMB2 section 2.2.2).
 
 use wire::{Parser, le_u8, le_u16, le_u32, take};
 
@@ -11,7 +11,7 @@ const ERROR_ID_DEFAULT: u32 = 0;
 /// "SYML"
 const SYMLINK_ERROR_TAG: u32 = 0x4c4d_5953;
 
-/// An error response with this data; in dialect 3.1.1 (`contexts`) it is the data of one error context.
+/// Builds an error response with this data; in dialect 3.1.1 (`contexts`) the data is in an error context.
 pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
     let len = |n: usize| u32::try_from(n).unwrap_or(0).to_le_bytes();
     let mut out = vec![9, 0, u8::from(contexts), 0];
@@ -26,7 +26,7 @@ pub fn body(data: &[u8], contexts: bool) -> Vec<u8> {
     out
 }
 
-/// The data of an error response, out of its context where it has one. `message` starts at its header.
+/// Returns the data of an error response, taken out of its context if there is one. `message` starts at its header.
 pub fn data(message: &[u8]) -> Parsed<&[u8]> {
     crate::parse::body(message, 9, |i| {
         let (i, (contexts, _, len)) =
@@ -39,27 +39,27 @@ pub fn data(message: &[u8]) -> Parsed<&[u8]> {
     })
 }
 
-/// A Symbolic Link Error Response (section 2.2.2.2.1): what the link says, and how many bytes of the path were left behind it.
+/// Builds a Symbolic Link Error Response (section 2.2.2.2.1): the link's target, and the number of unparsed path bytes after it.
 ///
-/// Its length is a multiple of 8: Go's client asks that of the last error context, too (section 2.2.2.1), and Python's smbprotocol
-/// takes bytes behind a context for another one. So `PathBuffer` ends with bytes of no name.
+/// The length is a multiple of 8: Go's client requires this even of the last error context (section 2.2.2.1), and Python's
+/// smbprotocol parses bytes after a context as another one. Therefore `PathBuffer` ends with padding.
 pub fn symlink(target: &str, relative: bool, unparsed: usize) -> Vec<u8> {
     let mut reparse = Reparse::Symlink { target: target.to_owned(), relative }.emit();
     reparse.resize(reparse.len().next_multiple_of(8), 0);
     let mut out = Vec::with_capacity(8 + reparse.len());
-    // Without itself.
+    // The length excludes the field itself.
     let len = u32::try_from(4 + reparse.len()).unwrap_or(0);
     out.extend(len.to_le_bytes());
     out.extend(SYMLINK_ERROR_TAG.to_le_bytes());
     out.extend(&reparse[..4]);
     out.extend(u16::try_from(reparse.len() - 8).unwrap_or(u16::MAX).to_le_bytes());
-    // Here stands what is reserved in a reparse point.
+    // This field is reserved in a reparse point.
     out.extend(u16::try_from(unparsed).unwrap_or(u16::MAX).to_le_bytes());
     out.extend(&reparse[8..]);
     out
 }
 
-/// What a Symbolic Link Error Response says: the target, whether it is relative, and the bytes of the path left behind it.
+/// Parses a Symbolic Link Error Response: the target, whether it is relative, and the number of unparsed path bytes.
 pub fn parse_symlink(data: &[u8]) -> Parsed<(String, bool, u16)> {
     whole(data, |i| {
         let (i, _) = le_u32("SymLinkLength")(i)?;
@@ -79,7 +79,7 @@ mod tests {
     use crate::smb2::test_harness::message;
 
     #[test]
-    fn links_round_trip_in_both_forms() {
+    fn symlinks_round_trip_in_both_forms() {
         for (text, relative) in [("a\\b", true), ("\\etc", false), ("../x", true)] {
             let link = symlink(text, relative, 10);
             assert_eq!(link[..4], u32::try_from(link.len() - 4).unwrap().to_le_bytes());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_refused() {
+    fn truncated_response_is_refused() {
         let m = message(Command::Create, &body(&symlink("abc", true, 0), true));
         for cut in 64..m.len() {
             assert!(data(&m[..cut]).is_err());

@@ -1,28 +1,28 @@
-//! The name of an open (MS-SMB2 section 2.2.14.1).
+//! The identifier of an open (MS-SMB2 section 2.2.14.1).
 
 use wire::bytes;
 
-/// An SMB2_FILEID: 16 bytes that a client gets from CREATE and shows with every use.
+/// An SMB2_FILEID: 16 bytes that a client gets from CREATE and sends with every use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// Stays the same when a durable open is taken up again.
+    /// Unchanged when a durable open is reconnected.
     pub persistent: u64,
-    /// Names the open in the server's table.
+    /// Identifies the open in the server's table.
     pub volatile: u64,
 }
 
 impl FileId {
-    /// Of a related command: the file of the one before it in the chain (MS-SMB2 section 3.3.5.2.7.2).
+    /// In a related command: the file of the previous command in the chain (MS-SMB2 section 3.3.5.2.7.2).
     pub const PREVIOUS: Self = Self { persistent: u64::MAX, volatile: u64::MAX };
 
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub const LEN: usize = 16;
 
-    /// Reads the next 16 bytes.
+    /// Parses the next 16 bytes.
     ///
     /// # Errors
     ///
-    /// They are not there.
+    /// The input is too short.
     #[inline]
     pub fn parse(input: &[u8]) -> wire::Parsed<'_, Self> {
         let (rest, id) = bytes::<{ Self::LEN }>("FileId")(input)?;
@@ -33,7 +33,7 @@ impl FileId {
         Ok((rest, Self { persistent, volatile }))
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&self.persistent.to_le_bytes());
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_round_trips() {
+    fn value_round_trips() {
         let id = FileId { persistent: 0x0102_0304_0506_0708, volatile: 9 };
         let bytes = id.emit();
         assert_eq!(bytes[..2], [8, 7]);

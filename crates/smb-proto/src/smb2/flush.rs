@@ -5,15 +5,15 @@ use wire::{Parser, take};
 use super::{FileId, Parsed};
 use crate::parse::body;
 
-/// What a client sends.
+/// A FLUSH request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The open.
+    /// The open file.
     pub file: FileId,
 }
 
 impl Request {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 24, |i| {
             let (i, (_, file)) = (take(6, "Reserved"), FileId::parse).parse(i)?;
@@ -21,7 +21,7 @@ impl Request {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24);
         out.extend(24_u16.to_le_bytes());
@@ -31,17 +31,17 @@ impl Request {
     }
 }
 
-/// What a server answers.
+/// A FLUSH response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response;
 
 impl Response {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 4, |i| Ok((i, Self)))
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         vec![4, 0, 0, 0]
     }
@@ -54,7 +54,7 @@ mod tests {
     use crate::smb2::test_harness::message;
 
     #[test]
-    fn both_round_trip() {
+    fn request_and_response_round_trip() {
         let r = Request { file: FileId { persistent: 3, volatile: 4 } };
         let m = message(Command::Flush, &r.emit());
         assert_eq!(Request::parse(&m), Ok(r));

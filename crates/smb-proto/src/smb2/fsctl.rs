@@ -1,4 +1,4 @@
-//! What stands in the buffers of IOCTL: MS-SMB2 sections 2.2.31.1 to 2.2.32.6, MS-FSCC section 2.3.
+//! The buffers of IOCTL: MS-SMB2 sections 2.2.31.1 to 2.2.32.6, MS-FSCC section 2.3.
 
 use std::net::IpAddr;
 
@@ -48,17 +48,17 @@ pub mod code {
 pub struct Snapshots {
     /// NumberOfSnapShots
     pub count: u32,
-    /// SnapShotArraySize: bytes of all names, also where none is told.
+    /// SnapShotArraySize: length of all names in bytes, even if they do not fit.
     pub size: u32,
-    /// SnapShots: all of them ([`gmt`](crate::dtyp::gmt)), or none where there is no room.
+    /// SnapShots: all of them ([`gmt`](crate::dtyp::gmt)), or empty if they do not fit.
     pub names: Vec<String>,
 }
 
 impl Snapshots {
-    /// Least bytes of an answer (MS-SMB2 section 3.3.5.15.1).
+    /// Minimum length of a response, in bytes (MS-SMB2 section 3.3.5.15.1).
     pub const LEN: u32 = 16;
 
-    /// These, in an answer of at most so many bytes.
+    /// Builds a response with these names, of at most `room` bytes.
     pub fn new(mut names: Vec<String>, room: u32) -> Self {
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let units: usize = names.iter().map(|name| name.len() + 1).sum();
@@ -69,7 +69,7 @@ impl Snapshots {
         Self { count, size, names }
     }
 
-    /// Reads it.
+    /// Parses it.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
         whole(output, |i| {
             let (i, (count, returned, size)) = (
@@ -88,7 +88,7 @@ impl Snapshots {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.count.to_le_bytes().to_vec();
         out.extend(u32::try_from(self.names.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -97,7 +97,7 @@ impl Snapshots {
             put_utf16(&mut out, name);
             out.extend([0; 2]);
         }
-        // The end of the list; Windows tells at least 16 bytes.
+        // The terminator of the list; Windows sends at least 16 bytes.
         out.extend([0; 2]);
         out.resize(out.len().max(16), 0);
         out
@@ -118,7 +118,7 @@ pub struct ValidateNegotiate {
 }
 
 impl ValidateNegotiate {
-    /// Reads it. The number of dialects is bounded by the input.
+    /// Parses it. The input bounds the number of dialects.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, (capabilities, guid, security_mode, count)) = (
@@ -133,7 +133,7 @@ impl ValidateNegotiate {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.capabilities.to_le_bytes().to_vec();
         out.extend(self.guid);
@@ -158,10 +158,10 @@ pub struct Validated {
 }
 
 impl Validated {
-    /// Its bytes.
+    /// Length in bytes.
     pub const LEN: u32 = 24;
 
-    /// Reads it.
+    /// Parses it.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
         whole(output, |i| {
             let (i, (capabilities, guid, security_mode, dialect)) =
@@ -171,7 +171,7 @@ impl Validated {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.capabilities.to_le_bytes().to_vec();
         out.extend(self.guid);
@@ -181,35 +181,35 @@ impl Validated {
     }
 }
 
-/// Names a source of server-side copies (MS-SMB2 section 2.2.32.3).
+/// Identifies the source of a server-side copy (MS-SMB2 section 2.2.32.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumeKey(pub [u8; 24]);
 
 impl ResumeKey {
-    /// Bytes of the answer that carries it: the key, `ContextLength`, and four bytes of `Context`.
+    /// Length of the response in bytes: the key, `ContextLength`, and four bytes of `Context`.
     pub const ANSWER_LEN: u32 = 32;
 
-    /// The key of an open: its name.
+    /// Returns the key of an open, which contains its identifier.
     pub fn of(file: FileId) -> Self {
         let mut key = [0; 24];
         key[..FileId::LEN].copy_from_slice(&file.emit());
         Self(key)
     }
 
-    /// The open that it names; `None` for a key that is none of ours.
+    /// Returns the open that the key identifies; `None` if this server did not issue the key.
     pub fn file(self) -> Option<FileId> {
         let (rest, file) = FileId::parse(&self.0).ok()?;
         rest.iter().all(|b| *b == 0).then_some(file)
     }
 
-    /// Writes the answer.
+    /// Serializes the response.
     pub fn emit(self) -> Vec<u8> {
         let mut out = self.0.to_vec();
         out.extend([0; 8]);
         out
     }
 
-    /// Reads the answer.
+    /// Parses the response.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
         whole(output, |i| bytes("ResumeKey").map(Self).parse(i))
     }
@@ -240,16 +240,16 @@ impl Chunk {
 pub struct CopyChunks {
     /// SourceKey
     pub key: ResumeKey,
-    /// ChunkCount: as many as the client says there are.
+    /// ChunkCount as sent by the client.
     pub count: u32,
-    /// Chunks: those that are there.
+    /// The chunks that the input contains.
     pub chunks: Vec<Chunk>,
 }
 
 impl CopyChunks {
     const CHUNK: usize = 24;
 
-    /// Reads it; of more chunks than `chunks_max` only the number.
+    /// Parses it; if there are more chunks than `chunks_max`, only their number.
     pub fn parse(input: &[u8], chunks_max: u32) -> Parsed<Self> {
         whole(input, |i| {
             let (i, (key, count, _)) =
@@ -261,7 +261,7 @@ impl CopyChunks {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.key.0.to_vec();
         out.extend(self.count.to_le_bytes());
@@ -276,22 +276,22 @@ impl CopyChunks {
     }
 }
 
-/// SRV_COPYCHUNK_RESPONSE (MS-SMB2 section 2.2.32.1): what was done, or with STATUS_INVALID_PARAMETER what may be asked for.
+/// SRV_COPYCHUNK_RESPONSE (MS-SMB2 section 2.2.32.1): the result or, with STATUS_INVALID_PARAMETER, the server's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// ChunksWritten
     pub chunks: u32,
-    /// ChunkBytesWritten: of the chunk that failed.
+    /// ChunkBytesWritten: bytes of the failed chunk that were written.
     pub chunk_bytes: u32,
     /// TotalBytesWritten
     pub total: u32,
 }
 
 impl Copied {
-    /// Its bytes.
+    /// Length in bytes.
     pub const LEN: u32 = 12;
 
-    /// Reads it.
+    /// Parses it.
     pub fn parse(output: &[u8]) -> Parsed<Self> {
         whole(output, |i| {
             let (i, (chunks, chunk_bytes, total)) =
@@ -301,7 +301,7 @@ impl Copied {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         [self.chunks, self.chunk_bytes, self.total].iter().flat_map(|n| n.to_le_bytes()).collect()
     }
@@ -321,7 +321,7 @@ pub struct DuplicateExtents {
 }
 
 impl DuplicateExtents {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, (source, from, to, count)) = (
@@ -335,7 +335,7 @@ impl DuplicateExtents {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.source.emit().to_vec();
         for n in [self.from, self.to, self.count] {
@@ -345,7 +345,7 @@ impl DuplicateExtents {
     }
 }
 
-/// Two offsets or an offset and a length, each of 63 bits: FILE_ZERO_DATA_INFORMATION and FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC
+/// Two offsets, or an offset and a length, of 63 bits each: FILE_ZERO_DATA_INFORMATION and FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC
 /// sections 2.3.67 and 2.3.52).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -356,10 +356,10 @@ pub struct Span {
 }
 
 impl Span {
-    /// Its bytes.
+    /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// Reads one; a number below zero is refused.
+    /// Parses one; refuses negative numbers.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, Self::field)
     }
@@ -371,7 +371,7 @@ impl Span {
         Ok((i, Self { at, other }))
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&self.at.to_le_bytes());
@@ -380,7 +380,7 @@ impl Span {
     }
 }
 
-/// FILE_LEVEL_TRIM (MS-FSCC section 2.3.73): offsets and lengths of what is not needed any more.
+/// FILE_LEVEL_TRIM (MS-FSCC section 2.3.73): offsets and lengths of unneeded ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trim {
     /// Ranges
@@ -388,7 +388,7 @@ pub struct Trim {
 }
 
 impl Trim {
-    /// Reads it. The number of ranges is bounded by the input.
+    /// Parses it. The input bounds the number of ranges.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, ()) = constant("Key", le_u32("Key"), 0)(i)?;
@@ -402,7 +402,7 @@ impl Trim {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![0; 4];
         out.extend(u32::try_from(self.ranges.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -414,14 +414,14 @@ impl Trim {
 /// FSCTL_PIPE_WAIT of a client (MS-FSCC section 2.3.49).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipeWait {
-    /// Timeout, in units of 100 ns; `None` where the pipe's own counts (TimeoutSpecified).
+    /// Timeout in units of 100 ns; `None`: the default of the pipe applies (TimeoutSpecified).
     pub timeout: Option<u64>,
     /// Name, without `\pipe\`.
     pub name: String,
 }
 
 impl PipeWait {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, (timeout, len, specified, _)) = (
@@ -437,7 +437,7 @@ impl PipeWait {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = self.timeout.unwrap_or(0).to_le_bytes().to_vec();
         out.extend([0; 4]);
@@ -456,7 +456,7 @@ pub struct Resiliency {
 }
 
 impl Resiliency {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(input: &[u8]) -> Parsed<Self> {
         whole(input, |i| {
             let (i, (timeout_ms, _)) = (le_u32("Timeout"), le_u32("Reserved")).parse(i)?;
@@ -464,23 +464,23 @@ impl Resiliency {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> Vec<u8> {
         [self.timeout_ms, 0].map(u32::to_le_bytes).concat()
     }
 }
 
-/// The `CompressionState` that FSCTL_SET_COMPRESSION asks for (MS-FSCC section 2.3.57).
+/// Parses the `CompressionState` of FSCTL_SET_COMPRESSION (MS-FSCC section 2.3.57).
 pub fn compression_state(input: &[u8]) -> Parsed<u16> {
     whole(input, le_u16("CompressionState"))
 }
 
-/// One address of one network interface (MS-SMB2 section 2.2.32.5).
+/// An address of a network interface (MS-SMB2 section 2.2.32.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Number of the interface.
     pub index: u32,
-    /// An address that the server can be reached by.
+    /// An address at which the server is reachable.
     pub addr: IpAddr,
     /// Bits per second.
     pub link_speed: u64,
@@ -490,16 +490,16 @@ pub struct Interface {
     pub rdma: bool,
 }
 
-/// Bytes of one NETWORK_INTERFACE_INFO (MS-SMB2 section 2.2.32.5).
+/// Length of a NETWORK_INTERFACE_INFO, in bytes (MS-SMB2 section 2.2.32.5).
 pub const INTERFACE_LEN: usize = 152;
 
 const RSS_CAPABLE: u32 = 1;
 const RDMA_CAPABLE: u32 = 2;
-/// Families as Windows numbers them.
+/// Address family numbers of Windows.
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 23;
 
-/// Writes the list of interfaces.
+/// Serializes the list of interfaces.
 pub fn emit_interfaces(list: &[Interface]) -> Vec<u8> {
     let mut out = Vec::with_capacity(list.len() * INTERFACE_LEN);
     for (n, i) in list.iter().enumerate() {
@@ -512,7 +512,7 @@ pub fn emit_interfaces(list: &[Interface]) -> Vec<u8> {
         out.extend((rss | rdma).to_le_bytes());
         out.extend([0; 4]);
         out.extend(i.link_speed.to_le_bytes());
-        // SOCKADDR_STORAGE: the family, the port (0), and the address where `sockaddr_in` or `sockaddr_in6` has it.
+        // SOCKADDR_STORAGE: the family, the port (0), and the address at its place in `sockaddr_in` or `sockaddr_in6`.
         match i.addr {
             IpAddr::V4(a) => {
                 out.extend(AF_INET.to_le_bytes());
@@ -530,7 +530,7 @@ pub fn emit_interfaces(list: &[Interface]) -> Vec<u8> {
     out
 }
 
-/// Reads the list. Addresses of other families are passed over.
+/// Parses the list. Skips addresses of other families.
 pub fn parse_interfaces(output: &[u8]) -> Parsed<Vec<Interface>> {
     whole(output, |mut i| {
         let mut out = Vec::new();
@@ -539,7 +539,7 @@ pub fn parse_interfaces(output: &[u8]) -> Parsed<Vec<Interface>> {
             out.extend(found);
             match next {
                 0 => return Ok((&[], out)),
-                // Records do not overlap, so a list ends.
+                // Records do not overlap, so the list ends.
                 INTERFACE_LEN.. if next <= i.len() => i = &i[next..],
                 _ => return Err(reject("Next", Rule::Value, i)),
             }
@@ -547,7 +547,7 @@ pub fn parse_interfaces(output: &[u8]) -> Parsed<Vec<Interface>> {
     })
 }
 
-/// The distance of the next record, and this one, where its address is of a family that means something.
+/// Parses a record and returns the distance to the next; `None` for an unknown address family.
 fn interface(i: &[u8]) -> Result<(usize, Option<Interface>), nom::Err<Malformed<'_>>> {
     let (i, (next, index, capability, _, link_speed)) = (
         le_u32("Next"),
@@ -558,7 +558,7 @@ fn interface(i: &[u8]) -> Result<(usize, Option<Interface>), nom::Err<Malformed<
     )
         .parse(i)?;
     let (i, family) = le_u16("Family")(i)?;
-    // A port, and in IPv6 flow information, stand before the address.
+    // The address follows a port and, for IPv6, the flow information.
     let addr = match family {
         AF_INET => {
             let (_, (_, a)) = (take(2, "Port"), bytes::<4>("IPv4Address")).parse(i)?;
@@ -593,7 +593,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_round_trip(
+        fn all_values_round_trip(
             capabilities: u32, guid: [u8; 16], security_mode: u16,
             dialects in prop::collection::vec(any::<u16>(), 0..8), file in file(),
             chunks in prop::collection::vec(any::<(u64, u64, u32)>(), 0..5),
@@ -650,7 +650,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let _ = ValidateNegotiate::parse(&bytes);
             let _ = CopyChunks::parse(&bytes, 256);
             let _ = Trim::parse(&bytes);
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_as_windows_writes_it() {
+    fn windows_interface_list_is_parsed() {
         let i = Interface {
             index: 14,
             addr: IpAddr::from([192, 168, 56, 10]),
@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_do_not_end_are_refused() {
+    fn endless_interface_list_is_refused() {
         let i = Interface {
             index: 1,
             addr: IpAddr::from([1; 16]),
@@ -691,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_zero_are_refused() {
+    fn negative_numbers_are_refused() {
         for bad in [Span { at: 1 << 63, other: 0 }, Span { at: 0, other: u64::MAX }] {
             assert!(Span::parse(&bad.emit()).is_err());
             assert!(Trim::parse(&Trim { ranges: vec![bad] }.emit()).is_err());

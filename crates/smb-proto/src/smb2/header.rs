@@ -5,7 +5,7 @@ use wire::{Parser, bytes, le_u16, le_u32, le_u64};
 use super::{HEADER_LEN, Parsed};
 use crate::parse::{constant, whole};
 
-/// The first four bytes of a message in clear.
+/// The first four bytes of an unencrypted message.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfeSMB";
 
 /// A command (MS-SMB2 section 2.2.1.2).
@@ -35,7 +35,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// All of them, in the order of their numbers.
+    /// All commands in the order of their numbers.
     pub const ALL: [Self; 19] = [
         Self::Negotiate,
         Self::SessionSetup,
@@ -58,7 +58,7 @@ impl Command {
         Self::OplockBreak,
     ];
 
-    /// The specification's name, without `SMB2`.
+    /// Returns the specification's name, without `SMB2`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Negotiate => "NEGOTIATE",
@@ -83,12 +83,12 @@ impl Command {
         }
     }
 
-    /// The name for counters of what was counted under this number: [`Command::ALL`]`.len()` is what is no command.
+    /// Returns the counter name for this number; [`Command::ALL`]`.len()` counts unknown commands.
     pub fn name_of(number: u8) -> &'static str {
         Self::from_number(number.into()).map_or("UNKNOWN", Self::name)
     }
 
-    /// The command of this number.
+    /// Returns the command with this number.
     pub fn from_number(n: u16) -> Option<Self> {
         Self::ALL.get(usize::from(n)).copied()
     }
@@ -99,11 +99,11 @@ impl Command {
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// SMB2_FLAGS_SERVER_TO_REDIR: an answer, or a notice of the server.
+    /// SMB2_FLAGS_SERVER_TO_REDIR: a response, or a notice of the server.
     pub const RESPONSE: u32 = 0x1;
-    /// SMB2_FLAGS_ASYNC_COMMAND: `AsyncId` stands in place of the tree.
+    /// SMB2_FLAGS_ASYNC_COMMAND: `AsyncId` replaces the tree.
     pub const ASYNC: u32 = 0x2;
-    /// SMB2_FLAGS_RELATED_OPERATIONS: takes session, tree and file from the message before it in the chain.
+    /// SMB2_FLAGS_RELATED_OPERATIONS: uses session, tree and file of the previous message in the chain.
     pub const RELATED: u32 = 0x4;
     /// SMB2_FLAGS_SIGNED
     pub const SIGNED: u32 = 0x8;
@@ -114,30 +114,30 @@ impl Flags {
     /// SMB2_FLAGS_REPLAY_OPERATION
     pub const REPLAY: u32 = 0x2000_0000;
 
-    /// All of these bits are set.
+    /// Checks that all of these bits are set.
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits == bits
     }
 }
 
-/// A header.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Credits that this message costs; 0 counts as 1, and always is in dialect 2.0.2.
+    /// Credits that this message costs; 0 counts as 1. Always 0 in dialect 2.0.2.
     pub credit_charge: u16,
-    /// Status of an answer. In a request of 3.x: `ChannelSequence` in the low 16 bits.
+    /// Status of a response. In a request of 3.x: `ChannelSequence` in the low 16 bits.
     pub status: u32,
-    /// Number of the command; one that is not known is still answered.
+    /// Number of the command; the server also replies to unknown ones.
     pub command: u16,
-    /// Credits asked for, or granted.
+    /// Credits requested or granted.
     pub credits: u16,
     /// Flags.
     pub flags: Flags,
-    /// Offset of the next message of the chain from this header; 0: the last.
+    /// Offset of the next message of the chain from this header; 0 in the last.
     pub next: u32,
     /// Number of the message.
     pub message_id: u64,
-    /// `Reserved` and `TreeId`, or `AsyncId` when [`Flags::ASYNC`] is set.
+    /// `Reserved` and `TreeId`, or `AsyncId` if [`Flags::ASYNC`] is set.
     pub tree_or_async: u64,
     /// The session.
     pub session_id: u64,
@@ -146,12 +146,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// Where the signature stands.
+    /// Position of the signature.
     pub const SIGNATURE: std::ops::Range<usize> = 48..64;
-    /// Where `NextCommand` stands.
+    /// Position of `NextCommand`.
     pub const NEXT: std::ops::Range<usize> = 20..24;
 
-    /// Reads the header at the start of `message`.
+    /// Parses the header at the start of `message`.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         whole(message, |i| {
             let (i, ()) = constant("ProtocolId", bytes("ProtocolId"), PROTOCOL_ID)(i)?;
@@ -186,7 +186,7 @@ impl Header {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[..4].copy_from_slice(&PROTOCOL_ID);
@@ -204,18 +204,18 @@ impl Header {
         out
     }
 
-    /// The command, when it is one.
+    /// Returns the command, if it is known.
     pub fn command(&self) -> Option<Command> {
         Command::from_number(self.command)
     }
 
-    /// The tree: the high half of the field, when the message is not asynchronous.
+    /// Returns the tree, the high half of the field, if the message is not asynchronous.
     pub fn tree_id(&self) -> u32 {
         let b = self.tree_or_async.to_le_bytes();
         u32::from_le_bytes([b[4], b[5], b[6], b[7]])
     }
 
-    /// A tree's number as the field holds it.
+    /// Returns a tree number in the format of the field.
     pub fn of_tree(id: u32) -> u64 {
         u64::from(id) << 32
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_named() {
+    fn invalid_header_names_field() {
         let said = |bytes: &[u8]| Header::parse(bytes).map_err(|fault| fault.to_string());
         assert_eq!(said(&[0; 64]), Err("ProtocolId invalid at 0".into()));
         let mut bytes = [0; 64];

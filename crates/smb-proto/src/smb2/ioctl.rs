@@ -1,4 +1,4 @@
-//! IOCTL (MS-SMB2 sections 2.2.31 and 2.2.32). What stands in its buffers is in [`super::fsctl`].
+//! IOCTL (MS-SMB2 sections 2.2.31 and 2.2.32). [`super::fsctl`] has the formats of its buffers.
 
 use wire::{Parser, Rule, le_u16, le_u32, le_u64, reject};
 
@@ -8,18 +8,18 @@ use crate::parse::{body, buffer, longs, range};
 /// SMB2_0_IOCTL_IS_FSCTL
 pub const IS_FSCTL: u32 = 1;
 
-/// What a client sends.
+/// An IOCTL request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What to do: [`super::fsctl::code`].
+    /// The control code: one of [`super::fsctl::code`].
     pub code: u32,
-    /// The open, or [`FileId::PREVIOUS`] (all ones) for what needs none.
+    /// The open file, or [`FileId::PREVIOUS`] (all ones) for codes without a file.
     pub file: FileId,
     /// The input.
     pub input: &'a [u8],
     /// MaxInputResponse
     pub input_max: u32,
-    /// MaxOutputResponse: bytes of output that the client takes.
+    /// MaxOutputResponse: maximum output that the client accepts, in bytes.
     pub output_max: u32,
     /// Flags
     pub flags: u32,
@@ -28,7 +28,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     const FIXED: usize = 56;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 57, |i| {
             let (i, (_, code, file)) =
@@ -52,7 +52,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.input.len());
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
@@ -71,12 +71,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a server answers.
+/// An IOCTL response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// As asked.
+    /// The control code of the request.
     pub code: u32,
-    /// The open.
+    /// The open file.
     pub file: FileId,
     /// The output.
     pub output: &'a [u8],
@@ -85,7 +85,7 @@ pub struct Response<'a> {
 impl<'a> Response<'a> {
     const FIXED: usize = 48;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 49, |i| {
             let (i, (_, code, file, _)) =
@@ -96,7 +96,7 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.output.len());
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_round_trip(
+        fn request_and_response_round_trip(
             code: u32, ids: (u64, u64), input in prop::collection::vec(any::<u8>(), 0..50),
             maxima: (u32, u32), flags: u32, cut in 1_usize..50,
         ) {
@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(mut body in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_never_panic(mut body in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Some(size) = body.first_chunk_mut::<2>() {
                 *size = [57, 0];
             }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_before_the_buffer_is_refused() {
+    fn input_before_buffer_is_refused() {
         let file = FileId::PREVIOUS;
         let r = Request { code: 1, file, input: b"x", input_max: 0, output_max: 0, flags: 1 };
         let mut m = message(Command::Ioctl, &r.emit());

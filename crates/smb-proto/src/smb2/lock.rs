@@ -17,15 +17,15 @@ pub mod flag {
 /// An SMB2_LOCK_ELEMENT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Bits of [`flag`].
     pub flags: u32,
 }
 
-/// Bytes of one element.
+/// Length of an element, in bytes.
 const ELEMENT_LEN: usize = 24;
 
 impl Element {
@@ -36,21 +36,21 @@ impl Element {
     }
 }
 
-/// What a client sends.
+/// A LOCK request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `LockSequenceNumber`: 4 bits.
     pub sequence_number: u8,
-    /// `LockSequenceIndex`: 28 bits; 0 when the client does not number its locks.
+    /// `LockSequenceIndex`: 28 bits; 0 if the client does not number its locks.
     pub sequence_index: u32,
-    /// The open.
+    /// The open file.
     pub file: FileId,
-    /// At least one.
+    /// The locks; at least one.
     pub locks: Vec<Element>,
 }
 
 impl Request {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 48, |start| {
             let (i, (count, sequence, file)) =
@@ -70,7 +70,7 @@ impl Request {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24 + self.locks.len() * ELEMENT_LEN);
         out.extend(48_u16.to_le_bytes());
@@ -88,17 +88,17 @@ impl Request {
     }
 }
 
-/// What a server answers.
+/// A LOCK response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response;
 
 impl Response {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 4, |i| Ok((i, Self)))
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         vec![4, 0, 0, 0]
     }
@@ -122,9 +122,9 @@ mod tests {
         }
     }
 
-    /// The fixed part as section 2.2.26 draws it.
+    /// Follows the fixed part in section 2.2.26.
     #[test]
-    fn the_fields_stand_where_they_should() {
+    fn request_fields_match_specification() {
         let body = some(1).emit();
         assert_eq!(body.len(), 48, "StructureSize counts one element");
         assert_eq!(body[..8], [48, 0, 1, 0, 0x09, 0x04, 0, 0]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_locks_or_with_fewer_than_it_says_is_refused() {
+    fn missing_locks_are_refused() {
         let bad = |r: &[u8]| named(Request::parse(&message(Command::Lock, r))) == Err("LockCount");
         assert!(bad(&some(0).emit()));
         let mut body = some(2).emit();

@@ -6,7 +6,7 @@ use super::negotiate_context::{self, NegotiateContext};
 use super::{HEADER_LEN, Parsed};
 use crate::parse::{body, buffer, shorts, size, u16s};
 
-/// Dialects in one NEGOTIATE.
+/// Maximum number of dialects in one NEGOTIATE.
 pub const DIALECTS_MAX: usize = 64;
 
 /// A dialect of the protocol, by its number on the wire.
@@ -22,23 +22,23 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them, the oldest first.
+    /// All dialects, the oldest first.
     pub const ALL: [Self; 5] = [Self::V202, Self::V210, Self::V300, Self::V302, Self::V311];
 
-    /// In the answer to an SMB1 NEGOTIATE: the client is to choose among 2.1 and later by an SMB2 NEGOTIATE.
+    /// In the response to an SMB1 NEGOTIATE: the client must choose among 2.1 and later with an SMB2 NEGOTIATE.
     pub const WILDCARD: u16 = 0x02ff;
 
-    /// The dialect of this number; `None` for one that is not served.
+    /// Returns the dialect with this number; `None` if it is not supported.
     pub fn from_number(n: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|d| d.number() == n)
     }
 
-    /// Its number.
+    /// Returns the number on the wire.
     pub fn number(self) -> u16 {
         self as u16
     }
 
-    /// As people write it.
+    /// Returns the usual notation.
     pub fn name(self) -> &'static str {
         match self {
             Self::V202 => "2.0.2",
@@ -49,7 +49,7 @@ impl Dialect {
         }
     }
 
-    /// Belongs to the 3.x family.
+    /// Checks whether the dialect is 3.x.
     pub fn is_3(self) -> bool {
         self >= Self::V300
     }
@@ -77,25 +77,25 @@ pub const CAP_ENCRYPTION: u32 = 0x40;
 /// SMB2_GLOBAL_CAP_NOTIFICATIONS
 pub const CAP_NOTIFICATIONS: u32 = 0x80;
 
-/// What a client sends.
+/// A NEGOTIATE request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request<'a> {
     /// [`SIGNING_ENABLED`], [`SIGNING_REQUIRED`].
     pub security_mode: u16,
     /// `CAP_*`.
     pub capabilities: u32,
-    /// The client's name for itself.
+    /// The client's identifier for itself.
     pub client_guid: [u8; 16],
     /// Numbers of dialects.
     pub dialects: Vec<u16>,
-    /// Contexts; only where dialect 3.1.1 is among the dialects.
+    /// Contexts; only if the dialects include 3.1.1.
     pub contexts: Vec<NegotiateContext<'a>>,
 }
 
 impl<'a> Request<'a> {
     const FIXED: usize = 36;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 36, |start| {
             let (i, (count, security_mode, _, capabilities, client_guid)) = (
@@ -135,10 +135,10 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
-        // A count beyond what the field holds does not come from this program.
+        // This program never sends more dialects than the field can count.
         let count = u16::try_from(self.dialects.len()).unwrap_or(u16::MAX);
         out.extend(36_u16.to_le_bytes());
         out.extend(count.to_le_bytes());
@@ -157,22 +157,22 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a server answers.
+/// A NEGOTIATE response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
     /// [`SIGNING_ENABLED`], [`SIGNING_REQUIRED`].
     pub security_mode: u16,
     /// Number of the dialect, or [`Dialect::WILDCARD`].
     pub dialect: u16,
-    /// The server's name for itself.
+    /// The server's identifier for itself.
     pub server_guid: [u8; 16],
     /// `CAP_*`.
     pub capabilities: u32,
-    /// Bytes of a QUERY, SET or CHANGE_NOTIFY buffer.
+    /// Maximum buffer of a QUERY, SET or CHANGE_NOTIFY, in bytes.
     pub transact_max: u32,
-    /// Bytes of a READ.
+    /// Maximum length of a READ, in bytes.
     pub read_max: u32,
-    /// Bytes of a WRITE.
+    /// Maximum length of a WRITE, in bytes.
     pub write_max: u32,
     /// A FILETIME.
     pub system_time: u64,
@@ -187,7 +187,7 @@ pub struct Response<'a> {
 impl<'a> Response<'a> {
     const FIXED: usize = 64;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 65, |i| {
             let (i, (security_mode, dialect, count, server_guid, capabilities)) = (
@@ -227,10 +227,10 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.token.len() + 128);
-        // A token of more than 64 KiB does not come from this program.
+        // This program never sends tokens above 64 KiB.
         let len = u16::try_from(self.token.len()).unwrap_or(u16::MAX);
         let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
         out.extend(65_u16.to_le_bytes());
@@ -322,7 +322,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_parsers(body in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = message(Command::Negotiate, &body);
             let _ = Request::parse(&bytes);
             let _ = Response::parse(&bytes);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_limited() {
+    fn numbers_of_dialects_are_limited() {
         let mut r = Request { dialects: vec![0x0202; DIALECTS_MAX], ..Request::default() };
         assert!(Request::parse(&message(Command::Negotiate, &r.emit())).is_ok());
         r.dialects.push(0x0202);

@@ -5,13 +5,13 @@ use wire::{Malformed, Parser, Rule, le_u16, le_u32, reject, take};
 use super::{HEADER_LEN, put_utf16};
 use crate::parse::{Rejected, size, text, u16s};
 
-/// Contexts in one NEGOTIATE.
+/// Maximum number of contexts in one NEGOTIATE.
 pub const NEGOTIATE_CONTEXTS_MAX: usize = 32;
-/// SHA-512, the one hash there is for preauthentication integrity.
+/// SHA-512, the only hash for preauthentication integrity.
 pub const SHA_512: u16 = 1;
 /// SMB2_ACCEPT_TRANSPORT_LEVEL_SECURITY
 pub const TRANSPORT_LEVEL_SECURITY: u32 = 1;
-/// Names the POSIX extensions that Linux clients ask for.
+/// Identifies the POSIX extensions that Linux clients request.
 pub const POSIX_UUID: [u8; 16] = [
     0x93, 0xad, 0x25, 0x50, 0x9c, 0xb4, 0x11, 0xe7, 0xb4, 0x23, 0x83, 0xde, 0x96, 0x8b, 0xcd, 0x7c,
 ];
@@ -30,12 +30,12 @@ pub enum NegotiateContext<'a> {
     Encryption(Vec<u16>),
     /// SMB2_COMPRESSION_CAPABILITIES
     Compression {
-        /// Chained compression is supported: bit 0.
+        /// Bit 0: chained compression is supported.
         flags: u32,
         /// Algorithms.
         algorithms: Vec<u16>,
     },
-    /// SMB2_NETNAME_NEGOTIATE_CONTEXT_ID: the name that the client calls the server by.
+    /// SMB2_NETNAME_NEGOTIATE_CONTEXT_ID: the server name that the client uses.
     Netname(String),
     /// SMB2_TRANSPORT_CAPABILITIES
     Transport(u32),
@@ -45,12 +45,12 @@ pub enum NegotiateContext<'a> {
     Signing(Vec<u16>),
     /// SMB2_POSIX_EXTENSIONS_AVAILABLE
     Posix,
-    /// One that means nothing here.
+    /// An unsupported context.
     Other(u16),
 }
 
 impl<'a> NegotiateContext<'a> {
-    /// Its number.
+    /// Returns the type number.
     pub fn number(&self) -> u16 {
         match self {
             Self::Preauth { .. } => 1,
@@ -65,7 +65,7 @@ impl<'a> NegotiateContext<'a> {
         }
     }
 
-    /// A context that a server may ignore is no error in any form (MS-SMB2 section 3.3.5.4).
+    /// Parses a context. A context that a server may ignore is valid in any form (MS-SMB2 section 3.3.5.4).
     fn parse(number: u16, data: &'a [u8]) -> Result<Self, Rejected<'a>> {
         const OPTIONAL: [u16; 4] = [3, 5, 6, 7];
         match Self::known(number, data) {
@@ -78,12 +78,12 @@ impl<'a> NegotiateContext<'a> {
         match number {
             1 => preauth(data),
             2 => {
-                // The field must be above zero, yet some clients without encryption send an empty list.
+                // The count must be above zero, yet some clients without encryption send an empty list.
                 let (i, count) = le_u16("CipherCount")(data)?;
                 u16s(count.into(), "Ciphers").map(Self::Encryption).parse(i)
             }
             3 => compression(data),
-            // An empty one names nothing.
+            // An empty name is ignored.
             5 if !data.is_empty() => Ok((&[], Self::Netname(text(data, "NetName")?))),
             6 => le_u32("Flags").map(Self::Transport).parse(data),
             7 => {
@@ -106,7 +106,7 @@ impl<'a> NegotiateContext<'a> {
 
     fn put(&self, out: &mut Vec<u8>) {
         let count = |out: &mut Vec<u8>, list: &[u16]| {
-            // Lists of this program are short.
+            // This program sends only short lists.
             out.extend(u16::try_from(list.len()).unwrap_or(u16::MAX).to_le_bytes());
         };
         let list = |out: &mut Vec<u8>, list: &[u16]| {
@@ -144,7 +144,7 @@ impl<'a> NegotiateContext<'a> {
     }
 }
 
-/// At least one number behind a count.
+/// Parses a count and at least one number.
 fn counted<'a>(
     name: &'static str,
     mut count: impl Parser<&'a [u8], Output = u16, Error = Malformed<'a>>,
@@ -177,7 +177,7 @@ fn compression(data: &[u8]) -> wire::Parsed<'_, NegotiateContext<'_>> {
     Ok((i, NegotiateContext::Compression { flags, algorithms }))
 }
 
-/// Type, length and data.
+/// Parses type, length and data.
 fn context(i: &[u8]) -> wire::Parsed<'_, NegotiateContext<'_>> {
     let (i, (number, len, _)) =
         (le_u16("ContextType"), le_u16("DataLength"), le_u32("Reserved")).parse(i)?;
@@ -185,7 +185,7 @@ fn context(i: &[u8]) -> wire::Parsed<'_, NegotiateContext<'_>> {
     Ok((i, NegotiateContext::parse(number, data)?))
 }
 
-/// Reads a list that starts at `offset` from the header of `message`, as the fields at `place` say.
+/// Parses a list at `offset` from the header of `message`; `place` is the position of the offset field, for errors.
 pub(super) fn list<'a>(
     message: &'a [u8],
     offset: u32,
@@ -210,11 +210,11 @@ pub(super) fn list<'a>(
     Ok(all)
 }
 
-/// Appends a list to a body; gives its offset from the header, and how many there are.
+/// Appends a list to a body; returns its offset from the header and the number of contexts.
 pub(super) fn put(out: &mut Vec<u8>, all: &[NegotiateContext<'_>]) -> (u32, u16) {
     let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(8), 0);
     pad(out);
-    // Bodies are far shorter than what the fields hold.
+    // Bodies are far shorter than the fields allow.
     let offset = u32::try_from(HEADER_LEN + out.len()).unwrap_or(u32::MAX);
     for context in all {
         pad(out);
@@ -239,9 +239,9 @@ mod tests {
         whole(message, |i| Ok((i, list(message, offset, count, i)?)))
     }
 
-    /// Part of a NEGOTIATE as Windows 10 sends it: preauthentication integrity, then encryption.
+    /// Part of a NEGOTIATE from Windows 10: preauthentication integrity, then encryption.
     #[test]
-    fn what_windows_sends_is_read() {
+    fn windows_contexts_are_parsed() {
         let mut bytes = vec![0; 72];
         bytes.extend(crate::smb2::test_harness::unhex(
             "0100 2600 00000000 0100 2000 0100
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_counts_are_checked() {
+    fn invalid_offsets_and_counts_are_refused() {
         assert_eq!(named(parse(&[0; 80], 60, 1)), Err("NegotiateContextOffset"));
         assert_eq!(named(parse(&[0; 80], 68, 1)), Err("NegotiateContextOffset"));
         assert_eq!(named(parse(&[0; 80], 80, 1)), Err("ContextType"));

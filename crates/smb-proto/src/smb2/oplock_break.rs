@@ -1,5 +1,5 @@
-//! OPLOCK_BREAK (MS-SMB2 sections 2.2.23 to 2.2.25): notices, acknowledgements and their answers, of oplocks and of leases, told
-//! apart by their size.
+//! OPLOCK_BREAK (MS-SMB2 sections 2.2.23 to 2.2.25): notices, acknowledgements and their responses for oplocks and leases,
+//! distinguished by their size.
 
 use wire::{Parser, Rule, bytes, le_u8, le_u16, le_u32, le_u64, reject, take};
 
@@ -13,12 +13,12 @@ const OPLOCK_SIZE: u16 = 24;
 const LEASE_SIZE: u16 = 36;
 const LEASE_NOTICE_SIZE: u16 = 44;
 
-/// Of an oplock: notice, acknowledgement and answer have the same format.
+/// Break of an oplock: notice, acknowledgement and response have the same format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oplock {
-    /// What it is broken to, or was acknowledged as: one of [`super::create::oplock`].
+    /// The new or acknowledged level: one of [`super::create::oplock`].
     pub level: u8,
-    /// The open.
+    /// The open file.
     pub file: FileId,
 }
 
@@ -29,7 +29,7 @@ impl Oplock {
         Ok((i, Self { level, file }))
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(usize::from(OPLOCK_SIZE));
         out.extend(OPLOCK_SIZE.to_le_bytes());
@@ -39,12 +39,12 @@ impl Oplock {
     }
 }
 
-/// Of a lease: acknowledgement and its answer.
+/// Break of a lease: acknowledgement and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// `LeaseKey`.
     pub key: [u8; 16],
-    /// `LeaseState` that remains.
+    /// The remaining `LeaseState`.
     pub state: u32,
 }
 
@@ -56,7 +56,7 @@ impl Lease {
         Ok((i, Self { key, state }))
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(usize::from(LEASE_SIZE));
         out.extend(LEASE_SIZE.to_le_bytes());
@@ -68,7 +68,7 @@ impl Lease {
     }
 }
 
-/// Notice that a lease is broken.
+/// Break notice of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseNotice {
     /// `NewEpoch`; 0 for a lease of version 1.
@@ -77,9 +77,9 @@ pub struct LeaseNotice {
     pub acknowledge: bool,
     /// `LeaseKey`.
     pub key: [u8; 16],
-    /// What it has.
+    /// The current state.
     pub from: u32,
-    /// What it may keep.
+    /// The remaining state.
     pub to: u32,
 }
 
@@ -93,7 +93,7 @@ impl LeaseNotice {
         Ok((i, Self { epoch, acknowledge: flags & ACK_REQUIRED != 0, key, from, to }))
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(usize::from(LEASE_NOTICE_SIZE));
         out.extend(LEASE_NOTICE_SIZE.to_le_bytes());
@@ -108,7 +108,7 @@ impl LeaseNotice {
     }
 }
 
-/// Reads the size that tells the formats apart, and the format that it chooses.
+/// Parses the size that identifies the format, then the format.
 fn by_size<T>(message: &[u8], of: impl Fn(u16, &[u8]) -> Option<wire::Parsed<'_, T>>) -> Parsed<T> {
     whole(message, |message| {
         let start = message.get(HEADER_LEN..).unwrap_or_default();
@@ -117,17 +117,17 @@ fn by_size<T>(message: &[u8], of: impl Fn(u16, &[u8]) -> Option<wire::Parsed<'_,
     })
 }
 
-/// What a client sends.
+/// An acknowledgement of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// It acknowledges the break of an oplock.
+    /// Acknowledges the break of an oplock.
     Oplock(Oplock),
-    /// It acknowledges the break of a lease.
+    /// Acknowledges the break of a lease.
     Lease(Lease),
 }
 
 impl Request {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         by_size(message, |size, i| match size {
             OPLOCK_SIZE => Some(Oplock::parse.map(Self::Oplock).parse(i)),
@@ -136,7 +136,7 @@ impl Request {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         match self {
             Self::Oplock(o) => o.emit(),
@@ -145,19 +145,19 @@ impl Request {
     }
 }
 
-/// What a server answers, or sends by itself.
+/// A response or a notice of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// The break of an oplock: a notice, or the answer to an acknowledgement.
+    /// The break of an oplock: a notice, or the response to an acknowledgement.
     Oplock(Oplock),
-    /// The answer to the acknowledgement of a lease.
+    /// The response to the acknowledgement of a lease break.
     Lease(Lease),
-    /// The notice of a lease.
+    /// The break notice of a lease.
     LeaseNotice(LeaseNotice),
 }
 
 impl Response {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         by_size(message, |size, i| match size {
             OPLOCK_SIZE => Some(Oplock::parse.map(Self::Oplock).parse(i)),
@@ -167,7 +167,7 @@ impl Response {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         match self {
             Self::Oplock(o) => o.emit(),
@@ -184,7 +184,7 @@ mod tests {
     use crate::smb2::test_harness::{message, named};
 
     #[test]
-    fn each_has_the_size_that_names_it() {
+    fn structure_size_identifies_format() {
         let oplock = Oplock { level: 1, file: FileId { persistent: 5, volatile: 6 } };
         let lease = Lease { key: [7; 16], state: 3 };
         let notice = LeaseNotice { epoch: 2, acknowledge: true, key: [8; 16], from: 7, to: 3 };

@@ -15,28 +15,28 @@ pub mod flag {
     pub const REOPEN: u8 = 0x10;
 }
 
-/// What a client asks.
+/// A QUERY_DIRECTORY request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// FileInformationClass: a number of MS-FSCC section 2.4.
     pub class: u8,
     /// Flags.
     pub flags: u8,
-    /// Where to go on, with `INDEX_SPECIFIED`.
+    /// Index at which to continue, with `INDEX_SPECIFIED`.
     pub file_index: u32,
     /// The directory.
     pub file: FileId,
-    /// Most bytes of the answer's buffer.
+    /// Maximum length of the response's buffer, in bytes.
     pub output_len: u32,
-    /// The pattern; empty when none was sent.
+    /// The search pattern; may be empty.
     pub pattern: String,
 }
 
 impl Request {
-    /// Fixed bytes of the body.
+    /// Length of the fixed part of the body, in bytes.
     const FIXED: usize = 32;
 
-    /// Reads one.
+    /// Parses one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 33, |i| {
             let (i, (class, flags, file_index, file)) =
@@ -51,7 +51,7 @@ impl Request {
         })
     }
 
-    /// The body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + 2 * self.pattern.len());
         out.extend(33_u16.to_le_bytes());
@@ -72,7 +72,7 @@ impl Request {
     }
 }
 
-/// What the server answers: entries in the class that was asked for. QUERY_INFO and CHANGE_NOTIFY answer in the same form.
+/// A response with entries in the requested class. QUERY_INFO and CHANGE_NOTIFY responses have the same form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The bytes of the buffer.
@@ -80,10 +80,10 @@ pub struct Response {
 }
 
 impl Response {
-    /// Fixed bytes of the body.
+    /// Length of the fixed part of the body, in bytes.
     pub const FIXED: usize = 8;
 
-    /// Reads one.
+    /// Parses one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 9, |i| {
             let place = (le_u16("OutputBufferOffset"), le_u32("OutputBufferLength"))
@@ -93,11 +93,11 @@ impl Response {
         })
     }
 
-    /// The body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.buffer.len().max(1));
         out.extend(9_u16.to_le_bytes());
-        // An answer without bytes has neither an offset nor, but for the one byte of the structure, a buffer.
+        // An empty response has offset zero and only the one byte of buffer that belongs to the structure.
         let at = if self.buffer.is_empty() { 0 } else { HEADER_LEN + Self::FIXED };
         out.extend(u16::try_from(at).unwrap_or_default().to_le_bytes());
         out.extend(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -115,13 +115,13 @@ mod tests {
     use crate::smb2::test_harness::named;
     use proptest::prelude::*;
 
-    /// A body behind an empty header.
+    /// Builds a message from an empty header and a body.
     fn message(body: &[u8]) -> Vec<u8> {
         [&[0; HEADER_LEN], body].concat()
     }
 
     #[test]
-    fn hostile_names_are_refused() {
+    fn malformed_names_are_refused() {
         let r = Request {
             class: 37,
             flags: 0,
@@ -160,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut m = message(&bytes);
             let _ = Request::parse(&m);
             m.splice(64..64, [33, 0]);

@@ -7,7 +7,7 @@ pub use super::query_directory::Response;
 use super::{HEADER_LEN, Parsed};
 use crate::parse::{behind, body, size};
 
-/// What kind of information: the `InfoType` of QUERY_INFO and SET_INFO.
+/// `InfoType` of QUERY_INFO and SET_INFO.
 #[allow(missing_docs)] // The names are the specification's.
 pub mod info_type {
     pub const FILE: u8 = 1;
@@ -37,17 +37,17 @@ pub mod flag {
     pub const INDEX_SPECIFIED: u32 = 4;
 }
 
-/// FileFullEaInformation, which is asked for by names.
+/// FileFullEaInformation, whose request lists names.
 const FULL_EA: u8 = 15;
 
-/// What a client asks.
+/// A QUERY_INFO request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// InfoType
     pub info_type: u8,
     /// FileInfoClass
     pub class: u8,
-    /// Most bytes of the answer's buffer.
+    /// Maximum length of the response's buffer, in bytes.
     pub output_len: u32,
     /// Parts of a descriptor, or the index of an extended attribute.
     pub additional: u32,
@@ -60,10 +60,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// Fixed bytes of the body.
+    /// Length of the fixed part of the body, in bytes.
     const FIXED: usize = 40;
 
-    /// Reads one. The input is bounded by the message.
+    /// Parses a request. The message bounds the input.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 41, |i| {
             let (place, (info_type, class, output_len)) =
@@ -74,7 +74,7 @@ impl Request {
                     .parse(place)?;
             let (i, (additional, flags, file)) =
                 (le_u32("AdditionalInformation"), le_u32("Flags"), FileId::parse).parse(i)?;
-            // Of other information it says nothing, whatever its offset and length are (section 3.3.5.20).
+            // Ignore the input of other classes, whatever its offset and length (section 3.3.5.20).
             let has_input =
                 info_type == info_type::QUOTA || info_type == info_type::FILE && class == FULL_EA;
             let input = if has_input {
@@ -86,7 +86,7 @@ impl Request {
         })
     }
 
-    /// The body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.input.len().max(1));
         out.extend(41_u16.to_le_bytes());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_input_is_refused() {
+    fn malformed_input_is_refused() {
         let r = Request {
             info_type: info_type::FILE,
             class: 15,
@@ -149,7 +149,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let mut m = message(&[41, 0]);
             m.extend(bytes);
             let _ = Request::parse(&m);

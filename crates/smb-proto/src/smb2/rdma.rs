@@ -1,5 +1,5 @@
-//! How READ and WRITE name memory of the client (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and how the data
-//! that goes there is signed or encrypted (MS-SMB2 section 2.2.43).
+//! Client memory in READ and WRITE (MS-SMB2 sections 2.2.19 and 2.2.21, MS-SMBD section 2.2.3.1), and signing or encryption of the
+//! data placed there (MS-SMB2 section 2.2.43).
 
 use wire::{Parser, RemoteSeg, Rule, known, le_u16, le_u32, le_u64, reject, take, times};
 
@@ -9,26 +9,26 @@ use crate::parse::{Rejected, constant, range, whole};
 /// The `Channel` of a READ or WRITE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Channel {
-    /// SMB2_CHANNEL_NONE: data travels inside the message.
+    /// SMB2_CHANNEL_NONE: data is inside the message.
     #[default]
     None,
-    /// SMB2_CHANNEL_RDMA_V1: data travels to or from the memory that the descriptors name.
+    /// SMB2_CHANNEL_RDMA_V1: data is transferred to or from the memory in the descriptors.
     RdmaV1,
-    /// SMB2_CHANNEL_RDMA_V1_INVALIDATE: likewise, and the answer invalidates the first descriptor's token.
+    /// SMB2_CHANNEL_RDMA_V1_INVALIDATE: likewise, and the response invalidates the first descriptor's token.
     RdmaV1Invalidate,
     /// SMB2_CHANNEL_RDMA_TRANSFORM
     RdmaTransform,
 }
 
 impl Channel {
-    /// The channel of this number; `None` for one that is not defined.
+    /// Returns the channel with this number; `None` if it is not defined.
     pub fn from_number(n: u32) -> Option<Self> {
         [Self::None, Self::RdmaV1, Self::RdmaV1Invalidate, Self::RdmaTransform]
             .into_iter()
             .find(|c| c.number() == n)
     }
 
-    /// Its number.
+    /// Returns the number on the wire.
     pub fn number(self) -> u32 {
         match self {
             Self::None => 0,
@@ -39,7 +39,7 @@ impl Channel {
     }
 }
 
-/// How data that travels by RDMA is protected: a number of SMB2_RDMA_TRANSFORM_CAPABILITIES, and the `TransformType` of an
+/// Protection of data transferred through RDMA: a number of SMB2_RDMA_TRANSFORM_CAPABILITIES, and the `TransformType` of an
 /// SMB2_RDMA_CRYPTO_TRANSFORM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
@@ -51,43 +51,43 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// SMB2_RDMA_TRANSFORM_NONE: what a server answers that has nothing in common with its client.
+    /// SMB2_RDMA_TRANSFORM_NONE: reply of a server that supports no transform of the client.
     pub const NONE: u16 = 0;
 
-    /// The one of this number.
+    /// Returns the protection with this number.
     pub fn from_number(n: u16) -> Option<Self> {
         [Self::Encryption, Self::Signing].into_iter().find(|p| *p as u16 == n)
     }
 }
 
-/// Bytes of an SMB2_RDMA_TRANSFORM.
+/// Length of an SMB2_RDMA_TRANSFORM, in bytes.
 const OUTER: usize = 16;
-/// Bytes of an SMB2_RDMA_CRYPTO_TRANSFORM before its signature.
+/// Length of an SMB2_RDMA_CRYPTO_TRANSFORM before its signature, in bytes.
 const INNER: usize = 8;
 
-/// An SMB2_RDMA_TRANSFORM with its one SMB2_RDMA_CRYPTO_TRANSFORM (MS-SMB2 sections 2.2.43 and 2.2.43.1).
+/// An SMB2_RDMA_TRANSFORM with a single SMB2_RDMA_CRYPTO_TRANSFORM (MS-SMB2 sections 2.2.43 and 2.2.43.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transform {
-    /// What the descriptors behind it are for; [`Channel::None`] in an answer, which has none.
+    /// Channel of the descriptors that follow; [`Channel::None`] in a response, which has no descriptors.
     pub channel: Channel,
-    /// What was done to the data.
+    /// The protection of the data.
     pub protection: Protection,
-    /// Signature of the data. Both this and the nonce have the length that the peer says, not the one they must have.
+    /// Signature of the data. Signature and nonce have the length that the peer sent, which may be wrong.
     pub signature: Vec<u8>,
     /// Nonce of the signature or cipher.
     pub nonce: Vec<u8>,
 }
 
 impl Transform {
-    /// Reads it from the channel information of a WRITE or the data of a READ's answer, and gives what stands at its
-    /// `RdmaDescriptorOffset` as well. Refused: another number of crypto structures than one, a type that is not defined, and
-    /// descriptors that do not begin at the first multiple of 8 bytes behind it (MS-SMB2 section 3.3.5.13).
+    /// Parses it from the channel information of a WRITE or the data of a READ response, with the descriptors at its
+    /// `RdmaDescriptorOffset`. Refuses any number of crypto structures other than one, undefined types, and descriptors that do not
+    /// begin at the next multiple of 8 bytes (MS-SMB2 section 3.3.5.13).
     pub fn parse(bytes: &[u8]) -> Parsed<(Self, Vec<RemoteSeg>)> {
         whole(bytes, Self::with_descriptors)
     }
 
     pub(super) fn with_descriptors(whole: &[u8]) -> wire::Parsed<'_, (Self, Vec<RemoteSeg>)> {
-        // The descriptors of a transform are not transformed once more.
+        // Transforms cannot be nested.
         let channel =
             |n| Channel::from_number(n).filter(|channel| *channel != Channel::RdmaTransform);
         let (i, (at, len)) =
@@ -114,12 +114,12 @@ impl Transform {
         Ok((i, (Self { channel, protection, signature, nonce }, segs)))
     }
 
-    /// Bytes with the padding and without descriptors: 56 with a nonce of 11 or 12 bytes, 40 without one.
+    /// Returns the length with padding and without descriptors, in bytes: 56 with a nonce of 11 or 12 bytes, 40 without one.
     pub fn padded_len(&self) -> usize {
         (OUTER + INNER + self.signature.len() + self.nonce.len()).next_multiple_of(8)
     }
 
-    /// Appends it, and the descriptors that it is for. Signature, nonce and descriptors are few enough for fields of 16 bits.
+    /// Appends it and its descriptors. Signature, nonce and descriptors fit in fields of 16 bits.
     pub fn put(&self, out: &mut Vec<u8>, segs: &[RemoteSeg]) {
         let short = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_le_bytes();
         let (from, padded) = (out.len(), self.padded_len());
@@ -139,15 +139,15 @@ impl Transform {
     }
 }
 
-/// Bytes of an SMB_DIRECT_BUFFER_DESCRIPTOR_V1.
+/// Length of an SMB_DIRECT_BUFFER_DESCRIPTOR_V1, in bytes.
 pub const DESCRIPTOR_LEN: usize = 16;
 
-/// Reads an array of SMB_DIRECT_BUFFER_DESCRIPTOR_V1. The field that holds its length has 16 bits, so there are few.
+/// Parses an array of SMB_DIRECT_BUFFER_DESCRIPTOR_V1. Its 16-bit length field bounds the number.
 pub fn descriptors(bytes: &[u8]) -> Parsed<Vec<RemoteSeg>> {
     whole(bytes, |i| Ok((&[], segments(i)?)))
 }
 
-/// All that there are.
+/// Parses descriptors to the end of the input.
 #[inline]
 pub(super) fn segments(bytes: &[u8]) -> Result<Vec<RemoteSeg>, Rejected<'_>> {
     let (half, segs) = times(bytes.len() / DESCRIPTOR_LEN, segment)(bytes)?;
@@ -161,7 +161,7 @@ fn segment(i: &[u8]) -> wire::Parsed<'_, RemoteSeg> {
     Ok((i, RemoteSeg { handle, len, offset }))
 }
 
-/// Writes them.
+/// Appends descriptors.
 pub fn put_descriptors(out: &mut Vec<u8>, segs: &[RemoteSeg]) {
     for s in segs {
         out.extend(s.offset.to_le_bytes());
@@ -178,7 +178,7 @@ mod tests {
     use crate::smb2::test_harness::named;
 
     #[test]
-    fn descriptors_round_trip_and_have_no_half() {
+    fn descriptors_round_trip_only_whole() {
         let segs = [
             RemoteSeg { handle: 0x1122_3344, len: 4096, offset: 0xff11_0000_0000_0000 },
             RemoteSeg { handle: 2, len: 0, offset: 0 },
@@ -200,9 +200,9 @@ mod tests {
         }
     }
 
-    /// As the tables of MS-SMB2 sections 2.2.43 and 2.2.43.1 have it: one descriptor, AES-GMAC.
+    /// Follows the tables of MS-SMB2 sections 2.2.43 and 2.2.43.1: one descriptor, AES-GMAC.
     #[test]
-    fn a_transform_stands_as_the_tables_say() {
+    fn transform_matches_specification_tables() {
         let seg = RemoteSeg { handle: 0x5566_7788, len: 0x1000, offset: 0x0102_0304_0506_0708 };
         let mut bytes = Vec::new();
         signed().put(&mut bytes, &[seg]);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answers_transform_has_the_lengths_that_peers_expect() {
+    fn response_transform_has_expected_lengths() {
         let cases = [(Protection::Signing, 12, 56), (Protection::Signing, 0, 40)];
         let more = [(Protection::Encryption, 11, 56), (Protection::Encryption, 12, 56)];
         for (protection, nonce, len) in cases.into_iter().chain(more) {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transform_may_not_say_is_named() {
+    fn invalid_transform_names_field() {
         let seg = RemoteSeg { handle: 1, len: 4096, offset: 0 };
         let mut good = Vec::new();
         signed().put(&mut good, &[seg, seg]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// No bytes break it, and what was understood is written as something that means the same.
+        /// Arbitrary bytes never panic, and a parsed transform serializes to an equivalent one.
         #[test]
         fn transforms_round_trip(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_have_their_numbers() {
+    fn channels_match_their_numbers() {
         for n in 0..4 {
             assert_eq!(Channel::from_number(n).map(Channel::number), Some(n));
         }

@@ -6,39 +6,39 @@ use super::rdma::{self, Channel};
 use super::{FileId, HEADER_LEN, Parsed};
 use crate::parse::{behind, body, range, shorts, size, whole};
 
-/// SMB2_READFLAG_READ_UNBUFFERED: not from a cache.
+/// SMB2_READFLAG_READ_UNBUFFERED: bypass caches.
 pub const UNBUFFERED: u8 = 1;
 /// SMB2_READFLAG_REQUEST_COMPRESSED
 pub const REQUEST_COMPRESSED: u8 = 2;
 
-/// Bytes of the fixed part of a request's body.
+/// Length of the fixed part of a request's body, in bytes.
 const FIXED: usize = 48;
 
-/// What a client sends.
+/// A READ request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where the client would like the data to start in the answer; a server need not care.
+    /// Position in the response at which the client prefers the data; a server may ignore it.
     pub padding: u8,
     /// [`UNBUFFERED`], [`REQUEST_COMPRESSED`].
     pub flags: u8,
-    /// Bytes to read.
+    /// Number of bytes to read.
     pub length: u32,
-    /// From here.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// The open.
+    /// The open file.
     pub file: FileId,
-    /// Fewer bytes than this are an error.
+    /// The request fails if fewer bytes are available.
     pub minimum_count: u32,
-    /// How the data travels; `None`: a number that is not defined.
+    /// How the data is transferred; `None`: an undefined number.
     pub channel: Option<Channel>,
-    /// A hint: more will be read.
+    /// Hint: number of bytes that will be read later.
     pub remaining: u32,
-    /// Memory of the client, for the channels of RDMA.
+    /// Client memory for the RDMA channels.
     pub descriptors: Vec<RemoteSeg>,
 }
 
 impl Request {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 49, |i| {
             let (i, (padding, flags, length, offset)) =
@@ -70,7 +70,7 @@ impl Request {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let info_len = self.descriptors.len() * rdma::DESCRIPTOR_LEN;
         let mut out = Vec::with_capacity(FIXED + info_len.max(1));
@@ -86,15 +86,15 @@ impl Request {
         rdma::put_descriptors(&mut info, &self.descriptors);
         put_channel_info(&mut out, &info, FIXED);
         if self.descriptors.is_empty() {
-            // The structure has one byte of buffer, whatever is in it.
+            // The structure always has one byte of buffer.
             out.push(0);
         }
         out
     }
 }
 
-/// The bytes that the next two fields name, when the channel is one of RDMA; what they say otherwise means nothing. A READ does not
-/// know [`Channel::RdmaTransform`], and is refused for it before anybody looks at these.
+/// Returns the channel information at the next two fields if the channel uses RDMA; the fields are ignored otherwise. READ does not
+/// support [`Channel::RdmaTransform`] and is refused before these fields are used.
 pub(super) fn channel_info<'a>(
     message: &'a [u8],
     channel: Option<Channel>,
@@ -110,8 +110,8 @@ pub(super) fn channel_info<'a>(
     }
 }
 
-/// Appends the offset and length of the channel information, then whatever stands between, then it: the fixed part has `fixed`
-/// bytes.
+/// Appends the offset and length of the channel information, then the fields in between, then the information: the fixed part has
+/// `fixed` bytes.
 pub(super) fn put_channel_info(out: &mut Vec<u8>, info: &[u8], fixed: usize) {
     let len = u16::try_from(info.len()).unwrap_or(0);
     let at = if len == 0 { 0 } else { u16::try_from(HEADER_LEN + fixed).unwrap_or(0) };
@@ -123,29 +123,29 @@ pub(super) fn put_channel_info(out: &mut Vec<u8>, info: &[u8], fixed: usize) {
     }
 }
 
-/// SMB2_READFLAG_RESPONSE_RDMA_TRANSFORM: what stands where the data would is an [SMB2_RDMA_TRANSFORM](rdma::Transform).
+/// SMB2_READFLAG_RESPONSE_RDMA_TRANSFORM: the message contains an [SMB2_RDMA_TRANSFORM](rdma::Transform) in place of the data.
 pub const RESPONSE_TRANSFORM: u32 = 1;
 
-/// What a server answers; the data follows the body, or went by RDMA.
+/// A READ response; the data follows the body, or was transferred through RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Where the data starts, from the header; 0 when all went by RDMA.
+    /// Offset of the data from the header; 0 if all data was transferred through RDMA.
     pub data_offset: u8,
-    /// Bytes of data inside the message, or of what tells how data that went by RDMA is protected.
+    /// Length of the data in the message, or of the transform of data that was transferred through RDMA, in bytes.
     pub data_length: u32,
-    /// Bytes of data that went by RDMA (MS-SMB2 section 3.3.5.12).
+    /// Length of the data that was transferred through RDMA, in bytes (MS-SMB2 section 3.3.5.12).
     pub data_remaining: u32,
     /// [`RESPONSE_TRANSFORM`]; reserved before dialect 3.1.1.
     pub flags: u32,
 }
 
 impl Response {
-    /// Bytes of the body before the data.
+    /// Length of the body before the data, in bytes.
     pub const LEN: usize = 16;
-    /// Where data inside the message starts, from the header: 8-byte aligned.
+    /// Offset of data inside the message from the header: 8-byte aligned.
     pub const DATA_OFFSET: u8 = 80;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 17, |i| {
             let (i, (data_offset, _, data_length, data_remaining, flags)) = (
@@ -160,14 +160,14 @@ impl Response {
         })
     }
 
-    /// The data inside the message.
+    /// Returns the data inside the message.
     pub fn data<'a>(&self, message: &'a [u8]) -> Parsed<&'a [u8]> {
         let place = message.get(HEADER_LEN + 4..).unwrap_or_default();
         let named = (self.data_offset.into(), size(self.data_length));
         whole(message, |i| Ok((i, range(message, named, "DataLength", place)?)))
     }
 
-    /// Writes the body without the data.
+    /// Serializes the body without the data.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::LEN);
         out.extend(17_u16.to_le_bytes());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_round_trip_and_name_what_is_cut() {
+    fn truncated_request_names_field() {
         let r = some();
         let m = message(Command::Read, &r.emit());
         assert_eq!(m.len(), 64 + 48 + 16);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_memory_must_be_inside_the_message() {
+    fn descriptors_outside_message_are_refused() {
         let mut m = message(Command::Read, &some().emit());
         m[64 + 44] = 113;
         assert_eq!(named(Request::parse(&m)), Err("ReadChannelInfo"));
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(body in proptest::collection::vec(any::<u8>(), 0..96)) {
+        fn arbitrary_bytes_never_panic(body in proptest::collection::vec(any::<u8>(), 0..96)) {
             let m = message(Command::Read, &body);
             if let Ok(r) = Request::parse(&m) {
                 let again = Request::parse(&message(Command::Read, &r.emit()));

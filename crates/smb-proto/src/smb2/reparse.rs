@@ -1,4 +1,4 @@
-//! Reparse data: symbolic links and what Linux keeps as special files (MS-FSCC sections 2.1.2.2, 2.1.2.4 and 2.1.2.6).
+//! Reparse data: symbolic links and the special files of Linux (MS-FSCC sections 2.1.2.2, 2.1.2.4 and 2.1.2.6).
 
 use wire::{Parser, le_u16, le_u32, le_u64, take};
 
@@ -12,7 +12,7 @@ pub const TAG_NFS: u32 = 0x8000_0014;
 
 /// SYMLINK_FLAG_RELATIVE
 pub const RELATIVE: u32 = 1;
-/// Bytes before the data of every tag.
+/// Length before the data of every tag, in bytes.
 const HEAD: usize = 8;
 
 /// `Type` of the NFS tag: eight characters.
@@ -22,17 +22,17 @@ const NFS_BLOCK: u64 = u64::from_le_bytes(*b"BLK\0\0\0\0\0");
 const NFS_FIFO: u64 = u64::from_le_bytes(*b"FIFO\0\0\0\0");
 const NFS_SOCKET: u64 = u64::from_le_bytes(*b"SOCK\0\0\0\0");
 
-/// What a reparse point says.
+/// The contents of a reparse point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reparse {
-    /// A symbolic link of Windows; names are joined by `\`.
+    /// A Windows symbolic link; names are separated by `\`.
     Symlink {
-        /// Where it points to.
+        /// Target of the link.
         target: String,
-        /// The target counts from the link's own directory.
+        /// The target is relative to the link's directory.
         relative: bool,
     },
-    /// A symbolic link of POSIX; names are joined by `/`.
+    /// A POSIX symbolic link; names are separated by `/`.
     NfsLink(String),
     /// A character device: major and minor number.
     NfsChar(u32, u32),
@@ -45,7 +45,7 @@ pub enum Reparse {
 }
 
 impl Reparse {
-    /// Reads one. `Ok(None)` for a tag that is not known here.
+    /// Parses reparse data; `Ok(None)` for an unknown tag.
     pub fn parse(bytes: &[u8]) -> Parsed<Option<Self>> {
         whole(bytes, |i| {
             let (i, (tag, len, _)) =
@@ -60,12 +60,12 @@ impl Reparse {
         })
     }
 
-    /// The tag of reparse data: all that DELETE_REPARSE_POINT names.
+    /// Parses the tag of reparse data; DELETE_REPARSE_POINT contains only the tag.
     pub fn tag(bytes: &[u8]) -> Parsed<u32> {
         whole(bytes, le_u32("ReparseTag"))
     }
 
-    /// Writes one.
+    /// Serializes one.
     pub fn emit(&self) -> Vec<u8> {
         let mut data = Vec::new();
         let nfs = |kind: u64, data: &mut Vec<u8>| data.extend(kind.to_le_bytes());
@@ -94,7 +94,7 @@ impl Reparse {
     }
 }
 
-/// What follows the head of a symbolic link, in a reparse point and in an error response: the substitute name, and the flags.
+/// Parses the fields after the head of a symbolic link in a reparse point or an error response: the substitute name and the flags.
 pub(super) fn substitute_name(place: &[u8]) -> wire::Parsed<'_, (String, u32)> {
     let (i, (at, len, _, flags)) = (
         le_u16("SubstituteNameOffset"),
@@ -126,7 +126,7 @@ fn nfs(data: &[u8]) -> wire::Parsed<'_, Option<Reparse>> {
     Ok((i, Some(special)))
 }
 
-/// The substitute name and the print name are the same, each once.
+/// Substitute name and print name are equal, so both are written.
 fn emit_symlink(target: &str, relative: bool, data: &mut Vec<u8>) {
     let mut path = Vec::new();
     let len = u16::try_from(put_utf16(&mut path, target)).unwrap_or(u16::MAX);
@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_round_trip(target in "\\PC{1,20}", relative: bool, dev: (u32, u32)) {
+        fn all_values_round_trip(target in "\\PC{1,20}", relative: bool, dev: (u32, u32)) {
             for r in [
                 Reparse::Symlink { target: target.clone(), relative },
                 Reparse::NfsLink(target),
@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(data in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(data in prop::collection::vec(any::<u8>(), 0..60)) {
             for tag in [TAG_SYMLINK, TAG_NFS, 1] {
                 let mut bytes = tag.to_le_bytes().to_vec();
                 bytes.extend(u16::try_from(data.len()).unwrap().to_le_bytes());

@@ -5,7 +5,7 @@ use wire::{Parser, le_u8, le_u16, le_u32, le_u64};
 use super::{HEADER_LEN, Parsed};
 use crate::parse::{behind, body, buffer, shorts};
 
-/// SMB2_SESSION_FLAG_BINDING: an existing session is to use this connection too.
+/// SMB2_SESSION_FLAG_BINDING: binds an existing session to this connection.
 pub const BINDING: u8 = 1;
 
 /// SMB2_SESSION_FLAG_IS_GUEST
@@ -15,16 +15,16 @@ pub const IS_NULL: u16 = 2;
 /// SMB2_SESSION_FLAG_ENCRYPT_DATA
 pub const ENCRYPT_DATA: u16 = 4;
 
-/// What a client sends.
+/// A SESSION_SETUP request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request<'a> {
     /// [`BINDING`]
     pub flags: u8,
-    /// As in NEGOTIATE.
+    /// See NEGOTIATE.
     pub security_mode: u8,
-    /// As in NEGOTIATE.
+    /// See NEGOTIATE.
     pub capabilities: u32,
-    /// The session that this client had before it was cut off; zero: none.
+    /// Session of this client before its connection was lost; zero if it had no session.
     pub previous_session: u64,
     /// A SPNEGO token.
     pub token: &'a [u8],
@@ -33,7 +33,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     const FIXED: usize = 24;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 25, |i| {
             let (i, (flags, security_mode, capabilities, _)) =
@@ -47,11 +47,11 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.token.len());
         let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
-        // A token of more than 64 KiB does not come from this program.
+        // This program never sends tokens above 64 KiB.
         let len = u16::try_from(self.token.len()).unwrap_or(u16::MAX);
         out.extend(25_u16.to_le_bytes());
         out.extend([self.flags, self.security_mode]);
@@ -65,7 +65,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What a server answers.
+/// A SESSION_SETUP response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
     /// [`IS_GUEST`], [`IS_NULL`], [`ENCRYPT_DATA`].
@@ -77,7 +77,7 @@ pub struct Response<'a> {
 impl<'a> Response<'a> {
     const FIXED: usize = 8;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &'a [u8]) -> Parsed<Self> {
         body(message, 9, |i| {
             let (i, flags) = le_u16("SessionFlags")(i)?;
@@ -86,7 +86,7 @@ impl<'a> Response<'a> {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.token.len());
         let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_round_trip(
+        fn request_and_response_round_trip(
             flags in any::<u8>(), mode in any::<u8>(), capabilities in any::<u32>(),
             previous_session in any::<u64>(), token in prop::collection::vec(any::<u8>(), 0..300),
         ) {
@@ -123,7 +123,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_parsers(body in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..60)) {
             let mut bytes = message(Command::SessionSetup, &body);
             for size in [25, 9] {
                 if let Some(b) = bytes.get_mut(64) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_beyond_the_message_is_refused() {
+    fn token_outside_message_is_refused() {
         let mut bytes =
             message(Command::SessionSetup, &Request { token: b"abc", ..Request::default() }.emit());
         bytes.pop();

@@ -6,26 +6,26 @@ use super::file_id::FileId;
 use super::{HEADER_LEN, Parsed};
 use crate::parse::{behind, body, size};
 
-/// What a client asks. The types and parts of descriptors are those of [`super::query_info`].
+/// A SET_INFO request. [`super::query_info`] has the types and parts of descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// InfoType
     pub info_type: u8,
     /// FileInfoClass
     pub class: u8,
-    /// Parts of a descriptor.
+    /// Parts of a security descriptor.
     pub additional: u32,
     /// The file.
     pub file: FileId,
-    /// The information.
+    /// The new information.
     pub buffer: Vec<u8>,
 }
 
 impl Request {
-    /// Fixed bytes of the body.
+    /// Length of the fixed part of the body, in bytes.
     const FIXED: usize = 32;
 
-    /// Reads one. The buffer is bounded by the message.
+    /// Parses a request. The message bounds the buffer.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 33, |i| {
             let (i, (info_type, class)) = (le_u8("InfoType"), le_u8("FileInfoClass")).parse(i)?;
@@ -38,7 +38,7 @@ impl Request {
         })
     }
 
-    /// The body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.buffer.len().max(1));
         out.extend(33_u16.to_le_bytes());
@@ -56,17 +56,17 @@ impl Request {
     }
 }
 
-/// The server's answer, which says nothing more.
+/// A SET_INFO response, which has no further fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response;
 
 impl Response {
-    /// Reads one.
+    /// Parses one.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 2, |i| Ok((i, Self)))
     }
 
-    /// The body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         2_u16.to_le_bytes().to_vec()
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_buffer_is_refused() {
+    fn malformed_buffer_is_refused() {
         let file = FileId::default();
         let r = Request { info_type: 1, class: 4, additional: 0, file, buffer: vec![0; 40] };
         let good = message(&r.emit());

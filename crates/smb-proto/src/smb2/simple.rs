@@ -1,12 +1,12 @@
-//! The commands that say nothing but their name: LOGOFF, TREE_DISCONNECT, ECHO, CANCEL (MS-SMB2 sections 2.2.7, 2.2.8, 2.2.11,
-//! 2.2.12, 2.2.28 to 2.2.30).
+//! Commands without parameters: LOGOFF, TREE_DISCONNECT, ECHO, CANCEL (MS-SMB2 sections 2.2.7, 2.2.8, 2.2.11, 2.2.12, 2.2.28 to
+//! 2.2.30).
 
 use wire::le_u16;
 
 use super::Parsed;
 use crate::parse::body;
 
-/// The body of requests and answers alike: its size and two bytes that mean nothing.
+/// The body of requests and responses: its size and two reserved bytes.
 pub const BODY: [u8; 4] = [4, 0, 0, 0];
 
 /// Checks such a body.
@@ -21,7 +21,7 @@ mod tests {
     use crate::smb2::test_harness::{message, named};
 
     #[test]
-    fn it_is_checked() {
+    fn body_size_is_checked() {
         assert_eq!(parse(&message(Command::Echo, &BODY)), Ok(()));
         assert_eq!(named(parse(&message(Command::Echo, &[4, 0]))), Err("Reserved"));
         assert_eq!(named(parse(&message(Command::Echo, &[5, 0, 0, 0]))), Err("StructureSize"));

@@ -1,18 +1,18 @@
-//! The SMB1 NEGOTIATE by which old clients ask for SMB2 (MS-SMB2 section 3.3.5.3). Nothing else of SMB1 exists here.
+//! The SMB1 NEGOTIATE with which old clients request SMB2 (MS-SMB2 section 3.3.5.3). No other part of SMB1 is supported.
 
 use wire::{Parser, Rule, bytes, le_u8, le_u16, reject, take};
 
 use super::Parsed;
 use crate::parse::{constant, whole};
 
-/// The first four bytes.
+/// The first four bytes of the message.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xffSMB";
 /// SMB_COM_NEGOTIATE
 const NEGOTIATE: u8 = 0x72;
-/// Bytes of the SMB1 header.
+/// Length of the SMB1 header, in bytes.
 const HEADER_LEN: usize = 32;
 
-/// What such a client can do.
+/// The SMB2 dialects in an SMB1 NEGOTIATE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Smb1Dialects {
     /// `SMB 2.002`
@@ -21,7 +21,7 @@ pub struct Smb1Dialects {
     pub later: bool,
 }
 
-/// Reads the dialects of an SMB1 NEGOTIATE.
+/// Parses the dialects of an SMB1 NEGOTIATE.
 pub fn parse(message: &[u8]) -> Parsed<Smb1Dialects> {
     whole(message, |i| {
         let (i, ()) = constant("Protocol", bytes("Protocol"), PROTOCOL_ID)(i)?;
@@ -41,8 +41,8 @@ pub fn parse(message: &[u8]) -> Parsed<Smb1Dialects> {
     })
 }
 
-/// The answer to an SMB1 NEGOTIATE without a dialect of the server: `DialectIndex` 0xffff (MS-CIFS section 2.2.4.52.2). The
-/// header is the one that came, as an answer without an error.
+/// Builds the response to an SMB1 NEGOTIATE without a supported dialect: `DialectIndex` 0xffff (MS-CIFS section 2.2.4.52.2). The
+/// header is copied from the request and marked as a successful response.
 pub fn no_dialect(message: &[u8]) -> Vec<u8> {
     let mut out = message.first_chunk::<HEADER_LEN>().copied().unwrap_or_default().to_vec();
     // Status, FLAGS_REPLY, and no signature.
@@ -54,7 +54,7 @@ pub fn no_dialect(message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A name behind its format, which is 2, up to its terminator.
+/// Parses a name: its format, which is 2, then text up to the terminator.
 fn dialect(i: &[u8]) -> wire::Parsed<'_, &[u8]> {
     let (i, ()) = constant("BufferFormat", le_u8("BufferFormat"), 2)(i)?;
     let end = i.iter().position(|b| *b == 0);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dialects_of_smb2_are_found() {
+    fn smb2_dialects_are_found() {
         let offer = |d: &[&str]| parse(&negotiate(d)).unwrap();
         assert_eq!(offer(&["NT LM 0.12"]), Smb1Dialects::default());
         assert_eq!(offer(&["NT LM 0.12", "SMB 2.002"]), Smb1Dialects { v202: true, later: false });
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(tail in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(tail in prop::collection::vec(any::<u8>(), 0..60)) {
             let mut bytes = negotiate(&[]);
             bytes.truncate(HEADER_LEN);
             bytes.extend(tail);

@@ -1,8 +1,8 @@
-//! What the tests of the formats share.
+//! Helpers for tests of the formats.
 
 use super::{Command, Flags, Header, Parsed};
 
-/// A message of this command with this body.
+/// Builds a message with this command and body.
 pub(crate) fn message(command: Command, body: &[u8]) -> Vec<u8> {
     let header = Header {
         credit_charge: 1,
@@ -21,13 +21,13 @@ pub(crate) fn message(command: Command, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes from hexadecimal digits; everything else is passed over.
+/// Decodes hexadecimal digits; skips all other characters.
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|d| u8::try_from(d[0] << 4 | d[1]).unwrap()).collect()
 }
 
-/// What was read, or the name of the field that was rejected.
+/// Returns the parsed value, or the name of the rejected field.
 pub(crate) fn named<T>(read: Parsed<T>) -> Result<T, &'static str> {
     read.map_err(|fault| fault.field)
 }

@@ -5,32 +5,32 @@ use wire::{Parser, bytes, le_u16, le_u32, le_u64};
 use super::Parsed;
 use crate::parse::{constant, whole};
 
-/// The first four bytes.
+/// The first four bytes of the message.
 pub const PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
-/// Bytes of the header; the ciphertext follows.
+/// Length of the header in bytes; the ciphertext follows.
 pub const LEN: usize = 52;
-/// What is authenticated beside the message: from `Nonce` to the end.
+/// The additional authenticated data: from `Nonce` to the end of the header.
 pub const AAD: std::ops::Range<usize> = 20..LEN;
-/// Where the tag stands.
+/// Position of the tag.
 pub const SIGNATURE: std::ops::Range<usize> = 4..20;
-/// `Flags` of 3.1.1, `EncryptionAlgorithm` before: both are 1.
+/// `Flags` in 3.1.1, `EncryptionAlgorithm` in earlier dialects: both are 1.
 const ENCRYPTED: u16 = 1;
 
 /// An SMB2_TRANSFORM_HEADER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transform {
-    /// The tag.
+    /// The authentication tag.
     pub signature: [u8; 16],
-    /// What the cipher is started with; bytes that the cipher does not use are zero.
+    /// Nonce of the cipher; unused bytes are zero.
     pub nonce: [u8; 16],
-    /// Bytes of the message.
+    /// Length of the message, in bytes.
     pub original_len: u32,
-    /// Names the keys.
+    /// Selects the keys.
     pub session_id: u64,
 }
 
 impl Transform {
-    /// Reads it.
+    /// Parses it.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         whole(message, |i| {
             let (i, ()) = constant("ProtocolId", bytes("ProtocolId"), PROTOCOL_ID)(i)?;
@@ -43,7 +43,7 @@ impl Transform {
         })
     }
 
-    /// Writes it.
+    /// Serializes it.
     pub fn emit(&self) -> [u8; LEN] {
         let mut out = [0; LEN];
         out[..4].copy_from_slice(&PROTOCOL_ID);
@@ -62,7 +62,7 @@ mod tests {
     use crate::smb2::test_harness::named;
 
     #[test]
-    fn it_round_trips() {
+    fn value_round_trips() {
         let t = Transform { signature: [3; 16], nonce: [7; 16], original_len: 99, session_id: 5 };
         let mut bytes = t.emit();
         assert_eq!(Transform::parse(&bytes), Ok(t));

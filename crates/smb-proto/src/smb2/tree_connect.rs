@@ -19,11 +19,11 @@ pub const PIPE: u8 = 2;
 
 /// SMB2_SHAREFLAG_DFS: the share is part of a DFS tree.
 pub const DFS: u32 = 1;
-/// SMB2_SHAREFLAG_DFS_ROOT: it is the root of one.
+/// SMB2_SHAREFLAG_DFS_ROOT: the share is the root of a DFS tree.
 pub const DFS_ROOT: u32 = 2;
-/// SMB2_SHAREFLAG_NO_CACHING: nothing is kept for offline use.
+/// SMB2_SHAREFLAG_NO_CACHING: clients must not keep files for offline use.
 pub const NO_CACHING: u32 = 0x30;
-/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM: listings show what the user may use.
+/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM: listings show only entries that the user may access.
 pub const ACCESS_BASED_ENUM: u32 = 0x800;
 /// SMB2_SHAREFLAG_ENCRYPT_DATA
 pub const ENCRYPT_DATA: u32 = 0x8000;
@@ -33,10 +33,10 @@ pub const CAP_DFS: u32 = 8;
 /// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY
 pub const CONTINUOUS_AVAILABILITY: u32 = 0x10;
 
-/// What a client sends.
+/// A TREE_CONNECT request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Reserved before dialect 3.1.1. Without [`EXTENSION_PRESENT`]: nothing of an extension is kept.
+    /// Flags; reserved before dialect 3.1.1. The contents of an extension are dropped.
     pub flags: u16,
     /// `\\server\share`
     pub path: String,
@@ -44,17 +44,17 @@ pub struct Request {
 
 impl Request {
     const FIXED: usize = 8;
-    /// Fixed bytes of the extension.
+    /// Length of the fixed part of the extension, in bytes.
     const EXTENSION: usize = 16;
 
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 9, |i| {
             let (place, flags) = le_u16("Flags")(i)?;
             let (i, (mut at, len)) = shorts("Path")(place)?;
             let mut fixed = Self::FIXED;
             if flags & EXTENSION_PRESENT != 0 {
-                // The offset counts from the extension (section 2.2.9.1), and the path is behind its fields.
+                // The offset counts from the extension (section 2.2.9.1); the path follows its fields.
                 at += HEADER_LEN + Self::FIXED;
                 fixed += Self::EXTENSION;
             }
@@ -63,7 +63,7 @@ impl Request {
         })
     }
 
-    /// Writes the body. An extension is never written.
+    /// Serializes the body, always without an extension.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(Self::FIXED + self.path.len() * 2);
         let at = u16::try_from(HEADER_LEN + Self::FIXED).unwrap_or(u16::MAX);
@@ -71,14 +71,14 @@ impl Request {
         out.extend(self.flags.to_le_bytes());
         out.extend(at.to_le_bytes());
         out.extend([0; 2]);
-        // A path of more than 64 KiB does not come from this program.
+        // This program never sends paths above 64 KiB.
         let len = u16::try_from(put_utf16(&mut out, &self.path)).unwrap_or(u16::MAX);
         out[6..8].copy_from_slice(&len.to_le_bytes());
         out
     }
 }
 
-/// What a server answers.
+/// A TREE_CONNECT response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// [`DISK`], [`PIPE`].
@@ -87,12 +87,12 @@ pub struct Response {
     pub flags: u32,
     /// `SMB2_SHARE_CAP_*`.
     pub capabilities: u32,
-    /// Most that the user may be granted: an access mask.
+    /// Maximal access of the user: an access mask.
     pub maximal_access: u32,
 }
 
 impl Response {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 16, |i| {
             let (i, (share_type, _, flags)) =
@@ -103,7 +103,7 @@ impl Response {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16);
         out.extend(16_u16.to_le_bytes());
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_round_trip(path in "\\PC{0,40}", words in any::<[u32; 3]>(), share_type in 1_u8..4) {
+        fn request_and_response_round_trip(path in "\\PC{0,40}", words in any::<[u32; 3]>(), share_type in 1_u8..4) {
             let r = Request { flags: 1, path };
             prop_assert_eq!(Request::parse(&message(Command::TreeConnect, &r.emit())), Ok(r));
             let [flags, capabilities, maximal_access] = words;
@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_break_the_parsers(body in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(body in prop::collection::vec(any::<u8>(), 0..60)) {
             let mut bytes = message(Command::TreeConnect, &body);
             for size in [9, 16] {
                 if let Some(b) = bytes.get_mut(64) {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_moves_the_path() {
+    fn extension_moves_the_path() {
         let mut body = Request { flags: EXTENSION_PRESENT, path: "\\\\a\\b".into() }.emit();
         let path = body.split_off(8);
         body[4..6].copy_from_slice(&16_u16.to_le_bytes());

@@ -7,43 +7,43 @@ use super::read::{channel_info, put_channel_info};
 use super::{FileId, HEADER_LEN, Parsed};
 use crate::parse::body;
 
-/// SMB2_WRITEFLAG_WRITE_THROUGH: durable before the answer.
+/// SMB2_WRITEFLAG_WRITE_THROUGH: durable before the response.
 pub const WRITE_THROUGH: u32 = 1;
 /// SMB2_WRITEFLAG_WRITE_UNBUFFERED
 pub const WRITE_UNBUFFERED: u32 = 2;
 
-/// Bytes of the fixed part of a request's body.
+/// Length of the fixed part of a request's body, in bytes.
 const FIXED: usize = 48;
 
-/// What a client sends; the data is at `data_offset` of the message, or in the client's memory.
+/// A WRITE request; the data is at `data_offset` of the message, or in the client's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where the data starts, from the header.
+    /// Offset of the data from the header.
     pub data_offset: u16,
-    /// Bytes of data inside the message.
+    /// Length of the data inside the message, in bytes.
     pub length: u32,
-    /// Where they go.
+    /// Offset in the file.
     pub offset: u64,
-    /// The open.
+    /// The open file.
     pub file: FileId,
-    /// How the data travels; `None`: a number that is not defined.
+    /// How the data is transferred; `None`: an undefined number.
     pub channel: Option<Channel>,
-    /// Bytes of data in the client's memory, for the channels of RDMA; else a hint.
+    /// Length of the data in the client's memory for the RDMA channels, in bytes; otherwise a hint.
     pub remaining: u32,
     /// [`WRITE_THROUGH`], [`WRITE_UNBUFFERED`].
     pub flags: u32,
-    /// Memory of the client, for the channels of RDMA.
+    /// Client memory for the RDMA channels.
     pub descriptors: Vec<RemoteSeg>,
-    /// How the data there is protected, for [`Channel::RdmaTransform`] and for it alone.
+    /// Protection of the data in client memory; only with [`Channel::RdmaTransform`].
     pub transform: Option<Transform>,
 }
 
 impl Request {
-    /// Where data stands when nothing is before it, from the header.
+    /// Offset of the data from the header if no channel information precedes it.
     #[allow(clippy::cast_possible_truncation)] // 112
     pub const DATA_OFFSET: u16 = (HEADER_LEN + FIXED) as u16;
 
-    /// Reads it from a message that starts at its header. The data is not looked for: it may have been taken out already.
+    /// Parses a message that starts at its header. Does not access the data, which may have been removed from the message.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 49, |i| {
             let (i, (data_offset, length, offset, file)) =
@@ -75,7 +75,7 @@ impl Request {
         })
     }
 
-    /// Writes the body; data inside the message follows it, and then `data_offset` must be [`Request::DATA_OFFSET`].
+    /// Serializes the body; data inside the message follows it, and `data_offset` must then be [`Request::DATA_OFFSET`].
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + self.descriptors.len() * rdma::DESCRIPTOR_LEN);
         out.extend(49_u16.to_le_bytes());
@@ -91,21 +91,21 @@ impl Request {
             None => rdma::put_descriptors(&mut info, &self.descriptors),
         }
         put_channel_info(&mut out, &info, FIXED);
-        // `Flags` stands in what was left free before the channel information.
+        // `Flags` is in the gap before the channel information.
         out[FIXED - 4..FIXED].copy_from_slice(&self.flags.to_le_bytes());
         out
     }
 }
 
-/// What a server answers.
+/// A WRITE response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Bytes that were written.
+    /// Number of bytes written.
     pub count: u32,
 }
 
 impl Response {
-    /// Reads it from a message that starts at its header.
+    /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 17, |i| {
             let (i, (_, count)) = (le_u16("Reserved"), le_u32("Count")).parse(i)?;
@@ -113,7 +113,7 @@ impl Response {
         })
     }
 
-    /// Writes the body.
+    /// Serializes the body.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16);
         out.extend(17_u16.to_le_bytes());
@@ -150,9 +150,9 @@ mod tests {
         }
     }
 
-    /// As Microsoft's client builds it: 72 bytes of channel information at offset 0x70.
+    /// A message as Microsoft's client builds it: 72 bytes of channel information at offset 0x70.
     #[test]
-    fn a_transform_stands_before_its_descriptors() {
+    fn transform_precedes_its_descriptors() {
         let transform = Transform {
             channel: Channel::RdmaV1,
             protection: Protection::Signing,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_round_trip_and_name_what_is_cut() {
+    fn truncated_request_names_field() {
         let r = some();
         let m = message(Command::Write, &r.emit());
         assert_eq!(m.len(), 64 + 48 + 32);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_memory_must_be_inside_the_message() {
+    fn descriptors_outside_message_are_refused() {
         let mut m = message(Command::Write, &some().emit());
         m[64 + 42] = 47;
         assert_eq!(named(Request::parse(&m)), Err("WriteChannelInfo"));
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(body in proptest::collection::vec(any::<u8>(), 0..96)) {
+        fn arbitrary_bytes_never_panic(body in proptest::collection::vec(any::<u8>(), 0..96)) {
             if let Ok(r) = Request::parse(&message(Command::Write, &body)) {
                 let again = Request::parse(&message(Command::Write, &r.emit()));
                 prop_assert_eq!(again, Ok(r));
