@@ -1,4 +1,4 @@
-//! What clients learn of storage that did not keep what they wrote.
+//! Checks that clients learn when storage lost data that they wrote.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
@@ -19,7 +19,7 @@ const NFS3ERR_IO: u32 = 5;
 const UNSTABLE: u32 = 0;
 const FILE_SYNC: u32 = 2;
 
-/// Storage that fails once, in whatever call meets the error first, as Linux reports it.
+/// Storage that fails once, in the first call after the fault, as Linux reports it.
 #[derive(Debug, Default)]
 struct FailsOnce(AtomicBool);
 
@@ -57,7 +57,7 @@ fn world() -> (tempfile::TempDir, Arc<FailsOnce>, Client) {
     (dir, calls, client)
 }
 
-/// Status and verifier of a WRITE.
+/// Returns status and verifier of a WRITE.
 fn write(c: &Client, fh: &[u8], stable: u32) -> (u32, u64) {
     let res = c.write(fh, 0, b"data", stable);
     let (status, mut r) = res.status();
@@ -70,7 +70,7 @@ fn write(c: &Client, fh: &[u8], stable: u32) -> (u32, u64) {
     (status, r.u64().unwrap())
 }
 
-/// Status and verifier of a COMMIT.
+/// Returns status and verifier of a COMMIT.
 fn commit(c: &Client, fh: &[u8]) -> (u32, u64) {
     let res = c.nfs(p::COMMIT, |w| {
         w.opaque(fh);
@@ -83,7 +83,7 @@ fn commit(c: &Client, fh: &[u8]) -> (u32, u64) {
 }
 
 #[test]
-fn a_stable_write_that_fails_tells_those_who_have_written_before() {
+fn failed_stable_write_changes_verifier() {
     let (_dir, calls, c) = world();
     let fh = c.create(&c.root(), "f", 0o600).unwrap();
     let (_, written) = write(&c, &fh, UNSTABLE);
@@ -92,13 +92,13 @@ fn a_stable_write_that_fails_tells_those_who_have_written_before() {
     let (status, committed) = commit(&c, &fh);
     assert_eq!(status, OK);
     assert_ne!(committed, written, "it must be sent again");
-    // And once that is done, it is kept.
+    // After a successful retry the data is durable.
     let (_, again) = write(&c, &fh, UNSTABLE);
     assert_eq!(commit(&c, &fh), (OK, again));
 }
 
 #[test]
-fn a_commit_that_fails_tells_the_writers_of_other_files_of_the_volume() {
+fn failed_commit_changes_volume_verifier() {
     let (_dir, calls, c) = world();
     let [f, g] = ["f", "g"].map(|name| c.create(&c.root(), name, 0o600).unwrap());
     let (_, written) = write(&c, &f, UNSTABLE);
@@ -110,7 +110,7 @@ fn a_commit_that_fails_tells_the_writers_of_other_files_of_the_volume() {
 }
 
 #[test]
-fn a_folder_that_is_opened_anew_has_another_verifier() {
+fn reopened_folder_changes_verifier() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();

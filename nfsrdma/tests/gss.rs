@@ -1,4 +1,4 @@
-//! Calls by RPCSEC_GSS (RFC 2203): whole calls in, whole replies out. Both ends have real keys; who gets them is said here.
+//! RPCSEC_GSS calls (RFC 2203) with real keys on both sides; the test decides which context gets which keys.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -34,7 +34,7 @@ static OWNER: LazyLock<Cred> = LazyLock::new(|| Cred { uid: 7, gid: 7, groups: [
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const WINDOW: u32 = 128;
 
-/// Whoever sends a token of two bytes has the context that they name: encryption type, user.
+/// Accepts a token of two bytes, which name the context: encryption type and user.
 struct Keys;
 
 fn keys(enctype: Enctype, role: Role) -> Context {
@@ -83,7 +83,7 @@ fn server_of(share: Share) -> Arc<Server> {
     Server::new(core, [4; 16])
 }
 
-/// What a call is answered by, as far as RPC goes.
+/// The RPC-level result of a call.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done(Vec<u8>),
@@ -100,7 +100,7 @@ struct Client {
     number: Cell<u32>,
 }
 
-/// A call: its xid, number, and what is wrong with it.
+/// A call: its xid, sequence number, and deliberate errors.
 struct Sent {
     xid: u32,
     number: u32,
@@ -114,7 +114,7 @@ impl Client {
         Self::on(session(server), enctype, user, service)
     }
 
-    /// By this connection.
+    /// Creates a client on this connection.
     fn on(session: Session, enctype: Enctype, user: u8, service: GssService) -> Self {
         let keys = keys(enctype, Role::Initiator);
         let mut client = Self { session, keys, handle: vec![], service, number: Cell::new(0) };
@@ -150,7 +150,7 @@ impl Client {
         flat(call(&self.session, w.into_reply().head, vec![]).unwrap())
     }
 
-    /// The head of a call, with its verifier.
+    /// Encodes the head of a call with its verifier.
     fn head(&self, sent: &Sent) -> Writer {
         let mut w = head(sent.xid, sent.program, sent.procedure);
         let cred = GssCred {
@@ -166,7 +166,7 @@ impl Client {
         w
     }
 
-    /// Arguments as this client protects them.
+    /// Protects arguments as a client does.
     fn protected(&self, number: u32, args: &[u8]) -> Vec<u8> {
         let mut plain = number.to_be_bytes().to_vec();
         plain.extend_from_slice(args);
@@ -197,7 +197,7 @@ impl Client {
         self.answered(sent, call(&self.session, w.into_reply().head, vec![]))
     }
 
-    /// What came back, verified.
+    /// Verifies and decodes a reply.
     fn answered(&self, sent: &Sent, reply: Option<Reply>) -> Answer {
         let Some(reply) = reply else { return Answer::None };
         let may_place =
@@ -262,7 +262,7 @@ impl Client {
         r.opaque(64).unwrap().to_vec()
     }
 
-    /// A new file: its handle.
+    /// Creates a file and returns its handle.
     fn create(&self, root: &[u8], name: &str) -> Vec<u8> {
         let results = self.nfs(p::CREATE, |w| create_args(w, root, name));
         made(&results)
@@ -272,7 +272,7 @@ impl Client {
 fn create_args(w: &mut Writer, root: &[u8], name: &str) {
     w.opaque(root);
     w.opaque(name.as_bytes());
-    // GUARDED; mode 0600, nothing else.
+    // GUARDED with mode 0600, no other attributes.
     [1, 1, 0o600, 0, 0, 0, 0, 0].into_iter().for_each(|v| w.u32(v));
 }
 
@@ -289,7 +289,7 @@ fn head(xid: u32, program: u32, procedure: u32) -> Writer {
     w
 }
 
-/// The head of a reply, and what follows.
+/// Splits a reply into its head and the rest.
 fn xdr_head(reply: &[u8]) -> (&[u8], ReplyHead<'_>) {
     wire::decode(reply, ReplyHead::parse).unwrap()
 }
@@ -305,7 +305,7 @@ fn root_of(server: &Arc<Server>) -> (Client, Vec<u8>) {
 }
 
 #[test]
-fn files_are_made_written_and_read_whatever_protects_the_calls() {
+fn files_work_with_every_service() {
     let server = server();
     let (_, root) = root_of(&server);
     let data: Vec<u8> = (0..70_001).map(|i| (i % 251) as u8).collect();
@@ -326,7 +326,7 @@ fn files_are_made_written_and_read_whatever_protects_the_calls() {
                 w.u64(3);
                 w.u32(100_000);
             });
-            // Status, attributes of 84 bytes behind their flag, count, end, length.
+            // Status, attributes of 84 bytes after their flag, count, eof, length.
             let (front, read) = results.split_at(4 + 4 + 84 + 12);
             assert_eq!((words(front)[0], words(front)[3 + 2]), (0, 7), "{name}: its owner");
             assert_eq!(read[..data.len()], data, "{name}");
@@ -334,9 +334,9 @@ fn files_are_made_written_and_read_whatever_protects_the_calls() {
     }
 }
 
-/// A token is no longer than tickets are, and is looked at where it lies.
+/// A token longer than any ticket is refused unread.
 #[test]
-fn a_token_that_no_ticket_needs_is_not_looked_at() {
+fn oversized_token_is_refused() {
     let server = server();
     let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
     let stat = |len| {
@@ -351,9 +351,9 @@ fn a_token_that_no_ticket_needs_is_not_looked_at() {
     assert_eq!(stat(TOKEN_MAX + 1), (AcceptStat::GarbageArgs, None));
 }
 
-/// RFC 8166 section 3.4: what stands beside the message is inside the MIC, with its padding.
+/// RFC 8166 section 3.4: data outside the message is covered by the MIC, with its padding.
 #[test]
-fn data_beside_the_stream_is_verified_and_written() {
+fn chunk_data_is_verified() {
     let server = server();
     let (_, root) = root_of(&server);
     for service in [GssService::None, GssService::Integrity] {
@@ -406,10 +406,10 @@ fn data_beside_the_stream_is_verified_and_written() {
     }
 }
 
-/// A token that the transport has read into several buffers is decrypted there, and the data of its WRITE goes on from there; what
-/// is no WRITE is put together.
+/// A token that the transport has read into several buffers is decrypted in place, and WRITE data is used from there; other
+/// arguments are joined.
 #[test]
-fn a_token_beside_the_stream_is_opened_where_it_lies() {
+fn chunk_token_is_decrypted_in_place() {
     let server = server();
     let (_, root) = root_of(&server);
     let client = Client::new(&server, Enctype::Aes256Sha2, 7, GssService::Privacy);
@@ -451,9 +451,9 @@ fn a_token_beside_the_stream_is_opened_where_it_lies() {
     }
 }
 
-/// One address makes contexts without end: its own give way, and that of another stays.
+/// One address creates contexts without end: it evicts its own, and another address keeps its context.
 #[test]
-fn contexts_without_end_of_one_address_leave_another_its_own() {
+fn address_evicts_only_own_contexts() {
     let server = server();
     let [enctype, ..] = Enctype::ALL;
     let client = Client::new(&server, enctype, 7, GssService::Integrity);
@@ -470,7 +470,7 @@ fn contexts_without_end_of_one_address_leave_another_its_own() {
 }
 
 #[test]
-fn a_number_is_heard_once_and_within_the_window() {
+fn sequence_window_is_enforced() {
     let client = Client::new(&server(), Enctype::Aes256Sha2, 7, GssService::Integrity);
     let null = |number| {
         let sent = Sent { number, ..client.sent(NFS, p::NULL) };
@@ -485,7 +485,7 @@ fn a_number_is_heard_once_and_within_the_window() {
 }
 
 #[test]
-fn who_cannot_prove_it_is_told_to_make_a_context() {
+fn bad_verifier_gets_credproblem() {
     let server = server();
     let mut client = Client::new(&server, Enctype::Aes128Sha1, 7, GssService::None);
     let problem = Answer::Auth(AuthStat::RpcsecGssCredproblem);
@@ -503,14 +503,14 @@ fn who_cannot_prove_it_is_told_to_make_a_context() {
     assert_eq!(null(&client), problem, "no such handle");
     let expired = Client::new(&server, Enctype::Aes128Sha1, 99, GssService::None);
     assert_eq!(null(&expired), problem, "its ticket has run out");
-    // None of these numbers was taken.
+    // None of the refused calls used up its sequence number.
     client.handle[0] ^= 1;
     client.number.set(100);
     assert_eq!(null(&client), Answer::Done(vec![]));
 }
 
 #[test]
-fn calls_that_manage_contexts_are_of_procedure_0() {
+fn context_calls_need_null_procedure() {
     let server = server();
     let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::Privacy);
     let bad = |reply: &[u8]| assert_eq!(words(reply)[2..], [1, 1, AuthStat::BadCred as u32]);
@@ -527,12 +527,12 @@ fn calls_that_manage_contexts_are_of_procedure_0() {
     assert_eq!(after, Answer::Auth(AuthStat::RpcsecGssCredproblem));
 }
 
-/// What was refused by this rule is counted.
+/// True if a refusal of this rule was counted.
 fn is_counted(rule: &str) -> bool {
     rdma_transport::refused::counts().iter().any(|(counted, n)| *counted == rule && *n > 0)
 }
 
-/// Says who it is by [`Keys`], and meanwhile users become others.
+/// Authenticates with [`Keys`], while the mapping of users changes.
 struct Changing(Weak<Server>);
 
 impl Accept for Changing {
@@ -549,7 +549,7 @@ impl Accept for Changing {
 }
 
 #[test]
-fn contexts_of_users_who_became_others_are_gone_also_those_that_are_being_made() {
+fn changed_users_drop_all_contexts() {
     let server = server();
     let problem = Answer::Auth(AuthStat::RpcsecGssCredproblem);
     let null = |client: &Client| client.send(&client.sent(NFS, p::NULL), &[]);
@@ -565,7 +565,7 @@ fn contexts_of_users_who_became_others_are_gone_also_those_that_are_being_made()
 }
 
 #[test]
-fn a_refused_token_gets_no_handle_and_the_error_of_its_mechanism() {
+fn refused_token_gets_mechanism_error() {
     let server = server();
     let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::None);
     let reply = client.init(b"no ticket", 0);
@@ -581,7 +581,7 @@ fn a_refused_token_gets_no_handle_and_the_error_of_its_mechanism() {
 }
 
 #[test]
-fn arguments_that_do_not_verify_are_garbage() {
+fn unverified_arguments_are_garbage() {
     let server = server();
     let garbage = Answer::Accepted(AcceptStat::GarbageArgs);
     for service in [GssService::Integrity, GssService::Privacy] {
@@ -602,7 +602,7 @@ fn arguments_that_do_not_verify_are_garbage() {
         }
         assert_eq!(send(&|args| args.extend([0; 4]), 0), garbage, "something behind it");
     }
-    // Wrapped, and not encrypted.
+    // Signed but not encrypted.
     let client = Client::new(&server, Enctype::Aes256Sha1, 7, GssService::Privacy);
     let sent = client.sent(NFS, p::NULL);
     let plain = sent.number.to_be_bytes();
@@ -613,9 +613,9 @@ fn arguments_that_do_not_verify_are_garbage() {
     assert_eq!(answer, garbage);
 }
 
-/// A repetition has another number, so another credential and verifier, and gets the first reply with a verifier of its own.
+/// A retransmission has a new sequence number, so a new credential and verifier; it gets the first reply with a new verifier.
 #[test]
-fn a_repeated_call_gets_the_first_reply_and_nobody_elses() {
+fn repeated_call_gets_own_reply() {
     let server = server();
     let (_, root) = root_of(&server);
     for service in SERVICES {
@@ -627,7 +627,7 @@ fn a_repeated_call_gets_the_first_reply_and_nobody_elses() {
         made(&results);
         let again = Sent { xid: first.xid, ..client.sent(NFS, p::CREATE) };
         assert_eq!(client.send(&again, args.bytes()), Answer::Done(results));
-        // The same words of another user: the file exists.
+        // The same arguments from another user: the file exists.
         let mut other = Client::new(&server, Enctype::Aes256Sha1, 8, service);
         other.session = session(&server);
         let sent = Sent { xid: first.xid, ..other.sent(NFS, p::CREATE) };
@@ -636,21 +636,21 @@ fn a_repeated_call_gets_the_first_reply_and_nobody_elses() {
     }
 }
 
-/// A server with a share that takes krb5i and krb5p alone.
+/// A server with a share that accepts only krb5i and krb5p.
 fn strict() -> Arc<Server> {
     let mut share = share("data");
     share.rules.sec = [Flavor::Krb5i, Flavor::Krb5p].into_iter().collect();
     server_of(share)
 }
 
-/// The answer to a MOUNT by AUTH_SYS.
+/// The reply to a MOUNT with AUTH_SYS.
 fn mount(server: &Arc<Server>, uid: u32, path: &[u8]) -> Vec<u8> {
     let mut w = common::head(1, MOUNT, 3, 1, uid);
     w.opaque(path);
     flat(call(&session(server), w.into_reply().head, vec![]).unwrap())
 }
 
-/// MOUNT of `/data` by AUTH_SYS: the handle, and the flavors that go with it (RFC 2623 section 2.2.1).
+/// Mounts `/data` with AUTH_SYS; returns the handle and its flavors (RFC 2623 section 2.2.1).
 fn mounted(server: &Arc<Server>) -> (Vec<u8>, Vec<u32>) {
     let reply = mount(server, 0, b"/data");
     let body = Buf::from(reply[24..].to_vec());
@@ -661,9 +661,9 @@ fn mounted(server: &Arc<Server>) -> (Vec<u8>, Vec<u32>) {
     (handle, flavors)
 }
 
-/// RFC 2623 sections 2.3.2 and 2.5: MOUNT and what a mount asks of the root by any flavor, everything else by those of the share.
+/// RFC 2623 sections 2.3.2 and 2.5: MOUNT and a mount's calls on the root may use any flavor, all others need the share's.
 #[test]
-fn a_share_of_version_3_is_used_by_its_flavors_alone() {
+fn v3_share_needs_its_flavors() {
     let server = strict();
     let (root, flavors) = mounted(&server);
     assert_eq!(flavors, [390_005, 390_004]);
@@ -698,9 +698,9 @@ fn a_share_of_version_3_is_used_by_its_flavors_alone() {
     }
 }
 
-/// A share that believes tickets alone takes nobody's word for who asks for a folder in it.
+/// A share that requires Kerberos does not trust the AUTH_SYS user of a MOUNT below its root.
 #[test]
-fn who_mounts_a_share_of_kerberos_without_a_ticket_is_nobody() {
+fn mount_without_ticket_is_anonymous() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut data = share("data");
     data.rules.sec = [Flavor::Krb5i].into_iter().collect();
@@ -718,7 +718,7 @@ fn who_mounts_a_share_of_kerberos_without_a_ticket_is_nobody() {
     assert_eq!([status(OWNER.uid), status(0)], [13, 13]);
     runtime.block_on(private.setattr(&OWNER, of(0o711), false)).unwrap();
     assert_eq!([status(OWNER.uid), status(0)], [0, 0]);
-    // By a ticket it is somebody.
+    // With a ticket the user counts.
     runtime.block_on(private.setattr(&OWNER, of(0o700), false)).unwrap();
     let mut args = Writer::new();
     args.opaque(b"/data/private/sub");
@@ -732,7 +732,7 @@ fn who_mounts_a_share_of_kerberos_without_a_ticket_is_nobody() {
     assert_eq!([by(7), by(8)], [0, 13]);
 }
 
-/// A COMPOUND of version 4.0 by AUTH_SYS: its status, and the words behind the last opcode.
+/// Sends a COMPOUND of version 4.0 with AUTH_SYS; returns its status and the words after the last opcode.
 fn compound(server: &Arc<Server>, ops: &[&[u32]]) -> (u32, Vec<u32>) {
     let mut w = common::head(1, NFS, 4, 1, 0);
     [0, 0, ops.len() as u32].into_iter().for_each(|v| w.u32(v));
@@ -746,9 +746,9 @@ const DATA: u32 = u32::from_be_bytes(*b"data");
 const LOOKUP: &[u32] = &[15, 4, DATA];
 const WRONGSEC: u32 = 10016;
 
-/// RFC 8881 section 2.6.3.1.1: the way into the share says that the flavor is wrong, and SECINFO which ones are right.
+/// RFC 8881 section 2.6.3.1.1: entering the share fails with WRONGSEC, and SECINFO lists the accepted flavors.
 #[test]
-fn a_share_of_version_4_says_by_which_flavors_it_is_used() {
+fn secinfo_lists_share_flavors() {
     let server = strict();
     let (status, results) = compound(&server, &[PUTROOTFH, LOOKUP, &[10]]);
     assert_eq!((status, &results[2..]), (WRONGSEC, &[15, WRONGSEC][..]));
@@ -758,7 +758,7 @@ fn a_share_of_version_4_says_by_which_flavors_it_is_used() {
     assert_eq!(results[2..], [&[33, 0, 2][..], &krb5(3), &krb5(2)].concat());
     let (status, results) = compound(&server, &[PUTROOTFH, &[33, 4, DATA]]);
     assert_eq!((status, results[4]), (0, 2), "asked again");
-    // A handle of the share, from before: nothing can be done with it, and PUTFH says so, unless the next operation does.
+    // PUTFH with an earlier handle of the share fails with WRONGSEC, unless the next operation reports it.
     let handle = {
         let (root, _) = mounted(&server);
         let mut w = Writer::new();
@@ -776,9 +776,9 @@ fn a_share_of_version_4_says_by_which_flavors_it_is_used() {
     assert_eq!(status, 0);
 }
 
-/// What GETATTR does not tell by another flavor a listing of the folder above does not tell either.
+/// A listing of the folder above hides the same attributes of the root as GETATTR.
 #[test]
-fn a_listing_above_the_shares_tells_nothing_of_a_root_by_another_flavor() {
+fn root_listing_hides_protected_attributes() {
     let server = strict();
     let readdir = |want: u32| [26, 0, 0, 0, 0, 4096, 4096, 1, want];
     let (rdattr_error, size) = (1 << 11, 1 << 4);
@@ -786,7 +786,7 @@ fn a_listing_above_the_shares_tells_nothing_of_a_root_by_another_flavor() {
     assert_eq!(status, WRONGSEC);
     let (status, results) = compound(&server, &[PUTROOTFH, &readdir(size | rdattr_error)]);
     assert_eq!(status, 0);
-    // The one attribute of the entry, and its value.
+    // The only attribute of the entry, and its value.
     assert!(results.windows(4).any(|w| w == [1, rdattr_error, 4, WRONGSEC]), "{results:x?}");
     let open = self::server();
     let (status, results) = compound(&open, &[PUTROOTFH, &readdir(size | rdattr_error)]);
@@ -794,9 +794,9 @@ fn a_listing_above_the_shares_tells_nothing_of_a_root_by_another_flavor() {
     assert!(!results.contains(&WRONGSEC));
 }
 
-/// Nobody gives back by a flavor that proves nothing: not by way of the saved file handle either.
+/// A flavor that proves no identity cannot release state, not even through the saved file handle.
 #[test]
-fn nothing_is_given_back_by_another_flavor() {
+fn state_release_needs_share_flavor() {
     let server = strict();
     let handle = {
         let (root, _) = mounted(&server);

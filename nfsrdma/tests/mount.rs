@@ -1,4 +1,4 @@
-//! MOUNT version 3: from a path to a handle.
+//! MOUNT version 3: translates a path to a handle.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -16,7 +16,7 @@ const NOTDIR: u32 = 20;
 const INVAL: u32 = 22;
 
 #[test]
-fn a_share_and_the_directories_below_it_can_be_mounted() {
+fn share_and_subfolders_are_mountable() {
     let c = Client::new();
     let root = c.root();
     let dir = c.mkdir(&root, "dir").unwrap();
@@ -32,7 +32,7 @@ fn a_share_and_the_directories_below_it_can_be_mounted() {
 }
 
 #[test]
-fn symbolic_links_on_the_way_are_followed_within_the_share() {
+fn symlinks_are_followed_within_share() {
     let c = Client::new();
     let root = c.root();
     let dir = c.mkdir(&root, "dir").unwrap();
@@ -59,7 +59,7 @@ fn symbolic_links_on_the_way_are_followed_within_the_share() {
     assert_eq!(c.mount("/data/circle"), Err(NOENT));
 }
 
-/// Sets the mode of what stands at this handle.
+/// Sets the mode of the file of this handle.
 fn chmod(c: &Client, fh: &[u8], mode: u32) {
     let res = c.nfs(procedure::SETATTR, |w| {
         w.opaque(fh);
@@ -69,9 +69,9 @@ fn chmod(c: &Client, fh: &[u8], mode: u32) {
     assert_eq!(res.status().0, OK);
 }
 
-/// A handle opens what its own mode gives: who may not search a folder is not carried behind it.
+/// A handle gives access by the file's own mode, so MOUNT must check search permission on the folders above.
 #[test]
-fn the_way_to_a_folder_is_gone_as_the_caller() {
+fn path_is_walked_as_caller() {
     let (data, squashed) = (share("data"), share("squashed"));
     let squashed = Share { squash: Squash::Root, backend: data.backend.clone(), ..squashed };
     let mut c = Client::of(vec![data, squashed]);
@@ -84,7 +84,7 @@ fn the_way_to_a_folder_is_gone_as_the_caller() {
         w.opaque(b"private/sub");
     });
     assert_eq!(res.status().0, OK);
-    // The mode of the folder itself is for what is done in it.
+    // The mode of the folder itself only matters for access to it.
     chmod(&c, &sub, 0o700);
     for share in ["data", "squashed"] {
         for (uid, mode) in [(0, 0o700), (1000, 0o700), (0, 0o711), (1000, 0o711)] {
@@ -105,14 +105,14 @@ fn the_way_to_a_folder_is_gone_as_the_caller() {
             c.mount(&format!("/{share}/private")).unwrap();
         }
     }
-    // The root of a share is given by the share.
+    // Access to the root is decided by the share.
     c.uid = 0;
     chmod(&c, &root, 0o700);
     c.uid = 1000;
     assert_eq!((c.mount("/data").unwrap(), c.mount("/data/private")), (root, Err(ACCES)));
 }
 
-/// AUTH_NONE says nobody, from whatever port it comes.
+/// AUTH_NONE is the anonymous user, whatever the source port.
 #[test]
 fn nobody_goes_where_everybody_may() {
     let c = Client::new();
@@ -141,7 +141,7 @@ fn the_answer_lists_the_flavors() {
 }
 
 #[test]
-fn a_share_of_smb_does_not_exist_here() {
+fn smb_share_is_not_mountable() {
     let smb = Share { protocols: Protocols::Smb, ..share("smb") };
     let c = Client::of(vec![smb, share("data")]);
     assert_eq!(c.mount("/smb"), Err(NOENT));
@@ -151,9 +151,9 @@ fn a_share_of_smb_does_not_exist_here() {
     assert_eq!(r.bool(), Ok(false));
 }
 
-/// A client that a share keeps away breaks no rule of its protocol.
+/// A client refused by a share has not violated the protocol.
 #[test]
-fn a_share_for_others_is_counted_as_refused_and_not_as_a_broken_rule() {
+fn refused_mount_is_no_violation() {
     let c = Client::of(vec![Share { clients: Some(vec![]), ..share("closed") }]);
     assert_eq!(c.mount("/closed"), Err(13));
     let of = |counts: Vec<(&str, u64)>| counts.iter().any(|(rule, _)| *rule == "share-clients");
@@ -162,7 +162,7 @@ fn a_share_for_others_is_counted_as_refused_and_not_as_a_broken_rule() {
 }
 
 #[test]
-fn mounts_are_shown_until_they_are_undone() {
+fn mounts_are_listed_until_unmounted() {
     let c = Client::of(vec![share("data"), share("more")]);
     let dump = || {
         let res = c.call(MOUNT, 2, |_| {});
@@ -187,9 +187,9 @@ fn mounts_are_shown_until_they_are_undone() {
     assert_eq!(dump(), []);
 }
 
-/// Who may not mount a share, or does not know its name, learns of neither from another's mount of it.
+/// A client that may not mount a share, or does not know its name, does not see other clients' mounts of it.
 #[test]
-fn mounts_of_hidden_shares_and_of_other_clients_are_not_shown() {
+fn hidden_mounts_are_not_listed() {
     let mut hidden = share("hidden");
     hidden.rules.hidden = true;
     let of = |addr: [u8; 4]| Some(vec![Cidr { addr: addr.into(), bits: 32 }.into()]);
@@ -218,7 +218,7 @@ fn mounts_of_hidden_shares_and_of_other_clients_are_not_shown() {
 }
 
 #[test]
-fn exports_are_listed_with_who_may_come_to_those_who_may() {
+fn exports_are_listed_to_their_clients() {
     let range = |addr: [u8; 4]| Cidr { addr: addr.into(), bits: 8 }.into();
     let more =
         Share { clients: Some(vec![range([10, 0, 0, 0]), range([127, 0, 0, 0])]), ..share("more") };
@@ -240,7 +240,7 @@ fn exports_are_listed_with_who_may_come_to_those_who_may() {
 }
 
 #[test]
-fn a_share_is_mounted_by_its_own_path_and_by_no_other() {
+fn share_is_mounted_by_path() {
     let mut data = share("data");
     data.rules.export = Some("srv/nfs/public".into());
     let c = Client::of(vec![share("srv-2"), data]);
@@ -264,7 +264,7 @@ fn a_share_is_mounted_by_its_own_path_and_by_no_other() {
 }
 
 #[test]
-fn a_hidden_share_is_in_no_list_and_is_mounted_by_its_name() {
+fn hidden_share_is_mounted_by_name() {
     let mut more = share("more");
     more.rules.hidden = true;
     let c = Client::of(vec![share("data"), more]);
@@ -277,7 +277,7 @@ fn a_hidden_share_is_in_no_list_and_is_mounted_by_its_name() {
 }
 
 #[test]
-fn the_list_of_mounts_is_bounded_and_forgets_the_oldest() {
+fn mount_list_drops_oldest() {
     let c = Client::new();
     let root = c.root();
     for i in 0..nfsrdma::limits::MOUNTS_OF_ADDRESS_MAX + 10 {
@@ -297,7 +297,7 @@ fn the_list_of_mounts_is_bounded_and_forgets_the_oldest() {
 }
 
 #[test]
-fn a_share_of_another_server_is_no_place_to_mount() {
+fn referral_is_not_mountable() {
     let refer = vfs::refer::Referral {
         server: vfs::refer::Server::Name("gw2.example.org".into()),
         nfs_path: "archive".into(),

@@ -1,4 +1,4 @@
-//! The port mapper's answers beside those of rpcbind: which address each procedure gives for each version of a program.
+//! Compares the port mapper's answers with rpcbind's: the address for each procedure and each version of a program.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -24,7 +24,7 @@ const ACCEPTED: [u8; 24] = {
     reply[7] = 1;
     reply
 };
-/// PROC_UNAVAIL in the place of SUCCESS.
+/// PROC_UNAVAIL in place of SUCCESS.
 const NO_PROCEDURE: u8 = 3;
 
 fn mapper() -> Arc<Server> {
@@ -41,7 +41,7 @@ fn message<'a, T: Xdr<'a>>(version: u32, procedure: u32, args: &T) -> Vec<u8> {
     call
 }
 
-/// What a call over a stream gets; `None` where it is refused.
+/// Makes a call over TCP; `None` if it is refused.
 fn ask<'a, T: Xdr<'a>>(
     server: &Arc<Server>,
     version: u32,
@@ -63,7 +63,7 @@ fn results(reply: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// The same of a datagram from this peer, which may have no answer.
+/// Makes a call as a datagram from this peer; there may be no answer.
 fn send<'a, T: Xdr<'a>>(
     server: &Arc<Server>,
     peer: &str,
@@ -93,7 +93,7 @@ fn other_versions_of_programs_are_found() {
         let args = Mapping { prog, vers, prot, port: 0 };
         decode::<u32>(&ask(&server, 2, GETPORT, &args).unwrap()).unwrap().1
     };
-    // A caller learns the versions by PROG_MISMATCH of the program itself: `rpcinfo -T tcp HOST 100003`.
+    // The caller learns the served versions from PROG_MISMATCH of the program itself: `rpcinfo -T tcp HOST 100003`.
     for (program, version) in [(NFS, 0), (NFS, 2), (NFS, 3), (NFS, 4), (NFS, u32::MAX), (MOUNT, 2)]
     {
         assert_eq!(port(program, version, TCP), 2049, "{program} {version}");
@@ -105,13 +105,13 @@ fn other_versions_of_programs_are_found() {
     assert_eq!(port(NFS, 3, UDP), 0, "not by datagrams");
     assert_eq!(port(MOUNT, 0, UDP), 2049);
     assert_eq!((port(MAPPER, 9, TCP), port(100_011, 1, TCP), port(NFS, 3, 99)), (111, 0, 0));
-    // GETVERSADDR is asked for one version.
+    // GETVERSADDR finds the exact version only.
     for (version, is_served) in [(0, false), (2, false), (3, true), (4, true), (5, false)] {
         let found = ask(&server, 4, GETVERSADDR, &rpcb(NFS, version, "tcp")).unwrap();
         assert_eq!(address(&found).ends_with(".8.1"), is_served, "version {version}");
         assert_eq!(address(&found).is_empty(), !is_served, "version {version}");
     }
-    // Where the network id says nothing the carrier of the call counts.
+    // For an unknown network id, the transport of the call counts.
     let found = ask(&server, 4, GETADDR, &rpcb(NFS, 3, "")).unwrap();
     assert!(address(&found).ends_with(".8.1"));
     let found = results(send(&server, "127.0.0.9:700", (4, GETADDR), &rpcb(NFS, 3, "")).unwrap());
@@ -148,7 +148,7 @@ fn statistics_count_calls_and_answers() {
         ask(&server, 4, GETADDR, &rpcb(NFS, 3, "tcp")).unwrap();
     }
     ask(&server, 2, GETPORT, &Mapping { prog: MOUNT, vers: 2, prot: UDP, port: 0 }).unwrap();
-    // What is not served leaves nothing behind.
+    // Requests for unknown programs leave no trace.
     for program in 0..500 {
         ask(&server, 4, GETADDR, &rpcb(program, 3, "tcp")).unwrap();
     }
@@ -174,7 +174,7 @@ fn no_call_is_passed_on() {
     for (version, procedure) in [(2, CALLIT), (3, CALLIT), (4, CALLIT), (4, INDIRECT)] {
         assert_eq!(ask(&server, version, procedure, &args), None);
         let answer = send(&server, "127.0.0.9:700", (version, procedure), &args);
-        // A broadcast is answered by the hosts that have what it asks for, alone.
+        // A broadcast is answered only by hosts with the requested program.
         assert_eq!(answer.is_some(), procedure == INDIRECT);
     }
     for version in [2, 3, 4] {
@@ -189,7 +189,7 @@ fn no_call_is_passed_on() {
     }
 }
 
-/// A datagram may carry the address of whoever its sender wants to be flooded with answers.
+/// A datagram may carry the forged address of a victim that should be flooded.
 #[test]
 fn strangers_get_no_answers() {
     let server = mapper();

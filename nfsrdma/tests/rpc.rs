@@ -1,4 +1,4 @@
-//! The RPC layer of the server: what is answered to calls that cannot be served.
+//! The RPC layer: replies to calls that cannot be served.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -28,7 +28,7 @@ fn to(program: u32, version: u32, procedure: u32) -> Option<Vec<u32>> {
 }
 
 #[test]
-fn null_of_every_program_and_version_is_answered() {
+fn null_is_answered_by_all_programs() {
     let mappers = [2, 3, 4].map(|version| (100_000, version));
     let nfs = [(NFS, 3), (NFS, 4), (NFSACL, 3), (MOUNT, 1), (MOUNT, 3)];
     let locks = [(100_021, 4), (100_024, 1)];
@@ -38,7 +38,7 @@ fn null_of_every_program_and_version_is_answered() {
 }
 
 #[test]
-fn what_is_not_served_is_refused_by_its_own_error() {
+fn unserved_calls_get_specific_error() {
     assert_eq!(to(100_011, 1, 0), Some(vec![9, 1, 0, 0, 0, 1]));
     assert_eq!(to(100_021, 3, 0), Some(vec![9, 1, 0, 0, 0, 2, 4, 4]));
     assert_eq!(to(NFS, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
@@ -58,14 +58,14 @@ fn broken_heads_are_answered_or_dropped() {
     assert_eq!(of(&[9, 1, 0, 0, 0, 0]), None);
     assert_eq!(of(&[9, 0, 3, NFS, 3, 0, 0, 0, 0, 0]), Some(vec![9, 1, 1, 0, 2, 2]));
     assert_eq!(of(&[9, 0, 2, NFS, 3]), Some(vec![9, 1, 0, 0, 0, 4]));
-    // AUTH_BADCRED, AUTH_BADVERF, and a flavor that is not served.
+    // AUTH_BADCRED, AUTH_BADVERF, and an unsupported flavor.
     assert_eq!(of(&[9, 0, 2, NFS, 3, 0, 1, 401]), Some(vec![9, 1, 1, 1, 1]));
     assert_eq!(of(&[9, 0, 2, NFS, 3, 0, 0, 0, 0, 401]), Some(vec![9, 1, 1, 1, 3]));
     assert_eq!(of(&[9, 0, 2, NFS, 3, 0, 6, 0, 0, 0]), Some(vec![9, 1, 1, 1, 5]));
 }
 
 #[test]
-fn arguments_that_end_early_are_garbage_for_every_procedure() {
+fn truncated_arguments_are_garbage() {
     let of_nfs = (1..22).map(|procedure| (NFS, procedure));
     for (program, procedure) in of_nfs.chain([(NFSACL, 1), (NFSACL, 2)]) {
         let garbage = Some(vec![9, 1, 0, 0, 0, 4]);
@@ -78,7 +78,7 @@ fn arguments_that_end_early_are_garbage_for_every_procedure() {
 }
 
 #[test]
-fn a_handle_that_was_never_given_out_is_a_bad_handle() {
+fn forged_handle_is_bad_handle() {
     const BADHANDLE: u32 = 10001;
     for forged in [vec![], vec![1; 10], vec![1; 30], vec![0xff; 64]] {
         let mut w = head(9, NFS, 3, 1, 0);
@@ -93,7 +93,7 @@ fn a_handle_that_was_never_given_out_is_a_bad_handle() {
 }
 
 #[test]
-fn the_port_mapper_knows_where_it_all_is() {
+fn port_mapper_lists_all_programs() {
     let server = server(vec![]);
     server.ports().set_tcp(2049);
     let mut w = head(9, 100_000, 2, 3, 0);
@@ -103,7 +103,7 @@ fn the_port_mapper_knows_where_it_all_is() {
 }
 
 #[test]
-fn every_broken_rule_is_counted_by_its_name() {
+fn violations_are_counted_by_name() {
     of(&[9, 1, 0, 0]);
     of(&[9, 0, 3, NFS, 3, 0, 0, 0, 0, 0]);
     of(&[9, 0, 2, NFS]);
@@ -125,7 +125,7 @@ fn every_broken_rule_is_counted_by_its_name() {
     );
 }
 
-/// How often a rule was broken, and how often it refused somebody.
+/// How often a rule was violated, and how often it caused a refusal.
 fn counted(rule: &str) -> (u64, u64) {
     let of = |all: Vec<(&'static str, u64)>| {
         all.into_iter().find(|(name, _)| *name == rule).map_or(0, |(_, n)| n)
@@ -133,9 +133,9 @@ fn counted(rule: &str) -> (u64, u64) {
     (of(rdma_transport::count::broken_rules()), of(rdma_transport::refused::counts()))
 }
 
-/// Anybody can send a datagram in another's name.
+/// A datagram may carry a forged address.
 #[test]
-fn what_a_datagram_is_refused_is_counted_and_nobody_is_named() {
+fn refused_datagram_names_no_peer() {
     const MNT: u32 = 1;
     let mut mount = head(9, MOUNT, 3, MNT, 1000);
     mount.opaque(b"/data");

@@ -1,4 +1,4 @@
-//! NFS version 3, procedure by procedure: whole calls in, whole replies out, on a volume in memory.
+//! NFS version 3, procedure by procedure, with whole calls on a memory volume.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -38,7 +38,7 @@ fn wcc_only(res: &Results) -> u32 {
 }
 
 #[test]
-fn a_file_is_made_written_and_read_back() {
+fn created_file_is_written_and_read() {
     let c = Client::new();
     let root = c.root();
     assert_eq!(c.getattr(&root).unwrap().ftype, 2);
@@ -68,7 +68,7 @@ fn a_file_is_made_written_and_read_back() {
 }
 
 #[test]
-fn data_beside_the_stream_is_written_from_where_it_is() {
+fn chunk_data_is_written_without_copy() {
     let c = Client::new();
     let fh = c.create(&c.root(), "file", 0o600).unwrap();
     let mut w = head(77, NFS, 3, p::WRITE, 0);
@@ -86,7 +86,7 @@ fn data_beside_the_stream_is_written_from_where_it_is() {
     assert_eq!(c.read(&fh, 0, 100).unwrap(), (b"abcdefg".to_vec(), true));
 }
 
-/// The transport had no memory for the data: nothing is written, and the client is to try again later.
+/// The transport had no memory for the data: the file is unchanged, and the client must retry.
 #[test]
 fn missing_data_is_answered_jukebox() {
     let c = Client::new();
@@ -112,7 +112,7 @@ fn missing_data_is_answered_jukebox() {
         let missing = ReadChunkData { at: w.len(), data: Vec::new() };
         assert!(missing.is_missing());
         let reply = flat(call(&c.session, w.into_reply().head, vec![missing]).unwrap());
-        // The status, and attributes neither before nor after.
+        // The status, with no attributes before or after.
         assert_eq!(words(&reply[24..]), [JUKEBOX, 0, 0]);
     }
     assert_eq!(c.read(&fh, 0, 100).unwrap(), (vec![], true));
@@ -120,7 +120,7 @@ fn missing_data_is_answered_jukebox() {
 }
 
 #[test]
-fn a_write_whose_counts_differ_or_whose_file_is_a_directory_is_refused() {
+fn inconsistent_write_is_refused() {
     let c = Client::new();
     let root = c.root();
     let fh = c.create(&root, "file", 0o600).unwrap();
@@ -136,7 +136,7 @@ fn a_write_whose_counts_differ_or_whose_file_is_a_directory_is_refused() {
     assert!(status == ISDIR || status == INVAL);
 }
 
-/// RFC 1813 section 3.3.7: a server may write less than it is given, and says how much.
+/// RFC 1813 section 3.3.7: the server may write less than requested, and returns the count.
 #[test]
 fn long_write_is_cut_off() {
     let c = Client::new();
@@ -172,7 +172,7 @@ fn attributes_are_set_guarded_and_seen() {
 }
 
 #[test]
-fn access_tells_what_the_caller_may_do() {
+fn access_returns_caller_rights() {
     let mut c = Client::new();
     let fh = c.create(&c.root(), "file", 0o604).unwrap();
     let access = |c: &Client, fh: &[u8], wanted: u32| {
@@ -193,7 +193,7 @@ fn access_tells_what_the_caller_may_do() {
 }
 
 #[test]
-fn an_owner_reads_and_writes_what_it_may_hold_open() {
+fn owner_may_use_read_only_file() {
     let mut c = Client::new();
     let root = c.root();
     let res = c.nfs(p::SETATTR, |w| {
@@ -366,7 +366,7 @@ fn links_and_special_files_are_made() {
     assert_eq!(mknod("file", 1, None).unwrap_err(), BADTYPE);
 }
 
-/// One listing by READDIR or READDIRPLUS; names to cookies, and whether it reached the end.
+/// One READDIR or READDIRPLUS; returns names with cookies, and eof.
 fn listing(
     c: &Client,
     dir: &[u8],
@@ -410,7 +410,7 @@ fn listing(
 }
 
 #[test]
-fn a_directory_is_listed_whole_in_replies_of_any_size() {
+fn listing_is_complete_for_any_size() {
     let c = Client::new();
     let root = c.root();
     let dir = c.mkdir(&root, "dir").unwrap();
@@ -439,7 +439,7 @@ fn a_directory_is_listed_whole_in_replies_of_any_size() {
 }
 
 #[test]
-fn a_listing_goes_on_while_names_come_and_go() {
+fn listing_survives_changes() {
     let c = Client::new();
     let root = c.root();
     (0..100).for_each(|i| {
@@ -469,7 +469,7 @@ fn a_listing_goes_on_while_names_come_and_go() {
 }
 
 #[test]
-fn foreign_cookie_verifiers_list_and_files_do_not() {
+fn foreign_cookie_verifier_is_accepted() {
     let c = Client::new();
     let root = c.root();
     let fh = c.create(&root, "file", 0o600).unwrap();
@@ -522,7 +522,7 @@ fn the_volume_describes_itself() {
 }
 
 #[test]
-fn commit_gives_the_verifier_of_this_run() {
+fn commit_returns_run_verifier() {
     let c = Client::new();
     let fh = c.create(&c.root(), "file", 0o600).unwrap();
     let commit = || {
@@ -542,7 +542,7 @@ fn commit_gives_the_verifier_of_this_run() {
 }
 
 #[test]
-fn a_repeated_call_gets_its_first_reply_and_is_not_done_again() {
+fn repeated_call_is_not_reexecuted() {
     let c = Client::new();
     let root = c.root();
     let remove = |w: &mut Writer| place(w, &root, "file");
@@ -552,13 +552,13 @@ fn a_repeated_call_gets_its_first_reply_and_is_not_done_again() {
     let again = c.repeat(1000, NFS, p::REMOVE, remove).unwrap();
     assert_eq!(first.0, again.0);
     assert_eq!(wcc_only(&c.repeat(1001, NFS, p::REMOVE, remove).unwrap()), NOENT);
-    // The same number for another call is another call.
+    // The same xid for a different call is a new call.
     let other = c.repeat(1000, NFS, p::REMOVE, |w| place(w, &root, "else")).unwrap();
     assert_eq!(wcc_only(&other), NOENT);
 }
 
 #[test]
-fn over_rdma_a_repetition_is_known_from_another_port() {
+fn rdma_repetition_ignores_port() {
     let c = Client::new();
     let root = c.root();
     c.mkdir(&root, "dir").unwrap();
@@ -595,7 +595,7 @@ fn a_read_only_share_changes_nothing() {
 }
 
 #[test]
-fn shares_are_apart_and_root_is_squashed_where_asked() {
+fn shares_are_separate_and_squash_root() {
     let mut squashed = share("squashed");
     squashed.squash = Squash::Root;
     let c = Client::of(vec![share("data"), squashed]);

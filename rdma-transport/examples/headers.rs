@@ -1,4 +1,4 @@
-//! Parse and emit of an RPC-over-RDMA header with 16 segments and of an SMB Direct header: nanoseconds for one.
+//! Measures parsing and encoding of an RPC-over-RDMA header with 16 segments, and of an SMB Direct header, in nanoseconds.
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -1,10 +1,10 @@
-//! Rates of 1 MiB transfers over 127.0.0.1: plain TCP beside RDMA Write and RDMA Read over this iWARP, in turns.
+//! Compares 1 MiB transfers over 127.0.0.1: plain TCP against RDMA Write and RDMA Read over this iWARP, alternately.
 //!
-//! The same regions are written again and again, which no upper protocol does: the receiver guesses nothing there, and
-//! small FPDUs are copied out of its look-ahead buffer.
+//! The same regions are written repeatedly, which no upper protocol does: the receiver's prediction fails, and small FPDUs are
+//! copied out of its look-ahead buffer.
 //!
 //! Usage: `cargo run --release -p rdma-transport --example iwarp_rate [-- MIB [ROUNDS [NAME]]]`
-// An example may end by a panic.
+// Panics are acceptable in an example.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::future::poll_fn;
@@ -56,7 +56,7 @@ fn in_thread<F: Future<Output = ()>>(
     })
 }
 
-/// The initiator: gives the other end memory, tells it where, and waits until it is used.
+/// The initiator: offers memory to the peer, and waits until the peer has used it.
 async fn memory(config: IwarpConfig, at: std::net::SocketAddr, readable: bool) {
     let mut qp = Iwarp::new(config).connect(at, params()).await.unwrap().qp;
     let mut adverts = Vec::new();
@@ -128,7 +128,7 @@ async fn rdma(config: IwarpConfig, mib: usize, read: bool) -> Duration {
     start.elapsed()
 }
 
-/// The plainest sender and receiver there are.
+/// A minimal sender and receiver over plain TCP.
 fn tcp(mib: usize) -> Duration {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What it costs to count an operation, on this machine: `cargo run --release -p rdma-transport --example meter_cost`.
+//! Measures the cost of counting an operation on this machine: `cargo run --release -p rdma-transport --example meter_cost`.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rdma_transport::meter::{Done, Meter, Meters, Way};
 
 const ROUNDS: u32 = 2_000_000;
 
-/// Nanoseconds of one operation: the clock is read where it begins, and the meter reads it where it ends.
+/// Nanoseconds for one operation: the clock is read at its beginning, and the meter reads it at its end.
 fn cost(meter: &Meter) -> f64 {
     let done = Done { share: 7, operation: 25, bytes: 4096, failed: false };
     let before = on_cpu();
@@ -20,7 +20,7 @@ fn cost(meter: &Meter) -> f64 {
     (on_cpu() - before) / f64::from(ROUNDS)
 }
 
-/// Nanoseconds that this thread has run: other work of the machine does not count.
+/// Processor time of this thread in nanoseconds, so that other work of the machine does not count.
 fn on_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0)

@@ -1,8 +1,8 @@
-//! The far end of `rping` (rdmacm-utils), to try this iWARP against a kernel's.
+//! The peer of `rping` (rdmacm-utils), to test this iWARP against a kernel's.
 //!
-//! Usage: `cargo run -p rdma-transport --example rping -- ADDR:PORT [crc] [dial]`: serves `rping -c -a ADDR -p PORT -C N`,
-//! or with `dial` goes to `rping -s -a ADDR -p PORT -C 100` and checks what comes back.
-// An example may end by a panic.
+//! Usage: `cargo run -p rdma-transport --example rping -- ADDR:PORT [crc] [dial]`: serves `rping -c -a ADDR -p PORT -C N`; with
+//! `dial` it connects to `rping -s -a ADDR -p PORT -C 100` and checks the returned data.
+// Panics are acceptable in an example.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ async fn wait(
             if c.result.is_ok() {
                 return Ok(c);
             }
-            // Everything comes back before the reason is told.
+            // All completions arrive before the reason of the end.
             loop {
                 poll_fn(|cx| qp.poll(cx, seen)).await.map_err(|down| format!("{c:?}: {down}"))?;
             }
@@ -53,7 +53,7 @@ async fn serve(connected: Connected) -> Result<(), String> {
     let go = || Work::Send { id: WorkId(0), from: vec![Buf::from(vec![0; 16])], invalidate: None };
     qp.post((0..4).map(recv).collect()).unwrap();
     for round in 0.. {
-        // The source: read it, then let the client go on.
+        // Reads the client's source buffer, then lets the client continue.
         let Ok(c) = wait(&mut qp, &mut seen, WorkKind::Recv).await else {
             let copied = iobuf::copied_bytes();
             println!("{round} rounds, {:?}, {copied} bytes copied so far", qp.counters());
@@ -66,7 +66,7 @@ async fn serve(connected: Connected) -> Result<(), String> {
         let data = wait(&mut qp, &mut seen, WorkKind::Read).await?.buf.unwrap();
         assert_eq!(data.len(), from.len as usize);
         wait(&mut qp, &mut seen, WorkKind::Send).await?;
-        // The sink: write back what was read.
+        // Writes the data back to the client's sink buffer.
         let to = advert(&wait(&mut qp, &mut seen, WorkKind::Recv).await?);
         let write = Work::Write { id: WorkId(8), from: data.freeze(), to };
         qp.post(vec![write, recv(2), go()]).unwrap();
@@ -76,12 +76,12 @@ async fn serve(connected: Connected) -> Result<(), String> {
     Ok(())
 }
 
-/// What `rping -c` does: the other end reads a source of ours and writes what it read to our sink.
+/// Acts as `rping -c`: the peer reads our source buffer and writes the data to our sink buffer.
 async fn dial(connected: Connected, size: usize) -> Result<(), String> {
     let Connected { mut qp, .. } = connected;
     let mut seen = Vec::new();
     for round in 0..100u8 {
-        // rping takes it for a string of C.
+        // rping treats it as a C string.
         let letters = (b'A'..b'z').cycle().skip(usize::from(round)).take(size - 1);
         let text: Vec<u8> = letters.chain([0]).collect();
         let source = qp.register(Region::Readable(Buf::from(text.clone()))).unwrap();
@@ -116,7 +116,7 @@ async fn main() {
     let is = |word: &str| args.iter().any(|a| a == word);
     let config = IwarpConfig {
         crc: is("crc"),
-        // What Linux siw needs.
+        // Linux siw needs this delay.
         first_fpdu_delay: Duration::from_millis(500),
         ..IwarpConfig::default()
     };

@@ -1,4 +1,4 @@
-//! Calls from this side to the peer (callbacks), and the answers that they wait for. Pure but for the one-shot channels.
+//! Callbacks to the peer, and the callers that wait for their replies. No I/O.
 
 use std::collections::HashMap;
 
@@ -14,17 +14,17 @@ pub(crate) fn xid_and_is_reply(message: &[u8]) -> Option<(u32, bool)> {
     Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]) == 1))
 }
 
-/// Callbacks under way.
+/// Callbacks in progress.
 #[derive(Default)]
 pub(crate) struct Calls {
     waiting: HashMap<u32, oneshot::Sender<Result<Buf, ChannelError>>>,
     next_xid: u32,
-    /// Answers that nobody waited for.
+    /// Replies without a waiting caller.
     pub(crate) strays: u64,
 }
 
 impl Calls {
-    /// One more may begin. Callers that gave up make room.
+    /// True if another callback may start. Entries of callers that gave up are removed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.waiting.len() >= limits::CALLS_WAITING_MAX {
             self.waiting.retain(|_, answer| !answer.is_closed());
@@ -32,20 +32,20 @@ impl Calls {
         self.waiting.len() < limits::CALLS_WAITING_MAX
     }
 
-    /// Numbers a call; gives its number and the message to send, or `None` if it has no room for a number.
+    /// Assigns an xid; returns it with the message to send, or `None` if the message is too short to hold one.
     pub(crate) fn begin(
         &mut self,
         mut head: Vec<u8>,
         answer: oneshot::Sender<Result<Buf, ChannelError>>,
     ) -> Option<(u32, Vec<u8>)> {
-        // The number of an old call whose caller gave up may still be answered; 2^32 calls later is late enough.
+        // A late reply may still carry the xid of a caller that gave up; reuse after 2^32 calls is safe.
         self.next_xid = self.next_xid.wrapping_add(1);
         head.first_chunk_mut::<4>()?.copy_from_slice(&self.next_xid.to_be_bytes());
         self.waiting.insert(self.next_xid, answer);
         Some((self.next_xid, head))
     }
 
-    /// The answer to one has come; `false` if nobody asked.
+    /// Delivers a reply to its caller; `false` if no caller waits for it.
     pub(crate) fn end(&mut self, xid: u32, answer: Result<Buf, ChannelError>) -> bool {
         match self.waiting.remove(&xid) {
             Some(caller) => {

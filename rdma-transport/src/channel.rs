@@ -1,15 +1,15 @@
-//! What protocols see of a connection: requests with their bulk data, replies with theirs, whatever moves them.
+//! A connection as protocols see it: requests and replies with their bulk data, whatever the transport.
 //!
-//! *Operation.* One task owns a [`Channel`] and polls it; [`Channel::poll_recv`] drives both directions and yields whole
-//! requests. Replies are queued by [`Channel::reply`] and leave at the next poll that finds no further request, so
-//! small replies share a system call. Other tasks reach the connection through its [`Handle`].
+//! *Operation.* One task owns a [`Channel`] and polls it; [`Channel::poll_recv`] drives both directions and yields whole requests.
+//! [`Channel::reply`] queues replies, which are sent by the next poll that finds no further request, so that small replies share a
+//! system call. Other tasks use the connection through its [`Handle`].
 //!
-//! *Memory.* Bulk data never stands in [`Request::body`]: whether it came by RDMA Read or by TCP, it is in
-//! [`Request::read_chunks`], each piece with the offset in the body where it belongs. A [`Reply`] is the encoded stream
-//! without its bulk data, plus the bulk data and where it belongs; whoever sends it writes it straight from there.
+//! *Memory.* Bulk data is never in [`Request::body`]: whether it came by RDMA Read or TCP, it is in [`Request::read_chunks`], each
+//! piece with its offset in the body. A [`Reply`] is the encoded stream without bulk data, plus the bulk data with its offsets; the
+//! transport sends it from its buffers.
 //!
-//! *Errors.* A peer that breaks a rule gets its protocol's error and the channel ends with
-//! [`ChannelError::Violation`]; a reply to a connection that is gone vanishes.
+//! *Errors.* A peer that violates a rule gets its protocol's error, and the channel ends with [`ChannelError::Violation`]. A reply
+//! to a closed connection is dropped.
 
 use std::any::Any;
 use std::fmt;
@@ -30,29 +30,29 @@ pub use crate::verbs::{BoxFuture, RemoteSeg};
 /// XDR rounds up to four bytes with zeros (RFC 4506 section 4.9).
 pub(crate) static XDR_PAD: [u8; 3] = [0; 3];
 
-/// Where a payload of a reply may go.
+/// Where a reply's payload may be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Inside the message.
     Inline,
-    /// Into the next Write chunk if the client offered one (NFS: RFC 8267), else inside the message.
+    /// In the next Write chunk if the client offered one (NFS: RFC 8267), else inside the message.
     Eligible,
-    /// Into these regions of the peer (SMB: the request named them).
+    /// In these memory regions of the peer (SMB: named by the request).
     Remote(Vec<RemoteSeg>),
 }
 
 /// Bulk data of a reply.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    /// Offset in [`Reply::head`] where an inline copy stands.
+    /// Offset in [`Reply::head`] for an inline copy.
     pub at: usize,
     /// The bytes, in pieces.
     pub data: Vec<Buf>,
-    /// Bytes behind those of `data`, for a connection that [takes them so](Info::takes_pages).
+    /// Bytes after `data`, for a connection that [accepts pages](Info::takes_pages).
     pub pages: Option<Pages>,
-    /// Zero bytes that follow an inline copy, and only that (XDR round-up, 0 to 3).
+    /// Zero bytes after an inline copy only (XDR padding, 0 to 3).
     pub pad: u8,
-    /// Where it may go.
+    /// Where it may be placed.
     pub place: Place,
 }
 
@@ -76,15 +76,15 @@ pub(crate) enum Piece<'a> {
     Pages(&'a Pages),
 }
 
-/// Something that is to last until a message has left. Its last clone is dropped once the last byte of the message has been handed
-/// to the socket or the last Send has completed, and also when the message is never sent: the connection is gone.
+/// A value kept until a message was sent. Its last clone is dropped when the last byte of the message was passed to the socket or
+/// the last Send has completed, or when the connection ended without sending it.
 #[derive(Clone)]
 pub struct UntilLeft {
     _kept: Arc<dyn Any + Send + Sync>,
 }
 
 impl UntilLeft {
-    /// Keeps this.
+    /// Wraps the value.
     pub fn new(kept: impl Any + Send + Sync) -> Self {
         Self { _kept: Arc::new(kept) }
     }
@@ -96,36 +96,36 @@ impl fmt::Debug for UntilLeft {
     }
 }
 
-/// A reply: the encoded stream without its bulk data, and the bulk data in order of `at`.
+/// A reply: the encoded stream without bulk data, and the bulk data in ascending order of `at`.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
-    /// The stream.
+    /// The encoded stream.
     pub head: Vec<u8>,
-    /// Its bulk data, `at` ascending.
+    /// Bulk data in ascending order of `at`.
     pub payloads: Vec<Payload>,
-    /// A token of the peer that the Send of this reply may invalidate: the first descriptor of a request of channel
-    /// `SMB2_CHANNEL_RDMA_V1_INVALIDATE` (MS-SMB2 section 3.3.5.12). Transports without Send with Invalidate leave it alone, and
-    /// so does RPC-over-RDMA, which finds its own in the chunk lists.
+    /// A token of the peer that this reply's Send may invalidate: the first descriptor of a request of channel
+    /// `SMB2_CHANNEL_RDMA_V1_INVALIDATE` (MS-SMB2 section 3.3.5.12). Ignored by transports without Send with Invalidate, and by
+    /// RPC-over-RDMA, which finds tokens in the chunk lists.
     pub invalidate: Option<u32>,
-    /// Dropped when the reply has left: what must come after it, by whatever connection, waits for that.
+    /// Dropped when the reply was sent: messages that must follow it, on any connection, wait for that.
     pub until_left: Option<UntilLeft>,
-    /// The last reply in clear: TLS begins behind it (RFC 9289 section 4.1). Only where [`Tls::is_offered`] said so.
+    /// This is the last reply in clear: TLS begins after it (RFC 9289 section 4.1). Allowed only if [`Tls::is_offered`].
     pub starts_tls: bool,
 }
 
 impl Reply {
-    /// A reply without bulk data.
+    /// Builds a reply without bulk data.
     pub fn of(head: Vec<u8>) -> Self {
         Self { head, ..Self::default() }
     }
 
-    /// Bytes on a transport that moves nothing by RDMA.
+    /// Size in bytes with all bulk data inline.
     pub fn inline_len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
     }
 
-    /// The bytes of the inline form in order, piece by piece, without pages; no piece is empty. A payload whose `at` is out of
-    /// order or beyond the head stands where the stream has come to.
+    /// The bytes of the inline form in order, as pieces without pages; no piece is empty. A payload whose `at` is out of order or
+    /// beyond the head follows at the current position.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.all_pieces().filter_map(|piece| match piece {
             Piece::Bytes(bytes) => Some(bytes),
@@ -133,7 +133,7 @@ impl Reply {
         })
     }
 
-    /// As [`Reply::pieces`], with pages.
+    /// Like [`Reply::pieces`], with pages.
     pub(crate) fn all_pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let mut from = 0;
         let body = self.payloads.iter().flat_map(move |p| {
@@ -152,23 +152,23 @@ impl Reply {
     }
 }
 
-/// Bulk data of a request that stands outside its body.
+/// Bulk data of a request, separate from its body.
 #[derive(Clone, Debug)]
 pub struct ReadChunkData {
-    /// Offset in [`Request::body`] where an inline copy would have stood: directly behind its length word.
+    /// Offset in [`Request::body`] at which an inline copy would be: directly after its length word.
     pub at: usize,
-    /// The bytes, in pieces; without XDR padding. No piece at all where the data is [missing](Self::is_missing).
+    /// The bytes in pieces, without XDR padding. Empty if the data is [missing](Self::is_missing).
     pub data: Vec<Buf>,
 }
 
 impl ReadChunkData {
-    /// Data that was not taken from the peer, because no memory came for it in time.
+    /// Marks data that was not taken from the peer, because no memory became available in time.
     pub(crate) fn missing(at: usize) -> Self {
         Self { at, data: Vec::new() }
     }
 
-    /// The data was not taken from the peer, because no memory came for it in time: the request is to be
-    /// refused as one that the client may repeat. The rest of the request is there.
+    /// True if the data was not taken from the peer, because no memory became available in time: the request must be refused with
+    /// an error after which the client retries. The rest of the request is complete.
     pub fn is_missing(&self) -> bool {
         self.data.is_empty()
     }
@@ -177,24 +177,24 @@ impl ReadChunkData {
 /// A whole request.
 #[derive(Debug)]
 pub struct Request {
-    /// The message without bulk data and without the padding of bulk data.
+    /// The message without bulk data and its padding.
     pub body: Buf,
-    /// Its bulk data, `at` ascending.
+    /// Bulk data in ascending order of `at`.
     pub read_chunks: Vec<ReadChunkData>,
-    /// Names the request when its reply is given back.
+    /// Identifies the request when its reply is queued.
     pub reply_to: ReplyTo,
 }
 
-/// Names a request of a channel. Opaque to protocols.
+/// Identifies a request of a channel. Opaque to protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReplyTo(pub(crate) u64);
 
-/// Why a channel ended.
+/// The reason why a channel ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelError {
     /// The peer closed it, or the network did.
     Closed(String),
-    /// The peer broke this rule (stable name, then detail for the log).
+    /// The peer violated this rule (stable name, and details for the log).
     Violation(&'static str, String),
 }
 
@@ -209,12 +209,12 @@ impl fmt::Display for ChannelError {
 
 impl std::error::Error for ChannelError {}
 
-/// Why [`Handle::pull`] fetched nothing.
+/// The reason why [`Handle::pull`] fetched no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullError {
-    /// No memory came for it in time. The connection goes on.
+    /// No memory became available in time. The connection continues.
     NoMemory,
-    /// The connection cannot fetch it, or has ended.
+    /// The connection does not support it, or has ended.
     Channel(ChannelError),
 }
 
@@ -236,75 +236,73 @@ impl From<ChannelError> for PullError {
 }
 
 impl ChannelError {
-    /// What was asked for does not exist on this kind of connection, which goes on.
+    /// The error for an operation that this kind of connection lacks; the connection continues.
     pub(crate) fn unsupported(what: &str) -> Self {
         Self::Closed(format!("{what} is not available on this connection"))
     }
 }
 
-/// How a connection moves bytes.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A byte stream.
     Tcp,
-    /// RPC-over-RDMA by this provider.
+    /// RPC-over-RDMA or SMB Direct, with the name of the RDMA provider.
     Rdma(&'static str),
 }
 
 impl Transport {
-    /// One-sided operations are available.
+    /// True if one-sided operations are available.
     pub fn is_rdma(self) -> bool {
         matches!(self, Self::Rdma(_))
     }
 }
 
-/// What is known of a connection; shared with `status`.
+/// Properties of a connection; shared with `status`.
 #[derive(Debug)]
 pub struct Info {
     pub peer: SocketAddr,
-    /// This side.
+    /// The local address.
     pub local: SocketAddr,
-    /// How bytes move.
     pub transport: Transport,
-    /// The peer is a user of this host without privileges: it may be itself, and nobody else by its word alone.
+    /// The peer is an unprivileged user of this host, whose claims about its identity must not be trusted.
     pub is_local_user: bool,
-    /// Whose turn it is when buffers are scarce.
+    /// Its account in the fair queue for buffers.
     pub account: Account,
-    /// The pool that its payload comes from.
+    /// The pool for its payload.
     pub pool: Pool,
-    /// Holds reads back while the peer takes none of its answers; told by the channel.
+    /// Pauses reads while the peer does not take replies; updated by the channel.
     pub backpressure: Arc<Backpressure>,
-    /// Largest message that the peer takes, in bytes without what goes by RDMA Write; set by the channel when the
-    /// connection is set up. Zero: nothing limits it but the protocol.
+    /// Largest message that the peer accepts, in bytes without data sent by RDMA Write; set by the channel during setup. Zero: only
+    /// the protocol limits it.
     pub message_out_max: AtomicUsize,
-    /// Payload may be [`Pages`]: what leaves is neither looked at nor changed on its way. Set by the channel when the connection is
-    /// set up.
+    /// Payload may be [`Pages`], because it is sent unmodified and unread. Set by the channel during setup.
     pub takes_pages: AtomicBool,
-    /// What went which way.
+    /// Bytes transferred, by direction and method.
     pub traffic: Traffic,
-    /// Whether its peer has asked for something that it may have.
+    /// Whether the peer has completed a request that it was entitled to.
     pub introduction: Introduction,
-    /// How many RDMA Receives it may have posted; `None`: as many as its protocol uses.
+    /// Limits the posted RDMA Receives; `None`: as many as the protocol uses.
     pub receives: Option<Box<dyn ReceiveBudget>>,
-    /// Where its operations are counted.
+    /// Statistics of its operations.
     pub meter: Meter,
-    /// What protects it below its protocol.
+    /// TLS state of the connection.
     pub tls: Tls,
-    /// What else there is to know.
+    /// Other facts for display.
     pub facts: Facts,
 }
 
-/// IPv4 as IPv4, also where a socket of IPv6 took the connection and has it as `::ffff:a.b.c.d`.
+/// Converts an IPv4-mapped address (`::ffff:a.b.c.d`, as an IPv6 socket reports it) to IPv4.
 pub fn canonical(at: SocketAddr) -> SocketAddr {
     match at.ip().to_canonical() {
         ip @ std::net::IpAddr::V4(_) => SocketAddr::new(ip, at.port()),
-        // As it is, with its zone.
+        // Kept with its zone.
         std::net::IpAddr::V6(_) => at,
     }
 }
 
-/// The host that an address counts for, wherever one client is given a share of something: IPv4 by the address, IPv6 by its /64,
-/// the smallest network that one host is given (RFC 4291 section 2.5.4), any of whose addresses it may take.
+/// The host to which an address belongs in limits per client: the address for IPv4, the /64 for IPv6, which is the smallest network
+/// assigned to one host (RFC 4291 section 2.5.4), and in which it may use any address.
 pub fn host_of(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
@@ -313,7 +311,7 @@ pub fn host_of(ip: IpAddr) -> IpAddr {
 }
 
 impl Info {
-    /// Of a new connection, which has a turn of its own at the pool.
+    /// Builds the properties of a new connection, with a new account at the pool.
     pub fn new(peer: SocketAddr, local: SocketAddr, transport: Transport, pool: Pool) -> Self {
         Self {
             peer: canonical(peer),
@@ -336,25 +334,25 @@ impl Info {
 }
 
 impl Info {
-    /// How many RDMA Receives it may have posted now: `few`, or up to `most`.
+    /// The number of RDMA Receives that may be posted now: `few`, or up to `most`.
     pub(crate) fn receives_allowed(&self, few: u16, most: u16) -> u16 {
         let is_known = self.introduction.is_done();
         self.receives.as_ref().map_or(most, |budget| budget.allowed(is_known, few, most))
     }
 
-    /// Its client has not introduced itself, and may have little until then.
+    /// True if the client has not introduced itself, which limits its resources.
     pub(crate) fn is_stranger(&self) -> bool {
         self.receives.is_some() && !self.introduction.is_done()
     }
 }
 
-/// What bounds the RDMA Receives of a connection.
+/// Limits the RDMA Receives of a connection.
 pub trait ReceiveBudget: fmt::Debug + Send + Sync {
-    /// How many it may have now: `few` before its client has introduced itself, then up to `most` where there is room.
+    /// The number allowed now: `few` until the client has introduced itself, then up to `most` if available.
     fn allowed(&self, is_known: bool, few: u16, most: u16) -> u16;
 }
 
-/// Whether the peer of a connection has asked for something that it may have: the protocol says when that is so.
+/// Whether the peer of a connection has completed a request that it was entitled to; the protocol decides when.
 #[derive(Debug, Default)]
 pub struct Introduction {
     is_done: AtomicBool,
@@ -362,25 +360,24 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// It has.
+    /// Marks the client as introduced.
     pub fn note(&self) {
         if !self.is_done.swap(true, Ordering::Relaxed) {
             self.done.notify_one();
         }
     }
 
-    /// It had before.
     pub fn is_done(&self) -> bool {
         self.is_done.load(Ordering::Relaxed)
     }
 
-    /// Waits until it has. For one task.
+    /// Waits for the introduction. Supports one waiting task.
     pub async fn wait(&self) {
         self.done.notified().await;
     }
 }
 
-/// What the values of a fact are.
+/// The type of a fact's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactKind {
     /// Any text.
@@ -392,7 +389,7 @@ pub enum FactKind {
 }
 
 impl FactKind {
-    /// This is such a value.
+    /// True if the value has this type.
     pub fn fits(self, value: &str) -> bool {
         match self {
             Self::Text => true,
@@ -402,8 +399,8 @@ impl FactKind {
     }
 }
 
-/// What the layers of a connection have found out about it and its peer, for people: sizes that were agreed on, dialect, user,
-/// why something is not as it could be. One value for each name; the names are constants of this program.
+/// Facts that the layers of a connection report about it and its peer, for display: negotiated sizes, dialect, user, reasons for a
+/// fallback. One value for each name; names are constants of this program.
 #[derive(Debug, Default)]
 pub struct Facts(Mutex<Vec<(&'static str, String)>>);
 
@@ -412,18 +409,18 @@ impl Facts {
     pub const DIALECT: &str = "dialect";
     /// Whether the client of SMB may use several connections: `yes` or `no`.
     pub const MULTICHANNEL: &str = "multichannel";
-    /// How many addresses with RDMA the client of SMB was told of, when it asked.
+    /// Number of RDMA addresses reported to the SMB client.
     pub const RDMA_TOLD: &str = "RDMA addresses told";
-    /// What protects messages of SMB: `encrypted`, `signed` or `none`.
+    /// Protection of SMB messages: `encrypted`, `signed` or `none`.
     pub const PROTECTION: &str = "protection";
-    /// How data of SMB that travels by RDMA may be protected: `none`, or what client and server can both do.
+    /// Protection available for SMB data over RDMA: `none`, or the methods that client and server share.
     pub const RDMA_TRANSFORMS: &str = "RDMA transforms";
     /// The name by which a client is known on all its connections: `ClientGuid` of SMB.
     pub const CLIENT_ID: &str = "client id";
-    /// What the client seems to be.
+    /// The client implementation, as far as it can be recognized.
     pub const CLIENT: &str = "client";
 
-    /// Every name there is, in no order, with what its values are and what they say. docs/status.md is made of it.
+    /// All names, in no order, with the type and meaning of their values. docs/status.md is generated from it.
     pub const ALL: &[(&str, FactKind, &str)] = &[
         (Self::DIALECT, FactKind::Text, "SMB: the dialect, `3.1.1`"),
         (
@@ -465,12 +462,12 @@ impl Facts {
         ),
     ];
 
-    /// The name is one of [`Facts::ALL`], and its value is of that kind.
+    /// True if the name is in [`Facts::ALL`] and its value has the declared type.
     fn is_known(name: &str, value: &str) -> bool {
         Self::ALL.iter().any(|(known, kind, _)| *known == name && kind.fits(value))
     }
 
-    /// Notes a fact, in place of what was known under this name.
+    /// Sets a fact, replacing an earlier value.
     pub fn note(&self, name: &'static str, value: impl Into<String>) {
         let value = value.into();
         debug_assert!(Self::is_known(name, &value), "{name}: {value}");
@@ -481,36 +478,36 @@ impl Facts {
         }
     }
 
-    /// What is known under this name.
+    /// The value of a fact.
     pub fn get(&self, name: &str) -> Option<String> {
         let facts = locked(&self.0);
         facts.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     }
 
-    /// All of them, in the order in which they were first noted.
+    /// All facts, in the order in which they were first set.
     pub fn list(&self) -> Vec<(&'static str, String)> {
         locked(&self.0).clone()
     }
 }
 
-/// Bytes by the way they went. Server's view: `write` is what clients read.
+/// Bytes transferred, by method. Server's view: `write` counts data that clients read.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// Payload and message bytes by RDMA Write.
+    /// Payload and message bytes sent by RDMA Write.
     pub rdma_write: AtomicU64,
-    /// Payload and message bytes by RDMA Read.
+    /// Payload and message bytes fetched by RDMA Read.
     pub rdma_read: AtomicU64,
     /// Message bytes received inside messages (Sends, or the byte stream).
     pub inline_in: AtomicU64,
     /// Message bytes sent inside messages.
     pub inline_out: AtomicU64,
-    /// Sends with Invalidate: made by a server, received by a client.
+    /// Sends with Invalidate: sent by a server, received by a client.
     pub invalidations: AtomicU64,
     /// Requests received.
     pub requests: AtomicU64,
-    /// Messages that wait now because the peer granted no credit for them.
+    /// Messages waiting for the peer's credits now.
     pub credits_waiting: AtomicU64,
-    /// How often messages began to wait for that.
+    /// How often messages had to wait for credits.
     pub credit_waits: AtomicU64,
 }
 
@@ -523,118 +520,116 @@ impl Traffic {
 
 /// One connection, owned by the task that polls it.
 pub trait Channel: Send {
-    /// What is known of it.
+    /// Properties of the connection.
     fn info(&self) -> &Arc<Info>;
 
-    /// Drives both directions; the next whole request. After an error it must not be polled again.
+    /// Drives both directions; yields the next whole request. Must not be polled again after an error.
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>>;
 
-    /// Drives replies out and what is under way forward, but takes no new request. `Ready(Ok)` once nothing waits to be
-    /// sent. For the one who has as many requests in work as it may have.
+    /// Sends replies and advances operations in progress, but accepts no new request. `Ready(Ok)` when the send queue is empty. For
+    /// a server that has reached its limit of requests in progress.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>>;
 
-    /// Queues the reply to a request. `None` for a request that gets no answer (a dropped duplicate): its credit returns
-    /// with the next reply.
+    /// Queues the reply to a request. `None` for a request without a reply (a dropped duplicate): its credit returns with the next
+    /// reply.
     fn reply(&mut self, to: ReplyTo, reply: Option<Reply>);
 
-    /// Reaches this connection from other tasks.
+    /// Gives other tasks access to this connection.
     fn handle(&self) -> Handle;
 
-    /// Answers what can be answered, then closes. `poll_recv` says when it is done.
+    /// Completes pending replies, then closes. `poll_recv` reports the end.
     fn shutdown(&mut self);
 }
 
-/// What other tasks may ask of a connection.
+/// A command of another task to a connection.
 #[derive(Debug)]
 pub enum Command {
-    /// Send this RPC call to the peer (a callback) and give its reply, the whole RPC message from its xid on. The channel
-    /// replaces the first four bytes of `head` by an xid of its own.
+    /// Sends this RPC call to the peer (a callback) and returns its reply, the whole RPC message beginning with the xid. The
+    /// channel overwrites the first four bytes of `head` with an xid.
     Call {
         /// The call, without bulk data.
         head: Vec<u8>,
-        /// Gets the answer.
+        /// Receives the reply.
         answer: oneshot::Sender<Result<Buf, ChannelError>>,
     },
-    /// Send this message, which answers no request that waits.
+    /// Sends this message, which is not the reply to a pending request.
     Push {
         message: Reply,
-        /// Told when it has its place among the messages to be sent.
+        /// Signaled when the message is in the send queue.
         taken: oneshot::Sender<Result<(), ChannelError>>,
     },
-    /// Fetch this memory of the peer by RDMA Read.
+    /// Fetches this memory of the peer by RDMA Read.
     Pull {
-        /// What to fetch, in order.
+        /// The regions to fetch, in order.
         from: Vec<RemoteSeg>,
-        /// Gets the bytes.
+        /// Receives the bytes.
         fetched: oneshot::Sender<Result<Vec<Buf>, PullError>>,
     },
-    /// Tell how the peer acknowledges what it is sent.
+    /// Reports how the peer acknowledges data.
     Silence {
-        /// Gets the answer.
+        /// Receives the report.
         answer: oneshot::Sender<Result<Silence, ChannelError>>,
     },
-    /// Close the connection in order.
+    /// Closes the connection in order.
     Shutdown,
-    /// Close the connection at once, whatever was not answered or sent.
+    /// Closes the connection at once, discarding unsent replies.
     Abort {
         /// The reason, for the log.
         why: String,
     },
 }
 
-/// How the peer of a connection acknowledges what it is sent, as the transport beneath the messages sees it.
+/// How the peer acknowledges data, according to the transport below the messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
-    /// Something was sent that it has not acknowledged.
+    /// Some sent data is not acknowledged.
     pub owes: bool,
-    /// Time since its last acknowledgement of anything.
+    /// Time since the last acknowledgement.
     pub lasts: Duration,
-    /// How often in a row the same was sent again because no acknowledgement came.
+    /// Number of consecutive retransmissions without acknowledgement.
     pub repeats: u32,
 }
 
-/// Reaches a connection from other tasks. Clones are equal; it does not keep the connection alive.
+/// Gives other tasks access to a connection. Clones are equivalent; a handle does not keep the connection open.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) commands: mpsc::Sender<Command>,
 }
 
 impl Handle {
-    /// Of a connection that is gone: for servers that are driven without one.
+    /// A handle of a closed connection, for servers that run without one.
     pub fn detached() -> Self {
         Self { commands: mpsc::channel(1).0 }
     }
 
-    /// Of a connection that somebody else plays: what it is asked to do comes out of the receiver.
+    /// A handle for tests: commands arrive at the returned receiver.
     pub fn played() -> (Self, mpsc::Receiver<Command>) {
         let (commands, asked) = mpsc::channel(16);
         (Self { commands }, asked)
     }
 
-    /// Calls the peer over this connection (NFSv4.1 backchannel, RFC 8167 on RDMA) and waits for its reply, at most as long
-    /// as the connection lives: the caller sets the deadline.
+    /// Calls the peer over this connection (NFSv4.1 backchannel, RFC 8167 over RDMA) and waits for its reply, at most until the
+    /// connection ends: the caller sets a deadline.
     pub async fn call(&self, head: Vec<u8>) -> Result<Buf, ChannelError> {
         let (answer, wait) = oneshot::channel();
         self.ask(Command::Call { head, answer }, wait).await
     }
 
-    /// Sends a message that answers no request that waits: an oplock break, or the final answer of a request whose own
-    /// reply was the interim one. It goes behind every reply and push that the connection was given before. Ready when it
-    /// has its place among the messages to be sent; while the peer does not take what it was sent, that waits. An RPC
-    /// channel has no such messages and answers an error.
+    /// Sends a message that is not the reply to a pending request: an oplock break, or the final reply to a request that got an
+    /// interim one. It follows all replies and pushes queued before. Completes when the message is in the send queue, which may
+    /// take as long as the peer does not take data. RPC channels do not support it.
     ///
-    /// A final answer keeps behind its interim one when the task that pushes it begins last: nothing may be awaited between
-    /// its start and the return of the interim reply.
+    /// A final reply follows its interim reply if the task that pushes it is started last, without an await between its start and
+    /// the return of the interim reply.
     pub async fn push(&self, message: Reply) -> Result<(), ChannelError> {
         let (taken, wait) = oneshot::channel();
         self.ask(Command::Push { message, taken }, wait).await
     }
 
     /// Fetches all of `from` from the peer's memory by RDMA Read, in order, into buffers of the connection's pool: up to
-    /// [`SMB_PAYLOAD_MAX`](crate::limits::SMB_PAYLOAD_MAX) bytes, several buffers when that is more than the largest
-    /// holds. Whoever calls holds no other buffer of the pool meanwhile. Memory that the peer does not let us read ends the
-    /// connection. An error where no memory comes in time, on a connection without RDMA, and on RPC channels, which fetch what
-    /// calls name themselves.
+    /// [`SMB_PAYLOAD_MAX`](crate::limits::SMB_PAYLOAD_MAX) bytes, in several buffers if they exceed the largest one. The caller
+    /// must hold no other buffer of the pool meanwhile. If the peer denies access to its memory, the connection ends. Fails if no
+    /// memory becomes available in time, without RDMA, and on RPC channels, which fetch the chunks of calls themselves.
     pub async fn pull(&self, from: Vec<RemoteSeg>) -> Result<Vec<Buf>, PullError> {
         let (fetched, wait) = oneshot::channel();
         self.ask(Command::Pull { from, fetched }, wait).await
@@ -650,22 +645,22 @@ impl Handle {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Asks the connection to end.
+    /// Requests an orderly end of the connection.
     pub async fn shutdown(&self) {
-        // A connection that is gone already needs no telling.
+        // The connection may have ended already.
         let _ = self.commands.send(Command::Shutdown).await;
     }
 
-    /// How the peer acknowledges what it is sent. An error where the transport ends the connection by itself when its peer is
-    /// silent (RDMA), and on RPC channels.
+    /// Reports how the peer acknowledges data. Fails on transports that end silent connections themselves (RDMA), and on RPC
+    /// channels.
     pub async fn silence(&self) -> Result<Silence, ChannelError> {
         let (answer, wait) = oneshot::channel();
         self.ask(Command::Silence { answer }, wait).await
     }
 
-    /// Asks the connection to end without a word: its peer hears nothing. Over RDMA as [`Handle::shutdown`].
+    /// Ends the connection at once, without sending anything to the peer. Over RDMA like [`Handle::shutdown`].
     pub async fn abort(&self, why: &str) {
-        // A connection that is gone already needs no telling.
+        // The connection may have ended already.
         let _ = self.commands.send(Command::Abort { why: why.to_owned() }).await;
     }
 
@@ -674,29 +669,28 @@ impl Handle {
         self.commands.closed().await;
     }
 
-    /// The connection has ended.
     pub fn is_closed(&self) -> bool {
         self.commands.is_closed()
     }
 }
 
-/// Finds the bulk data of a message from its first bytes, so that a byte stream can be read straight into place.
-/// Implemented by the protocol; pure.
+/// Locates the bulk data of a message from its first bytes, so that a byte stream can be read directly into a buffer. Implemented
+/// by the protocol; no side effects.
 pub trait PayloadLocator: Send + Sync {
-    /// `head` is the start of a message of `total` bytes. Says where bulk data begins and how many bytes it has, or `None`
-    /// when there is none or `head` is too short to tell: the message is then read as a whole.
+    /// `head` is the beginning of a message of `total` bytes. Returns offset and length of the bulk data, or `None` if there is
+    /// none or `head` is too short to tell: then the message is read as one piece.
     fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)>;
 
-    /// The message of which `head` is the start cannot be answered without its bulk data: without all of it, it cannot be
-    /// decrypted, or its arguments cannot be verified. It waits for memory without a limit.
+    /// True if the message that begins with `head` cannot be processed without its bulk data, because it is encrypted or signed as
+    /// a whole. The transport then waits for memory without limit.
     fn is_sealed(&self, _head: &[u8]) -> bool {
         false
     }
 }
 
-/// Answers requests. The serve loop polls the future in place first, and keeps it only if it has to wait.
+/// Executes requests. The serve loop first polls the future in place, and stores it only if it has to wait.
 pub trait Service: Send + Sync + 'static {
-    /// One request in, one reply out; `None` drops the request without an answer.
+    /// Executes one request and returns its reply; `None` drops the request without a reply.
     fn call(&self, body: Buf, read_chunks: Vec<ReadChunkData>)
     -> BoxFuture<'static, Option<Reply>>;
 }

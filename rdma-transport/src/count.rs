@@ -1,4 +1,4 @@
-//! How often peers broke which rule, and how often which limit kept a client from more, for `status`; one log line for each time.
+//! Counts violations by rule and refusals by limit, for `status`, and logs each.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use mutex::locked;
 use crate::limits;
 use crate::refused::{self, Refused};
 
-/// Gives an enumeration of rules a `name` for each and `NAMES` of all: what may be counted is known before it happens.
+/// Gives an enumeration of rules a `name` for each variant and `NAMES` for all: the set of counters is fixed at compile time.
 #[macro_export]
 macro_rules! rule_names {
     ($rule:ident { $($pattern:pat => $name:literal,)* }) => {
         impl $rule {
-            /// The names of all of them.
+            /// The names of all variants.
             pub const NAMES: &[&str] = &[$($name,)*];
 
-            /// Stable name, for logs and counters.
+            /// A stable name, for logs and counters.
             pub fn name(self) -> &'static str {
                 match self { $($pattern => $name,)* }
             }
@@ -26,41 +26,41 @@ macro_rules! rule_names {
     };
 }
 
-/// Bounded by the number of rules: every name is a constant of this program.
+/// Bounded, because all names are constants of this program.
 static BROKEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
-/// A peer broke this rule again: counted, not logged.
+/// Counts a violation without logging it.
 pub fn broken_again(rule: &'static str) {
     *locked(&BROKEN).entry(rule).or_default() += 1;
 }
 
-/// A peer broke this rule.
+/// Counts and logs a violation.
 pub fn broken(rule: &'static str, detail: &str, peer: SocketAddr) {
     broken_again(rule);
     tracing::warn!(%peer, rule, detail, "peer broke a rule");
 }
 
-/// How often each rule was broken since the process began.
+/// The number of violations of each rule since the process began.
 pub fn broken_rules() -> Vec<(&'static str, u64)> {
     let counts = locked(&BROKEN);
     counts.iter().map(|(rule, n)| (*rule, *n)).collect()
 }
 
-/// Bounded by the number of limits: every name is a constant of this program.
+/// Bounded, because all names are constants of this program.
 static MET: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
-/// A client met this limit: counted, not logged.
+/// Counts that a client reached a limit, without logging it.
 pub fn limit_met(limit: &'static str) {
     limit_met_times(limit, 1);
 }
 
-/// Clients met this limit so many times more: counted, not logged.
+/// Counts that clients reached a limit this many times, without logging it.
 pub fn limit_met_times(limit: &'static str, times: u64) {
     *locked(&MET).entry(limit).or_default() += times;
 }
 
-/// A client met this limit, of so many of whatever it bounds, and is told so by its protocol: counted, kept among the refusals
-/// ([`refused`]), and logged once a minute.
+/// Counts that a client reached a limit with this maximum, and got an error for it; keeps it among the refusals ([`refused`]), and
+/// logs it at most once a minute.
 pub fn limited(limit: &'static str, most: usize, peer: SocketAddr) {
     limit_met(limit);
     let remedy = limits::remedy(limit);
@@ -71,7 +71,7 @@ pub fn limited(limit: &'static str, most: usize, peer: SocketAddr) {
     }
 }
 
-/// How often each limit was met since the process began.
+/// How often each limit was reached since the process began.
 pub fn limits_met() -> Vec<(&'static str, u64)> {
     let counts = locked(&MET);
     counts.iter().map(|(limit, n)| (*limit, *n)).collect()

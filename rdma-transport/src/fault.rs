@@ -1,12 +1,12 @@
-//! Faults around any queue pair, all derived from a seed: the same seed gives the same faults.
+//! Injects faults into any queue pair, derived from a seed: the same seed gives the same faults.
 //!
-//! *Operation.* Completions are held back and let go later, those of Receives independently of all others, each kind in
-//! its order. Posts and registrations are refused although there is room. The connection is lost at some point. A bit of what came
-//! by RDMA Read, or by RDMA Write of the peer, is another one than was sent.
+//! *Operation.* Delays completions, those of Receives independently of all others, each kind in order. Refuses posts and
+//! registrations although there is room. Loses the connection at some point. Flips a bit in data fetched by RDMA Read, or written
+//! by the peer's RDMA Write.
 //!
-//! *Memory.* What is held back keeps its buffer, as a slow device would.
+//! *Memory.* A delayed completion keeps its buffer, as on a slow device.
 //!
-//! *Errors.* After a loss, completions that were held back come back flushed, with their memory.
+//! *Errors.* After a loss, delayed completions are returned as flushed, with their memory.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -16,21 +16,21 @@ use crate::verbs::{
     WorkError, WorkKind,
 };
 
-/// How often what goes wrong, in 1,000 chances.
+/// Probabilities of faults, in 1,000 chances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// A completion stays back for another poll.
+    /// A completion is delayed to another poll.
     pub delay: u32,
     /// A post or a registration is refused as [`Refused::Full`].
     pub refuse: u32,
-    /// The connection is lost at a poll.
+    /// The connection is lost during a poll.
     pub lose: u32,
-    /// One bit is flipped in what an RDMA Read fetched, or in the first [`FLIPPED_WITHIN`] bytes of memory that the peer could
-    /// write to, before whoever owns it sees it.
+    /// One bit is flipped in the data of an RDMA Read, or in the first [`FLIPPED_WITHIN`] bytes of memory that the peer could write
+    /// to, before its owner sees it.
     pub flip: u32,
 }
 
-/// The peer does not tell the provider how much it wrote: so many bytes there are likely.
+/// The provider does not know how much the peer wrote; this many bytes are likely.
 pub const FLIPPED_WITHIN: usize = 64;
 
 /// A queue pair with faults.
@@ -43,11 +43,11 @@ pub struct Faulty {
     polled: bool,
     lost: bool,
     down: Option<Down>,
-    /// Something was refused or held back that the inner queue pair will not wake anyone for.
+    /// The queue must wake its owner itself, because the inner queue pair will not do so for refused or delayed work.
     again: bool,
 }
 
-/// SplitMix64: small, and good enough to roll dice with.
+/// SplitMix64: small, and random enough for faults.
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -66,7 +66,7 @@ impl Dice {
 }
 
 impl Faulty {
-    /// Puts faults around `inner`.
+    /// Wraps `inner` with faults.
     pub fn new(inner: Box<dyn QueuePair>, seed: u64, faults: Faults) -> Self {
         Self {
             inner,
@@ -81,7 +81,7 @@ impl Faulty {
         }
     }
 
-    /// Lets go of completions from the front of one kind, until the dice hold one back.
+    /// Releases delayed completions of one kind in order, until a new delay is drawn.
     fn let_go(&mut self, kind: WorkKind, out: &mut Vec<Completion>) {
         loop {
             let held = if kind == WorkKind::Recv { &self.recvs } else { &self.others };
@@ -113,7 +113,7 @@ impl Faulty {
         }
     }
 
-    /// Flips a bit if the dice say so.
+    /// Flips a bit with the configured probability.
     fn flip_in(&mut self, data: &mut [u8]) {
         if self.faults.flip == 0 || data.is_empty() || !self.dice.hits(self.faults.flip) {
             return;
@@ -142,7 +142,7 @@ impl QueuePair for Faulty {
         if self.lost {
             return Err(Rejected { why: Refused::Down, chain });
         }
-        // Before the first poll nothing can be full, and the Receives for the peer's first message are posted.
+        // Before the first poll the queue cannot be full, and the Receives for the peer's first message are posted.
         if self.polled && self.dice.hits(self.faults.refuse) {
             self.again = true;
             return Err(Rejected { why: Refused::Full, chain });

@@ -1,4 +1,4 @@
-//! What RFC 9754 adds to delegations: one in the place of an open, and the times of the file.
+//! Delegations as extended by RFC 9754: in place of an open, and covering the file's times.
 
 use nfsrdma::v4::attrs::Bitmap;
 use nfsrdma::v4::status::Status;
@@ -22,7 +22,7 @@ async fn client<'k>(harness: &'k Harness, name: &[u8]) -> (Client<'k>, Receiver<
     (Client::of_minor_2(harness, name, handle).await, asked)
 }
 
-/// Opens that clients have of the files of the share.
+/// Number of opens that clients have on files of the share.
 async fn opens(harness: &Harness, name: &[u8]) -> usize {
     let ns = &harness.nfs.core.namespace;
     let root = ns.share_named(b"data").unwrap().backend.root();
@@ -41,7 +41,7 @@ fn from(deleg: Stateid, share: (u32, u32)) -> impl FnOnce(&mut Writer) {
 }
 
 #[tokio::test]
-async fn a_delegation_stands_for_the_open_where_the_client_wants_that() {
+async fn delegation_replaces_open_on_request() {
     let harness = Harness::new();
     let (_, _) = harness.with_file(b"f", b"content").await;
     let (c, _asked) = client(&harness, b"holder").await;
@@ -66,7 +66,8 @@ async fn a_delegation_stands_for_the_open_where_the_client_wants_that() {
     assert_eq!(opens(&harness, b"i").await, 1);
 }
 
-/// A write takes set-id bits away, which others would see until the data is back (Linux' server gives none either).
+/// A write clears the set-id bits, which other clients would see until the data is written back (Linux' server grants no delegation
+/// either).
 #[tokio::test]
 async fn set_id_files_get_no_write_delegation() {
     let harness = Harness::new();
@@ -87,7 +88,7 @@ async fn set_id_files_get_no_write_delegation() {
 }
 
 #[tokio::test]
-async fn the_wishes_are_those_of_minor_version_2() {
+async fn wants_need_minor_version_2() {
     let harness = Harness::new();
     let (handle, _asked) = Handle::played();
     let c = Client::called_by(&harness, b"older", handle).await;
@@ -97,7 +98,7 @@ async fn the_wishes_are_those_of_minor_version_2() {
 }
 
 #[tokio::test]
-async fn who_has_a_delegation_alone_opens_the_file_before_it_gives_it_back() {
+async fn holder_reopens_before_returning_delegation() {
     let harness = Harness::new();
     let (c, mut asked) = client(&harness, b"holder").await;
     let o = c.open(b"o", b"f", (RW.0 | XOR, 0)).await.unwrap();
@@ -110,7 +111,7 @@ async fn who_has_a_delegation_alone_opens_the_file_before_it_gives_it_back() {
         assert_eq!(c.on(&o.fh, op::OPEN, from(deleg, RW)).await.0, Status::Ok);
         assert_eq!(c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0, Status::Ok);
     };
-    // Who denies what the other has kept open finds that it has it open.
+    // The second open, with a deny mode, conflicts with the open that the holder made.
     let (opened, ()) = tokio::join!(d.open(b"o", b"f", (R.0, 2)), gives_back);
     assert_eq!(opened.unwrap_err(), Status::ShareDenied);
     assert_eq!(opens(&harness, b"f").await, 1);
@@ -135,7 +136,7 @@ async fn set(c: &Client<'_>, fh: &[u8], by: Stateid, modify: Time) -> Status {
     c.on(fh, op::SETATTR, args).await.0
 }
 
-/// Change, size, access and modify time.
+/// Returns change, size, access time and modify time.
 async fn look(c: &Client<'_>, fh: &[u8]) -> (u64, u64, Time, Time) {
     let asked = [attr::CHANGE, attr::SIZE, attr::TIME_ACCESS, attr::TIME_MODIFY];
     let (status, mut r) = c.on(fh, op::GETATTR, |w| w.value(&Bitmap::of(&asked))).await;
@@ -157,7 +158,7 @@ async fn arbiter<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Op
 }
 
 #[tokio::test]
-async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
+async fn only_holder_sets_delegated_times() {
     let harness = Harness::new();
     let (c, _asked, o, deleg) = arbiter(&harness).await;
     let long_ago = Time { sec: 1_000_000_000, nsec: 5 };
@@ -169,7 +170,7 @@ async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
     assert_eq!(c.on(&o.fh, op::GETATTR, |w| w.value(&read)).await.0, Status::Inval);
     let none = Time { sec: 1, nsec: 1_000_000_000 };
     assert_eq!(set(&c, &o.fh, deleg, none).await, Status::Inval);
-    // What a user sets, the client keeps, too: also what lies before the delegation.
+    // The holder also sets times on behalf of a user, even ones before the delegation.
     assert_eq!(set(&c, &o.fh, deleg, long_ago).await, Status::Ok);
     let (_, _, access, modify) = look(&c, &o.fh).await;
     assert_eq!((access, modify), (Time { sec: 7, nsec: 8 }, long_ago));
@@ -183,7 +184,7 @@ async fn the_times_are_set_by_who_keeps_them_and_by_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_delegation_for_writing_alone_or_for_reading_keeps_no_times() {
+async fn times_need_read_write_delegation() {
     let harness = Harness::new();
     let (_, _) = harness.with_file(b"f", b"content").await;
     let (c, _asked) = client(&harness, b"holder").await;
@@ -199,9 +200,9 @@ async fn a_delegation_for_writing_alone_or_for_reading_keeps_no_times() {
     assert_eq!(set(&c, &wide.fh, wide.delegation.1.unwrap(), Time::now()).await, Status::Ok);
 }
 
-/// Who may write a file and does not own it may set its times to now, and dates nothing back by a delegation.
+/// A user who may write a file of another owner may set its times to now only, also through a delegation.
 #[tokio::test]
-async fn a_writer_who_is_not_the_owner_dates_nothing_back() {
+async fn writer_without_ownership_cannot_backdate() {
     let harness = Harness::new();
     harness.with_file(b"f", b"").await;
     let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
@@ -228,7 +229,7 @@ async fn a_writer_who_is_not_the_owner_dates_nothing_back() {
     let seconds = |t: Time| (t.sec, t.nsec);
     assert_eq!((seen.1, seen.2), (20, access));
     assert!(seconds(seen.3) >= seconds(before), "the server's own time");
-    // What is its own doing has its time.
+    // The time of its own write is accepted.
     let now = Time::now();
     assert_eq!(set(&c, &o.fh, deleg, now).await, Status::Ok);
     assert_eq!(look(&c, &o.fh).await.3, now);
@@ -249,7 +250,7 @@ fn says(call: Callback, change: u64, size: u64, modify: Time) {
 }
 
 #[tokio::test]
-async fn others_see_the_times_that_the_holder_keeps() {
+async fn other_clients_see_holder_times() {
     let harness = Harness::new();
     let (c, mut asked, o, _) = arbiter(&harness).await;
     let (given, _, _, at_first) = look(&c, &o.fh).await;

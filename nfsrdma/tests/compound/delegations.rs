@@ -1,4 +1,4 @@
-//! Delegations, their recall over the backchannel, and what happens to those that are kept (RFC 8881 sections 10.4, 20.1, 20.2).
+//! Delegations, their recall over the backchannel, and revocation (RFC 8881 sections 10.4, 20.1, 20.2).
 
 use std::future::{Future, poll_fn};
 use std::sync::atomic::Ordering;
@@ -22,14 +22,14 @@ const REVOKED: u32 = 0x40;
 const CB_GETATTR: u32 = 3;
 const CB_RECALL: u32 = 4;
 
-/// What the server asks of its client.
+/// The callback operation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ask {
     Recall(Stateid),
     Attributes(Vec<u32>),
 }
 
-/// A callback as the client sees it.
+/// A callback as the client receives it.
 pub struct Callback {
     session: Vec<u8>,
     sequence: u32,
@@ -81,7 +81,7 @@ impl Callback {
         self.answer_with(status, |_| ());
     }
 
-    /// Size and change attribute, as its cache has them.
+    /// Answers with size and change attribute of the client's cache.
     fn says(self, change: u64, size: u64) {
         assert_eq!(self.ask, Ask::Attributes(vec![0b1_1000]), "change and size");
         self.answer_with(Status::Ok, |w| {
@@ -116,9 +116,9 @@ async fn holder<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Ope
     (c, asked, o, deleg)
 }
 
-/// What is asked may take longer than a lease, and a client need not send anything while it waits for its answer.
+/// A request may take longer than a lease, and the client need not send anything while it waits for the reply.
 #[tokio::test]
-async fn a_client_that_waits_for_its_answer_is_not_silent() {
+async fn waiting_client_keeps_its_lease() {
     let harness = Harness::new();
     let (_holder, _asked, ..) = holder(&harness).await;
     let c = Client::new(&harness, b"waits").await;
@@ -127,7 +127,7 @@ async fn a_client_that_waits_for_its_answer_is_not_silent() {
     let first = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
     assert!(first.is_pending(), "the delegation is to come back first");
     harness.at_ms(3_600_000);
-    // Who is heard of next has those forgotten that are silent and hold nothing.
+    // The next client to arrive causes silent clients without state to be removed.
     Client::new(&harness, b"another").await;
     waiting.await;
     let r = c.send(0, 3, false, |a| a.root()).await;
@@ -135,7 +135,7 @@ async fn a_client_that_waits_for_its_answer_is_not_silent() {
 }
 
 #[tokio::test]
-async fn a_reader_gets_one_and_reads_by_it() {
+async fn reader_gets_and_uses_delegation() {
     let harness = Harness::new();
     let (c, _asked, o, deleg) = holder(&harness).await;
     assert_eq!(c.read(&o.fh, deleg).await, Status::Ok);
@@ -222,7 +222,7 @@ async fn every_change_by_others_recalls() {
 }
 
 #[tokio::test]
-async fn a_change_behind_the_back_of_the_server_recalls() {
+async fn foreign_change_recalls_file_delegation() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg) = holder(&harness).await;
     harness.nfs.clients.tick().await;
@@ -240,7 +240,7 @@ async fn a_change_behind_the_back_of_the_server_recalls() {
 }
 
 #[tokio::test]
-async fn the_holder_itself_may_change_the_file() {
+async fn holder_may_change_file() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg) = holder(&harness).await;
     let w = c.open(b"o", b"f", W).await.unwrap();
@@ -252,7 +252,7 @@ async fn the_holder_itself_may_change_the_file() {
 }
 
 #[tokio::test]
-async fn a_recall_that_the_client_does_not_understand_yet_is_repeated() {
+async fn unknown_recall_is_repeated() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg) = holder(&harness).await;
     let d = Client::new(&harness, b"writer").await;
@@ -266,7 +266,7 @@ async fn a_recall_that_the_client_does_not_understand_yet_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_delegation_that_is_not_given_back_is_revoked() {
+async fn unreturned_delegation_is_revoked() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg) = holder(&harness).await;
     let d = Client::new(&harness, b"writer").await;
@@ -350,7 +350,7 @@ async fn look(c: &Client<'_>, fh: &[u8]) -> Result<(u64, u64), Status> {
 }
 
 #[tokio::test]
-async fn a_lone_writer_gets_one_and_works_by_it() {
+async fn writer_gets_and_uses_delegation() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg, _) = writer(&harness).await;
     assert_eq!(c.write(&o.fh, deleg, b"new").await, Status::Ok);
@@ -384,7 +384,7 @@ async fn a_writer_beside_others_gets_none() {
 }
 
 #[tokio::test]
-async fn a_read_delegation_is_widened_for_who_goes_on_to_write() {
+async fn read_delegation_is_upgraded_for_writer() {
     let harness = Harness::new();
     let (c, _asked, o, deleg) = holder(&harness).await;
     let wide = c.open(b"o", b"f", RW).await.unwrap().delegation;
@@ -402,7 +402,7 @@ fn lockt(w: &mut Writer) {
 }
 
 #[tokio::test]
-async fn any_open_or_access_by_others_recalls_what_is_written_by() {
+async fn foreign_access_recalls_write_delegation() {
     let root = Cred::root();
     for access in 0..5 {
         let harness = Harness::new();
@@ -447,7 +447,7 @@ async fn any_open_or_access_by_others_recalls_what_is_written_by() {
 }
 
 #[tokio::test]
-async fn others_are_told_what_the_holder_keeps_back() {
+async fn other_clients_see_holder_attributes() {
     let harness = Harness::new();
     let (c, mut asked, o, _, given) = writer(&harness).await;
     let other = Client::new(&harness, b"other").await;
@@ -475,7 +475,7 @@ async fn others_are_told_what_the_holder_keeps_back() {
 }
 
 #[tokio::test]
-async fn who_does_not_say_what_it_keeps_back_has_to_give_it_back() {
+async fn failed_getattr_callback_recalls_delegation() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg, _) = writer(&harness).await;
     let other = Client::new(&harness, b"other").await;
@@ -490,7 +490,7 @@ async fn who_does_not_say_what_it_keeps_back_has_to_give_it_back() {
 }
 
 #[tokio::test]
-async fn opens_for_writing_are_made_from_a_write_delegation() {
+async fn write_delegation_allows_local_opens() {
     let harness = Harness::new();
     let (c, _asked, o, deleg, _) = writer(&harness).await;
     let from = |share: (u32, u32)| {

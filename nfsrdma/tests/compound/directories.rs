@@ -16,7 +16,7 @@ use crate::harness::Harness;
 /// `gddrnf4_status`
 const UNAVAILABLE: u32 = 1;
 
-/// Everything that there is, of notifications as well.
+/// Requests a delegation with all notifications.
 fn wants(w: &mut Writer) {
     w.bool(true);
     w.value(&Bitmap::of(&[0, 1, 2, 3, 4, 5]));
@@ -53,7 +53,7 @@ async fn top(c: &Client<'_>) -> Vec<u8> {
     r.expect(op::GETFH, Status::Ok).opaque()
 }
 
-/// A client with a delegation of the top of the share, in which there is `f`.
+/// A client with a delegation of the root of the share, which contains `f`.
 async fn holder<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Vec<u8>, Stateid) {
     let (_, _) = harness.with_file(b"f", b"content").await;
     let (handle, asked) = Handle::played();
@@ -64,7 +64,7 @@ async fn holder<'k>(harness: &'k Harness) -> (Client<'k>, Receiver<Command>, Vec
 }
 
 #[tokio::test]
-async fn a_directory_is_delegated_to_those_who_can_be_called() {
+async fn directory_delegation_needs_backchannel() {
     let harness = Harness::new();
     let (c, _asked, dir, deleg) = holder(&harness).await;
     assert_eq!(ask(&c, &dir).await, Err(UNAVAILABLE), "once per client");
@@ -82,10 +82,10 @@ async fn a_directory_is_delegated_to_those_who_can_be_called() {
     assert!(ask(&c, &dir).await.is_ok(), "anew");
 }
 
-/// The holder of a delegation keeps others from the directory until it gives it back: nobody does that with one of others that it
-/// may not list. Whoever only looks names up may not, as by READDIR.
+/// A directory delegation blocks other clients until it is returned, so a user who may not list the directory must not get one.
+/// Permission to search is not enough, as for READDIR.
 #[tokio::test]
-async fn a_directory_is_delegated_to_whoever_may_list_it() {
+async fn directory_delegation_needs_list_permission() {
     const OWNER: u32 = 1000;
     let harness = Harness::new();
     let (ns, root) = (&harness.nfs.core.namespace, Cred::root());
@@ -120,7 +120,7 @@ async fn a_directory_is_delegated_to_whoever_may_list_it() {
 }
 
 #[tokio::test]
-async fn whoever_changes_the_directory_waits_for_it() {
+async fn directory_change_waits_for_holder() {
     let root = Cred::root();
     for change in 0..8 {
         let harness = Harness::new();
@@ -130,7 +130,7 @@ async fn whoever_changes_the_directory_waits_for_it() {
         let top = share.backend.root();
         let set = SetAttr { mode: Some(0o644), ..SetAttr::default() };
         let file = top.lookup(&root, b"f").await.unwrap().0;
-        // Behind `FileOps`: nobody is told.
+        // Bypasses `FileOps`, so no recall happens.
         top.mkdir(Acting::caller(&root), b"d", set).await.unwrap();
         let file_ops = ns.by(None);
         let come = async || match change {
@@ -153,7 +153,7 @@ async fn whoever_changes_the_directory_waits_for_it() {
 }
 
 #[tokio::test]
-async fn what_leaves_the_listing_as_it_is_recalls_nothing() {
+async fn unrelated_change_recalls_no_directory() {
     let harness = Harness::new();
     let (c, mut asked, _, _) = holder(&harness).await;
     let d = Client::new(&harness, b"other").await;
@@ -169,7 +169,7 @@ async fn what_leaves_the_listing_as_it_is_recalls_nothing() {
 }
 
 #[tokio::test]
-async fn a_delegated_directory_that_goes_comes_back_first() {
+async fn removing_directory_recalls_delegation() {
     let harness = Harness::new();
     let (handle, mut asked) = Handle::played();
     let c = Client::called_by(&harness, b"holder", handle).await;
@@ -188,7 +188,7 @@ async fn a_delegated_directory_that_goes_comes_back_first() {
 }
 
 #[tokio::test]
-async fn a_change_behind_the_back_of_the_server_recalls() {
+async fn foreign_change_recalls_directory_delegation() {
     let harness = Harness::new();
     let (_c, mut asked, _, deleg) = holder(&harness).await;
     harness.nfs.clients.tick().await;

@@ -1,4 +1,4 @@
-//! Shares under paths of their own: the folders above them, which are nowhere else.
+//! Shares with configured paths, and the pseudo folders above them.
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{attr, op};
@@ -6,7 +6,8 @@ use nfsrdma::v4::wire::{attr, op};
 use crate::client::{Client, R, open_head};
 use crate::harness::{Args, Harness};
 
-/// `data` and `more` lie below one folder, `unlisted`, which is hidden, and `hidden`, which is for others, below two more.
+/// `data` and `more` are below one folder; `unlisted`, which is hidden, and `hidden`, which is for other clients, are below two
+/// more.
 fn harness() -> Harness {
     let harness = Harness::new();
     for (name, path) in [
@@ -25,7 +26,7 @@ fn to(args: Args, path: &str) -> Args {
     names.fold(args.root(), |args, name| args.lookup(name.as_bytes()))
 }
 
-/// The handle of a path, or why it has none.
+/// Looks up a path and returns its handle or the error.
 async fn handle(harness: &Harness, path: &str) -> Result<Vec<u8>, Status> {
     let mut r = harness.run(|c| to(c, path).getfh()).await;
     if r.status != Status::Ok {
@@ -38,13 +39,13 @@ async fn handle(harness: &Harness, path: &str) -> Result<Vec<u8>, Status> {
     Ok(r.expect(op::GETFH, Status::Ok).opaque())
 }
 
-/// What a listing tells, with the number of each by its attributes.
+/// Lists a folder, with each entry's file id from its attributes.
 async fn names(harness: &Harness, path: &str) -> Vec<String> {
     let fh = handle(harness, path).await.unwrap();
     let mut names = Vec::new();
     let mut cookie = 0;
     loop {
-        // Room for one entry.
+        // The size limit allows one entry.
         let mut r = harness.run(|c| c.putfh(&fh).readdir(cookie, 1, 4096, &[attr::FILEID])).await;
         r.ok(&[op::PUTFH]).expect(op::READDIR, Status::Ok);
         r.fixed(8);
@@ -61,7 +62,7 @@ async fn names(harness: &Harness, path: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_share_stands_at_its_path_and_the_folders_on_the_way_hold_nothing_else() {
+async fn share_is_found_at_path() {
     let harness = harness();
     let sorted = async |path| {
         let mut names = names(&harness, path).await;
@@ -83,7 +84,7 @@ async fn a_share_stands_at_its_path_and_the_folders_on_the_way_hold_nothing_else
 }
 
 #[tokio::test]
-async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
+async fn pseudo_folders_have_separate_identity() {
     let harness = harness();
     let paths = ["", "srv", "srv/nfs", "srv/secret"];
     let (mut handles, mut numbers) = (Vec::new(), Vec::new());
@@ -109,7 +110,7 @@ async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
     }
     let r = harness.run(|c| c.root().op(op::LOOKUPP, |_| {})).await;
     assert_eq!(r.status, Status::NoEnt);
-    // Nothing is made or opened there.
+    // Files can be neither created nor opened there.
     assert_eq!(harness.run(|c| to(c, "srv").mkdir(b"d")).await.status, Status::RoFs);
     let c = Client::new(&harness, b"x").await;
     for (name, status) in [(b"public", Status::IsDir), (b"nobody", Status::NoEnt)] {
@@ -124,7 +125,7 @@ async fn folders_above_shares_have_handles_numbers_and_parents_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_folder_is_stale_when_no_share_lies_below_it_any_more() {
+async fn folder_without_shares_is_stale() {
     let harness = harness();
     let (nfs, secret) =
         (handle(&harness, "srv/nfs").await.unwrap(), handle(&harness, "srv/secret").await.unwrap());

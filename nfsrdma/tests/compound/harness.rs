@@ -1,4 +1,4 @@
-//! Whole COMPOUNDs in, whole COMPOUNDs out: a server over memory, a builder of arguments, a reader of results.
+//! Runs whole COMPOUNDs: a server with memory volumes, a builder of arguments, a decoder of results.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Namespace, Protocols, Rules, Share, Squash};
 
-/// A server with the shares `data` and `more` for everybody, `hidden` for nobody, and `frozen`, which is read-only.
+/// A server with the shares `data` and `more` for all clients, `hidden` for no client, and `frozen`, which is read-only.
 pub struct Harness {
     pub nfs: Nfs4,
     pub conn: Arc<Conn>,
@@ -34,11 +34,11 @@ pub struct Harness {
     volumes: Vec<Arc<MemBackend>>,
 }
 
-/// Whose call it is.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub flavor: Flavor,
-    /// Of Kerberos.
+    /// The fingerprint of the Kerberos principal.
     pub principal: u128,
     pub cred: Cred,
 }
@@ -55,12 +55,12 @@ impl Caller {
     }
 }
 
-/// A connection whose other end is called back through this handle.
+/// Builds a connection whose callbacks go to this handle.
 pub fn conn(handle: Handle) -> Arc<Conn> {
     conn_from([10, 0, 0, 9], handle)
 }
 
-/// A connection from this address.
+/// Builds a connection from this address.
 pub fn conn_from(ip: [u8; 4], handle: Handle) -> Arc<Conn> {
     let info = Info::new(
         (ip, 700).into(),
@@ -95,7 +95,7 @@ impl Harness {
         Self::run_of(7, volumes, options, Arbiter::default())
     }
 
-    /// One whose files have no more holders than this.
+    /// Builds a server with these limits on the holders of a file.
     pub fn within(limits: state::Limits) -> Self {
         let deadlines = state::Deadlines::new(1000, 2000).unwrap();
         let arbiter = Arbiter::new(state::Table::new(deadlines, limits, 0));
@@ -103,7 +103,7 @@ impl Harness {
         Self::run_of(7, volumes, Options::default(), arbiter)
     }
 
-    /// The run of the server that has this number.
+    /// Starts a run of the server with this number.
     fn run_of(
         instance: u32,
         volumes: Vec<Arc<MemBackend>>,
@@ -126,16 +126,16 @@ impl Harness {
         Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes }
     }
 
-    /// The server is killed, and started again on the same volumes. Its clock begins anew.
+    /// Kills the server and starts it again on the same volumes, with the clock at zero.
     pub fn restart(self, options: impl FnOnce() -> Options) -> Self {
         let Self { nfs, volumes, .. } = self;
         let instance = nfs.core.boot.instance + 1;
-        // It closes its store, so that the next can open it.
+        // Closes the store, so that the next run can open it.
         drop(nfs);
         Self::run_of(instance, volumes, options(), Arbiter::default())
     }
 
-    /// The configuration is read again, and says something else of this share.
+    /// Reloads the configuration with a change of this share.
     pub fn reload(&self, name: &str, change: impl FnOnce(&mut Share)) {
         let of = |s: &Share| Share {
             name: s.name.clone(),
@@ -169,7 +169,7 @@ impl Harness {
         self.run_on(&self.conn, &self.cred, minor, build).await
     }
 
-    /// Runs a COMPOUND of somebody on a connection.
+    /// Runs a COMPOUND of this caller on this connection.
     pub async fn run_on(
         &self,
         conn: &Arc<Conn>,
@@ -199,7 +199,7 @@ impl Harness {
         results
     }
 
-    /// Runs bytes as they are; `None` when the COMPOUND's head cannot be read.
+    /// Runs an encoded COMPOUND; `None` if its head cannot be decoded.
     pub async fn raw(&self, body: Vec<u8>, read_chunks: &[ReadChunkData]) -> Option<Results> {
         self.raw_on(&self.conn, &Caller::sys(&self.cred), body, read_chunks).await
     }
@@ -227,12 +227,12 @@ impl Harness {
         Some(Results::new(out.into_reply()))
     }
 
-    /// A server whose only share, `data`, is this folder.
+    /// Builds a server whose only share, `data`, is this folder.
     pub fn over_folder(root: &std::path::Path) -> Self {
         Self::over(LocalConfig::new(root))
     }
 
-    /// As [`Harness::over_folder`], with all that is configured of the volume.
+    /// Like [`Harness::over_folder`], with a full configuration of the volume.
     pub fn over(config: LocalConfig) -> Self {
         let local = LocalBackend::open(config).unwrap();
         let everybody = vec![Cidr { addr: [0, 0, 0, 0].into(), bits: 0 }];
@@ -244,7 +244,7 @@ impl Harness {
         Self { nfs, conn: conn(Handle::detached()), cred: Cred::root(), volumes: vec![] }
     }
 
-    /// The share `data` with a file in it, both by their handles.
+    /// Creates a file in the share `data`, and returns the handles of both.
     pub async fn with_file(&self, name: &[u8], content: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let core = &self.nfs.core;
         let share = &core.namespace.share_named(b"data").unwrap();
@@ -259,7 +259,6 @@ impl Harness {
     }
 }
 
-/// Arguments under construction.
 #[derive(Default)]
 pub struct Args {
     w: Writer,
@@ -267,7 +266,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// An operation with its arguments.
+    /// Appends an operation with its arguments.
     pub fn op(mut self, opcode: u32, args: impl FnOnce(&mut Writer)) -> Self {
         self.w.u32(opcode);
         args(&mut self.w);
@@ -295,7 +294,7 @@ impl Args {
         self.op(op::LOOKUP, |w| w.opaque(name))
     }
 
-    /// To the share `data`.
+    /// Moves to the share `data`.
     pub fn data(self) -> Self {
         self.root().lookup(b"data")
     }
@@ -349,14 +348,14 @@ pub fn fattr(w: &mut Writer, named: &[u32], values: impl FnOnce(&mut Writer)) {
     w.opaque(inner.bytes());
 }
 
-/// A reply, read operation by operation.
+/// A reply, decoded operation by operation.
 #[derive(Debug)]
 pub struct Results {
     pub status: Status,
     pub tag: Vec<u8>,
-    /// Results that are not read yet.
+    /// Number of results not decoded yet.
     pub left: u32,
-    /// Bulk data, by its place in the head.
+    /// Bulk data, by position in the head.
     pub payloads: usize,
     pub body: Vec<u8>,
     at: usize,
@@ -407,7 +406,7 @@ impl Results {
         self.fixed(n)
     }
 
-    /// The numbers of a `bitmap4`.
+    /// Decodes the numbers of a `bitmap4`.
     pub fn bitmap(&mut self) -> Vec<u32> {
         let words = self.u32();
         let mut all = vec![];
@@ -419,7 +418,7 @@ impl Results {
         all
     }
 
-    /// The next result is of this operation and has this status.
+    /// Checks operation and status of the next result.
     pub fn expect(&mut self, opcode: u32, status: Status) -> &mut Self {
         assert!(self.left > 0, "no further result");
         self.left -= 1;
@@ -429,7 +428,7 @@ impl Results {
         self
     }
 
-    /// The next results are of these operations and have no body.
+    /// Checks that the next results are OK and without a body.
     pub fn ok(&mut self, opcodes: &[u32]) -> &mut Self {
         for &opcode in opcodes {
             self.expect(opcode, Status::Ok);
@@ -437,14 +436,14 @@ impl Results {
         self
     }
 
-    /// Everything was read, and the COMPOUND ended with this status.
+    /// Checks that no results remain, and the status of the COMPOUND.
     pub fn end(&mut self, status: Status) {
         assert_eq!((self.left, self.status), (0, status));
         assert_eq!(self.at, self.body.len(), "bytes are left");
     }
 }
 
-/// A session of minor version 2 with its only slot in use.
+/// A session of minor version 2 whose only slot is in use.
 pub struct Session<'a> {
     harness: &'a Harness,
     id: Vec<u8>,
@@ -456,7 +455,7 @@ impl Harness {
         self.session_of(1 << 21, 1 << 12).await
     }
 
-    /// With these limits for replies and kept replies.
+    /// Creates a session with these limits on replies and cached replies.
     pub async fn session_of(&self, reply_max: u32, cached_max: u32) -> Session<'_> {
         let exchange = |w: &mut Writer| {
             w.u64(0xabcd);
@@ -490,7 +489,7 @@ impl Harness {
 }
 
 impl Session<'_> {
-    /// Runs a COMPOUND behind a SEQUENCE, whose result is read.
+    /// Runs a COMPOUND with SEQUENCE in front, whose result is decoded.
     pub async fn run(&self, build: impl FnOnce(Args) -> Args) -> Results {
         self.run_cached(false, build).await
     }

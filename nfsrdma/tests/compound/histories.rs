@@ -1,4 +1,4 @@
-//! Long random histories of several clients: whatever they did, nothing is left of it when they are gone.
+//! Random histories of several clients: after the clients are gone, the server holds no state.
 
 use nfs_proto::nfs4::Nfsstat4;
 use nfsrdma::v4::Options;
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
     (0..2usize, step)
 }
 
-/// What a client believes to hold.
+/// A client's view of its state.
 #[derive(Default)]
 struct Belief {
     opens: Vec<Opened>,
@@ -66,7 +66,7 @@ fn check(step: &Step, status: Status, allowed: &[Nfsstat4]) {
     assert!(status == Status::Ok || allowed.contains(&status.0), "{step:?}: {status:?}");
 }
 
-/// Does one step; what a client is told is never wrong in kind.
+/// Executes one step, and checks that the status is one that the step allows.
 async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
     let may = |status, allowed: &[Nfsstat4]| check(step, status, allowed);
     use Nfsstat4::{BadStateId, Inval, LocksHeld, NoEnt, OpenMode, ShareDenied};
@@ -87,7 +87,7 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
             may(status, &[]);
             belief.opens.retain(|b| b.stateid.other != o.stateid.other);
             if !belief.opens.iter().any(|b| b.fh == o.fh) {
-                // Perhaps it was removed, and its handle is stale now.
+                // The file may have been removed, so that its handle is stale.
                 belief.locks.retain(|(fh, _)| *fh != o.fh);
             }
         }
@@ -116,7 +116,7 @@ async fn act(c: &Client<'_>, belief: &mut Belief, step: &Step) {
             let r = c.run(|a| a.data().op(op::REMOVE, |w| w.opaque(&name))).await;
             may(r.status, &[NoEnt]);
         }
-        // Both are heard of before their leases lapse.
+        // Keeps both clients' leases alive.
         Step::Silence(_) => {}
     }
 }
@@ -183,7 +183,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_left_of_clients_that_are_gone(steps in proptest::collection::vec(step(), 1..120)) {
+    fn ended_clients_leave_no_state(steps in proptest::collection::vec(step(), 1..120)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(run(&steps));
     }

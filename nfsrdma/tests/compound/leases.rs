@@ -47,7 +47,7 @@ async fn complete(c: &Client<'_>) {
 }
 
 #[tokio::test]
-async fn a_silent_client_keeps_what_nobody_else_wants() {
+async fn lapsed_client_keeps_uncontested_state() {
     let harness = Harness::with(options(None));
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_silent_client_keeps_what_nobody_else_wants() {
 }
 
 #[tokio::test]
-async fn locks_of_a_silent_client_give_way() {
+async fn lapsed_locks_yield_to_conflicts() {
     let harness = Harness::with(options(None));
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", RW).await.unwrap();
@@ -85,7 +85,7 @@ async fn locks_of_a_silent_client_give_way() {
 }
 
 #[tokio::test]
-async fn who_holds_nothing_is_forgotten_with_its_lease() {
+async fn client_without_state_ends_with_lease() {
     let harness = Harness::with(options(None));
     let (_idle, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     assert_eq!(harness.nfs.clients.len(), 2);
@@ -97,7 +97,7 @@ async fn who_holds_nothing_is_forgotten_with_its_lease() {
 }
 
 #[tokio::test]
-async fn opens_and_locks_are_reclaimed_after_a_restart() {
+async fn restart_allows_reclaim() {
     let state = tempfile::tempdir().unwrap();
     let harness = Harness::with(options(Some(state.path())));
     let all = (0, u64::MAX);
@@ -140,7 +140,7 @@ async fn opens_and_locks_are_reclaimed_after_a_restart() {
 }
 
 #[tokio::test]
-async fn nobody_works_past_what_may_be_reclaimed() {
+async fn grace_period_blocks_conflicting_io() {
     let state = tempfile::tempdir().unwrap();
     let harness = Harness::with(options(Some(state.path())));
     let fh = Client::new(&harness, b"x").await.open(b"o", b"f", (1, 2)).await.unwrap().fh;
@@ -167,7 +167,7 @@ async fn nobody_works_past_what_may_be_reclaimed() {
 }
 
 #[tokio::test]
-async fn who_comes_back_too_late_has_lost_it_for_good() {
+async fn late_reclaim_is_refused() {
     let state = tempfile::tempdir().unwrap();
     let harness = Harness::with(options(Some(state.path())));
     let fh = {
@@ -180,7 +180,7 @@ async fn who_comes_back_too_late_has_lost_it_for_good() {
         let d = Client::unreclaimed(&harness, b"y", Handle::detached()).await;
         harness.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
-        // The record of who did not come back is struck before others take anything.
+        // The records of absent clients are struck before other clients take their state.
         harness.nfs.clients.tick().await;
         assert!(!harness.nfs.clients.in_grace());
         complete(&d).await;
@@ -196,7 +196,7 @@ async fn who_comes_back_too_late_has_lost_it_for_good() {
 }
 
 #[tokio::test]
-async fn with_nobody_to_wait_for_there_is_no_grace() {
+async fn empty_record_set_needs_no_grace() {
     let state = tempfile::tempdir().unwrap();
     let harness = Harness::with(options(Some(state.path())));
     {
@@ -215,7 +215,7 @@ async fn with_nobody_to_wait_for_there_is_no_grace() {
 }
 
 #[tokio::test]
-async fn what_was_released_for_another_cannot_be_reclaimed() {
+async fn released_state_cannot_be_reclaimed() {
     let state = tempfile::tempdir().unwrap();
     let harness = Harness::with(options(Some(state.path())));
     let fh = {
@@ -232,7 +232,7 @@ async fn what_was_released_for_another_cannot_be_reclaimed() {
     assert_eq!(reclaimed(&c, &fh, (3, 3)).await.unwrap_err(), Status::ReclaimBad);
 }
 
-/// RFC 8881 section 18.46.3: a SEQUENCE renews the lease when it succeeds.
+/// RFC 8881 section 18.46.3: only a successful SEQUENCE renews the lease.
 #[tokio::test]
 async fn failed_requests_renew_no_lease() {
     let harness = Harness::with(options(None));
@@ -246,7 +246,7 @@ async fn failed_requests_renew_no_lease() {
     }
     let many = |a| (0..40).fold(a, |a: crate::harness::Args, _| a.root());
     assert_eq!(c.send(1, 1, false, many).await.status, Status::TooManyOps);
-    // EXCHANGE_ID of the same client and a BIND_CONN_TO_SESSION in no direction renew nothing either.
+    // Neither EXCHANGE_ID of the same client nor an invalid BIND_CONN_TO_SESSION renews it.
     let again = crate::client::exchange(b"x", 1, 0);
     harness.run_on(&c.conn, &c.cred, 1, |a| a.op(op::EXCHANGE_ID, again)).await;
     let bind = |direction: u32| {
@@ -262,7 +262,7 @@ async fn failed_requests_renew_no_lease() {
     assert_eq!(r.status, Status::Inval);
     harness.at_ms(LEASE_MS + 1);
     assert_eq!(lapsed(), 1);
-    // What succeeds does, a repetition too.
+    // A successful request renews it, even as a retransmission.
     let last = c.sequence.get();
     assert_eq!(c.send(0, last, false, |a| a.root()).await.status, Status::RetryUncachedRep);
     assert_eq!(lapsed(), 0);

@@ -30,7 +30,7 @@ fn denied(r: &mut Results) -> (u64, u64, u32, u64, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn a_refused_lock_names_the_one_in_the_way() {
+async fn refused_lock_reports_conflict() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
@@ -52,7 +52,7 @@ async fn a_refused_lock_names_the_one_in_the_way() {
 }
 
 #[tokio::test]
-async fn a_lock_is_split_joined_and_given_back() {
+async fn locks_split_and_merge() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
@@ -99,7 +99,7 @@ async fn ranges_stateids_and_modes_are_checked() {
 }
 
 #[tokio::test]
-async fn a_lock_stateid_reads_and_ends_with_its_open() {
+async fn lock_stateid_ends_with_open() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", RW).await.unwrap();
@@ -147,7 +147,7 @@ async fn stateids_are_tested_and_freed() {
 }
 
 #[tokio::test]
-async fn a_refused_first_lock_leaves_no_state() {
+async fn refused_first_lock_leaves_no_state() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let (o, p) = (c.open(b"o", b"f", RW).await.unwrap(), d.open(b"o", b"f", RW).await.unwrap());
@@ -161,7 +161,7 @@ async fn a_refused_first_lock_leaves_no_state() {
 }
 
 #[tokio::test]
-async fn what_an_administrator_takes_is_told_until_it_is_freed() {
+async fn revoked_state_is_reported_until_freed() {
     /// SEQ4_STATUS_ADMIN_STATE_REVOKED
     const TAKEN: u32 = 0x20;
     let harness = Harness::new();
@@ -175,7 +175,7 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     assert_eq!(c.flags.get() & TAKEN, 0);
     assert!(harness.nfs.clients.take_away(open));
     assert!(!harness.nfs.clients.take_away(open), "nobody holds it any more");
-    // The lock goes with its open.
+    // Revoking an open also revokes its lock.
     lock(&d, &p, b"bob", WRITE_LT, ALL).await.unwrap();
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::AdminRevoked);
     assert_eq!(c.read(&o.fh, held).await, Status::AdminRevoked);
@@ -189,7 +189,7 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::BadStateId);
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get() & TAKEN, 0);
-    // Who frees an open has freed the locks that came from it, whichever was taken first.
+    // Freeing an open frees its locks, in whichever order they were revoked.
     assert_eq!(d.close(&p).await, Status::Ok);
     for locked in [true, false] {
         let o = c.open(b"o", b"f", RW).await.unwrap();
@@ -207,9 +207,9 @@ async fn what_an_administrator_takes_is_told_until_it_is_freed() {
     }
 }
 
-/// Clients of one host name themselves: however many it claims to be, others lock the file beside it.
+/// Clients choose their names: however many clients a host poses as, other hosts can still lock the file.
 #[tokio::test]
-async fn one_host_locks_a_part_of_a_file_by_whatever_clients() {
+async fn clients_of_host_share_file_limits() {
     let limits = state::Limits { opens_per_host: 2, locks_per_host: 3, ..Default::default() };
     let harness = Harness::within(limits);
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);

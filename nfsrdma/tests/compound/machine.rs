@@ -28,7 +28,7 @@ const LEASE_MS: u64 = 10_000;
 const UPDATE: u32 = 0x4000_0000;
 const MACHINE: u128 = 0xa;
 const OTHER: u128 = 0xb;
-/// What Linux 6.12 asks for.
+/// The operations that Linux 6.12 requests.
 const ENFORCE: [u32; 5] = [
     op::BIND_CONN_TO_SESSION,
     op::EXCHANGE_ID,
@@ -53,7 +53,7 @@ const ALLOW: [u32; 11] = [
 const DIRECTIONS_FORE: u32 = 1;
 const DIRECTIONS_BOTH: u32 = 7;
 
-/// A machine, which is nobody to files.
+/// A machine credential, which is the anonymous user for files.
 fn by(principal: u128, service: GssService) -> Caller {
     let cred = Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) };
     Caller::krb5(principal, service, cred)
@@ -63,7 +63,7 @@ fn machine() -> Caller {
     by(MACHINE, GssService::Integrity)
 }
 
-/// Who is not the machine, or does not protect the call as the machine did.
+/// Callers other than the machine, and the machine with weaker protection.
 fn others() -> [Caller; 3] {
     [by(OTHER, GssService::Privacy), by(MACHINE, GssService::None), Caller::sys(&Cred::root())]
 }
@@ -87,12 +87,12 @@ fn exchange(
     }
 }
 
-/// As Linux introduces itself.
+/// EXCHANGE_ID as Linux sends it.
 fn as_linux(verifier: u64, flags: u32) -> impl FnOnce(&mut Writer) {
     exchange(verifier, flags, 1, (&ENFORCE, &ALLOW))
 }
 
-/// What EXCHANGE_ID gave.
+/// The results of EXCHANGE_ID.
 #[derive(Debug, PartialEq, Eq)]
 struct Introduced {
     id: u64,
@@ -120,7 +120,7 @@ async fn introduce(
     Ok(Introduced { id, sequence, enforce, allow })
 }
 
-/// A session of the client whose number and sequence these are.
+/// A session of the client with this number and sequence.
 struct Session<'k> {
     harness: &'k Harness,
     id: Vec<u8>,
@@ -144,7 +144,7 @@ impl<'k> Session<'k> {
         Ok(Session { harness, id: r.fixed(16), conn, sequence: 0.into() })
     }
 
-    /// That of a client like Linux'.
+    /// Creates a session as Linux does.
     async fn bound(harness: &'k Harness) -> Session<'k> {
         let client = introduce(harness, &machine(), as_linux(1, 0)).await.unwrap();
         let session = Self::make(harness, &machine(), (client.id, client.sequence)).await.unwrap();
@@ -170,7 +170,7 @@ impl<'k> Session<'k> {
         self.harness.run_by(conn, caller, 1, |c| build(c.op(op::SEQUENCE, head))).await
     }
 
-    /// The next request on its own connection; its SEQUENCE is read.
+    /// Sends the next request on the session's connection; the result of SEQUENCE is decoded.
     async fn run(&self, caller: &Caller, build: impl FnOnce(Args) -> Args) -> Results {
         self.sequence.set(self.sequence.get() + 1);
         let mut r = self.send(&self.conn, caller, self.sequence.get(), build).await;
@@ -191,7 +191,7 @@ impl<'k> Session<'k> {
         self.harness.run_by(conn, caller, 1, |c| c.op(op::BIND_CONN_TO_SESSION, args)).await.status
     }
 
-    /// The number of its client, which its own begins with.
+    /// The client's number, with which session ids begin.
     fn client(&self) -> u64 {
         u64::from_be_bytes(self.id[..8].try_into().unwrap())
     }
@@ -200,7 +200,7 @@ impl<'k> Session<'k> {
         self.alone(caller, op::DESTROY_SESSION, |w| w.fixed(&self.id)).await
     }
 
-    /// A user opens a file of the share `data`.
+    /// Opens a file of the share `data` as this user.
     async fn open(&self, user: &Caller, name: &[u8]) -> Opened {
         let args = unchecked(0, b"o", name, R, &[]);
         let mut r = self.run(user, |a| a.data().op(op::OPEN, args).getfh()).await;
@@ -212,7 +212,7 @@ impl<'k> Session<'k> {
 }
 
 #[tokio::test]
-async fn a_machine_that_protects_its_call_gets_what_it_asks_for() {
+async fn protected_machine_gets_state_protection() {
     let harness = Harness::new();
     let known = introduce(&harness, &machine(), as_linux(1, 0)).await.unwrap();
     assert_eq!((known.enforce.clone(), known.sequence), (sorted(&ENFORCE), 1));
@@ -226,7 +226,7 @@ async fn a_machine_that_protects_its_call_gets_what_it_asks_for() {
     ];
     assert_eq!(known.allow, sorted(&allowed));
     Session::make(&harness, &machine(), (known.id, known.sequence)).await.unwrap();
-    // Of a client that is known the answer is what was agreed, whatever is asked for now.
+    // For a known client the answer is the first agreement, whatever it requests later.
     let none = exchange(1, 0, 0, (&[], &[]));
     let again = introduce(&harness, &machine(), none).await.unwrap();
     assert_eq!((again.id, again.enforce, again.allow), (known.id, known.enforce, known.allow));
@@ -239,7 +239,7 @@ fn sorted(opcodes: &[u32]) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_call_that_proves_nothing_of_itself_binds_nothing() {
+async fn unprotected_call_binds_no_state() {
     let harness = Harness::new();
     for caller in [by(MACHINE, GssService::None), Caller::sys(&Cred::root())] {
         let refused = introduce(&harness, &caller, as_linux(1, 0)).await;
@@ -251,7 +251,7 @@ async fn a_call_that_proves_nothing_of_itself_binds_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_is_its_machines_alone_to_confirm_to_bind_and_to_end() {
+async fn only_machine_manages_bound_client() {
     let harness = Harness::new();
     let new = introduce(&harness, &machine(), as_linux(1, 0)).await.unwrap();
     for caller in &others() {
@@ -268,7 +268,7 @@ async fn a_client_is_its_machines_alone_to_confirm_to_bind_and_to_end() {
         assert_eq!(session.destroy(caller).await, Status::WrongCred, "{caller:?}");
         assert_eq!(session.alone(caller, op::DESTROY_CLIENTID, id).await, Status::WrongCred);
         let renewed = introduce(&harness, caller, as_linux(1, UPDATE)).await;
-        // The way of the call is looked at before what it says.
+        // The protection of the call is checked before its arguments.
         let is_protected = caller.principal == OTHER;
         let refused = if is_protected { Status::WrongCred } else { Status::Inval };
         assert_eq!(renewed, Err(refused), "{caller:?}");
@@ -287,7 +287,7 @@ async fn a_client_is_its_machines_alone_to_confirm_to_bind_and_to_end() {
     let private = by(MACHINE, GssService::Privacy);
     assert_eq!(introduce(&harness, &private, as_linux(1, UPDATE)).await.unwrap().id, new.id);
     assert_eq!(session.destroy(&private).await, Status::Ok);
-    // It holds nothing now, and its name is its own for as long as its lease lasts.
+    // The client has no state now, but keeps its name as long as its lease lasts.
     let plain = || exchange(2, 0, 0, (&[], &[]));
     for caller in &others() {
         assert_eq!(
@@ -301,7 +301,7 @@ async fn a_client_is_its_machines_alone_to_confirm_to_bind_and_to_end() {
 }
 
 #[tokio::test]
-async fn what_a_client_asks_to_be_enforced_inside_a_session_is() {
+async fn requested_operations_are_enforced() {
     let harness = Harness::new();
     let asked = [op::BACKCHANNEL_CTL, op::DELEGPURGE];
     let new = introduce(&harness, &machine(), exchange(1, 0, 1, (&asked, &[]))).await.unwrap();
@@ -320,7 +320,7 @@ async fn what_a_client_asks_to_be_enforced_inside_a_session_is() {
         .run(&machine(), |a| a.op(op::BACKCHANNEL_CTL, control))
         .await
         .ok(&[op::BACKCHANNEL_CTL]);
-    // Linux does not ask for it.
+    // Linux does not request this operation.
     let harness = Harness::new();
     let session = Session::bound(&harness).await;
     let user = by(OTHER, GssService::None);
@@ -328,7 +328,7 @@ async fn what_a_client_asks_to_be_enforced_inside_a_session_is() {
 }
 
 #[tokio::test]
-async fn a_connection_carries_calls_once_it_was_bound() {
+async fn calls_need_bound_connection() {
     let harness = Harness::new();
     let session = Session::bound(&harness).await;
     let user = by(OTHER, GssService::None);
@@ -351,7 +351,7 @@ async fn a_connection_carries_calls_once_it_was_bound() {
 }
 
 #[tokio::test]
-async fn the_connection_that_was_bound_first_gives_way() {
+async fn oldest_bound_connection_is_dropped() {
     let harness = Harness::new();
     let session = Session::bound(&harness).await;
     let conns: Vec<_> = (0..64).map(|_| conn_of(Handle::detached())).collect();
@@ -365,10 +365,9 @@ async fn the_connection_that_was_bound_first_gives_way() {
     assert_eq!(second.status, Status::Ok);
 }
 
-/// Linux sends CLOSE, DELEGRETURN and the like by its machine's credential once it may, whatever the mount's flavor is, and its
-/// machine's is krb5i.
+/// Linux sends CLOSE, DELEGRETURN and the like with its machine's credential (krb5i) whenever allowed, whatever the mount's flavor.
 #[tokio::test]
-async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants() {
+async fn machine_releases_state_of_users() {
     let harness = Harness::new();
     harness.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
     let session = Session::bound(&harness).await;
@@ -378,12 +377,12 @@ async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants()
     let with_attributes =
         |a: Args| a.putfh(&opened.fh).getattr(&[4]).op(op::CLOSE, close(0, opened.stateid));
 
-    // The same by others of the machine's users, or by the machine less protected, is by the wrong flavor.
+    // Other users of the machine, and the machine with weaker protection, get WRONGSEC.
     for caller in [by(7, GssService::Integrity), by(MACHINE, GssService::None)] {
         assert_eq!(session.run(&caller, given).await.status, Status::WrongSec, "{caller:?}");
         assert_eq!(session.run(&caller, with_attributes).await.status, Status::WrongSec);
     }
-    // The machine gets no more than that.
+    // The machine gets no other access.
     let looked = |a: Args| a.putfh(&opened.fh).op(op::READ, read(opened.stateid));
     assert_eq!(session.run(&machine(), looked).await.status, Status::WrongSec);
     let asked = |a: Args| a.putfh(&opened.fh).getattr(&[4]);
@@ -400,9 +399,9 @@ async fn a_machine_gives_back_what_a_user_held_whatever_flavor_the_share_wants()
     assert_eq!(session.run(&user, given).await.status, Status::BadStateId, "it is closed");
 }
 
-/// On a share whose users are protected less than the machine is: Linux closes with one call, not with two.
+/// If the share requires less protection than the machine uses, Linux closes with a single call.
 #[tokio::test]
-async fn a_machine_that_is_protected_more_is_told_attributes_beside() {
+async fn protected_machine_gets_attributes_on_close() {
     let harness = Harness::new();
     for (sec, user) in [
         (OfShare::Sys, Caller::sys(&Cred::root())),
@@ -417,7 +416,7 @@ async fn a_machine_that_is_protected_more_is_told_attributes_beside() {
         r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
         assert_eq!((r.bitmap(), r.opaque()), (vec![4], vec![0; 8]), "the size");
         r.expect(op::CLOSE, Status::Ok);
-        // Nothing else for that.
+        // Other operations are refused.
         let asked = |a: Args| a.putfh(&opened.fh).getattr(&[4]);
         assert_eq!(session.run(&machine(), asked).await.status, Status::WrongSec, "{sec:?}");
         assert_eq!(session.destroy(&machine()).await, Status::Ok);
@@ -426,9 +425,9 @@ async fn a_machine_that_is_protected_more_is_told_attributes_beside() {
     }
 }
 
-/// A client that bound nothing has nothing of the kind.
+/// A client without state protection has no such right.
 #[tokio::test]
-async fn a_machine_that_bound_nothing_gives_nothing_back_by_another_flavor() {
+async fn unbound_machine_needs_share_flavor() {
     let harness = Harness::new();
     harness.reload("data", |share| share.rules.sec = [OfShare::Krb5p].into_iter().collect());
     let new = introduce(&harness, &machine(), exchange(1, 0, 0, (&[], &[]))).await.unwrap();
@@ -449,7 +448,7 @@ fn kept_in(state: &Path) -> Options {
     Options { lease: time, grace: time, store, ..Options::default() }
 }
 
-/// A server that was restarted while a machine had a file open, and the handle of that.
+/// Restarts a server while a machine has a file open; returns the handle of the file.
 async fn restarted_while_open(state: &Path, user: &Caller) -> (Harness, Vec<u8>) {
     let harness = Harness::with(kept_in(state));
     let fh = {
@@ -459,7 +458,7 @@ async fn restarted_while_open(state: &Path, user: &Caller) -> (Harness, Vec<u8>)
     (harness.restart(|| kept_in(state)), fh)
 }
 
-/// Takes back an open of this file by its handle.
+/// Reclaims an open of this file by its handle.
 async fn reclaim(session: &Session<'_>, user: &Caller, fh: &[u8]) -> Status {
     let args = |w: &mut Writer| {
         open_head(w, 0, 0, b"o", R);
@@ -471,7 +470,7 @@ async fn reclaim(session: &Session<'_>, user: &Caller, fh: &[u8]) -> Status {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_machine_alone_takes_back_what_it_held() {
+async fn only_machine_reclaims_after_restart() {
     let state = tempfile::tempdir().unwrap();
     let user = Caller::sys(&Cred::root());
     let (harness, fh) = restarted_while_open(state.path(), &user).await;
@@ -496,7 +495,7 @@ async fn after_a_restart_a_machine_alone_takes_back_what_it_held() {
 }
 
 #[tokio::test]
-async fn who_does_not_come_back_in_time_leaves_its_name_to_others() {
+async fn absent_machine_frees_its_name() {
     let state = tempfile::tempdir().unwrap();
     let user = Caller::sys(&Cred::root());
     let (harness, fh) = restarted_while_open(state.path(), &user).await;
@@ -510,7 +509,7 @@ async fn who_does_not_come_back_in_time_leaves_its_name_to_others() {
 }
 
 #[tokio::test]
-async fn a_record_without_a_principal_is_that_of_whoever_has_the_name() {
+async fn record_without_principal_fits_any_client() {
     let state = tempfile::tempdir().unwrap();
     let harness = Harness::with(kept_in(state.path()));
     let user = Caller::sys(&Cred::root());
@@ -522,7 +521,7 @@ async fn a_record_without_a_principal_is_that_of_whoever_has_the_name() {
     let known = introduce(&harness, &machine(), as_linux(2, 0)).await.unwrap();
     let session = Session::make(&harness, &machine(), (known.id, known.sequence)).await.unwrap();
     assert_eq!(reclaim(&session, &user, &fh).await, Status::Ok);
-    // It is the machine's by now.
+    // The name belongs to the machine by now.
     let complete = |a: Args| a.op(op::RECLAIM_COMPLETE, |w| w.bool(false));
     assert_eq!(session.run(&machine(), complete).await.status, Status::Ok);
     drop(session);

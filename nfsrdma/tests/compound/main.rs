@@ -1,4 +1,4 @@
-//! COMPOUNDs against a server over memory.
+//! Tests COMPOUNDs on a server with memory volumes.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 mod attr_table;

@@ -1,4 +1,4 @@
-//! Clients, owners and their order in minor version 0 (RFC 7530 sections 9.1.7, 16.16 to 16.19, 16.33, 16.34, 16.37).
+//! Clients, owners and their sequences in minor version 0 (RFC 7530 sections 9.1.7, 16.16 to 16.19, 16.33, 16.34, 16.37).
 
 use nfs_proto::rpcsec_gss::GssService;
 use nfsrdma::v4::status::Status;
@@ -101,7 +101,7 @@ fn confirm_args(stateid: Stateid, seqid: u32) -> impl FnOnce(&mut Writer) {
     }
 }
 
-/// An operation on the file.
+/// Runs an operation on the file.
 pub async fn on(
     harness: &Harness,
     fh: &[u8],
@@ -115,10 +115,10 @@ pub async fn on(
     (status, r)
 }
 
-/// Callbacks of this version would come by the flavor of SETCLIENTID (RFC 7530 section 3.3.3), so by a ticket of this server where
-/// that is RPCSEC_GSS: no client of it gets what would have to be called back.
+/// Callbacks of this version use the flavor of SETCLIENTID (RFC 7530 section 3.3.3), so an RPCSEC_GSS client would need a ticket
+/// from this server: no client of this version gets a delegation.
 #[tokio::test]
-async fn no_delegation_is_given_whatever_way_the_client_could_be_called() {
+async fn minor_version_0_gets_no_delegation() {
     let harness = Harness::new();
     harness.reload("data", |share| share.rules.sec = Flavor::ALL.into_iter().collect());
     for (name, service) in [(b"a", GssService::None), (b"b", GssService::Privacy)] {
@@ -144,7 +144,7 @@ async fn no_delegation_is_given_whatever_way_the_client_could_be_called() {
     }
 }
 
-/// A confirmed open of an owner whose next number is 3.
+/// Opens a file for a confirmed owner, whose next sequence number is 3.
 pub async fn confirmed(harness: &Harness, id: u64, owner: &[u8], name: &[u8]) -> Opened {
     let mut o = opened(harness, 1, id, owner, name).await;
     let (status, mut r) = on(harness, &o.fh, op::OPEN_CONFIRM, confirm_args(o.stateid, 2)).await;
@@ -194,7 +194,7 @@ async fn every_case_of_setclientid() {
 }
 
 #[tokio::test]
-async fn a_new_owner_is_confirmed_before_its_open_counts() {
+async fn new_owner_must_be_confirmed() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = opened(&harness, 77, id, b"o", b"f").await;
@@ -216,7 +216,7 @@ async fn a_new_owner_is_confirmed_before_its_open_counts() {
 }
 
 #[tokio::test]
-async fn a_failed_open_of_an_unconfirmed_owner_is_not_repeated() {
+async fn failed_unconfirmed_open_is_reexecuted() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let args = open_args(5, id, b"o", b"..", RW);
@@ -244,7 +244,7 @@ async fn an_unconfirmed_owner_begins_anew() {
 }
 
 #[tokio::test]
-async fn repetitions_get_the_reply_of_the_original() {
+async fn retransmission_gets_original_reply() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = confirmed(&harness, id, b"o", b"f").await;
@@ -268,10 +268,10 @@ async fn repetitions_get_the_reply_of_the_original() {
     assert_eq!(open(&harness, 6, id, b"o", b"f").await.0, Status::Ok);
 }
 
-/// The reply to a repetition is the original's. What its caller does behind it is judged anew: the first caller's rights are not
-/// another's, nor its own once it has lost them.
+/// A retransmission gets the original reply, but the operations after it are checked again: the caller may be another user, or may
+/// have lost its rights.
 #[tokio::test]
-async fn a_repeated_open_gives_none_of_the_rights_of_the_original() {
+async fn repeated_open_rechecks_rights() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     confirmed(&harness, id, b"o", b"f").await;
@@ -296,9 +296,9 @@ async fn a_repeated_open_gives_none_of_the_rights_of_the_original() {
     assert_eq!(written_behind(&root).await, Status::Access);
 }
 
-/// Stateids are no secret: they give nobody more than the permissions of whoever sends them.
+/// Stateids are not secret: a caller gets only its own permissions with one.
 #[tokio::test]
-async fn a_stateid_of_another_user_gives_none_of_its_rights() {
+async fn foreign_stateid_grants_no_rights() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = confirmed(&harness, id, b"o", b"f").await;
@@ -325,7 +325,7 @@ async fn a_stateid_of_another_user_gives_none_of_its_rights() {
 }
 
 #[tokio::test]
-async fn lock_owners_have_an_order_of_their_own() {
+async fn lock_owners_have_separate_sequence() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = confirmed(&harness, id, b"o", b"f").await;
@@ -393,7 +393,7 @@ async fn lock_owners_have_an_order_of_their_own() {
 }
 
 #[tokio::test]
-async fn another_operation_under_the_last_number_is_no_repetition() {
+async fn other_operation_is_no_retransmission() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = confirmed(&harness, id, b"o", b"f").await;
@@ -403,7 +403,7 @@ async fn another_operation_under_the_last_number_is_no_repetition() {
 }
 
 #[tokio::test]
-async fn an_owner_is_confirmed_once_and_before_it_locks() {
+async fn owner_is_confirmed_once_before_locking() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = opened(&harness, 1, id, b"o", b"f").await;
@@ -429,7 +429,7 @@ async fn an_owner_is_confirmed_once_and_before_it_locks() {
 }
 
 #[tokio::test]
-async fn stateids_of_an_earlier_run_are_stale() {
+async fn stateids_of_earlier_run_are_stale() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let o = confirmed(&harness, id, b"o", b"f").await;
@@ -459,7 +459,7 @@ async fn stateids_of_an_earlier_run_are_stale() {
     }
 }
 
-/// RFC 7530 section 16.31: a lease is the client's, whose principal renews it, and a user's who has part in it.
+/// RFC 7530 section 16.31: the client's principal renews its lease, and so do users with state of the client.
 #[tokio::test]
 async fn strangers_renew_no_lease() {
     let harness = Harness::new();
@@ -483,7 +483,7 @@ async fn strangers_renew_no_lease() {
     assert_eq!(introduce(&harness, 5, b"x", 1).await, Err(Status::ClidInUse));
 }
 
-/// A client without a credential of its machine renews by a user's, whatever the share makes of that user.
+/// A client without a machine credential renews with a user's, whatever the share maps that user to.
 #[tokio::test]
 async fn squashed_users_renew_their_leases() {
     let krb5 =

@@ -1,4 +1,4 @@
-//! Names: look-up, making, moving and removing them.
+//! Names: look-up, creation, renaming and removal.
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
@@ -50,7 +50,7 @@ async fn names_are_bytes() {
 }
 
 #[tokio::test]
-async fn lookupp_leads_from_a_share_to_the_root_and_no_further() {
+async fn lookupp_ends_at_root() {
     let harness = Harness::new();
     let up = |c: Args| c.op(op::LOOKUPP, |_| {});
     let mut r = harness.run(|c| up(up(c.data().mkdir(b"d"))).getfh()).await;
@@ -65,7 +65,7 @@ async fn lookupp_leads_from_a_share_to_the_root_and_no_further() {
 }
 
 #[tokio::test]
-async fn a_look_up_in_what_is_no_directory_says_what_it_is() {
+async fn lookup_in_file_reports_type() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"").await;
     let mut r = harness.run(|c| c.putfh(&file).lookup(b"x")).await;
@@ -81,9 +81,9 @@ async fn a_look_up_in_what_is_no_directory_says_what_it_is() {
     r.expect(op::LOOKUP, Status::Symlink).end(Status::Symlink);
 }
 
-/// RFC 8881 section 15.1.2.9: a client that is told so follows the link. libnfs does, for whatever it makes below one.
+/// RFC 8881 section 15.1.2.9: a client that gets SYMLINK follows the link. libnfs does so for every creation below one.
 #[tokio::test]
-async fn names_below_a_symbolic_link_are_its_targets() {
+async fn names_below_symlink_return_symlink() {
     let harness = Harness::new();
     let link = |w: &mut Writer| {
         w.u32(5);
@@ -109,7 +109,7 @@ async fn names_below_a_symbolic_link_are_its_targets() {
 }
 
 #[tokio::test]
-async fn every_type_but_regular_files_is_made_by_create() {
+async fn create_makes_all_special_types() {
     let harness = Harness::new();
     let device = |w: &mut Writer| {
         w.u32(8);
@@ -142,7 +142,7 @@ async fn every_type_but_regular_files_is_made_by_create() {
 }
 
 #[tokio::test]
-async fn the_target_of_a_link_comes_back_as_it_went() {
+async fn symlink_target_is_returned_unchanged() {
     let harness = Harness::new();
     let what = |w: &mut Writer| {
         w.u32(5);
@@ -172,7 +172,7 @@ async fn the_target_of_a_link_comes_back_as_it_went() {
 }
 
 #[tokio::test]
-async fn change_info_of_a_directory_links_up() {
+async fn change_info_is_contiguous() {
     let harness = Harness::new();
     let mut r =
         harness.run(|c| c.data().getattr(&[attr::CHANGE]).mkdir(b"a").data().mkdir(b"b")).await;
@@ -214,7 +214,7 @@ async fn remove_takes_files_and_empty_directories() {
 }
 
 #[tokio::test]
-async fn rename_and_link_stay_inside_one_share() {
+async fn rename_and_link_stay_in_share() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"x").await;
     let rename = |c: Args| {

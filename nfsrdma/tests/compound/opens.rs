@@ -1,4 +1,4 @@
-//! OPEN, CLOSE, OPEN_DOWNGRADE and what their stateids allow (RFC 8881 sections 8.2, 9.7, 18.2, 18.16, 18.18).
+//! OPEN, CLOSE, OPEN_DOWNGRADE and access through their stateids (RFC 8881 sections 8.2, 9.7, 18.2, 18.16, 18.18).
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
@@ -15,7 +15,7 @@ use crate::delegations::give_back;
 use crate::harness::{Harness, Results, fattr};
 use crate::locks::lock;
 
-/// OPEN of a name without making it.
+/// OPEN of an existing file by name.
 fn found(owner: &[u8], name: &[u8], share: (u32, u32)) -> impl FnOnce(&mut Writer) {
     move |w| {
         open_head(w, 0, 0, owner, share);
@@ -25,7 +25,7 @@ fn found(owner: &[u8], name: &[u8], share: (u32, u32)) -> impl FnOnce(&mut Write
     }
 }
 
-/// OPEN that makes the file in this way: 1 GUARDED4, 2 EXCLUSIVE4, 3 EXCLUSIVE4_1.
+/// OPEN that creates the file with this mode: 1 GUARDED4, 2 EXCLUSIVE4, 3 EXCLUSIVE4_1.
 fn made(how: u32, verifier: u64, name: &[u8], mode: u32) -> impl FnOnce(&mut Writer) {
     move |w| {
         open_head(w, 0, 0, b"o", RW);
@@ -75,7 +75,7 @@ async fn an_open_says_what_it_did() {
 }
 
 #[tokio::test]
-async fn stateids_allow_what_was_opened_and_nothing_else() {
+async fn stateid_allows_opened_access_only() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let r = c.open(b"r", b"f", R).await.unwrap();
@@ -104,7 +104,7 @@ async fn stateids_allow_what_was_opened_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_open_that_cuts_is_a_writer_for_that_moment() {
+async fn truncating_open_needs_write_access() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", RW).await.unwrap();
@@ -119,7 +119,7 @@ async fn an_open_that_cuts_is_a_writer_for_that_moment() {
     assert_eq!(c.close(&o).await, Status::Ok);
     assert_eq!(open_status(&d, cut((1, 2))).await, Status::Ok);
     assert_eq!(size_of(&d, &o.fh).await, 0);
-    // It reads only, from then on.
+    // After the truncation it is an open for reading.
     assert_eq!(c.open(b"o", b"f", W).await.unwrap_err(), Status::ShareDenied);
     c.open(b"o", b"f", R).await.unwrap();
     d.open(b"q", b"g", R).await.unwrap();
@@ -128,7 +128,7 @@ async fn an_open_that_cuts_is_a_writer_for_that_moment() {
 }
 
 #[tokio::test]
-async fn the_current_stateid_is_that_of_the_open_before() {
+async fn current_stateid_is_from_previous_open() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let args = unchecked(0, b"o", b"f", RW, &[]);
@@ -153,7 +153,7 @@ async fn the_current_stateid_is_that_of_the_open_before() {
 }
 
 #[tokio::test]
-async fn share_modes_hold_between_clients_and_for_those_without_an_open() {
+async fn share_modes_bind_all_clients() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", (1, 2)).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_refused_open_changes_nothing() {
 }
 
 #[tokio::test]
-async fn downgrade_gives_back_what_some_opens_had() {
+async fn downgrade_releases_access() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     c.open(b"o", b"f", R).await.unwrap();
@@ -229,7 +229,7 @@ async fn files_are_made_guarded_and_exclusively() {
         assert_eq!(open_status(&c, made(how, 77, name, 0o600)).await, Status::Ok, "a repetition");
         assert_eq!(open_status(&c, made(how, 78, name, 0o600)).await, Status::Exist);
     }
-    // The maker may use its file whatever mode it gave it; others are asked.
+    // The creator may use its file whatever the mode; for other users the mode is checked.
     let c = Client {
         cred: Cred { uid: 7, gid: 7, groups: [].into() },
         ..Client::new(&harness, b"z").await
@@ -242,7 +242,7 @@ async fn files_are_made_guarded_and_exclusively() {
 }
 
 #[tokio::test]
-async fn who_may_execute_a_file_may_fetch_it() {
+async fn execute_permission_allows_reading() {
     let harness = Harness::new();
     let root = Client::new(&harness, b"x").await;
     assert_eq!(open_status(&root, made(1, 0, b"program", 0o711)).await, Status::Ok);
@@ -287,7 +287,7 @@ async fn only_regular_files_are_opened() {
     assert_eq!(above(&mut r), Status::IsDir);
     harness.reload("more", |share| share.protocols = Protocols::Smb);
     for name in [&b"hidden"[..], b"more"] {
-        // Of a share of other addresses, and of one of SMB, it is not told that there is one.
+        // Shares for other addresses, and SMB shares, do not exist for the client.
         let mut r = c.run(|a| a.root().op(op::OPEN, found(b"o", name, R))).await;
         assert_eq!(above(&mut r), Status::NoEnt);
     }
@@ -300,7 +300,7 @@ async fn only_regular_files_are_opened() {
 }
 
 #[tokio::test]
-async fn a_file_is_opened_by_its_handle() {
+async fn open_by_handle_works() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let (_, file) = harness.with_file(b"f", b"content").await;
@@ -313,7 +313,7 @@ async fn a_file_is_opened_by_its_handle() {
     };
     let (status, _) = c.on(&file, op::OPEN, by_handle(4)).await;
     assert_eq!(status, Status::Ok);
-    // Delegations of an earlier incarnation are not kept.
+    // Delegations of a client's previous run are not kept.
     assert_eq!(c.on(&file, op::OPEN, by_handle(6)).await.0, Status::NotSupp);
     assert_eq!(c.on(&file, op::OPEN, by_handle(7)).await.0, Status::BadXdr);
     let reclaim = |w: &mut Writer| {
@@ -337,7 +337,7 @@ async fn a_removed_file_is_still_open() {
     assert_eq!(c.close(&o).await, Status::Ok);
 }
 
-/// Notes the permission bits of what is synced: by that time a name has come and watchers were told.
+/// Records the permission bits of files when they are synced: at that time the name exists and watchers were notified.
 #[derive(Debug, Default)]
 struct Modes(std::sync::Mutex<Vec<(u64, u32)>>);
 
@@ -350,12 +350,12 @@ impl vfs::local::SyncCalls for Modes {
     }
 }
 
-/// Makes a file (OPEN) or a folder (CREATE) with a list that lets everybody do this.
+/// Creates a file (OPEN) or a folder (CREATE) with a list that grants this right to everyone.
 fn listed(opcode: u32, name: &[u8], rights: u32) -> impl FnOnce(&mut Writer) + use<'_> {
     with_entry(opcode, name, (0, rights, b"EVERYONE@"))
 }
 
-/// Makes a file (OPEN) or a folder (CREATE) with a list of this entry: type, rights and name.
+/// Creates a file (OPEN) or a folder (CREATE) with a list of this entry: type, rights and name.
 fn with_entry<'a>(
     opcode: u32,
     name: &'a [u8],
@@ -383,9 +383,9 @@ fn with_entry<'a>(
     }
 }
 
-/// What a client makes with a list of its own has it before it is durable, whatever its folder passes on.
+/// A list sent by the client is set before the file becomes durable, whatever the folder's list would pass on.
 #[tokio::test]
-async fn what_comes_with_a_list_is_kept_with_it() {
+async fn list_is_set_before_sync() {
     use vfs::acl::{Ace, Acl, Who, flag, mask};
     let (dir, modes) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(Modes::default()));
     let config = vfs::local::LocalConfig {
@@ -401,7 +401,7 @@ async fn what_comes_with_a_list_is_kept_with_it() {
         for (opcode, made) in [(op::OPEN, 0), (op::CREATE, 1)] {
             modes.0.lock().unwrap().clear();
             let name = [&name[..], if made == 0 { b"ile" } else { b"older" }].concat();
-            // All may read it.
+            // The list allows all users to read.
             let mut r = c.run(|a| a.data().op(opcode, listed(opcode, &name, 1))).await;
             r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(opcode, Status::Ok);
             let (_, attr) = top.lookup(&Cred::root(), &name).await.unwrap();
@@ -409,16 +409,16 @@ async fn what_comes_with_a_list_is_kept_with_it() {
             let first = seen.iter().find(|(ino, _)| *ino == attr.fileid).unwrap().1;
             assert_eq!((first, attr.mode & 0o077), (attr.mode & 0o777, 0o044), "{first:o}");
         }
-        // From now on the folder lets everybody do all to what is made in it.
+        // From now on the folder passes on full rights for everyone.
         let all = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
         let all = Acl::new(vec![Ace::allow(Who::Everyone, mask::FILE_ALL, all)]);
         top.acl_set(&all, 0o777).await.unwrap();
     }
 }
 
-/// In every way in. A gateway without a domain has no callers with such identities.
+/// All operations that set lists. A gateway without a domain has no callers with such identities.
 #[tokio::test]
-async fn denied_identities_of_a_domain_are_refused() {
+async fn denied_domain_identities_are_refused() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"there", b"hello").await;
     let c = Client::new(&harness, b"x").await;
@@ -456,9 +456,9 @@ async fn denied_identities_of_a_domain_are_refused() {
     }
 }
 
-/// The masks of a share limit what its clients make, whatever list comes with it.
+/// The masks of a share limit new files even if they come with a list.
 #[tokio::test]
-async fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
+async fn list_of_new_file_obeys_masks() {
     let harness = Harness::new();
     harness.reload("data", |share| {
         share.rules.masks = vfs::namespace::Masks { file: Some(0o640), folder: Some(0o2750) };
@@ -477,10 +477,10 @@ async fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
     }
 }
 
-/// Stateids are no secret (RFC 8881 section 9.1.2 binds them to owners, not to users): whoever sends one has the permissions of
-/// its own user, as with the kernel's server.
+/// Stateids are not secret (RFC 8881 section 9.1.2 binds them to owners, not to users): a caller has only its own user's
+/// permissions, as with the kernel's server.
 #[tokio::test]
-async fn a_stateid_gives_another_user_none_of_its_holders_rights() {
+async fn stateid_grants_no_foreign_rights() {
     let harness = Harness::new();
     let mut c = Client::of_minor_2(&harness, b"x", Handle::detached()).await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
@@ -524,9 +524,9 @@ async fn a_stateid_gives_another_user_none_of_its_holders_rights() {
     assert_eq!(status, Status::Access, "what it may not read it does not keep from others");
 }
 
-/// A reload leaves the client's address out. What it holds keeps others from the files, so that it can be given back.
+/// A reload excludes the client's address. Its state blocks other clients, so it must still be able to release it.
 #[tokio::test]
-async fn an_address_that_lost_the_share_gives_back_what_it_holds() {
+async fn excluded_address_can_release_state() {
     let harness = Harness::new();
     harness.with_file(b"f", b"content").await;
     let (handle, _asked) = Handle::played();
@@ -553,12 +553,12 @@ async fn an_address_that_lost_the_share_gives_back_what_it_holds() {
     }
 }
 
-/// One open owner may be the name of several users: what an OPEN checked of one is not the other's.
+/// One open owner may act for several users: access checked for one does not apply to the other.
 #[tokio::test]
-async fn an_open_of_two_users_gives_neither_the_rights_of_the_other() {
+async fn shared_owner_keeps_rights_apart() {
     let harness = Harness::new();
     let mut c = Client::new(&harness, b"x").await;
-    // Made by root, readable by everybody.
+    // root creates the file, everyone may read it.
     c.open(b"root", b"f", RW).await.unwrap();
     let (other, root) = (Cred { uid: 5, gid: 5, ..Cred::root() }, Cred::root());
     c.cred = other.clone();
@@ -568,7 +568,7 @@ async fn an_open_of_two_users_gives_neither_the_rights_of_the_other() {
     c.cred = other.clone();
     assert_eq!(c.write(&o.fh, o.stateid, b"mine").await, Status::Access);
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::Ok, "by its own permission");
-    // In the other order.
+    // The same with the users in reverse order.
     c.cred = root.clone();
     c.open(b"p", b"f", W).await.unwrap();
     c.cred = other;

@@ -1,4 +1,4 @@
-//! READDIR: sizes, cookies, and what is wrong with one entry.
+//! READDIR: sizes, cookies, and errors of single entries.
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{attr, op};
@@ -13,7 +13,7 @@ struct Listing {
     bytes: usize,
 }
 
-/// Reads READDIR4resok whose attributes are skipped.
+/// Decodes READDIR4resok, skipping attributes.
 fn listing(r: &mut Results) -> Listing {
     let before = r.remaining();
     assert_eq!(r.fixed(8), [0; 8]);
@@ -52,13 +52,13 @@ async fn filled(n: usize) -> Harness {
 }
 
 #[tokio::test]
-async fn the_root_lists_the_shares_of_the_client() {
+async fn root_lists_usable_shares() {
     let harness = Harness::new();
     let mut r = harness.run(|c| c.root().readdir(0, 0, ENOUGH, &[attr::TYPE, attr::FSID])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
     let l = listing(&mut r);
     let names: Vec<_> = l.entries.iter().map(|e| &e.1[..]).collect();
-    // By the numbers of the shares, which stay when the configuration changes.
+    // The cookies are the numbers of the shares, which a reload does not change.
     assert_eq!(names, [&b"frozen"[..], b"data", b"more"]);
     assert!(l.eof);
     r.end(Status::Ok);
@@ -66,13 +66,13 @@ async fn the_root_lists_the_shares_of_the_client() {
     let mut r = harness.run(|c| c.root().readdir(cookie, 0, ENOUGH, &[])).await;
     r.ok(&[op::PUTROOTFH]).expect(op::READDIR, Status::Ok);
     assert_eq!(listing(&mut r).entries, l.entries[1..]);
-    // What is in no list is found by its name.
+    // A hidden share is found by name.
     let mut r = harness.run(|c| c.root().lookup(b"unlisted")).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).end(Status::Ok);
 }
 
 #[tokio::test]
-async fn a_listing_in_parts_has_every_name_once_and_keeps_its_limits() {
+async fn partial_listings_cover_all_names() {
     let harness = filled(300).await;
     let all = [attr::TYPE, attr::FILEHANDLE, attr::FILEID, attr::MODE, attr::OWNER];
     for attrs in [&[][..], &[attr::TYPE, attr::FILEID], &all] {
@@ -95,7 +95,7 @@ async fn a_listing_in_parts_has_every_name_once_and_keeps_its_limits() {
 }
 
 #[tokio::test]
-async fn dircount_limits_names_but_not_the_first() {
+async fn dircount_allows_first_name() {
     let harness = filled(10).await;
     // 4 + 8 + 4 + 12 bytes each.
     let l = list(&harness, 0, 28 * 3, ENOUGH, &[]).await;
@@ -104,7 +104,7 @@ async fn dircount_limits_names_but_not_the_first() {
 }
 
 #[tokio::test]
-async fn no_room_for_one_entry_is_toosmall() {
+async fn no_room_for_entry_is_toosmall() {
     let harness = filled(1).await;
     for maxcount in [0, 15, 40] {
         let mut r = harness.run(|c| c.data().readdir(0, 0, maxcount, &[attr::TYPE])).await;
@@ -114,7 +114,7 @@ async fn no_room_for_one_entry_is_toosmall() {
 }
 
 #[tokio::test]
-async fn an_empty_directory_is_at_its_end() {
+async fn empty_directory_returns_eof() {
     let l = list(&Harness::new(), 0, 0, 16, &[attr::TYPE]).await;
     assert_eq!((l.entries.len(), l.eof), (0, true));
 }
@@ -138,7 +138,7 @@ async fn a_file_cannot_be_listed() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_entry_stands_in_its_rdattr_error() {
+async fn entry_error_is_in_rdattr_error() {
     let mut harness = filled(1).await;
     // The directory may be listed but not searched.
     let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();

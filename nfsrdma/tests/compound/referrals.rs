@@ -1,4 +1,4 @@
-//! Shares of other servers: absent file systems and where they are (RFC 8881 sections 11.3 to 11.18, RFC 7530 section 8).
+//! Shares on other servers: absent file systems and their locations (RFC 8881 sections 11.3 to 11.18, RFC 7530 section 8).
 
 use nfs_proto::nfs4::Fsid4;
 use nfs_proto::nfs4::attrs::{Fattr4, Fs4StatusType, FsLocation4, Value, fsli4bx};
@@ -11,7 +11,7 @@ use vfs::refer::{Referral, Server};
 use crate::client::{Client, R};
 use crate::harness::{Args, Harness, Results, fattr};
 
-/// `more` is on two other servers, the second of which has RDMA.
+/// `more` is on two other servers, the second with RDMA.
 fn harness() -> Harness {
     let harness = Harness::new();
     refer(&harness, "more");
@@ -32,7 +32,7 @@ fn refer(harness: &Harness, name: &str) {
     harness.reload(name, |share| share.rules.refers_to = targets.into());
 }
 
-/// `fattr4` as it stands next, in bytes of its own.
+/// Decodes the next `fattr4`, copying its bytes.
 fn next_fattr(r: &mut Results) -> (Vec<u32>, Vec<u8>) {
     (r.bitmap(), r.opaque())
 }
@@ -47,7 +47,7 @@ fn names<'a>(path: &[Component4<'a>]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn a_name_leads_into_it_and_nothing_is_done_there() {
+async fn referral_refuses_operations() {
     let harness = harness();
     let first = Client::new(&harness, b"one").await;
     let second = Client::of_minor_2(&harness, b"two", Handle::detached()).await;
@@ -73,7 +73,7 @@ async fn a_name_leads_into_it_and_nothing_is_done_there() {
 }
 
 #[tokio::test]
-async fn attributes_say_where_it_is_and_little_else() {
+async fn referral_attributes_show_location() {
     let harness = harness();
     let want = [attr::FSID, attr::SIZE, attr::FILEID, attr::FS_LOCATIONS, attr::MOUNTED_ON_FILEID];
     let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&want)).await;
@@ -98,7 +98,7 @@ async fn attributes_say_where_it_is_and_little_else() {
 
 /// RFC 7530 section 2.2.7, byte for byte.
 #[tokio::test]
-async fn fs_locations_as_the_specification_writes_them() {
+async fn fs_locations_are_encoded() {
     let harness = harness();
     let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
@@ -122,7 +122,7 @@ async fn fs_locations_as_the_specification_writes_them() {
 }
 
 #[tokio::test]
-async fn minor_version_1_is_told_the_transports() {
+async fn minor_version_1_gets_transports() {
     let harness = harness();
     let want = [attr::FS_STATUS, attr::FS_LOCATIONS_INFO, attr::TYPE];
     let client = Client::new(&harness, b"one").await;
@@ -162,7 +162,7 @@ async fn minor_version_1_is_told_the_transports() {
             ("2001:db8::3", path, false, 2),
         ]
     );
-    // Minor version 0 knows of neither, so that a client that asks for them alone asks for nothing.
+    // Minor version 0 has neither attribute, so the request is for none.
     let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&want)).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Moved);
 }
@@ -174,7 +174,7 @@ async fn attributes_without_a_place_are_moved() {
         let mut r = harness.run(|c| c.root().lookup(b"more").getattr(want)).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Moved);
     }
-    // VERIFY takes none but those that there are.
+    // VERIFY accepts only attributes that the object has.
     let verify = async |named: &[u32], value: &[u8], opcode| {
         let r = harness
             .run(|c| c.root().lookup(b"more").op(opcode, |w| fattr(w, named, |v| v.fixed(value))));
@@ -190,7 +190,7 @@ async fn attributes_without_a_place_are_moved() {
     assert_eq!(verify(&[attr::TYPE, attr::FS_LOCATIONS], &both, op::VERIFY).await, Status::Moved);
 }
 
-/// The entry of a name in a listing of the root, or the status of READDIR.
+/// Returns a name's entry in a listing of the root, or the status of READDIR.
 async fn listed(
     harness: &Harness,
     name: &str,
@@ -213,7 +213,7 @@ async fn listed(
 }
 
 #[tokio::test]
-async fn a_listing_tells_of_it_as_of_the_others() {
+async fn listing_includes_referrals() {
     let harness = harness();
     let few = [attr::FSID, attr::RDATTR_ERROR, attr::MOUNTED_ON_FILEID];
     let (mask, bytes) =
@@ -248,9 +248,9 @@ async fn handles_of_before_are_moved() {
     assert_eq!(next_fattr(&mut r).0, [attr::FS_LOCATIONS]);
 }
 
-/// What the root can say of itself: a client learns that the server knows of referrals.
+/// Attributes of the root itself, from which a client learns that the server supports referrals.
 #[tokio::test]
-async fn the_root_says_that_it_is_here() {
+async fn root_reports_own_location() {
     let harness = harness();
     let mut r =
         harness.run(|c| c.root().getattr(&[attr::SUPPORTED_ATTRS, attr::FS_LOCATIONS])).await;
@@ -263,7 +263,7 @@ async fn the_root_says_that_it_is_here() {
 }
 
 #[tokio::test]
-async fn only_addresses_that_may_use_it_are_told() {
+async fn referral_needs_admitted_address() {
     let harness = harness();
     harness.reload("more", |share| share.clients = Some(Vec::new()));
     let mut r = harness.run(|c| c.root().lookup(b"more").getattr(&[attr::FS_LOCATIONS])).await;

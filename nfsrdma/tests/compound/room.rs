@@ -1,5 +1,5 @@
-//! Room for clients: whoever is gone makes room, nobody takes it all, and what a client held is given to others only when it cannot
-//! take it back.
+//! Limits on clients: silent clients make room, no address can take all places, and state is granted to others only when its client
+//! cannot reclaim it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::harness::{Harness, conn_from};
 use crate::minor0;
 
 const LEASE_MS: u64 = 10_000;
-/// Share modes that keep everybody else out.
+/// Share modes that exclude all other clients.
 const ALONE: (u32, u32) = (3, 3);
 
 fn options() -> Options {
@@ -33,7 +33,7 @@ fn on_disk(disk: &Disk) -> Options {
     Options { store: Some(disk.store().unwrap()), ..options() }
 }
 
-/// A new client from an address, by EXCHANGE_ID and CREATE_SESSION with these limits: slots and bytes of a kept reply.
+/// Connects a new client from an address, with EXCHANGE_ID and CREATE_SESSION with these limits: slots and bytes of a cached reply.
 async fn session_from(
     harness: &Harness,
     conn: &Arc<Conn>,
@@ -70,7 +70,7 @@ async fn reclaimed(c: &Client<'_>, fh: &[u8], share: (u32, u32)) -> Result<Opene
 }
 
 #[tokio::test]
-async fn a_client_of_4_0_that_has_closed_everything_goes_with_its_lease() {
+async fn idle_v40_client_ends_with_lease() {
     let harness = Harness::with(options());
     let id = minor0::client(&harness, b"x").await;
     let opened = minor0::confirmed(&harness, id, b"o", b"f").await;
@@ -86,7 +86,7 @@ async fn a_client_of_4_0_that_has_closed_everything_goes_with_its_lease() {
 }
 
 #[tokio::test]
-async fn lapsed_clients_make_room_oldest_first_though_they_hold_something() {
+async fn oldest_lapsed_client_is_evicted() {
     let harness = Harness::with(options());
     harness.nfs.clients.set_clients_max(3);
     let mut held = Vec::new();
@@ -112,7 +112,7 @@ async fn lapsed_clients_make_room_oldest_first_though_they_hold_something() {
 }
 
 #[tokio::test]
-async fn the_courtesy_of_one_that_holds_a_removed_file_ends_with_its_lease() {
+async fn removed_file_ends_courtesy() {
     let harness = Harness::with(options());
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     c.open(b"o", b"f", RW).await.unwrap();
@@ -137,7 +137,7 @@ async fn the_courtesy_of_one_that_holds_a_removed_file_ends_with_its_lease() {
 }
 
 #[tokio::test]
-async fn lapsed_clients_together_keep_so_many_files_and_no_more() {
+async fn courtesy_files_are_limited() {
     let harness = Harness::with(Options { courtesy_files: 3, ..options() });
     let c = Client::new(&harness, b"x").await;
     for name in [b"a", b"b"] {
@@ -159,7 +159,7 @@ async fn lapsed_clients_together_keep_so_many_files_and_no_more() {
 }
 
 #[tokio::test]
-async fn one_address_does_not_take_the_clients_of_all() {
+async fn clients_per_address_are_limited() {
     let harness = Harness::with(options());
     harness.nfs.clients.set_clients_max(256);
     let (busy, other) = (
@@ -173,13 +173,13 @@ async fn one_address_does_not_take_the_clients_of_all() {
     let v40 = minor0::introduce(&harness, 0, b"of 4.0", 1).await;
     assert_eq!(v40, Err(Status::Resource), "the same address");
     session_from(&harness, &other, 33, FORE).await.unwrap();
-    // Who holds nothing makes room as soon as it is silent.
+    // A client without state is evicted as soon as its lease lapses.
     harness.at_ms(LEASE_MS + 1);
     session_from(&harness, &busy, 34, FORE).await.unwrap();
 }
 
 #[tokio::test]
-async fn replies_that_sessions_keep_stay_within_their_memory() {
+async fn session_replies_stay_within_memory() {
     const MEMORY: usize = 1 << 20;
     const MANY: [u32; 5] = [1 << 20, 1 << 20, 8 << 10, 16, 128];
     let harness = Harness::with(options());
@@ -205,9 +205,9 @@ async fn replies_that_sessions_keep_stay_within_their_memory() {
 }
 
 #[tokio::test]
-async fn silent_clients_give_their_memory_for_kept_replies_to_new_ones() {
+async fn lapsed_clients_free_reply_memory() {
     let harness = Harness::with(options());
-    // One slot with a reply of 512 bytes for each, sixteen of them for one address.
+    // Each session has one slot with a reply of 512 bytes; one address has room for sixteen.
     harness.nfs.clients.set_replies_max(64 << 10);
     let mut clients = Vec::new();
     for n in 0..16_u8 {
@@ -227,7 +227,7 @@ async fn silent_clients_give_their_memory_for_kept_replies_to_new_ones() {
 }
 
 #[tokio::test]
-async fn what_a_client_held_is_its_own_until_its_record_is_struck() {
+async fn state_is_kept_until_record_struck() {
     for fault in [Fault::Full, Fault::Broken] {
         let disk = Disk::default();
         let harness = Harness::with(on_disk(&disk));
@@ -247,7 +247,7 @@ async fn what_a_client_held_is_its_own_until_its_record_is_struck() {
             assert!(harness.nfs.clients.counters.unkept.load(Ordering::Relaxed) > 0);
             fh
         };
-        // Killed in that state: nobody else has got what the first held, so it takes it back.
+        // The server is killed in that state. No other client got the first one's state, so it reclaims.
         disk.set(Fault::None);
         let harness = harness.restart(|| on_disk(&disk));
         let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
@@ -256,7 +256,7 @@ async fn what_a_client_held_is_its_own_until_its_record_is_struck() {
 }
 
 #[tokio::test]
-async fn a_strike_that_failed_is_tried_again_and_then_others_get_it() {
+async fn failed_strike_is_retried() {
     let disk = Disk::default();
     let harness = Harness::with(on_disk(&disk));
     let fh = {
@@ -282,7 +282,7 @@ async fn a_strike_that_failed_is_tried_again_and_then_others_get_it() {
 }
 
 #[tokio::test]
-async fn a_slow_store_does_not_let_two_hold_one_file() {
+async fn slow_store_grants_no_conflict() {
     let disk = Disk::default();
     let harness = Harness::with(on_disk(&disk));
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
@@ -307,7 +307,7 @@ async fn a_slow_store_does_not_let_two_hold_one_file() {
 }
 
 #[tokio::test]
-async fn the_time_to_reclaim_is_not_over_before_the_absent_are_struck() {
+async fn grace_lasts_until_absent_are_struck() {
     let disk = Disk::default();
     let harness = Harness::with(on_disk(&disk));
     let fh = {
@@ -321,7 +321,7 @@ async fn the_time_to_reclaim_is_not_over_before_the_absent_are_struck() {
         disk.set(Fault::Full);
         harness.at_ms(LEASE_MS);
         d.run(|a| a.root()).await;
-        // In the moment in which the time ends, before anybody looked.
+        // The time has just ended, and no tick has run since.
         let refused = d.open(b"o", b"f", W).await.unwrap_err();
         assert_eq!(refused, Status::Grace);
         harness.nfs.clients.tick().await;
@@ -330,7 +330,7 @@ async fn the_time_to_reclaim_is_not_over_before_the_absent_are_struck() {
         assert_eq!(refused, Status::ServerFault, "an error that ends");
         fh
     };
-    // Killed now, the absent client finds what it held.
+    // The server is killed now, so the absent client can still reclaim.
     disk.set(Fault::None);
     let harness = harness.restart(|| on_disk(&disk));
     let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
@@ -343,7 +343,7 @@ async fn the_time_to_reclaim_is_not_over_before_the_absent_are_struck() {
 }
 
 #[tokio::test]
-async fn on_a_full_store_a_new_client_gets_an_error_that_ends() {
+async fn full_store_returns_final_error() {
     let disk = Disk::default();
     let options = on_disk(&disk);
     let store = options.store.clone().unwrap();
@@ -357,7 +357,7 @@ async fn on_a_full_store_a_new_client_gets_an_error_that_ends() {
     assert!(trouble.to_string().contains("make space"), "{trouble}");
     disk.set(Fault::None);
     c.open(b"o", b"f", RW).await.unwrap();
-    // The store's own probe ends the trouble.
+    // The store's own probe detects that the disk works again.
     let until = Instant::now() + Duration::from_secs(30);
     while store.health().is_some() {
         assert!(Instant::now() < until, "no probe has ended the trouble");
@@ -366,7 +366,7 @@ async fn on_a_full_store_a_new_client_gets_an_error_that_ends() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_struck_and_says_that_it_goes_is_told_so() {
+async fn failed_destroy_clientid_is_reported() {
     let disk = Disk::default();
     let harness = Harness::with(on_disk(&disk));
     let c = Client::new(&harness, b"x").await;

@@ -1,4 +1,4 @@
-//! What holds for every COMPOUND (RFC 7530 section 15.2, RFC 8881 section 16.2).
+//! Rules for every COMPOUND (RFC 7530 section 15.2, RFC 8881 section 16.2).
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::op;
@@ -20,13 +20,13 @@ async fn the_first_error_ends_it() {
 }
 
 #[tokio::test]
-async fn minor_versions_above_two_are_refused_with_no_result() {
+async fn unknown_minor_version_is_refused() {
     let mut r = Harness::new().run_minor(3, |c| c.root()).await;
     r.end(Status::MinorVersMismatch);
 }
 
 #[tokio::test]
-async fn numbers_of_no_operation_are_illegal_by_minor_version() {
+async fn undefined_opcodes_are_illegal() {
     let harness = Harness::new();
     for number in [0, 2, 40, 59, 76, 10_044, u32::MAX] {
         let mut r = harness.run(|c| c.op(number, |_| {})).await;
@@ -39,7 +39,7 @@ async fn numbers_of_no_operation_are_illegal_by_minor_version() {
 }
 
 #[tokio::test]
-async fn without_a_session_only_its_makers_may_come_and_only_alone() {
+async fn sessionless_operations_must_be_single() {
     let harness = Harness::new();
     for minor in [1, 2] {
         let mut r = harness.run_minor(minor, |c| c.root()).await;
@@ -54,7 +54,7 @@ async fn without_a_session_only_its_makers_may_come_and_only_alone() {
 }
 
 #[tokio::test]
-async fn more_operations_than_the_limit_are_refused() {
+async fn too_many_operations_are_refused() {
     let mut r = Harness::new().run(|c| (0..129).fold(c, |c, _| c.root())).await;
     r.end(Status::Resource);
     let mut r = Harness::new().run(|c| (0..128).fold(c, |c, _| c.root())).await;
@@ -62,7 +62,7 @@ async fn more_operations_than_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn a_count_that_the_request_cannot_hold_is_no_compound() {
+async fn impossible_count_is_garbage() {
     let mut w = Writer::new();
     w.opaque(b"");
     w.u32(0);
@@ -77,9 +77,9 @@ async fn a_count_that_the_request_cannot_hold_is_no_compound() {
     );
 }
 
-/// RFC 8881 section 16.2.3: a tag is the client's own, and is repeated.
+/// RFC 8881 section 16.2.3: the client chooses the tag, and the reply repeats it.
 #[tokio::test]
-async fn a_long_tag_is_repeated_and_may_leave_no_room() {
+async fn long_tag_is_repeated() {
     for (length, status) in
         [(1_025, Status::Ok), (100_000, Status::Ok), (1_120_000, Status::Resource)]
     {
@@ -102,7 +102,7 @@ async fn arguments_that_end_early_are_badxdr() {
 }
 
 #[tokio::test]
-async fn operations_without_a_file_handle_say_so() {
+async fn missing_file_handle_is_reported() {
     let harness = Harness::new();
     for (number, words) in [
         (op::GETFH, 0),
@@ -145,7 +145,7 @@ async fn saved_and_current_handles_are_exchanged() {
 }
 
 #[tokio::test]
-async fn handles_that_this_server_did_not_make_are_refused() {
+async fn forged_handles_are_refused() {
     let harness = Harness::new();
     for fh in [&b""[..], &[0; 64], &[1; 33]] {
         let mut r = harness.run(|c| c.putfh(fh)).await;
@@ -158,17 +158,17 @@ async fn handles_that_this_server_did_not_make_are_refused() {
 }
 
 #[tokio::test]
-async fn a_share_is_closed_to_clients_that_it_does_not_name() {
+async fn unlisted_client_cannot_use_share() {
     let harness = Harness::new();
     let mut r = harness.run(|c| c.root().lookup(b"hidden")).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
     r.end(Status::NoEnt);
-    // Nor does a handle help that somebody else was given.
+    // A handle obtained by another client does not help.
     let core = &harness.nfs.core;
     let share = &core.namespace.share_named(b"hidden").unwrap();
     let fh = core.handles.of_node(share, &share.backend.root().handle());
-    // It may have been the client's before a reload, so that it can be named in order to give back what is held there. It leads to
-    // nothing else, not even to the root's attributes.
+    // PUTFH succeeds, because the client may have state from before a reload and must be able to release it. All other operations
+    // fail, even on the root's attributes.
     type Ask = fn(Args) -> Args;
     let asks: [(u32, Ask); 6] = [
         (op::GETATTR, |c| c.getattr(&[1])),
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn no_bytes_make_the_server_fall_over(
+    fn random_bytes_do_not_panic(
         minor in 0u32..3,
         ops in prop::collection::vec((0u32..76, prop::collection::vec(any::<u8>(), 0..80)), 1..6),
     ) {

@@ -15,7 +15,7 @@ const UPDATE: u32 = 0x4000_0000;
 const CONFIRMED: u32 = 0x8000_0000;
 const NON_PNFS: u32 = 0x0001_0000;
 
-/// EXCHANGE_ID; the client's number, its sequence number and the flags.
+/// EXCHANGE_ID; returns the client's number, sequence number and flags.
 async fn introduce(
     harness: &Harness,
     uid: u32,
@@ -65,7 +65,7 @@ async fn every_case_of_exchange_id() {
 }
 
 #[tokio::test]
-async fn a_client_that_holds_something_is_not_thrown_out_by_another_user() {
+async fn client_with_state_keeps_name() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let refused = Err(Status::ClidInUse);
@@ -81,9 +81,10 @@ async fn a_client_that_holds_something_is_not_thrown_out_by_another_user() {
     );
 }
 
-/// RFC 7862 section 14.1 defines a bit that RFC 8881 section 18.35.3 has the server refuse, as pynfs' EID4 asks in every version.
+/// RFC 7862 section 14.1 defines a bit that the server must refuse in RFC 8881 section 18.35.3; pynfs' EID4 tests that in every
+/// version.
 #[tokio::test]
-async fn a_flag_of_minor_version_2_is_none_of_minor_version_1() {
+async fn minor_version_1_refuses_fence_flag() {
     const FENCE_OPS: u32 = 0x4;
     let harness = Harness::new();
     for (minor, status) in [(1, Status::Inval), (2, Status::Ok)] {
@@ -94,7 +95,7 @@ async fn a_flag_of_minor_version_2_is_none_of_minor_version_1() {
 }
 
 #[tokio::test]
-async fn flags_and_protection_that_are_not_served_are_refused() {
+async fn unsupported_flags_are_refused() {
     let harness = Harness::new();
     for flags in [CONFIRMED, 0x4, 0x8, 0x0100_0000] {
         assert_eq!(introduce(&harness, 0, exchange(b"x", 1, flags)).await, Err(Status::Inval));
@@ -124,13 +125,13 @@ async fn flags_and_protection_that_are_not_served_are_refused() {
 }
 
 #[tokio::test]
-async fn create_session_has_an_order_and_a_kept_reply() {
+async fn create_session_caches_reply() {
     let harness = Harness::new();
     let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     assert_eq!(make(&harness, 0, create(id, seq + 1, 0, FORE)).await, Err(Status::SeqMisordered));
     assert_eq!(make(&harness, 0, create(id, seq - 1, 0, FORE)).await, Err(Status::SeqMisordered));
     assert_eq!(make(&harness, 5, create(id, seq, 0, FORE)).await, Err(Status::ClidInUse));
-    // What failed has had its turn; some clients count it, and some do not.
+    // A failed request advances the sequence; some clients count it and some do not.
     let small = [9, 9, 9, 9, 9];
     assert_eq!(make(&harness, 0, create(id, seq, 0x10, FORE)).await, Err(Status::Inval));
     assert_eq!(make(&harness, 0, create(id, seq + 1, 0, small)).await, Err(Status::TooSmall));
@@ -151,7 +152,7 @@ async fn create_session_has_an_order_and_a_kept_reply() {
 }
 
 #[tokio::test]
-async fn channels_are_agreed_to_the_smaller_number() {
+async fn channel_limits_are_negotiated_down() {
     let harness = Harness::new();
     let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     let args = create(id, seq, BACK_CHAN, [u32::MAX, 5_000, u32::MAX, u32::MAX, u32::MAX]);
@@ -166,7 +167,7 @@ async fn channels_are_agreed_to_the_smaller_number() {
 }
 
 #[tokio::test]
-async fn a_request_is_executed_once_also_on_another_connection() {
+async fn retransmission_works_on_other_connection() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let (_, dir) = (0, harness.with_file(b"f", b"").await.0);
@@ -185,7 +186,7 @@ async fn a_request_is_executed_once_also_on_another_connection() {
 }
 
 #[tokio::test]
-async fn a_repetition_that_was_not_to_be_kept_says_so() {
+async fn uncached_retransmission_is_reported() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     assert_eq!(c.send(1, 1, false, |c| c.root().getfh()).await.status, Status::Ok);
@@ -195,7 +196,7 @@ async fn a_repetition_that_was_not_to_be_kept_says_so() {
 }
 
 #[tokio::test]
-async fn the_numbers_of_a_slot_are_checked() {
+async fn slot_sequence_is_checked() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let refused = |slot, sequence, count: usize| {
@@ -235,7 +236,7 @@ async fn the_numbers_of_a_slot_are_checked() {
 }
 
 #[tokio::test]
-async fn replies_have_limits_with_and_without_being_kept() {
+async fn reply_limits_are_enforced() {
     let harness = Harness::new();
     let c = Client::with(&harness, b"x", Handle::detached(), [4096, 512, 300, 32, 4]).await;
     let look = |a: crate::harness::Args| (0..12).fold(a.root(), |a, _| a.getfh());
@@ -274,7 +275,7 @@ async fn sessions_and_clients_end_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_started_again_has_nothing_left() {
+async fn restarted_client_loses_state() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let opened = c.open(b"o", b"f", (3, 3)).await.unwrap();
@@ -289,7 +290,7 @@ async fn a_client_that_started_again_has_nothing_left() {
 }
 
 #[tokio::test]
-async fn connections_are_bound_to_the_backchannel_and_lost() {
+async fn backchannel_connections_bind_and_close() {
     const PATH_DOWN: u32 = 1;
     const PATH_DOWN_SESSION: u32 = 0x200;
     let harness = Harness::new();
@@ -340,7 +341,7 @@ async fn connections_are_bound_to_the_backchannel_and_lost() {
     assert_eq!(c.flags.get(), PATH_DOWN | PATH_DOWN_SESSION);
 }
 
-/// A client that takes callbacks by RPCSEC_GSS alone.
+/// A client that accepts callbacks only with RPCSEC_GSS.
 #[tokio::test]
 async fn callbacks_by_kerberos_are_not_promised() {
     let harness = Harness::new();
@@ -355,7 +356,7 @@ async fn callbacks_by_kerberos_are_not_promised() {
             w.u32(0);
         }
         w.u32(0x4000_0000);
-        // One of RPCSEC_GSS: its service and two handles.
+        // One entry of RPCSEC_GSS: its service and two handles.
         for n in [1, 6, 3, 0, 0] {
             w.u32(n);
         }
@@ -375,7 +376,7 @@ async fn callbacks_by_kerberos_are_not_promised() {
 }
 
 #[tokio::test]
-async fn reclaim_complete_is_said_once_and_before_anything_new() {
+async fn reclaim_complete_precedes_new_state() {
     let harness = Harness::new();
     let c = Client::unreclaimed(&harness, b"x", Handle::detached()).await;
     assert_eq!(c.open(b"o", b"f", R).await.unwrap_err(), Status::Grace);
@@ -387,22 +388,22 @@ async fn reclaim_complete_is_said_once_and_before_anything_new() {
 }
 
 #[tokio::test]
-async fn a_client_has_so_many_sessions_and_no_more() {
+async fn sessions_per_client_are_limited() {
     let harness = Harness::new();
     let (id, seq, _) = introduce(&harness, 0, exchange(b"x", 1, 0)).await.unwrap();
     for n in 0..64 {
         make(&harness, 0, create(id, seq + n, 0, FORE)).await.unwrap();
     }
-    // Asking again changes nothing, so it is not told to.
+    // The status is final, because a retry would not help.
     assert_eq!(make(&harness, 0, create(id, seq + 64, 0, FORE)).await, Err(Status::NoSpc));
 }
 
 #[tokio::test]
-async fn those_who_never_came_back_make_room_for_new_clients() {
+async fn unconfirmed_clients_are_evicted() {
     let harness = Harness::new();
     let confirmed = Client::new(&harness, b"x").await;
     let first = introduce(&harness, 0, exchange(b"first", 1, 0)).await.unwrap();
-    // One address has an eighth of all.
+    // One address gets an eighth of the limit.
     for n in 0..2_048_u32 {
         introduce(&harness, 0, exchange(&n.to_be_bytes(), 1, 0)).await.unwrap();
     }
@@ -417,7 +418,7 @@ async fn those_who_never_came_back_make_room_for_new_clients() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
+async fn oversized_arguments_are_refused() {
     let harness = Harness::new();
     assert_eq!(introduce(&harness, 0, exchange(&[0; 1025], 1, 0)).await, Err(Status::BadXdr));
     let c = Client::new(&harness, b"x").await;
@@ -450,10 +451,10 @@ async fn arguments_that_are_too_long_are_refused_before_anything_is_taken() {
     assert_eq!(control(9).await.status, Status::BadXdr);
 }
 
-/// By AUTH_SYS a client that moved and another with its name look alike: the last one wins (RFC 8881 section 18.35.4, case 5), and
-/// the administrator is told.
+/// With AUTH_SYS a client that moved cannot be told from another with its name: the last one wins (RFC 8881 section 18.35.4, case
+/// 5), and the log reports it.
 #[tokio::test]
-async fn a_client_in_use_that_begins_anew_from_another_address_is_told_of() {
+async fn moved_client_is_logged() {
     let harness = Harness::new();
     let moved = || harness.nfs.clients.counters.moved.load(Ordering::Relaxed);
     let cred = Cred::root();

@@ -7,7 +7,7 @@ use vfs::Cred;
 
 use crate::harness::{Args, Harness, Session};
 
-/// An operation whose arguments are a stateid and numbers.
+/// Appends an operation whose arguments are a stateid and numbers.
 fn with_id(c: Args, opcode: u32, numbers: &[u64]) -> Args {
     c.op(opcode, |w| {
         w.value(&Stateid::ANONYMOUS);
@@ -39,10 +39,10 @@ async fn size(s: &Session<'_>, file: &[u8]) -> u64 {
     r.u64()
 }
 
-/// Bytes of data in the sparse file: the unit of storage of a volume in memory.
+/// Bytes of data in the sparse file: the unit of storage of a memory volume.
 const DATA: u64 = 1 << 16;
 
-/// A file of 1 MiB that is a hole but for [`DATA`] at its middle.
+/// Creates a sparse file of 1 MiB with [`DATA`] bytes in the middle.
 async fn sparse(harness: &Harness, s: &Session<'_>) -> Vec<u8> {
     let (_, file) = harness.with_file(b"sparse", b"").await;
     let data = vec![7; 1 << 16];
@@ -114,7 +114,7 @@ async fn read_plus_tells_holes_from_data() {
     }
 }
 
-/// A client that asks for a whole payload gets it in one answer, as by READ, not all but a few bytes.
+/// A client that requests a whole payload gets it in one reply, as with READ.
 #[tokio::test]
 async fn read_plus_gives_a_whole_payload() {
     let harness = Harness::new();
@@ -129,7 +129,7 @@ async fn read_plus_gives_a_whole_payload() {
 }
 
 #[tokio::test]
-async fn allocate_grows_and_deallocate_leaves_the_size() {
+async fn only_allocate_changes_size() {
     let harness = Harness::new();
     let s = harness.session().await;
     let (_, file) = harness.with_file(b"f", &[1; 12288]).await;
@@ -177,7 +177,7 @@ async fn a_copy_is_done_at_once() {
     let s = harness.session().await;
     let (_, from) = harness.with_file(b"from", b"hello world").await;
     let (_, to) = harness.with_file(b"to", b"").await;
-    // Count 0 is to the end.
+    // Count 0 means up to the end.
     for (at, count, expected) in [(6, 0, 5), (0, 5, 5), (8, 3, 3), (11, 0, 0)] {
         let mut r = s.run(|c| copy(c.putfh(&from).savefh().putfh(&to), at, 2, count, 0)).await;
         r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH]).expect(op::COPY, Status::Ok);
@@ -213,7 +213,7 @@ fn clone(c: Args, from: u64, to: u64, count: u64) -> Args {
 }
 
 #[tokio::test]
-async fn a_clone_is_aligned_and_whole_or_nothing() {
+async fn clone_needs_alignment() {
     let harness = Harness::new();
     let s = harness.session().await;
     let mut content = vec![1; 1 << 16];
@@ -225,7 +225,7 @@ async fn a_clone_is_aligned_and_whole_or_nothing() {
     r.bitmap();
     r.u32();
     let block = u64::from(r.u32());
-    // To the end, which need not be aligned.
+    // Up to the end, which need not be aligned.
     let mut r = s.run(|c| clone(c.putfh(&from).savefh().putfh(&to), 0, 0, 0)).await;
     r.ok(&[op::PUTFH, op::SAVEFH, op::PUTFH, op::CLONE]).end(Status::Ok);
     let mut r = s.run(|c| c.putfh(&to).read(0, 1 << 20)).await;
@@ -265,7 +265,7 @@ async fn what_is_not_done_is_notsupp() {
 }
 
 #[tokio::test]
-async fn hints_are_taken_and_none_is_promised() {
+async fn io_advise_accepts_hints() {
     let harness = Harness::new();
     let s = harness.session().await;
     let (_, file) = harness.with_file(b"f", b"").await;
@@ -291,7 +291,7 @@ fn set(c: Args, how: u32, name: &[u8], value: &[u8]) -> Args {
 }
 
 #[tokio::test]
-async fn extended_attributes_are_set_read_listed_and_removed() {
+async fn extended_attributes_round_trip() {
     let harness = Harness::new();
     let s = harness.session().await;
     let (_, file) = harness.with_file(b"f", b"").await;
@@ -301,7 +301,7 @@ async fn extended_attributes_are_set_read_listed_and_removed() {
         r.ok(&[op::PUTFH]).expect(op::SETXATTR, Status::Ok).fixed(20);
         r.end(Status::Ok);
     }
-    // SETXATTR4_CREATE finds it there, SETXATTR4_REPLACE misses it.
+    // SETXATTR4_CREATE fails because it exists, SETXATTR4_REPLACE because it does not.
     assert_eq!(s.run(|c| set(c.putfh(&file), 1, b"a", b"")).await.status, Status::Exist);
     assert_eq!(s.run(|c| set(c.putfh(&file), 2, b"x", b"")).await.status, Status::NoXattr);
     let mut r = s.run(|c| get(get(c.putfh(&file), b"a"), b"x")).await;
@@ -315,7 +315,7 @@ async fn extended_attributes_are_set_read_listed_and_removed() {
             w.u32(max);
         })
     };
-    // 16 bytes around, 8 for each name: two fit.
+    // 16 bytes of overhead, 8 for each name: two fit.
     let mut r = s.run(|c| list(c.putfh(&file), 0, 39)).await;
     r.ok(&[op::PUTFH]).expect(op::LISTXATTRS, Status::Ok);
     let cookie = r.u64();
@@ -336,7 +336,7 @@ async fn extended_attributes_are_set_read_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn the_attributes_of_minor_version_2_are_there() {
+async fn minor_version_2_attributes_are_supported() {
     let harness = Harness::new();
     let s = harness.session().await;
     let want = [attr::SUPPATTR_EXCLCREAT, attr::CHANGE_ATTR_TYPE, attr::XATTR_SUPPORT];
@@ -357,7 +357,7 @@ async fn what_open_takes_is_said() {
     let mut r = s.run(|c| c.data().getattr(&[attr::OPEN_ARGUMENTS])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::GETATTR, Status::Ok);
     assert_eq!((r.bitmap(), r.u32()), (vec![attr::OPEN_ARGUMENTS], 40));
-    // Access, deny, wishes, claims, ways to create.
+    // Access, deny, wants, claims, create modes.
     for set in [0b1110, 0b1111, 0b11_1000 | 3 << 20, 0b11_0111, 0b1111] {
         assert_eq!((r.u32(), r.u32()), (1, set));
     }
@@ -365,7 +365,7 @@ async fn what_open_takes_is_said() {
 }
 
 #[tokio::test]
-async fn the_umask_of_a_new_directory_is_applied_by_the_server() {
+async fn server_applies_umask_to_directory() {
     let harness = Harness::new();
     let s = harness.session().await;
     let mkdir = |w: &mut Writer| {
@@ -386,11 +386,11 @@ async fn the_umask_of_a_new_directory_is_applied_by_the_server() {
 }
 
 #[tokio::test]
-async fn a_reply_keeps_to_the_limits_of_its_session() {
+async fn reply_obeys_session_limits() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", &[7; 8192]).await;
     let s = harness.session_of(1024, 512).await;
-    // READ is cut, LOOKUP and GETFH end the COMPOUND, and what changes something is refused beforehand.
+    // READ is shortened, LOOKUP and GETFH end the COMPOUND, and operations that are not idempotent are refused before execution.
     let mut r = s.run(|c| c.putfh(&file).read(0, 8192)).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     let (eof, len) = (r.bool(), r.opaque().len());
@@ -404,9 +404,9 @@ async fn a_reply_keeps_to_the_limits_of_its_session() {
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
 }
 
-/// Who runs a set-id file runs what root or its owner has put there.
+/// A set-id file runs with the rights of its owner, so changed content must not keep the bits.
 #[tokio::test]
-async fn set_id_bits_go_by_all_that_changes_data_and_stay_for_root() {
+async fn data_change_clears_set_id_bits() {
     let content = vec![1; 1 << 17];
     let eve = Cred { uid: 7003, gid: 7003, groups: [].into() };
     for (caller, kept) in [(Cred::root(), 0o6777), (eve, 0o777)] {

@@ -1,4 +1,4 @@
-//! What is left of requests that waited, when their owners have done something else meanwhile.
+//! Waiting requests whose owners have unlocked or failed meanwhile.
 
 use std::task::Poll;
 
@@ -6,7 +6,7 @@ use rdma_transport::channel::{BoxFuture, Reply, Transport};
 
 use super::*;
 
-/// A call that waits until the delegation of this reader comes back, and what drives it.
+/// Starts a call that waits for this reader's delegation, with the task that drives it.
 fn behind_a_delegation(
     bed: &Bed,
     procedure: u32,
@@ -22,9 +22,9 @@ fn behind_a_delegation(
     (reader, runtime, waits)
 }
 
-/// Two SHAREs of one owner have one holder: where one waits and fails, what the other was granted stays known.
+/// Two SHAREs of one owner have one holder: if one waits and fails, the reservation granted to the other stays.
 #[test]
-fn a_share_that_fails_forgets_no_other_of_its_owner() {
+fn failed_share_keeps_earlier_reservation() {
     const WRITE: u32 = 2;
     let bed = Bed::new();
     let (table, node) = (bed.table(), bed.node());
@@ -41,10 +41,10 @@ fn a_share_that_fails_forgets_no_other_of_its_owner() {
     assert_eq!(table.nodes(), 0, "nothing is left");
 }
 
-/// The owner has no lock while its LOCK waits for caching of others to come back, so UNLOCK forgets it: what the LOCK then enters
-/// for that holder would stay for ever.
+/// The owner has no lock while its LOCK waits for a recall, so UNLOCK removes the holder: a lock that the LOCK then enters for that
+/// holder would stay forever.
 #[test]
-fn a_request_whose_holder_goes_while_it_waits_leaves_nothing_behind() {
+fn removed_holder_leaves_no_lock() {
     for (asked, given_back) in [(p::LOCK, p::UNLOCK), (p::SHARE, p::UNSHARE)] {
         let bed = Bed::new();
         let (table, node) = (bed.table(), bed.node());
@@ -64,7 +64,7 @@ fn a_request_whose_holder_goes_while_it_waits_leaves_nothing_behind() {
     }
 }
 
-/// One poll of a request, in this runtime.
+/// Polls a request once in this runtime.
 fn polled<T>(
     runtime: &tokio::runtime::Runtime,
     waits: &mut std::pin::Pin<Box<dyn Future<Output = T> + Send + '_>>,
@@ -72,10 +72,10 @@ fn polled<T>(
     runtime.block_on(std::future::poll_fn(|cx| Poll::Ready(waits.as_mut().poll(cx))))
 }
 
-/// All waiting places of the arbiter may be taken: a LOCK then asked again and again for three seconds and let nobody else have the
-/// thread, not even the clocks of those who had the places.
+/// When all waiting places of the arbiter were taken, a LOCK used to retry in a loop for three seconds without yielding the thread,
+/// even to the timers of the waiting requests.
 #[test]
-fn a_lock_lets_others_run_while_it_waits_and_one_address_has_a_part_of_the_places() {
+fn waiting_lock_yields_thread() {
     let bed = Bed::new();
     let (table, node) = (bed.table(), bed.node());
     let reader = party(table, state::ClientId(7));

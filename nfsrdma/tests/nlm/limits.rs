@@ -1,4 +1,4 @@
-//! What the lock manager keeps for others when one address takes all that it can.
+//! Limits of the lock manager for one address that requests as much as it can.
 
 use vfs::arbiter::Arbiter;
 
@@ -18,7 +18,7 @@ fn refused_as(rule: &str) -> bool {
 }
 
 #[test]
-fn a_host_beyond_those_that_are_kept_is_refused_and_shown_as_such() {
+fn host_limit_is_enforced_and_shown() {
     let bed = Bed::new();
     let lock = |peer: &str, n: usize| {
         let (host, at) = (n.to_string(), (n as u64, 1));
@@ -38,7 +38,7 @@ fn a_host_beyond_those_that_are_kept_is_refused_and_shown_as_such() {
     }
     assert_eq!(lock("127.0.1.99:700", 0), Stat::DeniedNolocks as u32, "all are taken");
     assert!(refused_as("nlm-hosts"));
-    // Anybody can send a datagram in the name of a host that has locked much.
+    // A datagram with the forged address of a host that has many locks.
     let met = || {
         let all = rdma_transport::count::limits_met();
         all.iter().find(|(limit, _)| *limit == "nlm-hosts").map_or(0, |(_, n)| *n)
@@ -58,7 +58,7 @@ fn a_host_beyond_those_that_are_kept_is_refused_and_shown_as_such() {
 }
 
 #[test]
-fn one_address_waits_for_a_part_of_all_locks_that_are_waited_for() {
+fn waiting_locks_per_address_are_limited() {
     let bed = Bed::new();
     let part = nlm::limits::BLOCKED_OF_ADDRESS_MAX as u64;
     assert_eq!(bed.lock(A, (0, 0), true), GRANTED);
@@ -71,7 +71,7 @@ fn one_address_waits_for_a_part_of_all_locks_that_are_waited_for() {
 }
 
 #[test]
-fn one_address_locks_a_part_of_a_file_by_whatever_names() {
+fn file_locks_per_address_are_limited() {
     let limits = state::Limits { locks_per_host: 4, ..Default::default() };
     let deadlines = state::Deadlines::new(1000, 2000).unwrap();
     let arbiter = Arbiter::new(state::Table::new(deadlines, limits, 0));

@@ -1,4 +1,4 @@
-//! NLM version 4, NSM and the port mapper, by whole calls: what is locked, by whom it is in the way, who is told.
+//! NLM version 4, NSM and the port mapper, with whole calls: locks, conflicts, and notifications.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
 #[path = "../common/mod.rs"]
@@ -120,7 +120,7 @@ fn notify_args(name: &str, state: i32) -> Vec<u8> {
     w.into_reply().head
 }
 
-/// A whole call.
+/// Encodes a call.
 fn message(program: u32, version: u32, number: u32, uid: u32, args: &[u8]) -> Vec<u8> {
     static XID: AtomicU32 = AtomicU32::new(0x1_0000);
     let w = head(XID.fetch_add(1, Ordering::Relaxed), program, version, number, uid);
@@ -129,14 +129,14 @@ fn message(program: u32, version: u32, number: u32, uid: u32, args: &[u8]) -> Ve
     call
 }
 
-/// The status behind the cookie.
+/// Decodes the status after the cookie.
 fn stat(results: &Results) -> u32 {
     let mut r = results.reader();
     assert_eq!(r.opaque(64), Ok(&b"cook"[..]));
     r.u32().unwrap()
 }
 
-/// A server with one file, and a table to look into.
+/// A server with one file, whose lock table tests can inspect.
 struct Bed {
     client: Client,
     fh: Vec<u8>,
@@ -184,14 +184,14 @@ fn results(reply: Option<rdma_transport::channel::Reply>) -> Results {
     Results(Buf::from(reply[24..].to_vec()))
 }
 
-/// Somebody of another protocol.
+/// A holder of another protocol.
 fn party(table: &state::Table, client: state::ClientId) -> Holder {
     let terms = Terms { lease_ms: u64::MAX / 4, courtesy_ms: 0 };
     Holder { holder: table.holder(), lease: Arc::new(Lease::new(client, terms, 0)) }
 }
 
 #[test]
-fn locks_exclude_each_other_and_belong_to_their_owner() {
+fn locks_exclude_other_owners() {
     let bed = Bed::new();
     assert_eq!(bed.lock(A, (0, 10), true), GRANTED);
     assert_eq!(bed.lock(A, (0, 10), true), GRANTED, "again by its owner");
@@ -209,7 +209,7 @@ fn locks_exclude_each_other_and_belong_to_their_owner() {
 }
 
 #[test]
-fn a_test_says_who_is_in_the_way() {
+fn test_reports_conflicting_holder() {
     let bed = Bed::new();
     let test = |who, at, exclusive| bed.nlm(p::TEST, &test_args(who, &bed.fh, at, exclusive));
     assert_eq!(stat(&test(B, (0, 1), true)), GRANTED);
@@ -227,7 +227,7 @@ fn a_test_says_who_is_in_the_way() {
 }
 
 #[test]
-fn locks_of_nfs4_and_smb_are_in_the_way_and_the_other_way_round() {
+fn locks_conflict_across_protocols() {
     let bed = Bed::new();
     let (table, node) = (bed.table(), bed.node());
     let v4 = party(table, state::ClientId(7));
@@ -253,7 +253,7 @@ fn locks_of_nfs4_and_smb_are_in_the_way_and_the_other_way_round() {
 }
 
 #[test]
-fn an_exclusive_lock_takes_read_caching_back_and_lets_none_be_given() {
+fn exclusive_lock_recalls_read_caching() {
     let bed = Bed::new();
     let (table, node) = (bed.table(), bed.node());
     let reader = party(table, state::ClientId(7));
@@ -262,13 +262,13 @@ fn an_exclusive_lock_takes_read_caching_back_and_lets_none_be_given() {
     assert!(!delegate(), "somebody writes");
     bed.unlock(A, (0, 0));
     assert!(delegate());
-    // Nobody gives it back: the client is told to come again.
+    // The caching right is not returned, so the client must retry.
     assert_eq!(bed.lock(A, (0, 1), true), GRACE);
     assert_eq!(bed.lock(A, (0, 1), false), GRANTED, "readers share");
 }
 
 #[test]
-fn what_cannot_be_locked_has_its_own_status() {
+fn unlockable_files_get_specific_status() {
     let mut readonly = share("ro");
     readonly.read_only = true;
     let mut elsewhere = share("elsewhere");
@@ -296,7 +296,7 @@ fn what_cannot_be_locked_has_its_own_status() {
 }
 
 #[test]
-fn other_versions_and_procedures_are_refused_cleanly() {
+fn unknown_versions_are_refused() {
     let bed = Bed::new();
     let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
     let ask = |program, version, number| {
@@ -319,7 +319,7 @@ fn other_versions_and_procedures_are_refused_cleanly() {
 }
 
 #[test]
-fn a_late_repetition_of_a_lock_locks_nothing() {
+fn late_retransmission_does_not_lock() {
     let bed = Bed::new();
     let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
     let args = lock_args(A, &bed.fh, (0, 1), true, (false, false));
@@ -331,7 +331,7 @@ fn a_late_repetition_of_a_lock_locks_nothing() {
 }
 
 #[test]
-fn share_reservations_are_opens_and_do_not_hinder_their_own_host() {
+fn reservations_do_not_block_own_host() {
     const BOTH: u32 = 3;
     const NONE: u32 = 0;
     const WRITE: u32 = 2;
@@ -350,7 +350,7 @@ fn share_reservations_are_opens_and_do_not_hinder_their_own_host() {
     let mut stranger = Client::new();
     stranger.session = session;
     assert_eq!(stranger.write(&bed.fh, 0, b"hers", 2).status().0, 13, "another may not");
-    // The second takes the place of the first.
+    // The second SHARE replaces the first.
     assert_eq!(do_share(mine, p::SHARE, A, NONE, BOTH), GRANTED);
     assert_eq!(stranger.write(&bed.fh, 0, b"hers", 2).status().0, 0);
     assert_eq!(do_share(mine, p::UNSHARE, A, NONE, BOTH), GRANTED);
@@ -360,7 +360,7 @@ fn share_reservations_are_opens_and_do_not_hinder_their_own_host() {
 }
 
 #[test]
-fn what_a_restarted_host_held_is_released() {
+fn restarted_host_loses_locks() {
     let bed = Bed::new();
     let tell = |peer: &str, program, version, number, args: &[u8]| {
         let session = session_from(&bed.client.server, peer, Transport::Tcp);
@@ -392,7 +392,7 @@ fn what_a_restarted_host_held_is_released() {
 
 /// The share admits this host and its neighbours: all of 127.0.0.0/8.
 #[test]
-fn only_the_host_itself_frees_its_locks() {
+fn notice_must_come_from_host() {
     let bed = Bed::new();
     let server = &bed.client.server;
     let by_stream = |peer: &str, (program, version, number): (u32, u32, u32), args: &[u8]| {
@@ -418,14 +418,14 @@ fn only_the_host_itself_frees_its_locks() {
     }
     let counters = &server.nlm().counters;
     assert_eq!(counters.ignored.load(Ordering::Relaxed), 8);
-    // Its own, by a datagram.
+    // A notice from the host itself, as a datagram.
     by_datagram("127.0.0.1:700", notify, &notify_args(A.host, 7));
     assert_eq!(bed.lock(B, (0, 10), true), GRANTED);
     assert_eq!(counters.reboots.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn a_notice_with_a_number_that_is_no_news_frees_nothing() {
+fn stale_notice_is_ignored() {
     let bed = Bed::new();
     let notify = |state| {
         let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
@@ -435,7 +435,7 @@ fn a_notice_with_a_number_that_is_no_news_frees_nothing() {
             vec![],
         ));
     };
-    // The last four bytes of a LOCK are the number of its host's status monitor; 0: it does not say.
+    // The last four bytes of a LOCK are the number of its host's status monitor; 0 means unknown.
     let lock = |at, state: i32| {
         let mut args = lock_args(A, &bed.fh, at, true, (false, false));
         let end = args.len();
@@ -456,9 +456,9 @@ fn a_notice_with_a_number_that_is_no_news_frees_nothing() {
     assert_eq!(counters.ignored.load(Ordering::Relaxed), 2);
 }
 
-/// One owner's ranges from two lives of its host, whose first notice is late or lost.
+/// One owner has ranges from two runs of its host, whose first notice is late or lost.
 #[test]
-fn a_lock_of_the_next_life_ends_those_of_the_last_one() {
+fn lock_of_new_run_releases_old() {
     let bed = Bed::new();
     let notify = |state| {
         let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
@@ -495,7 +495,7 @@ fn a_lock_of_the_next_life_ends_those_of_the_last_one() {
 }
 
 #[test]
-fn the_status_monitor_monitors_for_nobody_else() {
+fn status_monitor_refuses_other_monitoring() {
     let bed = Bed::new();
     let session = session_from(&bed.client.server, "127.0.0.1:700", Transport::Tcp);
     let state = bed.client.server.nlm().state_number();
@@ -517,7 +517,7 @@ fn the_status_monitor_monitors_for_nobody_else() {
 }
 
 #[test]
-fn the_port_mapper_answers_in_versions_2_to_4() {
+fn port_mapper_serves_versions_2_to_4() {
     let bed = Bed::new();
     let ports = bed.client.server.ports();
     ports.set_tcp(2049);
@@ -574,7 +574,7 @@ fn the_port_mapper_answers_in_versions_2_to_4() {
     assert_eq!((entries(2), entries(3), entries(4)), (11, 11, 11));
     ports.set_mapper(111);
     assert_eq!((entries(2), port(PORTMAP, 2, 17)), (17, 111));
-    // That port serves nothing else.
+    // That port serves no other program.
     let session =
         server.session_of(info("192.0.2.1:111"), Handle::detached(), ServedPrograms::Portmap);
     let reply = call(&session, message(NLM, 4, 0, 0, &[]), vec![]).unwrap();
@@ -584,11 +584,11 @@ fn the_port_mapper_answers_in_versions_2_to_4() {
 /// Program, procedure, arguments.
 type Called = (u32, u32, Vec<u8>);
 
-/// A host of clients in the network: its rpcbind, and one port for its lock manager and status monitor.
+/// A client host: its rpcbind, and one port for its lock manager and status monitor.
 struct Host {
     rpcbind: u16,
     calls: Arc<Mutex<Vec<Called>>>,
-    /// What the lock manager answers; above the highest status it does not answer at all.
+    /// The status that the lock manager answers; above the highest status it does not answer.
     answers: Arc<AtomicU32>,
 }
 
@@ -719,7 +719,7 @@ impl Live {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_waited_for_is_told_by_granted() {
+async fn waiting_lock_is_granted_by_callback() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);
@@ -729,7 +729,7 @@ async fn a_lock_that_was_waited_for_is_told_by_granted() {
     assert!(host.called(NLM, p::GRANTED).is_empty());
     live.unlock(A).await;
     let args = host.wait_for(NLM, p::GRANTED, 1).await;
-    // The cookie is ours; the rest is the client's own request.
+    // The server chooses the cookie; the rest repeats the client's request.
     let wanted = test_args(B, &live.fh, (0, 10), true);
     assert_eq!(args[12..], wanted[8..]);
     live.nobody_waits().await;
@@ -739,7 +739,7 @@ async fn a_lock_that_was_waited_for_is_told_by_granted() {
 }
 
 #[tokio::test]
-async fn a_release_by_another_protocol_is_noticed() {
+async fn release_by_other_protocol_grants_lock() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     let core = live.server.core().clone();
@@ -752,7 +752,7 @@ async fn a_release_by_another_protocol_is_noticed() {
     assert!(arbiter.unlock(node.id(), &smb, extent));
     host.wait_for(NLM, p::GRANTED, 1).await;
     live.nobody_waits().await;
-    // A share mode is waited for like a lock.
+    // A lock request also waits for share modes.
     live.unlock(A).await;
     let deny = state::Share::new(Rights::READ, Rights::WRITE);
     arbiter.open(node.id(), &smb, deny).await.unwrap();
@@ -763,7 +763,7 @@ async fn a_release_by_another_protocol_is_noticed() {
 }
 
 #[tokio::test]
-async fn granted_is_repeated_until_it_is_answered() {
+async fn granted_is_repeated_until_answered() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);
@@ -777,7 +777,7 @@ async fn granted_is_repeated_until_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_wanted_any_more_is_free_again() {
+async fn refused_grant_releases_lock() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);
@@ -801,7 +801,7 @@ async fn who_cancels_is_not_given_it() {
     live.unlock(A).await;
     assert_eq!(live.lock(A, false).await, GRANTED);
     live.unlock(A).await;
-    // Given, and canceled before the client has answered.
+    // Granted, and canceled before the client has answered.
     assert_eq!(live.lock(A, true).await, GRANTED);
     assert_eq!(live.lock(B, true).await, BLOCKED);
     host.answers.store(99, Ordering::Relaxed);
@@ -812,7 +812,7 @@ async fn who_cancels_is_not_given_it() {
 }
 
 #[tokio::test]
-async fn who_asks_again_need_not_be_told() {
+async fn repeated_lock_stops_notification() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);
@@ -852,7 +852,7 @@ async fn asynchronous_calls_are_answered_by_calls() {
 }
 
 #[tokio::test]
-async fn after_a_restart_hosts_are_told_and_reclaim_and_nobody_else_takes_anything() {
+async fn restart_notifies_hosts_that_reclaim() {
     let host = Host::start().await;
     let folder = tempfile::tempdir().unwrap();
     let open = || Some(Store::open(folder.path()).unwrap());
@@ -886,7 +886,7 @@ async fn after_a_restart_hosts_are_told_and_reclaim_and_nobody_else_takes_anythi
     assert_eq!(host.called(NSM, sm::NOTIFY).len(), 1);
     drop(live);
 
-    // Both held something in the second run; in the third nobody comes back, and both are struck.
+    // Both hosts held locks in the second run; in the third neither returns, and both are struck.
     let live = Live::start(host.rpcbind, open(), 3).await;
     let telling = tokio::spawn(live.server.nlm().clone().notify_all());
     host.wait_for(NSM, sm::NOTIFY, 3).await;
@@ -898,7 +898,7 @@ async fn after_a_restart_hosts_are_told_and_reclaim_and_nobody_else_takes_anythi
 }
 
 #[tokio::test]
-async fn hosts_that_hold_nothing_are_forgotten_after_a_while() {
+async fn idle_hosts_are_forgotten() {
     let host = Host::start().await;
     let folder = tempfile::tempdir().unwrap();
     let live = Live::start(host.rpcbind, Some(Store::open(folder.path()).unwrap()), 1).await;
@@ -918,7 +918,7 @@ async fn hosts_that_hold_nothing_are_forgotten_after_a_while() {
 }
 
 #[tokio::test]
-async fn datagrams_carry_all_but_nfs_and_strangers_get_no_answer() {
+async fn datagrams_serve_all_but_nfs() {
     let live = Live::start(0, None, 1).await;
     let ask = |peer: &str, program, version| {
         let peer: SocketAddr = peer.parse().unwrap();
@@ -940,7 +940,7 @@ async fn datagrams_carry_all_but_nfs_and_strangers_get_no_answer() {
 }
 
 #[test]
-fn a_share_that_is_gone_takes_along_what_is_locked_in_it() {
+fn removed_share_releases_locks() {
     let bed = Bed::new();
     let server = &bed.client.server;
     assert_eq!(bed.lock(A, (0, 10), true), GRANTED);
@@ -955,7 +955,7 @@ fn a_share_that_is_gone_takes_along_what_is_locked_in_it() {
     const STALE: u32 = Stat::StaleFh as u32;
     assert_eq!(bed.lock(A, (0, 10), true), STALE);
     assert_eq!(bed.unlock(A, (0, 10)), GRANTED, "what is not held can be given back");
-    // Served again: nobody holds anything there.
+    // The share is served again and has no locks.
     namespace.set_shares([share].into());
     assert_eq!(bed.lock(B, (0, 0), true), GRANTED);
 }

@@ -1,4 +1,4 @@
-//! A lock that is waited for, and a reload of the configuration meanwhile.
+//! Waiting locks during a reload of the configuration.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     A, B, BLOCKED, Bed, DENIED, GRANTED, Host, Live, NLM, lock_args, share_args, stat, unlock_args,
 };
 
-/// The configuration is read again, and says something else of the share.
+/// Reloads the configuration with a change of the share.
 fn reload(live: &Live, change: impl FnOnce(&mut Share)) {
     let namespace = &live.server.core().namespace;
     let old = namespace.share_named(b"data").unwrap();
@@ -22,14 +22,14 @@ fn reload(live: &Live, change: impl FnOnce(&mut Share)) {
     namespace.set_shares([Arc::new(new)].into());
 }
 
-/// Nobody but the user of this number.
+/// Access for this user only.
 fn only(uid: u32) -> Option<ShareAccess> {
     let (read, deny) = (PrincipalSet::default(), PrincipalSet::default());
     Some(ShareAccess { read, write: PrincipalSet::new(vec![uid], Vec::new()), deny })
 }
 
 #[tokio::test]
-async fn who_lost_the_right_while_it_waited_is_given_nothing() {
+async fn lost_right_cancels_waiting_lock() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     type Change = fn(&mut Share);
@@ -60,7 +60,7 @@ async fn who_lost_the_right_while_it_waited_is_given_nothing() {
 
 /// A lock to read needs no right to change the file.
 #[tokio::test]
-async fn a_shared_lock_is_given_where_nothing_may_be_changed_any_more() {
+async fn shared_lock_works_on_read_only_share() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);
@@ -73,9 +73,9 @@ async fn a_shared_lock_is_given_where_nothing_may_be_changed_any_more() {
     assert_eq!(live.lock(A, false).await, Stat::Rofs as u32);
 }
 
-/// An owner is a name that its host has given it, and a host is an address as well as a name.
+/// A lock owner is a name that its host chose, and a host is an address as well as a name.
 #[test]
-fn another_address_is_not_the_owner_whose_name_it_says() {
+fn forged_owner_from_other_address_fails() {
     const ELSEWHERE: &str = "127.0.0.2:700";
     let bed = Bed::new();
     let at = (0, 10);
@@ -92,9 +92,9 @@ fn another_address_is_not_the_owner_whose_name_it_says() {
     assert_eq!(elsewhere(p::SHARE, &deny_all), DENIED, "the reservation stands");
 }
 
-/// To give back takes no right to the file: a user may have lost it, or gone.
+/// Unlocking needs no right on the file: the user may have lost it, or be gone.
 #[test]
-fn another_user_of_the_host_takes_no_lock_and_may_give_one_back() {
+fn other_user_may_only_unlock() {
     let bed = Bed::new();
     let (at, peer, other) = ((0, 10), "127.0.0.1:700", 1000);
     let set = vfs::SetAttr { mode: Some(0o600), ..vfs::SetAttr::default() };

@@ -1,10 +1,10 @@
-//! The RDMA devices that the kernel has, as its sysfs shows them: who serves which address, and what hinders it.
+//! RDMA devices as sysfs shows them: which device serves which address, and why one does not.
 //!
-//! *Operation.* [`read`] looks at `class/infiniband` and `class/net` below a folder (`/sys`, or one that a test made) and gives
-//! a [`Devices`]. [`Devices::at`] answers for one address of one network device. Nothing is opened and no library is used, so
-//! this works on a machine without rdma-core.
+//! *Operation.* [`read`] reads `class/infiniband` and `class/net` below a folder (`/sys`, or one that a test made) into
+//! [`Devices`]. [`Devices::at`] answers for one address of one network device. It opens no device and needs no library, so it works
+//! on a machine without rdma-core.
 //!
-//! *Errors.* A device may go while it is looked at. What cannot be read counts as not there.
+//! *Errors.* A device may disappear while it is read. Unreadable files count as missing.
 
 mod read;
 #[cfg(test)]
@@ -17,12 +17,12 @@ use std::net::{IpAddr, Ipv6Addr};
 pub use read::read;
 pub use watch::Watch;
 
-/// Headers that RoCE may put around the data of a packet, in bytes: GRH or IP 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
+/// Largest headers of RoCE around the data of a packet, in bytes: GRH or IP 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
 const ROCE_HEADERS: u32 = 96;
-/// What a path of InfiniBand or RoCE may carry in one packet (InfiniBand architecture section 9.7.2), in bytes, largest first.
+/// Path MTUs of InfiniBand and RoCE (InfiniBand architecture section 9.7.2), in bytes, largest first.
 const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 
-/// What a port speaks.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fabric {
     InfiniBand,
@@ -42,52 +42,50 @@ impl fmt::Display for Fabric {
     }
 }
 
-/// How an entry of a port's table of addresses is used.
+/// The type of a GID table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GidType {
-    /// On RoCE ports version 1, directly over Ethernet; on others the only kind.
+    /// RoCE version 1, directly over Ethernet; on other fabrics the only type.
     V1,
     /// RoCE version 2, over UDP.
     V2,
 }
 
-/// An entry of a port's table of addresses.
+/// An entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Its place in the table.
+    /// Index in the table.
     pub index: u32,
-    /// 128 bits. On RoCE ports an IP address, an IPv4 one as `::ffff:a.b.c.d`.
+    /// The 128-bit GID. On RoCE ports an IP address, IPv4 as `::ffff:a.b.c.d`.
     pub gid: Ipv6Addr,
-    /// How it is used.
     pub kind: GidType,
-    /// The network device that it belongs to, if it is told.
+    /// The network device that it belongs to, if known.
     pub netdev: Option<String>,
 }
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// From 1.
+    /// Port number, from 1.
     pub number: u32,
-    /// What it speaks.
     pub fabric: Fabric,
-    /// The kernel's word for the state: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
+    /// The kernel's name of the state: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
     pub state: String,
-    /// Link speed in Mbit/s, if it is told.
+    /// Link speed in Mbit/s, if known.
     pub speed: Option<u32>,
-    /// Entries of its table that are set.
+    /// Valid entries of its GID table.
     pub gids: Vec<Gid>,
     /// The network devices of this port.
     pub netdevs: Vec<String>,
 }
 
 impl Port {
-    /// It takes part in traffic.
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
     }
 
-    /// The entry that serves an address. On RoCE the newest version of the address's own; on InfiniBand and iWARP the first.
+    /// Finds the GID of an address. On RoCE the entry of that address with the newest version; on InfiniBand and iWARP the first
+    /// entry.
     fn gid(&self, ip: IpAddr) -> Option<&Gid> {
         let wanted = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -103,30 +101,30 @@ impl Port {
 /// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// As `rdma link` shows it: `mlx5_0`, `rxe0`.
+    /// Name as in `rdma link`: `mlx5_0`, `rxe0`.
     pub name: String,
-    /// Its character device below `/dev/infiniband`: `uverbs0`.
+    /// Name of its character device below `/dev/infiniband`: `uverbs0`.
     pub node: Option<String>,
-    /// Another number means another device, although the name may be the same again.
+    /// Differs between a removed device and a new one of the same name.
     pub incarnation: u64,
-    /// In the order of their numbers.
+    /// In order of port number.
     pub ports: Vec<Port>,
 }
 
-/// A network device, as far as it matters here.
+/// The relevant properties of a network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Netdev {
     name: String,
     /// Largest packet, in bytes.
     mtu: u32,
-    /// Those that it stands on: a VLAN on its carrier, a bond on its members.
+    /// The devices below it: the carrier of a VLAN, the members of a bond.
     lower: Vec<String>,
 }
 
-/// All RDMA devices, and what is known of the network devices beside them.
+/// All RDMA devices, with the network devices that belong to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
-    /// By name.
+    /// Sorted by name.
     pub list: Vec<Device>,
     netdevs: Vec<Netdev>,
 }
@@ -134,29 +132,26 @@ pub struct Devices {
 /// The device that serves an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Its name.
     pub device: String,
-    /// Its character device below `/dev/infiniband`.
+    /// Name of its character device below `/dev/infiniband`.
     pub node: Option<String>,
     /// See [`Device::incarnation`].
     pub incarnation: u64,
     pub port: u32,
-    /// What it speaks.
     pub fabric: Fabric,
-    /// The kernel's word for the state of the port.
+    /// The kernel's name of the port's state.
     pub state: String,
-    /// Link speed in Mbit/s, if it is told.
+    /// Link speed in Mbit/s, if known.
     pub speed: Option<u32>,
-    /// Place in the port's table of addresses.
+    /// Index in the port's GID table.
     pub gid_index: u32,
-    /// How that place is used.
     pub gid_type: GidType,
     /// Bytes of data in one packet; `None` on iWARP, where TCP decides, and on InfiniBand, where the path decides.
     pub path_mtu: Option<u32>,
 }
 
 impl Served {
-    /// The kind of address for people: `RoCE v2`, `IB`, `iWARP`.
+    /// The kind of address for display: `RoCE v2`, `IB`, `iWARP`.
     pub fn gid_words(&self) -> &'static str {
         match (self.fabric, self.gid_type) {
             (Fabric::Roce, GidType::V1) => "RoCE v1",
@@ -168,37 +163,35 @@ impl Served {
 }
 
 impl fmt::Display for Served {
-    /// `mlx5_0 port 1, RoCE v2`
+    /// Formats as `mlx5_0 port 1, RoCE v2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} port {}, {}", self.device, self.port, self.gid_words())
     }
 }
 
-/// Why a device that belongs to an address does not serve it.
+/// The reason why a device does not serve an address that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hindrance {
-    /// The port is in this state, not active.
+    /// The port is in this state instead of active.
     NotActive {
-        /// Name of the device.
         device: String,
         port: u32,
-        /// The kernel's word.
+        /// The kernel's name of the state.
         state: String,
-        /// The network device that would bring it up.
+        /// The network device that must be brought up.
         netdev: String,
     },
-    /// The port's table of addresses has none for this one.
+    /// The port's GID table has no entry for the address.
     NoGid {
-        /// Name of the device.
         device: String,
         port: u32,
-        /// The network device that has the address.
+        /// The network device with the address.
         netdev: String,
     },
 }
 
 impl fmt::Display for Hindrance {
-    /// What is wrong, and what to do.
+    /// Describes the problem and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotActive { device, port, state, netdev } => write!(
@@ -216,7 +209,7 @@ impl fmt::Display for Hindrance {
 }
 
 impl Devices {
-    /// Which device serves this address, which is on this network device. `Ok(None)`: none belongs to it.
+    /// Finds the device that serves this address of this network device. `Ok(None)`: no RDMA device belongs to it.
     pub fn at(&self, ip: IpAddr, netdev: &str) -> Result<Option<Served>, Hindrance> {
         let known = self.netdevs.iter().find(|n| n.name == netdev);
         let lower = known.map_or(&[][..], |n| &n.lower);
@@ -257,13 +250,13 @@ fn served(device: &Device, port: &Port, gid: &Gid, path_mtu: Option<u32>) -> Ser
 fn hindered(device: &Device, port: &Port, gid: Option<&Gid>, netdev: &str) -> Hindrance {
     let (device, number, netdev) = (device.name.clone(), port.number, netdev.to_owned());
     match gid {
-        // A port that is down has an empty table on some devices: the state is the cause.
+        // Some devices have an empty table while the port is down: then the state is the cause.
         None if port.is_active() => Hindrance::NoGid { device, port: number, netdev },
         _ => Hindrance::NotActive { device, port: number, state: port.state.clone(), netdev },
     }
 }
 
-/// What fits into one packet of RoCE on a network device, as the kernel's connection manager counts it.
+/// Bytes that fit into one RoCE packet on a network device, computed like the kernel's connection manager.
 fn path_mtu(fabric: Fabric, netdev_mtu: u32) -> Option<u32> {
     let room = netdev_mtu.checked_sub(ROCE_HEADERS)?;
     let fits = PATH_MTUS.into_iter().find(|m| *m <= room);

@@ -1,4 +1,4 @@
-//! From the files of sysfs to [`Devices`].
+//! Reads [`Devices`] from files of sysfs.
 
 use std::fs;
 use std::io::Read;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use super::{Device, Devices, Fabric, Gid, GidType, Netdev, Port};
 
-/// Of an Ethernet address, in bytes: an iWARP device shows it as its GID.
+/// Bytes of an Ethernet address, which an iWARP device uses as its GID.
 const MAC_LEN: usize = 6;
-/// Of an address of IP over InfiniBand, in bytes: flags and queue pair number, then the port's GID (RFC 4391 section 9.1.1).
+/// Bytes of an IP-over-InfiniBand address: flags and queue pair number, then the port's GID (RFC 4391 section 9.1.1).
 const IPOIB_LEN: usize = 20;
 
-/// Where the tables of addresses are taken from.
+/// Source of the GID tables.
 #[derive(Clone, Copy)]
 pub(super) enum Tables<'a> {
     /// The files.
     Read,
-    /// What was read before, for devices that were there.
+    /// Tables read before, for devices that existed then.
     As(&'a Devices),
 }
 
 impl Tables<'_> {
-    /// The table of a port, whose folder this is.
+    /// Returns the table of a port, which has this folder.
     fn of(self, device: (&str, u64), port: u32, folder: &Path) -> Vec<Gid> {
         let Tables::As(known) = self else { return gids(folder) };
         let same = known.list.iter().find(|d| (d.name.as_str(), d.incarnation) == device);
@@ -32,7 +32,7 @@ impl Tables<'_> {
     }
 }
 
-/// What is known below this folder, which is `/sys` outside of tests.
+/// Reads the devices below this folder, which is `/sys` outside of tests.
 pub fn read(sys: &Path) -> Devices {
     read_with(sys, Tables::Read)
 }
@@ -46,7 +46,7 @@ pub(super) fn read_with(sys: &Path, tables: Tables<'_>) -> Devices {
     let list = entries(&all).into_iter().map(|name| {
         let folder = all.join(&name);
         let node = nodes.iter().find(|(device, _)| *device == name).map(|(_, node)| node.clone());
-        // The kernel numbers the folders of sysfs anew for each device.
+        // The kernel assigns a new inode in sysfs to each new device.
         let incarnation = fs::metadata(&folder).map_or(0, |m| m.ino());
         let table = |port, folder: &Path| tables.of((&name, incarnation), port, folder);
         let ports = ports(&folder, &netdevs, table);
@@ -55,7 +55,7 @@ pub(super) fn read_with(sys: &Path, tables: Tables<'_>) -> Devices {
     Devices { list: list.collect(), netdevs: netdevs.into_iter().map(|(n, _)| n).collect() }
 }
 
-/// Names in a folder, sorted: the order of a folder is no order.
+/// Returns the names in a folder, sorted.
 fn entries(folder: &Path) -> Vec<String> {
     let all = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = all.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -63,21 +63,21 @@ fn entries(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The text of a file without its line end; empty if it cannot be read. A file of sysfs is a page at most and comes whole with
-/// the first read; a table of addresses has a thousand of them.
+/// Reads a file without its line end; empty if it cannot be read. A sysfs file is at most a page and comes with the first read; a
+/// GID table has a thousand of them.
 fn text(path: PathBuf) -> String {
     let mut room = [0; 4096];
     let n = fs::File::open(path).and_then(|mut file| file.read(&mut room)).unwrap_or(0);
     String::from_utf8_lossy(&room[..n]).trim().to_owned()
 }
 
-/// Which device is behind `uverbsN`.
+/// Maps devices to their `uverbsN`.
 fn nodes(folder: &Path) -> Vec<(String, String)> {
     let all = entries(folder).into_iter().filter(|name| name.starts_with("uverbs"));
     all.map(|node| (text(folder.join(&node).join("ibdev")), node)).collect()
 }
 
-/// A network device and its link-layer address.
+/// Reads a network device and its link-layer address.
 fn netdev(folder: &Path, name: String) -> (Netdev, Vec<u8>) {
     let byte = |hex| u8::from_str_radix(hex, 16).ok();
     let address: Option<Vec<u8>> = text(folder.join("address")).split(':').map(byte).collect();
@@ -113,7 +113,7 @@ fn ports(
     ports
 }
 
-/// `None`: a device without reliable connections over IP, like usNIC.
+/// The fabric of a port; `None` for a device without reliable connections over IP, such as usNIC.
 fn fabric(node_type: &str, link_layer: &str) -> Option<Fabric> {
     match (node_type.split_once(": ").map_or(node_type, |(_, word)| word), link_layer) {
         ("RNIC", _) => Some(Fabric::Iwarp),
@@ -123,7 +123,7 @@ fn fabric(node_type: &str, link_layer: &str) -> Option<Fabric> {
     }
 }
 
-/// Mbit/s of a text like `100 Gb/sec (4X EDR)` or `2.5 Gb/sec (1X SDR)`.
+/// Parses a speed such as `100 Gb/sec (4X EDR)` or `2.5 Gb/sec (1X SDR)` to Mbit/s.
 fn speed(text: &str) -> Option<u32> {
     let (number, _) = text.split_once(" Gb/sec")?;
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
@@ -131,7 +131,7 @@ fn speed(text: &str) -> Option<u32> {
     whole.checked_mul(1000)?.checked_add(tenth * 100).filter(|s| *s > 0)
 }
 
-/// The entries that are set. An empty one reads as zeros, and of it there is no type.
+/// Reads the valid entries. An empty entry reads as zeros and has no type.
 fn gids(port: &Path) -> Vec<Gid> {
     let folder = port.join("gids");
     let numbers = entries(&folder).into_iter().filter_map(|name| name.parse().ok());
@@ -153,8 +153,8 @@ fn gids(port: &Path) -> Vec<Gid> {
     gids
 }
 
-/// The network devices of a RoCE port whose table is silent: it names none that is switched off. A device in software tells its
-/// own; a card has its network devices beside it, each with the number of its port, from 0.
+/// Finds the network devices of a RoCE port whose table names none, because they are switched off. A software device names its
+/// parent; a card has its network devices in the same folder, each with its port number, from 0.
 fn netdevs_below(device: &Path, port: u32) -> Vec<String> {
     let parent = text(device.join("parent"));
     if !parent.is_empty() {
@@ -168,8 +168,8 @@ fn netdevs_below(device: &Path, port: u32) -> Vec<String> {
     entries(&nets).into_iter().filter(is_its).collect()
 }
 
-/// The network devices of a port: the table says them for RoCE, and for iWARP since Linux 6.4; otherwise the address of the
-/// network device is in the GID (iWARP), or the GID in the address (InfiniBand).
+/// Finds the network devices of a port: the table names them for RoCE, and for iWARP since Linux 6.4; otherwise the GID contains
+/// the network device's address (iWARP), or the address contains the GID (InfiniBand).
 fn netdevs_of(fabric: Fabric, gids: &[Gid], netdevs: &[(Netdev, Vec<u8>)]) -> Vec<String> {
     let mut names: Vec<String> = gids.iter().filter_map(|g| g.netdev.clone()).collect();
     if names.is_empty() {

@@ -1,4 +1,4 @@
-//! Made-up trees, laid out like those of real machines.
+//! Tests on artificial trees, laid out like those of real machines.
 
 use std::fs;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ fn netdev(root: &Path, name: &str, address: &str, mtu: u32) {
     write(root, &format!("class/net/{name}/mtu"), &mtu.to_string());
 }
 
-/// A device with one port and these entries: GID, type, network device.
+/// Creates a device with one port and these entries: GID, type, network device.
 pub(super) fn device(root: &Path, name: &str, kind: [&str; 3], gids: &[(&str, &str, &str)]) {
     let [node_type, link_layer, state] = kind;
     let at = |file: &str| format!("class/infiniband/{name}/{file}");
@@ -44,7 +44,7 @@ const IWARP: [&str; 3] = ["4: RNIC", "Ethernet", "4: ACTIVE"];
 const IB: [&str; 3] = ["1: CA", "InfiniBand", "4: ACTIVE"];
 const NONE: &str = "0000:0000:0000:0000:0000:0000:0000:0000";
 
-/// A RoCE card with an address of each version.
+/// Creates a RoCE card with an address of each version.
 fn roce(root: &Path, state: &str) {
     netdev(root, "eth1", "02:00:00:00:00:01", 1500);
     let gids = [
@@ -63,7 +63,7 @@ fn at(devices: &Devices, ip: &str, netdev: &str) -> Result<Option<super::Served>
 }
 
 #[test]
-fn a_roce_port_serves_the_addresses_of_its_table() {
+fn roce_port_serves_addresses_of_table() {
     let root = tempfile::tempdir().unwrap();
     roce(root.path(), "4: ACTIVE");
     let devices = read(root.path());
@@ -80,7 +80,7 @@ fn a_roce_port_serves_the_addresses_of_its_table() {
 }
 
 #[test]
-fn what_hinders_a_port_is_said_with_a_remedy() {
+fn inactive_port_is_reported_with_remedy() {
     let root = tempfile::tempdir().unwrap();
     roce(root.path(), "1: DOWN");
     let down = at(&read(root.path()), "192.0.2.1", "eth1").unwrap_err();
@@ -92,15 +92,15 @@ fn what_hinders_a_port_is_said_with_a_remedy() {
     let no_gid = at(&read(root.path()), "192.0.2.9", "eth1").unwrap_err();
     assert!(matches!(no_gid, Hindrance::NoGid { .. }));
     assert!(no_gid.to_string().contains("mlx5_0 has no GID"), "{no_gid}");
-    // Down and without a table: the state is the cause.
+    // Down with an empty table: the state is the cause.
     roce(root.path(), "1: DOWN");
     let down = at(&read(root.path()), "192.0.2.9", "eth1").unwrap_err();
     assert!(matches!(down, Hindrance::NotActive { .. }));
 }
 
-/// The table of a RoCE port names no network device that its administrator switched off.
+/// The table of a RoCE port does not name network devices that are switched off.
 #[test]
-fn a_port_whose_network_device_is_switched_off_is_still_known() {
+fn port_of_disabled_netdev_is_found() {
     for (file, says) in [("parent", "eth1"), ("device/net/eth1/dev_port", "0")] {
         let root = tempfile::tempdir().unwrap();
         netdev(root.path(), "eth1", "02:00:00:00:00:01", 1500);
@@ -118,7 +118,7 @@ fn a_port_whose_network_device_is_switched_off_is_still_known() {
 }
 
 #[test]
-fn an_iwarp_port_is_found_by_its_table_or_by_the_ethernet_address() {
+fn iwarp_port_is_found_by_address() {
     let root = tempfile::tempdir().unwrap();
     netdev(root.path(), "eth2", "02:00:00:00:00:02", 9000);
     let gid = "0200:0000:0002:0000:0000:0000:0000:0000";
@@ -132,7 +132,7 @@ fn an_iwarp_port_is_found_by_its_table_or_by_the_ethernet_address() {
 }
 
 #[test]
-fn an_infiniband_port_is_found_by_the_address_of_its_network_device() {
+fn infiniband_port_is_found_by_netdev() {
     let root = tempfile::tempdir().unwrap();
     let gid = "fe80:0000:0000:0000:0002:c903:0001:0203";
     let address = "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:01:02:03";
@@ -146,7 +146,7 @@ fn an_infiniband_port_is_found_by_the_address_of_its_network_device() {
 }
 
 #[test]
-fn a_vlan_is_served_by_the_iwarp_card_below_it() {
+fn vlan_is_served_by_iwarp_card() {
     let root = tempfile::tempdir().unwrap();
     netdev(root.path(), "eth2", "02:00:00:00:00:02", 1500);
     netdev(root.path(), "eth2.7", "02:00:00:00:00:02", 1500);
@@ -157,16 +157,16 @@ fn a_vlan_is_served_by_the_iwarp_card_below_it() {
     assert_eq!(at(&devices, "192.0.2.2", "eth3.7"), Ok(None));
 }
 
-/// The same name again is not the same device again.
+/// A new device with the same name is a different device.
 #[test]
-fn a_device_that_was_removed_and_added_is_another_one() {
+fn readded_device_has_new_incarnation() {
     let root = tempfile::tempdir().unwrap();
     let gids = [("::ffff:192.0.2.1", "RoCE v2", "eth1")];
     device(root.path(), "rxe0", ROCE, &gids);
     let before = read(root.path());
     let (first, kept) =
         (root.path().join("class/infiniband/rxe0"), root.path().join("class/infiniband-old"));
-    // Kept under another name, so that its number is not given to the next.
+    // Renamed instead of removed, so that its inode number is not reused.
     fs::rename(first, kept).unwrap();
     assert!(read(root.path()).list.is_empty());
     device(root.path(), "rxe0", ROCE, &gids);

@@ -1,24 +1,24 @@
-//! Looking at devices again and again, at little cost.
+//! Reads devices repeatedly, at low cost.
 //!
-//! *Operation.* A port's table of addresses is a thousand files, and hardly ever another one. It is read again where something has
-//! changed that changes tables, for some looks after that, because the kernel fills them behind it, and now and then in any
-//! case. What else there is to know is read at each look.
+//! *Operation.* A port's GID table is a thousand files, which rarely change. It is read again after a change that affects tables,
+//! for some rounds after that (because the kernel fills tables later), and periodically. All other properties are read in every
+//! round.
 
 use std::path::Path;
 
 use super::read::{Tables, read_with};
 use super::{Devices, read};
 
-/// Looks after a change in which tables are read, too.
+/// Rounds after a change in which tables are still read.
 const SETTLING: u32 = 2;
-/// Without a change tables are read once in so many looks.
+/// Without a change, tables are read once in this many rounds.
 const TABLES_EVERY: u32 = 15;
 
-/// What was seen last. `K` is what tables follow besides: the addresses of the host.
+/// The last result. `K` is other input that affects tables: the addresses of the host.
 #[derive(Debug)]
 pub struct Watch<K> {
     before: Option<(K, Devices)>,
-    /// Looks since something was another one.
+    /// Rounds since the last change.
     calm: u32,
 }
 
@@ -29,7 +29,7 @@ impl<K> Default for Watch<K> {
 }
 
 impl<K: PartialEq> Watch<K> {
-    /// What is known now below this folder, which is `/sys` outside of tests.
+    /// Reads the devices below this folder, which is `/sys` outside of tests.
     pub fn look(&mut self, sys: &Path, beside: K) -> Devices {
         let devices = self.devices(sys, &beside);
         let same = self.before.as_ref().is_some_and(|(k, d)| *k == beside && *d == devices);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_read_after_changes_and_now_and_then() {
+    fn tables_are_reread_after_changes() {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path();
         device(sys, "rxe0", ROCE, &[FIRST]);
@@ -75,18 +75,18 @@ mod tests {
         for _ in 0..=SETTLING {
             assert_eq!(entries(&watch.look(sys, 1)), 1);
         }
-        // Nothing tells of this one.
+        // This change has no sign outside the table.
         device(sys, "rxe0", ROCE, &[FIRST, SECOND]);
         let looks = (1..100).find(|_| entries(&watch.look(sys, 1)) == 2);
         assert_eq!(looks, Some(TABLES_EVERY - SETTLING + 1));
-        // Then the next ones are looked at for a while.
+        // After it was noticed, the next changes are noticed at once.
         device(sys, "rxe0", ROCE, &[FIRST]);
         fs::remove_file(sys.join("class/infiniband/rxe0/ports/1/gids/1")).unwrap();
         assert_eq!(entries(&watch.look(sys, 1)), 1);
     }
 
     #[test]
-    fn what_tables_follow_is_seen_at_once() {
+    fn address_change_rereads_tables() {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path();
         device(sys, "rxe0", ROCE, &[FIRST]);

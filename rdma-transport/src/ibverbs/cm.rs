@@ -1,8 +1,7 @@
-//! librdmacm: identifiers, their event channels, and addresses.
+//! librdmacm: identifiers, event channels, and addresses.
 //!
-//! *Operation.* Every listener and every connection has an event channel of its own, whose descriptor the runtime watches.
-//! *Memory.* An event is copied and given back at once, so nothing in the library ever waits for us.
-//! *Errors.* `io::Error` from `errno`.
+//! *Operation.* Every listener and every connection has a separate event channel, whose descriptor the runtime watches. *Memory.*
+//! An event is copied and acknowledged at once, so the library never waits for us. *Errors.* `io::Error` from `errno`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -18,7 +17,7 @@ use socket2::SockAddr;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A descriptor that somebody else closes, after the runtime has let go of it.
+/// A descriptor that its owner closes after the runtime has deregistered it.
 pub(super) struct Borrowed(RawFd);
 
 impl AsRawFd for Borrowed {
@@ -27,11 +26,11 @@ impl AsRawFd for Borrowed {
     }
 }
 
-/// Has the runtime watch this descriptor, which does not block from then on.
+/// Registers this descriptor with the runtime and makes it non-blocking.
 ///
 /// # Safety
 ///
-/// It is open, and stays so until the answer is dropped.
+/// The descriptor is open, and stays open until the returned value is dropped.
 pub(super) unsafe fn watch(fd: RawFd) -> io::Result<AsyncFd<Borrowed>> {
     // SAFETY: plain calls on a number; a wrong one gives an error.
     let set = unsafe {
@@ -46,12 +45,12 @@ pub(super) unsafe fn watch(fd: RawFd) -> io::Result<AsyncFd<Borrowed>> {
     watched.map_err(Error::from)
 }
 
-/// The answer of a call that gives 0 or -1.
+/// Converts the result of a call that returns 0 or -1.
 fn checked(answer: c_int) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// A text of the library.
+/// Copies a text of the library.
 ///
 /// # Safety
 ///
@@ -64,16 +63,16 @@ pub(super) unsafe fn words(text: *const std::ffi::c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// What the library tells.
+/// An event of the library.
 pub(super) struct Event {
     pub(super) kind: rdma_cm_event_type::Type,
     pub(super) status: c_int,
     /// With [`rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST`], the new identifier.
     pub(super) new: Option<Id>,
     pub(super) private_data: Bytes,
-    /// RDMA Reads of the peer that it wants answered at once, at most.
+    /// Maximum RDMA Reads that the peer may have outstanding.
     pub(super) reads_in: u8,
-    /// RDMA Reads of this side that the peer answers at once, at most.
+    /// Maximum RDMA Reads that this side may have outstanding.
     pub(super) reads_out: u8,
 }
 
@@ -99,9 +98,9 @@ impl Drop for RawChannel {
     }
 }
 
-/// Where events of identifiers arrive. To be dropped after them.
+/// Receives events of identifiers. Must be dropped after them.
 pub(super) struct Events {
-    // Before the channel, which closes the descriptor.
+    // Dropped before the channel, which closes the descriptor.
     fd: AsyncFd<Borrowed>,
     raw: RawChannel,
 }
@@ -186,16 +185,16 @@ impl Drop for Id {
     }
 }
 
-/// A connection request or answer.
+/// Parameters of a connection request or reply.
 pub(super) struct Terms<'a> {
     pub(super) private_data: &'a [u8],
     pub(super) reads_in: u8,
     pub(super) reads_out: u8,
 }
 
-/// The peer's card waits this often for a Receive, each time for 0.65 s. Credits see to it that one is there.
+/// How often the peer's card retries if no Receive is posted, after 0.65 s each. Credits ensure that one is posted.
 const RECEIVE_RETRIES: u8 = 6;
-/// A lost packet is sent again this often, the most there is.
+/// How often a lost packet is retransmitted; the maximum.
 const RETRIES: u8 = 7;
 
 impl Terms<'_> {
@@ -237,7 +236,7 @@ impl Id {
         NonNull::new(unsafe { (*self.raw()).verbs })
     }
 
-    /// Whether the device that it is bound to speaks iWARP.
+    /// True if its device uses iWARP; `None` if it is not bound.
     pub(super) fn is_iwarp(&self) -> Option<bool> {
         let context = self.context()?;
         // SAFETY: the library keeps the context of a bound identifier open, and a context has a device.
@@ -245,13 +244,13 @@ impl Id {
         Some(transport == ibv_transport_type::IBV_TRANSPORT_IWARP)
     }
 
-    /// Events come to `events` from now on.
+    /// Redirects events to `events`.
     pub(super) fn migrate(&self, events: &Events) -> io::Result<()> {
         // SAFETY: both are alive; no event of this identifier is held, so this does not wait.
         checked(unsafe { rdma_migrate_id(self.raw(), events.raw.0.as_ptr()) })
     }
 
-    /// Several listeners may follow each other on one port without a pause.
+    /// Allows to listen on a port again directly after another listener.
     pub(super) fn reuse_address(&self) -> io::Result<()> {
         let mut yes: c_int = 1;
         let at = (&raw mut yes).cast::<c_void>();
@@ -305,13 +304,13 @@ impl Id {
         unsafe { rdma_reject(self.raw(), data.as_ptr().cast::<c_void>(), len) };
     }
 
-    /// Ends the connection and puts its queue pair into the error state.
+    /// Disconnects and moves the queue pair to the error state.
     pub(super) fn disconnect(&self) {
         // SAFETY: the identifier is alive. One that is not connected any more says so, and needs nothing.
         unsafe { rdma_disconnect(self.raw()) };
     }
 
-    /// Tells librdmacm that a message came although the peer's last word of the handshake did not.
+    /// Tells librdmacm that a message arrived although the last packet of the peer's handshake was lost.
     pub(super) fn notify_established(&self) {
         // SAFETY: the identifier is alive. One that is established already says so, and needs nothing.
         unsafe { rdma_notify(self.raw(), ibv_event_type::IBV_EVENT_COMM_EST) };
@@ -328,7 +327,7 @@ impl Id {
     }
 }
 
-/// An address of C.
+/// Converts a C address.
 ///
 /// # Safety
 ///

@@ -1,9 +1,8 @@
-//! What all connections of one card share: its protection domain, the registered slabs, and its asynchronous events.
+//! State shared by all connections of one card: the protection domain, the registered slabs, and asynchronous events.
 //!
-//! *Operation.* A device is opened with its first connection and kept, so that slabs are registered once. A task of its own
-//! reads its events and ends with it.
-//! *Memory.* One registration for each slab of 2 MiB.
-//! *Errors.* A card that breaks down or goes marks the device as lost; every connection sees that at its next poll.
+//! *Operation.* A device is opened with its first connection and stays open, so that slabs are registered once. A task reads its
+//! events and ends with it. *Memory.* One registration for each slab of 2 MiB. *Errors.* If a card fails or is removed, the device
+//! is marked as lost; every connection notices at its next poll.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -27,13 +26,13 @@ use super::cm::{self, Borrowed, Events, Id};
 use super::memory::{Domain, Slabs};
 use super::quirks::{Quirks, quirks};
 
-/// Buffers in which small pieces are gathered, of each device: 4 KiB, 64 KiB, 1 MiB.
+/// Buffers of each device for gathering small pieces: 4 KiB, 64 KiB, 1 MiB.
 pub const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
 
-/// How often it is looked whether a device is still there.
+/// Interval at which the existence of a device is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a device told about one queue pair.
+/// Asynchronous events of one queue pair.
 #[derive(Default)]
 pub(super) struct Notice {
     event: Mutex<Option<ibv_event_type::Type>>,
@@ -42,7 +41,7 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// What was told since this was asked last.
+    /// Takes the event that arrived since the last call.
     pub(super) fn take_event(&self) -> Option<ibv_event_type::Type> {
         locked(&self.event).take()
     }
@@ -56,26 +55,26 @@ pub(super) struct Device {
     pub(super) name: String,
     pub(super) attr: ibv_device_attr,
     pub(super) quirks: Quirks,
-    /// Where small pieces are gathered.
+    /// Buffers for gathering small pieces.
     pub(super) gather: Pool,
     pub(super) slabs: Arc<Slabs>,
     notices: Mutex<HashMap<u32, Arc<Notice>>>,
     lost: Arc<AtomicBool>,
-    /// Ends the task that reads events.
+    /// Dropping it ends the task that reads events.
     _ends: oneshot::Sender<()>,
     known: Weak<Known>,
     context: NonNull<ibv_context>,
-    // After all that was made on the device.
+    // Dropped after all objects on the device.
     _letting_go: LettingGo,
-    // Last: librdmacm keeps the context open while an identifier is bound to it.
+    // Dropped last: librdmacm keeps the context open while an identifier is bound to it.
     _anchor: (Id, Arc<Events>),
 }
 
 /// Devices by the address of their context.
 type Known = Mutex<HashMap<usize, Arc<Device>>>;
 
-/// Closes the files of a lost device, which librdmacm keeps open until it sees another device: the kernel would wait for that
-/// with the removal. Their numbers stay taken, so that the library closes nothing of somebody else's.
+/// Closes the files of a lost device, which librdmacm keeps open until it sees another device: the kernel would wait for that with
+/// the removal. Their descriptor numbers stay in use, so that the library cannot close an unrelated file.
 struct LettingGo {
     context: NonNull<ibv_context>,
     lost: Arc<AtomicBool>,
@@ -177,14 +176,14 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// The peer may be given a window onto memory instead of the memory's own key.
+    /// True if memory windows are supported, so that the peer need not get the key of the memory region.
     pub(super) fn has_windows(&self) -> bool {
         use ibv_device_cap_flags as caps;
         let either = caps::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0 | caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         self.attr.device_cap_flags & either != 0
     }
 
-    /// Events of this queue pair are kept in the answer from now on.
+    /// Registers a queue pair for events, which the returned value collects.
     pub(super) fn join(&self, qp_num: u32) -> Arc<Notice> {
         let notice = Arc::new(Notice::default());
         notice.lost.store(self.is_lost(), Ordering::Release);
@@ -200,7 +199,7 @@ impl Device {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// The card is gone: all connections end, and the next one looks for another.
+    /// Marks the device as lost: all connections end, and the next one opens a device again.
     pub(super) fn lose(&self) {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
@@ -208,7 +207,7 @@ impl Device {
         tracing::warn!(device = self.name, "RDMA device is gone");
         if let Some(known) = self.known.upgrade() {
             let own = locked(&known).remove(&self.context.addr().get());
-            // Not under the lock.
+            // Dropped outside the lock.
             drop(own);
         }
         for notice in locked(&self.notices).values() {
@@ -217,7 +216,7 @@ impl Device {
         }
     }
 
-    /// Takes one event; false when there is none.
+    /// Handles one event; false if there is none.
     fn take_event(&self) -> bool {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open; on success the event is filled, and given back at once.
@@ -248,7 +247,7 @@ impl Device {
 
     /// # Safety
     ///
-    /// The event was taken from this device and not given back yet.
+    /// `event` is an event of this device that is not acknowledged yet.
     unsafe fn on_event(&self, event: &ibv_async_event) {
         use ibv_event_type::*;
         let of_qp = matches!(
@@ -281,7 +280,7 @@ async fn read_events(
     loop {
         tokio::select! {
             _ = &mut end => break,
-            // Removing siw or rxe waits for us to let go before anybody is told of it.
+            // The removal of siw or rxe waits for us to close the device before it sends an event.
             _ = look.tick() => {
                 if !path.exists() {
                     if let Some(device) = device.upgrade() {
@@ -311,17 +310,17 @@ async fn read_events(
             }
         }
     }
-    // The runtime lets go first.
+    // The runtime deregisters it first.
     drop(fd);
     drop(own);
 }
 
-/// The devices that one provider has met.
+/// The open devices of one provider.
 #[derive(Default)]
 pub(super) struct Devices(Arc<Known>);
 
 impl Devices {
-    /// The device of this identifier. `relaxes`: its memory is registered with relaxed ordering.
+    /// Returns the device of this identifier. `relaxes`: register its memory with relaxed ordering.
     pub(super) fn of(&self, id: &Id, relaxes: bool) -> io::Result<Arc<Device>> {
         let context = id.context().ok_or_else(|| Error::other("bound to no RDMA device"))?;
         let mut known = locked(&self.0);

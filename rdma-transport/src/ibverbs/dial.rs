@@ -1,4 +1,4 @@
-//! The side that connects: address, route, request, answer.
+//! Connects to a listener: address, route, request, reply.
 
 use std::ffi::c_int;
 use std::io::{self, Error, ErrorKind};
@@ -41,10 +41,10 @@ async fn resolve(events: &Events, id: &Id, to: SocketAddr, milliseconds: c_int) 
     expect(events, RDMA_CM_EVENT_ADDR_RESOLVED, to).await.map(drop)
 }
 
-/// Whether the device that reaches the address speaks iWARP.
+/// True if the device that reaches the address uses iWARP.
 pub(super) async fn by_iwarp(config: &VerbsConfig, to: SocketAddr) -> io::Result<bool> {
     let events = Events::new()?;
-    // Before its events, should this end early.
+    // Declared after its events, so that an early return drops it before them.
     let id = Id::new(&events)?;
     resolve(&events, &id, to, milliseconds(config)).await?;
     id.is_iwarp().ok_or_else(|| Error::other(format!("no RDMA device reaches {to}")))
@@ -58,7 +58,7 @@ pub(super) async fn dial(
 ) -> io::Result<Connected> {
     let milliseconds = milliseconds(config);
     let events = Events::new()?;
-    // Before its events, should this end early.
+    // Declared after its events, so that an early return drops it before them.
     let id = Id::new(&events)?;
     resolve(&events, &id, to, milliseconds).await?;
     id.resolve_route(milliseconds)?;

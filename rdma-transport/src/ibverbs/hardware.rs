@@ -1,10 +1,9 @@
-//! A queue pair of a card with its completion queues and the descriptors that wake us.
+//! A queue pair of a card with its completion queues and their event descriptors.
 //!
-//! *Operation.* One completion queue for each direction, large enough for everything that can be posted, so it cannot
-//! overflow. They are armed only when they were found empty: that of Receives always, that of the rest only when somebody
-//! waits for it, so that a reply that has left wakes nobody.
-//! *Memory.* None of ours: whoever posts keeps the memory until the completion, or until this is dropped.
-//! *Errors.* `io::Error`; texts name the device and the remedy where there is one.
+//! *Operation.* There is one completion queue for each direction, large enough for all work that can be posted, so it cannot
+//! overflow. They are armed only when found empty: the one of Receives always, the other only when a task waits for it, so that a
+//! sent reply causes no wake-up. *Memory.* None owned: the poster keeps the memory until the completion, or until this is dropped.
+//! *Errors.* `io::Error`, whose text names the device and the remedy if there is one.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -21,14 +20,14 @@ use super::cm::{self, Borrowed, Events, Id};
 use super::device::{Device, Notice};
 use super::mappings;
 
-/// Bytes of a Send that the card takes from the request itself, if it does that at all: what is tried, best first.
+/// Sizes of inline Sends to try, best first, in bytes: the card then takes the data from the request itself.
 const INLINE: [u32; 3] = [256, 64, 0];
-/// Pieces of one Send; more are gathered.
+/// Maximum pieces of one Send; more are gathered.
 const PIECES_MAX: u32 = 8;
 /// Completions taken at once.
 pub(super) const BATCH: usize = 32;
 
-/// How large the queues are to be.
+/// Sizes of the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Depth {
     pub(super) recvs: u32,
@@ -53,13 +52,13 @@ impl Drop for Cq {
     }
 }
 
-/// One completion queue and the descriptor that wakes us.
+/// One completion queue with its event descriptor.
 struct Queue {
     cq: Cq,
-    // Before the channel, which closes the descriptor.
+    // Dropped before the channel, which closes the descriptor.
     fd: AsyncFd<Borrowed>,
     channel: Channel,
-    /// Wake-ups that were read and have to be given back before the queue is destroyed.
+    /// Events that were read and must be acknowledged before the queue is destroyed.
     unacked: u32,
     armed: bool,
 }
@@ -87,7 +86,7 @@ fn int(n: u32) -> c_int {
 }
 
 impl Queue {
-    /// The device must be open for as long as this lives.
+    /// The device must stay open as long as this value exists.
     fn new(device: &Device, entries: u32) -> io::Result<Self> {
         let explain =
             |what: &str| used_up(&device.name, what, device.attr.max_cq, &Error::last_os_error());
@@ -111,7 +110,7 @@ impl Queue {
         usize::try_from(n).map_err(|_| Error::other("the completion queue is broken"))
     }
 
-    /// True when it was not armed before.
+    /// Arms the queue. True if it was not armed before.
     fn arm(&mut self) -> io::Result<bool> {
         if self.armed {
             return Ok(false);
@@ -136,7 +135,7 @@ impl Queue {
             // SAFETY: the channel is alive; both answers have room.
             let taken =
                 unsafe { ibv_get_cq_event(self.channel.0.as_ptr(), &raw mut cq, &raw mut context) };
-            // One arming wakes once, so there is no second one to be read.
+            // Each arming causes one event, so there is no second one to read.
             ready.clear_ready();
             if taken == 0 {
                 self.unacked += 1;
@@ -151,7 +150,7 @@ impl Queue {
         Poll::Pending
     }
 
-    /// Gives the wake-ups back; the queue pair is gone.
+    /// Acknowledges the events; the queue pair is gone.
     fn settle(&mut self) {
         if self.unacked > 0 {
             // SAFETY: the queue is alive, and so many of its events were taken.
@@ -161,7 +160,7 @@ impl Queue {
 }
 
 impl Hardware {
-    /// Where it fails, `id` goes before the channel of its events: arguments go from the last to the first.
+    /// On failure `id` is dropped before its event channel, because arguments are dropped from last to first.
     pub(super) fn new(
         events: Events,
         id: Id,
@@ -191,7 +190,7 @@ impl Hardware {
         })
     }
 
-    /// Takes completions that are there, first those of Receives; how many. Fewer than fit: there are no more.
+    /// Takes available completions, those of Receives first; returns their number. Fewer than fit means that the queues are empty.
     pub(super) fn take(&mut self, into: &mut [MaybeUninit<ibv_wc>; BATCH]) -> io::Result<usize> {
         let received = self.recvs.take(into)?.min(BATCH);
         if received == BATCH {
@@ -200,14 +199,14 @@ impl Hardware {
         Ok(received + self.sends.take(&mut into[received..])?)
     }
 
-    /// Asks to be woken by the next completion of a Receive, and `of_sends` of the rest, as far as that was not done yet. The
-    /// queues have to be looked at once more after `true`.
+    /// Arms the queue of Receives, and with `of_sends` the other, if not armed yet. After `true` the queues must be polled once
+    /// more.
     pub(super) fn arm(&mut self, of_sends: bool) -> io::Result<bool> {
         let sends = of_sends && self.sends.arm()?;
         Ok(self.recvs.arm()? || sends)
     }
 
-    /// Ready when completions may be there.
+    /// Ready when completions may be available.
     pub(super) fn poll_woken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.recvs.poll_woken(cx) {
             Poll::Pending => self.sends.poll_woken(cx),
@@ -215,11 +214,11 @@ impl Hardware {
         }
     }
 
-    /// Posts a list of sends, which ends.
+    /// Posts a terminated list of sends.
     ///
     /// # Safety
     ///
-    /// What the list points to stays until the completions, or until this is dropped.
+    /// The memory that the list points to stays valid until the completions, or until this is dropped.
     pub(super) unsafe fn post_sends(&mut self, list: &mut [ibv_send_wr]) -> io::Result<()> {
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is alive; the rest as the caller says.
@@ -229,7 +228,7 @@ impl Hardware {
         }
     }
 
-    /// Posts a list of receives, which ends.
+    /// Posts a terminated list of receives.
     ///
     /// # Safety
     ///
@@ -254,7 +253,7 @@ impl Drop for Hardware {
     }
 }
 
-/// What to say when a device has nothing left for one more connection.
+/// The error message for a device without resources for another connection.
 pub(super) fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error {
     let more = match e.raw_os_error() {
         Some(libc::ENOMEM) => {
@@ -272,7 +271,7 @@ pub(super) fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error 
     Error::new(ErrorKind::QuotaExceeded, why)
 }
 
-/// Makes the queue pair of `id`, with as much inline data as the device takes; what it then has.
+/// Creates the queue pair of `id`, with as much inline data as the device supports; returns its capabilities.
 fn create_qp(
     id: &Id,
     device: &Device,
@@ -312,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_has_nothing_left_is_named_with_the_remedy() {
+    fn exhausted_device_is_named_with_remedy() {
         let cases = [
             (libc::ENOSPC, "queue pair", "`connections:`"),
             (libc::ENOMEM, "queue pair", "LimitMEMLOCK="),

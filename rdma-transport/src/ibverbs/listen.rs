@@ -1,8 +1,8 @@
-//! Makes queue pairs: the provider, its listeners and incoming connections.
+//! The provider, its listeners and incoming connections.
 //!
-//! *Operation.* A listener serves one address, or all of them on every device that is there or comes later. One whose device
-//! went listens again as soon as it is back.
-//! *Memory.* A connection that was not answered costs an identifier. *Errors.* `io::Error` with what to do about it.
+//! *Operation.* A listener serves one address, or all addresses of every present and future device. If its device is removed, it
+//! listens again as soon as the device returns. *Memory.* A pending connection costs an identifier. *Errors.* `io::Error` with the
+//! remedy.
 
 use std::io::{self, Error, ErrorKind};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use super::unconnected::{pair, reads};
 use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener, Provider};
 
-/// Between tries to listen again where a device went.
+/// Interval of attempts to listen again after a device was removed.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The provider `verbs`.
@@ -31,7 +31,7 @@ pub struct Verbs {
 }
 
 impl Verbs {
-    /// A provider with this configuration. [`super::available`] says whether there is anything for it.
+    /// Creates a provider with this configuration. [`super::available`] tells whether it can work.
     pub fn new(config: VerbsConfig) -> Self {
         Self { config: Arc::new(config), devices: Arc::default() }
     }
@@ -85,7 +85,7 @@ impl Provider for Verbs {
 }
 
 struct Bound {
-    // Before its events.
+    // Dropped before its events.
     id: Id,
     events: Arc<Events>,
 }
@@ -94,7 +94,7 @@ impl Bound {
     fn new(at: SocketAddr) -> io::Result<Self> {
         let events = Arc::new(Events::new().map_err(|e| explain(at, &e))?);
         let id = Id::new(&events).map_err(|e| explain(at, &e))?;
-        // A library that does not know the option has no need of it either.
+        // A library without this option does not need it.
         let _ = id.reuse_address();
         id.bind(at).and_then(|()| id.listen(VERBS_BACKLOG)).map_err(|e| explain(at, &e))?;
         Ok(Self { id, events })
@@ -120,13 +120,13 @@ fn explain(at: SocketAddr, e: &Error) -> Error {
 
 struct VerbsListener {
     local: SocketAddr,
-    /// `None` while its device is away.
+    /// `None` while its device is removed.
     bound: Option<Bound>,
     provider: Verbs,
 }
 
 impl VerbsListener {
-    /// What the event brings, if it is a connection.
+    /// Returns the connection that an event brings, if any.
     fn on_event(&mut self, event: Event) -> Option<Box<dyn Incoming>> {
         if event.kind == rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL {
             tracing::warn!(at = %self.local, "RDMA device went; listening again when it is back");
@@ -177,10 +177,10 @@ struct VerbsIncoming {
     id: Option<Id>,
     peer: SocketAddr,
     private_data: Bytes,
-    /// RDMA Reads that the peer makes and answers at once.
+    /// RDMA Reads that the peer may send and accept.
     reads: (u8, u8),
     provider: Verbs,
-    // After the identifier, which is on the listener's channel until it is accepted; the listener may go before that.
+    // Dropped after the identifier, which uses the listener's channel until it is accepted; the listener may be dropped first.
     _events: Arc<Events>,
 }
 

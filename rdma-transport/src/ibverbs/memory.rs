@@ -1,4 +1,4 @@
-//! Memory that a card may use.
+//! Registered memory.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -12,8 +12,7 @@ use iobuf::{Slab, SlabWatch};
 use mutex::{reading, writing};
 use rdma_sys::*;
 
-/// The order in which the card's writes reach memory is free: a completion comes after all that it stands for, and nothing here
-/// looks at memory before it.
+/// The card's writes may reach memory in any order: memory is read only after the completion, which follows all of them.
 const RELAXED: u32 = ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
 
 /// A protection domain of a device.
@@ -31,7 +30,7 @@ unsafe impl Sync for Domain {}
 impl Domain {
     /// # Safety
     ///
-    /// `context` is open and stays so until the domain and all its regions are dropped.
+    /// `context` is open and stays open until the domain and all its regions are dropped.
     pub(super) unsafe fn new(context: NonNull<ibv_context>, relaxes: bool) -> io::Result<Self> {
         // SAFETY: as the caller says.
         let pd = NonNull::new(unsafe { ibv_alloc_pd(context.as_ptr()) });
@@ -43,11 +42,11 @@ impl Domain {
         self.pd.as_ptr()
     }
 
-    /// Registers memory; `what` are access rights.
+    /// Registers memory with the access rights `what`.
     ///
     /// # Safety
     ///
-    /// The memory outlives the answer, nobody but the card writes to it while the card may, and the domain outlives it.
+    /// The memory and the domain outlive the returned value, and only the card writes to the memory while it may.
     pub(super) unsafe fn register(
         &self,
         base: usize,
@@ -56,7 +55,7 @@ impl Domain {
     ) -> io::Result<Registered> {
         let at = std::ptr::with_exposed_provenance_mut::<c_void>(base);
         relaxed_if_taken(&self.relaxes, what, |what| {
-            // The plain call knows nothing of rights that a kernel or a device may ignore.
+            // The plain call does not know rights that a kernel or device may ignore.
             let mr = match what & RELAXED {
                 // SAFETY: as the caller says.
                 0 => unsafe { ibv_reg_mr(self.raw(), at, len, what.cast_signed()) },
@@ -68,8 +67,8 @@ impl Domain {
     }
 }
 
-/// Registers with relaxed ordering while `relaxes` holds. A library without the function, or a device that refuses the right, gets
-/// the same without it, and is not asked again.
+/// Registers with relaxed ordering while `relaxes` is set. If the library lacks the function or the device refuses the right,
+/// registers without it, and clears `relaxes`.
 fn relaxed_if_taken<T>(
     relaxes: &AtomicBool,
     what: u32,
@@ -97,7 +96,7 @@ impl Drop for Domain {
     }
 }
 
-/// Registered memory, until it is dropped.
+/// Registered memory; deregistered when dropped.
 pub(super) struct Registered(NonNull<ibv_mr>);
 
 // SAFETY: libibverbs is thread-safe, and a region has one owner.
@@ -128,9 +127,9 @@ impl Drop for Registered {
     }
 }
 
-/// The slabs that one device knows, each registered when a buffer of it is first used.
+/// The slabs registered on one device, each when one of its buffers is first used.
 pub(super) struct Slabs {
-    // Before the domain.
+    // Dropped before the domain.
     known: RwLock<HashMap<Slab, Registered>>,
     domain: Domain,
 }
@@ -144,7 +143,7 @@ impl Slabs {
         &self.domain
     }
 
-    /// The key of this slab. Whoever asks holds a buffer of it.
+    /// The key of this slab, of which the caller holds a buffer.
     pub(super) fn key(&self, slab: Slab) -> io::Result<u32> {
         let known = reading(&self.known);
         if let Some(registered) = known.get(&slab) {
@@ -164,7 +163,7 @@ impl Slabs {
         Ok(key)
     }
 
-    /// Slabs that are registered now.
+    /// Number of registered slabs.
     pub(super) fn count(&self) -> usize {
         reading(&self.known).len()
     }
@@ -182,7 +181,8 @@ mod tests {
 
     use super::*;
 
-    /// Registers memory twice on a device that answers the right with this error; the rights asked for, and both answers.
+    /// Registers memory twice on a device that answers the relaxed right with this error; returns the requested rights and both
+    /// results.
     fn rights_asked(relaxes: bool, error: Option<i32>) -> (Vec<u32>, [Option<i32>; 2]) {
         let (relaxes, asked) = (AtomicBool::new(relaxes), RefCell::new(Vec::new()));
         let once = || {
@@ -208,7 +208,7 @@ mod tests {
         for refusal in [libc::EINVAL, libc::EOPNOTSUPP] {
             assert_eq!(rights_asked(true, Some(refusal)), (vec![relaxed, 1, 1], [None; 2]));
         }
-        // Too little memory to lock says nothing of the right.
+        // Lack of lockable memory does not prove that the right is unsupported.
         let full = Some(libc::ENOMEM);
         assert_eq!(rights_asked(true, full), (vec![relaxed; 2], [full; 2]));
     }

@@ -1,17 +1,16 @@
 //! RDMA cards through libibverbs and librdmacm: InfiniBand, RoCE, iWARP.
 //!
-//! *Operation.* [`Verbs`] is a [`Provider`](crate::verbs::Provider). `cm` speaks with librdmacm, `device` keeps what all
-//! connections of a card share, and `pair` is one connection: work goes to the card in batches, completions are taken in
-//! batches, and between polls nothing happens. Both libraries are loaded when they are first needed; [`available`] says
-//! whether that worked.
+//! *Operation.* [`Verbs`] is a [`Provider`](crate::verbs::Provider). `cm` wraps librdmacm, `device` is the state shared by all
+//! connections of a card, and `pair` is one connection: work is posted and completions are taken in batches, only during polls.
+//! Both libraries are loaded on first use; [`available`] tells whether that worked.
 //!
-//! *Memory.* The slabs of the pools are registered once per device, when a buffer of theirs is first used, for the card's
-//! own use alone: no peer ever gets a key to them. Small pieces that lie elsewhere are gathered in a slab of the device's
-//! own; large ones are registered for one work request. When a connection ends, its queue pair is destroyed first, and
-//! then every buffer comes back, whether or not the card said a word about it.
+//! *Memory.* The slabs of the pools are registered once per device, when one of their buffers is first used, for local access only:
+//! no peer ever gets a key to them. Small pieces outside of slabs are gathered in a slab of the device; large ones are registered
+//! for one work request. When a connection ends, its queue pair is destroyed first, and then every buffer is returned, even without
+//! a completion from the card.
 //!
-//! *Errors.* The first error ends the connection. A card that goes ends its connections; listeners wait for it to come
-//! back. What a card tells about a peer that broke a rule differs: InfiniBand tells the side that broke it.
+//! *Errors.* The first error ends the connection. A removed card ends its connections; listeners wait for its return. Which side
+//! learns of a peer's violation depends on the fabric: InfiniBand informs the violating side.
 
 mod cm;
 mod device;
@@ -35,16 +34,16 @@ pub use device::GATHER;
 pub use listen::Verbs;
 pub use pair::RULES;
 
-/// How this side uses RDMA cards. The same for all connections of a provider.
+/// Settings for RDMA cards, shared by all connections of a provider.
 #[derive(Clone, Debug)]
 pub struct VerbsConfig {
-    /// Longest time to look for completions before the card is asked to wake us. Zero where processors are scarce.
+    /// Longest time to poll for completions before arming the card's event. Zero on machines with few processors.
     pub spin_max: Duration,
-    /// Memory is registered with relaxed ordering where the device takes that.
+    /// Register memory with relaxed ordering if the device supports it.
     pub relaxed_ordering: bool,
-    /// Time for an answer of the peer when a connection is made.
+    /// Limit on the peer's answer during connection setup.
     pub handshake_time_max: Duration,
-    /// Time for what was posted before a disconnect, and for the peer's end.
+    /// Limit on completing posted work at a disconnect, and on the peer's disconnect.
     pub close_time_max: Duration,
 }
 
@@ -60,7 +59,7 @@ impl Default for VerbsConfig {
     }
 }
 
-/// Whether the libraries are here; otherwise which one is not and what to do, in one line.
+/// Checks that the libraries are installed; otherwise says in one line which one is missing and the remedy.
 pub fn available() -> Result<(), String> {
     rdma_sys::loaded().map_err(|why| {
         format!("{why}: install Debian's libibverbs1, librdmacm1 and ibverbs-providers, or rdma-core elsewhere")

@@ -256,7 +256,7 @@ fn where_a_list_passes_nothing_on_owner_and_system_have_all() {
 }
 
 #[test]
-fn a_list_that_comes_with_something_new_has_no_more_than_the_masks() {
+fn list_of_new_file_obeys_masks() {
     block_on(async {
         let w = world();
         let (dir, file) = w.file().await;
@@ -753,7 +753,7 @@ fn a_list_that_denies_in_ways_that_are_not_obeyed_is_not_kept() {
 
 /// A gateway without a domain keeps each of these: there no caller has such an identity.
 #[test]
-fn denied_identities_of_a_domain_are_refused() {
+fn denied_domain_identities_are_refused() {
     block_on(async {
         let sid = |text: &str| text.parse::<Sid>().unwrap();
         for has_domain in [false, true] {

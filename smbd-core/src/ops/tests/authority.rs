@@ -249,7 +249,7 @@ impl vfs::local::SyncCalls for Modes {
 
 /// What gets a list has it before it is durable, and is open to nobody else by its mode before that.
 #[tokio::test]
-async fn what_comes_with_a_list_is_kept_with_it() {
+async fn list_is_set_before_sync() {
     use vfs::acl::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
     use vfs::local::{LocalBackend, LocalConfig};
     let (dir, modes) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(Modes::default()));
