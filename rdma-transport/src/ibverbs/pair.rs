@@ -1,14 +1,14 @@
 //! One connection over a card.
 //!
-//! *Operation.* [`QueuePair::poll`] posts what waits, takes completions, looks at what librdmacm and the device tell, and asks
-//! to be woken only when all of that is quiet. Nothing happens between polls, nothing is spawned. That a few Sends and Writes are
-//! done is learnt with the next thing that happens, or a moment later: to be woken for it would cost more than it gives.
+//! *Operation.* [`QueuePair::poll`] posts waiting work, takes completions, reads events of librdmacm and the device, and arms the
+//! completion queues only when all of these are idle. All activity happens in polls; no task is spawned. The completion of a few
+//! Sends and Writes is noticed together with the next event, or a moment later: a wake-up for it would cost more than it gains.
 //!
-//! *Memory.* Work keeps its memory in the queues until the card tells that it is done, or the queue pair is destroyed. Regions
+//! *Memory.* Work keeps its memory in the queues until the card reports completion, or until the queue pair is destroyed. Regions
 //! for the peer are registered one by one; their keys end with the connection.
 //!
-//! *Errors.* The first one ends the connection: the peer is told, what the card still gives back is taken until the peer
-//! agrees or time is up, the queue pair is destroyed, and everything left comes back flushed.
+//! *Errors.* The first error ends the connection: the peer is informed, completions are still taken until the peer agrees or time
+//! is up, the queue pair is destroyed, and all remaining work is returned as flushed.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -36,15 +36,15 @@ use crate::verbs::{
     WorkError, WorkId, WorkKind,
 };
 
-/// Set in the number of a Receive.
+/// Flag in the number of a Receive.
 const OF_RECV: u64 = 1 << 63;
-/// Completions of one poll; then other tasks get their turn.
+/// Completions of one poll; then the task yields to others.
 const COMPLETIONS_MAX: usize = 256;
-/// Sends and Writes whose end is learnt with the next thing that happens: how many, with how many bytes, and for how long.
+/// Sends and Writes whose completion is noticed with the next event: how many, with how many bytes, and for how long.
 const LINGER_WORK_MAX: usize = 16;
 const LINGER_BYTES_MAX: usize = 2 << 20;
 const LINGER_TIME_MAX: Duration = Duration::from_millis(50);
-/// After this long without a message from a peer that was accepted, its first may lie where nobody looks.
+/// If a peer has sent no message this long after the accept, its first one may be stuck in the device.
 const FIRST_TIME_MAX: Duration = Duration::from_millis(200);
 
 const MESSAGE_LENGTH: &str = "verbs-message-length";
@@ -52,24 +52,24 @@ const REMOTE_ACCESS: &str = "verbs-remote-access";
 const REQUEST: &str = "verbs-request";
 const TOUCHED: &str = "the peer touched memory that it may not";
 const REFUSED: &str = "the peer sent a request that the card refused";
-/// Rules that a card tells its peer broke.
+/// Rules whose violation a card reports.
 pub const RULES: &[&str] = &[MESSAGE_LENGTH, REMOTE_ACCESS, REQUEST];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// [`QueuePair::disconnect`] was called: what was posted is sent.
+    /// [`QueuePair::disconnect`] was called: posted work is still sent.
     Closing,
-    /// The peer was told that it is over; its answer is awaited.
+    /// The peer was informed of the end; its answer is awaited.
     Ending,
     Over,
 }
 
-/// Why a connection ends.
+/// The reason of the end.
 struct End {
     reason: String,
     violation: Option<&'static str>,
-    /// Work came back because it is over: whatever else is told says more.
+    /// The reason is only a flushed completion, so any other reason is more informative.
     is_flush: bool,
 }
 
@@ -86,13 +86,13 @@ impl End {
         Self { is_flush: true, ..Self::because("connection ended") }
     }
 
-    /// The reason to be told where this one came first.
+    /// Returns the more informative of this reason and a later one.
     fn or(self, later: Self) -> Self {
         if self.is_flush { later } else { self }
     }
 }
 
-/// The better reason of both, if there is any.
+/// The more informative of two results.
 fn both(first: Result<(), End>, then: Result<(), End>) -> Result<(), End> {
     match (first, then) {
         (Err(first), Err(then)) => Err(first.or(then)),
@@ -101,12 +101,12 @@ fn both(first: Result<(), End>, then: Result<(), End>) -> Result<(), End> {
 }
 
 pub(super) struct VerbsPair {
-    // First: when it is gone, the card touches no memory.
+    // Dropped first: after that the card touches no memory.
     hw: Option<Hardware>,
     recvs: Receives<Option<Registered>>,
     sender: Sender,
     windows: Windows,
-    /// Of the provider's own Receives where they lie outside of slabs.
+    /// Registrations of the provider's own Receives that are outside of slabs.
     early: Vec<Registered>,
     limits: Limits,
     counters: Counters,
@@ -116,11 +116,11 @@ pub(super) struct VerbsPair {
     spin: Spin,
     close_time_max: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// When to ask for what has not been learnt by then.
+    /// Deadline after which completions are requested.
     linger: Option<Pin<Box<Sleep>>>,
-    /// When to look for the peer's first message, where that is needed.
+    /// When to probe for the peer's first message, on devices that need it.
     first: Option<Pin<Box<Sleep>>>,
-    // Last: the domain of all that was registered.
+    // Dropped last: the domain of all registrations.
     device: Arc<Device>,
 }
 
@@ -153,20 +153,20 @@ impl VerbsPair {
         }
     }
 
-    /// The hardware of a connection that is not over.
+    /// The hardware, until the connection is over.
     pub(super) fn hardware(&self) -> Option<&Hardware> {
         self.hw.as_ref()
     }
 
-    /// The peer was told that it may begin.
+    /// Notes that the connection was accepted, so the peer may send.
     pub(super) fn accepted(&mut self) {
         if self.device.quirks.first_may_lie && self.limits.reads_in_flight_max > 0 {
             self.first = Some(Box::pin(tokio::time::sleep(FIRST_TIME_MAX)));
         }
     }
 
-    /// Has a peer that seems to say nothing answer something: with the answer, the device finds what lies before it. Once, since
-    /// nothing that comes later can be left lying. No sooner, since the peer has to be the first to send (RFC 5044 section 7.1.2).
+    /// Sends a Read to a peer that seems silent: with its response, the device notices a message that arrived before. Done once,
+    /// because later messages are never stuck, and only after a delay, because the peer must send first (RFC 5044 section 7.1.2).
     fn look_for_first(&mut self, cx: &mut Context<'_>) {
         let Some(time) = &mut self.first else { return };
         let is_wanted = self.counters.recvs == 0 && self.phase == Phase::Open;
@@ -182,7 +182,7 @@ impl VerbsPair {
         }
     }
 
-    /// Posts Receives of the provider's own, for what comes before the protocol's are there.
+    /// Posts the provider's own Receives, for messages that arrive before the protocol has posted its Receives.
     pub(super) fn post_early(&mut self, count: usize, size: usize) -> std::io::Result<()> {
         let take = || self.device.gather.try_get(size).unwrap_or_else(|| BufMut::heap(size));
         let mut early: Vec<BufMut> = (0..count).map(|_| take()).collect();
@@ -234,7 +234,7 @@ impl VerbsPair {
                     None
                 }
             };
-            // Also what the card never saw: it comes back when the connection ends.
+            // Recorded even if the card refused it: it is returned when the connection ends.
             self.recvs.posted(Posted { id, into, _keep: keep });
         }
         match failed {
@@ -243,7 +243,7 @@ impl VerbsPair {
         }
     }
 
-    /// Gives early messages to the Receives that they are for.
+    /// Delivers early messages to the Receives that they belong to.
     fn match_early(&mut self, out: &mut Vec<Completion>) -> Result<(), End> {
         while let Some((id, buf, early)) = self.recvs.matched() {
             let Some(early) = early else {
@@ -258,7 +258,7 @@ impl VerbsPair {
         Ok(())
     }
 
-    /// Takes completions until there are none or enough of them.
+    /// Takes completions until the queues are empty or the limit of a poll is reached.
     fn harvest(&mut self, out: &mut Vec<Completion>) -> Result<(), End> {
         let before = out.len();
         let mut result = self.match_early(out);
@@ -335,7 +335,7 @@ impl VerbsPair {
             return Ok(());
         }
         let (error, end) = judge_sent(wc.status);
-        // Work of several requests comes back with the first that failed; the others find nothing of theirs.
+        // The first failed request completes its work; further requests of the same work find no entry.
         if self.phase != Phase::Ending
             && let Some(failed) = self.sender.queue.pop_posted()
         {
@@ -344,7 +344,7 @@ impl VerbsPair {
         Err(end)
     }
 
-    /// Tells the peer that it is over. What the card still gives back is taken until the peer agrees.
+    /// Informs the peer of the end. Completions are still taken until the peer agrees.
     fn begin_end(&mut self, end: End) {
         self.end = Some(match self.end.take() {
             Some(first) => first.or(end),
@@ -359,12 +359,12 @@ impl VerbsPair {
         }
     }
 
-    /// The queue pair goes, and everything comes back.
+    /// Destroys the queue pair and returns all work.
     fn finish(&mut self, out: &mut Vec<Completion>) {
         self.phase = Phase::Over;
-        // A window holds on to its queue pair.
+        // A window refers to its queue pair, so it is closed first.
         self.windows.close_all();
-        // What was done before the end; why the rest failed is known already.
+        // Work that completed before the end; the reason for the failure of the rest is known.
         while let Some(hw) = &mut self.hw {
             let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
             let n = hw.take(&mut batch).unwrap_or(0);
@@ -391,7 +391,7 @@ impl VerbsPair {
         self.early.clear();
     }
 
-    /// What librdmacm and the device tell.
+    /// Reads events of librdmacm and the device.
     fn look_around(&mut self, cx: &mut Context<'_>) {
         let Some(hw) = &mut self.hw else { return };
         hw.notice.waker.register(cx.waker());
@@ -424,7 +424,7 @@ impl VerbsPair {
         }
     }
 
-    /// `None`: nothing that matters.
+    /// Handles an event of librdmacm; `None` if it does not end the connection.
     fn on_cm(&mut self, event: &Event) -> Option<End> {
         use rdma_cm_event_type::*;
         match event.kind {
@@ -445,7 +445,7 @@ impl VerbsPair {
         }
     }
 
-    /// Posts what waits. Errors begin the end.
+    /// Posts waiting work. An error begins the end.
     fn send(&mut self) {
         if matches!(self.phase, Phase::Open | Phase::Closing)
             && let Some(hw) = &mut self.hw
@@ -455,7 +455,7 @@ impl VerbsPair {
         }
     }
 
-    /// Posts and takes. Errors begin the end.
+    /// Posts work and takes completions. An error begins the end.
     fn move_on(&mut self, out: &mut Vec<Completion>) {
         loop {
             self.send();
@@ -463,7 +463,7 @@ impl VerbsPair {
             if let Err(end) = self.harvest(out) {
                 return self.begin_end(end);
             }
-            // What waited may fit now, and nobody would wake us for it.
+            // Completions may have made room for waiting work, and no event would follow for it.
             let queue = &self.sender.queue;
             if !queue.has_waiting() || (queue.room(), queue.reads_room()) == room {
                 return;
@@ -471,7 +471,7 @@ impl VerbsPair {
         }
     }
 
-    /// Looks for completions for a while, then asks to be woken. True when it is worth another round.
+    /// Polls for completions for a while, then arms the queues. True if another round is worthwhile.
     fn rest(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> bool {
         let before = out.len();
         let time = self.spin.time();
@@ -510,7 +510,7 @@ impl VerbsPair {
         }
     }
 
-    /// Whether anything but a Receive is to wake us.
+    /// True if completions other than Receives must cause a wake-up.
     fn waits_for_sends(&mut self, cx: &mut Context<'_>) -> bool {
         let queue = &self.sender.queue;
         if queue.is_empty() {
@@ -613,7 +613,7 @@ fn too_long() -> End {
     End::broken(MESSAGE_LENGTH, "the peer sent a message longer than the receive")
 }
 
-/// What the state of a Receive says about the connection.
+/// The consequence of a Receive's status for the connection.
 fn judge_recv(status: ibv_wc_status::Type) -> (WorkError, End) {
     use ibv_wc_status::*;
     match status {
@@ -629,7 +629,7 @@ fn judge_recv(status: ibv_wc_status::Type) -> (WorkError, End) {
     }
 }
 
-/// What the state of anything else says about the connection.
+/// The consequence of the status of other work for the connection.
 fn judge_sent(status: ibv_wc_status::Type) -> (WorkError, End) {
     use ibv_wc_status::*;
     match status {
@@ -650,7 +650,7 @@ fn status_text(status: ibv_wc_status::Type) -> String {
     unsafe { super::cm::words(ibv_wc_status_str(status)) }
 }
 
-/// What the device says of a queue pair.
+/// The consequence of a device event for a queue pair.
 fn judge_event(event: ibv_event_type::Type) -> End {
     use ibv_event_type::*;
     match event {
@@ -662,7 +662,7 @@ fn judge_event(event: ibv_event_type::Type) -> End {
 
 impl Drop for VerbsPair {
     fn drop(&mut self) {
-        // A window holds on to its queue pair.
+        // A window refers to its queue pair, so it is closed first.
         self.windows.close_all();
     }
 }
@@ -686,7 +686,7 @@ impl QueuePair for VerbsPair {
         if !recvs.is_empty()
             && let Err(e) = self.post_recvs(recvs)
         {
-            // The next poll tells.
+            // The next poll reports it.
             self.begin_end(End::because(format!("receives: {e}")));
         }
         Ok(())
@@ -761,7 +761,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_that_is_told_is_not_that_work_came_back() {
+    fn informative_reason_is_reported() {
         let reason = |first: End, then: End| both(Err(first), Err(then)).unwrap_err().reason;
         assert_eq!(reason(End::flushed(), End::because("silent")), "silent");
         assert_eq!(reason(End::because("silent"), End::flushed()), "silent");

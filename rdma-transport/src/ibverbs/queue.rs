@@ -1,9 +1,9 @@
-//! What is posted to the card's send queue, what waits for room in it, and who tells of it. Pure.
+//! The send queue: posted work, work that waits for room, and the requests that ask for a completion. No I/O.
 //!
-//! Only some requests ask for a completion: it proves all before it, except RDMA Reads: siw tells of a Send while a Read before
-//! it is still under way. A completion of a Read proves that and the Reads before it, so the last of those that are posted
-//! together asks. A place in the queue is free again when a completion says so, so one is asked for often enough that the
-//! queue never fills without.
+//! Only some requests ask for a completion, which proves all requests before it except RDMA Reads: siw completes a Send while an
+//! earlier Read is in progress. A completion of a Read proves that Read and earlier Reads, so the last of the Reads posted together
+//! asks. A slot is free when a completion proves it, so completions are requested often enough that the queue never fills up
+//! without one.
 
 use std::collections::VecDeque;
 
@@ -11,45 +11,45 @@ use iobuf::Slab;
 
 use crate::verbs::Work;
 
-/// Requests after which a completion is asked for at the latest.
+/// At least every this many requests, one asks for a completion.
 const SIGNAL_EVERY: u64 = 16;
 
-/// A window onto a region of this side that opens with the request: everything posted after it finds it open.
+/// A memory window that opens with the request: work posted after it may rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opening {
-    /// The key that the peer is given.
+    /// The key for the peer.
     pub(super) key: u32,
 }
 
-/// What waits for room.
+/// An entry that waits for room.
 #[derive(Debug)]
 pub(super) enum Waiting {
     Work(Work),
     Opening(Opening),
 }
 
-/// The send queue. `W` is what was posted, with its memory.
+/// The send queue. `W` is posted work with its memory.
 #[derive(Debug)]
 pub(super) struct SendQueue<W> {
-    /// Not posted yet, and how many segments of the first were.
+    /// Entries to post, and the number of posted segments of the first.
     waiting: VecDeque<Waiting>,
     openings: usize,
     pub(super) segments_done: usize,
-    /// With the number of the last request of each.
+    /// Posted work with the number of its last request.
     posted: VecDeque<(u64, W)>,
     depth: u64,
-    /// Reads that may be under way at once.
+    /// Limit on outstanding Reads.
     reads_max: usize,
-    /// The number of the next request.
+    /// Number of the next request.
     next: u64,
-    /// A completion came of the one before this.
+    /// Upper end of the requests with a reported completion.
     told: u64,
-    /// All before this one are done.
+    /// All requests below this number are complete.
     done: u64,
-    /// Reads that are not done.
+    /// Numbers of outstanding Reads.
     reads: VecDeque<u64>,
     unsignalled: u64,
-    /// One failed: what is told after that proves nothing.
+    /// A request failed: later completions prove nothing.
     broken: bool,
 }
 
@@ -71,7 +71,7 @@ impl<W> SendQueue<W> {
         }
     }
 
-    /// Work that has not come back.
+    /// Amount of work not returned yet.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() - self.openings + self.posted.len()
     }
@@ -80,7 +80,7 @@ impl<W> SendQueue<W> {
         self.len() == 0
     }
 
-    /// What was posted and has not come back.
+    /// Posted work that was not returned yet.
     pub(super) fn under_way(&self) -> impl ExactSizeIterator<Item = &W> {
         self.posted.iter().map(|(_, what)| what)
     }
@@ -97,13 +97,13 @@ impl<W> SendQueue<W> {
         self.waiting.push_back(Waiting::Work(work));
     }
 
-    /// Opens a window before whatever is pushed after this.
+    /// Queues the opening of a window before later work.
     pub(super) fn open(&mut self, opening: Opening) {
         self.openings += 1;
         self.waiting.push_back(Waiting::Opening(opening));
     }
 
-    /// The window is not to be opened any more, if that still waits.
+    /// Cancels the opening of a window if it still waits.
     pub(super) fn give_up(&mut self, key: u32) {
         let is_it = |w: &Waiting| matches!(w, Waiting::Opening(o) if o.key == key);
         let before = self.waiting.len();
@@ -115,7 +115,7 @@ impl<W> SendQueue<W> {
         self.waiting.front()
     }
 
-    /// Where the first one, a Read, puts what it fetches: an address, and the slab that it lies in.
+    /// If the first entry is a Read: its target address, and the slab of the target.
     pub(super) fn read_target(&mut self) -> Option<(usize, Option<Slab>)> {
         match self.waiting.front_mut() {
             Some(Waiting::Work(Work::Read { into, .. })) => {
@@ -125,7 +125,7 @@ impl<W> SendQueue<W> {
         }
     }
 
-    /// All of the first one was posted: it is to be kept with its memory by [`SendQueue::posted`].
+    /// Takes the first entry after all its requests were posted; [`SendQueue::posted`] must keep its memory.
     pub(super) fn take_first(&mut self) -> Option<Waiting> {
         self.segments_done = 0;
         let first = self.waiting.pop_front();
@@ -133,22 +133,22 @@ impl<W> SendQueue<W> {
         first
     }
 
-    /// What belongs to the requests up to the last number given.
+    /// Records posted work, whose last request has the latest number.
     pub(super) fn posted(&mut self, what: W) {
         self.posted.push_back((self.next, what));
     }
 
-    /// Requests that fit now.
+    /// Number of requests that fit now.
     pub(super) fn room(&self) -> usize {
         usize::try_from(self.depth - (self.next - self.done)).unwrap_or(0)
     }
 
-    /// Reads that fit now. What is beyond the depth that the peers agreed on waits here: devices differ in what they make of it.
+    /// Number of Reads that fit now. Reads beyond the negotiated depth wait here, because devices treat an excess differently.
     pub(super) fn reads_room(&self) -> usize {
         self.room().min(self.reads_max.saturating_sub(self.reads.len()))
     }
 
-    /// The number of one more request, and whether it has to ask for a completion.
+    /// Assigns a number to a request; `true` if it must ask for a completion.
     pub(super) fn number(&mut self, ask: bool) -> (u64, bool) {
         let number = self.next;
         self.next += 1;
@@ -160,19 +160,19 @@ impl<W> SendQueue<W> {
         (number, asks)
     }
 
-    /// The same for a Read; the last of those that are posted together has to ask.
+    /// Like [`SendQueue::number`], for a Read; the last of those posted together must ask.
     pub(super) fn number_read(&mut self, ask: bool) -> (u64, bool) {
         let (number, asks) = self.number(ask);
         self.reads.push_back(number);
         (number, asks)
     }
 
-    /// The last number given asks for a completion after all: nothing follows for now.
+    /// Makes the last request ask for a completion, because no further one follows for now.
     pub(super) fn ask_last(&mut self) {
         self.unsignalled = 0;
     }
 
-    /// The completion of this number came: what is done by that is taken by [`SendQueue::pop_done`].
+    /// Handles a successful completion; [`SendQueue::pop_done`] then returns the completed work.
     pub(super) fn done(&mut self, number: u64) {
         if self.broken {
             return;
@@ -183,22 +183,22 @@ impl<W> SendQueue<W> {
         self.proven((number + 1).min(self.next));
     }
 
-    /// This one failed. If it is the first, all before it are done but the Reads: siw fails a Send while a Read before it is under
-    /// way, and gives up on that later. What fails after it says only that it is over.
+    /// Handles a failed completion. The first failure proves all requests before it except Reads: siw fails a Send while an earlier
+    /// Read is in progress, and fails that Read later. Later failures prove nothing.
     pub(super) fn failed(&mut self, number: u64) {
         if !std::mem::replace(&mut self.broken, true) {
             self.proven(number.min(self.next));
         }
     }
 
-    /// All before this one are done, but Reads that are under way.
+    /// Marks all requests below this number as complete, except outstanding Reads.
     fn proven(&mut self, end: u64) {
         self.told = self.told.max(end);
         let first_read = self.reads.front().copied().unwrap_or(u64::MAX);
         self.done = self.told.min(first_read);
     }
 
-    /// The oldest that is done.
+    /// Takes the oldest completed work.
     pub(super) fn pop_done(&mut self) -> Option<W> {
         match self.posted.front() {
             Some((end, _)) if *end <= self.done => self.posted.pop_front().map(|(_, what)| what),
@@ -206,12 +206,12 @@ impl<W> SendQueue<W> {
         }
     }
 
-    /// The oldest that is posted, done or not.
+    /// Takes the oldest posted work, completed or not.
     pub(super) fn pop_posted(&mut self) -> Option<W> {
         self.posted.pop_front().map(|(_, what)| what)
     }
 
-    /// The oldest work that waits.
+    /// Takes the oldest waiting work.
     pub(super) fn pop_waiting(&mut self) -> Option<Work> {
         loop {
             if let Waiting::Work(work) = self.take_first()? {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn work_without_a_request_is_done_with_what_is_before_it() {
+    fn empty_work_completes_with_predecessor() {
         let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 0);
         assert_eq!(q.pop_done(), Some(1));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_done_by_its_own_completion() {
+    fn read_needs_own_completion() {
         let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 1);
         let (first, second) = (q.number_read(true).0, q.number_read(true).0);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_read_proves_those_before_it_and_nothing_else_does() {
+    fn read_completion_proves_earlier_reads() {
         let mut q = SendQueue::new(8, 8);
         let asked = [false, false, true].map(|ask| q.number_read(ask));
         assert_eq!(asked.map(|(_, asks)| asks), [false, false, true]);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_is_nobodys_comes_back_to_nobody() {
+    fn probing_read_returns_no_work() {
         let mut q = SendQueue::new(8, 1);
         let nothing = q.number_read(true).0;
         assert_eq!((q.is_empty(), q.reads_room()), (true, 0));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_beyond_the_depth_agreed_on_wait() {
+    fn reads_beyond_depth_wait() {
         let mut q = SendQueue::<()>::new(8, 2);
         assert_eq!(q.reads_room(), 2);
         let (first, _) = (q.number_read(true).0, q.number_read(true).0);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_waits_in_turn_and_is_no_work() {
+    fn window_is_queued_in_order() {
         let mut q = SendQueue::<()>::new(4, 4);
         let read = |id| Work::Send { id: WorkId(id), from: vec![], invalidate: None };
         q.push(read(1));
@@ -343,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn no_read_is_done_by_the_end_of_what_comes_after_it() {
-        // The connection is lost: each one comes back as failed, one after the other.
+    fn later_completion_proves_no_read() {
+        // After a loss of the connection, each request fails separately, in order.
         let mut q = SendQueue::new(8, 8);
         for what in 1..=3 {
             q.number_read(true);
@@ -355,7 +355,7 @@ mod tests {
             assert_eq!(q.pop_done(), None, "{number}");
         }
         assert_eq!((q.pop_posted(), q.pop_posted(), q.pop_posted()), (Some(1), Some(2), Some(3)));
-        // siw: a Send fails while Reads before it are under way; one of them may still say that it is done.
+        // siw: a Send fails while earlier Reads are in progress; one of them may still succeed.
         let mut q = SendQueue::new(8, 8);
         post(&mut q, 1, 1);
         let read = q.number_read(true).0;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_never_given_frees_nothing() {
+    fn unknown_number_is_ignored() {
         let mut q = SendQueue::<()>::new(4, 4);
         q.number(true);
         q.done(99);

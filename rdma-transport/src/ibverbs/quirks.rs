@@ -1,32 +1,32 @@
-//! What cards do differently from each other, as data.
+//! Differences between cards, as data.
 
 /// Vendor of siw, the kernel's software iWARP: "bmt" (`drivers/infiniband/sw/siw/siw.h`).
 const SIW: u32 = 0x0062_6d74;
 
-/// What to mind with one device.
+/// Special treatment that a device needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quirks {
-    /// The target of an RDMA Read has to allow writes of the peer (RFC 5040 section 5.4: its STag goes over the wire): it is
-    /// registered for this Read alone, since the key of a slab would open it to the peer.
+    /// The target of an RDMA Read must allow remote writes (RFC 5040 section 5.4: its STag is sent to the peer): it is registered
+    /// for each Read, because the key of a slab would give the peer access to the slab.
     pub(super) read_sink_is_remote: bool,
-    /// The library takes no inline data with an invalidation.
+    /// The library rejects inline data together with an invalidation.
     pub(super) invalidates_without_inline: bool,
-    /// From so many bytes on, what asks for no completion leaves without a copy, and is read again when TCP sends it again: the
-    /// completion of what comes after it does not prove that its memory may be used for something else. It has to ask itself.
+    /// Requests of at least this many bytes that do not ask for a completion are sent without a copy, and read again if TCP
+    /// retransmits: the completion of a later request does not prove that their memory is free. So they must ask themselves.
     pub(super) asks_from: usize,
-    /// What the peer sends while its connection is being accepted may lie unread until more comes: `siw_accept` answers the peer
-    /// before it lets data of the socket come to the queue pair.
+    /// A message that arrives during the accept may remain unread until another one comes: `siw_accept` answers the peer before the
+    /// socket's data is routed to the queue pair.
     pub(super) first_may_lie: bool,
 }
 
-/// What to mind with a device of this transport and vendor.
+/// The quirks of a device of this transport and vendor.
 pub(super) fn quirks(is_iwarp: bool, vendor: u32) -> Quirks {
     let is_siw = is_iwarp && vendor == SIW;
     Quirks {
-        // siw asks for the right to write locally, and checks that the Response belongs to a Read of this side.
+        // siw requires only the local write right, and checks that a Response belongs to an outstanding Read.
         read_sink_is_remote: is_iwarp && !is_siw,
         invalidates_without_inline: is_siw,
-        // A page (`SENDPAGE_THRESH`), and no machine has smaller ones.
+        // A page (`SENDPAGE_THRESH`), whose size is at least this on every machine.
         asks_from: if is_siw { 4096 } else { usize::MAX },
         first_may_lie: is_siw,
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_iwarp_cards_open_the_sink_of_a_read() {
+    fn iwarp_read_sink_is_remote() {
         assert!(!quirks(false, 0x02c9).read_sink_is_remote);
         assert!(!quirks(true, SIW).read_sink_is_remote);
         assert!(quirks(true, 0x8086).read_sink_is_remote);
@@ -45,14 +45,14 @@ mod tests {
     }
 
     #[test]
-    fn siw_is_asked_about_all_that_it_sends_without_a_copy() {
+    fn siw_completes_large_requests() {
         assert_eq!(quirks(true, SIW).asks_from, 4096);
         assert_eq!(quirks(true, 0x8086).asks_from, usize::MAX);
         assert_eq!(quirks(false, 0x02c9).asks_from, usize::MAX);
     }
 
     #[test]
-    fn only_siw_leaves_a_first_message_lying() {
+    fn siw_needs_first_message_probe() {
         assert!(quirks(true, SIW).first_may_lie);
         assert!(!quirks(true, 0x8086).first_may_lie && !quirks(false, SIW).first_may_lie);
     }

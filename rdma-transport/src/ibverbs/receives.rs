@@ -1,8 +1,8 @@
-//! Which Receive gets which message. Pure.
+//! Assigns messages to Receives. No I/O.
 //!
-//! The side that accepts has to have Receives posted before it says yes, and the protocol above posts its own only after
-//! that. So the provider posts a few of its own first. Receives are filled in order; therefore as many of the protocol's
-//! first ones are held back and filled by a copy, once in the life of a connection.
+//! The accepting side must have posted Receives before it accepts, but the protocol posts its own only afterwards. So the provider
+//! posts a few first. Receives are filled in order; therefore as many of the protocol's first Receives are held back and filled by
+//! a copy, once in the lifetime of a connection.
 
 use std::collections::VecDeque;
 
@@ -15,42 +15,42 @@ use crate::verbs::WorkId;
 pub(super) struct Posted<K> {
     pub(super) id: WorkId,
     pub(super) into: BufMut,
-    /// What has to live as long as the card may write there.
+    /// Kept as long as the card may write to the buffer.
     pub(super) _keep: K,
 }
 
-/// A message in a buffer of the provider's own.
+/// A message in one of the provider's own buffers.
 #[derive(Debug)]
 pub(super) struct Early {
     pub(super) data: BufMut,
     pub(super) invalidated: Option<u32>,
 }
 
-/// What came into the oldest Receive of the card.
+/// The oldest Receive of the card.
 #[derive(Debug)]
 pub(super) enum Front<K> {
-    /// Of the provider's own.
+    /// One of the provider's own Receives.
     Early(BufMut),
-    /// Of the protocol.
+    /// A Receive of the protocol.
     Posted(Posted<K>),
 }
 
 /// All Receives of a connection.
 #[derive(Debug)]
 pub(super) struct Receives<K> {
-    /// Posted to the card by the provider, oldest first; before all of `posted`.
+    /// Receives posted by the provider, oldest first, all before `posted`.
     early: VecDeque<BufMut>,
     /// Messages that came early.
     came: VecDeque<Early>,
-    /// The protocol's that wait for such a message.
+    /// The protocol's Receives that wait for an early message.
     held: VecDeque<(WorkId, BufMut)>,
-    /// How many more of the protocol's are to be held.
+    /// How many more of the protocol's Receives must be held back.
     to_hold: usize,
     posted: VecDeque<Posted<K>>,
 }
 
 impl<K> Receives<K> {
-    /// With these of the provider's own posted.
+    /// Creates the queue with these posted buffers of the provider.
     pub(super) fn new(early: VecDeque<BufMut>) -> Self {
         Self {
             to_hold: early.len(),
@@ -61,12 +61,12 @@ impl<K> Receives<K> {
         }
     }
 
-    /// Receives of the protocol that have not come back.
+    /// Number of the protocol's Receives not returned yet.
     pub(super) fn len(&self) -> usize {
         self.held.len() + self.posted.len()
     }
 
-    /// Keeps this one back if it stands for one of the provider's own; otherwise it is to be posted.
+    /// Holds a Receive back if one of the provider's own takes its place; otherwise returns it for posting.
     pub(super) fn hold(&mut self, id: WorkId, into: BufMut) -> Option<(WorkId, BufMut)> {
         if self.to_hold == 0 {
             return Some((id, into));
@@ -76,12 +76,12 @@ impl<K> Receives<K> {
         None
     }
 
-    /// This one was posted.
+    /// Records a posted Receive.
     pub(super) fn posted(&mut self, posted: Posted<K>) {
         self.posted.push_back(posted);
     }
 
-    /// The card is done with its oldest.
+    /// Takes the oldest Receive, which the card has completed.
     pub(super) fn front(&mut self) -> Option<Front<K>> {
         match self.early.pop_front() {
             Some(data) => Some(Front::Early(data)),
@@ -89,12 +89,12 @@ impl<K> Receives<K> {
         }
     }
 
-    /// A message came early.
+    /// Records an early message.
     pub(super) fn came(&mut self, early: Early) {
         self.came.push_back(early);
     }
 
-    /// A message that came early and the Receive that it is for. The second is `None` where it does not fit.
+    /// Takes an early message with its Receive. The message is `None` if it does not fit.
     pub(super) fn matched(&mut self) -> Option<(WorkId, BufMut, Option<Early>)> {
         if self.came.is_empty() || self.held.is_empty() {
             return None;
@@ -108,7 +108,7 @@ impl<K> Receives<K> {
         Some((id, into, Some(early)))
     }
 
-    /// All that are left, oldest first. The card is done with all of them.
+    /// Takes all remaining Receives, oldest first, after the card is done with all of them.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (WorkId, BufMut)> + '_ {
         self.early.clear();
         self.came.clear();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_are_held_for_what_comes_early_and_keep_their_order() {
+    fn early_messages_keep_order() {
         let mut r = with_two_early();
         assert!(matches!(r.front(), Some(Front::Early(_))));
         r.came(message(b"one"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_message_that_does_not_fit_is_told() {
+    fn oversized_early_message_is_reported() {
         let mut r = with_two_early();
         assert!(r.hold(WorkId(1), BufMut::heap(2)).is_none());
         r.came(message(b"too long"));

@@ -1,8 +1,8 @@
-//! Work requests in the card's own form.
+//! Builds work requests in the card's format.
 //!
-//! *Operation.* [`Sender::post`] turns waiting work into one list of requests, as far as there is room, and posts it with one
-//! call. *Memory.* Pieces in slabs are named where they are. Small ones elsewhere go inline or are gathered in a buffer of the
-//! device; large ones are registered for this request alone. *Errors.* What the device cannot take ends the connection.
+//! *Operation.* [`Sender::post`] converts waiting work to one list of requests, as far as there is room, and posts it with one
+//! call. *Memory.* Pieces in slabs are referenced in place. Small pieces outside are sent inline or gathered in a buffer of the
+//! device; large ones are registered for the request. *Errors.* Work that the device cannot accept ends the connection.
 #![allow(unsafe_code)]
 
 use std::io::{self, Error};
@@ -20,18 +20,18 @@ use super::queue::{SendQueue, Waiting};
 use super::windows::Windows;
 use crate::verbs::{Counters, RemoteSeg, Work, WorkId, WorkKind};
 
-/// Pieces outside of slabs are gathered up to this many bytes; registering costs more than copying them.
+/// Up to this many bytes, pieces outside of slabs are gathered; registering costs more than copying them.
 const GATHER_MAX: usize = 16 << 10;
-/// Requests of one list.
+/// Requests in one list.
 const LIST_MAX: usize = 64;
 
-/// Work that the card has, with all memory that it may touch for it.
+/// Posted work with all memory that the card may access for it.
 pub(super) struct InFlight {
     pub(super) id: WorkId,
     pub(super) kind: WorkKind,
-    /// Bytes that it moves.
+    /// Bytes to transfer.
     pub(super) bytes: usize,
-    /// Of a Read.
+    /// The target of a Read.
     pub(super) into: Option<BufMut>,
     _from: Vec<Buf>,
     _gathered: Option<BufMut>,
@@ -43,7 +43,7 @@ pub(super) struct InFlight {
 struct List {
     requests: Vec<ibv_send_wr>,
     pieces: Vec<ibv_sge>,
-    /// How many pieces each request has.
+    /// Number of pieces of each request.
     counts: Vec<usize>,
 }
 
@@ -66,7 +66,7 @@ impl List {
                     wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
                     wr.imm_data_invalidated_rkey_union =
                         imm_data_invalidated_rkey_union_t { invalidated_rkey };
-                    // Where siw's library looks for it.
+                    // siw's library reads it from there.
                     wr.wr.rdma.rkey = invalidated_rkey;
                 }
                 if inline {
@@ -91,13 +91,13 @@ impl List {
         self.counts.push(pieces.len());
     }
 
-    /// Sets the pointers, and has the last request ask for a completion.
+    /// Sets the pointers, and makes the last request ask for a completion.
     fn finish(&mut self) -> &mut [ibv_send_wr] {
         let mut at = 0;
         let base = self.requests.as_mut_ptr();
         let last = self.requests.len().saturating_sub(1);
         for (i, wr) in self.requests.iter_mut().enumerate() {
-            // Past the end only where a request has no pieces, and then nobody looks.
+            // Points past the end only for a request without pieces, whose pointer is not used.
             wr.sg_list = self.pieces.as_mut_ptr().wrapping_add(at);
             at += self.counts[i];
             wr.next = if i == last { ptr::null_mut() } else { base.wrapping_add(i + 1) };
@@ -122,18 +122,18 @@ enum Kind {
     Open { bind: bind_mw_t },
 }
 
-/// A key for memory, and what has to live as long as it is used.
+/// A key for memory, and its registration if it is temporary.
 pub(super) struct Key {
     pub(super) local: u32,
     pub(super) registered: Option<Registered>,
 }
 
 impl Device {
-    /// A key for memory that lies in `slab` or, without one, is registered for this use alone with `rights`.
+    /// Returns a key for memory in `slab`, or, without a slab, registers the memory temporarily with `rights`.
     ///
     /// # Safety
     ///
-    /// The memory stays until the card is done with it and the key is dropped.
+    /// The memory stays valid until the card is done with it and the key is dropped.
     pub(super) unsafe fn key(
         &self,
         slab: Option<Slab>,
@@ -181,7 +181,7 @@ pub(super) struct Sender {
     pub(super) queue: SendQueue<InFlight>,
     list: List,
     pieces: Vec<ibv_sge>,
-    /// The key of a Read whose first segments are posted and whose others wait for room.
+    /// The key of a Read whose first segments are posted while the others wait for room.
     partial: Option<Key>,
     pub(super) device: Arc<Device>,
 }
@@ -197,7 +197,7 @@ impl Sender {
         }
     }
 
-    /// Posts what waits, as far as there is room.
+    /// Posts waiting work, as far as there is room.
     pub(super) fn post(
         &mut self,
         hw: &mut Hardware,
@@ -225,8 +225,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Posts a Read of no bytes, which names no memory: the peer's card answers it. None while Reads are under way, whose answers
-    /// do the same.
+    /// Posts a Read of zero bytes, which references no memory; the peer's card responds to it. Skipped while Reads are outstanding,
+    /// whose responses have the same effect.
     pub(super) fn read_nothing(&mut self, hw: &mut Hardware) -> io::Result<()> {
         if self.queue.has_reads() || self.queue.reads_room() == 0 {
             return Ok(());
@@ -239,7 +239,7 @@ impl Sender {
         unsafe { hw.post_sends(self.list.finish()) }
     }
 
-    /// Opens a window of this side, if it is still wanted.
+    /// Opens a window of this side, unless it was canceled.
     fn open(&mut self, windows: &Windows) -> bool {
         if let Some(Waiting::Opening(opening)) = self.queue.take_first()
             && let Some(bind) = windows.bind(opening.key)
@@ -286,12 +286,12 @@ impl Sender {
             self.gather(hw, &from, bytes, &mut gathered, &mut registered)
         };
         let is_write = to.is_some();
-        // A Write of nothing asks nothing of the peer and is done with what is before it.
+        // An empty Write needs no request: it completes with its predecessor.
         if built.is_ok() && !(is_write && bytes == 0) {
             let (number, asks) = self.queue.number(bytes >= self.device.quirks.asks_from);
             self.list.push(number, asks, kind, &self.pieces);
         }
-        // Also what could not be built: it comes back when the connection ends.
+        // Recorded even if it could not be built: it is returned when the connection ends.
         self.queue.posted(InFlight {
             id,
             kind: if is_write { WorkKind::Write } else { WorkKind::Send },
@@ -317,7 +317,7 @@ impl Sender {
         let many = from.len() > hw.pieces_max;
         if many || (!lies_in_slabs && bytes <= GATHER_MAX) {
             let whole = self.device.gather.try_get(bytes);
-            // None free, or the largest is too small: the heap lends one, to be registered for this once.
+            // If no gather buffer is free or large enough, uses the heap, registered for this request.
             let mut whole = whole.unwrap_or_else(|| BufMut::heap(bytes));
             for b in from {
                 whole.append(b);
@@ -340,7 +340,7 @@ impl Sender {
         Ok(())
     }
 
-    /// One request for each segment; false when not all of them fit.
+    /// Builds one request for each segment; false if not all fit.
     fn read(&mut self, counters: &mut Counters) -> io::Result<bool> {
         let (begun, room) = (self.queue.segments_done, self.queue.reads_room());
         let Some(Waiting::Work(Work::Read { from, .. })) = self.queue.first() else {

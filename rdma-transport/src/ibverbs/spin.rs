@@ -1,11 +1,11 @@
-//! How long to look for completions before sleeping. Pure: time is an argument.
+//! Decides how long to poll for completions before sleeping. No clock: time is an argument.
 
 use std::time::Duration;
 
-/// Sleeps without a look after which one is tried again.
+/// After this many sleeps without polling, polling is tried again.
 const RETRY_EVERY: u32 = 64;
 
-/// Learns from whether looking was worth it: a find doubles the next look, up to the limit, a miss halves it.
+/// Adapts to success: a completion found doubles the next polling time, up to the limit; otherwise it is halved.
 #[derive(Debug)]
 pub(super) struct Spin {
     max: Duration,
@@ -18,7 +18,7 @@ impl Spin {
         Self { max, now: max, skipped: 0 }
     }
 
-    /// How long to look now.
+    /// How long to poll now.
     pub(super) fn time(&mut self) -> Duration {
         if self.now.is_zero() && !self.max.is_zero() {
             self.skipped += 1;
@@ -30,7 +30,7 @@ impl Spin {
         self.now
     }
 
-    /// The shortest look that is worth its clock.
+    /// The shortest polling time that is worth reading the clock.
     fn least(&self) -> Duration {
         self.max / 8
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_stops_where_it_finds_nothing_and_is_tried_again() {
+    fn unsuccessful_polling_stops_and_retries() {
         let mut spin = Spin::new(Duration::from_micros(16));
         let mut looked = Vec::new();
         for _ in 0..5 {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_looked_for() {
+    fn zero_limit_disables_polling() {
         let mut spin = Spin::new(Duration::ZERO);
         for _ in 0..200 {
             assert!(spin.time().is_zero());

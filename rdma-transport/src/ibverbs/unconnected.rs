@@ -1,4 +1,4 @@
-//! A queue pair before its connection is made: what either side asks of the device.
+//! Creates a queue pair before its connection is established.
 
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::limits::{
 };
 use crate::verbs::{ConnectParams, Limits};
 
-/// What is wished for, as far as the device can.
+/// The requested number of Reads, limited by the device.
 pub(super) fn reads(wished: u16, device: i32) -> u8 {
     let most = u16::try_from(device).unwrap_or(u16::MAX);
     u8::try_from(wished.min(most)).unwrap_or(u8::MAX)
 }
 
-/// A queue pair that is not connected yet. The order of the arguments matters as with [`Hardware::new`].
+/// Creates an unconnected queue pair. The order of the arguments matters as in [`Hardware::new`].
 pub(super) fn pair(
     events: Events,
     id: Id,

@@ -1,11 +1,11 @@
-//! Memory of this side that the peer may touch.
+//! Memory of this side that the peer may access.
 //!
-//! *Operation.* Where the device has memory windows of type 2, a region is registered for the device alone and the peer gets the
-//! key of a window onto it, which belongs to this connection and which the peer's Send may invalidate. Where it has none, the
-//! peer gets the key of the registration itself.
+//! *Operation.* If the device supports memory windows of type 2, a region is registered for local use, and the peer gets the key of
+//! a window onto it, which belongs to this connection and which the peer's Send may invalidate. Otherwise the peer gets the key of
+//! the registration itself.
 //!
-//! *Memory.* A region keeps its memory until it is released; its registration goes before. *Errors.* A full table, or a
-//! device that has no more, is [`Refused::Full`].
+//! *Memory.* A region keeps its memory until it is released; its registration is dropped first. *Errors.* A full table, or a device
+//! without further resources, is [`Refused::Full`].
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use super::device::Device;
 use super::memory::Registered;
 use crate::verbs::{Refused, Region, RemoteSeg};
 
-/// A memory window, until it is dropped.
+/// A memory window; deallocated when dropped.
 struct Window(NonNull<ibv_mw>);
 
 // SAFETY: libibverbs is thread-safe, and a window has one owner.
@@ -33,7 +33,7 @@ impl Drop for Window {
 }
 
 struct Lent {
-    // Before what it opens onto.
+    // Dropped before the registration that it refers to.
     window: Option<Window>,
     registered: Option<Registered>,
     region: Region,
@@ -49,7 +49,7 @@ impl Lent {
     }
 }
 
-/// All regions of a connection, by the key that the peer has.
+/// All regions of a connection, by the peer's key.
 #[derive(Default)]
 pub(super) struct Windows(HashMap<u32, Lent>);
 
@@ -58,7 +58,8 @@ impl Windows {
         self.0.len()
     }
 
-    /// Lends a region. True: it opens with a request that has to be posted before the peer hears of it.
+    /// Makes a region available to the peer. `true`: its window opens with a request that must be posted before the peer learns the
+    /// key.
     pub(super) fn lend(
         &mut self,
         device: &Device,
@@ -78,7 +79,7 @@ impl Windows {
             ),
         };
         let Ok(len_32) = u32::try_from(len) else { return Err((Refused::Invalid, region)) };
-        // A window that may be written wants that of what it opens onto.
+        // A writable window needs a registration with local write access.
         let local = match &region {
             Region::Writable(_) => flags::IBV_ACCESS_LOCAL_WRITE.0,
             Region::Readable(_) => 0,
@@ -104,7 +105,7 @@ impl Windows {
         Ok((RemoteSeg { handle, len: len_32, offset: at as u64 }, by_window))
     }
 
-    /// The request that opens the window of this key. `None` where it was released already.
+    /// The request that opens the window of this key; `None` if it was released already.
     pub(super) fn bind(&self, key: u32) -> Option<bind_mw_t> {
         let lent = self.0.get(&key)?;
         let (window, registered) = (lent.window.as_ref()?, lent.registered.as_ref()?);
@@ -120,19 +121,19 @@ impl Windows {
         })
     }
 
-    /// The card has invalidated this key, as the peer asked; the memory waits to be released.
+    /// Marks a key as invalidated by the peer; the memory waits for its release.
     pub(super) fn close(&mut self, key: u32) {
         if let Some(lent) = self.0.get_mut(&key) {
             lent.close();
         }
     }
 
-    /// The connection is over: no key opens anything any more.
+    /// Closes all windows at the end of the connection.
     pub(super) fn close_all(&mut self) {
         self.0.values_mut().for_each(Lent::close);
     }
 
-    /// Takes a region back.
+    /// Releases a region.
     pub(super) fn take(&mut self, key: u32) -> Option<Region> {
         let mut lent = self.0.remove(&key)?;
         lent.close();

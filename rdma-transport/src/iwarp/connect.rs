@@ -1,4 +1,4 @@
-//! MPA start-up: what is asked, what is answered, and what both then do (RFC 5044 section 7.1, RFC 6581). Pure.
+//! MPA start-up: requests, replies, and the negotiated parameters (RFC 5044 section 7.1, RFC 6581). No I/O.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use super::violation::Violation;
 use super::wire::{field, mpa};
 use crate::verbs::ConnectParams;
 
-/// The frame that tells the responder that it may send.
+/// The frame with which the initiator lets the responder send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RtrKind {
     Send,
@@ -16,7 +16,7 @@ pub(crate) enum RtrKind {
 }
 
 impl RtrKind {
-    /// The kind both can use that costs least: a Write leaves no trace, a Read wants an answer, a Send takes a number.
+    /// The cheapest kind that both sides support: a Write has no effect, a Read needs a response, a Send uses a message number.
     fn choose(rtr: mpa::Rtr) -> Option<Self> {
         [(rtr.write, Self::Write), (rtr.read, Self::Read), (rtr.send, Self::Send)]
             .into_iter()
@@ -28,17 +28,17 @@ impl RtrKind {
     }
 }
 
-/// What the two sides agreed on.
+/// The negotiated parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) crc: bool,
-    /// FPDUs need not fit the path's MSS.
+    /// FPDUs may exceed the path's MSS.
     pub(crate) large_fpdus: bool,
-    /// RDMA Reads of the peer that this side answers at once.
+    /// Maximum outstanding RDMA Reads of the peer.
     pub(crate) ird: usize,
-    /// RDMA Reads of this side on the wire at once.
+    /// Maximum outstanding RDMA Reads of this side.
     pub(crate) ord: usize,
-    /// The initiator begins with this.
+    /// The frame that the initiator sends first.
     pub(crate) rtr: Option<RtrKind>,
     /// The peer's private data.
     pub(crate) private_data: Bytes,
@@ -52,7 +52,7 @@ pub(crate) struct Heard {
     pub(crate) private_data: Bytes,
 }
 
-/// Judges the fixed part of a start frame; says how many bytes of private data follow.
+/// Checks the fixed part of a start frame; returns the length of the private data that follows.
 pub(crate) fn check_start(b: &[u8; mpa::START_LEN], reply: bool) -> Result<mpa::Start, Violation> {
     let start = mpa::Start::parse(b).filter(|s| s.reply == reply).ok_or(Violation::MpaKey)?;
     if !(1..=2).contains(&start.revision) {
@@ -64,10 +64,10 @@ pub(crate) fn check_start(b: &[u8; mpa::START_LEN], reply: bool) -> Result<mpa::
     Ok(start)
 }
 
-/// Splits the private data of a start frame.
+/// Parses the private data of a start frame.
 pub(crate) fn hear(start: mpa::Start, mut private_data: Bytes) -> Result<Heard, Violation> {
     let mut enhanced = None;
-    // Revision 1 does not know the S bit.
+    // Revision 1 has no S bit.
     if start.enhanced && start.revision == 2 {
         if private_data.len() < mpa::ENHANCED_LEN {
             return Err(Violation::MpaPrivateData);
@@ -77,7 +77,7 @@ pub(crate) fn hear(start: mpa::Start, mut private_data: Bytes) -> Result<Heard, 
     Ok(Heard { start, enhanced, private_data })
 }
 
-/// Private data is too long for a start frame.
+/// The private data is too long for a start frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
@@ -100,12 +100,12 @@ fn depth(reads: u16) -> u16 {
     reads.min(mpa::DEPTH_MAX)
 }
 
-/// `own` reads bounded by what the peer said, if it said anything.
+/// `own` reads, limited by the peer's number if it sent one.
 fn bounded(own: u16, peer: u16) -> u16 {
     if peer == mpa::DEPTH_UNSAID { depth(own) } else { depth(own).min(peer) }
 }
 
-/// The initiator's request.
+/// Builds the initiator's request.
 pub(crate) fn request(c: &IwarpConfig, p: &ConnectParams) -> Result<Vec<u8>, TooLong> {
     let start = mpa::Start {
         reply: false,
@@ -127,7 +127,7 @@ pub(crate) fn request(c: &IwarpConfig, p: &ConnectParams) -> Result<Vec<u8>, Too
     emit(start, c.enhanced.then_some(enhanced), &p.private_data)
 }
 
-/// The responder's reply, and what is then agreed.
+/// Builds the responder's reply, and returns the negotiated parameters.
 pub(crate) fn accept(
     c: &IwarpConfig,
     p: &ConnectParams,
@@ -145,7 +145,7 @@ pub(crate) fn accept(
         }
         answer = Some(mpa::Enhanced {
             ird: bounded(p.reads_in, e.ord),
-            // More than the peer's IRD would end the connection.
+            // Exceeding the peer's IRD would end the connection.
             ord: bounded(p.reads_out, e.ird),
             peer_to_peer: rtr.is_some(),
             rtr: rtr.map_or(mpa::Rtr::default(), RtrKind::flags),
@@ -166,8 +166,7 @@ pub(crate) fn accept(
     Ok(emit(start, answer, &p.private_data).map(|reply| (reply, agreed)))
 }
 
-/// The responder's reply that refuses the connection. It speaks the revision of the request, and of enhanced mode it
-/// says zeros.
+/// Builds a reply that refuses the connection, in the revision of the request; its enhanced fields are zero.
 pub(crate) fn reject(heard: &Heard, private_data: &[u8]) -> Vec<u8> {
     let start = mpa::Start {
         reply: true,
@@ -182,7 +181,7 @@ pub(crate) fn reject(heard: &Heard, private_data: &[u8]) -> Vec<u8> {
     emit(start, words, &private_data[..private_data.len().min(room)]).unwrap_or_default()
 }
 
-/// What the reply means to the initiator that asked with these.
+/// Evaluates the reply to an initiator's request.
 pub(crate) fn conclude(
     c: &IwarpConfig,
     p: &ConnectParams,
@@ -192,7 +191,7 @@ pub(crate) fn conclude(
     if s.markers {
         return Err(Violation::MpaMarkers);
     }
-    // A responder that knows only revision 1 took our IRD and ORD for private data: nothing good can follow.
+    // A responder that knows only revision 1 mistook our IRD and ORD for private data.
     if c.enhanced != heard.enhanced.is_some() {
         return Err(Violation::MpaRevision);
     }
@@ -217,7 +216,7 @@ pub(crate) fn conclude(
     })
 }
 
-/// Puts hostile bytes in place of either start frame: for the fuzz target.
+/// Parses hostile bytes in place of either start frame: for the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_start(data: &[u8]) {
     let Some((fixed, rest)) = data.split_first_chunk::<{ mpa::START_LEN }>() else { return };
@@ -263,7 +262,7 @@ mod tests {
 
     const RPC: &[u8] = &[0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 
-    /// RFC 8797's private data, IRD 128, ORD 0: byte for byte what a Linux 6.12 client sends.
+    /// Private data of RFC 8797, IRD 128, ORD 0: byte for byte as sent by a Linux 6.12 client.
     #[test]
     fn our_request_is_what_linux_sends() {
         let b = request(&plain(), &params(128, 0, RPC)).unwrap();

@@ -1,13 +1,13 @@
-//! The queue pair on its socket.
+//! Connects a queue pair to its socket.
 //!
-//! *Operation.* [`QueuePair::poll`] writes what the core has framed and reads into the memory that the core names, until
-//! there is a completion or the socket has no more. Nothing happens between polls, nothing is spawned.
+//! *Operation.* [`QueuePair::poll`] writes framed data and reads into memory chosen by the core, until there is a completion or the
+//! socket is exhausted. All activity happens in polls; no task is spawned.
 //!
-//! *Memory.* Vectored calls straight from and to the buffers of the work requests and regions.
+//! *Memory.* Vectored calls directly from and to the buffers of work requests and regions.
 //!
-//! *Errors.* The first one flushes all work. After a broken rule a Terminate is sent, after a disconnect what was posted
-//! before; both are bounded in time. The socket is then closed for writing and read until the peer closes too, so that
-//! the peer gets the last bytes and not a reset.
+//! *Errors.* The first error flushes all work. After a violation a Terminate is sent, after a disconnect the work posted before it;
+//! both have a time limit. The socket is then closed for writing, and read until the peer closes too, so that the peer receives the
+//! last bytes instead of a reset.
 
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -28,14 +28,14 @@ use crate::verbs::{
     WorkError,
 };
 
-/// System calls of one poll; then other tasks get their turn.
+/// System calls of one poll; then the task yields to others.
 const ROUNDS_MAX: usize = 16;
 
 enum Phase {
     Open,
-    /// [`QueuePair::disconnect`] was called: what can be sent is sent.
+    /// [`QueuePair::disconnect`] was called: posted work is still sent.
     Closing,
-    /// All work is back; last bytes go out, then the peer's end of stream is awaited.
+    /// All work is returned; the last bytes are sent, then the peer's end of stream is awaited.
     Ending {
         down: Down,
         shut: bool,
@@ -43,11 +43,11 @@ enum Phase {
     Over(Down),
 }
 
-/// Why a connection ends.
+/// The reason of the end.
 enum End {
     Violation(Violation),
     Socket(io::Error),
-    /// The peer closed it; true if in the middle of a message.
+    /// The peer closed the connection; true if in the middle of a message.
     Closed(bool),
     /// The peer sent a Terminate.
     Terminated(String, WorkError),
@@ -57,10 +57,10 @@ pub(crate) struct IwarpPair {
     stream: TcpStream,
     pair: Pair,
     phase: Phase,
-    /// Nothing is sent before this has passed.
+    /// Sending is delayed until then.
     hold: Option<Pin<Box<Sleep>>>,
     close_time_max: Duration,
-    /// Set when the connection begins to end.
+    /// Set when the end begins.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -76,7 +76,7 @@ impl IwarpPair {
         Self { stream, pair, phase: Phase::Open, hold, close_time_max, deadline: None }
     }
 
-    /// Writes once. False when there is nothing to write or the socket takes no more; it then wakes us.
+    /// Writes once. False if there is no data, or the socket is full; it then wakes the task.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         if let Some(hold) = &mut self.hold {
             if hold.as_mut().poll(cx).is_pending() {
@@ -99,14 +99,14 @@ impl IwarpPair {
                     self.pair.wrote(n);
                     return Ok(true);
                 }
-                // Ready was out of date: ask again, which arms the waker.
+                // The readiness was outdated: polling again arms the waker.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Reads once. False when the socket has no more; it then wakes us.
+    /// Reads once. False if the socket is empty; it then wakes the task.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         loop {
             match self.stream.poll_read_ready(cx) {
@@ -126,7 +126,7 @@ impl IwarpPair {
         }
     }
 
-    /// Reads and throws away. True at the end of the stream.
+    /// Reads and discards. Ready at the end of the stream.
     fn drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut waste = [0; 4096];
         for _ in 0..ROUNDS_MAX {
@@ -144,7 +144,7 @@ impl IwarpPair {
 
     fn check_terminated(&self) -> Result<(), End> {
         let Some(t) = self.pair.terminated() else { return Ok(()) };
-        // RDMAP refuses a Read Request with an error of protection; then it was the oldest one.
+        // RDMAP refuses a Read Request with a protection error; then it was the oldest one.
         let of_read = t.cause.layer == 0 && t.cause.etype == 1;
         let error = if of_read { WorkError::RemoteAccess } else { WorkError::Flushed };
         Err(End::Terminated(t.cause.to_string(), error))
@@ -169,7 +169,7 @@ impl IwarpPair {
         Ok(false)
     }
 
-    /// All work comes back, and the phase says what is still to do.
+    /// Returns all work and enters the phase for the remaining steps.
     fn end(&mut self, end: End, out: &mut Vec<Completion>) {
         let oldest_read = match &end {
             End::Terminated(_, e) => *e,
@@ -196,17 +196,17 @@ impl IwarpPair {
         self.hold = None;
     }
 
-    /// Sends what was posted before the disconnect. True when that is done.
+    /// Sends work posted before the disconnect. True when done.
     fn closing(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> bool {
         for _ in 0..ROUNDS_MAX {
             match self.write(cx) {
                 Ok(true) => {}
-                // A socket that fails now has nothing more to say.
+                // A failing socket needs no further steps.
                 Err(_) => return true,
                 Ok(false) => {
                     self.pair.collect(out);
                     let held = self.hold.is_some();
-                    // The peer may be stuck in a write of its own.
+                    // The peer may be blocked in its own write.
                     let gone = self.drain(cx).is_ready();
                     return gone || (!held && self.pair.is_idle());
                 }
@@ -216,7 +216,7 @@ impl IwarpPair {
         false
     }
 
-    /// The rest of the end: last bytes out, socket closed for writing, peer's end of stream.
+    /// Completes the end: sends the last bytes, closes the socket for writing, awaits the peer's end of stream.
     fn ending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Phase::Ending { shut, .. } = &self.phase else { return Poll::Ready(()) };
         if !*shut {
@@ -224,7 +224,7 @@ impl IwarpPair {
             if !self.pair.is_idle() && !self.is_late(cx) {
                 return Poll::Pending;
             }
-            // A socket that is gone needs no closing.
+            // The socket may be closed already.
             let _ = SockRef::from(&self.stream).shutdown(Shutdown::Write);
             if let Phase::Ending { shut, .. } = &mut self.phase {
                 *shut = true;
@@ -240,8 +240,8 @@ impl IwarpPair {
     }
 }
 
-/// Reads into several buffers. A short read has emptied the socket: readiness is then given up in the same step, which
-/// saves the system call that would only say so.
+/// Reads into several buffers. A short read has emptied the socket: clearing the readiness in the same step saves the system call
+/// that would return EAGAIN.
 fn read_vectored(stream: &TcpStream, slices: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
     let room: usize = slices.iter().map(|s| s.len()).sum();
     let mut short = None;

@@ -1,4 +1,4 @@
-//! STags: unguessable names of memory, and what of it the peer may touch (RFC 5041 section 5, RFC 5040 section 8).
+//! STags: unguessable names of memory, and the peer's access rights to it (RFC 5041 section 5, RFC 5040 section 8).
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use iobuf::Buf;
 use super::violation::Violation;
 use crate::verbs::{Refused, Region, RemoteSeg};
 
-/// Random numbers are fetched this many at a time, so that a registration costs no system call.
+/// Random numbers are fetched in batches, so that a registration needs no system call.
 const DRAWS: usize = 32;
 
-/// Draws STags. A peer that was not told one finds it with a chance of one in four thousand million per try, and the
-/// first wrong try ends the connection.
+/// Draws STags. A peer guesses an unknown one with a chance of one in four billion per try, and the first wrong try ends the
+/// connection.
 pub(crate) struct Stags {
     drawn: [u32; DRAWS],
     left: usize,
@@ -22,7 +22,7 @@ impl Stags {
         Self { drawn: [0; DRAWS], left: 0 }
     }
 
-    /// An STag for which `taken` is false. `None` only when the system has no random numbers.
+    /// Draws an STag for which `taken` is false. `None` only if the system has no random numbers.
     pub(crate) fn draw(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
         loop {
             if self.left == 0 {
@@ -44,11 +44,11 @@ impl Stags {
 
 struct Entry {
     region: Region,
-    /// Tagged offset of the first byte. Never 0, so that no one grows used to that.
+    /// Tagged offset of the first byte. Never 0, so that peers cannot come to rely on that.
     base: u64,
-    /// False once the peer has invalidated it: it then waits for its owner.
+    /// False after the peer has invalidated it; its owner will release it.
     valid: bool,
-    /// Nothing was placed at or behind this position.
+    /// No data was placed at or after this position.
     fresh_from: usize,
 }
 
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// How an access misses a region.
+/// How an access exceeds a region.
 enum Miss {
     Wrap,
     Bounds,
@@ -82,7 +82,7 @@ impl Memory {
         self.regions.contains_key(&stag)
     }
 
-    /// Adds a region under an STag that is not in use.
+    /// Adds a region under an unused STag.
     pub(crate) fn insert(
         &mut self,
         stag: Option<u32>,
@@ -104,7 +104,7 @@ impl Memory {
         self.regions.remove(&stag).map(|e| e.region)
     }
 
-    /// The peer gives up its right to a region.
+    /// Invalidates a region for the peer.
     pub(crate) fn invalidate(&mut self, stag: u32) -> Result<(), Violation> {
         let entry = self.valid(stag).ok_or(Violation::InvalidateStag)?;
         entry.valid = false;
@@ -116,7 +116,7 @@ impl Memory {
     }
 
     fn position(entry: &Entry, to: u64, len: usize) -> Result<usize, Miss> {
-        // Sizes of memory fit 64 bits.
+        // Memory sizes fit 64 bits.
         let end = to.checked_add(len as u64).ok_or(Miss::Wrap)?;
         if to < entry.base || end - entry.base > entry.len() as u64 {
             return Err(Miss::Bounds);
@@ -124,7 +124,7 @@ impl Memory {
         usize::try_from(to - entry.base).map_err(|_| Miss::Bounds)
     }
 
-    /// Where `len` bytes of an RDMA Write to `to` are to be placed. From now on they count as placed.
+    /// The position for `len` bytes of an RDMA Write to `to`, which count as placed from now on.
     pub(crate) fn write_at(&mut self, stag: u32, to: u64, len: usize) -> Result<usize, Violation> {
         let entry = self.valid(stag).ok_or(Violation::WriteStag)?;
         if !matches!(entry.region, Region::Writable(_)) {
@@ -138,7 +138,7 @@ impl Memory {
         Ok(at)
     }
 
-    /// The bytes that an RDMA Read asks for.
+    /// The data for an RDMA Read.
     pub(crate) fn read_at(&mut self, stag: u32, to: u64, len: usize) -> Result<Buf, Violation> {
         let entry = self.valid(stag).ok_or(Violation::ReadRequestStag)?;
         let Region::Readable(data) = &entry.region else {
@@ -159,8 +159,8 @@ impl Memory {
         }
     }
 
-    /// Bytes from `at` to the end of a region, if none of them was ever placed: only there may the receiver put bytes
-    /// of which it does not know yet what they are.
+    /// Number of bytes from `at` to the end of a region, if none was ever placed there: only such bytes may be overwritten with
+    /// data that is not identified yet.
     pub(crate) fn fresh(&self, stag: u32, at: usize) -> usize {
         match self.regions.get(&stag) {
             Some(e) if e.valid && at >= e.fresh_from => e.len().saturating_sub(at),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_reached_and_the_region_comes_back() {
+    fn full_table_returns_region() {
         let (mut m, ..) = memory();
         let (why, region) = m.insert(Some(11), Region::Writable(BufMut::heap(1))).unwrap_err();
         assert_eq!(why, Refused::Full);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalidated_region_is_closed_to_the_peer_but_not_lost() {
+    fn invalidated_region_stays_owned() {
         let (mut m, w, _) = memory();
         assert_eq!(m.invalidate(7), Ok(()));
         assert_eq!(m.invalidate(7), Err(Violation::InvalidateStag));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_memory_that_was_never_placed_is_fresh() {
+    fn only_untouched_memory_is_fresh() {
         let (mut m, w, _) = memory();
         assert_eq!(m.fresh(7, 0), 100);
         m.write_at(7, w.offset + 40, 10).unwrap();

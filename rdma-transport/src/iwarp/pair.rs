@@ -1,12 +1,12 @@
-//! A queue pair without its socket: posted work, what arrives for it, and completions in order. Pure.
+//! A queue pair without its socket: posted work, arriving data, and completions in order. No I/O.
 //!
-//! *Operation.* The driver asks for memory to read into ([`Pair::read_slices`]) and bytes to write
-//! ([`Pair::write_slices`]), says how much of both the socket moved, and collects completions.
+//! *Operation.* The driver obtains memory to read into ([`Pair::read_slices`]) and bytes to write ([`Pair::write_slices`]), reports
+//! how many bytes the socket moved, and collects completions.
 //!
-//! *Memory.* A posted buffer is in the send queue, among the Receives or in the table of regions until its completion or
-//! release; payload is never copied on the way out, and only when a guess of the receiver was wrong on the way in.
+//! *Memory.* A posted buffer is in the send queue, among the Receives or in the table of regions until its completion or release.
+//! Payload is never copied on the way out, and on the way in only when the receiver's prediction was wrong.
 //!
-//! *Errors.* [`Pair::received`] says which rule the peer broke; [`Pair::fail`] then gives all work back.
+//! *Errors.* [`Pair::received`] returns the rule that the peer violated; [`Pair::fail`] then returns all work.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -37,15 +37,15 @@ enum Job {
     Read { from: Vec<RemoteSeg> },
 }
 
-/// A Send, Write or Read that is not over.
+/// A Send, Write or Read that is not complete.
 struct Entry {
     id: WorkId,
     job: Job,
     /// Bytes of payload.
     len: usize,
-    /// Position in the buffer of a Read where its first byte goes.
+    /// Position in the buffer of a Read at which its first byte is stored.
     base: usize,
-    /// Its last byte is through (Send, Write).
+    /// Its last byte was written to the socket (Send, Write).
     written: bool,
 }
 
@@ -59,18 +59,18 @@ impl Entry {
     }
 }
 
-/// How far the message is that is being framed.
+/// Progress of the message that is being framed.
 #[derive(Default)]
 struct Progress {
     /// Index of the piece (Send) or segment (Read).
     piece: usize,
-    /// Bytes of it that are framed.
+    /// Framed bytes of that piece.
     piece_at: usize,
-    /// Bytes of the message that are framed.
+    /// Framed bytes of the message.
     at: usize,
 }
 
-/// What is being framed: messages do not mix.
+/// The message that is being framed; messages are not interleaved.
 enum Current {
     None,
     Work,
@@ -87,11 +87,11 @@ pub(crate) struct Pair {
     queue: VecDeque<Entry>,
     /// Number of the first entry of the queue.
     first: u64,
-    /// Number of the entry that is being framed or is next.
+    /// Number of the entry to frame next or in part.
     cursor: u64,
     progress: Progress,
     current: Current,
-    /// The last message framed was a work request: now it is a response's turn.
+    /// The last message was a work request, so a response is next.
     response_next: bool,
     send_msn: u32,
     read_msn: u32,
@@ -154,7 +154,7 @@ impl Pair {
         self.targets.memory.release(handle)
     }
 
-    /// Judges one work request; the bytes it moves.
+    /// Checks one work request; returns the bytes to transfer.
     fn judge(&self, work: &Work) -> Option<usize> {
         match work {
             Work::Recv { .. } => Some(0),
@@ -209,7 +209,7 @@ impl Pair {
             Work::Send { id, from, invalidate } => entry(id, Job::Send { from, invalidate }, 0),
             Work::Write { id, from, to } => entry(id, Job::Write { from, to }, 0),
             Work::Read { id, mut from, into } => {
-                // Nothing is asked for an empty segment.
+                // Empty segments need no request.
                 from.retain(|s| s.len > 0);
                 let (base, seq) = (into.len(), self.first + self.queue.len() as u64);
                 let stag = self.draw().unwrap_or_default();
@@ -220,7 +220,7 @@ impl Pair {
         self.queue.push_back(new);
     }
 
-    /// Completions of work that is over, in order.
+    /// Collects completions of finished work, in order.
     pub(crate) fn collect(&mut self, out: &mut Vec<Completion>) {
         for c in self.targets.done.drain(..) {
             if let Ok(n) = c.result {
@@ -243,7 +243,7 @@ impl Pair {
         }
     }
 
-    /// The first entry of the queue is over.
+    /// Completes the first entry of the queue.
     fn pop(&mut self, out: &mut Vec<Completion>, error: Option<WorkError>) {
         let Some(e) = self.queue.pop_front() else { return };
         let buf = self.targets.reads.take(self.first);
@@ -270,7 +270,7 @@ impl Pair {
         out.push(Completion { id: e.id, kind: e.kind(), result, buf, invalidated: None });
     }
 
-    /// Gives back everything that is posted, `oldest_read` as the result of the oldest Read on the wire.
+    /// Returns all posted work, with `oldest_read` as the result of the oldest outstanding Read.
     pub(crate) fn flush(&mut self, out: &mut Vec<Completion>, oldest_read: WorkError) {
         self.collect(out);
         let refused = self.targets.reads.oldest();
@@ -287,7 +287,7 @@ impl Pair {
         self.flush_recvs(out);
     }
 
-    /// Gives back the Receives.
+    /// Returns the Receives.
     pub(crate) fn flush_recvs(&mut self, out: &mut Vec<Completion>) {
         for (id, mut buf) in self.targets.recvs.drain(..) {
             buf.set_filled(0);
@@ -312,7 +312,7 @@ impl Pair {
         self.rx.received(&mut self.targets, n)
     }
 
-    /// The connection has nothing to do now.
+    /// Frees surplus memory of an idle connection.
     pub(crate) fn rest(&mut self) {
         self.rx.rest();
         self.tx.rest();
@@ -325,12 +325,12 @@ impl Pair {
         self.rx.feed(&mut self.targets, bytes)
     }
 
-    /// The peer's Terminate, once it has come.
+    /// The peer's Terminate, if it has arrived.
     pub(crate) fn terminated(&self) -> Option<&Terminate> {
         self.rx.terminated.as_ref()
     }
 
-    /// The stream may end here without damage.
+    /// True if the stream may end here.
     pub(crate) fn is_between(&self) -> bool {
         self.rx.is_between()
     }
@@ -342,7 +342,7 @@ impl Pair {
         self.initiator || self.rx.started
     }
 
-    /// Nothing is left that could be sent now, and the socket has taken all that was framed.
+    /// True if all data that can be sent now was taken by the socket.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.fill();
         self.tx.is_empty()
@@ -359,7 +359,7 @@ impl Pair {
             Mark::Nothing => {}
             Mark::Response => targets.inbound.answered(),
             Mark::Work(seq) => {
-                // Work that was flushed meanwhile is not there any more.
+                // The entry may have been flushed meanwhile.
                 let i = seq.checked_sub(*first).and_then(|i| usize::try_from(i).ok());
                 if let Some(e) = i.and_then(|i| queue.get_mut(i)) {
                     e.written = true;
@@ -368,13 +368,13 @@ impl Pair {
         });
     }
 
-    /// Ends the stream with the Terminate that `v` earns.
+    /// Ends the stream with the Terminate for `v`.
     pub(crate) fn terminate(&mut self, v: Violation) {
         let t = self.rx.terminate(v);
         self.tx.terminate(&t);
     }
 
-    /// Frames what there is, up to a batch, when the socket has taken the batch before.
+    /// Frames a batch of waiting data after the socket has taken the previous batch.
     fn fill(&mut self) {
         if !self.tx.is_empty() || !self.may_send() {
             return;
@@ -391,7 +391,7 @@ impl Pair {
         }
     }
 
-    /// The next message: work and responses in turn, so that neither starves.
+    /// Chooses the next message: work and responses alternate, so that neither starves.
     fn choose(&mut self) -> bool {
         for turn in [self.response_next, !self.response_next] {
             if turn {
@@ -410,7 +410,7 @@ impl Pair {
     }
 
     fn index(&self) -> usize {
-        // Invariant: the cursor never falls behind the first entry, and the queue fits memory.
+        // Invariant: the cursor is never before the first entry, and the queue fits memory.
         usize::try_from(self.cursor - self.first).unwrap_or(usize::MAX)
     }
 
@@ -429,7 +429,7 @@ impl Pair {
             last,
             ulp: Opcode::ReadResponse.control(),
             stag: r.stag,
-            // The peer chose where its offsets begin; a wrap is its own doing.
+            // The peer chose the base of its offsets; a wrap is its own fault.
             to: r.to.wrapping_add(at as u64),
         };
         let data = r.data.slice(at..at + n);
@@ -446,7 +446,7 @@ impl Pair {
         let (over, whole) = match &e.job {
             Job::Send { .. } => (self.frame_send(i), false),
             Job::Write { .. } => (self.frame_write(i), false),
-            // Every request is a message of its own: the next one may have to wait.
+            // Each request is a separate message: the next one may have to wait.
             Job::Read { .. } => (self.frame_read(i), true),
         };
         if over {
@@ -463,7 +463,7 @@ impl Pair {
         let n = self.tx.size.untagged.min(self.queue[i].len - p.at);
         let last = p.at + n == self.queue[i].len;
         let opcode = if invalidate.is_some() { Opcode::SendInvalidate } else { Opcode::Send };
-        // Invariant: `judge` takes no Send above 32 bits.
+        // Invariant: `judge` accepts no Send above 32 bits.
         #[allow(clippy::cast_possible_truncation)]
         let mo = p.at as u32;
         let header = ddp::Untagged {
@@ -513,13 +513,13 @@ impl Pair {
         last
     }
 
-    /// One Read Request, for the next segment.
+    /// Frames the Read Request for the next segment.
     fn frame_read(&mut self, i: usize) -> bool {
         let e = &self.queue[i];
         let Job::Read { from } = &e.job else { return true };
         let Some(s) = from.get(self.progress.piece) else { return true };
         let (seg, at, count) = (*s, e.base + self.progress.at, from.len());
-        // Invariant: `judge` took no Read that is larger than memory.
+        // Invariant: `judge` accepted no Read larger than memory.
         let len = usize::try_from(seg.len).unwrap_or(usize::MAX);
         if let Some(stag) = self.targets.reads.ask(self.cursor, at, len) {
             self.frame_read_request(&ReadRequest {
@@ -549,7 +549,7 @@ impl Pair {
         self.tx.frame(&all, std::iter::empty(), 0, Mark::Nothing);
     }
 
-    /// The frame that lets the responder send (RFC 6581).
+    /// Frames the message that lets the responder send (RFC 6581).
     fn frame_rtr(&mut self, kind: RtrKind) {
         match kind {
             RtrKind::Write => {
@@ -584,8 +584,8 @@ impl Pair {
     }
 }
 
-/// Drives a queue pair's receiver with hostile bytes: for the fuzz target. Half of the runs use the guesses of the
-/// socket path, half the plain one; both must end the same way.
+/// Feeds hostile bytes to a queue pair's receiver: for the fuzz target. Half of the runs use the socket path with its predictions,
+/// half the plain one; both must end the same way.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     let Some((&[flags, step], bytes)) = data.split_first_chunk::<2>() else { return };
@@ -611,7 +611,7 @@ pub fn fuzz(data: &[u8]) {
     assert_eq!(run(false), run(true));
 }
 
-/// A responder with everything that can be hit: Receives, regions under known STags, an outstanding Read.
+/// A responder with all kinds of targets: Receives, regions under known STags, an outstanding Read.
 fn test_pair(crc: bool) -> Pair {
     let agreed = Agreed {
         crc,
@@ -642,7 +642,7 @@ fn test_pair(crc: bool) -> Pair {
 }
 
 impl Pair {
-    /// As [`Pair::feed`], but on the way that the socket takes.
+    /// Like [`Pair::feed`], but through the socket path.
     fn feed_guessing(&mut self, mut bytes: &[u8]) -> Result<(), Violation> {
         while !bytes.is_empty() {
             let mut n = 0;
@@ -663,8 +663,8 @@ mod tests {
     use super::*;
     use crate::iwarp::wire::mpa;
 
-    /// Behind the peer's Terminate anything may come, in any pieces, and nothing of it counts: here a Send that would fill a
-    /// Receive, and frames that would each end the connection.
+    /// After the peer's Terminate, further data of any kind is ignored: here a Send that would fill a Receive, and frames that
+    /// would each end the connection.
     #[test]
     fn nothing_counts_behind_a_terminate() {
         let frame = |ulpdu: &[u8], spoilt: u8| {
@@ -704,7 +704,7 @@ mod tests {
         }
     }
 
-    /// After any load a connection keeps little for itself: 12 KiB beside its posted Receives.
+    /// After any load, an idle connection takes at most 12 KiB in addition to its posted Receives.
     #[test]
     fn an_idle_connection_is_small() {
         let footprint = |p: &Pair| {
@@ -728,7 +728,7 @@ mod tests {
             p.wrote(n);
             p.collect(&mut out);
         }
-        // A guess that is wrong: what was read behind it is spilled.
+        // The prediction is wrong: the data after it is spilled.
         let _ = p.feed_guessing(&[0; 3000]);
         p.rest();
         assert!(most > 40 << 10, "{most}");

@@ -1,4 +1,4 @@
-//! RDMA Reads: those this side has outstanding, and those of the peer that wait for their answer.
+//! RDMA Reads: the outstanding ones of this side, and those of the peer that wait for a response.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use iobuf::{Buf, BufMut};
 use super::violation::Violation;
 use super::wire::rdmap::ReadRequest;
 
-/// One `Work::Read`: a buffer that is filled by one or more Read Requests, in order.
+/// One `Work::Read`: a buffer filled by one or more Read Requests, in order.
 struct Sink {
     /// Number of the work request in the send queue.
     seq: u64,
-    /// What the peer is told to put into its responses. Never in the table of regions: a Write to it fails.
+    /// The STag that the peer puts into its responses. It is never in the table of regions, so a Write to it fails.
     stag: u32,
     buf: BufMut,
-    /// Read Requests not answered in full, posted or on the wire.
+    /// Read Requests not answered completely, posted or outstanding.
     requests_left: usize,
 }
 
-/// One Read Request on the wire.
+/// An outstanding Read Request.
 struct Outstanding {
     seq: u64,
     stag: u32,
-    /// Position in the buffer, which is also the tagged offset, of the next byte.
+    /// Position of the next byte in the buffer, which is also the tagged offset.
     at: usize,
     left: usize,
 }
@@ -31,7 +31,7 @@ struct Outstanding {
 pub(crate) struct Reads {
     sinks: VecDeque<Sink>,
     wire: VecDeque<Outstanding>,
-    /// Requests that may be on the wire at once: what the peer's IRD allows.
+    /// Maximum outstanding requests: the peer's IRD.
     ord: usize,
 }
 
@@ -51,30 +51,30 @@ impl Reads {
         self.sinks.iter().any(|s| s.stag == stag)
     }
 
-    /// Accepts the buffer of a Read with this many requests of at least one byte.
+    /// Adds the buffer of a Read with this number of non-empty requests.
     pub(crate) fn post(&mut self, seq: u64, stag: u32, buf: BufMut, requests: usize) {
         self.sinks.push_back(Sink { seq, stag, buf, requests_left: requests });
     }
 
-    /// Another request may go on the wire.
+    /// True if another request may be sent.
     pub(crate) fn may_ask(&self) -> bool {
         self.wire.len() < self.ord
     }
 
-    /// A request of `len` bytes for position `at` of the sink of `seq` goes on the wire; its STag.
+    /// Records a sent request of `len` bytes for position `at` in the buffer of `seq`; returns its STag.
     pub(crate) fn ask(&mut self, seq: u64, at: usize, len: usize) -> Option<u32> {
         let stag = self.sinks.iter().find(|s| s.seq == seq)?.stag;
         self.wire.push_back(Outstanding { seq, stag, at, left: len });
         Some(stag)
     }
 
-    /// The Read without data that serves as RTR goes on the wire.
+    /// Records the sending of the empty Read that serves as RTR.
     pub(crate) fn ask_rtr(&mut self, stag: u32) {
         self.wire.push_back(Outstanding { seq: NO_WORK, stag, at: 0, left: 0 });
     }
 
-    /// A segment of a Read Response begins: where it belongs. Only the oldest outstanding request is answered, and
-    /// only in order, so the peer cannot place anything that was not asked for.
+    /// Handles the start of a Read Response segment; returns its destination. Only the oldest outstanding request may be answered,
+    /// and only in order, so the peer cannot place data that was not requested.
     pub(crate) fn begin(
         &mut self,
         stag: u32,
@@ -98,7 +98,7 @@ impl Reads {
         Ok((r.seq, at))
     }
 
-    /// The segment that began last has arrived whole: the position behind it counts as filled.
+    /// Handles the complete arrival of the current segment: the buffer is filled up to its end.
     pub(crate) fn landed(&mut self, seq: u64, end: usize, last: bool) {
         if last {
             self.wire.pop_front();
@@ -109,17 +109,17 @@ impl Reads {
         }
     }
 
-    /// All responses to the Read `seq` are here (or it is not one of ours).
+    /// True if all responses to the Read `seq` have arrived, or it is not one of ours.
     pub(crate) fn is_done(&self, seq: u64) -> bool {
         self.sinks.iter().find(|s| s.seq == seq).is_none_or(|s| s.requests_left == 0)
     }
 
-    /// The oldest Read that is on the wire.
+    /// The oldest outstanding Read.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.wire.front().map(|r| r.seq).filter(|&seq| seq != NO_WORK)
     }
 
-    /// Takes the buffer of a Read back.
+    /// Takes the buffer of a Read.
     pub(crate) fn take(&mut self, seq: u64) -> Option<BufMut> {
         let i = self.sinks.iter().position(|s| s.seq == seq)?;
         self.sinks.remove(i).map(|s| s.buf)
@@ -129,23 +129,23 @@ impl Reads {
         self.sinks.iter_mut().find(|s| s.seq == seq).map(|s| s.buf.whole_mut())
     }
 
-    /// The next byte of a Read Response belongs to this Read, at this position.
+    /// The Read and position for the next byte of a Read Response.
     pub(crate) fn next(&self) -> Option<(u64, usize)> {
         self.wire.iter().find(|r| r.left > 0).map(|r| (r.seq, r.at))
     }
 
-    /// Another Read is answered after this one.
+    /// True if responses to another Read follow those to this one.
     pub(crate) fn comes_after(&self, seq: u64) -> bool {
         self.wire.iter().any(|r| r.left > 0 && r.seq != seq)
     }
 
-    /// Bytes that each of the requests in line still brings to the Read `seq`, as far as they are next.
+    /// The remaining bytes of each of the oldest requests, as long as they belong to the Read `seq`.
     pub(crate) fn coming(&self, seq: u64) -> impl Iterator<Item = usize> {
         self.wire.iter().filter(|r| r.left > 0).take_while(move |r| r.seq == seq).map(|r| r.left)
     }
 }
 
-/// What the peer is to get for one of its Read Requests.
+/// The response to a Read Request of the peer.
 pub(crate) struct Response {
     pub(crate) stag: u32,
     pub(crate) to: u64,
@@ -155,7 +155,7 @@ pub(crate) struct Response {
 /// Reads of the peer, answered in order.
 pub(crate) struct Inbound {
     queue: VecDeque<Response>,
-    /// Accepted and not yet answered to the last byte, those in the queue included.
+    /// Number of requests not answered completely, including queued ones.
     in_work: usize,
     ird: usize,
 }

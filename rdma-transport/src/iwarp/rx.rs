@@ -1,17 +1,16 @@
-//! Receiving: cuts the byte stream into FPDUs, checks them, and says where the next bytes belong. Pure.
+//! Receiving: splits the byte stream into FPDUs, checks them, and determines where the next bytes belong. No I/O.
 //!
-//! *Operation.* [`Rx::slices`] gives the memory into which the socket is to be read, [`Rx::received`] says how much came.
-//! The memory is a guess: the rest of the payload that is arriving, then turn by turn a small slot for a trailer and the
-//! header behind it, and the memory where the next payload belongs if the peer goes on as before. A guess that turns
-//! out wrong costs a copy, never an error. [`Rx::feed`] does the same from a slice, always by copy.
+//! *Operation.* [`Rx::slices`] returns the memory to read the socket into, [`Rx::received`] takes the number of bytes read. The
+//! memory is a prediction: the rest of the arriving payload, then alternately a small slot for a trailer and the following header,
+//! and the memory of the next payload if the peer continues as before. A wrong prediction costs a copy, never an error.
+//! [`Rx::feed`] does the same from a slice, always by copy.
 //!
-//! *Memory.* Payload goes straight into the Receive, the Read's buffer or the region. Bytes of which it is not yet known
-//! what they are only go to memory that holds nothing: the spare part of a Receive or Read, or a part of a region
-//! that was never placed before. Such a part may hold something afterwards; only the peer's own word says what it
-//! wrote. A CRC is checked after placement, so a region may hold bytes of a damaged FPDU when the connection ends; the
-//! protocol above never hears of them.
+//! *Memory.* Payload is read directly into the Receive, the Read's buffer or the region. Bytes that are not identified yet are only
+//! read into unused memory: the spare part of a Receive or Read, or a part of a region where no data was ever placed. Such a part
+//! may contain stray bytes afterwards; only the peer's message tells what it wrote. A CRC is checked after placement, so a region
+//! may contain bytes of a damaged FPDU when the connection ends; the protocol above never uses them.
 //!
-//! *Errors.* [`Violation`]. Nothing may be received after one.
+//! *Errors.* [`Violation`], after which no data may be received.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -26,26 +25,26 @@ use super::wire::terminate::{self, DdpHeader, Terminate};
 use super::wire::{ddp, field, mpa, rdmap};
 use crate::verbs::{Completion, WorkError, WorkId, WorkKind};
 
-/// Bytes for slots and for what comes unexpected.
+/// Size of the buffer for slots and unpredicted bytes.
 const SIDE: usize = 8 << 10;
-/// Bytes of it kept for what follows the guess.
+/// Part of it reserved for bytes after the prediction.
 const TAIL: usize = 4 << 10;
-/// FPDUs guessed at once. 128 of 1,448 bytes are 181 KiB for one system call.
+/// FPDUs predicted at once. 128 of 1,448 bytes are 181 KiB for one system call.
 const GUESSES_MAX: usize = 128;
-/// Payload guessed at once, in bytes: the usual size of a transfer.
+/// Payload predicted at once, in bytes: the usual size of a transfer.
 const GUESSED_MAX: usize = 1 << 20;
-/// Turns of a plan for which an idle connection keeps memory.
+/// Entries of a plan for which an idle connection keeps memory.
 const TURNS_KEPT: usize = 16;
-/// An FPDU with at least this payload is worth a system call of its own.
+/// An FPDU with at least this payload is worth a separate system call.
 const LARGE: usize = 16 << 10;
-/// Payload of an FPDU while none was seen.
+/// Assumed payload of an FPDU before the first was seen.
 const FIRST_GUESS: usize = 64 << 10;
-/// FPDUs with less payload are not worth a slot of their own.
+/// FPDUs with less payload are not worth a separate slot.
 const GUESS_MIN: usize = 256;
 /// Length field and the longer of the two headers.
 const HEADER_MAX: usize = mpa::LENGTH_LEN + ddp::UNTAGGED_LEN;
 
-/// Where payload belongs.
+/// The destination of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Destination {
     /// [`Rx::control`]: messages for the provider itself.
@@ -58,14 +57,14 @@ enum Destination {
     Region(u32),
 }
 
-/// Everything that received bytes may reach.
+/// Everything that received bytes may modify.
 pub(crate) struct Targets {
     /// Posted Receives.
     pub(crate) recvs: VecDeque<(WorkId, BufMut)>,
     pub(crate) memory: Memory,
     pub(crate) reads: Reads,
     pub(crate) inbound: Inbound,
-    /// Receives that are over.
+    /// Completed Receives.
     pub(crate) done: Vec<Completion>,
 }
 
@@ -88,17 +87,17 @@ impl Targets {
     }
 }
 
-/// The segment that is arriving.
+/// The arriving segment.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     opcode: Opcode,
     last: bool,
-    /// STag to invalidate of a Send, if it has one.
+    /// The STag to invalidate, of a Send with Invalidate.
     invalidate: Option<u32>,
     place: Destination,
-    /// Position in the place of the next byte.
+    /// Position of the next byte in the destination.
     at: usize,
-    /// Bytes of payload to come.
+    /// Remaining bytes of payload.
     left: usize,
     /// Bytes of payload.
     len: usize,
@@ -111,13 +110,13 @@ enum State {
     Trailer(Segment),
 }
 
-/// A Send of which some segments are here.
+/// A partially received Send.
 struct Message {
     opcode: Opcode,
     filled: usize,
 }
 
-/// Where the next payload belongs if the peer goes on as before.
+/// The predicted destination of the next payload.
 #[derive(Clone, Copy)]
 struct Next {
     place: Destination,
@@ -126,26 +125,26 @@ struct Next {
     len: usize,
 }
 
-/// What is likely to come: FPDUs with this header and `len` bytes of payload each, which belong to `place` from `at` on.
+/// The predicted data: FPDUs with this header and `len` bytes of payload each, destined for `place` from `at` on.
 struct Guess {
     place: Destination,
     at: usize,
     /// Bytes of length field and header.
     header: usize,
     len: usize,
-    /// Bytes of messages that follow each other; the last FPDU of each may be shorter.
+    /// Sizes of consecutive messages; the last FPDU of each may be shorter.
     chunks: Vec<usize>,
 }
 
-/// Bytes that come before the next payload.
+/// Bytes before the next payload.
 struct Missing {
-    /// Of the FPDU that is arriving.
+    /// Remaining trailer of the arriving FPDU.
     trailer: usize,
-    /// Of the next header, already here.
+    /// Bytes of the next header already received.
     have: usize,
 }
 
-/// What to ask the socket for: turn by turn a slot in `side` and a piece of the memory of `place` from `at` on.
+/// The buffers for the next read: alternately a slot in `side` and a piece of the memory of `place` from `at` on.
 struct Plan {
     place: Destination,
     at: usize,
@@ -156,11 +155,11 @@ struct Plan {
 pub(crate) struct Rx {
     state: State,
     crc: mpa::Crc,
-    /// Bytes that are not payload, or not known to be: `used..have` is received and not looked at.
+    /// Buffer for bytes that are not payload, or not known to be: `used..have` is received and not processed.
     side: Box<[u8; SIDE]>,
     used: usize,
     have: usize,
-    /// Length field and header of the FPDU that is arriving.
+    /// Length field and header of the arriving FPDU.
     header: [u8; HEADER_MAX],
     header_len: usize,
     control: [u8; terminate::LEN_MAX],
@@ -169,14 +168,14 @@ pub(crate) struct Rx {
     message: Option<Message>,
     plan: Plan,
     next: Option<Next>,
-    /// Payload guessed at once: less after a guess that was badly wrong.
+    /// Payload to predict at once: reduced after a badly wrong prediction.
     reach: usize,
-    /// Payload of a tagged FPDU that was as full as the peer makes them.
+    /// Payload of a full tagged FPDU of this peer.
     usual: usize,
     spill: Vec<u8>,
-    /// A Send or FPDU without data may come first as RTR and takes no Receive (RFC 6581).
+    /// A Send or an empty FPDU may arrive first as RTR, without using a Receive (RFC 6581).
     rtr_send: bool,
-    /// An FPDU has arrived.
+    /// At least one FPDU has arrived.
     pub(crate) started: bool,
     /// The peer's Terminate.
     pub(crate) terminated: Option<Terminate>,
@@ -207,16 +206,16 @@ impl Rx {
         }
     }
 
-    /// Nothing is half received: a good moment for the stream to end.
+    /// True if no message is partially received, so that the stream may end here.
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.state, State::Header) && self.used == self.have && self.message.is_none()
     }
 
-    /// The Terminate that answers a violation by what arrived last (RFC 5040 section 4.8).
+    /// The Terminate for a violation by the latest data (RFC 5040 section 4.8).
     pub(crate) fn terminate(&self, v: Violation) -> Terminate {
         let cause = v.cause();
         let mut t = Terminate { cause, segment_len: None, ddp: None, read_request: None };
-        // An LLP error says nothing of headers: they are not to be trusted.
+        // After an LLP error the headers cannot be trusted.
         if cause.layer < 2 && self.header_len > mpa::LENGTH_LEN {
             let ddp_header = &self.header[mpa::LENGTH_LEN..];
             t.segment_len = Some(u16::from_be_bytes(field(&self.header, 0)));
@@ -226,14 +225,14 @@ impl Rx {
                 DdpHeader::Untagged(field(ddp_header, 0))
             });
             let is_request = Opcode::of(ddp_header[1]) == Some(Opcode::ReadRequest);
-            // What an RDMA Read asks for is judged, and known, only when its request is here whole.
+            // The range of an RDMA Read is known, and checked, only after its request has arrived completely.
             let is_judged = is_request && (cause.layer, cause.etype) == (0, 1);
             t.read_request = is_judged.then(|| field(&self.control, 0));
         }
         t
     }
 
-    /// The connection has nothing to do: what a burst took and an idle connection does not need is given back.
+    /// Frees surplus memory of an idle connection.
     pub(crate) fn rest(&mut self) {
         if self.plan.turns.capacity() > TURNS_KEPT {
             self.plan.turns = Vec::new();
@@ -241,7 +240,7 @@ impl Rx {
         self.spill = Vec::new();
     }
 
-    /// Bytes of memory behind this.
+    /// Bytes of memory used by this value.
     #[cfg(test)]
     pub(crate) fn footprint(&self) -> usize {
         SIDE + self.plan.turns.capacity() * size_of::<(usize, usize)>() + self.spill.capacity()
@@ -270,7 +269,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Bytes that are needed in `side` before anything can happen: at least 1.
+    /// Bytes needed in `side` for the next step: at least 1.
     fn missing(&self) -> usize {
         let have = self.have - self.used;
         let need = match &self.state {
@@ -281,7 +280,7 @@ impl Rx {
         need.saturating_sub(have).max(1)
     }
 
-    /// Bytes of length field and header, as far as that is known; only the length field when the length is wrong.
+    /// Bytes of length field and header, as far as known; only the length field if the length is wrong.
     fn header_need(&self) -> usize {
         let seen = &self.side[self.used..self.have];
         let ulpdu_len = || usize::from(u16::from_be_bytes(field(seen, 0)));
@@ -309,7 +308,7 @@ impl Rx {
         self.used = 0;
     }
 
-    /// Copies payload that could not be read into place.
+    /// Copies payload that was not read into place.
     fn copy(
         crc: &mut mpa::Crc,
         control: &mut [u8],
@@ -320,10 +319,10 @@ impl Rx {
         crc.update(bytes);
         let (from, to) = (s.at, s.at + bytes.len());
         if s.place == Destination::Control {
-            // Invariant: `begin` takes no control message that is larger.
+            // Invariant: `begin` accepts no larger control message.
             control[from..to].copy_from_slice(bytes);
         } else {
-            // The owner may have released the region in the middle of a segment.
+            // The owner may have released the region during the segment.
             let window = t.window(s.place).and_then(|w| w.get_mut(from..to));
             iobuf::copied(window.ok_or(Violation::WriteStag)?, bytes);
         }
@@ -332,7 +331,7 @@ impl Rx {
         Ok(())
     }
 
-    /// Works off what is in `side`, as far as it goes. Nothing counts behind the peer's Terminate.
+    /// Processes the bytes in `side`, as far as possible. Bytes after the peer's Terminate are ignored.
     fn run(&mut self, t: &mut Targets) -> Result<(), Violation> {
         loop {
             if self.terminated.is_some() {
@@ -342,7 +341,7 @@ impl Rx {
             let have = self.have - self.used;
             match &mut self.state {
                 State::Header => {
-                    // The need grows with what is known.
+                    // The required size depends on the bytes known so far.
                     let need = self.header_need();
                     if have < need {
                         return Ok(());
@@ -389,7 +388,7 @@ impl Rx {
         }
     }
 
-    /// A header is here: what it is, and where its payload belongs.
+    /// Evaluates a complete header: the kind of segment, and the destination of its payload.
     fn begin(&mut self, t: &mut Targets) -> Result<Segment, Violation> {
         let ulpdu_len = self.ulpdu_len();
         let header = &self.header[mpa::LENGTH_LEN..];
@@ -445,7 +444,7 @@ impl Rx {
                 let (seq, at) = t.reads.begin(h.stag, h.to, len, h.last)?;
                 (Destination::Sink(seq), at)
             }
-            // A segment without data touches no memory, and its STag and TO mean nothing (RFC 5041 section 5.2).
+            // An empty segment touches no memory, and its STag and TO are ignored (RFC 5041 section 5.2).
             _ if len == 0 => (Destination::Control, 0),
             _ => (Destination::Region(h.stag), t.memory.write_at(h.stag, h.to, len)?),
         };
@@ -515,7 +514,7 @@ impl Rx {
         Ok(Segment { invalidate, ..self.segment(opcode, h.last, Destination::Recv, filled, len) })
     }
 
-    /// A whole FPDU is here and its CRC is right.
+    /// Handles a complete FPDU with a correct CRC.
     fn complete(&mut self, t: &mut Targets, s: &Segment) -> Result<(), Violation> {
         self.started = true;
         if s.opcode.is_tagged() && s.len >= GUESS_MIN && (!s.last || s.len > self.usual) {
@@ -559,7 +558,7 @@ impl Rx {
             return Err(Violation::ReadRequestLimit);
         }
         let len = usize::try_from(request.len).map_err(|_| Violation::ReadRequestBounds)?;
-        // A Read without data touches no memory, and its STag means nothing.
+        // An empty Read touches no memory, and its STag is ignored.
         let data = match len {
             0 => iobuf::Buf::empty(),
             _ => t.memory.read_at(request.source_stag, request.source_to, len)?,
@@ -570,9 +569,9 @@ impl Rx {
     }
 }
 
-// What to ask the socket for, and what to make of the answer.
+// Prediction of the next reads, and evaluation of their results.
 impl Rx {
-    /// The memory into which the socket is to be read now.
+    /// The memory to read the socket into.
     pub(crate) fn slices<'a>(
         &'a mut self,
         t: &'a mut Targets,
@@ -619,7 +618,7 @@ impl Rx {
             State::Payload(s) => {
                 (self.plan.place, self.plan.at) = (s.place, s.at);
                 self.plan.turns.push((0, s.left));
-                // Only the place where this payload goes can go on: a plan has one.
+                // A plan has a single destination, so only this payload's can be continued.
                 let guess = self.following(s).and_then(|n| self.goes_on(t, n));
                 (guess, Missing { trailer: pad_and_crc, have: 0 })
             }
@@ -630,7 +629,7 @@ impl Rx {
         self.lay_out(t, guess, missing);
     }
 
-    /// What belongs where this segment leaves off, if its message or Read may go on.
+    /// The destination after this segment, if its message or Read may continue.
     fn following(&self, s: &Segment) -> Option<Next> {
         let goes_on = s.opcode == Opcode::ReadResponse || !s.last;
         let len = if s.last { self.usual.max(s.len) } else { s.len };
@@ -638,7 +637,7 @@ impl Rx {
         (s.len >= GUESS_MIN && goes_on).then_some(next)
     }
 
-    /// The peer goes on as before.
+    /// Predicts that the peer continues as before.
     fn goes_on(&self, t: &Targets, next: Next) -> Option<Guess> {
         let Next { place, at, len } = next;
         let mut header = mpa::LENGTH_LEN + ddp::TAGGED_LEN;
@@ -655,7 +654,7 @@ impl Rx {
         chunks.iter().any(|n| *n > 0).then_some(Guess { place, at, header, len, chunks })
     }
 
-    /// Nothing goes on: what comes is the answer to the oldest Read, or else a Send.
+    /// Predicts the next data when no message continues: the response to the oldest Read, or else a Send.
     fn begins(&self, t: &Targets) -> Option<Guess> {
         if let Some((seq, at)) = t.reads.next() {
             let place = Destination::Sink(seq);
@@ -668,11 +667,11 @@ impl Rx {
         Some(Guess { place: Destination::Recv, at: 0, header: HEADER_MAX, len, chunks: vec![len] })
     }
 
-    /// Appends to the plan: turns for the guess as far as it may go, and a tail for what comes then.
+    /// Extends the plan: entries for the prediction as far as possible, and a tail for later bytes.
     fn lay_out(&mut self, t: &Targets, guess: Option<Guess>, missing: Missing) {
         let Missing { mut trailer, mut have } = missing;
         let mut room = SIDE - self.have - TAIL;
-        // A large FPDU whose message goes on, where nothing may be guessed: better one more system call than a copy.
+        // After a large FPDU whose message continues, without a prediction: an additional system call is cheaper than a copy.
         let large = |s: &Segment| !s.last && s.len >= LARGE;
         let mut more_follows = matches!(&self.state, State::Payload(s) if large(s));
         let header = guess.as_ref().map_or(HEADER_MAX, |g| g.header);
@@ -700,12 +699,12 @@ impl Rx {
             more_follows |= t.reads.comes_after(seq);
         }
         let slot = (trailer + header).saturating_sub(have);
-        // Payload of which it is known that it comes is not to be read into the tail.
+        // Payload that is certain to follow must not be read into the tail.
         let only_header = more_follows && slot > 0 && !turns.is_empty();
         turns.push((if only_header { slot.min(room) } else { room + TAIL }, 0));
     }
 
-    /// The socket gave `n` bytes into what [`Rx::slices`] said.
+    /// Handles `n` bytes read into the memory from [`Rx::slices`].
     pub(crate) fn received(&mut self, t: &mut Targets, mut n: usize) -> Result<(), Violation> {
         let (place, mut at) = (self.plan.place, self.plan.at);
         let turns = std::mem::take(&mut self.plan.turns);
@@ -728,14 +727,14 @@ impl Rx {
             let k = data.min(n);
             let taken = if k > 0 { self.take_placed(t, place, at, k) } else { 0 };
             if taken < k {
-                // The guess was wrong: what was read from here on belongs elsewhere.
+                // The prediction was wrong: the bytes from here on belong elsewhere.
                 self.gather(t, &turns[i..], taken, at + taken, n - taken);
                 result = self.feed_spill(t);
                 break;
             }
             n -= k;
             at += k;
-            // Right up to the last piece of payload.
+            // The prediction was right up to the last piece of payload.
             if i + 2 == turns.len() {
                 self.reach = (self.reach * 2).min(GUESSED_MAX);
             }
@@ -744,9 +743,8 @@ impl Rx {
         result
     }
 
-    /// The guess is known to be wrong before the next slot is looked at, and looking at it would harm what was read
-    /// behind it: an FPDU that is longer than guessed goes on where that stands, and the end of a Send takes its buffer
-    /// away.
+    /// True if the prediction is wrong before the next slot is processed, and processing it would damage the bytes read after it:
+    /// an FPDU longer than predicted continues there, and the end of a Send takes its buffer away.
     fn goes_astray(&self, place: Destination) -> bool {
         match &self.state {
             State::Header => false,
@@ -769,7 +767,7 @@ impl Rx {
         result
     }
 
-    /// `k` bytes were read to `at` of `place`: how many of them are payload that belongs there.
+    /// Of `k` bytes read to `at` of `place`, returns how many are payload that belongs there.
     fn take_placed(&mut self, t: &mut Targets, place: Destination, at: usize, k: usize) -> usize {
         if self.used != self.have {
             return 0;
@@ -793,9 +791,8 @@ impl Rx {
         m
     }
 
-    /// Copies the last `n` bytes that were read into `spill`: first `turns[0]`'s data behind the `skip` bytes that
-    /// were taken, which stands at `at` of the place, then the turns after it. The slots stand in `side` from
-    /// `have` on.
+    /// Copies the last `n` bytes read into `spill`: first the data of `turns[0]` after the `skip` processed bytes, located at `at`
+    /// in the destination, then the later entries. The slots are in `side` from `have` on.
     fn gather(
         &mut self,
         t: &mut Targets,

@@ -1,12 +1,12 @@
-//! Makes queue pairs: sockets and MPA start-up.
+//! Creates queue pairs: sockets and MPA start-up.
 //!
-//! *Operation.* [`Iwarp`] listens and dials; both ends exchange start frames under one time limit, and the socket goes
-//! into a queue pair.
+//! *Operation.* [`Iwarp`] listens and connects; both ends exchange start frames within one time limit, and the socket becomes part
+//! of a queue pair.
 //!
-//! *Memory.* A start frame is read into its fixed part first; its private data, at most 512 bytes, after that.
+//! *Memory.* First the fixed part of a start frame is read, then its private data of at most 512 bytes.
 //!
-//! *Errors.* `io::Error`, with the broken rule as its source, and counted; a refusal of the peer is `ConnectionRefused`
-//! and carries its private data as text.
+//! *Errors.* `io::Error` with the violated rule as its source, counted; a refusal of the peer is `ConnectionRefused` with its
+//! private data as text.
 
 use std::io::{self, Error, ErrorKind};
 use std::net::SocketAddr;
@@ -36,13 +36,13 @@ pub struct Iwarp {
 }
 
 impl Iwarp {
-    /// A provider with this configuration.
+    /// Creates a provider with this configuration.
     pub fn new(config: IwarpConfig) -> Self {
         Self { config: Arc::new(config) }
     }
 }
 
-/// A broken rule ends the start-up: counted and named. There is no channel yet whose end would tell it.
+/// Counts and reports a violation during start-up, when there is no channel yet to report it.
 fn broken(v: Violation) -> Error {
     v.count();
     crate::count::broken_again(v.name());
@@ -60,7 +60,7 @@ async fn in_time<T>(limit: Duration, f: impl Future<Output = io::Result<T>>) -> 
     }
 }
 
-/// Reads a start frame and not a byte more: what follows it are FPDUs.
+/// Reads exactly one start frame; FPDUs follow it.
 async fn hear(stream: &mut TcpStream, reply: bool) -> io::Result<Heard> {
     let mut fixed = [0; mpa::START_LEN];
     stream.read_exact(&mut fixed).await?;
@@ -85,7 +85,7 @@ fn connected(
         send_pieces_max: IWARP_SEND_PIECES_MAX,
         reads_in_flight_max: agreed.ord,
         regions_max: IWARP_REGIONS_MAX,
-        // Completed when the socket has taken it.
+        // Filled in when the socket is part of a queue pair.
         backlog_useful: UNTAKEN_MAX,
     };
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
@@ -95,14 +95,14 @@ fn connected(
     Ok(Connected { qp, private_data: agreed.private_data.clone(), peer, local })
 }
 
-/// Tells the responder what is wrong with its reply (RFC 6581 section 9.2).
+/// Informs the responder of the error in its reply (RFC 6581 section 9.2).
 async fn send_terminate(stream: &mut TcpStream, crc: bool, v: Violation) {
     let mut tx = Tx::new(crc, FpduSize::new(0, false));
     let cause = v.cause();
     tx.terminate(&Terminate { cause, segment_len: None, ddp: None, read_request: None });
     let frame: Vec<u8> = tx.slices().iter().flat_map(|s| s.iter().copied()).collect();
     tx.wrote(frame.len(), |_: Mark| ());
-    // The connection ends anyway.
+    // An error does not matter: the connection ends anyway.
     let _ = stream.write_all(&frame).await;
     let _ = stream.shutdown().await;
 }
@@ -132,7 +132,7 @@ async fn dial(
 }
 
 impl Iwarp {
-    /// How it is called.
+    /// The name of the provider.
     pub const NAME: &'static str = "iwarp";
 }
 
@@ -231,7 +231,7 @@ impl Incoming for IwarpIncoming {
                 }
                 Err(v) => {
                     let reply = connect::reject(heard, &[]);
-                    // The connection ends anyway.
+                    // An error does not matter: the connection ends anyway.
                     let _ = self.answer(&reply).await;
                     let _ = self.stream.shutdown().await;
                     Err(broken(v))
@@ -244,7 +244,7 @@ impl Incoming for IwarpIncoming {
         Box::pin(async move {
             let Ok(heard) = self.heard().await else { return };
             let reply = connect::reject(heard, &private_data);
-            // The connection ends anyway.
+            // An error does not matter: the connection ends anyway.
             let _ = self.answer(&reply).await;
             let _ = self.stream.shutdown().await;
         })

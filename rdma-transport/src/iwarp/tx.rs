@@ -1,9 +1,9 @@
-//! Sending: turns messages into FPDUs and keeps them until the socket has taken them. Pure.
+//! Sending: converts messages to FPDUs and keeps them until the socket has taken them. No I/O.
 //!
-//! *Operation.* [`Tx::frame`] appends one FPDU to the batch; [`Tx::slices`] gives the batch to the socket, headers and
-//! trailers from a small scratch buffer, payload from where it is; [`Tx::wrote`] tells what is through.
+//! *Operation.* [`Tx::frame`] appends one FPDU to the batch; [`Tx::slices`] returns the batch for the socket, with headers and
+//! trailers from a small scratch buffer and payload in place; [`Tx::wrote`] reports FPDUs written completely.
 //!
-//! *Memory.* The batch holds views of the payload until the socket has taken it.
+//! *Memory.* The batch keeps views of the payload until the socket has taken it.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -15,7 +15,7 @@ use super::wire::{ddp, mpa, rdmap};
 
 /// FPDUs framed at once.
 const FRAMES_MAX: usize = 384;
-/// Bytes framed at once. The checksum brings them into the cache, the socket's copy finds them there.
+/// Bytes framed at once: small enough that the socket's copy finds them in the cache after the checksum.
 const BATCH_MAX: usize = 512 << 10;
 /// Pieces for one system call (`IOV_MAX`).
 const PIECES_MAX: usize = 1024;
@@ -23,14 +23,14 @@ const PIECES_MAX: usize = 1024;
 /// Pieces for which an idle connection keeps memory.
 const PIECES_KEPT: usize = 32;
 
-/// What is over when the last byte of an FPDU is through.
+/// The item that completes when the last byte of an FPDU was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Nothing yet.
+    /// No item.
     Nothing,
     /// The work request with this number.
     Work(u64),
-    /// The answer to an RDMA Read of the peer.
+    /// The response to an RDMA Read of the peer.
     Response,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct FpduSize {
 }
 
 impl FpduSize {
-    /// FPDUs that fit into one TCP segment each, or the largest there are. Always whole words, so that only the last
-    /// FPDU of a message has padding.
+    /// Computes the sizes of FPDUs that fit one TCP segment each, or the largest possible. Always whole words, so that only the
+    /// last FPDU of a message has padding.
     pub(crate) fn new(mss: usize, large: bool) -> Self {
         let around = mpa::LENGTH_LEN + mpa::CRC_LEN;
-        // A path that tells nonsense still gets FPDUs that carry something.
+        // An absurd MSS still yields FPDUs with payload.
         let ulpdu = if large { mpa::ULPDU_MAX } else { mss.max(256) - around }.min(mpa::ULPDU_MAX);
         let payload = |header: usize| (ulpdu - header) & !3;
         Self { tagged: payload(ddp::TAGGED_LEN), untagged: payload(ddp::UNTAGGED_LEN) }
@@ -77,13 +77,13 @@ pub(crate) struct Tx {
     pub(crate) size: FpduSize,
     scratch: Vec<u8>,
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that are through.
+    /// Bytes of the first piece already written.
     first_at: usize,
     /// Ends of FPDUs, as positions in the stream.
     ends: VecDeque<(u64, Mark)>,
     framed: u64,
     written: u64,
-    /// End of the last FPDU that is through.
+    /// End of the last FPDU written completely.
     through: u64,
     batch: usize,
 }
@@ -104,17 +104,17 @@ impl Tx {
         }
     }
 
-    /// Everything framed is through.
+    /// True if all framed data was written.
     pub(crate) fn is_empty(&self) -> bool {
         self.framed == self.written
     }
 
-    /// Another FPDU belongs into this batch.
+    /// True if another FPDU fits into this batch.
     pub(crate) fn has_room(&self) -> bool {
         self.is_empty() || self.ends.len() < FRAMES_MAX && self.batch < BATCH_MAX
     }
 
-    /// The connection has nothing to do: what a burst took and an idle connection does not need is given back.
+    /// Frees surplus memory of an idle connection.
     pub(crate) fn rest(&mut self) {
         if self.is_empty() && self.pieces.capacity() > PIECES_KEPT {
             self.pieces = VecDeque::new();
@@ -123,7 +123,7 @@ impl Tx {
         }
     }
 
-    /// Bytes of memory behind this.
+    /// Bytes of memory used by this value.
     #[cfg(test)]
     pub(crate) fn footprint(&self) -> usize {
         self.pieces.capacity() * size_of::<Piece>()
@@ -135,13 +135,14 @@ impl Tx {
         let from = self.scratch.len();
         self.scratch.extend_from_slice(bytes);
         match self.pieces.back_mut() {
-            // A trailer and the header behind it are one piece.
+            // A trailer and the following header form one piece.
             Some(Piece::Scratch { from: f, len }) if *f + *len == from => *len += bytes.len(),
             _ => self.pieces.push_back(Piece::Scratch { from, len: bytes.len() }),
         }
     }
 
-    /// Appends an FPDU: `header` is DDP's and RDMAP's, `payload` the rest of the ULPDU, together at most 65,535 bytes.
+    /// Appends an FPDU: `header` consists of DDP's and RDMAP's header, `payload` is the rest of the ULPDU, together at most 65,535
+    /// bytes.
     pub(crate) fn frame(
         &mut self,
         header: &[u8],
@@ -154,7 +155,7 @@ impl Tx {
             self.batch = 0;
         }
         let ulpdu_len = header.len() + payload_len;
-        // Invariant: `FpduSize` and the fixed headers keep to 16 bits.
+        // Invariant: `FpduSize` and the fixed headers fit 16 bits.
         #[allow(clippy::cast_possible_truncation)]
         let length = (ulpdu_len as u16).to_be_bytes();
         self.crc.start();
@@ -179,7 +180,7 @@ impl Tx {
         self.ends.push_back((self.framed, mark));
     }
 
-    /// What the socket has to take next.
+    /// The data to write next.
     pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut skip = self.first_at;
         let mut out = Vec::with_capacity(self.pieces.len().min(PIECES_MAX));
@@ -194,7 +195,7 @@ impl Tx {
         out
     }
 
-    /// The socket took `n` bytes; `over` gets the mark of every FPDU that is through.
+    /// Handles `n` bytes taken by the socket; `over` gets the mark of every FPDU written completely.
     pub(crate) fn wrote(&mut self, n: usize, mut over: impl FnMut(Mark)) {
         self.written += n as u64;
         self.first_at += n;
@@ -213,7 +214,7 @@ impl Tx {
         }
     }
 
-    /// Drops what was framed behind the FPDU that is half through: the stream stays whole.
+    /// Drops framed data after the partially written FPDU, which must be completed.
     fn cut(&mut self) {
         let begun = self.written > self.through;
         let mut keep = 0;
@@ -248,7 +249,7 @@ impl Tx {
         }
     }
 
-    /// Ends the stream with a Terminate message: what is not begun is dropped.
+    /// Ends the stream with a Terminate message, dropping FPDUs that were not begun.
     pub(crate) fn terminate(&mut self, t: &Terminate) {
         self.cut();
         let header = ddp::Untagged {
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_does_not_depend_on_how_it_is_taken() {
+    fn stream_is_independent_of_write_sizes() {
         let whole = bytes(&tx());
         assert_eq!(whole.len(), 3 * (2 + 14 + 5 + 3 + 4));
         for step in 1..whole.len() {
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminate_follows_the_fpdu_that_is_half_through() {
+    fn terminate_follows_partial_fpdu() {
         let whole = bytes(&tx());
         let one = whole.len() / 3;
         let cause = super::super::wire::terminate::Cause::new(2, 0, 2);

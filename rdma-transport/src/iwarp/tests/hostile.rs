@@ -1,4 +1,4 @@
-//! Peers that break the rules, on raw sockets: each gets the right Terminate, and the rule its name and count.
+//! Peers on raw sockets that violate the rules: each gets the right Terminate, and the violation is named and counted.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -6,8 +6,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::wire::mpa::Crc;
 use super::*;
 
-/// A queue pair of ours with two Receives, a writable and a readable region of 100 bytes each, one RDMA Read each way
-/// at once; and the raw socket of its peer.
+/// A queue pair with two Receives, a writable and a readable region of 100 bytes each, one RDMA Read in each direction; and the raw
+/// socket of its peer.
 struct Scene {
     qp: Box<dyn QueuePair>,
     peer: TcpStream,
@@ -92,7 +92,7 @@ impl Scene {
         self.peer.write_all(&all).await.unwrap();
     }
 
-    /// A Read of 50 bytes is outstanding; its sink's STag.
+    /// Starts a Read of 50 bytes; returns the STag of its buffer.
     async fn reading(&mut self) -> u32 {
         self.say(&[a_send(1, 0, LAST, b"go")]).await;
         let from = vec![RemoteSeg { handle: 5, len: 50, offset: 9 }];
@@ -109,7 +109,7 @@ impl Scene {
         u32::from_be_bytes(*b[20..].first_chunk().unwrap())
     }
 
-    /// The connection ends by this rule; the Terminate quotes the header of `guilty`. Gives the completions.
+    /// Checks that the connection ends by this rule and that the Terminate quotes the header of `guilty`. Returns the completions.
     async fn ends(self, v: Violation, guilty: &[u8]) -> Vec<Completion> {
         let Self { mut qp, mut peer, .. } = self;
         let count = || violations().into_iter().find(|(n, _)| *n == v.name()).unwrap().1;
@@ -161,7 +161,7 @@ impl Scene {
     }
 }
 
-/// One broken rule: what the peer says; the last of it is what breaks the rule.
+/// Sends messages of which the last violates this rule.
 async fn breaks(v: Violation, say: impl FnOnce(&Scene) -> Vec<Vec<u8>>) -> Vec<Completion> {
     let mut s = scene(true).await;
     let ulpdus = say(&s);
@@ -239,7 +239,7 @@ async fn sends_that_have_no_room() {
     let out =
         breaks(Violation::NoReceive, |_| (1..=3).map(|msn| a_send(msn, 0, LAST, &[1])).collect())
             .await;
-    // What came before the rule was broken counts.
+    // Data before the violation is delivered.
     assert_eq!(out.iter().filter(|c| c.result == Ok(1)).count(), 2);
 }
 
@@ -256,7 +256,7 @@ async fn invalidations() {
         vec![twice(1), twice(2)]
     })
     .await;
-    // Nothing may be done with a region after that.
+    // The region is inaccessible after that.
     breaks(Violation::WriteStag, |s| {
         let inv = untagged(1 | LAST, 0x44, [s.w.handle, 0, 1, 0], &[1]);
         vec![inv, a_write(s.w.handle, s.w.offset, 1)]
@@ -278,7 +278,7 @@ async fn writes_out_of_bounds() {
     breaks(Violation::WriteBounds, |s| vec![a_write(s.w.handle, s.w.offset - 1, 1)]).await;
     breaks(Violation::WriteBounds, |s| vec![a_write(s.w.handle, 0, 1)]).await;
     breaks(Violation::WriteWrap, |s| vec![a_write(s.w.handle, u64::MAX, 2)]).await;
-    // The sink of a Read is no region: the peer knows its STag and still may not write there.
+    // The buffer of a Read is not a region: the peer knows its STag but may not write to it.
     let mut s = scene(false).await;
     let stag = s.reading().await;
     let guilty = a_write(stag, 0, 10);
@@ -298,7 +298,7 @@ async fn read_requests_out_of_bounds() {
     breaks(V::ReadRequestBounds, |s| vec![a_read(1, u32::MAX, s.r.handle, s.r.offset)]).await;
     breaks(V::ReadRequestBounds, |s| vec![a_read(1, 1, s.r.handle, s.r.offset - 1)]).await;
     breaks(V::ReadRequestWrap, |s| vec![a_read(1, 9, s.r.handle, u64::MAX - 3)]).await;
-    // The IRD is 1: what a peer with one outstanding Read never does is two in one go.
+    // The IRD is 1, so two outstanding Reads violate it.
     breaks(V::ReadRequestLimit, |s| {
         vec![a_read(1, 9, s.r.handle, s.r.offset), a_read(2, 9, s.r.handle, s.r.offset)]
     })
@@ -351,7 +351,7 @@ async fn frames_too_short_for_their_headers() {
 
 #[tokio::test]
 async fn terminates() {
-    // Flags that promise more than there is.
+    // Flags that announce more data than the message has.
     breaks(Violation::TerminateMalformed, |_| {
         vec![untagged(1 | LAST, 0x47, [0, 2, 1, 0], &[0x11, 0, 0xc0, 0, 0, 9])]
     })
@@ -360,7 +360,7 @@ async fn terminates() {
         vec![untagged(1 | LAST, 0x47, [0, 2, 1, 0], &[0; 53])]
     })
     .await;
-    // A good one is not answered; a Read that was refused says so.
+    // A valid Terminate is not answered; it may report a refused Read.
     let mut s = scene(true).await;
     s.reading().await;
     s.say(&[untagged(1 | LAST, 0x47, [0, 2, 1, 0], &[0x01, 0, 0, 0])]).await;
@@ -377,7 +377,7 @@ async fn terminates() {
     assert!(rest.is_empty());
 }
 
-/// All four forms of Send are taken, and a Read is answered; then a refused Read Request is quoted whole.
+/// All four forms of Send are accepted, and a Read is answered; then a refused Read Request is quoted completely.
 #[tokio::test]
 async fn all_forms_of_send_and_a_read() {
     let mut s = scene(true).await;
@@ -406,7 +406,7 @@ async fn all_forms_of_send_and_a_read() {
         got.extend(next(&mut s.qp).await.unwrap());
     }
     assert_eq!(got[1].invalidated, Some(s.r.handle));
-    // The Read was asked before the region was given up, so it is answered.
+    // The Read was requested before the region was released, so it is answered.
     let mut response = [0; 2 + 14 + 70 + 2 + 4];
     let mut none = Vec::new();
     let read = in_time(s.peer.read_exact(&mut response));
@@ -419,7 +419,7 @@ async fn all_forms_of_send_and_a_read() {
 }
 
 #[tokio::test]
-async fn the_end_of_stream_in_a_message_is_no_clean_end() {
+async fn stream_end_in_message_is_reported() {
     let whole = frame(&a_send(1, 0, LAST, &[1; 8]), true);
     for n in [1, 3, 25, whole.len() - 1] {
         let mut s = scene(true).await;
@@ -432,7 +432,7 @@ async fn the_end_of_stream_in_a_message_is_no_clean_end() {
 }
 
 #[tokio::test]
-async fn a_hostile_peer_is_nobody_elses_problem() {
+async fn hostile_peer_does_not_affect_others() {
     let (mut a, mut b) = pair().await;
     breaks(Violation::WriteStag, |s| vec![a_write(s.w.handle ^ 1, s.w.offset, 1)]).await;
     b.post(vec![recv(1, 16)]).unwrap();
@@ -442,7 +442,7 @@ async fn a_hostile_peer_is_nobody_elses_problem() {
 }
 
 #[tokio::test]
-async fn a_peer_that_never_stops_talking_is_left_in_time() {
+async fn endless_peer_is_closed_in_time() {
     let config =
         IwarpConfig { close_time_max: Duration::from_millis(50), ..IwarpConfig::default() };
     let (mut listener, at) = listen(&config).await;
@@ -459,13 +459,13 @@ async fn a_peer_that_never_stops_talking_is_left_in_time() {
     in_time(talk).await.unwrap();
 }
 
-/// A limit that comes soon where it is what is asked about; elsewhere none that a busy machine could meet before the rule.
+/// A short limit for the timeout rule; otherwise one that even a busy machine does not reach before the violation.
 fn limit_for(v: Violation) -> IwarpConfig {
     let soon = if v == Violation::MpaTimeout { 50 } else { 60_000 };
     IwarpConfig { handshake_time_max: Duration::from_millis(soon), ..IwarpConfig::default() }
 }
 
-/// What the responder says to this request, and which rule it names.
+/// Returns the responder's reply to this request, and its error.
 async fn asked(config: IwarpConfig, request: &[u8]) -> (Vec<u8>, std::io::Error) {
     let (mut listener, at) = listen(&config).await;
     let accept = async {
@@ -479,7 +479,7 @@ async fn asked(config: IwarpConfig, request: &[u8]) -> (Vec<u8>, std::io::Error)
         let mut peer = TcpStream::connect(at).await.unwrap();
         peer.write_all(request).await.unwrap();
         let mut b = Vec::new();
-        // A peer that is simply hung up on may see a reset.
+        // A peer that is disconnected may get a reset.
         let _ = peer.read_to_end(&mut b).await;
         b
     };
@@ -512,7 +512,7 @@ async fn requests_that_are_refused() {
     }
 }
 
-/// What the initiator says after this reply, and which rule it names.
+/// Returns the initiator's reaction to this reply, and its error.
 async fn answered(config: IwarpConfig, reply: &[u8]) -> (Vec<u8>, std::io::Error) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -549,7 +549,7 @@ async fn replies_that_are_refused() {
     }
 }
 
-/// Each kind of RTR frame from a foreign initiator lets the responder speak first, and takes no Receive.
+/// Each kind of RTR frame from a foreign initiator lets the responder send first, and uses no Receive.
 #[tokio::test]
 async fn rtr_frames_of_others() {
     let none = frame(&[], true);
@@ -579,11 +579,11 @@ async fn rtr_frames_of_others() {
         assert_eq!(next(&mut qp).await.unwrap()[0].id, WorkId(2));
         let mut b = vec![0; 2 + 18 + 4 + 4];
         if rtr.len() > 30 {
-            // The answer to the Read comes first or second; both are the same length together.
+            // The response to the Read is first or second; the total length is the same.
             b.resize(b.len() + 2 + 14 + 4, 0);
         }
         in_time(peer.read_exact(&mut b)).await.unwrap();
-        // The Receive is still there, for the next number.
+        // The Receive is still available, for the next number.
         peer.write_all(&frame(&a_send(sends + 1, 0, LAST, &[3]), true)).await.unwrap();
         let got = next(&mut qp).await.unwrap();
         assert_eq!((got[0].id, got[0].result), (WorkId(1), Ok(1)));

@@ -1,5 +1,5 @@
-//! Queue pairs against each other and against raw sockets, over 127.0.0.1.
-// Test data is cut to bytes on purpose.
+//! Tests queue pairs against each other and against raw sockets, over 127.0.0.1.
+// Test data is truncated to bytes intentionally.
 #![allow(clippy::cast_possible_truncation)]
 
 mod hostile;
@@ -28,7 +28,7 @@ pub(crate) fn params() -> ConnectParams {
     }
 }
 
-/// Nothing here takes longer unless it hangs.
+/// Fails after a time that only a hanging test reaches.
 pub(crate) async fn in_time<T>(f: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), f).await.expect("it hangs")
 }
@@ -63,13 +63,13 @@ pub(crate) async fn pair() -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
     (i.qp, r.qp)
 }
 
-/// One poll's completions.
+/// Returns the completions of one poll.
 pub(crate) async fn next(qp: &mut Box<dyn QueuePair>) -> Result<Vec<Completion>, Down> {
     let mut out = Vec::new();
     in_time(poll_fn(|cx| qp.poll(cx, &mut out))).await.map(|()| out)
 }
 
-/// Polls both ends until the first has given `n` completions and the second `m`.
+/// Polls both ends until the first has returned `n` completions and the second `m`.
 pub(crate) async fn both(
     a: &mut Box<dyn QueuePair>,
     n: usize,
@@ -80,7 +80,7 @@ pub(crate) async fn both(
     let done = poll_fn(|cx| {
         loop {
             let before = (x.len(), y.len());
-            // Both must go on even when only one has anything left to expect; then its end is no news.
+            // Both ends must make progress even if only one expects completions; then the end of the other is no error.
             for (qp, out, wanted) in [(&mut *a, &mut x, n), (&mut *b, &mut y, m)] {
                 if let Poll::Ready(Err(down)) = qp.poll(cx, out)
                     && out.len() < wanted

@@ -1,8 +1,8 @@
-//! Two of our own ends.
+//! Tests two of our own ends against each other.
 
 use super::*;
 
-/// Sizes around every threshold: words, the guess, the MSS of Ethernet, pages, the largest FPDU, several of them.
+/// Sizes around every threshold: words, the prediction, the MSS of Ethernet, pages, the largest FPDU, several of them.
 #[rustfmt::skip]
 const SIZES: &[usize] = &[
     0, 1, 2, 3, 4, 5, 127, 128, 255, 256, 257, 1023, 1024, 1424, 1428, 1429, 4095, 4096, 4097, 8191, 8192, 8193,
@@ -10,7 +10,7 @@ const SIZES: &[usize] = &[
     131_072, 1_000_003, 1 << 20,
 ];
 
-/// Like `assert_eq!`, but says only where the difference begins.
+/// Like `assert_eq!`, but prints only the position of the first difference.
 fn same(got: &[u8], want: &[u8]) {
     let at = got.iter().zip(want).position(|(a, b)| a != b);
     assert_eq!((at, got.len()), (None, want.len()), "of {} bytes", want.len());
@@ -62,7 +62,7 @@ async fn sends_of_every_size_arrive_whole() {
 }
 
 #[tokio::test]
-async fn many_sends_in_one_burst_keep_their_order_and_their_receives() {
+async fn burst_of_sends_keeps_order() {
     for c in kinds() {
         let (i, r) = pair_of(c.clone(), c, params(), params()).await;
         let (mut a, mut b) = (i.qp, r.qp);
@@ -79,7 +79,7 @@ async fn many_sends_in_one_burst_keep_their_order_and_their_receives() {
 }
 
 #[tokio::test]
-async fn writes_of_every_size_land_where_they_belong() {
+async fn writes_of_all_sizes_arrive() {
     for c in kinds() {
         let (i, r) = pair_of(c.clone(), c, params(), params()).await;
         let (mut a, mut b) = (i.qp, r.qp);
@@ -89,7 +89,7 @@ async fn writes_of_every_size_land_where_they_belong() {
             let seg = a.register(Region::Writable(room)).unwrap();
             assert_eq!(seg.len as usize, size + 20);
             a.post(vec![recv(1, 16)]).unwrap();
-            // The responder may not speak first.
+            // The responder may not send first.
             b.post(vec![recv(2, 16)]).unwrap();
             a.post(vec![send(3, vec![1])]).unwrap();
             let bytes = pattern(n, size);
@@ -120,7 +120,7 @@ async fn writes_of_every_size_land_where_they_belong() {
 }
 
 #[tokio::test]
-async fn reads_of_every_size_fetch_what_is_there() {
+async fn reads_of_all_sizes_arrive() {
     for c in kinds() {
         let (i, r) = pair_of(c.clone(), c, params(), params()).await;
         let (mut a, mut b) = (i.qp, r.qp);
@@ -129,7 +129,7 @@ async fn reads_of_every_size_fetch_what_is_there() {
             let seg = a.register(Region::Readable(buf(bytes.clone()))).unwrap();
             b.post(vec![recv(2, 16)]).unwrap();
             a.post(vec![send(3, vec![1])]).unwrap();
-            // Three segments in another order than they stand in memory, behind five bytes that are there already.
+            // Three segments out of memory order, after five bytes already in the buffer.
             let (x, y) = (size / 3, size / 2);
             let from = vec![part(seg, y, size - y), part(seg, 0, x), part(seg, x, y - x)];
             let mut into = BufMut::heap(size + 5);
@@ -150,7 +150,7 @@ async fn reads_of_every_size_fetch_what_is_there() {
 }
 
 #[tokio::test]
-async fn reads_beyond_the_depth_wait_their_turn() {
+async fn reads_beyond_depth_are_delayed() {
     let c = IwarpConfig::default();
     let few = ConnectParams { reads_in: 2, ..params() };
     let (i, r) = pair_of(c.clone(), c, few, params()).await;
@@ -176,7 +176,7 @@ async fn reads_beyond_the_depth_wait_their_turn() {
 }
 
 #[tokio::test]
-async fn both_ends_read_and_write_and_send_at_once() {
+async fn both_ends_work_concurrently() {
     for c in kinds() {
         let (i, r) = pair_of(c.clone(), c, params(), params()).await;
         let (mut a, mut b) = (i.qp, r.qp);
@@ -235,7 +235,7 @@ async fn peers_without_enhanced_mode() {
 }
 
 #[tokio::test]
-async fn a_disconnect_sends_what_was_posted_and_flushes_the_rest() {
+async fn disconnect_sends_posted_work() {
     let (mut a, mut b) = pair().await;
     b.post((0..3).map(|n| recv(n, 1 << 20)).collect()).unwrap();
     a.post(vec![recv(9, 16), send(1, pattern(1, 1 << 20)), send(2, pattern(2, 1 << 20))]).unwrap();
@@ -248,7 +248,7 @@ async fn a_disconnect_sends_what_was_posted_and_flushes_the_rest() {
         assert_eq!(c.result, want);
     }
     assert!(at_b[1].buf.as_ref().unwrap().filled() == pattern(2, 1 << 20));
-    // The peer hears the end of the stream, and gets its last Receive back.
+    // The peer sees the end of the stream, and its last Receive is returned.
     let (down_a, rest_b) = tokio::join!(next(&mut a), next(&mut b));
     assert_eq!(down_a.unwrap_err().reason, "closed by this side");
     assert_eq!(rest_b.unwrap()[0].result, Err(WorkError::Flushed));
@@ -278,7 +278,7 @@ async fn a_lost_peer_flushes_everything() {
 }
 
 #[tokio::test]
-async fn limits_are_reached_and_refuse_whole_chains() {
+async fn full_queue_refuses_whole_chain() {
     let c = IwarpConfig::default();
     let small = ConnectParams { recvs: 2, sends: 2, reads_out: 0, ..params() };
     let (i, _r) = pair_of(c.clone(), c, small, params()).await;
@@ -292,7 +292,7 @@ async fn limits_are_reached_and_refuse_whole_chains() {
     let seg = RemoteSeg { handle: 1, len: 3, offset: 0 };
     let write = Work::Write { id: WorkId(1), from: buf(vec![0; 4]), to: seg };
     assert_eq!(why(a.post(vec![write])), (Refused::Invalid, 1));
-    // No RDMA Read was agreed on.
+    // RDMA Reads were not negotiated.
     let read = Work::Read { id: WorkId(1), from: vec![seg], into: BufMut::heap(3) };
     assert_eq!(why(a.post(vec![read])), (Refused::Invalid, 1));
     let pieces = vec![buf(vec![1]); a.limits().send_pieces_max + 1];
@@ -319,7 +319,7 @@ async fn a_refusal_carries_private_data() {
     assert!(e.to_string().contains("not today"));
 }
 
-/// What an end has after a round of [`a_random_mix`]: what it read of the other's source, and what was sent to it.
+/// Checks an end after a round of [`a_random_mix`]: data read from the other's source, and Sends received.
 fn all_as_sent(got: &[Completion], round: usize, reads: &[(usize, usize)], source: &[u8]) {
     assert!(got.iter().all(|c| c.result.is_ok()), "{got:?}");
     let of = |kind| got.iter().filter(move |c| c.kind == kind);
@@ -332,7 +332,7 @@ fn all_as_sent(got: &[Completion], round: usize, reads: &[(usize, usize)], sourc
     }
 }
 
-/// Every kind of work in random order and size from both ends, checked byte by byte.
+/// Every kind of work in random order and size from both ends, compared byte by byte.
 #[tokio::test]
 async fn a_random_mix() {
     for seed in 0..8u64 {
@@ -347,14 +347,14 @@ async fn a_random_mix() {
         };
         let len = 400_000;
         let sources = [pattern(1, len), pattern(2, len)];
-        // Each end offers a source to read and a sink to write, in slices that do not overlap.
+        // Each end offers a source to read and a sink to write, in disjoint slices.
         let ra = a.register(Region::Readable(buf(sources[0].clone()))).unwrap();
         let rb = b.register(Region::Readable(buf(sources[1].clone()))).unwrap();
         let wa = a.register(Region::Writable(BufMut::heap(len))).unwrap();
         let wb = b.register(Region::Writable(BufMut::heap(len))).unwrap();
         let mut written = [vec![0u8; len], vec![0u8; len]];
         let mut at = [0, 0];
-        // The initiator speaks first.
+        // The initiator sends first.
         b.post(vec![recv(0, 8)]).unwrap();
         a.post(vec![send(0, vec![1])]).unwrap();
         both(&mut a, 1, &mut b, 1).await;
@@ -388,7 +388,7 @@ async fn a_random_mix() {
                         }
                     }
                 }
-                // A last Send, so that the other end knows when all is there.
+                // A final Send tells the other end that the round is complete.
                 works[end].push(send(3, pattern(sends[end] + round, 9)));
                 sends[end] += 1;
             }

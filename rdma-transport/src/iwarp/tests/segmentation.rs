@@ -1,8 +1,8 @@
-//! What arrives does not depend on how TCP cuts it.
+//! Received data must not depend on how TCP splits it.
 
 use proptest::prelude::*;
 
-/// A plausible FPDU of any kind: right and wrong ones alike.
+/// A plausible FPDU of any kind, valid or invalid.
 fn fpdu() -> impl Strategy<Value = Vec<u8>> {
     let tagged = (0u8..4, 0u32..5, 0u64..9000, any::<bool>(), 0usize..2000, any::<bool>());
     let tagged = tagged.prop_map(|(op, stag, to, last, len, base)| {
@@ -35,7 +35,7 @@ fn frame(ulpdu: Vec<u8>) -> Vec<u8> {
     b
 }
 
-/// The answer to the two Reads that are outstanding, in FPDUs of `size`, with Sends between them.
+/// Responses to the two outstanding Reads, in FPDUs of `size`, with Sends in between.
 fn responses(size: usize, sends: usize) -> Vec<u8> {
     let (mut out, mut at, mut msn) = (Vec::new(), 0, 1u32);
     for end in [3000usize, 5000] {
@@ -59,7 +59,7 @@ fn responses(size: usize, sends: usize) -> Vec<u8> {
     out
 }
 
-/// RDMA Writes to the writable region, each cut into FPDUs of `size`.
+/// RDMA Writes to the writable region, each split into FPDUs of `size`.
 fn writes(size: usize, parts: &[(usize, usize)]) -> Vec<u8> {
     let mut out = Vec::new();
     for &(from, len) in parts {
@@ -77,7 +77,7 @@ fn writes(size: usize, parts: &[(usize, usize)]) -> Vec<u8> {
 }
 
 fn check(stream: &[u8], step: u8) {
-    // No CRC: the frames above have none. In pieces of up to 256 bytes, 4 KiB and all at once.
+    // Without a CRC, as the frames above. In pieces of up to 256 bytes, 4 KiB, and all at once.
     for scale in [0, 0x80, 0xe0] {
         super::super::fuzz(&[&[scale, step], stream].concat());
     }

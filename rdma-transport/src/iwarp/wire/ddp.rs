@@ -6,7 +6,7 @@ use super::field;
 pub const TAGGED_LEN: usize = 14;
 /// Bytes of an untagged header.
 pub const UNTAGGED_LEN: usize = 18;
-/// The one version there is.
+/// The only version.
 pub const VERSION: u8 = 1;
 
 const TAGGED: u8 = 0x80;
@@ -21,7 +21,7 @@ pub mod queue {
     pub const TERMINATE: u32 = 2;
 }
 
-/// The control octet says that the segment is tagged; decides the length of the header.
+/// True if the control octet marks a tagged segment, which determines the length of the header.
 pub fn is_tagged(control: u8) -> bool {
     control & TAGGED != 0
 }
@@ -31,7 +31,7 @@ pub fn version(control: u8) -> u8 {
     control & VERSION_MASK
 }
 
-/// A tagged segment: where its data belongs is in the header.
+/// A tagged segment: the header contains the destination of its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
     /// L: the last segment of its message.
@@ -44,7 +44,7 @@ pub struct Tagged {
 }
 
 impl Tagged {
-    /// Reads a header whose control octet said tagged.
+    /// Parses a header whose control octet is tagged.
     pub fn parse(b: &[u8; TAGGED_LEN]) -> Self {
         Self {
             last: b[0] & LAST != 0,
@@ -83,7 +83,7 @@ pub struct Untagged {
 }
 
 impl Untagged {
-    /// Reads a header whose control octet said untagged.
+    /// Parses a header whose control octet is untagged.
     pub fn parse(b: &[u8; UNTAGGED_LEN]) -> Self {
         let word = |at| u32::from_be_bytes(field(b, at));
         Self {
