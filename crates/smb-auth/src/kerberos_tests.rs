@@ -1,4 +1,4 @@
-//! SPNEGO around Kerberos, with a context that signs by a prefix: the library itself is tested with a KDC.
+//! Tests SPNEGO around Kerberos with a context that signs with a prefix; other tests exercise the library with a KDC.
 
 use smb_proto::spnego::mech::SPNEGO;
 use smb_proto::spnego::{Init, InitialContext, Resp, mech_types};
@@ -29,15 +29,15 @@ impl Context for Prefix {
     }
 }
 
-struct Nobody;
+struct NoAccounts;
 
-impl Secrets for Nobody {
+impl Secrets for NoAccounts {
     fn nt_hash(&self, _: &str, _: &str) -> Option<NtHash> {
         None
     }
 }
 
-/// The user is a name.
+/// Returns a proof whose user is a name.
 fn proof() -> Proof<&'static str> {
     Proof {
         principal: "alice@LAB".into(),
@@ -58,18 +58,18 @@ fn list(mechs: &[&[u8]]) -> Vec<u8> {
     mech_types(mechs.iter().copied())
 }
 
-/// NegTokenInit with this list and token.
+/// Builds a NegTokenInit with this list and token.
 fn first(mechs: &[&[u8]], token: Option<&[u8]>) -> Vec<u8> {
     let init = Init { list: &list(mechs), mechs: mechs.to_vec(), token }.emit();
     InitialContext { mech: &SPNEGO, inner: &init }.emit()
 }
 
-/// NegTokenResp of a client.
+/// Builds a client's NegTokenResp.
 fn further(token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
     Resp { token, mic, ..Resp::default() }.emit()
 }
 
-/// NegTokenResp of the server: state, mechanism, token, MIC.
+/// Builds a server's NegTokenResp: state, mechanism, token, MIC.
 fn answer(state: u8, mech: Option<&[u8]>, token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
     Resp { state: Some(state), mech, token, mic }.emit()
 }
@@ -98,16 +98,16 @@ fn refused(step: Step<&'static str>) -> Refusal {
     }
 }
 
-/// One leg, by the number that the client has for Kerberos (MS-SPNG section 3.1.5.2).
+/// One round trip, with the client's identifier for Kerberos (MS-SPNG section 3.1.5.2).
 #[test]
-fn an_optimistic_ticket_takes_one_leg_and_is_answered_by_its_own_number() {
+fn optimistic_ticket_takes_one_round() {
     for (mechs, named) in [
         (&[MS_KRB5, KRB5, NTLM][..], MS_KRB5),
         (&[KRB5, MS_KRB5][..], KRB5),
         (&[KRB5, NTLM][..], KRB5),
     ] {
         let mut server = acceptor(BOTH);
-        assert_eq!(asked(server.step(&first(mechs, Some(b"AP-REQ")), &Nobody)), b"AP-REQ");
+        assert_eq!(asked(server.step(&first(mechs, Some(b"AP-REQ")), &NoAccounts)), b"AP-REQ");
         let last = finished(server.proved(Ok(proof())));
         assert_eq!(last, answer(0, Some(named), Some(b"AP-REP"), None));
         assert_eq!(server.target_name(), Some("cifs/gw@LAB"));
@@ -115,85 +115,86 @@ fn an_optimistic_ticket_takes_one_leg_and_is_answered_by_its_own_number() {
 }
 
 #[test]
-fn without_an_optimistic_token_the_client_is_told_to_send_one() {
+fn missing_optimistic_token_is_requested() {
     let mut server = acceptor(BOTH);
-    let Step::Continue(told) = server.step(&first(&[KRB5], None), &Nobody) else { panic!() };
+    let Step::Continue(told) = server.step(&first(&[KRB5], None), &NoAccounts) else { panic!() };
     assert_eq!(told, answer(1, Some(KRB5), None, None));
-    assert_eq!(asked(server.step(&further(Some(b"AP-REQ"), None), &Nobody)), b"AP-REQ");
+    assert_eq!(asked(server.step(&further(Some(b"AP-REQ"), None), &NoAccounts)), b"AP-REQ");
     assert_eq!(finished(server.proved(Ok(proof()))), answer(0, None, Some(b"AP-REP"), None));
 }
 
-/// RFC 4178 section 5: both ends sign the list where the client liked something else better.
+/// RFC 4178 section 5: both sides sign the list if the client preferred another mechanism.
 #[test]
-fn a_list_whose_first_is_not_served_must_be_signed_by_both() {
+fn fallback_mechanism_requires_both_mics() {
     let mechs = [NEGOEX, KRB5, NTLM];
     let begin = || {
         let mut server = acceptor(BOTH);
-        let step = server.step(&first(&mechs, Some(b"of NEGOEX")), &Nobody);
+        let step = server.step(&first(&mechs, Some(b"of NEGOEX")), &NoAccounts);
         let Step::Continue(told) = step else { panic!("{step:?}") };
         assert_eq!(told, answer(3, Some(KRB5), None, None), "request-mic");
         server
     };
     let (ours, theirs) =
         ([b"ours:", &*list(&mechs)].concat(), [b"theirs:", &*list(&mechs)].concat());
-    // Windows and Samba sign when they have the server's answer.
+    // Windows and Samba sign after they get the server's response.
     let mut server = begin();
-    asked(server.step(&further(Some(b"AP-REQ"), None), &Nobody));
+    asked(server.step(&further(Some(b"AP-REQ"), None), &NoAccounts));
     let step = server.proved(Ok(proof()));
     let Step::Continue(told) = step else { panic!("{step:?}") };
     assert_eq!(told, answer(1, None, Some(b"AP-REP"), Some(&ours)));
     assert_eq!(
-        finished(server.step(&further(None, Some(&theirs)), &Nobody)),
+        finished(server.step(&further(None, Some(&theirs)), &NoAccounts)),
         answer(0, None, None, None)
     );
-    // The MIC may come with the ticket.
+    // The MIC may come together with the ticket.
     let mut server = begin();
-    asked(server.step(&further(Some(b"AP-REQ"), Some(&theirs)), &Nobody));
+    asked(server.step(&further(Some(b"AP-REQ"), Some(&theirs)), &NoAccounts));
     assert_eq!(finished(server.proved(Ok(proof()))), answer(0, None, Some(b"AP-REP"), Some(&ours)));
-    // Who took something out of the list cannot sign it.
+    // An attacker who removes a mechanism from the list cannot sign it.
     let mut server = begin();
-    asked(server.step(&further(Some(b"AP-REQ"), Some(b"theirs:another")), &Nobody));
+    asked(server.step(&further(Some(b"AP-REQ"), Some(b"theirs:another")), &NoAccounts));
     assert_eq!(refused(server.proved(Ok(proof()))), Refusal::Tampered("mechListMIC differs"));
     for mic in [None, Some(&b"x"[..])] {
         let mut server = begin();
-        asked(server.step(&further(Some(b"AP-REQ"), None), &Nobody));
+        asked(server.step(&further(Some(b"AP-REQ"), None), &NoAccounts));
         assert!(matches!(server.proved(Ok(proof())), Step::Continue(_)));
-        let why = refused(server.step(&further(None, mic), &Nobody));
+        let why = refused(server.step(&further(None, mic), &NoAccounts));
         assert!(matches!(why, Refusal::Tampered(_)), "{why:?}");
     }
 }
 
 #[test]
-fn kerberos_without_spnego_is_answered_in_kind() {
+fn raw_kerberos_gets_raw_reply() {
     let raw = InitialContext { mech: KRB5, inner: b"\x01\0ticket" }.emit();
     let mut server = acceptor(BOTH);
-    assert_eq!(asked(server.step(&raw, &Nobody)), raw);
+    assert_eq!(asked(server.step(&raw, &NoAccounts)), raw);
     assert_eq!(finished(server.proved(Ok(proof()))), b"AP-REP");
-    assert_eq!(refused(acceptor(Mechs::NTLM).step(&raw, &Nobody)), Refusal::NoMechanism);
+    assert_eq!(refused(acceptor(Mechs::NTLM).step(&raw, &NoAccounts)), Refusal::NoMechanism);
 }
 
 #[test]
-fn mechanisms_that_are_not_served_are_not_taken() {
+fn disabled_mechanisms_are_refused() {
     let tickets = Mechs { kerberos: true, ntlm: false };
-    let only = |mechs, list: &[&[u8]]| refused(acceptor(mechs).step(&first(list, None), &Nobody));
+    let only =
+        |mechs, list: &[&[u8]]| refused(acceptor(mechs).step(&first(list, None), &NoAccounts));
     assert_eq!(only(tickets, &[NTLM]), Refusal::NoPasswords);
     assert_eq!(only(Mechs::NTLM, &[MS_KRB5, KRB5]), Refusal::NoMechanism);
     assert_eq!(only(BOTH, &[NEGOEX]), Refusal::NoMechanism);
     let raw = b"NTLMSSP\0\x01\0\0\0";
-    assert_eq!(refused(acceptor(tickets).step(raw, &Nobody)), Refusal::NoPasswords);
-    // A client that prefers passwords is asked for a ticket where they are not taken.
+    assert_eq!(refused(acceptor(tickets).step(raw, &NoAccounts)), Refusal::NoPasswords);
+    // A client that prefers passwords must send a ticket if passwords are not accepted.
     let mut server = acceptor(tickets);
-    let Step::Continue(told) = server.step(&first(&[NTLM, KRB5], Some(raw)), &Nobody) else {
+    let Step::Continue(told) = server.step(&first(&[NTLM, KRB5], Some(raw)), &NoAccounts) else {
         panic!()
     };
     assert_eq!(told, answer(3, Some(KRB5), None, None));
 }
 
 #[test]
-fn a_refused_ticket_ends_it_and_nothing_comes_out_of_turn() {
+fn refused_ticket_ends_exchange() {
     let mut server = acceptor(BOTH);
-    asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &Nobody));
-    // Another token while the library is asked belongs to nothing.
+    asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &NoAccounts));
+    // A further token during the Kerberos check is out of sequence.
     let why = Refused::unread(Why::Kerberos(gss_krb5::Cause::NoKey), "no key");
     let told = refused(server.proved(Err(why.clone())));
     assert_eq!(told, Refusal::Ticket(Box::new(why)));
@@ -202,13 +203,13 @@ fn a_refused_ticket_ends_it_and_nothing_comes_out_of_turn() {
     );
     assert_eq!(refused(server.proved(Ok(proof()))), Refusal::OutOfTurn);
     let mut server = acceptor(BOTH);
-    asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &Nobody));
-    assert_eq!(refused(server.step(&further(Some(b"x"), None), &Nobody)), Refusal::OutOfTurn);
+    asked(server.step(&first(&[KRB5], Some(b"AP-REQ")), &NoAccounts));
+    assert_eq!(refused(server.step(&further(Some(b"x"), None), &NoAccounts)), Refusal::OutOfTurn);
     assert_eq!(refused(server.proved(Ok(proof()))), Refusal::OutOfTurn, "it was given up");
 }
 
 #[test]
-fn the_offer_has_what_is_served_in_order() {
+fn offer_lists_enabled_mechanisms_in_order() {
     let with = |mechs: Mechs| {
         let hint = hint(mechs);
         [MS_KRB5, KRB5, NTLM].map(|m| hint.windows(m.len()).position(|w| w == m))

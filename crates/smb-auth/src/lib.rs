@@ -1,12 +1,13 @@
-//! Authentication by SPNEGO (RFC 4178, MS-SPNG), by NTLM version 2 (MS-NLMP) at both ends and by Kerberos at the server's, pure.
+//! Authentication with SPNEGO (RFC 4178, MS-SPNG): NTLM version 2 (MS-NLMP) on both sides and Kerberos on the server side. Pure.
 //!
-//! *Operation.* An [`Acceptor`] is fed with the security buffers of SESSION_SETUP requests and says what to answer; an
-//! [`Initiator`] is the client's end. The clock and random numbers are arguments ([`Fresh`]); passwords come from
-//! [`Secrets`], as NT hashes, and only when a name is known. The messages themselves are [`smb_proto::spnego`]'s and
-//! [`smb_proto::ntlm`]'s. What an acceptor knows of a client with a ticket, the type `U`, is its caller's, who asks Kerberos.
+//! Start with [`Acceptor`]: it takes the security buffers of SESSION_SETUP requests and returns the responses; [`Initiator`] is the
+//! client side. Time and random numbers are arguments ([`Fresh`]). [`Secrets`] supplies passwords as NT hashes, for known names
+//! only. [`smb_proto::spnego`] and [`smb_proto::ntlm`] have the message formats. The caller verifies Kerberos tickets; `U` is its
+//! type for the user of a ticket.
 //!
-//! *Errors.* [`Refusal`], which is for our log; a client is told no more than [`Refusal::status`]. Whatever bytes come, nothing
-//! panics.
+//! *Errors.* [`Refusal`], intended for the server's log; the client gets only [`Refusal::status`]. No input causes a panic.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 pub mod ntlm;
 pub mod spnego;
@@ -20,13 +21,13 @@ use zeroize::Zeroizing;
 
 pub use spnego::{Acceptor, Initiator, Mechs, hint};
 
-/// What is kept of a password: MD4 of its UTF-16 (MS-NLMP section 3.3.1, `NTOWFv1`). Whoever has it can log on with it, so it is
-/// worth as much as the password here, though not where the same password is used elsewhere.
+/// The stored form of a password: MD4 of its UTF-16 (MS-NLMP section 3.3.1, `NTOWFv1`). The hash suffices to log on, so it is as
+/// sensitive as the password here, but it does not reveal the password for use elsewhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NtHash(pub Zeroizing<[u8; 16]>);
 
 impl NtHash {
-    /// Of a password.
+    /// Computes the hash of a password.
     pub fn of(password: &str) -> Self {
         let wide: Zeroizing<Vec<u8>> =
             Zeroizing::new(password.encode_utf16().flat_map(u16::to_le_bytes).collect());
@@ -40,55 +41,55 @@ impl std::fmt::Debug for NtHash {
     }
 }
 
-/// The key that both ends share after authentication; 16 bytes with NTLM.
+/// The key that client and server share after authentication; 16 bytes with NTLM.
 pub type SessionKey = Zeroizing<Vec<u8>>;
 
-/// Where the secrets of accounts are.
+/// The store of account secrets.
 pub trait Secrets {
-    /// The NT hash of this user, if there is one. Names compare without regard to case, as Windows compares them; the domain is
-    /// what the client wrote and often means nothing.
+    /// Returns the NT hash of this user, if the user exists. User names compare case-insensitively, like on Windows; the domain is
+    /// the client's text and often meaningless.
     fn nt_hash(&self, domain: &str, user: &str) -> Option<NtHash>;
 }
 
-/// A name that a client gave.
+/// The account that a client named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The user, as written.
+    /// User name as sent.
     pub user: String,
-    /// The domain, as written; may be empty.
+    /// Domain as sent; may be empty.
     pub domain: String,
-    /// The name that the client gives itself, for logs.
+    /// Name of the client machine, for logs.
     pub workstation: String,
 }
 
-/// Whom a client turned out to be.
+/// The authenticated identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who<U> {
-    /// A user with the right password.
+    /// A user who proved the password.
     User(Account),
-    /// A user with a ticket.
+    /// A user with a Kerberos ticket.
     Ticket(Box<ticket::Ticket<U>>),
-    /// A name that is not known, let in without a proof because guests are allowed. There is no key that both ends share.
+    /// An unknown name without proof, accepted because guests are allowed. No session key exists.
     Guest(Account),
-    /// Somebody without a name.
+    /// No user name was given.
     Anonymous,
 }
 
-/// Who is let in without a proof.
+/// The logons that need no proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Unknown names become [`Who::Guest`].
+    /// Accept unknown names as [`Who::Guest`].
     pub guest: bool,
-    /// No name becomes [`Who::Anonymous`].
+    /// Accept a missing name as [`Who::Anonymous`].
     pub anonymous: bool,
 }
 
-/// Names of a server, as its NTLM challenge tells them.
+/// Names of the server in its NTLM challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// NetBIOS name of the machine, at most 15 characters, upper case.
     pub computer: String,
-    /// NetBIOS name of the domain; that of the machine when it is in none.
+    /// NetBIOS name of the domain; the machine's name if it is in no domain.
     pub domain: String,
     /// DNS name of the machine.
     pub dns_computer: String,
@@ -97,7 +98,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A machine in no domain, by its host name.
+    /// Builds the identity of a machine in no domain from its host name.
     pub fn standalone(host: &str) -> Self {
         let first = host.split('.').next().unwrap_or_default();
         let mut computer: String = first.to_uppercase().chars().take(15).collect();
@@ -113,75 +114,74 @@ impl Identity {
     }
 }
 
-/// What must be new in every authentication.
+/// Inputs that must be new in every authentication.
 #[derive(Clone)]
 pub struct Fresh {
-    /// Random: the challenge of whoever uses it.
+    /// Random: the challenge of this side.
     pub challenge: [u8; 8],
     /// Random: the session key that an initiator proposes. An acceptor does not use it.
     pub key: [u8; 16],
-    /// The time as FILETIME: 100 ns since 1601.
+    /// Current time as FILETIME: 100 ns units since 1601.
     pub time: u64,
 }
 
-/// What an [`Acceptor`] says to a token.
+/// The next action after a token was processed by an [`Acceptor`].
 #[derive(Debug)]
 pub enum Step<U> {
-    /// Answer STATUS_MORE_PROCESSING_REQUIRED with this token.
+    /// Respond STATUS_MORE_PROCESSING_REQUIRED with this token.
     Continue(Vec<u8>),
-    /// Kerberos is to be asked about this token; then goes [`Acceptor::proved`].
+    /// Verify this Kerberos token, then call [`Acceptor::proved`].
     Prove(Vec<u8>),
-    /// Authentication is over.
+    /// Authentication succeeded.
     Done {
-        /// Goes into the final answer; may be empty.
+        /// Token for the final response; may be empty.
         token: Vec<u8>,
-        /// Whom it is.
+        /// The authenticated identity.
         who: Who<U>,
-        /// `Session.SessionKey` comes from this; `None` for a guest, whose messages are never signed.
+        /// Source of `Session.SessionKey`; `None` for a guest, whose messages are never signed.
         key: Option<SessionKey>,
     },
-    /// Authentication failed; the session is given up.
+    /// Authentication failed; drop the session.
     Refused(Refusal),
 }
 
-/// Why authentication failed.
+/// The reason why authentication failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A token that does not follow its format; names the part.
+    /// A token violates its format; names the part.
     Malformed(&'static str),
-    /// A token that does not belong here, such as an answer before the challenge.
+    /// A token is out of sequence, such as a response before the challenge.
     OutOfTurn,
-    /// The client offered no mechanism that is known.
+    /// The client offered no supported mechanism.
     NoMechanism,
-    /// Only passwords were offered, and they are not taken.
+    /// The client offered only passwords, which are disabled.
     NoPasswords,
-    /// What came of a ticket.
+    /// The ticket was refused.
     Ticket(Box<ticket::Refused>),
-    /// A client without Unicode or without NTLM among its flags.
+    /// The client supports no Unicode, or its flags lack NTLM.
     TooOld,
-    /// The client named a user, and sent no response at all.
+    /// The client named a user but sent no response.
     NoPassword(Account),
-    /// An LM or NTLM version 1 response.
+    /// The client sent an LM or NTLM version 1 response.
     OldResponse(Account),
-    /// No such user.
+    /// The user does not exist.
     UnknownUser(Account),
     /// NTProofStr differs.
     WrongPassword(Account),
-    /// The password is right, and the account has no uid but the one of guests and of squashed users of NFS.
+    /// The password is correct, but the account has no uid except the uid of guests and squashed NFS users.
     NoIdentity(Account),
-    /// The account is guessed at from many addresses, and this one got no turn: whatever its password was.
+    /// Many addresses are guessing passwords of this account, and this attempt was rejected without checking the password.
     NoTurn(Account),
-    /// Somebody changed the messages on their way: the MIC of the exchange, or that of the list of mechanisms, differs or is
-    /// missing where it must be.
+    /// Messages were modified in transit: the MIC of the exchange or of the mechanism list is wrong or missing.
     Tampered(&'static str),
-    /// No name was given, and that is not allowed.
+    /// The client gave no name, and anonymous logons are not allowed.
     Anonymous,
-    /// The other end refused, as an initiator learns.
+    /// The server refused; returned by an initiator.
     Rejected,
 }
 
 impl Refusal {
-    /// What the client is told: MS-SMB2 section 3.3.5.5.3 has no more than that.
+    /// Returns the status for the client; MS-SMB2 section 3.3.5.5.3 allows no further detail.
     pub fn status(&self) -> NtStatus {
         match self {
             Self::Malformed(_) | Self::OutOfTurn => NtStatus::INVALID_PARAMETER,
@@ -190,7 +190,7 @@ impl Refusal {
         }
     }
 
-    /// The account that was tried, if a name was given.
+    /// Returns the account that the client tried, if it gave a name.
     pub fn account(&self) -> Option<&Account> {
         match self {
             Self::OldResponse(a)
@@ -203,7 +203,7 @@ impl Refusal {
         }
     }
 
-    /// The name that was tried: of an account, or of a principal; empty where none was given.
+    /// Returns the name of the account or principal; empty if the client gave no name.
     pub fn user(&self) -> &str {
         match self {
             Self::Ticket(refused) => &refused.principal,
@@ -211,7 +211,7 @@ impl Refusal {
         }
     }
 
-    /// More than [`Refusal::reason`] says, for the log; may be empty.
+    /// Returns details for the log in addition to [`Refusal::reason`]; may be empty.
     pub fn detail(&self) -> &str {
         match self {
             Self::Ticket(refused) => &refused.detail,
@@ -219,12 +219,12 @@ impl Refusal {
         }
     }
 
-    /// A guess at a password, for those who count them.
+    /// Checks whether the attempt counts as guessing a password.
     pub fn is_guess(&self) -> bool {
         matches!(self, Self::UnknownUser(_) | Self::WrongPassword(_) | Self::Tampered(_))
     }
 
-    /// For the log; holds nothing secret.
+    /// Returns the reason for the log; contains no secrets.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(part) => part,

@@ -1,9 +1,10 @@
-//! SPNEGO (RFC 4178, MS-SPNG): which mechanism, and a MIC over the list of them, so that nobody in between can take one away.
+//! SPNEGO (RFC 4178, MS-SPNG): negotiates the mechanism, and verifies a MIC over the mechanism list, so that an attacker cannot
+//! remove entries.
 //!
-//! *Operation.* The mechanisms are Kerberos, where there is a keytab, and NTLM. The first of the client's list that is served is
-//! taken; where that is not the client's own first one, its optimistic token is not looked at and a MIC over the list must come
-//! (RFC 4178 section 5). Clients that send NTLM or Kerberos without SPNEGO are answered in kind. A token of Kerberos is handed out
-//! ([`Step::Prove`]), because the library may wait; [`Acceptor::proved`] goes on with what it said.
+//! *Operation.* The mechanisms are Kerberos, if there is a keytab, and NTLM. The first enabled mechanism in the client's list is
+//! selected. If that is not the client's first choice, its optimistic token is ignored and a MIC over the list is required (RFC
+//! 4178 section 5). Clients that send NTLM or Kerberos without SPNEGO get replies without SPNEGO. A Kerberos token is returned to
+//! the caller ([`Step::Prove`]), because verifying it may block; [`Acceptor::proved`] continues with the result.
 
 use gss_krb5::Cause;
 use smb_proto::spnego::mech::{KRB5, MS_KRB5, NTLMSSP, SPNEGO};
@@ -16,57 +17,57 @@ use crate::ticket::{self, Proof};
 use crate::version;
 use crate::{Fresh, Identity, Policy, Refusal, Secrets, SessionKey, Step, Who};
 
-/// The mechanisms that are served.
+/// The enabled mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mechs {
-    /// There is a keytab.
+    /// A keytab is configured.
     pub kerberos: bool,
-    /// Passwords are taken.
+    /// Passwords are accepted.
     pub ntlm: bool,
 }
 
 impl Mechs {
-    /// Passwords alone.
+    /// Passwords only.
     pub const NTLM: Self = Self { kerberos: false, ntlm: true };
 
-    /// In the order of the offer. Old clients of Windows look for their own number of Kerberos alone.
+    /// Returns the offered mechanisms in order. Old Windows clients accept only their own identifier of Kerberos.
     fn offered(self) -> impl Iterator<Item = &'static [u8]> {
         let all = [(self.kerberos, &MS_KRB5[..]), (self.kerberos, &KRB5), (self.ntlm, &NTLMSSP)];
         all.into_iter().filter(|(served, _)| *served).map(|(_, mech)| mech)
     }
 
-    /// As it stands in a first token, which the MICs cover.
+    /// Returns the list in the format of an initial token, which the MICs cover.
     fn list(self) -> Vec<u8> {
         mech_types(self.offered())
     }
 }
 
-/// `SecurityBuffer` of a NEGOTIATE response: what is offered.
+/// Returns `SecurityBuffer` of a NEGOTIATE response: the offered mechanisms.
 pub fn hint(mechs: Mechs) -> Vec<u8> {
     emit_offer(&mechs.list())
 }
 
 /// How the client wraps its tokens.
 enum Frame {
-    /// Nothing has come yet.
+    /// No token has been received.
     Unknown,
-    /// A mechanism's own tokens as they are.
+    /// Tokens of a mechanism without SPNEGO.
     Raw,
-    /// SPNEGO, with the client's list, and whether the mechanism was not what it liked best: then a MIC must come.
+    /// SPNEGO, with the client's list. A MIC is required if the mechanism is not the client's first choice.
     Spnego { list: Vec<u8>, mic_required: bool },
 }
 
-/// How far an exchange of Kerberos is.
+/// The progress of a Kerberos exchange.
 enum Kerberos<U> {
-    /// Its token has not come.
+    /// Waits for the token.
     Chosen,
-    /// The library was asked. What SPNEGO has told of the mechanism, and the MIC that came with the token.
+    /// Waits for the verification. Has the mechanism to report and the MIC that came with the token.
     Asked { mech: Option<&'static [u8]>, mic: Option<Vec<u8>> },
-    /// It is proved, and the client's MIC over the list must come.
+    /// Verified; waits for the client's MIC over the list.
     Proved(Proof<U>),
 }
 
-/// The server's end of one authentication.
+/// The server side of one authentication.
 pub struct Acceptor<U> {
     mechs: Mechs,
     ntlm: ntlm::Acceptor,
@@ -76,7 +77,7 @@ pub struct Acceptor<U> {
 }
 
 impl<U> Acceptor<U> {
-    /// Waits for a first token. `fresh` is used for this one authentication only.
+    /// Creates an acceptor that expects the first token. `fresh` must not be used for another authentication.
     pub fn new(identity: Identity, fresh: Fresh, policy: Policy, mechs: Mechs) -> Self {
         Self {
             mechs,
@@ -87,17 +88,17 @@ impl<U> Acceptor<U> {
         }
     }
 
-    /// The service that the client named, such as `cifs/server`, once it is done.
+    /// Returns the service that the client named, such as `cifs/server`, once authentication is finished.
     pub fn target_name(&self) -> Option<&str> {
         self.target_name.as_deref()
     }
 
-    /// What the client seems to be, once it has begun.
+    /// Returns a guess of the client's system, once authentication has begun.
     pub fn client(&self) -> Option<String> {
         self.ntlm.client_version().and_then(version::guess)
     }
 
-    /// The next token of the client.
+    /// Processes the client's next token.
     pub fn step(&mut self, token: &[u8], secrets: &dyn Secrets) -> Step<U> {
         let result = match (&self.frame, self.kerberos.is_some()) {
             (Frame::Unknown, _) => self.first(token),
@@ -107,7 +108,7 @@ impl<U> Acceptor<U> {
         result.unwrap_or_else(Step::Refused)
     }
 
-    /// What Kerberos said to the token of [`Step::Prove`].
+    /// Continues with the result of verifying the token of [`Step::Prove`].
     pub fn proved(&mut self, outcome: Result<Proof<U>, ticket::Refused>) -> Step<U> {
         self.go_on_with(outcome).unwrap_or_else(Step::Refused)
     }
@@ -241,13 +242,13 @@ impl<U> Acceptor<U> {
     }
 }
 
-/// The answer to a first token: which mechanism it is, by the number that the client has for it.
+/// Builds the response to an initial token: the selected mechanism, with the client's identifier for it.
 fn chosen(mech: &[u8], preferred: bool, token: Option<&[u8]>) -> Vec<u8> {
     let state = if preferred { ACCEPT_INCOMPLETE } else { REQUEST_MIC };
     Resp { state: Some(state), mech: Some(mech), token, mic: None }.emit()
 }
 
-/// A first token of Kerberos without SPNEGO around it (RFC 2743 section 3.1).
+/// Checks for an initial Kerberos token without SPNEGO (RFC 2743 section 3.1).
 fn is_of_kerberos(token: &[u8]) -> bool {
     InitialContext::parse(token).is_ok_and(|frame| frame.mech == KRB5)
 }
@@ -266,7 +267,7 @@ fn done_by_ticket<U>(token: Vec<u8>, proof: Proof<U>) -> Result<Step<U>, Refusal
     Ok(Step::Done { token, who: Who::Ticket(Box::new(ticket)), key: Some(key) })
 }
 
-/// Compares the client's MIC over its list and gives ours. A guest shares no key, so there is nothing to compare.
+/// Verifies the client's MIC over its list and returns the server's MIC. A guest has no key, so neither exists.
 fn check_mic(
     key: Option<&Mic>,
     list: &[u8],
@@ -290,27 +291,27 @@ fn done<U>(token: Vec<u8>, who: Who<U>, key: Option<Zeroizing<[u8; 16]>>) -> Ste
     Step::Done { token, who, key: key.map(|k| Zeroizing::new(k.to_vec())) }
 }
 
-/// The client's end of one authentication.
+/// The client side of one authentication.
 pub struct Initiator {
     ntlm: ntlm::Initiator,
     finishing: Option<(SessionKey, Mic)>,
 }
 
 impl Initiator {
-    /// Ready to speak first.
+    /// Creates an initiator, which sends the first token.
     pub fn new(credentials: ntlm::Credentials, fresh: Fresh) -> Self {
         Self { ntlm: ntlm::Initiator::new(credentials, fresh), finishing: None }
     }
 
-    /// The first token.
+    /// Returns the first token.
     pub fn first(&self) -> Vec<u8> {
         let (list, token) = (Mechs::NTLM.list(), self.ntlm.negotiate());
         let init = Init { list: &list, mechs: vec![&NTLMSSP], token: Some(&token) };
         InitialContext { mech: &SPNEGO, inner: &init.emit() }.emit()
     }
 
-    /// The second token, to the server's answer with STATUS_MORE_PROCESSING_REQUIRED, and the session key, which is believed only
-    /// after [`Initiator::finish`].
+    /// Processes the server's response STATUS_MORE_PROCESSING_REQUIRED; returns the second token and the session key, which is
+    /// valid only after [`Initiator::finish`].
     pub fn second(&mut self, token: &[u8]) -> Result<(Vec<u8>, SessionKey), Refusal> {
         let resp = Resp::parse(token)?;
         if resp.state == Some(REJECT) {
@@ -328,7 +329,7 @@ impl Initiator {
         Ok((resp.emit(), key))
     }
 
-    /// Judges the token of the server's final answer.
+    /// Verifies the token of the server's final response.
     pub fn finish(&mut self, token: &[u8]) -> Result<SessionKey, Refusal> {
         let (key, signer) = self.finishing.take().ok_or(Refusal::OutOfTurn)?;
         let resp = if token.is_empty() { Resp::default() } else { Resp::parse(token)? };

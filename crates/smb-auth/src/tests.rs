@@ -1,4 +1,4 @@
-//! Whole exchanges between both ends, and what happens when somebody in between or at the other end does not play fair.
+//! Runs complete exchanges between both sides, with and without attackers in the middle and misbehaving peers.
 
 use proptest::prelude::*;
 use smb_proto::spnego::mech::{KRB5, NTLMSSP, SPNEGO};
@@ -58,7 +58,7 @@ fn refused(step: Step<()>) -> Refusal {
     }
 }
 
-/// An exchange whose last message of the client passes through `change`.
+/// Runs an exchange in which `change` modifies the client's last message.
 fn exchange(
     user: &str,
     password: &str,
@@ -74,7 +74,7 @@ fn exchange(
 }
 
 #[test]
-fn the_right_password_gives_both_ends_one_key() {
+fn correct_password_yields_shared_key() {
     for (user, password) in [("alice", "secret"), ("ALICE", "secret"), ("bob", "")] {
         let (mut client, step) = exchange(user, password, Policy::default(), |_| ());
         let Step::Done { token, who: Who::User(account), key: Some(key) } = step else {
@@ -88,7 +88,7 @@ fn the_right_password_gives_both_ends_one_key() {
 }
 
 #[test]
-fn a_wrong_password_and_an_unknown_name_are_told_apart_only_in_the_log() {
+fn wrong_password_status_equals_unknown_user() {
     let (_, step) = exchange("alice", "Secret", Policy::default(), |_| ());
     let wrong = refused(step);
     assert!(matches!(wrong, Refusal::WrongPassword(_)));
@@ -100,16 +100,16 @@ fn a_wrong_password_and_an_unknown_name_are_told_apart_only_in_the_log() {
     assert_eq!(unknown.account().unwrap().user, "mallory");
 }
 
-/// Where the value of an AV pair of this kind stands in a token.
+/// Returns the position of an AV pair's value in a token.
 fn av_at(token: &[u8], id: u16, len: u16) -> usize {
     let mut head = id.to_le_bytes().to_vec();
     head.extend(len.to_le_bytes());
     token.windows(4).position(|w| w == head).unwrap() + 4
 }
 
-/// A server that relies on the MIC alone lets anybody in who says that there is none.
+/// A server that relied on the MIC would accept a client that claims to have sent none.
 #[test]
-fn a_cleared_mic_flag_does_not_replace_the_password() {
+fn cleared_mic_flag_never_authenticates() {
     let clear = |token: &mut Vec<u8>| {
         let at = av_at(token, 6, 4);
         assert_eq!(token[at], 2);
@@ -122,7 +122,7 @@ fn a_cleared_mic_flag_does_not_replace_the_password() {
 }
 
 #[test]
-fn a_changed_mic_is_seen() {
+fn modified_mic_is_detected() {
     let ntlm = |token: &[u8]| token.windows(8).position(|w| w == SIGNATURE).unwrap();
     let (_, step) = exchange("alice", "secret", Policy::default(), |t| {
         let at = ntlm(t) + 72;
@@ -130,7 +130,7 @@ fn a_changed_mic_is_seen() {
     });
     assert_eq!(refused(step), Refusal::Tampered("the MIC of the exchange differs"));
     let (_, step) = exchange("alice", "secret", Policy::default(), |t| {
-        // NegotiateFlags: no more signing.
+        // Clears the signing flag in NegotiateFlags.
         let at = ntlm(t) + 60;
         t[at] ^= 0x10;
     });
@@ -142,9 +142,9 @@ fn a_changed_mic_is_seen() {
     assert_eq!(refused(step), Refusal::Tampered("mechListMIC differs"));
 }
 
-/// A middleman who strikes flags from the first message is caught by the MIC of the last.
+/// An attacker who removes flags from the first message is detected by the MIC of the last.
 #[test]
-fn changed_flags_of_the_first_message_are_seen() {
+fn modified_negotiate_flags_are_detected() {
     let (mut client, mut server) = (initiator("alice", "secret"), acceptor(Policy::default()));
     let mut first = client.first();
     let at = first.windows(8).position(|w| w == SIGNATURE).unwrap();
@@ -158,7 +158,7 @@ fn changed_flags_of_the_first_message_are_seen() {
 }
 
 #[test]
-fn a_challenge_is_good_for_one_answer() {
+fn challenge_is_valid_once() {
     let (mut client, mut server) = (initiator("alice", "secret"), acceptor(Policy::default()));
     let challenge = continued(server.step(&client.first(), &users()));
     let (answer, _) = client.second(&challenge).unwrap();
@@ -167,7 +167,7 @@ fn a_challenge_is_good_for_one_answer() {
 }
 
 #[test]
-fn ntlm_without_spnego_is_answered_in_kind() {
+fn raw_ntlm_gets_raw_reply() {
     let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
     let mut server = acceptor(Policy::default());
     let challenge = continued(server.step(&client.negotiate(), &users()));
@@ -193,9 +193,9 @@ fn resp(token: &[u8], mic: Option<&[u8]>) -> Vec<u8> {
     Resp { token: Some(token), mic, ..Resp::default() }.emit()
 }
 
-/// A client that would rather have Kerberos is asked for NTLM, and then has to prove that its list arrived as it sent it.
+/// A client that prefers Kerberos falls back to NTLM and must prove that its list arrived unmodified.
 #[test]
-fn a_client_that_prefers_kerberos_comes_down_to_ntlm() {
+fn kerberos_client_falls_back_to_ntlm() {
     let (first, list) = init(&[&KRB5, &NTLMSSP], b"a ticket");
     for proves in [true, false] {
         let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
@@ -217,7 +217,7 @@ fn a_client_that_prefers_kerberos_comes_down_to_ntlm() {
 }
 
 #[test]
-fn other_mechanisms_alone_are_refused() {
+fn unsupported_mechanisms_are_refused() {
     let (first, _) = init(&[&KRB5], b"a ticket");
     let why = refused(acceptor(Policy::default()).step(&first, &users()));
     assert_eq!(why, Refusal::NoMechanism);
@@ -238,7 +238,7 @@ fn too_many_mechanisms_are_refused() {
 }
 
 #[test]
-fn nobody_is_let_in_only_when_allowed() {
+fn anonymous_logon_requires_permission() {
     let (_, step) = exchange("", "", Policy::default(), |_| ());
     let why = refused(step);
     assert_eq!((why.status(), why.is_guess()), (NtStatus::ACCESS_DENIED, false));
@@ -251,7 +251,7 @@ fn nobody_is_let_in_only_when_allowed() {
 }
 
 #[test]
-fn guests_are_let_in_only_when_allowed_and_never_as_somebody_known() {
+fn guest_logon_requires_unknown_name() {
     let policy = Policy { anonymous: false, guest: true };
     let (_, step) = exchange("mallory", "x", policy, |_| ());
     assert!(matches!(step, Step::Done { who: Who::Guest(_), key: None, .. }));
@@ -259,9 +259,9 @@ fn guests_are_let_in_only_when_allowed_and_never_as_somebody_known() {
     assert!(matches!(refused(step), Refusal::WrongPassword(_)));
 }
 
-/// An AUTHENTICATE_MESSAGE with 24-byte responses, as NTLM version 1 and LM send them.
+/// Builds an AUTHENTICATE_MESSAGE with 24-byte responses, as NTLM version 1 and LM send them.
 #[test]
-fn old_responses_are_refused_by_name() {
+fn old_responses_are_refused() {
     let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
     for nt_len in [0_u16, 24] {
         let mut server = acceptor(Policy { guest: true, anonymous: true });
@@ -272,7 +272,7 @@ fn old_responses_are_refused_by_name() {
         assert!(matches!(why, Refusal::OldResponse(_)), "{why:?}");
         assert_eq!(why.status(), NtStatus::LOGON_FAILURE);
     }
-    // A guest is one by whatever response: there is nothing to prove.
+    // A guest is accepted with any response, because no proof is required.
     let client = ntlm::Initiator::new(credentials("mallory", ""), fresh(2));
     let mut server = acceptor(Policy { guest: true, anonymous: false });
     let challenge = continued(server.step(&client.negotiate(), &users()));
@@ -283,7 +283,7 @@ fn old_responses_are_refused_by_name() {
 }
 
 #[test]
-fn a_client_without_a_character_set_is_too_old() {
+fn client_without_charset_is_refused() {
     let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
     let mut first = client.negotiate();
     first[12] &= !3;
@@ -291,7 +291,7 @@ fn a_client_without_a_character_set_is_too_old() {
 }
 
 #[test]
-fn bindings_of_a_channel_are_compared_where_there_are_any() {
+fn channel_bindings_are_verified() {
     let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
     for (ours, good) in [([0; 16], true), ([3; 16], false)] {
         let identity = Identity::standalone("gate");
@@ -303,7 +303,7 @@ fn bindings_of_a_channel_are_compared_where_there_are_any() {
 }
 
 #[test]
-fn the_hint_names_ntlm() {
+fn negotiate_hint_offers_ntlm() {
     let hint = hint(Mechs::NTLM);
     assert!(hint.windows(NTLMSSP.len()).any(|w| w == NTLMSSP));
     assert!(hint.ends_with(b"not_defined_in_RFC4178@please_ignore"));
@@ -311,7 +311,7 @@ fn the_hint_names_ntlm() {
 }
 
 #[test]
-fn machines_have_short_names() {
+fn netbios_names_are_shortened() {
     let found = Identity::standalone("a-very-long-host-name.Example.org");
     assert_eq!(found.computer, "A-VERY-LONG-HOS");
     assert_eq!(found.dns_computer, "a-very-long-host-name.example.org");
@@ -320,7 +320,7 @@ fn machines_have_short_names() {
 }
 
 #[test]
-fn an_initiator_sees_a_refusal_and_a_changed_answer() {
+fn initiator_detects_refusal_and_tampering() {
     let reject = Resp { state: Some(2), ..Resp::default() }.emit();
     assert_eq!(initiator("a", "b").second(&reject).unwrap_err(), Refusal::Rejected);
     let (mut client, step) = exchange("alice", "secret", Policy::default(), |_| ());
@@ -332,9 +332,9 @@ fn an_initiator_sees_a_refusal_and_a_changed_answer() {
 }
 
 proptest! {
-    /// No bytes make either end panic, and none let anybody in.
+    /// Arbitrary bytes never panic, and never authenticate.
     #[test]
-    fn any_bytes(tokens in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..4)) {
+    fn arbitrary_bytes_never_authenticate(tokens in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..4)) {
         let mut server = acceptor(Policy::default());
         let mut client = initiator("alice", "secret");
         for token in &tokens {
@@ -346,9 +346,9 @@ proptest! {
         }
     }
 
-    /// A changed byte anywhere in the last message never lets in anybody else, and most often nobody.
+    /// A modified byte in the last message never authenticates a different user, and usually fails.
     #[test]
-    fn changed_bytes(at: proptest::sample::Index, to: u8, wrong: bool) {
+    fn modified_bytes_never_change_user(at: proptest::sample::Index, to: u8, wrong: bool) {
         let password = if wrong { "wrong" } else { "secret" };
         let (_, step) = exchange("alice", password, Policy::default(), |t| {
             let at = at.index(t.len());
@@ -360,9 +360,9 @@ proptest! {
         }
     }
 
-    /// Cut anywhere, in any of the three messages.
+    /// Truncates any of the three messages at any position.
     #[test]
-    fn cut_messages(at: proptest::sample::Index) {
+    fn truncated_messages_are_refused(at: proptest::sample::Index) {
         let mut client = initiator("alice", "secret");
         let first = client.first();
         let mut server = acceptor(Policy::default());

@@ -1,44 +1,44 @@
-//! What Kerberos proves of a client, as SPNEGO and SESSION_SETUP need it. Nothing here waits; the library of Kerberos, which may,
-//! is asked by the caller.
+//! The results of Kerberos that SPNEGO and SESSION_SETUP need. This module never blocks; the caller uses the Kerberos library,
+//! which may.
 
 use gss_krb5::Cause;
 
 use super::SessionKey;
 
-/// A context that both ends share, for what is left to do with it.
+/// An established security context, for its remaining uses.
 pub trait Context: Send {
-    /// Signs a message as the server; `None` where the library refuses.
+    /// Signs a message as the server; `None` if the library fails.
     fn sign(&mut self, message: &[u8]) -> Option<Vec<u8>>;
-    /// Whether this is the client's signature of the message.
+    /// Verifies the client's signature of a message.
     fn verify(&mut self, message: &[u8], mic: &[u8]) -> bool;
-    /// When its ticket runs out, in seconds since 1970; `None` where the library refuses. It is the last that is asked of it.
+    /// Returns the expiry of the ticket in seconds since 1970; `None` if the library fails. Consumes the context.
     fn ends(self: Box<Self>) -> Option<u64>;
 }
 
-/// A ticket that lets its client in.
+/// An accepted ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket<U> {
-    /// Of which principal, as `kinit` writes it: `alice@LAB.TEST`.
+    /// The principal in `kinit` notation: `alice@LAB.TEST`.
     pub principal: String,
-    /// The user that it is here.
+    /// The local user of the principal.
     pub user: U,
-    /// When it runs out, in seconds since 1970.
+    /// Expiry in seconds since 1970.
     pub ends: u64,
 }
 
-/// A client that has proved who it is.
+/// An authenticated client.
 pub struct Proof<U> {
-    /// Its principal, as `kinit` writes it: `alice@LAB.TEST`.
+    /// The principal in `kinit` notation: `alice@LAB.TEST`.
     pub principal: String,
-    /// For which service of ours its ticket was: `cifs/server.lab.test@LAB.TEST`.
+    /// The service of the ticket: `cifs/server.lab.test@LAB.TEST`.
     pub service: String,
-    /// The user that it is here.
+    /// The local user of the principal.
     pub user: U,
-    /// The key that both ends share, of 16 or 32 bytes.
+    /// The shared key, of 16 or 32 bytes.
     pub key: SessionKey,
-    /// Goes to the client, an AP-REP; empty where it did not ask for one.
+    /// AP-REP for the client; empty if it did not request one.
     pub token: Vec<u8>,
-    /// Signs and verifies the list of mechanisms.
+    /// Signs and verifies the mechanism list.
     pub context: Box<dyn Context>,
 }
 
@@ -48,45 +48,44 @@ impl<U> std::fmt::Debug for Proof<U> {
     }
 }
 
-/// Why a ticket does not let its client in.
+/// The reason why a ticket was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The library refuses it.
+    /// The library refused it.
     Kerberos(Cause),
-    /// For another service than `cifs` and `host`.
+    /// It is for a service other than `cifs` and `host`.
     Service,
-    /// Its principal is nobody here.
+    /// Its principal has no local user.
     NoUser,
-    /// It has no PAC, or one that says nothing of use.
+    /// It has no PAC, or one without usable data.
     Pac,
-    /// Its principal is the superuser here, and no configuration says that it may be.
+    /// Its principal is the local superuser, which no configuration allows.
     Superuser,
-    /// Its principal would have the uid of guests and of squashed users of NFS.
+    /// Its principal would have the uid of guests and squashed NFS users.
     NoIdentity,
-    /// This host's name service does not say who it is.
+    /// This host's name service failed to look up the user.
     NameService,
 }
 
-/// A ticket that was refused.
+/// A refused ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
     pub why: Why,
-    /// Whom it is of, where that is known; else empty.
+    /// The principal, if known; otherwise empty.
     pub principal: String,
-    /// More about it: the words of the library, the name of the service.
+    /// Details: the library's message or the service name.
     pub detail: String,
 }
 
 impl Refused {
-    /// Of a ticket that nobody could read.
+    /// Builds the refusal of a ticket whose principal is unknown.
     pub fn unread(why: Why, detail: impl Into<String>) -> Self {
         Self { why, principal: String::new(), detail: detail.into() }
     }
 }
 
 impl Why {
-    /// For the log.
+    /// Returns the reason for the log.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Kerberos(cause) => cause.reason(),

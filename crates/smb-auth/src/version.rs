@@ -1,8 +1,8 @@
-//! What a client seems to be, for `status`: by the version that it tells in its NTLM NEGOTIATE_MESSAGE (MS-NLMP section
-//! 2.2.2.10), which nothing depends on. Pure.
+//! Guesses a client's system for `status` from the version in its NTLM NEGOTIATE_MESSAGE (MS-NLMP section 2.2.2.10). No decision
+//! depends on it. Pure.
 
-/// Windows by its build, the oldest first. Updates that only switch features on keep the build that NTLM tells, and clients share
-/// theirs with the server of the same year.
+/// Windows versions by build, the oldest first. Updates that only enable features keep the build that NTLM reports, and a client
+/// shares its build with the server of the same year.
 const WINDOWS: [(u16, &str); 24] = [
     (2600, "Windows XP"),
     (3790, "Windows Server 2003"),
@@ -29,15 +29,15 @@ const WINDOWS: [(u16, &str); 24] = [
     (25_398, "Windows Server 23H2"),
     (26_100, "Windows 11 24H2 or later, or Server 2025"),
 ];
-/// Builds of Windows are above this; Linux tells the number of its SMB client there, which is below, and Samba tells none.
+/// Windows builds are larger than this. Linux sends the version of its SMB client here, which is smaller, and Samba sends none.
 const LINUX_BUILDS_MAX: u16 = 999;
 
-/// In words, from the `VERSION` structure; `None` when it says nothing.
+/// Describes the `VERSION` structure; `None` if it has no usable data.
 pub(crate) fn guess([major, minor, low, high, ..]: [u8; 8]) -> Option<String> {
     let build = u16::from_le_bytes([low, high]);
     match (major, minor, build) {
         (0, 0, 0) => None,
-        // What Samba's client library says of itself.
+        // The version that Samba's client library sends.
         (6, 1, 0) => Some("Samba".into()),
         (_, _, 0) => Some(format!("NTLM version {major}.{minor}")),
         (3.., _, 1..=LINUX_BUILDS_MAX) => Some(format!("Linux {major}.{minor}")),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_are_known_by_what_they_tell() {
+    fn systems_are_guessed_from_version() {
         let is = |major, minor, build, name: &str| {
             assert_eq!(of(major, minor, build).as_deref(), Some(name));
         };
@@ -67,7 +67,7 @@ mod tests {
         is(10, 0, 26_100, "Windows 11 24H2 or later, or Server 2025 (build 26100)");
         is(10, 0, 17_763, "Windows 10 1809 or Server 2019 (build 17763)");
         is(6, 1, 7601, "Windows 7 or Server 2008 R2 (build 7601)");
-        // One between two that are known is told with its number.
+        // A build between two known ones is shown with its number.
         is(10, 0, 17_800, "Windows 10 1809 or Server 2019 (build 17800)");
         is(4, 0, 1381, "Windows (build 1381)");
         is(6, 12, 51, "Linux 6.12");

@@ -1,4 +1,4 @@
-//! The server's end (MS-NLMP section 3.2.5).
+//! The server side of NTLM (MS-NLMP section 3.2.5).
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -9,34 +9,34 @@ use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
 use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
 use smb_proto::smb2::utf16;
 
-/// A client's first message and our challenge, as they were sent: the MIC covers them.
-struct Sent {
+/// The client's first message and the server's challenge as sent, which the MIC covers.
+struct SentMessages {
     negotiate: Vec<u8>,
     challenge: Vec<u8>,
     flags: u32,
 }
 
-/// One exchange.
+/// One NTLM exchange.
 pub struct Acceptor {
     identity: Identity,
     fresh: Fresh,
     policy: Policy,
     bindings: Option<[u8; 16]>,
-    sent: Option<Sent>,
+    sent: Option<SentMessages>,
 }
 
-/// What a finished exchange gives.
+/// The result of a finished exchange.
 pub(crate) struct Accepted<U> {
     pub(crate) who: Who<U>,
-    /// `ExportedSessionKey` with what signs for SPNEGO; `None` for a guest.
+    /// `ExportedSessionKey`, and the signing state for SPNEGO; `None` for a guest.
     pub(crate) key: Option<(Key, Mic)>,
-    /// The service that the client thinks it talks to, such as `cifs/server`.
+    /// Service name that the client intended to contact, such as `cifs/server`.
     pub(crate) target_name: Option<String>,
 }
 
 impl Acceptor {
-    /// Waits for a NEGOTIATE_MESSAGE. `bindings` is the hash of the channel's bindings where there is a channel that has them:
-    /// SMB over TCP and RDMA has none.
+    /// Creates an acceptor that expects a NEGOTIATE_MESSAGE. `bindings` is the hash of the channel bindings, if the channel has
+    /// any; SMB over TCP and RDMA has none.
     pub fn new(
         identity: Identity,
         fresh: Fresh,
@@ -46,17 +46,17 @@ impl Acceptor {
         Self { identity, fresh, policy, bindings, sent: None }
     }
 
-    /// The challenge has been sent.
+    /// Checks whether the challenge was sent.
     pub(crate) fn begun(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// What the client says it is, between its two messages.
+    /// Returns the client's version, available between its two messages.
     pub(crate) fn client_version(&self) -> Option<[u8; 8]> {
         self.sent.as_ref().and_then(|sent| messages::version(&sent.negotiate))
     }
 
-    /// Answers a NEGOTIATE_MESSAGE with a CHALLENGE_MESSAGE.
+    /// Processes a NEGOTIATE_MESSAGE and returns a CHALLENGE_MESSAGE.
     pub(crate) fn negotiate(&mut self, message: &[u8]) -> Result<Vec<u8>, Refusal> {
         let asked = messages::parse_negotiate(message)?;
         if asked & (flags::UNICODE | flags::OEM) == 0 || asked & flags::NTLM == 0 {
@@ -66,7 +66,7 @@ impl Acceptor {
         if granted & flags::UNICODE == 0 {
             granted |= flags::OEM;
         }
-        // Without the flag there is no name to type, but every client wants one (section 3.2.5.1.1).
+        // The flag is required for a target name, and every client expects one (section 3.2.5.1.1).
         granted |= flags::REQUEST_TARGET;
         let challenge = Challenge {
             flags: granted,
@@ -75,7 +75,7 @@ impl Acceptor {
             target_info: messages::target_info(&self.identity, self.fresh.time),
         }
         .emit();
-        self.sent = Some(Sent {
+        self.sent = Some(SentMessages {
             negotiate: message.to_vec(),
             challenge: challenge.clone(),
             flags: granted,
@@ -83,7 +83,7 @@ impl Acceptor {
         Ok(challenge)
     }
 
-    /// Judges an AUTHENTICATE_MESSAGE. A challenge is good for one answer.
+    /// Verifies an AUTHENTICATE_MESSAGE. Each challenge is valid for one response.
     pub(crate) fn authenticate<U>(
         &mut self,
         message: &[u8],
@@ -100,21 +100,21 @@ impl Acceptor {
             workstation: auth.workstation.clone(),
         };
         let known = secrets.nt_hash(&auth.domain, &auth.user);
-        // Whoever is not known has nothing to prove where guests may come, by whatever response.
+        // If guests are allowed, an unknown user is accepted with any response.
         if known.is_none() && self.policy.guest {
             return Ok(Accepted { who: Who::Guest(account), key: None, target_name: None });
         }
-        // The client names a user and proves nothing: `smbclient -N`, `mount -o guest` where guests may not come.
+        // The client names a user but sends no proof: `smbclient -N` or `mount -o guest` where guests are not allowed.
         if auth.nt.is_empty() && auth.lm.len() <= 1 {
             return Err(Refusal::NoPassword(account));
         }
-        // 24 bytes are a response of LM or of NTLM version 1, with or without session security.
+        // A response of 24 bytes is LM or NTLM version 1, with or without session security.
         let Some((proof, blob)) = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24)
         else {
             return Err(Refusal::OldResponse(account));
         };
         let client = ClientChallenge::parse(blob)?;
-        // A name that is not known costs the same time as a wrong password.
+        // An unknown name must take as long as a wrong password.
         let hash = known.clone().unwrap_or_else(|| NtHash(Zeroizing::new([0; 16])));
         let ntowf = ntowf_v2(&hash, &auth.user, &auth.domain);
         let expected = hmac_md5(&ntowf, &[&self.fresh.challenge, blob]);
@@ -135,7 +135,7 @@ impl Acceptor {
         Ok(Accepted { who: Who::User(account), key: Some((key, mic)), target_name })
     }
 
-    /// Section 3.2.5.1.2: a session without a name has a key of zeros.
+    /// Accepts a session without a name, whose key is all zeros (section 3.2.5.1.2).
     fn anonymous<U>(&self, auth: &Authenticate<'_>) -> Result<Accepted<U>, Refusal> {
         if !self.policy.anonymous {
             return Err(Refusal::Anonymous);
@@ -156,8 +156,8 @@ impl Acceptor {
     }
 }
 
-/// `ExportedSessionKey`: chosen by the client when both agreed on that, else the key exchange key, which with version 2 is the
-/// base key (sections 3.2.5.1.2 and 3.4.5.1).
+/// Returns `ExportedSessionKey`: chosen by the client if both sides agreed to that, otherwise the key exchange key, which in
+/// version 2 is the base key (sections 3.2.5.1.2 and 3.4.5.1).
 fn exported(base: &Key, auth: &Authenticate<'_>, granted: u32) -> Result<Key, Refusal> {
     if auth.flags & granted & flags::KEY_EXCH == 0 {
         return Ok(base.clone());
@@ -169,7 +169,7 @@ fn exported(base: &Key, auth: &Authenticate<'_>, granted: u32) -> Result<Key, Re
     Ok(key)
 }
 
-fn verify_mic(key: &Key, sent: &Sent, message: &[u8]) -> Result<(), Refusal> {
+fn verify_mic(key: &Key, sent: &SentMessages, message: &[u8]) -> Result<(), Refusal> {
     let end = messages::MIC_AT + 16;
     let (Some(before), Some(mic), Some(after)) =
         (message.get(..messages::MIC_AT), message.get(messages::MIC_AT..end), message.get(end..))

@@ -1,4 +1,4 @@
-//! The client's end (MS-NLMP section 3.1.5).
+//! The client side of NTLM (MS-NLMP section 3.1.5).
 
 use zeroize::Zeroizing;
 
@@ -8,18 +8,18 @@ use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
 use crate::{Account, Fresh, NtHash, Refusal};
 use smb_proto::smb2::put_utf16;
 
-/// Who logs on, and where. An empty user is anonymous.
+/// The account and the target of a logon. An empty user is anonymous.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// The name, the domain and our own name.
+    /// User, domain and name of this machine.
     pub account: Account,
-    /// Of the password.
+    /// Hash of the password.
     pub hash: NtHash,
-    /// The service, such as `cifs/server`.
+    /// Service name, such as `cifs/server`.
     pub target_name: String,
 }
 
-/// One exchange.
+/// One NTLM exchange.
 pub struct Initiator {
     credentials: Credentials,
     fresh: Fresh,
@@ -29,17 +29,17 @@ pub struct Initiator {
 const ASKED: u32 = flags::GRANTED | flags::TARGET_INFO;
 
 impl Initiator {
-    /// Ready to speak first.
+    /// Creates an initiator, which sends the first message.
     pub fn new(credentials: Credentials, fresh: Fresh) -> Self {
         Self { credentials, fresh, negotiate: messages::emit_negotiate(ASKED) }
     }
 
-    /// The NEGOTIATE_MESSAGE.
+    /// Returns the NEGOTIATE_MESSAGE.
     pub(crate) fn negotiate(&self) -> Vec<u8> {
         self.negotiate.clone()
     }
 
-    /// Answers a CHALLENGE_MESSAGE; gives the AUTHENTICATE_MESSAGE, the `ExportedSessionKey`, and what signs for SPNEGO.
+    /// Processes a CHALLENGE_MESSAGE; returns the AUTHENTICATE_MESSAGE, the `ExportedSessionKey`, and the signing state for SPNEGO.
     pub(crate) fn authenticate(&self, message: &[u8]) -> Result<(Vec<u8>, Key, Mic), Refusal> {
         let challenge = Challenge::parse(message)?;
         if challenge.flags & flags::UNICODE == 0 {
@@ -61,7 +61,7 @@ impl Initiator {
         let base = hmac_md5(&ntowf, &[&proof[..]]);
         let (key, wrapped) = self.exchange(&base, granted);
         let mut out = Authenticate {
-            // With a time stamp, the LM response is zeros (section 3.1.5.1.2).
+            // If the challenge has a time stamp, the LM response is zeros (section 3.1.5.1.2).
             lm: &[0; 24],
             nt: &[&proof[..], &blob].concat(),
             domain: domain.clone(),
@@ -94,7 +94,7 @@ impl Initiator {
         (out, key, signer)
     }
 
-    /// The session key, and as it travels.
+    /// Returns the session key, plain and encrypted.
     fn exchange(&self, base: &Key, granted: u32) -> (Key, Vec<u8>) {
         if granted & flags::KEY_EXCH == 0 {
             return (base.clone(), Vec::new());
@@ -104,7 +104,7 @@ impl Initiator {
         (Zeroizing::new(self.fresh.key), wrapped.to_vec())
     }
 
-    /// The server's pairs, and ours: a MIC follows, no channel bindings, the name of the service.
+    /// Builds the AV pairs: the server's pairs, and flags for a MIC, no channel bindings, and the service name.
     fn target_info(&self, theirs: &[(u16, &[u8])]) -> Vec<u8> {
         let mut out = Vec::new();
         for (id, value) in theirs {

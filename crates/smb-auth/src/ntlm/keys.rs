@@ -1,4 +1,4 @@
-//! The computations of MS-NLMP sections 3.3.2 and 3.4.
+//! Key computations of MS-NLMP sections 3.3.2 and 3.4.
 
 use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
@@ -12,7 +12,7 @@ use crate::NtHash;
 pub(super) type Key = Zeroizing<[u8; 16]>;
 
 pub(super) fn hmac_md5(key: &[u8; 16], pieces: &[&[u8]]) -> Key {
-    // HMAC fills a key that is shorter than the block with zeros.
+    // HMAC pads a key that is shorter than the block with zeros.
     let mut block = Zeroizing::new([0_u8; 64]);
     block[..16].copy_from_slice(key);
     let mut mac = Hmac::<Md5>::new((&*block).into());
@@ -24,12 +24,12 @@ pub(super) fn hmac_md5(key: &[u8; 16], pieces: &[&[u8]]) -> Key {
 
 #[allow(clippy::expect_used)]
 pub(super) fn rc4(key: &[u8; 16], data: &mut [u8]) {
-    // Invariant: RC4 takes keys of 1 to 256 bytes.
+    // Invariant: RC4 accepts keys of 1 to 256 bytes.
     let mut cipher = Rc4::new_from_slice(key).expect("16 bytes");
     cipher.apply_keystream(data);
 }
 
-/// `NTOWFv2`: the name in upper case, the domain as it is written.
+/// `NTOWFv2`: uses the user name in upper case, the domain unchanged.
 pub(super) fn ntowf_v2(hash: &NtHash, user: &str, domain: &str) -> Key {
     let wide: Vec<u8> = user
         .chars()
@@ -43,7 +43,7 @@ pub(super) fn ntowf_v2(hash: &NtHash, user: &str, domain: &str) -> Key {
     hmac_md5(&hash.0, &[&wide])
 }
 
-/// Windows' table has one character for one; those of ours that have more stay as they are, as they do there.
+/// Converts to upper case. The table of Windows maps one character to one, so characters with a longer mapping stay unchanged.
 pub(super) fn upcase(c: char) -> char {
     let mut upper = c.to_uppercase();
     match (upper.next(), upper.next()) {
@@ -52,14 +52,14 @@ pub(super) fn upcase(c: char) -> char {
     }
 }
 
-/// Which end a message comes from: each has its own keys.
+/// The direction of a message; each has separate keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ClientToServer,
     ServerToClient,
 }
 
-/// `GSS_GetMIC` of the first message of a direction, which is all that SPNEGO needs (MS-NLMP section 3.4.4.2).
+/// `GSS_GetMIC` of the first message in a direction, which is all that SPNEGO needs (MS-NLMP section 3.4.4.2).
 #[derive(Clone)]
 pub(crate) struct Mic {
     key: Key,
@@ -71,7 +71,7 @@ impl Mic {
         Self { key: exported.clone(), flags }
     }
 
-    /// Signs.
+    /// Computes the MIC of a message.
     pub(crate) fn sign(&self, direction: Direction, message: &[u8]) -> [u8; 16] {
         let sequence = 0_u32.to_le_bytes();
         let full = hmac_md5(&sign_key(&self.key, direction), &[&sequence, message]);
@@ -87,13 +87,13 @@ impl Mic {
         out
     }
 
-    /// Compares in constant time.
+    /// Verifies a MIC in constant time.
     pub(crate) fn verify(&self, direction: Direction, message: &[u8], mic: &[u8]) -> bool {
         self.sign(direction, message).ct_eq(mic).into()
     }
 }
 
-/// `SIGNKEY` with extended session security (section 3.4.5.2).
+/// Derives `SIGNKEY` with extended session security (section 3.4.5.2).
 pub(super) fn sign_key(exported: &Key, direction: Direction) -> Key {
     magic(
         &exported[..],
@@ -108,7 +108,7 @@ pub(super) fn sign_key(exported: &Key, direction: Direction) -> Key {
     )
 }
 
-/// `SEALKEY` with extended session security (section 3.4.5.3).
+/// Derives `SEALKEY` with extended session security (section 3.4.5.3).
 pub(super) fn seal_key(exported: &Key, flags: u32, direction: Direction) -> Key {
     let used = if flags & flags::KEY_128 != 0 {
         16

@@ -1,4 +1,4 @@
-//! The messages of NTLM ([`smb_proto::ntlm`]) as both ends take and make them.
+//! Adapters between the NTLM messages of [`smb_proto::ntlm`] and both sides.
 
 use smb_proto::ntlm::Negotiate;
 pub(crate) use smb_proto::ntlm::SIGNATURE;
@@ -9,22 +9,22 @@ use smb_proto::smb2::put_utf16;
 
 use crate::{Identity, Refusal};
 
-/// `NegotiateFlags` of a NEGOTIATE_MESSAGE.
+/// Returns `NegotiateFlags` of a NEGOTIATE_MESSAGE.
 pub(super) fn parse_negotiate(message: &[u8]) -> Result<u32, Refusal> {
     Ok(Negotiate::parse(message)?.flags)
 }
 
-/// The `Version` of a NEGOTIATE_MESSAGE, where it holds one.
+/// Returns `Version` of a NEGOTIATE_MESSAGE, if present.
 pub(super) fn version(message: &[u8]) -> Option<[u8; 8]> {
     Negotiate::parse(message).ok()?.version
 }
 
-/// A NEGOTIATE_MESSAGE without names.
+/// Builds a NEGOTIATE_MESSAGE without names.
 pub(super) fn emit_negotiate(flags: u32) -> Vec<u8> {
     Negotiate::new(flags).emit()
 }
 
-/// `TargetInfo` of a server: its names and its time. With the time, a client must send a MIC.
+/// Builds `TargetInfo` of a server: its names and the time. The time obliges the client to send a MIC.
 pub(super) fn target_info(identity: &Identity, time: u64) -> Vec<u8> {
     let mut out = Vec::new();
     for (id, name) in [

@@ -1,4 +1,4 @@
-//! NTLM version 2 (MS-NLMP), both ends. LM and NTLM version 1 are recognised and refused.
+//! NTLM version 2 (MS-NLMP), both sides. Recognizes LM and NTLM version 1 and refuses them.
 
 mod acceptor;
 mod initiator;
@@ -16,7 +16,7 @@ mod tests;
 pub(crate) mod flags {
     pub(crate) use smb_proto::ntlm::flag::*;
 
-    /// What an acceptor grants when it is asked.
+    /// Flags that an acceptor grants on request.
     pub(crate) const GRANTED: u32 = UNICODE
         | REQUEST_TARGET
         | SIGN

@@ -1,4 +1,4 @@
-//! MS-NLMP section 4.2.4.
+//! Checks the examples of MS-NLMP section 4.2.4.
 
 use zeroize::Zeroizing;
 
@@ -28,7 +28,7 @@ fn target_info() -> Vec<u8> {
 }
 
 #[test]
-fn the_examples_of_the_specification() {
+fn specification_examples_match() {
     let hash = NtHash::of("Password");
     assert_eq!(hash.0[..], unhex("a4f49c406510bdcab6824ee7c30fd852")[..], "4.2.2.1.2");
     let ntowf = ntowf_v2(&hash, "User", "Domain");
@@ -46,14 +46,14 @@ fn the_examples_of_the_specification() {
 }
 
 #[test]
-fn keys_of_the_gss_example() {
+fn gss_example_keys_match() {
     let exported = Zeroizing::new([0x55; 16]);
     let direction = Direction::ClientToServer;
     let seal = seal_key(&exported, FLAGS, direction);
     let sign = sign_key(&exported, direction);
     assert_eq!(seal[..], unhex("59f600973cc4960a25480a7c196e4c58")[..], "4.2.4.4");
     assert_eq!(sign[..], unhex("4788dc861b4782f35d43fd98fe1a2d39")[..], "4.2.4.4");
-    // The example seals first and signs then, with one run of RC4.
+    // The example first encrypts and then signs with one RC4 stream.
     let mut plain = Vec::new();
     put_utf16(&mut plain, "Plaintext");
     let mut both = plain.clone();
@@ -61,7 +61,7 @@ fn keys_of_the_gss_example() {
     rc4(&seal, &mut both);
     assert_eq!(both[..18], unhex("54e50165bf1936dc996020c1811b0f06fb5f")[..]);
     assert_eq!(both[18..], unhex("7fb38ec5c55d4976")[..]);
-    // Signing alone starts the run anew.
+    // Signing without encryption restarts the stream.
     let mic = Mic::new(&exported, FLAGS);
     let mut first = hmac_md5(&sign, &[&[0; 4], &plain])[..8].to_vec();
     rc4(&seal, &mut first);
@@ -74,13 +74,13 @@ fn keys_of_the_gss_example() {
 }
 
 #[test]
-fn names_are_raised_one_character_for_one() {
+fn upcase_maps_single_characters_only() {
     let raised: String = "straße éñ".chars().map(upcase).collect();
     assert_eq!(raised, "STRAßE ÉÑ");
 }
 
 #[test]
-fn pairs_end_where_they_say() {
+fn av_pairs_end_at_terminator() {
     let mut list = target_info();
     list.extend([9, 9, 9]);
     assert_eq!(pairs(&list).unwrap().len(), 2);
@@ -96,7 +96,7 @@ impl Secrets for OneUser {
     }
 }
 
-/// Logs on as a client that knows no Unicode.
+/// Logs on as a client without Unicode.
 fn logged_on_in_oem(user: &[u8]) -> Result<Who<()>, Refusal> {
     let fresh = Fresh { challenge: [7; 8], key: [0; 16], time: 0 };
     let mut server = Acceptor::new(Identity::standalone("gate"), fresh, Policy::default(), None);
@@ -122,13 +122,13 @@ fn logged_on_in_oem(user: &[u8]) -> Result<Who<()>, Refusal> {
     server.authenticate(&message, &OneUser).map(|accepted| accepted.who)
 }
 
-/// MS-NLMP section 2.2.2.5: who asks for no Unicode has names in the OEM character set. The response is made of Unicode all the
-/// same (section 3.3.2).
+/// MS-NLMP section 2.2.2.5: clients without Unicode send names in the OEM character set, but compute the response from Unicode
+/// (section 3.3.2).
 #[test]
-fn names_may_come_in_the_oem_character_set() {
+fn oem_names_are_accepted() {
     let who = logged_on_in_oem(b"User").unwrap();
     assert!(matches!(who, Who::User(a) if (&a.user[..], &a.domain[..]) == ("User", "Domain")));
-    // Nothing says which characters these are.
+    // The character set of these bytes is unknown.
     let why = logged_on_in_oem(b"Us\xe9r").unwrap_err();
     assert_eq!(why, Refusal::Malformed("UserName"));
 }
