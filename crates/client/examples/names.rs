@@ -1,8 +1,8 @@
-//! What changes of names cost on a server of NFS 3: `names TARGET CLIENTS SECONDS FILES SERVER-PID`. Each client has a connection
-//! and a folder of its own and waits for each answer. One line for each load: its name, operations per second, and the CPU seconds
-//! for 1000 operations: of the server, or of the whole machine where the process is called `all`, as for a server in the kernel.
+//! Measures changes of names on an NFS version 3 server: `names TARGET CLIENTS SECONDS FILES SERVER-PID`. Each client has its own
+//! connection and folder and waits for each reply. Prints a line per load: name, operations per second, and CPU seconds per 1000
+//! operations, either of the server process or, if the process is `all`, of the whole machine, as for a server in the kernel.
 
-#![allow(clippy::expect_used)] // A measurement that cannot go on says so.
+#![allow(clippy::expect_used)] // A measurement that cannot continue should panic with a message.
 
 use std::time::{Duration, Instant};
 
@@ -12,41 +12,41 @@ use client::target::Target;
 use client::{Credential, Volume};
 use tokio::task::JoinSet;
 
-/// Kinds of changes, in the order in which they are made: each needs what the ones before left.
+/// Kinds of changes in their order; each uses the result of the earlier ones.
 const LOADS: [&str; 5] = ["create", "setattr", "rename", "mkdir", "remove"];
 
-/// Whose CPU time is counted.
+/// The processes whose CPU time is measured.
 #[derive(Clone, Copy)]
-enum Whose {
+enum CpuScope {
     Process(u32),
     Machine,
 }
 
-fn cpu(whose: Whose) -> f64 {
+fn cpu(whose: CpuScope) -> f64 {
     match whose {
-        Whose::Process(pid) => of_process(pid),
-        Whose::Machine => of_machine(),
+        CpuScope::Process(pid) => of_process(pid),
+        CpuScope::Machine => of_machine(),
     }
 }
 
-/// Seconds in which the processors did something, in steps of a hundredth (proc_stat(5)).
+/// Returns the busy time of all processors, in seconds (proc_stat(5) counts hundredths).
 fn of_machine() -> f64 {
     let text = std::fs::read_to_string("/proc/stat").expect("/proc/stat");
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let ticks: Vec<f64> = fields.map(|f| f.parse().expect("ticks")).collect();
-    // The fourth and fifth are idle and waiting for a device; the last two are in the first two as well.
+    // The fourth and fifth numbers are idle and I/O wait; the last two are already included in the first two.
     let busy = |(n, ticks): (usize, &f64)| if (3..5).contains(&n) { 0.0 } else { *ticks };
     ticks.iter().take(8).enumerate().map(busy).sum::<f64>() / 100.0
 }
 
-/// CPU seconds of all threads of a process. Nanoseconds are counted for each thread.
+/// Returns the CPU time of all threads of a process, in seconds. The kernel counts nanoseconds per thread.
 fn of_process(pid: u32) -> f64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the server's threads");
     let of = |thread: std::fs::DirEntry| -> Option<f64> {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
         text.split(' ').next()?.parse().ok()
     };
-    // A thread that ends meanwhile is not counted.
+    // A thread that has just ended is not counted.
     threads.flatten().filter_map(of).sum::<f64>() / 1e9
 }
 
@@ -65,7 +65,7 @@ impl Client {
         Self { nfs, folder, files: Vec::new() }
     }
 
-    /// One change; false when nothing is left to be changed so.
+    /// Performs one change; returns false if no object is left for it.
     async fn step(&mut self, load: &str, n: usize) -> bool {
         if load != "create" && n >= self.files.len() {
             return false;
@@ -90,7 +90,7 @@ impl Client {
         true
     }
 
-    /// As many changes as there is time for and may be, or as there is something left for.
+    /// Performs changes until the time is over, the maximum is reached, or no object is left.
     async fn run(mut self, load: &'static str, most: usize, until: Instant) -> (Self, usize) {
         let mut n = 0;
         while n < most && (load != "create" || Instant::now() < until) && self.step(load, n).await {
@@ -111,8 +111,8 @@ async fn main() {
     let seconds: f64 = seconds.parse().expect("seconds");
     let most = most.parse::<usize>().expect("a number of files").div_ceil(count);
     let whose = match pid.as_str() {
-        "all" => Whose::Machine,
-        pid => Whose::Process(pid.parse().expect("a process")),
+        "all" => CpuScope::Machine,
+        pid => CpuScope::Process(pid.parse().expect("a process")),
     };
     let mut clients = Vec::new();
     for number in 0..count {

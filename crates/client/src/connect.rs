@@ -17,26 +17,26 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::error::{Error, Result};
 use crate::rpc::{Callbacks, Rpc};
 
-/// Longest time to make a connection.
+/// Time limit for connecting, in seconds.
 pub const CONNECT_SECONDS_MAX: u64 = 10;
 
-/// What a client brings along: buffers, and a way to speak RDMA.
+/// Resources and settings of a client.
 #[derive(Clone)]
 pub struct Local {
-    /// Payload.
+    /// Buffers for payload.
     pub pool: Pool,
-    /// Messages.
+    /// Buffers for messages.
     pub recvs: Pool,
     /// Makes RDMA connections.
     pub rdma: Option<Arc<dyn Provider>>,
-    /// NFS over TCP comes from a port below 1024 where this process may, as `mount` does it: most servers refuse others.
+    /// Use a source port below 1024 for NFS over TCP if this process may, like `mount`: most servers refuse others.
     pub reserved_port: bool,
-    /// Connections over TCP come from this address of the host; `None`: as the host's routes have it.
+    /// Source address of TCP connections; `None`: chosen by the host's routes.
     pub from: Option<IpAddr>,
 }
 
 impl Local {
-    /// With iWARP that asks for a CRC in every frame, or leaves it to the server.
+    /// Uses iWARP with a CRC in every frame, or leaves the CRC to the server.
     pub fn asking_for_crc(crc: bool) -> Self {
         Self {
             pool: Pool::new(PoolLimits { buffers_max: [4096, 1024, 256] }),
@@ -47,7 +47,7 @@ impl Local {
         }
     }
 
-    /// With the RDMA devices of this host.
+    /// Uses the RDMA devices of this host.
     pub fn by_device() -> Self {
         let rdma: Arc<dyn Provider> = Arc::new(Verbs::new(VerbsConfig::default()));
         Self { rdma: Some(rdma), ..Self::default() }
@@ -60,7 +60,7 @@ impl Default for Local {
     }
 }
 
-/// Calls over TCP.
+/// Connects over TCP.
 pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
     let limit = Duration::from_secs(CONNECT_SECONDS_MAX);
     let stream = tokio::time::timeout(limit, stream(to, local))
@@ -74,10 +74,10 @@ pub async fn tcp(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -
     Ok(Rpc::over(Box::new(caller), callbacks))
 }
 
-/// Ports below 1024 that have the fewest names of services.
+/// Ports below 1024 with few registered services.
 const RESERVED: std::ops::RangeInclusive<u16> = 665..=1023;
 
-/// A socket for a connection to there, and the address that it comes from.
+/// Creates a socket for a connection to `to`, and returns its source address.
 fn socket(to: SocketAddr, local: &Local) -> io::Result<(TcpSocket, IpAddr)> {
     let (socket, any) = match to {
         SocketAddr::V4(_) => (TcpSocket::new_v4()?, IpAddr::from([0; 4])),
@@ -86,7 +86,7 @@ fn socket(to: SocketAddr, local: &Local) -> io::Result<(TcpSocket, IpAddr)> {
     Ok((socket, local.from.unwrap_or(any)))
 }
 
-/// A stream from any port.
+/// Connects from any port.
 pub(crate) async fn plain(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
     if local.from.is_none() {
         return TcpStream::connect(to).await;
@@ -100,7 +100,7 @@ async fn stream(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
     let ports = RESERVED.rev().filter(|_| local.reserved_port);
     for port in ports {
         let (socket, from) = socket(to, local)?;
-        // What an earlier connection from there to elsewhere has left does not matter.
+        // Remains of an earlier connection from this port to another address do not matter.
         socket.set_reuseaddr(true)?;
         match socket.bind(SocketAddr::new(from, port)) {
             Ok(()) => {}
@@ -108,7 +108,7 @@ async fn stream(to: SocketAddr, local: &Local) -> io::Result<TcpStream> {
             Err(_) => continue,
         }
         match socket.connect(to).await {
-            // From there to here is one already, or one that is not forgotten yet.
+            // A connection with these addresses exists, or is in TIME_WAIT.
             Err(e)
                 if [io::ErrorKind::AddrNotAvailable, io::ErrorKind::AddrInUse]
                     .contains(&e.kind()) => {}
@@ -122,7 +122,7 @@ fn info(peer: SocketAddr, from: SocketAddr, transport: Transport, local: &Local)
     Arc::new(Info::new(peer, from, transport, local.pool.clone()))
 }
 
-/// Calls over RPC-over-RDMA.
+/// Connects over RPC-over-RDMA.
 pub async fn rdma(to: SocketAddr, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
     let provider = local
         .rdma

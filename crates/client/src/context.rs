@@ -1,12 +1,12 @@
-//! Established contexts of RPCSEC_GSS (RFC 2203) with Kerberos, as the one who calls: pure but for the window.
+//! Established RPCSEC_GSS contexts (RFC 2203) with Kerberos, client side. Pure except for the window.
 //!
-//! *Operation.* [`Context::number`] gives a call its number, when there is room for it in the window. [`Numbered::protect`] puts
-//! number and verifier into it and protects its arguments; [`Numbered::open`] verifies the reply and brings its results into the
-//! form that a reply without protection has.
+//! *Operation.* [`Context::number`] assigns a sequence number to a call, once the window has room. [`Numbered::protect`] adds
+//! number and verifier and protects the arguments; [`Numbered::open`] verifies the reply and converts it to the form of an
+//! unprotected reply.
 //!
-//! *Memory.* Protected arguments and results are copied into one piece: what is measured by this client is the server.
+//! *Memory.* Protected arguments and results are copied into one piece: this client is used to measure the server, not itself.
 //!
-//! *Errors.* A reply that does not verify is an error, whatever it says.
+//! *Errors.* A reply that fails verification is an error, whatever its contents.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -25,17 +25,17 @@ use wire::pad;
 
 use crate::error::{Error, Result};
 
-/// Calls of one context under way at most, whatever window the server has.
+/// Maximum number of calls of one context in progress, whatever the server's window.
 const WINDOW_MAX: u32 = 4096;
 
-/// A context that both ends have.
+/// An established context.
 pub(crate) struct Context {
     keys: gss_krb5::Context,
     handle: Vec<u8>,
     service: GssService,
-    /// The last number of a call.
+    /// Sequence number of the last call.
     number: AtomicU32,
-    /// Number of the next token.
+    /// Sequence number of the next token.
     token: AtomicU64,
     window: Semaphore,
 }
@@ -46,13 +46,13 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// The body of a credential.
+/// Serializes the body of a credential.
 pub(crate) fn cred(gss_proc: GssProc, seq_num: u32, service: GssService, handle: &[u8]) -> Vec<u8> {
     xdr::encode(&GssCred { vers: VERSION_1, gss_proc, seq_num, service, handle })
 }
 
 impl Context {
-    /// Of a complete exchange: the keys, the number of the next token, what the server calls it and how large its window is.
+    /// Builds the context after a complete exchange: the keys, the number of the next token, the server's handle and window.
     pub(crate) fn new(
         (keys, token): (gss_krb5::Context, u64),
         (handle, window): (&[u8], u32),
@@ -64,7 +64,7 @@ impl Context {
     }
 }
 
-/// A call under way, and its place in the window.
+/// A call in progress and its place in the window.
 pub(crate) struct Numbered<'a> {
     context: &'a Context,
     number: u32,
@@ -72,9 +72,9 @@ pub(crate) struct Numbered<'a> {
 }
 
 impl Context {
-    /// The number of the next call, when there is room in the window (RFC 2203 section 5.3.3.1).
+    /// Assigns the number of the next call, once the window has room (RFC 2203 section 5.3.3.1).
     pub(crate) async fn number(&self) -> Result<Numbered<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         let turn = self.window.acquire().await.ok();
         let number = self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if number >= MAXSEQ {
@@ -87,7 +87,7 @@ impl Context {
         self.keys.enctype()
     }
 
-    /// Results stand in one piece, and none of them beside the message.
+    /// Checks whether results are protected; they then arrive in one piece inside the message.
     pub(crate) fn protects_results(&self) -> bool {
         self.service != GssService::None
     }
@@ -98,7 +98,7 @@ impl Context {
 }
 
 impl Numbered<'_> {
-    /// The head of a call of this program, version and procedure.
+    /// Serializes the header of a call to this program, version and procedure.
     pub(crate) fn head(&self, xid: u32, numbers: (u32, u32, u32), gss_proc: GssProc) -> Vec<u8> {
         let (program, version, procedure) = numbers;
         let Context { service, handle, .. } = self.context;
@@ -106,14 +106,14 @@ impl Numbered<'_> {
         let (cred, verf) = (OpaqueAuth { flavor: RPCSEC_GSS, body: &cred }, OpaqueAuth::NONE);
         let mut out = Vec::with_capacity(256);
         CallHead { xid, program, version, procedure, cred, verf }.emit(&mut out);
-        // RFC 2203 section 5.3.1: the MIC of all of it up to here.
+        // RFC 2203 section 5.3.1: the MIC covers everything up to here.
         out.truncate(out.len() - xdr::encode(&verf).len());
         let mic = self.context.mic(&[&out]);
         OpaqueAuth { flavor: RPCSEC_GSS, body: &mic }.emit(&mut out);
         out
     }
 
-    /// A call with these arguments, as it leaves (RFC 2203 section 5.3.2).
+    /// Serializes a call with protected arguments (RFC 2203 section 5.3.2).
     pub(crate) fn protect(
         &self,
         xid: u32,
@@ -144,7 +144,7 @@ impl Numbered<'_> {
         Ok(out.into_reply())
     }
 
-    /// The reply to it, verified; with its results in plain.
+    /// Verifies the reply and returns it with unprotected results.
     pub(crate) fn open(&self, answer: Answer) -> Result<Answer> {
         self.open_as(answer, self.context.service)
     }
@@ -175,7 +175,7 @@ impl Numbered<'_> {
         Ok(Answer { body: Buf::from(out), read_chunks: Vec::new() })
     }
 
-    /// Results with a MIC, which begin at `at` (RFC 2203 section 5.3.2.2).
+    /// Verifies results with a MIC, which begin at `at` (RFC 2203 section 5.3.2.2).
     fn verified(&self, body: &[u8], at: usize) -> Option<Vec<u8>> {
         let (rest, GssInteg { databody_integ, seq_num }) =
             xdr::decode::<GssInteg>(body.get(at..)?).ok()?;
@@ -188,7 +188,7 @@ impl Numbered<'_> {
         Some(results.to_vec())
     }
 
-    /// Encrypted results, which begin at `at` (RFC 2203 section 5.3.2.3).
+    /// Decrypts results, which begin at `at` (RFC 2203 section 5.3.2.3).
     fn unsealed(&self, body: &[u8], at: usize) -> Option<Vec<u8>> {
         let (rest, GssPriv { databody_priv }) = xdr::decode::<GssPriv>(body.get(at..)?).ok()?;
         let len = databody_priv.len;

@@ -1,4 +1,4 @@
-//! What can go wrong with a call.
+//! Errors of calls.
 
 use std::fmt;
 
@@ -6,33 +6,32 @@ use nfs_proto::nfs4::Nfsstat4;
 use rdma_transport::channel::ChannelError;
 use wire::Fault;
 
-/// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call did not give a result.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The connection could not be made.
+    /// The connection could not be established.
     Connect(String),
-    /// The connection is gone.
+    /// The connection was lost.
     Down(ChannelError),
     /// The server did not accept the call (RFC 5531 section 9).
     Rpc(String),
-    /// There is no context of Kerberos with the server (RFC 2203), or a reply is not of it.
+    /// No Kerberos context exists with the server (RFC 2203), or a reply does not belong to it.
     Kerberos(String),
-    /// The reply is not what its type says.
+    /// The reply violates its format.
     Reply(Fault),
-    /// MOUNT refused (`mountstat3`, RFC 1813 section 5).
+    /// MOUNT returned this error (`mountstat3`, RFC 1813 section 5).
     Mount(u32),
-    /// NFS version 3 answered this (`nfsstat3`).
+    /// NFS version 3 returned this error (`nfsstat3`).
     Nfs3(u32),
-    /// NLM answered this (`nlm4_stats`).
+    /// NLM returned this error (`nlm4_stats`).
     Nlm(u32),
-    /// An operation of a COMPOUND answered this: operation number, `nfsstat4`.
+    /// An operation of a COMPOUND returned this error: operation number, `nfsstat4`.
     Nfs4(u32, u32),
-    /// SMB answered this to a command: an NTSTATUS.
+    /// SMB returned this NTSTATUS for a command.
     Smb(smb_proto::smb2::Command, smb_proto::NtStatus),
-    /// The server answered what no rule allows.
+    /// The reply violates the protocol.
     Protocol(String),
 }
 
@@ -48,7 +47,7 @@ impl From<ChannelError> for Error {
     }
 }
 
-/// The name of an `nlm4_stats` (RFC 1813 section 6.1.1).
+/// Returns the name of an `nlm4_stats` (RFC 1813 section 6.1.1).
 fn nlm_name(status: u32) -> &'static str {
     match status {
         1 => "NLM4_DENIED",
@@ -64,7 +63,7 @@ fn nlm_name(status: u32) -> &'static str {
     }
 }
 
-/// The name of an `nfsstat3` (RFC 1813 section 2.6).
+/// Returns the name of an `nfsstat3` (RFC 1813 section 2.6).
 fn nfs3_name(status: u32) -> &'static str {
     match status {
         1 => "NFS3ERR_PERM",

@@ -1,8 +1,8 @@
-//! How a client gets a context of RPCSEC_GSS version 1 (RFC 2203) with the krb5 mechanism (RFC 4121), and how it ends it.
+//! Creates and destroys RPCSEC_GSS version 1 contexts (RFC 2203) with the krb5 mechanism (RFC 4121).
 //!
-//! *Operation.* [`establish`] shows the server a ticket and gives a [`Credential`] of the context that both have from then on.
+//! *Operation.* [`establish`] sends the server a ticket and returns a [`Credential`] of the resulting context.
 //!
-//! *Errors.* A context that the server no longer knows is not made anew: the error says so.
+//! *Errors.* A context that the server has forgotten is not created again; the error reports that.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,27 +18,27 @@ use crate::context::{Context, cred};
 use crate::error::{Error, Result};
 use crate::rpc::{Credential, ResultPlace, Rpc, results};
 
-/// How long the library has for a token: it may ask a KDC that does not answer. As long again is waited for a turn.
+/// Time limit for the library to build a token, since a KDC may not answer. Waiting for a free thread has the same limit.
 const TOKEN_MAX: Duration = Duration::from_secs(15);
-/// Most bytes of the reply to a ticket.
+/// Maximum length of the reply to a ticket, in bytes.
 const INIT_REPLY_MAX: usize = 4096;
-/// The service of NFS (RFC 2623 section 3.1).
+/// The service name of NFS (RFC 2623 section 3.1).
 const SERVICE: &str = "nfs";
 
-/// Tokens that are made at once.
+/// Limits the number of tokens built at once.
 static POOL: Pool = Pool::new(4, TOKEN_MAX);
 
-/// How calls are protected, and by which tickets the caller shows who it is.
+/// The protection of calls, and the tickets that authenticate the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
-    /// What protects arguments and results: nothing (`krb5`), a MIC (`krb5i`), encryption (`krb5p`).
+    /// Protection of arguments and results: none (`krb5`), a MIC (`krb5i`), encryption (`krb5p`).
     pub service: GssService,
-    /// Whose tickets.
+    /// Source of the tickets.
     pub tickets: Tickets,
 }
 
 impl Security {
-    /// As mount options name it.
+    /// Returns the name used in mount options.
     pub fn name(&self) -> &'static str {
         match self.service {
             GssService::None => "krb5",
@@ -48,11 +48,11 @@ impl Security {
     }
 }
 
-/// A context with the server on this connection, for calls of this program by this host's tickets; `host` is the name by which its
-/// clients know the server.
+/// Establishes a context with the server on this connection, for calls to this program with this host's tickets; `host` is the
+/// server name that clients use.
 ///
 /// # Errors
-/// [`Error::Kerberos`]: there is no ticket, or the server takes none.
+/// [`Error::Kerberos`]: no ticket is available, or the server refuses it.
 pub async fn establish(
     rpc: &Rpc,
     (program, version): (u32, u32),
@@ -89,7 +89,7 @@ pub async fn establish(
         );
         return Err(refused(why));
     }
-    // The last token is looked at in memory alone.
+    // Processing the last token needs only memory.
     let told = |e: gss_sys::Error| refused(format!("the answer of the server: {e}"));
     let (rest, is_complete) = initiator.step(made.gss_token).map_err(told)?;
     if !is_complete || !rest.is_empty() {
@@ -110,8 +110,8 @@ pub async fn establish(
     Ok(Credential::of_context(context))
 }
 
-/// Ends the context of a credential on the server, if it is one, by a call of this program and version (RFC 2203 section 5.4).
-/// No call by it comes after that.
+/// Destroys the context of a credential on the server, if it has one, with a call to this program and version (RFC 2203 section
+/// 5.4). The credential must not be used afterwards.
 pub(crate) async fn end(
     rpc: &Rpc,
     cred: &Credential,
@@ -122,12 +122,12 @@ pub(crate) async fn end(
     let xid = rpc.next_xid();
     let head = numbered.head(xid, (program, version, 0), GssProc::Destroy);
     let answer = rpc.exchange(xid, Reply::of(head), ResultPlace::SHORT).await?;
-    // Its results are not protected.
+    // The results of this call are not protected.
     let answer = numbered.open_as(answer, GssService::None)?;
     results(&answer).map(drop)
 }
 
-/// The verifier beside the results of a call that makes a context.
+/// Returns the verifier and the results of a call that creates a context.
 fn init_results(answer: &Answer) -> Result<(Vec<u8>, GssInitRes<'_>)> {
     let made = results(answer)?.value()?;
     let (_, head) =

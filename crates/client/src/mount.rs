@@ -1,4 +1,4 @@
-//! MOUNT version 3 (RFC 1813 section 5): from the name of a share to its file handle.
+//! MOUNT version 3 (RFC 1813 section 5): gets the file handle of a share.
 
 use nfs_proto::mount::procedure::{EXPORT, MNT, UMNT};
 use nfs_proto::mount::{Dirpath, Exports, Mountres3Ok, VERSION};
@@ -8,14 +8,13 @@ use crate::error::{Error, Result};
 use crate::nfs3::Fh;
 use crate::rpc::{CallArgs, Credential, ResultPlace, Rpc, results, status};
 
-/// `MNT3_OK`.
 const OK: u32 = 0;
 
 fn head(procedure: u32, cred: &Credential) -> CallArgs {
     Rpc::head(program::MOUNT, VERSION, procedure, cred)
 }
 
-/// MNT: the handle of the root of a share, by its path.
+/// MNT: returns the handle of a share's root.
 pub async fn mount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<Fh> {
     let mut w = head(MNT, cred);
     w.value(&Dirpath { dirpath: path.as_bytes() });
@@ -25,7 +24,7 @@ pub async fn mount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<Fh> {
     Ok(Fh::new(r.value::<Mountres3Ok<'_>>()?.fhandle))
 }
 
-/// UMNT: says that the client no longer uses the share.
+/// UMNT: reports that the client no longer uses the share.
 pub async fn unmount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<()> {
     let mut w = head(UMNT, cred);
     w.value(&Dirpath { dirpath: path.as_bytes() });
@@ -33,7 +32,7 @@ pub async fn unmount(rpc: &Rpc, cred: &Credential, path: &str) -> Result<()> {
     results(&answer).map(drop)
 }
 
-/// EXPORT: the paths of the shares.
+/// EXPORT: returns the paths of the shares.
 pub async fn exports(rpc: &Rpc, cred: &Credential) -> Result<Vec<String>> {
     let answer = rpc.call(head(EXPORT, cred), ResultPlace::long(64 << 10)).await?;
     let list: Exports<'_> = results(&answer)?.value()?;

@@ -21,17 +21,14 @@ use crate::rpc::{CallArgs, Credential, ResultPlace, Rpc, results, status, within
 
 const PATH_MAX: usize = 4096;
 
-/// A file handle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fh(Box<[u8]>);
 
 impl Fh {
-    /// Of these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -56,7 +53,7 @@ pub struct Attr {
     pub ctime: (u32, u32),
 }
 
-/// `sattr3`. What is `None` stays as it is; times are seconds and nanoseconds.
+/// `sattr3`. `None` leaves an attribute unchanged; times are seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the specification's own.
 pub struct SetAttr {
@@ -68,18 +65,17 @@ pub struct SetAttr {
     pub mtime: Option<(u32, u32)>,
 }
 
-/// How CREATE treats a file that is there (`createhow3`).
+/// How CREATE treats an existing file (`createhow3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
-    /// It is taken.
+    /// Opens it.
     Unchecked(SetAttr),
-    /// It is an error.
+    /// Fails.
     Guarded(SetAttr),
-    /// It is an error unless it was made by a call with the same verifier.
+    /// Fails, unless a call with the same verifier created it.
     Exclusive([u8; 8]),
 }
 
-/// `stable_how`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Stable {
@@ -91,35 +87,31 @@ pub enum Stable {
     File = 2,
 }
 
-/// The result of READ.
 #[derive(Clone, Debug)]
 pub struct Read {
     /// The bytes, in pieces.
     pub data: Vec<Buf>,
-    /// The end of the file is reached.
+    /// The end of the file was reached.
     pub eof: bool,
 }
 
 impl Read {
-    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.data.iter().map(Buf::len).sum()
     }
 
-    /// No bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The result of WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes taken.
+    /// Number of bytes written.
     pub count: u32,
     /// `stable_how` that was reached.
     pub committed: u32,
-    /// Changes when unstable data may be lost.
+    /// Changes if unstable data may have been lost.
     pub verifier: [u8; 8],
 }
 
@@ -128,28 +120,26 @@ pub struct Written {
 pub struct Entry {
     /// Number of the file.
     pub fileid: u64,
-    /// Its name.
     pub name: Vec<u8>,
-    /// Where to go on behind it.
+    /// Position after this entry.
     pub cookie: u64,
-    /// Its attributes (READDIRPLUS).
+    /// Attributes (READDIRPLUS).
     pub attr: Option<Attr>,
-    /// Its handle (READDIRPLUS).
+    /// Handle (READDIRPLUS).
     pub fh: Option<Fh>,
 }
 
 /// A part of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The entries.
     pub entries: Vec<Entry>,
-    /// For the next part.
+    /// Verifier for the next request.
     pub verifier: [u8; 8],
-    /// There is no next part.
+    /// The directory has no further entries.
     pub eof: bool,
 }
 
-/// The result of FSINFO, as far as clients use it.
+/// The fields of an FSINFO result that clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the specification's own.
 pub struct FsInfo {
@@ -162,7 +152,7 @@ pub struct FsInfo {
     pub properties: u32,
 }
 
-/// The result of FSSTAT: bytes and files, total, free, and available to the caller.
+/// The result of FSSTAT: bytes and files, each total, free, and available to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the specification's own.
 pub struct FsStat {
@@ -209,16 +199,15 @@ impl From<&SetAttr> for Sattr3 {
     }
 }
 
-/// `NFS3_OK`.
 const OK: u32 = 0;
 
-/// The results, or the status that says why there are none.
+/// Parses the results, or returns the error status.
 fn ok<'a, T: Xdr<'a>>(r: &mut Reader<'a>) -> Result<T> {
     status(r, OK, Error::Nfs3)?;
     Ok(r.value()?)
 }
 
-/// Offset and length of the data behind the results of this type in a whole reply.
+/// Returns offset and length of the data after results of this type in a complete reply.
 fn locate<'a, T: Xdr<'a>>(reply: &'a [u8], data: fn(T) -> Bulk) -> Option<(usize, usize)> {
     let (rest, head) = wire::decode(reply, ReplyHead::parse).ok()?;
     let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else { return None };
@@ -243,12 +232,12 @@ pub struct Nfs3 {
     cred: Credential,
 }
 
-/// An entry of a list of NFSACL: tag, number, three bits.
+/// An entry of an NFSACL list: tag, number, three permission bits.
 pub type AclEntry = [u32; 3];
 
-/// Both lists.
+/// Requests both lists.
 const ACL_BOTH: u32 = mask::ACL | mask::DFACL;
-/// Two lists of the largest size, and what stands around them.
+/// Size of two lists of the maximum length and their framing.
 const ACL_REPLY_MAX: usize = 32 * 1024;
 
 fn acl_entries(list: &[Aclent]) -> Vec<AclEntry> {
@@ -262,17 +251,15 @@ fn acl_list(entries: &[AclEntry]) -> (u32, Vec<Aclent>) {
 }
 
 impl Nfs3 {
-    /// Over this connection, as this user.
+    /// Uses this connection as this user.
     pub fn new(rpc: Rpc, cred: Credential) -> Self {
         Self { rpc, cred }
     }
 
-    /// The connection.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
     }
 
-    /// Who calls.
     pub(crate) fn cred(&self) -> &Credential {
         &self.cred
     }
@@ -287,27 +274,26 @@ impl Nfs3 {
         self.rpc.call(self.args(procedure, args), ResultPlace::SHORT).await
     }
 
-    /// NULL
     pub async fn null(&self) -> Result<()> {
         let answer = self.short(p::NULL, &()).await?;
         results(&answer).map(drop)
     }
 
-    /// GETATTR
     pub async fn getattr(&self, fh: &Fh) -> Result<Attr> {
         let answer = self.short(p::GETATTR, &NfsFh3 { data: &fh.0 }).await?;
         let done: Getattr3resok = ok(&mut results(&answer)?)?;
         Ok(done.obj_attributes.into())
     }
 
-    /// SETATTR, without a guard.
+    /// SETATTR without a guard.
     pub async fn setattr(&self, fh: &Fh, set: &SetAttr) -> Result<()> {
         let args = Setattr3args { object: &fh.0, new_attributes: set.into(), guard: None };
         let answer = self.short(p::SETATTR, &args).await?;
         ok::<WccData>(&mut results(&answer)?).map(drop)
     }
 
-    /// GETACL of NFSACL version 3: the node's own list, and a directory's default list. Each entry: tag, number, three bits.
+    /// GETACL of NFSACL version 3: returns the node's own list, and a directory's default list. Each entry: tag, number, three
+    /// bits.
     pub async fn acl(&self, fh: &Fh) -> Result<(Vec<AclEntry>, Vec<AclEntry>)> {
         let getacl = acl::procedure::GETACL;
         let mut w = Rpc::head(program::NFSACL, acl::VERSION, getacl, &self.cred);
@@ -317,7 +303,7 @@ impl Nfs3 {
         Ok((acl_entries(&done.acl.aclent), acl_entries(&done.acl.dfaclent)))
     }
 
-    /// SETACL of NFSACL version 3, of both lists.
+    /// SETACL of NFSACL version 3: sets both lists.
     pub async fn set_acl(&self, fh: &Fh, own: &[AclEntry], default: &[AclEntry]) -> Result<()> {
         let setacl = acl::procedure::SETACL;
         let mut w = Rpc::head(program::NFSACL, acl::VERSION, setacl, &self.cred);
@@ -328,21 +314,19 @@ impl Nfs3 {
         ok::<PostOpAttr>(&mut results(&answer)?).map(drop)
     }
 
-    /// LOOKUP
     pub async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<(Fh, Option<Attr>)> {
         let answer = self.short(p::LOOKUP, &at(dir, name)).await?;
         let done: Lookup3resok<'_> = ok(&mut results(&answer)?)?;
         Ok((Fh::new(done.object), done.obj_attributes.map(Attr::from)))
     }
 
-    /// ACCESS: which of these `ACCESS3_*` bits the caller has.
+    /// ACCESS: returns which of these `ACCESS3_*` bits the caller has.
     pub async fn access(&self, fh: &Fh, bits: u32) -> Result<u32> {
         let answer = self.short(p::ACCESS, &Access3args { object: &fh.0, access: bits }).await?;
         let done: Access3resok = ok(&mut results(&answer)?)?;
         Ok(done.access)
     }
 
-    /// READLINK
     pub async fn readlink(&self, fh: &Fh) -> Result<Vec<u8>> {
         let bulk = Some(BulkResult { max: PATH_MAX, locate: locate_readlink });
         let w = self.args(p::READLINK, &NfsFh3 { data: &fh.0 });
@@ -352,7 +336,6 @@ impl Nfs3 {
         Ok(within(&mut r, done.data, PATH_MAX)?.concat_bytes())
     }
 
-    /// READ
     pub async fn read(&self, fh: &Fh, offset: u64, count: u32) -> Result<Read> {
         let w = self.args(p::READ, &Read3args { file: &fh.0, offset, count });
         let max = usize::try_from(count).unwrap_or(usize::MAX);
@@ -366,7 +349,6 @@ impl Nfs3 {
         Ok(Read { data: within(&mut r, done.data, max)?, eof: done.eof })
     }
 
-    /// WRITE
     pub async fn write(
         &self,
         fh: &Fh,
@@ -390,7 +372,7 @@ impl Nfs3 {
         Ok(Written { count: done.count, committed, verifier: done.verf })
     }
 
-    /// The handle that CREATE and its siblings give, looked up when the server left it out.
+    /// Returns the handle that CREATE and similar procedures report, or looks it up if the server omitted it.
     async fn made(&self, place: (&Fh, &[u8]), args: CallArgs) -> Result<(Fh, Option<Attr>)> {
         let answer = self.rpc.call(args, ResultPlace::SHORT).await?;
         let done: Create3resok<'_> = ok(&mut results(&answer)?)?;
@@ -400,7 +382,6 @@ impl Nfs3 {
         }
     }
 
-    /// CREATE
     pub async fn create(
         &self,
         dir: &Fh,
@@ -416,13 +397,11 @@ impl Nfs3 {
         self.made((dir, name), w).await
     }
 
-    /// MKDIR
     pub async fn mkdir(&self, dir: &Fh, name: &[u8], mode: u32) -> Result<(Fh, Option<Attr>)> {
         let args = Mkdir3args { place: at(dir, name), attributes: of_mode(mode) };
         self.made((dir, name), self.args(p::MKDIR, &args)).await
     }
 
-    /// SYMLINK
     pub async fn symlink(
         &self,
         dir: &Fh,
@@ -462,32 +441,28 @@ impl Nfs3 {
         self.mknod(dir, name, Mknoddata3::Chr(what)).await
     }
 
-    /// REMOVE
     pub async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         let answer = self.short(p::REMOVE, &at(dir, name)).await?;
         ok::<WccData>(&mut results(&answer)?).map(drop)
     }
 
-    /// RMDIR
     pub async fn rmdir(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         let answer = self.short(p::RMDIR, &at(dir, name)).await?;
         ok::<WccData>(&mut results(&answer)?).map(drop)
     }
 
-    /// RENAME
     pub async fn rename(&self, from: &Fh, name: &[u8], to: &Fh, new_name: &[u8]) -> Result<()> {
         let args = Rename3args { from: at(from, name), to: at(to, new_name) };
         let answer = self.short(p::RENAME, &args).await?;
         ok::<RenameWcc>(&mut results(&answer)?).map(drop)
     }
 
-    /// LINK
     pub async fn link(&self, file: &Fh, dir: &Fh, name: &[u8]) -> Result<()> {
         let answer = self.short(p::LINK, &Link3args { file: &file.0, link: at(dir, name) }).await?;
         ok::<LinkWcc>(&mut results(&answer)?).map(drop)
     }
 
-    /// READDIR, one part of at most `count` bytes.
+    /// READDIR: returns a part of at most `count` bytes.
     pub async fn readdir(
         &self,
         dir: &Fh,
@@ -508,7 +483,7 @@ impl Nfs3 {
         Ok(Listing { entries: entries.collect(), verifier: done.cookieverf, eof: done.eof })
     }
 
-    /// READDIRPLUS, one part of at most `count` bytes.
+    /// READDIRPLUS: returns a part of at most `count` bytes.
     pub async fn readdirplus(
         &self,
         dir: &Fh,
@@ -535,7 +510,7 @@ impl Nfs3 {
         self.rpc.call(args, ResultPlace::long(reply_max)).await
     }
 
-    /// The whole of a directory, by READDIRPLUS.
+    /// Lists a whole directory with READDIRPLUS.
     pub async fn list(&self, dir: &Fh) -> Result<Vec<Entry>> {
         const PART: u32 = 32 << 10;
         let (mut all, mut cookie, mut verifier) = (Vec::new(), 0, [0; 8]);
@@ -555,7 +530,6 @@ impl Nfs3 {
         }
     }
 
-    /// FSSTAT
     pub async fn fsstat(&self, root: &Fh) -> Result<FsStat> {
         let answer = self.short(p::FSSTAT, &NfsFh3 { data: &root.0 }).await?;
         let done: Fsstat3resok = ok(&mut results(&answer)?)?;
@@ -563,7 +537,6 @@ impl Nfs3 {
         Ok(FsStat { tbytes, fbytes, abytes, tfiles, ffiles, afiles })
     }
 
-    /// FSINFO
     pub async fn fsinfo(&self, root: &Fh) -> Result<FsInfo> {
         let answer = self.short(p::FSINFO, &NfsFh3 { data: &root.0 }).await?;
         let done: Fsinfo3resok = ok(&mut results(&answer)?)?;
@@ -572,14 +545,14 @@ impl Nfs3 {
         Ok(FsInfo { rtmax, rtpref, wtmax, wtpref, dtpref, maxfilesize, properties })
     }
 
-    /// PATHCONF: most links to a file, longest name.
+    /// PATHCONF: returns the maximum number of links to a file and the maximum length of a name.
     pub async fn pathconf(&self, fh: &Fh) -> Result<(u32, u32)> {
         let answer = self.short(p::PATHCONF, &NfsFh3 { data: &fh.0 }).await?;
         let done: Pathconf3resok = ok(&mut results(&answer)?)?;
         Ok((done.linkmax, done.name_max))
     }
 
-    /// COMMIT of a range; a count of 0 reaches to the end. Gives the write verifier.
+    /// COMMIT of a range; a count of 0 means to the end. Returns the write verifier.
     pub async fn commit(&self, fh: &Fh, offset: u64, count: u32) -> Result<[u8; 8]> {
         let answer = self.short(p::COMMIT, &Commit3args { file: &fh.0, offset, count }).await?;
         let done: Commit3resok = ok(&mut results(&answer)?)?;
@@ -587,7 +560,7 @@ impl Nfs3 {
     }
 }
 
-/// A name in a directory.
+/// Builds the argument for a name in a directory.
 fn at<'a>(dir: &'a Fh, name: &'a [u8]) -> Diropargs3<'a> {
     Diropargs3 { dir: &dir.0, name }
 }
@@ -614,13 +587,13 @@ mod tests {
         w.iter().flat_map(|v| v.to_be_bytes()).collect()
     }
 
-    /// An accepted reply with this status, then these words.
+    /// Builds an accepted reply with this status and these words.
     fn reply(status: u32, rest: &[u32]) -> Vec<u8> {
         words(&[&[9, 1, 0, 0, 0, 0, status][..], rest].concat())
     }
 
     #[test]
-    fn a_status_without_a_name_keeps_its_number() {
+    fn unknown_status_keeps_its_number() {
         let answer =
             |status| Answer { body: Buf::from(reply(status, &[])), read_chunks: Vec::new() };
         for status in [70, 4_242] {
@@ -631,17 +604,17 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_read_is_found_with_and_without_attributes() {
+    fn read_data_is_located() {
         assert_eq!(locate_read(&reply(0, &[0, 5, 1, 5])), Some((44, 5)));
         let with = [&[1, 1][..], &[0; 20], &[5, 1, 5]].concat();
         assert_eq!(locate_read(&reply(0, &with)), Some((128, 5)));
-        // The offset is that of the byte behind the length word.
+        // The offset is the position after the length word.
         assert_eq!(reply(0, &with).len(), 128);
         assert_eq!(locate_readlink(&reply(0, &[0, 7])), Some((36, 7)));
     }
 
     #[test]
-    fn no_data_is_found_where_there_is_none() {
+    fn missing_read_data_is_not_located() {
         assert_eq!(locate_read(&reply(70, &[0, 0, 0, 0])), None);
         assert_eq!(locate_read(&words(&[9, 1, 1, 0, 2, 2, 0, 0, 0])), None);
         let whole = reply(0, &[0, 5, 1, 5]);

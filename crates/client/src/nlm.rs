@@ -1,4 +1,4 @@
-//! Locks of NFS version 3: NLM version 4 (RFC 1813 appendix II). Locks are asked for without waiting.
+//! Locks of NFS version 3: NLM version 4 (RFC 1813 appendix II). Lock requests do not block.
 
 use nfs_proto::nlm::procedure::{LOCK, UNLOCK};
 use nfs_proto::nlm::{Lock, Lockargs, STRING_MAX, Stat, Unlockargs, VERSION};
@@ -9,9 +9,8 @@ use crate::error::{Error, Result};
 use crate::nfs3::Fh;
 use crate::rpc::{Credential, ResultPlace, Rpc, results, status};
 
-/// `nlm4_granted`.
 const GRANTED: u32 = Stat::Granted as u32;
-/// The one process of this host that locks.
+/// Process id of the only locking process on this host.
 const SVID: i32 = 1;
 
 /// A host that locks files.
@@ -23,12 +22,12 @@ pub struct Nlm {
 }
 
 impl Nlm {
-    /// By this connection, under this name.
+    /// Uses this connection under this host name.
     pub fn new(rpc: Rpc, cred: Credential, host: &str) -> Self {
         Self { rpc, cred, host: host.into() }
     }
 
-    /// `nlm4_lock` of these bytes (offset, length).
+    /// Builds the `nlm4_lock` for these bytes (offset, length).
     fn alock<'a>(&'a self, fh: &'a Fh, (l_offset, l_len): (u64, u64)) -> Lock<'a> {
         let host = self.host.as_bytes();
         Lock { caller_name: host, fh: fh.as_bytes(), oh: host, svid: SVID, l_offset, l_len }
@@ -39,12 +38,12 @@ impl Nlm {
         w.value(args);
         let answer = self.rpc.call(w, ResultPlace::SHORT).await?;
         let mut r = results(&answer)?;
-        // `nlm4_res`, with the status as a number, so that one without a name can be told.
+        // Parse `nlm4_res` with a numeric status, so that an unknown one can be reported.
         r.parse(|i| <&[u8]>::bounded(STRING_MAX, "cookie", i))?;
         status(&mut r, GRANTED, Error::Nlm)
     }
 
-    /// LOCK: these bytes (offset, length), or the reason why not at once.
+    /// LOCK: locks these bytes (offset, length), or returns why that is not possible at once.
     pub async fn lock(&self, fh: &Fh, range: (u64, u64), exclusive: bool) -> Result<()> {
         let alock = self.alock(fh, range);
         // `state` is the number of this run of the host.

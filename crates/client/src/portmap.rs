@@ -1,4 +1,4 @@
-//! The question where MOUNT is, to port 111 (RFC 1833 section 3).
+//! Queries port 111 of a server for the port of MOUNT (RFC 1833 section 3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::target::Target;
 
 const PORT: u16 = 111;
 const VERSION: u32 = 2;
-/// Longest time for the answer: many servers need not be asked, and some drop the question.
+/// Time limit for the reply: many servers do not need the query, and some drop it.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// The port of MOUNT over TCP; an error where nobody answers or nobody knows.
+/// Returns the TCP port of MOUNT; fails if the server does not reply or does not know it.
 pub(crate) async fn port_of_mount(target: &Target, local: &Local) -> Result<u16> {
     let silent = |_| Error::Connect("port 111 does not answer".into());
     tokio::time::timeout(ANSWER_MAX, ask(target, local)).await.map_err(silent)?

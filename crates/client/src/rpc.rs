@@ -1,12 +1,12 @@
 //! Asynchronous ONC RPC over a [`Caller`].
 //!
-//! *Operation.* One task drives the connection. [`Rpc::call`] numbers a call, queues it and waits; calls that are queued
-//! before the driver runs leave together. Callbacks go to [`Callbacks`].
+//! *Operation.* One task drives the connection. [`Rpc::call`] numbers a call, queues it and waits; calls that are queued before the
+//! driver runs are sent together. Callbacks go to [`Callbacks`].
 //!
-//! *Memory.* A call owns its arguments until they are sent; an answer is views of receive buffers.
+//! *Memory.* A call owns its arguments until they are sent; a reply consists of views of receive buffers.
 //!
-//! *Errors.* The end of the connection ends every call under way, and every later one, with the same reason. A server that
-//! answers nothing for a minute while calls wait counts as gone.
+//! *Errors.* The end of the connection ends every call in progress, and every later one, with the same error. A server that sends
+//! no reply for a minute while calls wait counts as lost.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -34,20 +34,20 @@ use tokio::time::{Instant, Sleep};
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// A connection with calls under way and no answer for this many seconds is given up.
+/// Seconds without any reply after which a connection with pending calls is closed.
 const ANSWER_SECONDS_MAX: u64 = 60;
-/// Calls of one connection under way at once.
+/// Maximum number of calls in progress per connection.
 const CALLS_MAX: usize = 4096;
-/// Events handled before other tasks get the thread.
+/// Number of events handled before the driver yields to other tasks.
 const EVENTS_PER_TURN: usize = 64;
 
-/// Answers what the server asks of its client (NFSv4 callbacks).
+/// Handles calls from the server to its client (NFSv4 callbacks).
 pub trait Callbacks: Send + Sync + 'static {
-    /// A whole RPC call; the answer is a whole RPC reply. `None` answers nothing.
+    /// Handles a complete RPC call and returns a complete RPC reply; `None` sends no reply.
     fn call(&self, message: &Buf) -> Option<Vec<u8>>;
 }
 
-/// For clients that promise no callbacks.
+/// Refuses all callbacks.
 #[derive(Debug)]
 pub struct NoCallbacks;
 
@@ -57,8 +57,8 @@ impl Callbacks for NoCallbacks {
     }
 }
 
-/// Who calls: the credential of every call (RFC 5531 section 8.2), encoded once; or a context of RPCSEC_GSS, whose calls have
-/// one each.
+/// Authenticates the caller: the same credential for every call, encoded once (RFC 5531 section 8.2), or an RPCSEC_GSS context that
+/// computes one per call.
 #[derive(Clone, Debug)]
 pub struct Credential {
     flavor: u32,
@@ -67,24 +67,24 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// AUTH_SYS of this user.
+    /// Builds AUTH_SYS for this user.
     pub fn sys(uid: u32, gid: u32, groups: &[u32]) -> Self {
         let gids = groups.to_vec();
         let body = encode(&AuthSys { stamp: 0, machinename: b"headgate", uid, gid, gids });
         Self::plain(AUTH_SYS, &body)
     }
 
-    /// AUTH_NONE.
+    /// Builds AUTH_NONE.
     pub fn none() -> Self {
         Self::plain(OpaqueAuth::NONE.flavor, &[])
     }
 
-    /// The same for every call.
+    /// Builds a credential that is the same for every call.
     pub(crate) fn plain(flavor: u32, body: &[u8]) -> Self {
         Self { flavor, body: body.into(), context: None }
     }
 
-    /// The encryption type of a context of Kerberos.
+    /// Returns the encryption type of a Kerberos context.
     pub fn enctype(&self) -> Option<Enctype> {
         self.context.as_ref().map(|context| context.enctype())
     }
@@ -93,13 +93,13 @@ impl Credential {
         Self { context: Some(Arc::new(context)), ..Self::plain(RPCSEC_GSS, &[]) }
     }
 
-    /// The context that it is, if it is one.
+    /// Returns the RPCSEC_GSS context, if this is one.
     pub(crate) fn context(&self) -> Option<&Context> {
         self.context.as_deref()
     }
 }
 
-/// A call that is being written: behind its head the arguments, or, where a context will protect them, the arguments alone.
+/// A call under construction: its header and arguments, or only the arguments if a context will protect them.
 #[derive(Debug)]
 pub struct CallArgs {
     w: Writer,
@@ -122,20 +122,20 @@ impl DerefMut for CallArgs {
     }
 }
 
-/// Where a reply's bulk data stands, and how much there may be.
+/// Position and maximum size of a reply's bulk data.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultPlace {
-    /// Most bytes of the reply beside bulk data.
+    /// Maximum length of the reply without bulk data, in bytes.
     pub reply_max: usize,
-    /// Bulk data, if the procedure has some.
+    /// Bulk data, if the procedure returns any.
     pub bulk: Option<BulkResult>,
 }
 
 impl ResultPlace {
-    /// A reply that fits any transport's smallest message.
+    /// A reply that fits the smallest message of every transport.
     pub const SHORT: Self = Self { reply_max: 512, bulk: None };
 
-    /// A reply of at most this many bytes and no bulk data.
+    /// A reply of at most this many bytes without bulk data.
     pub fn long(reply_max: usize) -> Self {
         Self { reply_max, bulk: None }
     }
@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-/// Ends the driver when the last handle goes.
+/// Ends the driver when the last handle is dropped.
 struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
@@ -172,15 +172,14 @@ impl Drop for Handle {
     }
 }
 
-/// Calls over one connection. Clones share it; it closes with the last of them.
+/// Calls over one connection. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub struct Rpc(Arc<Handle>);
 
 impl Rpc {
-    /// Drives a connection by a task of the current runtime.
+    /// Starts a task on the current runtime that drives the connection.
     pub fn over(caller: Box<dyn Caller>, callbacks: Arc<dyn Callbacks>) -> Self {
-        // Numbers that differ from those of the connection before, lest a server's reply cache takes a new call for an
-        // old one.
+        // Start at a random number, so that a server's reply cache does not mistake a new call for one of an earlier connection.
         let first = getrandom::u32().unwrap_or(1);
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue {
@@ -193,7 +192,7 @@ impl Rpc {
             info: caller.info().clone(),
         });
         let mut driver =
-            Driver { shared: shared.clone(), caller, callbacks, quiet: Quiet::default() };
+            Driver { shared: shared.clone(), caller, callbacks, quiet: SilenceTimer::default() };
         tokio::spawn(async move {
             let why = poll_fn(|cx| driver.poll(cx)).await;
             driver.end(why);
@@ -201,12 +200,12 @@ impl Rpc {
         Self(Arc::new(Handle(shared)))
     }
 
-    /// What is known of the connection.
+    /// Returns information about the connection.
     pub fn info(&self) -> &Arc<Info> {
         &self.0.0.info
     }
 
-    /// Calls and waits.
+    /// Sends a call and waits for the reply.
     pub async fn call(&self, args: CallArgs, place: ResultPlace) -> Result<Answer> {
         let (xid, CallArgs { w, numbers, context }) = (self.next_xid(), args);
         let Some(context) = context else {
@@ -223,7 +222,7 @@ impl Rpc {
         numbered.open(self.exchange(xid, call, place).await?)
     }
 
-    /// The number of a call that is to be made.
+    /// Returns the number of the next call.
     pub(crate) fn next_xid(&self) -> u32 {
         let mut queue = self.0.0.queue();
         let xid = queue.next_xid;
@@ -231,7 +230,7 @@ impl Rpc {
         xid
     }
 
-    /// Sends a whole call of this number and waits for its answer.
+    /// Sends a complete call with this number and waits for the reply.
     pub(crate) async fn exchange(
         &self,
         xid: u32,
@@ -259,7 +258,7 @@ impl Rpc {
         }
     }
 
-    /// Begins a call: its head up to the arguments (RFC 5531 section 9). The xid is put in by [`Rpc::call`].
+    /// Starts a call: its header up to the arguments (RFC 5531 section 9). [`Rpc::call`] sets the xid.
     pub fn head(program: u32, version: u32, procedure: u32, cred: &Credential) -> CallArgs {
         let mut w = Writer::new();
         if cred.context.is_none() {
@@ -271,13 +270,13 @@ impl Rpc {
     }
 }
 
-/// Reads the status at the head of results, which must be `good`; otherwise `error` says which it is, also where it has no name.
+/// Parses the status at the start of results. If it is not `good`, `error` converts it, even if it has no name.
 pub(crate) fn status(r: &mut Reader<'_>, good: u32, error: fn(u32) -> Error) -> Result<()> {
     let status = r.value::<u32>()?;
     if status == good { Ok(()) } else { Err(error(status)) }
 }
 
-/// Reads the head of a reply; what is left are the results (RFC 5531 section 9).
+/// Parses the header of a reply; the results remain (RFC 5531 section 9).
 pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
     let mut r = Reader::new(&answer.body, &answer.read_chunks);
     let stat = match r.parse(ReplyHead::parse)?.body {
@@ -285,7 +284,7 @@ pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
         ReplyBody::RpcMismatch(..) => {
             return Err(Error::Rpc("it speaks another version of RPC".into()));
         }
-        // RFC 5531 section 9: "rejected for security reasons", of which this is the usual one.
+        // RFC 5531 section 9: "rejected for security reasons"; this is the most frequent one.
         ReplyBody::AuthError(AuthStat::TooWeak) => {
             let why = "authentication error 5, AUTH_TOOWEAK: it may want a port below 1024, which takes root, or another `sec`";
             return Err(Error::Rpc(why.into()));
@@ -313,7 +312,7 @@ pub(crate) fn results(answer: &Answer) -> Result<Reader<'_>> {
     Err(Error::Rpc(why))
 }
 
-/// Bulk data of a reply, of which no more than this was asked for.
+/// Returns the bulk data of a reply, for which at most `max` bytes were requested.
 pub(crate) fn within(r: &mut Reader<'_>, data: Bulk, max: usize) -> Result<Vec<Buf>> {
     match data.len {
         len if len <= max => Ok(r.data(data)?),
@@ -321,14 +320,14 @@ pub(crate) fn within(r: &mut Reader<'_>, data: Bulk, max: usize) -> Result<Vec<B
     }
 }
 
-/// Notices a server that is silent while calls wait. The timer is looked at when it fires, so an answer costs a store.
+/// Detects a server that is silent while calls wait. The timer is checked only when it fires, so that a reply costs one store.
 #[derive(Default)]
-pub(crate) struct Quiet {
+pub(crate) struct SilenceTimer {
     pub(crate) heard: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Quiet {
+impl SilenceTimer {
     pub(crate) fn poll(&mut self, waiting: bool, cx: &mut task::Context<'_>) -> Poll<()> {
         if !waiting && self.timer.is_none() {
             return Poll::Pending;
@@ -353,11 +352,11 @@ struct Driver {
     shared: Arc<Shared>,
     caller: Box<dyn Caller>,
     callbacks: Arc<dyn Callbacks>,
-    quiet: Quiet,
+    quiet: SilenceTimer,
 }
 
 impl Driver {
-    /// Ready when the connection is over.
+    /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<ChannelError> {
         self.shared.driver.register(cx.waker());
         let (calls, ended) = {
@@ -376,7 +375,7 @@ impl Driver {
                     self.quiet.heard = true;
                     let waiting = self.shared.queue().waiting.remove(&xid);
                     if let Some(waiting) = waiting {
-                        // Whoever called may have given up.
+                        // The caller may have given up.
                         let _ = waiting.send(Ok(answer));
                     }
                 }

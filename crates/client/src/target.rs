@@ -1,10 +1,10 @@
-//! What to connect to, as one word:
+//! The URL of a share to connect to:
 //! `nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off]`, with
-//! `sec=krb5|krb5i|krb5p&keytab=PATH` by tickets of Kerberos (over TCP; without `keytab` those of `kinit`), or
-//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off]` with `crc` and
-//! `device` as well, where `transforms=off` offers no protection of data that travels by RDMA, `device=on` uses an RDMA device of
-//! this host instead of iWARP in user space, and `smb+rdma://` says the transport as well. Without a port SMB Direct dials 5445 by
-//! iWARP, and 445 by a RoCE or InfiniBand device.
+//! `sec=krb5|krb5i|krb5p&keytab=PATH` for Kerberos tickets (over TCP; without `keytab` the tickets of `kinit`), or
+//! `smb://USER:PASSWORD@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off]`, which also
+//! accepts `crc` and `device`. `transforms=off` offers no protection of RDMA payload, `device=on` uses an RDMA device of this host
+//! instead of iWARP in user space, and `smb+rdma://` selects the transport as well. Without a port, SMB Direct connects to 5445
+//! over iWARP, and to 445 over a RoCE or InfiniBand device.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,7 +17,7 @@ use smb_proto::smb2::negotiate::Dialect;
 use crate::gss::Security;
 use crate::smb::{Options, User};
 
-/// Which version of NFS.
+/// A version of NFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// 3
@@ -38,12 +38,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// Which transport.
+/// A transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP
     Tcp,
-    /// RPC-over-RDMA or SMB Direct by iWARP in user space.
+    /// RPC-over-RDMA or SMB Direct, over iWARP in user space or a device.
     Rdma,
 }
 
@@ -56,29 +56,28 @@ impl fmt::Display for Transport {
     }
 }
 
-/// Which protocol, and what is particular to it.
+/// A protocol and its settings.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Protocol {
     /// NFS.
     Nfs {
-        /// Version.
         version: Version,
-        /// Port of MOUNT over TCP (version 3 only); `None`: what port 111 of the server says, else that of NFS.
+        /// TCP port of MOUNT (version 3 only); `None`: query port 111 of the server, otherwise the port of NFS.
         mount_port: Option<u16>,
-        /// Kerberos; `None`: the caller is a number (AUTH_SYS).
+        /// Kerberos; `None`: AUTH_SYS, which sends user numbers.
         security: Option<Security>,
     },
     /// SMB.
     Smb {
-        /// Who logs on.
+        /// The user that logs on.
         user: User,
-        /// What the client insists on.
+        /// The client's settings.
         options: Options,
     },
 }
 
 impl Protocol {
-    /// What a client insists on to protect its messages: `none`, `sign` or `seal`.
+    /// Returns the required protection of messages: `none`, `sign` or `seal`.
     pub fn protection(&self) -> &'static str {
         match self {
             Self::Smb { options, .. } if options.seal => "seal",
@@ -108,7 +107,7 @@ impl fmt::Debug for Protocol {
     }
 }
 
-/// The dialect's number as people write it.
+/// Returns the usual notation of a dialect.
 fn dialect_name(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::V202 => "2.0.2",
@@ -119,34 +118,32 @@ fn dialect_name(dialect: Dialect) -> &'static str {
     }
 }
 
-/// SMB over TCP, and SMB Direct over RoCE and InfiniBand, whose ports are not TCP's (MS-SMBD section 1.9).
+/// Port of SMB over TCP, and of SMB Direct over RoCE and InfiniBand, which have a separate port space (MS-SMBD section 1.9).
 pub(crate) const SMB_PORT: u16 = 445;
-/// SMB Direct over iWARP.
+/// Port of SMB Direct over iWARP.
 pub(crate) const SMB_DIRECT_IWARP_PORT: u16 = 5445;
-/// NFS over TCP, where nothing else is said.
+/// Default port of NFS over TCP.
 pub(crate) const NFS_PORT: u16 = 2049;
 
-/// A share of a server, by a protocol and a transport.
+/// A share of a server, with protocol and transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name or address of the server.
     pub host: String,
-    /// Port of the protocol; 0: the one of SMB Direct for the fabric of the device that reaches the server.
+    /// Port of the protocol; 0: the SMB Direct port for the fabric of the device that reaches the server.
     pub port: u16,
     /// Path of the share, beginning with `/`.
     pub path: String,
-    /// Protocol.
     pub protocol: Protocol,
-    /// Transport.
     pub transport: Transport,
-    /// Over RDMA, ask for a CRC in every frame. The server may insist on it.
+    /// Request a CRC in every frame over RDMA. The server may require it anyway.
     pub crc: bool,
-    /// RDMA by a device of this host; else iWARP in user space.
+    /// Use an RDMA device of this host; otherwise iWARP in user space.
     pub device: bool,
 }
 
 impl Target {
-    /// The address of this port of the server; the first one, if the name has several.
+    /// Resolves the server's address with this port; uses the first address of a name.
     pub(crate) fn address(&self, port: u16) -> Result<SocketAddr, String> {
         (self.host.as_str(), port)
             .to_socket_addrs()
@@ -157,7 +154,7 @@ impl Target {
 }
 
 impl fmt::Display for Target {
-    /// Without the password: what is shown is read by others.
+    /// Omits the password, because others may read the output.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host =
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -204,7 +201,7 @@ fn switch(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// `HOST[:PORT]`, where an IPv6 address stands in brackets.
+/// Splits `HOST[:PORT]`; IPv6 addresses are in brackets.
 fn host_and_port(text: &str) -> Result<(&str, Option<u16>), String> {
     let (host, given) = match text.strip_prefix('[').and_then(|h| h.split_once(']')) {
         Some((v6, rest)) => (v6, rest.strip_prefix(':')),
@@ -231,7 +228,7 @@ fn transport(value: &str) -> Result<Transport, String> {
     }
 }
 
-/// What a flavor protects; `None` without Kerberos.
+/// Returns the protection of a flavor; `None` without Kerberos.
 fn protection(sec: &str) -> Result<Option<GssService>, String> {
     match sec {
         "sys" => Ok(None),
@@ -280,7 +277,7 @@ fn nfs(place: &str, path: &str, query: &str) -> Result<Target, String> {
     let (host, given) = host_and_port(place)?;
     let usual = if way == Transport::Tcp { NFS_PORT } else { 20049 };
     let port = given.unwrap_or(usual);
-    // Whoever answers on port 111 knows nothing of a server at an unusual port.
+    // The service on port 111 does not know a server at a nonstandard port.
     let beside = if way == Transport::Tcp { port } else { NFS_PORT };
     let mount_port = mount_port.or((port != usual).then_some(beside));
     Ok(Target {
@@ -341,7 +338,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| SHAPE.to_owned())?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // A password may hold slashes.
+        // A password may contain slashes.
         let from = place.rfind('@').unwrap_or(0);
         let slash = place[from..].find('/').map(|at| from + at);
         let slash = slash.ok_or_else(|| format!("the target names no share; {SHAPE}"))?;
@@ -360,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_read() {
+    fn nfs_targets_parse() {
         let t: Target = "nfs://gw/data".parse().unwrap();
         let nfs = |version, mount_port| Protocol::Nfs { version, mount_port, security: None };
         assert_eq!((t.host.as_str(), t.port, t.protocol), ("gw", 2049, nfs(Version::V3, None)));
@@ -382,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_by_kerberos_are_read() {
+    fn kerberos_targets_parse() {
         let by = |text: &str| match text.parse::<Target>().unwrap().protocol {
             Protocol::Nfs { security, .. } => security,
             Protocol::Smb { .. } => panic!("{text}"),
@@ -405,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_of_smb_are_read_and_shown_without_the_password() {
+    fn smb_targets_parse_and_hide_password() {
         let t: Target = "smb://alice:p:w/@x@gw/data".parse().unwrap();
         assert_eq!((t.host.as_str(), t.port, t.path.as_str()), ("gw", 445, "/data"));
         let Protocol::Smb { user, options } = &t.protocol else { panic!("{t}") };
@@ -424,7 +421,7 @@ mod tests {
         assert!(!options.rdma_transforms);
         let shown = "smb://bob@[::1]:5445/d?dialect=3.0.2&transport=rdma&protect=sign&transforms=off&crc=off";
         assert_eq!(t.to_string(), shown);
-        // The device that reaches the server decides.
+        // The device that reaches the server determines the port.
         let t: Target = "smb+rdma://bob@gw/d?device=on".parse().unwrap();
         assert_eq!((t.port, t.device), (0, true));
         assert_eq!(t.to_string(), "smb://bob@gw/d?dialect=3.1.1&transport=rdma&device=on");
@@ -433,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_targets_explain_the_fault() {
         for text in [
             "",
             "gw:/data",

@@ -1,4 +1,4 @@
-//! A share by whichever protocol: the few operations that `demo` and `bench` measure.
+//! A share over any protocol: the few operations that `demo` and `bench` use.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,56 +19,56 @@ use crate::target::{
 };
 use crate::{gss, mount, nfs4, portmap};
 
-/// NFS, by its versions.
+/// NFS program and version.
 const V3_PROGRAM: (u32, u32) = (program::NFS, nfs_proto::nfs3::VERSION);
 const V4_PROGRAM: (u32, u32) = (program::NFS, nfs_proto::nfs4::VERSION);
 
-/// Nobody here would give a delegation back.
+/// Refuse delegations, because this client would not return them.
 const UNDELEGATED: OpenHow = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::READ };
 
-/// A share, and the connection to it.
+/// A share and the connection to it.
 #[derive(Clone)]
 pub enum Volume {
-    /// By version 3.
+    /// NFS version 3.
     V3(Nfs3, Fh),
-    /// By version 4.1 or 4.2.
+    /// NFS version 4.1 or 4.2.
     V4(Nfs4, Fh),
-    /// By SMB.
+    /// SMB.
     Smb(Smb),
 }
 
 /// A file of a [`Volume`].
 #[derive(Clone, Debug)]
-pub struct File(Opened);
+pub struct File(FileKind);
 
 #[derive(Clone, Debug)]
-enum Opened {
+enum FileKind {
     Nfs { fh: Fh, stateid: Stateid },
     Smb(SmbFile),
 }
 
 impl File {
     fn nfs(fh: Fh, stateid: Stateid) -> Self {
-        Self(Opened::Nfs { fh, stateid })
+        Self(FileKind::Nfs { fh, stateid })
     }
 
-    /// As NFS names it; nothing for a file of another volume.
+    /// Returns the NFS handle and stateid; fails for a file of another volume.
     fn named(&self) -> Result<(&Fh, Stateid)> {
         match &self.0 {
-            Opened::Nfs { fh, stateid } => Ok((fh, *stateid)),
-            Opened::Smb(_) => Err(Error::Protocol("a file of another volume".into())),
+            FileKind::Nfs { fh, stateid } => Ok((fh, *stateid)),
+            FileKind::Smb(_) => Err(Error::Protocol("a file of another volume".into())),
         }
     }
 
     fn smb(&self) -> Result<&SmbFile> {
         match &self.0 {
-            Opened::Smb(file) => Ok(file),
-            Opened::Nfs { .. } => Err(Error::Protocol("a file of another volume".into())),
+            FileKind::Smb(file) => Ok(file),
+            FileKind::Nfs { .. } => Err(Error::Protocol("a file of another volume".into())),
         }
     }
 }
 
-/// A new connection to the target's NFS port.
+/// Opens a new connection to the target's NFS port.
 pub async fn dial(target: &Target, local: &Local, callbacks: Arc<dyn Callbacks>) -> Result<Rpc> {
     let to = target.address(target.port).map_err(Error::Connect)?;
     match target.transport {
@@ -77,7 +77,7 @@ pub async fn dial(target: &Target, local: &Local, callbacks: Arc<dyn Callbacks>)
     }
 }
 
-/// Where SMB dials: by a device on the port of its fabric, unless the target names one.
+/// Returns the SMB address: for a device, the port of its fabric, unless the target names a port.
 async fn smb_address(target: &Target, local: &Local) -> Result<SocketAddr> {
     let to = |port| target.address(port).map_err(Error::Connect);
     let Some(provider) = local.rdma.as_ref().filter(|_| target.port == 0) else {
@@ -92,7 +92,7 @@ async fn smb_address(target: &Target, local: &Local) -> Result<SocketAddr> {
 }
 
 impl Volume {
-    /// Connects and finds the share. `cred` is who calls where the target does not say `sec`.
+    /// Connects and finds the share. `cred` is the caller if the target has no `sec`.
     pub async fn open(target: &Target, local: &Local, cred: Credential) -> Result<Self> {
         let (version, mount_port, security) = match &target.protocol {
             Protocol::Nfs { version, mount_port, security } => (*version, *mount_port, security),
@@ -121,7 +121,7 @@ impl Volume {
                 let root = mount::mount(&rpc, &cred, &target.path).await?;
                 let rpc = dial(target, local, Arc::new(NoCallbacks)).await?;
                 let cred = match security {
-                    // MOUNT is asked by number, as mount(8) does it: what it says is no secret of the share's.
+                    // Call MOUNT with AUTH_SYS like mount(8): its replies are no secret.
                     Some(s) => gss::establish(&rpc, V3_PROGRAM, &target.host, s).await?,
                     None => cred,
                 };
@@ -143,7 +143,7 @@ impl Volume {
         Ok(Self::V4(nfs, root))
     }
 
-    /// What is known of the connection.
+    /// Returns information about the connection.
     pub fn info(&self) -> &Arc<Info> {
         match self {
             Self::V3(nfs, _) => nfs.rpc().info(),
@@ -152,7 +152,7 @@ impl Volume {
         }
     }
 
-    /// The encryption type that protects its calls by Kerberos; `None` without.
+    /// Returns the encryption type of its Kerberos context; `None` without Kerberos.
     pub fn enctype(&self) -> Option<Enctype> {
         match self {
             Self::V3(nfs, _) => nfs.cred().enctype(),
@@ -161,7 +161,7 @@ impl Volume {
         }
     }
 
-    /// Makes an empty file.
+    /// Creates an empty file.
     pub async fn create(&self, name: &str) -> Result<File> {
         match self {
             Self::V3(nfs, root) => {
@@ -174,7 +174,7 @@ impl Volume {
                 let open = nfs.open(root, name.as_bytes(), name.as_bytes(), how).await?;
                 Ok(File::nfs(open.fh, open.stateid))
             }
-            Self::Smb(smb) => smb.create(name).await.map(|f| File(Opened::Smb(f))),
+            Self::Smb(smb) => smb.create(name).await.map(|f| File(FileKind::Smb(f))),
         }
     }
 
@@ -189,11 +189,11 @@ impl Volume {
                 let open = nfs.open(root, name.as_bytes(), name.as_bytes(), UNDELEGATED).await?;
                 Ok(File::nfs(open.fh, open.stateid))
             }
-            Self::Smb(smb) => smb.find(name).await.map(|f| File(Opened::Smb(f))),
+            Self::Smb(smb) => smb.find(name).await.map(|f| File(FileKind::Smb(f))),
         }
     }
 
-    /// Reads: the bytes, in pieces, and whether the end of the file is reached.
+    /// Reads data; returns the bytes in pieces, and whether the end of the file was reached.
     pub async fn read(&self, file: &File, offset: u64, count: u32) -> Result<(Vec<Buf>, bool)> {
         match self {
             Self::V3(nfs, _) => {
@@ -207,13 +207,13 @@ impl Volume {
             Self::Smb(smb) => {
                 let data = smb.read(file.smb()?, offset, count).await?;
                 let len: usize = data.iter().map(Buf::len).sum();
-                // SMB does not say so; a READ that is not full met the end.
+                // SMB does not report the end of the file; a short READ has reached it.
                 Ok((data, u32::try_from(len).is_ok_and(|n| n < count)))
             }
         }
     }
 
-    /// Writes without asking for stability; gives the bytes taken.
+    /// Writes data without requesting stability; returns the number of bytes written.
     pub async fn write(&self, file: &File, offset: u64, data: Vec<Buf>) -> Result<u32> {
         match self {
             Self::V3(nfs, _) => {
@@ -228,7 +228,7 @@ impl Volume {
         }
     }
 
-    /// Makes what was written stable.
+    /// Makes written data stable.
     pub async fn commit(&self, file: &File) -> Result<()> {
         match self {
             Self::V3(nfs, _) => nfs.commit(file.named()?.0, 0, 0).await.map(drop),
@@ -237,7 +237,7 @@ impl Volume {
         }
     }
 
-    /// Asks for the attributes; gives the size.
+    /// Queries the attributes and returns the size.
     pub async fn size(&self, file: &File) -> Result<u64> {
         match self {
             Self::V3(nfs, _) => Ok(nfs.getattr(file.named()?.0).await?.size),
@@ -246,7 +246,7 @@ impl Volume {
         }
     }
 
-    /// Bytes that are free for this caller on the share's file system; `None` where the server does not say.
+    /// Queries the free bytes for this caller on the share's file system; `None` if the server does not report them.
     pub async fn free(&self) -> Result<Option<u64>> {
         match self {
             Self::V3(nfs, root) => Ok(Some(nfs.fsstat(root).await?.abytes)),
@@ -255,7 +255,7 @@ impl Volume {
         }
     }
 
-    /// The names in the share's root.
+    /// Returns the names in the share's root.
     pub async fn list(&self) -> Result<Vec<Vec<u8>>> {
         match self {
             Self::V3(nfs, root) => {
@@ -269,7 +269,7 @@ impl Volume {
         }
     }
 
-    /// Closes; version 3 has nothing to close.
+    /// Closes the file; version 3 has no close.
     pub async fn close(&self, file: File) -> Result<()> {
         match self {
             Self::V3(..) => Ok(()),
@@ -290,7 +290,7 @@ impl Volume {
         }
     }
 
-    /// Ends the session and the context of Kerberos, if there are such.
+    /// Ends the session and the Kerberos context, if they exist.
     pub async fn leave(self) -> Result<()> {
         match self {
             Self::V3(nfs, _) => gss::end(nfs.rpc(), nfs.cred(), V3_PROGRAM).await,

@@ -14,11 +14,10 @@ use crate::error::Result;
 pub struct Ace {
     /// `ACE4_ACCESS_ALLOWED_ACE_TYPE` and so on.
     pub kind: u32,
-    /// Flags.
     pub flags: u32,
-    /// Rights.
+    /// Access mask.
     pub mask: u32,
-    /// Whom it is about.
+    /// The user or group of the entry.
     pub who: String,
 }
 
@@ -37,7 +36,7 @@ impl<'a> From<&'a Ace> for Nfsace4<'a> {
 }
 
 impl Nfs4 {
-    /// The access control list of a file; `None` where the server has none to show.
+    /// Returns the access control list of a file; `None` if the server has none.
     pub async fn acl(&self, fh: &Fh) -> Result<Option<Vec<Ace>>> {
         let c = self.compound().putfh(fh).getattr_of(Bitmap4::of(&[attr::ACL]));
         let answer = self.call(c).await?;
@@ -49,7 +48,7 @@ impl Nfs4 {
         }
     }
 
-    /// Sets it.
+    /// Sets the access control list of a file.
     pub async fn set_acl(&self, fh: &Fh, list: &[Ace]) -> Result<()> {
         let acl = Acl { aces: list.iter().map(Nfsace4::from).collect() };
         let fattr = Fattr::of(&[attr::ACL], &[Value::Acl(acl)]);

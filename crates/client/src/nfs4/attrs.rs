@@ -1,11 +1,11 @@
-//! Attributes as this client asks for them and takes them (RFC 8881 sections 3.3.7 and 5).
+//! The attributes that this client requests and parses (RFC 8881 sections 3.3.7 and 5).
 
 use nfs_proto::nfs4::attr;
 use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4, Value};
 
 use crate::error::{Error, Result};
 
-/// The attributes this client asks for.
+/// The attributes that this client requests.
 pub(super) const WANTED: Bitmap4 = Bitmap4::of(&[
     attr::TYPE,
     attr::CHANGE,
@@ -20,7 +20,7 @@ pub(super) const WANTED: Bitmap4 = Bitmap4::of(&[
     attr::TIME_MODIFY,
 ]);
 
-/// The attributes of a file, as far as the server gave them.
+/// The attributes of a file that the server returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // The names are the specification's own.
 pub struct Attr {
@@ -37,7 +37,7 @@ pub struct Attr {
     pub time_modify: (i64, u32),
 }
 
-/// The values of a `fattr4`.
+/// Parses the values of a `fattr4`.
 pub(super) fn values<'a>(fattr: &Fattr4<'a>) -> Result<Vec<Value<'a>>> {
     match wire::decode(fattr.attr_vals, |_| fattr.values()) {
         Ok((_, values)) => Ok(values),
@@ -45,13 +45,13 @@ pub(super) fn values<'a>(fattr: &Fattr4<'a>) -> Result<Vec<Value<'a>>> {
     }
 }
 
-/// The error for attributes that were not asked for.
+/// Returns the error for attributes that were not requested.
 pub(super) fn unasked() -> Error {
     Error::Protocol("attributes that were not asked for".into())
 }
 
 impl Attr {
-    /// Of a `fattr4` that holds attributes of [`WANTED`] only.
+    /// Parses a `fattr4` that has only attributes of [`WANTED`].
     pub(super) fn of(fattr: &Fattr4<'_>) -> Result<Self> {
         let mut a = Self::default();
         for value in values(fattr)? {
@@ -82,14 +82,14 @@ pub struct Fattr {
 }
 
 impl Fattr {
-    /// Those of these numbers, with their values in the order of the numbers.
+    /// Builds attributes with these numbers; values are in the order of the numbers.
     pub fn of(numbers: &[u32], values: &[Value<'_>]) -> Self {
         let mut vals = Vec::new();
         values.iter().for_each(|value| value.emit(&mut vals));
         Self { mask: Bitmap4::of(numbers), vals }
     }
 
-    /// Mode and size, where they are given.
+    /// Builds mode and size, as far as given.
     pub fn mode_and_size(mode: Option<u32>, size: Option<u64>) -> Self {
         let size = size.map(|size| (attr::SIZE, Value::Size(size)));
         let mode = mode.map(|mode| (attr::MODE, Value::Mode(mode)));
@@ -97,7 +97,7 @@ impl Fattr {
         Self::of(&numbers, &values)
     }
 
-    /// As an argument.
+    /// Converts it to an argument.
     pub fn as_fattr4(&self) -> Fattr4<'_> {
         Fattr4 { attrmask: self.mask, attr_vals: &self.vals }
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mode_and_size_stand_in_the_order_of_their_numbers() {
+    fn mode_and_size_follow_attribute_order() {
         let both = Fattr::mode_and_size(Some(0o644), Some(7));
         let attr = Attr::of(&both.as_fattr4()).unwrap();
         assert_eq!((attr.mode, attr.size), (0o644, 7));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_were_not_asked_for_and_cut_values_are_errors() {
+    fn unrequested_or_truncated_attributes_fail() {
         let lease = Fattr::of(&[attr::LEASE_TIME], &[Value::LeaseTime(90)]);
         assert_eq!(Attr::of(&lease.as_fattr4()), Err(unasked()));
         let size = Fattr::of(&[attr::SIZE], &[Value::Size(1)]);

@@ -1,4 +1,4 @@
-//! What the server asks of its client: CB_NULL, CB_SEQUENCE, CB_RECALL and CB_GETATTR (RFC 8881 section 20).
+//! Callbacks of the server: CB_NULL, CB_SEQUENCE, CB_RECALL and CB_GETATTR (RFC 8881 section 20).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,39 +19,38 @@ use crate::rpc::Callbacks;
 /// The RPC program that the client names in CREATE_SESSION.
 pub(super) const CB_PROGRAM: u32 = 0x4000_0000;
 
-/// Operations that are taken in one call.
+/// Maximum number of operations in one call.
 const OPERATIONS_MAX: u32 = 16;
-/// Recalls that wait for someone to look at them; the server hears NFS4ERR_DELAY when there are more.
+/// Maximum number of unprocessed recalls; beyond that the server gets NFS4ERR_DELAY.
 const RECALLS_MAX: usize = 64;
 
-/// A delegation that the server wants back.
+/// A recall of a delegation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
-    /// Which one.
+    /// Stateid of the delegation.
     pub stateid: Stateid,
     /// The file is about to be truncated.
     pub truncate: bool,
-    /// The file.
     pub fh: Fh,
 }
 
-/// What the holder of a write delegation says of its file.
+/// The attributes of a file as the holder of a write delegation knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegatedAttrs {
-    /// The change attribute that it was given, or another when it has something to write.
+    /// The change attribute from the server, or another value if the client has unwritten changes.
     pub change: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Of the last read: seconds and nanoseconds.
+    /// Time of the last read: seconds and nanoseconds.
     pub access: (i64, u32),
-    /// Of the last change.
+    /// Time of the last change.
     pub modify: (i64, u32),
 }
 
-/// Answers CB_GETATTR; of a file that is not here it knows nothing.
+/// The replies to CB_GETATTR by file; files that are missing here are unknown.
 pub type Keeps = Arc<Mutex<HashMap<Fh, DelegatedAttrs>>>;
 
-/// Answers callbacks, and hands recalls to whoever holds the other end.
+/// Handles callbacks, and passes recalls to a receiver.
 #[derive(Debug)]
 pub struct Recalls {
     recalls: mpsc::Sender<Recall>,
@@ -59,18 +58,18 @@ pub struct Recalls {
 }
 
 impl Recalls {
-    /// The callbacks to connect with, and where recalls come out.
+    /// Returns the handler and the receiver of recalls.
     pub fn new() -> (Self, mpsc::Receiver<Recall>) {
         let (sender, receiver) = mpsc::channel(RECALLS_MAX);
         (Self { recalls: sender, keeps: Keeps::default() }, receiver)
     }
 
-    /// What is said to CB_GETATTR, by file handle.
+    /// Returns the replies to CB_GETATTR, by file handle.
     pub fn keeps(&self) -> Keeps {
         self.keeps.clone()
     }
 
-    /// CB_GETATTR. Attributes that this client does not keep are left out.
+    /// CB_GETATTR. Omits attributes that this client does not keep.
     fn getattr(&self, asked: &cb::Getattr<'_>, out: &mut Vec<u8>) -> Nfsstat4 {
         let fh = Fh::new(asked.fh);
         let known = locked(&self.keeps).get(&fh).copied();
@@ -89,7 +88,7 @@ impl Recalls {
         Nfsstat4::Ok
     }
 
-    /// Appends the result; gives the status.
+    /// Appends the result of an operation; returns the status.
     fn operation(&self, args: Option<Args<'_>>, out: &mut Vec<u8>) -> Nfsstat4 {
         match args {
             Some(Args::Sequence(asked)) => {
@@ -108,7 +107,7 @@ impl Recalls {
                 let recall = Recall { stateid, truncate, fh: Fh::new(asked.fh) };
                 match self.recalls.try_send(recall) {
                     Ok(()) => just(Nfsstat4::Ok, out),
-                    // Nobody listens: the delegation cannot be returned, as with a client that is busy.
+                    // The receiver is gone or full, so the delegation cannot be returned: reply like a busy client.
                     Err(_) => just(Nfsstat4::Delay, out),
                 }
             }
@@ -117,7 +116,7 @@ impl Recalls {
         }
     }
 
-    /// `None` where the call cannot be read.
+    /// Processes a COMPOUND; `None` if it cannot be parsed.
     fn compound(&self, arguments: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let (mut rest, asked) = decode::<Compound<'_>>(arguments).ok()?;
         if asked.argarray > OPERATIONS_MAX {
@@ -139,7 +138,7 @@ impl Recalls {
     }
 }
 
-/// A result that is a status and nothing else.
+/// Appends a result with only a status.
 fn just(status: Nfsstat4, out: &mut Vec<u8>) -> Nfsstat4 {
     Results::Status(status).emit(out);
     status
@@ -162,14 +161,14 @@ mod tests {
     use super::*;
     use nfs_proto::nfs4::cb::op;
 
-    /// A CB_COMPOUND of these operations, by AUTH_NONE.
+    /// Builds a CB_COMPOUND of these operations with AUTH_NONE.
     fn call(count: u32, operations: &[u32]) -> Buf {
         let head = [7, 0, 2, CB_PROGRAM, 1, cb::PROC_COMPOUND, 0, 0, 0, 0, 0, 1, 0, count];
         let words = [&head[..], operations].concat();
         Buf::from(words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>())
     }
 
-    /// The words of the answer behind the head of the reply and an empty tag: the status, the count, the results.
+    /// Returns the words of the reply after its header and an empty tag: the status, the count, the results.
     fn answer(recalls: &Recalls, message: &Buf) -> Option<Vec<u32>> {
         let answer = recalls.call(message)?;
         let words: Vec<u32> = answer.chunks(4).map(|w| decode(w).unwrap().1).collect();
@@ -182,11 +181,11 @@ mod tests {
     const SEQUENCED: [u32; 10] = [op::SEQUENCE, 0, 1, 2, 3, 4, 5, 6, 7, 7];
 
     #[test]
-    fn attributes_that_are_kept_are_told_and_others_left_out() {
+    fn getattr_returns_only_kept_attributes() {
         let (recalls, _receiver) = Recalls::new();
         let kept = DelegatedAttrs { change: 8, size: 9, access: (1, 2), modify: (3, 4) };
         recalls.keeps().lock().unwrap().insert(Fh::new(&[0, 0, 0, 5]), kept);
-        // Of one file CHANGE, SIZE and MODE; of another, which is not here.
+        // CHANGE, SIZE and MODE of a known file, and of an unknown one.
         let asked = |fh| [&SEQUENCE[..], &[op::GETATTR, 4, fh, 2, 0b1_1000, 2]].concat();
         let said = answer(&recalls, &call(2, &asked(5))).unwrap();
         let all = [op::GETATTR, 0, 1, 0b1_1000, 16, 0, 8, 0, 9];
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recall_that_nobody_takes_is_delayed_and_ends_the_call() {
+    fn unreceived_recall_is_delayed() {
         let (recalls, mut receiver) = Recalls::new();
         let recall = [op::RECALL, 1, 2, 3, 4, 1, 4, 5];
         let said = answer(&recalls, &call(1, &recall)).unwrap();
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_has_no_answer() {
+    fn malformed_callback_gets_no_reply() {
         let (recalls, _receiver) = Recalls::new();
         assert_eq!(answer(&recalls, &call(1, &SEQUENCE[..9])), None);
         assert_eq!(answer(&recalls, &call(OPERATIONS_MAX + 1, &[])), None);

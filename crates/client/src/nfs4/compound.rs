@@ -1,4 +1,4 @@
-//! A COMPOUND and its results (RFC 8881 section 16.2), operation by operation.
+//! A COMPOUND and its results (RFC 8881 section 16.2).
 
 use iobuf::Buf;
 use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4, Value};
@@ -21,22 +21,22 @@ use super::{Fh, OpenHow};
 use crate::error::{Error, Result};
 use crate::rpc::{CallArgs, Credential, ResultPlace, Rpc, results, within};
 
-/// Most bytes of the reply to a COMPOUND of small operations.
+/// Maximum length of the reply to a COMPOUND of small operations, in bytes.
 const SMALL_REPLY: usize = 1000;
 
-/// A COMPOUND that is being put together. Operations are appended in order.
+/// Builds a COMPOUND by appending operations.
 #[derive(Debug)]
 pub struct Compound {
     w: CallArgs,
     count_at: usize,
     count: u32,
-    /// SEQUENCE, and where its arguments stand.
+    /// SEQUENCE, and the position of its arguments.
     sequence: Option<(usize, Sequence)>,
     place: ResultPlace,
 }
 
 impl Compound {
-    /// Without operations, of this minor version.
+    /// Starts a COMPOUND of this minor version.
     pub fn new(cred: &Credential, minorversion: u32) -> Self {
         let mut w = Rpc::head(PROGRAM, VERSION, PROC_COMPOUND, cred);
         w.value(&nfs4::Compound { tag: b"", minorversion, argarray: 0 });
@@ -54,7 +54,7 @@ impl Compound {
         self
     }
 
-    /// Says how large the reply may become.
+    /// Sets the maximum size of the reply.
     pub fn expect(mut self, place: ResultPlace) -> Self {
         self.place = place;
         self
@@ -65,7 +65,7 @@ impl Compound {
         (self.w, self.place)
     }
 
-    /// Fills in SEQUENCE, if there is one.
+    /// Sets the numbers of SEQUENCE, if present.
     pub(super) fn number(&mut self, sequenceid: u32, slotid: u32, highest_slotid: u32) {
         if let Some((at, args)) = self.sequence {
             let args = encode(&Sequence { sequenceid, slotid, highest_slotid, ..args });
@@ -75,7 +75,7 @@ impl Compound {
         }
     }
 
-    /// SEQUENCE; its numbers are filled in when a slot is known. The reply is not asked to be kept, unless `keep`.
+    /// Appends SEQUENCE; its numbers are set when a slot is known. The server caches the reply only if `keep`.
     pub(super) fn sequence(self, session: [u8; 16], keep: bool) -> Self {
         let args = Sequence {
             sessionid: session,
@@ -90,37 +90,31 @@ impl Compound {
         c
     }
 
-    /// PUTFH
     pub fn putfh(self, fh: &Fh) -> Self {
         self.op(op::PUTFH, &NfsFh4 { object: fh.as_bytes() })
     }
 
-    /// PUTROOTFH
     pub fn putrootfh(self) -> Self {
         self.op(op::PUTROOTFH, &())
     }
 
-    /// LOOKUP
     pub fn lookup(self, name: &[u8]) -> Self {
         self.op(op::LOOKUP, &Component4 { name })
     }
 
-    /// GETFH
     pub fn getfh(self) -> Self {
         self.op(op::GETFH, &())
     }
 
-    /// SAVEFH
     pub fn savefh(self) -> Self {
         self.op(op::SAVEFH, &())
     }
 
-    /// RESTOREFH
     pub fn restorefh(self) -> Self {
         self.op(op::RESTOREFH, &())
     }
 
-    /// GETATTR of what [`super::Attr`] holds.
+    /// GETATTR of the attributes in [`super::Attr`].
     pub fn getattr(self) -> Self {
         self.getattr_of(WANTED)
     }
@@ -130,17 +124,15 @@ impl Compound {
         self.op(op::GETATTR, &attributes)
     }
 
-    /// SETATTR
     pub fn setattr(self, stateid: Stateid, fattr: &Fattr) -> Self {
         self.op(op::SETATTR, &Setattr { stateid, obj_attributes: fattr.as_fattr4() })
     }
 
-    /// ACCESS
     pub fn access(self, bits: u32) -> Self {
         self.op(op::ACCESS, &bits)
     }
 
-    /// OPEN of a name in the current directory (CLAIM_NULL), as an owner of this client.
+    /// OPEN of a name in the current directory (CLAIM_NULL) for an owner of this client.
     pub fn open(self, clientid: u64, owner: &[u8], name: &[u8], how: OpenHow) -> Self {
         let attributes = Fattr::mode_and_size(how.create, how.truncate.then_some(0));
         let attributes = attributes.as_fattr4();
@@ -152,8 +144,8 @@ impl Compound {
         self.op_open(StateOwner4 { clientid, owner }, how, openhow, OpenClaim4::Null(name))
     }
 
-    /// OPEN of the current file, which this client had open before the server restarted (CLAIM_PREVIOUS), with the
-    /// delegation of this type (`open_delegation_type4`).
+    /// OPEN of the current file, which this client had open before the server restarted (CLAIM_PREVIOUS), with a delegation of this
+    /// type (`open_delegation_type4`).
     pub(super) fn reclaim(
         self,
         clientid: u64,
@@ -176,12 +168,11 @@ impl Compound {
         self.op(op::OPEN, &Open { seqid: 0, share_access, share_deny, owner, openhow, claim })
     }
 
-    /// CLOSE
     pub fn close(self, open_stateid: Stateid) -> Self {
         self.op(op::CLOSE, &Close { seqid: 0, open_stateid })
     }
 
-    /// READ, the last operation but for small ones behind it.
+    /// READ, the last operation except for small ones after it.
     pub fn read(self, stateid: Stateid, offset: u64, count: u32) -> Self {
         let mut c = self.op(op::READ, &Read { stateid, offset, count });
         let max = usize::try_from(count).unwrap_or(usize::MAX);
@@ -189,7 +180,6 @@ impl Compound {
         c
     }
 
-    /// WRITE
     pub fn write(self, stateid: Stateid, offset: u64, data: Vec<Buf>, stable: StableHow4) -> Self {
         let len = data.iter().map(Buf::len).sum();
         let mut c = self.op(op::WRITE, &Write { stateid, offset, stable, data: Bulk { len } });
@@ -197,12 +187,10 @@ impl Compound {
         c
     }
 
-    /// COMMIT
     pub fn commit(self, offset: u64, count: u32) -> Self {
         self.op(op::COMMIT, &Commit { offset, count })
     }
 
-    /// REMOVE
     pub fn remove(self, name: &[u8]) -> Self {
         self.op(op::REMOVE, &Component4 { name })
     }
@@ -217,7 +205,7 @@ impl Compound {
         self.op(op::LINK, &Component4 { name })
     }
 
-    /// CREATE of something with this mode.
+    /// CREATE of an object with this mode.
     pub fn create(self, name: &[u8], objtype: Createtype4<'_>, mode: u32) -> Self {
         let attributes = Fattr::mode_and_size(Some(mode), None);
         let createattrs = attributes.as_fattr4();
@@ -244,15 +232,14 @@ impl Compound {
         c
     }
 
-    /// DELEGRETURN
     pub fn delegreturn(self, stateid: Stateid) -> Self {
         self.op(op::DELEGRETURN, &stateid)
     }
 }
 
-/// The data of the READ in the results of SEQUENCE, PUTFH and READ, all of them good.
+/// Locates the data of the READ in successful results of SEQUENCE, PUTFH and READ.
 fn locate_read(reply: &[u8]) -> Option<(usize, usize)> {
-    /// A bound for a loop over the server's own words.
+    /// Bounds a loop over numbers from the server.
     const OPERATIONS_MAX: u32 = 8;
     let (rest, head) = wire::decode(reply, ReplyHead::parse).ok()?;
     let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else { return None };
@@ -275,7 +262,7 @@ fn locate_read(reply: &[u8]) -> Option<(usize, usize)> {
     None
 }
 
-/// A result that is no error, and what stands behind it.
+/// Parses a successful result and returns the remaining bytes.
 fn good<'a, T: Xdr<'a>>(result: &'a [u8]) -> Option<(&'a [u8], T)> {
     match decode::<Res<T>>(result).ok()? {
         (rest, Res::Ok(value)) => Some((rest, value)),
@@ -283,7 +270,7 @@ fn good<'a, T: Xdr<'a>>(result: &'a [u8]) -> Option<(&'a [u8], T)> {
     }
 }
 
-/// The results of a COMPOUND, taken operation by operation.
+/// Parses the results of a COMPOUND, operation by operation.
 pub struct Results<'a> {
     r: Reader<'a>,
     status: u32,
@@ -291,24 +278,24 @@ pub struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Reads the head.
+    /// Parses the header of the results.
     pub fn new(answer: &'a Answer) -> Result<Self> {
         let mut r = results(answer)?;
-        // The status as a number, so that one without a name can be told.
+        // Keep the status as a number, so that an unknown one can be reported.
         let status = r.value()?;
         let (_tag, left) = (r.value::<Component4<'_>>()?, r.value()?);
         Ok(Self { r, status, left })
     }
 
-    /// The status of the whole: that of the last operation that was done.
+    /// Returns the status of the COMPOUND, which is the status of the last executed operation.
     pub fn status(&self) -> u32 {
         self.status
     }
 
-    /// The result of the next operation, which must be this one and good.
+    /// Parses the result of the next operation, which must be `op` and successful.
     pub fn next<T: Xdr<'a>>(&mut self, op: u32) -> Result<T> {
         if self.left == 0 {
-            // The server ended the COMPOUND before its first operation, for a reason that concerns all of it.
+            // The server ended the COMPOUND before the first operation, for a reason that concerns all of it.
             return Err(Error::Nfs4(op, self.status));
         }
         self.left -= 1;
@@ -323,12 +310,12 @@ impl<'a> Results<'a> {
         Ok(self.r.value()?)
     }
 
-    /// SEQUENCE, of which nothing is needed.
+    /// Parses the result of SEQUENCE and ignores its fields.
     pub fn sequence(&mut self) -> Result<()> {
         self.next::<Sequenced>(op::SEQUENCE).map(drop)
     }
 
-    /// The results of a COMPOUND behind SEQUENCE and PUTFH.
+    /// Parses the results of SEQUENCE and PUTFH.
     pub(super) fn behind_putfh(answer: &'a Answer) -> Result<Self> {
         let mut results = Self::new(answer)?;
         results.sequence()?;
@@ -336,17 +323,16 @@ impl<'a> Results<'a> {
         Ok(results)
     }
 
-    /// GETFH
     pub fn getfh(&mut self) -> Result<Fh> {
         Ok(Fh::new(self.next::<NfsFh4<'_>>(op::GETFH)?.object))
     }
 
-    /// GETATTR of [`Compound::getattr`].
+    /// Parses the result of [`Compound::getattr`].
     pub fn getattr(&mut self) -> Result<super::Attr> {
         super::Attr::of(&self.next::<Fattr4<'_>>(op::GETATTR)?)
     }
 
-    /// GETATTR of `space_avail` alone, which a server need not know.
+    /// Parses a GETATTR of `space_avail`, which a server need not support.
     pub(super) fn space_avail(&mut self) -> Result<Option<u64>> {
         let found = self.next::<Fattr4<'_>>(op::GETATTR)?;
         Ok(values(&found)?.into_iter().find_map(|value| match value {
@@ -355,7 +341,7 @@ impl<'a> Results<'a> {
         }))
     }
 
-    /// The data of the result before, of which no more than `max` bytes were asked for.
+    /// Returns the data of the previous result, for which at most `max` bytes were requested.
     pub(super) fn data(&mut self, data: Bulk, max: usize) -> Result<Vec<Buf>> {
         within(&mut self.r, data, max)
     }
@@ -369,7 +355,7 @@ mod tests {
         w.iter().flat_map(|v| v.to_be_bytes()).collect()
     }
 
-    /// SEQUENCE, PUTFH and READ of five bytes, up to the length word.
+    /// Results of SEQUENCE, PUTFH and READ of five bytes, up to the length word.
     fn good() -> Vec<u32> {
         let head = [9, 1, 0, 0, 0, 0, 0, 0, 3];
         let sequence = [&[op::SEQUENCE, 0][..], &[7; 9]].concat();
@@ -377,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_a_read_is_found() {
+    fn read_data_is_located() {
         let reply = words(&good());
         assert_eq!(locate_read(&reply), Some((reply.len(), 5)));
         for end in 0..reply.len() {
@@ -386,13 +372,13 @@ mod tests {
     }
 
     #[test]
-    fn no_data_is_found_behind_an_error_or_an_unknown_operation() {
+    fn failed_read_data_is_not_located() {
         let changed = |at: usize, to: u32| {
             let mut w = good();
             w[at] = to;
             locate_read(&words(&w))
         };
-        // The status of the whole, of PUTFH, of READ; another operation; a tag.
+        // The status of the COMPOUND, of PUTFH, of READ; another operation; a tag.
         let end = good().len();
         for (at, to) in [(6, 70), (end - 5, 70), (end - 3, 70), (end - 6, op::GETATTR), (7, 4)] {
             assert_eq!(changed(at, to), None, "{at}");
@@ -400,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn results_must_be_those_of_the_operations() {
+    fn results_must_match_operations() {
         let answer = |w: &[u32]| Answer { body: Buf::from(words(w)), read_chunks: Vec::new() };
         let head = [9, 1, 0, 0, 0, 0];
         let other = answer(&[&head[..], &[0, 0, 1, op::GETFH, 0]].concat());

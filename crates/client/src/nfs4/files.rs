@@ -1,4 +1,4 @@
-//! What clients do with files, one COMPOUND each.
+//! Operations on files, one COMPOUND each.
 
 use iobuf::Buf;
 use nfs_proto::nfs4::attrs::{Bitmap4, Value};
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// The number of the attribute `space_avail`.
 const SPACE_AVAIL: u32 = 42;
 
-/// How a file is opened.
+/// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
     /// `OPEN4_SHARE_ACCESS_*`: 1 read, 2 write, 3 both.
@@ -28,19 +28,19 @@ pub struct OpenHow {
     pub deny: u32,
     /// `OPEN4_SHARE_ACCESS_WANT_*`
     pub want: u32,
-    /// Make it with this mode if it is not there.
+    /// Create a missing file with this mode.
     pub create: Option<u32>,
-    /// It is an error if it is there.
+    /// Fail if the file exists.
     pub guarded: bool,
-    /// Empty it.
+    /// Truncate an existing file.
     pub truncate: bool,
 }
 
 impl OpenHow {
-    /// To read.
+    /// Opens for reading.
     pub const READ: Self =
         Self { access: 1, deny: 0, want: 0, create: None, guarded: false, truncate: false };
-    /// To read and write.
+    /// Opens for reading and writing.
     pub const WRITE: Self = Self { access: 3, ..Self::READ };
 
     /// `OPEN4_SHARE_ACCESS_WANT_NO_DELEG`
@@ -50,7 +50,7 @@ impl OpenHow {
     /// `OPEN4_SHARE_ACCESS_WANT_OPEN_XOR_DELEGATION` (RFC 9754)
     pub const WANT_OPEN_XOR_DELEGATION: u32 = 0x0020_0000;
 
-    /// To read and write, made if it is not there, emptied if it is.
+    /// Opens for reading and writing; creates a missing file, truncates an existing one.
     pub fn create(mode: u32) -> Self {
         Self { access: 3, create: Some(mode), truncate: true, ..Self::READ }
     }
@@ -59,21 +59,20 @@ impl OpenHow {
 /// An open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFile {
-    /// The file.
     pub fh: Fh,
-    /// The open; the anonymous stateid where a delegation stands for it.
+    /// Stateid of the open; the anonymous stateid if a delegation replaces the open.
     pub stateid: Stateid,
-    /// The delegation that came with it.
+    /// The delegation that the server granted.
     pub delegation: Option<Delegation>,
 }
 
 impl OpenFile {
-    /// There is an open, to be closed.
+    /// Checks whether an open exists that must be closed.
     pub fn is_open(&self) -> bool {
         self.stateid != Stateid::ANONYMOUS
     }
 
-    /// What to read and write by.
+    /// Returns the stateid for reads and writes.
     pub fn io(&self) -> Stateid {
         match self.delegation {
             Some(d) if !self.is_open() => d.stateid,
@@ -82,19 +81,18 @@ impl OpenFile {
     }
 }
 
-/// `open_delegation4`, when there is one.
+/// A granted `open_delegation4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delegation {
-    /// Its name.
     pub stateid: Stateid,
     /// OPEN_DELEGATE_WRITE.
     pub write: bool,
-    /// OPEN_DELEGATE_WRITE_ATTRS_DELEG: with the times of the file.
+    /// OPEN_DELEGATE_WRITE_ATTRS_DELEG: includes the times of the file.
     pub times: bool,
 }
 
 impl Delegation {
-    /// `open_delegation_type4`
+    /// Returns the `open_delegation_type4`.
     fn sort(self) -> u32 {
         match self {
             Self { write: false, .. } => 1,
@@ -104,25 +102,21 @@ impl Delegation {
     }
 }
 
-/// The result of WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes taken.
+    /// Number of bytes written.
     pub count: u32,
     /// `stable_how4` that was reached.
     pub committed: u32,
-    /// Changes when unstable data may be lost.
+    /// Changes if unstable data may have been lost.
     pub verifier: [u8; 8],
 }
 
-/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Where to go on behind it.
+    /// Position after this entry.
     pub cookie: u64,
-    /// Its name.
     pub name: Vec<u8>,
-    /// Its attributes.
     pub attr: Attr,
 }
 
@@ -140,7 +134,7 @@ impl Delegation {
 }
 
 impl Nfs4 {
-    /// The handle of a path from the root of the server.
+    /// Returns the handle of a path from the server's root.
     pub async fn walk(&self, path: &str) -> Result<Fh> {
         let names: Vec<&str> = path.split('/').filter(|n| !n.is_empty()).collect();
         let mut c = self.compound().putrootfh();
@@ -157,7 +151,6 @@ impl Nfs4 {
         results.getfh()
     }
 
-    /// LOOKUP
     pub async fn lookup(&self, dir: &Fh, name: &[u8]) -> Result<(Fh, Attr)> {
         let answer = self.call(self.compound().putfh(dir).lookup(name).getfh().getattr()).await?;
         let mut results = Results::behind_putfh(&answer)?;
@@ -165,15 +158,13 @@ impl Nfs4 {
         Ok((results.getfh()?, results.getattr()?))
     }
 
-    /// GETATTR
     pub async fn getattr(&self, fh: &Fh) -> Result<Attr> {
         let answer = self.call(self.compound().putfh(fh).getattr()).await?;
         let mut results = Results::behind_putfh(&answer)?;
         results.getattr()
     }
 
-    /// GETATTR of `space_avail` (RFC 8881 section 5.8.2.35): bytes that are free for this caller; `None` where the server has no
-    /// such attribute.
+    /// GETATTR of `space_avail` (RFC 8881 section 5.8.2.35): free bytes for this caller; `None` if the server lacks the attribute.
     pub async fn free(&self, fh: &Fh) -> Result<Option<u64>> {
         let asked = Bitmap4::of(&[SPACE_AVAIL]);
         let answer = self.call(self.compound().putfh(fh).getattr_of(asked)).await?;
@@ -193,7 +184,7 @@ impl Nfs4 {
         self.plain(c, &[op::PUTFH, op::SETATTR]).await
     }
 
-    /// OPEN of a name, as `owner`.
+    /// OPEN of a name for `owner`.
     pub async fn open(
         &self,
         dir: &Fh,
@@ -205,7 +196,7 @@ impl Nfs4 {
             .await
     }
 
-    /// OPEN of what this client had open before the server restarted (CLAIM_PREVIOUS), with the delegation that came with it.
+    /// OPEN of a file that this client had open before the server restarted (CLAIM_PREVIOUS), with its delegation.
     pub async fn reclaim(&self, file: &OpenFile, owner: &[u8], how: OpenHow) -> Result<OpenFile> {
         let delegation = file.delegation.map_or(0, Delegation::sort);
         let c = self.compound().putfh(&file.fh);
@@ -220,13 +211,12 @@ impl Nfs4 {
         Ok(OpenFile { fh: results.getfh()?, stateid, delegation })
     }
 
-    /// CLOSE
     pub async fn close(&self, file: &OpenFile) -> Result<()> {
         let c = self.compound().putfh(&file.fh).close(file.stateid);
         self.plain(c, &[op::PUTFH, op::CLOSE]).await
     }
 
-    /// LOCK of bytes of an open file by `owner`, who has none of it yet.
+    /// LOCK of bytes of an open file for an `owner` without locks on it.
     pub async fn lock(
         &self,
         file: &OpenFile,
@@ -262,7 +252,7 @@ impl Nfs4 {
         self.plain(c, &[op::PUTFH, op::LOCKU]).await
     }
 
-    /// READ: the bytes, in pieces, and whether the end of the file is reached.
+    /// READ: returns the bytes in pieces, and whether the end of the file was reached.
     pub async fn read(
         &self,
         fh: &Fh,
@@ -276,7 +266,6 @@ impl Nfs4 {
         Ok((results.data(data, usize::try_from(count).unwrap_or(usize::MAX))?, eof))
     }
 
-    /// WRITE
     pub async fn write(
         &self,
         fh: &Fh,
@@ -292,19 +281,17 @@ impl Nfs4 {
         Ok(Written { count, committed: committed as u32, verifier: writeverf })
     }
 
-    /// COMMIT of a range; a count of 0 reaches to the end. Gives the write verifier.
+    /// COMMIT of a range; a count of 0 means to the end. Returns the write verifier.
     pub async fn commit(&self, fh: &Fh, offset: u64, count: u32) -> Result<[u8; 8]> {
         let answer = self.call(self.compound().putfh(fh).commit(offset, count)).await?;
         Results::behind_putfh(&answer)?.next(op::COMMIT)
     }
 
-    /// REMOVE
     pub async fn remove(&self, dir: &Fh, name: &[u8]) -> Result<()> {
         let c = self.compound().putfh(dir).remove(name);
         self.plain(c, &[op::PUTFH, op::REMOVE]).await
     }
 
-    /// RENAME
     pub async fn rename(&self, from: &Fh, name: &[u8], to: &Fh, new_name: &[u8]) -> Result<()> {
         let c = self.compound().putfh(from).savefh().putfh(to).rename(name, new_name);
         self.plain(c, &[op::PUTFH, op::SAVEFH, op::PUTFH, op::RENAME]).await
@@ -324,14 +311,12 @@ impl Nfs4 {
         results.getfh()
     }
 
-    /// DELEGRETURN
     pub async fn delegreturn(&self, fh: &Fh, stateid: Stateid) -> Result<()> {
         let c = self.compound().putfh(fh).delegreturn(stateid);
         self.plain(c, &[op::PUTFH, op::DELEGRETURN]).await
     }
 
-    /// SETATTR of the times that the holder of a delegation has kept: of the last read and of the last change, each in seconds and
-    /// nanoseconds.
+    /// SETATTR of the times that the holder of a delegation kept: last read and last change, each in seconds and nanoseconds.
     pub async fn set_delegated_times(
         &self,
         fh: &Fh,
@@ -347,7 +332,7 @@ impl Nfs4 {
         self.plain(c, &[op::PUTFH, op::SETATTR]).await
     }
 
-    /// GET_DIR_DELEGATION without notifications; `None` when there is none to be had.
+    /// GET_DIR_DELEGATION without notifications; `None` if the server grants no delegation.
     pub async fn get_dir_delegation(&self, dir: &Fh) -> Result<Option<Stateid>> {
         let args = GetDirDelegation {
             signal_deleg_avail: false,
@@ -365,7 +350,7 @@ impl Nfs4 {
         }
     }
 
-    /// The whole of a directory, by READDIR.
+    /// Lists a whole directory with READDIR.
     pub async fn list(&self, dir: &Fh) -> Result<Vec<DirEntry>> {
         const PART: u32 = 32 << 10;
         let (mut all, mut cookie, mut verifier) = (Vec::<DirEntry>::new(), 0, [0; 8]);

@@ -18,5 +18,4 @@ pub use nfs_proto::nfs4::{LockType4, StableHow4, StateOwner4, Stateid4 as Statei
 pub use referrals::Location;
 pub use session::{Minor, Nfs4};
 
-/// A file handle.
 pub type Fh = crate::nfs3::Fh;

@@ -1,4 +1,4 @@
-//! Shares that a server refers to others (RFC 8881 section 11).
+//! Shares that a server refers to other servers (RFC 8881 section 11).
 
 use nfs_proto::nfs4::attrs::{Bitmap4, Fattr4, Pathname4, Value};
 use nfs_proto::nfs4::{attr, op};
@@ -7,12 +7,12 @@ use super::compound::Results;
 use super::session::Nfs4;
 use crate::error::{Error, Result};
 
-/// A server that has a share, as the one that refers to it says.
+/// A server that has a share, according to a referral.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Its name or address.
+    /// Name or address of the server.
     pub server: String,
-    /// The path of the share there, with its first slash.
+    /// Path of the share on that server, with its first slash.
     pub path: String,
 }
 
@@ -23,11 +23,11 @@ fn path(names: &Pathname4<'_>) -> String {
 }
 
 impl Nfs4 {
-    /// GETATTR of `fs_locations` at a path from the root of the server: where it is, if it is on other servers.
+    /// GETATTR of `fs_locations` at a path from the server's root: returns the servers of a referred share.
     ///
     /// # Errors
     ///
-    /// Of the walk, or [`Error::Protocol`] where the server has no such attribute there.
+    /// Errors of walking the path, or [`Error::Protocol`] if the server lacks the attribute there.
     pub async fn locations(&self, at: &str) -> Result<Vec<Location>> {
         let names: Vec<&str> = at.split('/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();

@@ -1,10 +1,10 @@
 //! A client id and a session (RFC 8881 sections 2.4 and 2.10).
 //!
-//! *Operation.* [`Nfs4::connect`] does EXCHANGE_ID, CREATE_SESSION and RECLAIM_COMPLETE. Each call takes a slot, waits in
-//! line when all are taken, and numbers it.
+//! *Operation.* [`Nfs4::connect`] sends EXCHANGE_ID, CREATE_SESSION and RECLAIM_COMPLETE. Each call takes a slot, queued while all
+//! are in use, and gets its sequence number.
 //!
-//! *Errors.* A call that got no answer leaves its slot with a number that the server may or may not have seen; the session is
-//! of no further use then, as the connection is gone too.
+//! *Errors.* A call without a reply leaves its slot with a number that the server may or may not have seen. The session is then
+//! useless, but so is the connection.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -22,7 +22,7 @@ use super::compound::{Compound, Results};
 use crate::error::Result;
 use crate::rpc::{Credential, Rpc};
 
-/// Which minor version a client speaks.
+/// The minor version of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Minor {
@@ -32,12 +32,12 @@ pub enum Minor {
     Two = 2,
 }
 
-/// Slots asked for.
+/// Number of slots requested.
 const SLOTS_WANTED: u32 = 64;
-/// Largest request and reply asked for: 1 MiB of data and what surrounds it.
+/// Maximum request and reply size requested: 1 MiB of data and its framing.
 const MESSAGE_MAX: u32 = (1 << 20) + 4096;
 
-/// `channel_attrs4`, without padding of headers and without an RDMA read depth.
+/// Builds `channel_attrs4` without header padding and without an RDMA read depth.
 fn channel(message: u32, cached: u32, operations: u32, requests: u32) -> ChannelAttrs4 {
     ChannelAttrs4 {
         headerpadsize: 0,
@@ -77,8 +77,8 @@ impl Inner {
 pub struct Nfs4(Arc<Inner>);
 
 impl Nfs4 {
-    /// A new client id for `owner`, and a session on this connection with a backchannel. A second call with the same owner
-    /// and another `verifier` is a client that has restarted. It has nothing to reclaim.
+    /// Creates a client id for `owner`, and a session on this connection with a backchannel. A second call with the same owner and
+    /// another `verifier` denotes a restarted client. The client reclaims no state.
     pub async fn connect(
         rpc: Rpc,
         cred: Credential,
@@ -91,8 +91,8 @@ impl Nfs4 {
         Ok(this)
     }
 
-    /// As [`Nfs4::connect`], for a client that may have held something of a server that has restarted. It reclaims that, and then
-    /// says [`Nfs4::reclaim_complete`].
+    /// Like [`Nfs4::connect`], for a client that may have had state when the server restarted. It should reclaim the state and then
+    /// call [`Nfs4::reclaim_complete`].
     pub async fn to_reclaim(
         rpc: Rpc,
         cred: Credential,
@@ -116,39 +116,35 @@ impl Nfs4 {
         })))
     }
 
-    /// The connection.
     pub fn rpc(&self) -> &Rpc {
         &self.0.rpc
     }
 
-    /// Who calls.
     pub(crate) fn cred(&self) -> &Credential {
         &self.0.cred
     }
 
-    /// The client id.
     pub fn clientid(&self) -> u64 {
         self.0.clientid
     }
 
-    /// The session id.
     pub fn session_id(&self) -> [u8; 16] {
         self.0.session
     }
 
-    /// A COMPOUND that begins with SEQUENCE.
+    /// Starts a COMPOUND with SEQUENCE.
     pub fn compound(&self) -> Compound {
         self.compound_of(&self.0.cred)
     }
 
-    /// As [`Nfs4::compound`], of another user of the same client.
+    /// Like [`Nfs4::compound`], as another user of the same client.
     pub fn compound_of(&self, cred: &Credential) -> Compound {
         Compound::new(cred, self.0.minor as u32).sequence(self.0.session, false)
     }
 
-    /// Calls with the next number of a free slot.
+    /// Sends a COMPOUND in a free slot with its next number.
     pub async fn call(&self, mut compound: Compound) -> Result<Answer> {
-        // The semaphore is never closed; were it, the call would go on without a turn and find no slot.
+        // The semaphore is never closed; otherwise the call would find no free slot.
         let _turn = self.0.turns.acquire().await;
         let (slot, sequence, highest) = {
             let mut slots = self.0.slots();
@@ -165,7 +161,7 @@ impl Nfs4 {
         answer
     }
 
-    /// A COMPOUND of operations without results that are of interest.
+    /// Sends a COMPOUND whose results do not matter.
     pub(super) async fn plain(&self, compound: Compound, ops: &[u32]) -> Result<()> {
         let answer = self.call(compound).await?;
         let mut results = Results::new(&answer)?;
@@ -178,7 +174,7 @@ impl Nfs4 {
 
     /// RECLAIM_COMPLETE
     pub async fn reclaim_complete(&self) -> Result<()> {
-        // Of the whole server, not of one file system.
+        // For the whole server, not a single file system.
         let c = self.compound().op(op::RECLAIM_COMPLETE, &false);
         self.plain(c, &[op::RECLAIM_COMPLETE]).await
     }

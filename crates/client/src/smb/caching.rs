@@ -1,4 +1,4 @@
-//! Opens that cache, breaks of what they cache, byte-range locks, and news of directories.
+//! Opens with caching, breaks of the granted caching, byte-range locks, and change notices of directories.
 
 use smb_proto::fscc::notify::Change;
 use smb_proto::fscc::set::Set;
@@ -25,19 +25,19 @@ const RENAME: u8 = 10;
 const LINK: u8 = 11;
 const NOTIFY_BYTES: u32 = 16 << 10;
 
-/// What an open is to be allowed to cache.
+/// The caching that an open requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// Nothing.
+    /// No caching.
     #[default]
     None,
-    /// What an oplock of this level allows (`OplockLevel`).
+    /// An oplock of this level (`OplockLevel`).
     Oplock(u8),
-    /// What a lease with this key and `LeaseState` allows.
+    /// A lease with this key and `LeaseState`.
     Lease([u8; 16], u32),
 }
 
-/// How a file is opened.
+/// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
     /// `DesiredAccess`
@@ -48,12 +48,12 @@ pub struct OpenHow {
     pub disposition: Disposition,
     /// `CreateOptions`
     pub options: u32,
-    /// What is asked for.
+    /// The requested caching.
     pub caching: Caching,
 }
 
 impl OpenHow {
-    /// To read what is there, leaving everything to others.
+    /// Opens an existing file for reading and shares all access.
     pub const READ: Self = Self {
         access: access::READ_DATA | access::READ_ATTRIBUTES,
         share: share::READ | share::WRITE | share::DELETE,
@@ -61,24 +61,24 @@ impl OpenHow {
         options: option::NON_DIRECTORY_FILE,
         caching: Caching::None,
     };
-    /// As [`OpenHow::READ`], and to write.
+    /// Like [`OpenHow::READ`], but also for writing.
     pub const WRITE: Self = Self { access: Self::READ.access | access::WRITE_DATA, ..Self::READ };
-    /// A directory, to list and to watch it.
+    /// Opens a directory to list and watch it.
     pub const LIST: Self = Self { options: option::DIRECTORY_FILE, ..Self::READ };
 
-    /// The same, cached.
+    /// Requests this caching in addition.
     pub fn cached(self, caching: Caching) -> Self {
         Self { caching, ..self }
     }
 }
 
 impl Smb {
-    /// Opens; gives the file and what may be cached: `OplockLevel`, or `LeaseState` where a lease was asked for.
+    /// Opens a file; returns it with the granted caching: `OplockLevel`, or `LeaseState` if a lease was requested.
     pub async fn open_cached(&self, name: &str, how: &OpenHow) -> Result<(SmbFile, u32)> {
         self.open_with(name, how, None).await.map(|(file, granted, _)| (file, granted))
     }
 
-    /// As [`Smb::open_cached`], with one more context; gives what the contexts of the answer told too.
+    /// Like [`Smb::open_cached`] with an additional context; also returns the contexts of the response.
     pub(super) async fn open_with(
         &self,
         name: &str,
@@ -117,29 +117,29 @@ impl Smb {
         Ok((SmbFile { id: opened.file, size: opened.basics.end_of_file }, granted, told))
     }
 
-    /// Breaks of this connection's oplocks and leases, from now on; `None` when somebody has asked before.
+    /// Returns the receiver for breaks of this connection's oplocks and leases; `None` after the first call.
     pub fn breaks(&self) -> Option<mpsc::Receiver<Break>> {
         self.link.breaks()
     }
 
-    /// Interim answers (STATUS_PENDING) that came.
+    /// Returns the number of interim responses (STATUS_PENDING).
     pub fn interims(&self) -> u64 {
         self.link.interims()
     }
 
-    /// Acknowledges a break of an oplock.
+    /// Acknowledges the break of an oplock.
     pub async fn acknowledge_oplock(&self, file: &SmbFile, level: u8) -> Result<()> {
         let body = oplock_break::Oplock { level, file: file.id }.emit();
         self.plain(Command::OplockBreak, body).await.map(drop)
     }
 
-    /// Acknowledges a break of a lease.
+    /// Acknowledges the break of a lease.
     pub async fn acknowledge_lease(&self, key: [u8; 16], state: u32) -> Result<()> {
         let body = oplock_break::Lease { key, state }.emit();
         self.plain(Command::OplockBreak, body).await.map(drop)
     }
 
-    /// Locks bytes. `wait`: until they are free; else STATUS_LOCK_NOT_GRANTED comes at once.
+    /// Locks bytes. With `wait`, waits until they are free; otherwise fails at once with STATUS_LOCK_NOT_GRANTED.
     pub async fn lock(
         &self,
         file: &SmbFile,
@@ -152,7 +152,7 @@ impl Smb {
         self.lock_element(file, Element { offset, length, flags }).await
     }
 
-    /// Takes a lock of exactly these bytes away.
+    /// Removes a lock of exactly these bytes.
     pub async fn unlock(&self, file: &SmbFile, (offset, length): (u64, u64)) -> Result<()> {
         self.lock_element(file, Element { offset, length, flags: flag::UNLOCK }).await
     }
@@ -167,7 +167,7 @@ impl Smb {
         self.plain(Command::Lock, request.emit()).await.map(drop)
     }
 
-    /// Waits for the next changes in an open directory; none of them by name when there were too many.
+    /// Waits for the next changes in an open directory; the list is empty if there were too many.
     pub async fn notify(&self, dir: &SmbFile, below: bool, filter: u32) -> Result<Vec<Change>> {
         let request = change_notify::Request {
             flags: if below { change_notify::WATCH_TREE } else { 0 },
@@ -180,24 +180,24 @@ impl Smb {
         Change::parse_list(&told.buffer).map_err(malformed)
     }
 
-    /// Cuts or extends an open file (FileEndOfFileInformation).
+    /// Truncates or extends an open file (FileEndOfFileInformation).
     pub async fn set_size(&self, file: &SmbFile, size: u64) -> Result<()> {
         self.set(file, END_OF_FILE, size.to_le_bytes().to_vec()).await
     }
 
-    /// Sets the attributes of an open file and leaves its times (FileBasicInformation).
+    /// Sets the attributes of an open file without changing its times (FileBasicInformation).
     pub async fn set_attributes(&self, file: &SmbFile, attributes: u32) -> Result<()> {
         let mut buffer = vec![0; 40];
         buffer[32..36].copy_from_slice(&attributes.to_le_bytes());
         self.set(file, BASIC, buffer).await
     }
 
-    /// Renames an open file to a path from the share's root, replacing what is there if `replace` (FileRenameInformation).
+    /// Renames an open file to a path from the share's root; overwrites an existing file if `replace` (FileRenameInformation).
     pub async fn rename(&self, file: &SmbFile, to: &str, replace: bool) -> Result<()> {
         self.name(file, RENAME, to, replace).await
     }
 
-    /// Gives an open file a further name, replacing what is there if `replace` (FileLinkInformation).
+    /// Adds a hard link to an open file; overwrites an existing file if `replace` (FileLinkInformation).
     pub async fn link(&self, file: &SmbFile, to: &str, replace: bool) -> Result<()> {
         self.name(file, LINK, to, replace).await
     }
@@ -213,7 +213,7 @@ impl Smb {
         self.set(file, class, buffer).await
     }
 
-    /// Changes what one information class holds of an open file (MS-FSCC section 2.4).
+    /// Sets information of one class on an open file (MS-FSCC section 2.4).
     pub async fn set_info(&self, file: &SmbFile, what: &Set) -> Result<()> {
         let (class, buffer) = what.emit();
         self.set(file, class, buffer).await

@@ -1,13 +1,12 @@
 //! A session over several connections, TCP and RDMA together (MS-SMB2 sections 3.2.4.2.3 and 3.2.7.1).
 //!
-//! *Operation.* Operations on what is open take turns on the connections. When one is lost, what was under way on it is sent again
-//! by another one, as a replay and with the next `ChannelSequence`, so that the server can tell it from what was sent before.
+//! *Operation.* Operations on open files use the connections in rotation. When one is lost, its pending requests are sent again
+//! over another one, as replays with the next `ChannelSequence`, so that the server can recognize them.
 //!
-//! *Memory.* A write keeps its payload until it is answered.
+//! *Memory.* A write keeps its payload until the response arrives.
 //!
-//! *Errors.* [`Error::Down`] when the last connection is gone. A server that still works on what is sent again, or that got
-//! requests in another order than they were sent in, says so (STATUS_FILE_NOT_AVAILABLE); that is tried again up to
-//! [`TRIES_MAX`] times.
+//! *Errors.* [`Error::Down`] when the last connection is lost. A server that is still processing the original request, or received
+//! requests out of order, returns STATUS_FILE_NOT_AVAILABLE; the request is then repeated up to [`TRIES_MAX`] times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -25,7 +24,7 @@ use crate::error::{Error, Result};
 const TRIES_MAX: usize = 200;
 const TRY_AGAIN: Duration = Duration::from_millis(20);
 
-/// A session and the connections that it has left.
+/// A session and its remaining connections.
 pub struct Channels {
     all: Mutex<Members>,
     turn: AtomicUsize,
@@ -33,20 +32,20 @@ pub struct Channels {
 
 struct Members {
     live: Vec<(usize, Smb)>,
-    /// Connections that were added so far: the number of the next one.
+    /// Number of connections added so far, which is the number of the next one.
     added: usize,
-    /// Why the last one went.
+    /// The reason why the last connection was lost.
     lost: Option<ChannelError>,
 }
 
 impl Channels {
-    /// With the connection that made the session.
+    /// Starts with the connection that created the session.
     pub fn new(first: Smb) -> Self {
         let all = Members { live: vec![(0, first)], added: 1, lost: None };
         Self { all: Mutex::new(all), turn: AtomicUsize::new(0) }
     }
 
-    /// One more, which [`Smb::bind`] made.
+    /// Adds a connection created by [`Smb::bind`].
     pub fn add(&self, bound: Smb) {
         let mut all = self.lock();
         let number = all.added;
@@ -54,12 +53,12 @@ impl Channels {
         all.live.push((number, bound));
     }
 
-    /// Connections that are left.
+    /// Returns the number of remaining connections.
     pub fn left(&self) -> usize {
         self.lock().live.len()
     }
 
-    /// Connections that were lost.
+    /// Returns the number of lost connections.
     pub fn lost(&self) -> usize {
         let all = self.lock();
         all.added - all.live.len()
@@ -70,17 +69,17 @@ impl Channels {
         self.by_any(async |smb| smb.read(file, offset, count).await).await
     }
 
-    /// Writes; gives the bytes taken.
+    /// Writes data; returns the number of bytes written.
     pub async fn write(&self, file: &SmbFile, offset: u64, data: &[Buf]) -> Result<u32> {
         self.by_any(async |smb| smb.write(file, offset, data.to_vec()).await).await
     }
 
-    /// Makes what was written stable.
+    /// Makes written data stable.
     pub async fn flush(&self, file: &SmbFile) -> Result<()> {
         self.by_any(async |smb| smb.flush(file).await).await
     }
 
-    /// Does something by one connection, and again by another one when that is lost.
+    /// Runs an operation on one connection, and again on another if the first is lost.
     pub async fn by_any<T>(&self, operation: impl AsyncFn(&Smb) -> Result<T>) -> Result<T> {
         let mut replays = false;
         let mut tries = 0;
@@ -100,7 +99,7 @@ impl Channels {
         }
     }
 
-    /// Whose turn it is.
+    /// Returns the next connection in rotation.
     fn next(&self) -> Result<(usize, Smb)> {
         let all = self.lock();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +108,7 @@ impl Channels {
         next.cloned().ok_or_else(|| Error::Down(gone()))
     }
 
-    /// A connection was lost: the one who finds out first counts it.
+    /// Removes a lost connection; only the first caller to notice counts it.
     fn lose(&self, number: usize, why: ChannelError) {
         let mut all = self.lock();
         if let Some(at) = all.live.iter().position(|(n, _)| *n == number) {
@@ -120,7 +119,7 @@ impl Channels {
     }
 
     fn lock(&self) -> MutexGuard<'_, Members> {
-        // Whole at every step.
+        // Consistent after every step.
         locked(&self.all)
     }
 }

@@ -36,24 +36,22 @@ const LIST_BYTES: u32 = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmbFile {
     pub(super) id: FileId,
-    /// Bytes of data when it was opened.
+    /// Size in bytes when it was opened.
     pub size: u64,
 }
 
-/// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name.
     pub name: String,
 }
 
-/// Credits that a request or an answer of so many bytes costs (MS-SMB2 section 3.1.5.2).
+/// Returns the credit charge for a request or response of this size (MS-SMB2 section 3.1.5.2).
 fn charge(bytes: u32) -> u16 {
     u16::try_from(bytes.saturating_sub(1) / 65_536 + 1).unwrap_or(u16::MAX)
 }
 
 impl SmbFile {
-    /// The server names it so, in a break.
+    /// Checks whether a break names this file.
     pub fn is(&self, id: FileId) -> bool {
         self.id == id
     }
@@ -70,7 +68,7 @@ impl Smb {
         Ok(self)
     }
 
-    /// Opens or makes. `name` has backslashes.
+    /// Opens or creates a file. `name` uses backslashes.
     pub async fn open(
         &self,
         name: &str,
@@ -96,32 +94,32 @@ impl Smb {
         Ok(SmbFile { id: opened.file, size: opened.basics.end_of_file })
     }
 
-    /// Makes an empty file, or cuts one that is there.
+    /// Creates an empty file, or truncates an existing one.
     pub async fn create(&self, name: &str) -> Result<SmbFile> {
         let mask =
             access::READ_DATA | access::WRITE_DATA | access::READ_ATTRIBUTES | access::DELETE;
         self.open(name, mask, Disposition::OverwriteIf, option::NON_DIRECTORY_FILE).await
     }
 
-    /// Opens a file to read it.
+    /// Opens an existing file for reading.
     pub async fn find(&self, name: &str) -> Result<SmbFile> {
         let mask = access::READ_DATA | access::READ_ATTRIBUTES;
         self.open(name, mask, Disposition::Open, option::NON_DIRECTORY_FILE).await
     }
 
-    /// Closes.
+    /// Closes the file.
     pub async fn close(&self, file: SmbFile) -> Result<()> {
         let request = close::Request { flags: 0, file: file.id };
         self.plain(Command::Close, request.emit()).await.map(drop)
     }
 
-    /// Makes what was written stable.
+    /// Makes written data stable.
     pub async fn flush(&self, file: &SmbFile) -> Result<()> {
         let request = flush::Request { file: file.id };
         self.plain(Command::Flush, request.emit()).await.map(drop)
     }
 
-    /// Most payload of one message. Over SMB Direct a message is at most what its receiver puts together.
+    /// Returns the maximum payload of one message. Over SMB Direct the receiver's reassembly size limits a message.
     fn inline_max(&self, towards_server: bool) -> u32 {
         let room = match towards_server {
             true => self.info().message_out_max.load(Ordering::Relaxed),
@@ -131,7 +129,7 @@ impl Smb {
             return u32::MAX;
         }
         let max = u32::try_from(room.saturating_sub(HEAD_MAX)).unwrap_or(u32::MAX);
-        // Whole pages are written faster than parts of them.
+        // Whole pages are written faster than partial ones.
         if max > 65_536 { max & !0xffff } else { max }
     }
 
@@ -159,7 +157,7 @@ impl Smb {
         Ok(data)
     }
 
-    /// Dialect 3.0 knows no remote invalidation (MS-SMB2 section 2.2.19).
+    /// Returns the RDMA channel; dialect 3.0 lacks remote invalidation (MS-SMB2 section 2.2.19).
     fn channel(&self) -> Channel {
         match self.agreed.dialect {
             Dialect::V300 => Channel::RdmaV1,
@@ -202,8 +200,8 @@ impl Smb {
         Ok(data)
     }
 
-    /// Reads by one READ whose data the server writes into these buffers, `length` bytes at the most: a connection by RDMA only.
-    /// Gives those that data came into.
+    /// Sends one READ whose data the server writes into these buffers, at most `length` bytes; requires an RDMA connection. Returns
+    /// the buffers with data.
     pub async fn read_into(
         &self,
         file: &SmbFile,
@@ -222,7 +220,7 @@ impl Smb {
         Ok(data)
     }
 
-    /// Writes; gives the bytes taken.
+    /// Writes data; returns the number of bytes written.
     pub async fn write(&self, file: &SmbFile, offset: u64, data: Vec<Buf>) -> Result<u32> {
         let mut rest = data;
         let mut done = 0_u32;
@@ -275,20 +273,20 @@ impl Smb {
         Ok(write::Response::parse(&answer.message).map_err(malformed)?.count)
     }
 
-    /// Asks for the size of an open file (FileStandardInformation).
+    /// Queries the size of an open file (FileStandardInformation).
     pub async fn size(&self, file: &SmbFile) -> Result<u64> {
         let info = self.file_info(file, STANDARD, 24).await?;
         Ok(Standard::parse(&info).map_err(malformed)?.end_of_file)
     }
 
-    /// Asks for the path of an open file from the share's root (FileNormalizedNameInformation, dialect 3.1.1).
+    /// Queries the path of an open file from the share's root (FileNormalizedNameInformation, dialect 3.1.1).
     pub async fn path(&self, file: &SmbFile) -> Result<String> {
         let info = self.file_info(file, NORMALIZED_NAME, LIST_BYTES).await?;
         let name = info.split_at_checked(4).and_then(|(_, name)| utf16(name));
         name.ok_or_else(|| Error::Protocol("FileNormalizedNameInformation is no name".into()))
     }
 
-    /// Bytes that are free for this caller on the share's file system (FileFsFullSizeInformation, MS-FSCC section 2.5.4).
+    /// Queries the free bytes for this caller on the share's file system (FileFsFullSizeInformation, MS-FSCC section 2.5.4).
     pub async fn free(&self) -> Result<u64> {
         let mask = access::READ_ATTRIBUTES;
         let root = self.open("", mask, Disposition::Open, option::DIRECTORY_FILE).await?;
@@ -323,7 +321,7 @@ impl Smb {
         Ok(query_info::Response::parse(&answer.message).map_err(malformed)?.buffer.to_vec())
     }
 
-    /// Parts of the security descriptor of an open file, as they came.
+    /// Returns parts of an open file's security descriptor, unparsed.
     pub async fn security(&self, file: &SmbFile, parts: u32) -> Result<Vec<u8>> {
         let request = query_info::Request {
             info_type: query_info::info_type::SECURITY,
@@ -338,7 +336,7 @@ impl Smb {
         Ok(query_info::Response::parse(&answer.message).map_err(malformed)?.buffer.to_vec())
     }
 
-    /// Sets parts of the security descriptor of an open file.
+    /// Sets parts of an open file's security descriptor.
     pub async fn set_security(&self, file: &SmbFile, parts: u32, sd: Vec<u8>) -> Result<()> {
         let request = set_info::Request {
             info_type: query_info::info_type::SECURITY,
@@ -350,7 +348,7 @@ impl Smb {
         self.plain(Command::SetInfo, request.emit()).await.map(drop)
     }
 
-    /// The names in a directory, without `.` and `..`.
+    /// Returns the names in a directory, without `.` and `..`.
     pub async fn list(&self, directory: &str) -> Result<Vec<Entry>> {
         let mask = access::READ_DATA | access::READ_ATTRIBUTES;
         let dir = self.open(directory, mask, Disposition::Open, option::DIRECTORY_FILE).await?;
@@ -377,19 +375,19 @@ impl Smb {
         Ok(names)
     }
 
-    /// Asks where else the server can be reached (FSCTL_QUERY_NETWORK_INTERFACE_INFO): the answer as it came.
+    /// Queries the server's addresses (FSCTL_QUERY_NETWORK_INTERFACE_INFO); returns the unparsed response.
     pub async fn interfaces(&self) -> Result<Vec<u8>> {
         self.ioctl(FileId::PREVIOUS, code::QUERY_NETWORK_INTERFACE_INFO, &[]).await
     }
 
-    /// Asks where a path is (FSCTL_DFS_GET_REFERRALS), `\server\share`, with one backslash in front.
+    /// Queries the targets of a path (FSCTL_DFS_GET_REFERRALS), `\server\share` with one leading backslash.
     pub async fn referrals(&self, path: &str) -> Result<ReferralResponse> {
         let asked = ReferralRequest { max_level: 4, path: path.into(), site: None };
         let told = self.ioctl(FileId::PREVIOUS, code::DFS_GET_REFERRALS, &asked.emit()).await?;
         ReferralResponse::parse(&told).map_err(malformed)
     }
 
-    /// Sends a control code to an open file (MS-FSCC section 2.3); gives the output as it came.
+    /// Sends a control code to an open file (MS-FSCC section 2.3); returns the unparsed output.
     pub async fn control(&self, file: &SmbFile, code: u32, input: &[u8]) -> Result<Vec<u8>> {
         self.ioctl(file.id, code, input).await
     }
@@ -414,12 +412,12 @@ impl Smb {
         self.close(file).await
     }
 
-    /// Marks an open file so that its last close removes it (FileDispositionInformation).
+    /// Marks an open file for deletion at its last close (FileDispositionInformation).
     pub async fn delete_on_close(&self, file: &SmbFile) -> Result<()> {
         self.set_disposition(file, true).await
     }
 
-    /// Takes that back.
+    /// Clears that mark.
     pub async fn keep(&self, file: &SmbFile) -> Result<()> {
         self.set_disposition(file, false).await
     }
@@ -435,14 +433,14 @@ impl Smb {
         self.plain(Command::SetInfo, request.emit()).await.map(drop)
     }
 
-    /// Leaves the share and ends the session.
+    /// Disconnects from the share and ends the session.
     pub async fn leave(self) -> Result<()> {
         self.plain(Command::TreeDisconnect, simple::BODY.to_vec()).await?;
         self.plain(Command::Logoff, simple::BODY.to_vec()).await.map(drop)
     }
 }
 
-/// Takes the first `n` bytes.
+/// Removes and returns the first `n` bytes.
 fn take(from: &mut Vec<Buf>, n: usize) -> Vec<Buf> {
     let mut left = n;
     let mut taken = Vec::with_capacity(from.len());
@@ -456,9 +454,9 @@ fn take(from: &mut Vec<Buf>, n: usize) -> Vec<Buf> {
     taken
 }
 
-/// Entries of FileNamesInformation (MS-FSCC section 2.4.33).
+/// Parses entries of FileNamesInformation (MS-FSCC section 2.4.33).
 fn entries(buffer: &[u8], into: &mut Vec<Entry>) -> Result<()> {
-    // The listing would not come to its end.
+    // An empty response would make the listing endless.
     if buffer.is_empty() {
         return Err(Error::Protocol("a listing without entries".into()));
     }
@@ -474,14 +472,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credits_go_by_64_kib() {
+    fn credit_charge_counts_64_kib() {
         for (bytes, credits) in [(0, 1), (1, 1), (65_536, 1), (65_537, 2), (1 << 20, 16)] {
             assert_eq!(charge(bytes), credits);
         }
     }
 
     #[test]
-    fn pieces_are_taken_from_the_front() {
+    fn take_removes_from_front() {
         let mut from = vec![Buf::from(vec![1, 2, 3]), Buf::from(vec![4, 5])];
         let first: Vec<u8> = take(&mut from, 4).iter().flat_map(|b| b.to_vec()).collect();
         assert_eq!(first, [1, 2, 3, 4]);
@@ -490,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_directory_are_read() {
+    fn directory_names_are_parsed() {
         let mut buffer = vec![0; 16];
         buffer[0] = 16;
         buffer[8] = 4;

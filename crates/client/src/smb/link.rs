@@ -1,13 +1,13 @@
-//! Requests and answers of SMB2 over one connection.
+//! Requests and responses of SMB2 over one connection.
 //!
-//! *Operation.* One task drives the connection. A request waits for the credits that it costs, is numbered, signed or sealed, and
-//! sent; requests that are queued before the driver runs leave together. An interim answer only brings credits.
+//! *Operation.* One task drives the connection. A request waits for its credits, is numbered, signed or encrypted, and sent;
+//! requests that are queued before the driver runs are sent together. An interim response only grants credits.
 //!
-//! *Memory.* A request owns its payload until it is answered. Payload by RDMA is registered as long as the request is under way;
-//! what is read lands in pool buffers.
+//! *Memory.* A request owns its payload until the response arrives. Payload for RDMA is registered while the request is in
+//! progress; data that is read arrives in pool buffers.
 //!
-//! *Errors.* The end of the connection ends every request under way, and every later one, with the same reason. A server that
-//! answers nothing for a minute while requests wait counts as gone.
+//! *Errors.* The end of the connection ends every request in progress, and every later one, with the same error. A server that
+//! sends no response for a minute while requests wait counts as lost.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -32,30 +32,30 @@ use tokio::sync::{mpsc, oneshot};
 use super::Answers;
 use super::secure::{self, Secure};
 use crate::error::{Error, Result};
-use crate::rpc::Quiet;
+use crate::rpc::SilenceTimer;
 
-/// Requests of one connection under way at once.
+/// Maximum number of requests in progress per connection.
 const REQUESTS_MAX: usize = 4096;
-/// Messages handled before other tasks get the thread.
+/// Number of messages handled before the driver yields to other tasks.
 const EVENTS_PER_TURN: usize = 64;
-/// Credits that a client works towards.
+/// Number of credits that the client tries to obtain.
 const CREDITS_GOAL: u32 = 512;
 const STATUS_PENDING: u32 = 0x0000_0103;
-/// Breaks that wait for someone to look at them.
+/// Maximum number of unprocessed breaks.
 const BREAKS_MAX: usize = 256;
 
-/// What a message that breaks its format makes of an answer.
+/// Returns the error for a malformed response.
 pub(super) fn malformed(fault: Fault) -> Error {
     Error::Protocol(format!("the answer: {fault}"))
 }
 
-/// What a request says.
+/// The contents of a request.
 pub(super) enum Ask {
-    /// A body, with payload behind it.
+    /// A body followed by payload.
     Plain(Vec<u8>, Vec<Buf>),
     /// A READ whose data the server writes into these buffers.
     Read(read::Request, Vec<BufMut>),
-    /// A WRITE whose data the server reads from these.
+    /// A WRITE whose data the server reads from these buffers.
     Write(write::Request, Vec<Buf>),
 }
 
@@ -64,33 +64,33 @@ pub(super) struct Request {
     pub(super) command: Command,
     pub(super) tree: u32,
     pub(super) session: u64,
-    /// Credits that it costs.
+    /// Credit charge.
     pub(super) charge: u16,
-    /// How often the session has lost a connection (`ChannelSequence`).
+    /// Number of connections that the session has lost (`ChannelSequence`).
     pub(super) sequence: u16,
-    /// It was sent before, by a connection that was lost (`SMB2_FLAGS_REPLAY_OPERATION`).
+    /// The request was sent before on a lost connection (`SMB2_FLAGS_REPLAY_OPERATION`).
     pub(super) replays: bool,
-    /// Signs it, where the connection has no key yet: it binds the connection to a session.
+    /// Signs a request that binds the connection to a session, before the connection has its own key.
     pub(super) signer: Option<Arc<Signer>>,
     pub(super) ask: Ask,
 }
 
-/// An answer.
+/// A response.
 pub(super) struct Answer {
     pub(super) header: Header,
-    /// From the header on, without bulk data.
+    /// The message from its header on, without bulk data.
     pub(super) message: Buf,
-    /// Bulk data that stood in the message.
+    /// Bulk data from the message.
     pub(super) bulk: Vec<Buf>,
     /// The buffers of [`Ask::Read`].
     pub(super) into: Vec<BufMut>,
-    /// The request as it was sent, without payload.
+    /// The request as sent, without payload.
     pub(super) sent: Vec<u8>,
 }
 
 struct Waiting {
     answer: oneshot::Sender<Result<Answer>>,
-    /// Memory that the request named.
+    /// Memory that the request refers to.
     regions: Vec<RemoteSeg>,
     sent: Vec<u8>,
 }
@@ -108,11 +108,11 @@ struct Shared {
     driver: AtomicWaker,
     info: Arc<Info>,
     secure: OnceLock<Secure>,
-    /// Who wants to know of breaks, if somebody does.
+    /// The receiver of breaks, if one was requested.
     breaks: OnceLock<mpsc::Sender<oplock_break::Response>>,
-    /// Interim answers that came.
+    /// Number of interim responses.
     interims: AtomicU64,
-    /// The dialect has credits of more than one for large requests.
+    /// The dialect charges several credits for large requests.
     multi_credit: OnceLock<bool>,
 }
 
@@ -122,7 +122,7 @@ impl Shared {
     }
 }
 
-/// Ends the driver when the last handle goes.
+/// Ends the driver when the last handle is dropped.
 struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
@@ -132,12 +132,12 @@ impl Drop for Handle {
     }
 }
 
-/// One connection. Clones share it; it closes with the last of them.
+/// One connection. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub(super) struct Link(Arc<Handle>);
 
 impl Link {
-    /// Drives a connection by a task of the current runtime.
+    /// Starts a task on the current runtime that drives the connection.
     pub(super) fn over(messages: Box<dyn Messages>) -> Self {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue { requests: VecDeque::new(), under_way: 0, ended: None }),
@@ -154,7 +154,7 @@ impl Link {
             waiting: HashMap::new(),
             next: 0,
             credits: 1,
-            quiet: Quiet::default(),
+            quiet: SilenceTimer::default(),
         };
         tokio::spawn(async move {
             let why = poll_fn(|cx| driver.poll(cx)).await;
@@ -163,44 +163,44 @@ impl Link {
         Self(Arc::new(Handle(shared)))
     }
 
-    /// What is known of the connection.
+    /// Returns information about the connection.
     pub(super) fn info(&self) -> &Arc<Info> {
         &self.0.0.info
     }
 
-    /// Breaks of oplocks and leases from now on, [`BREAKS_MAX`] of them while nobody looks; `None` when somebody has asked before.
+    /// Returns the receiver for breaks of oplocks and leases, which buffers [`BREAKS_MAX`] of them; `None` after the first call.
     pub(super) fn breaks(&self) -> Option<mpsc::Receiver<oplock_break::Response>> {
         let (sender, receiver) = mpsc::channel(BREAKS_MAX);
         self.0.0.breaks.set(sender).is_ok().then_some(receiver)
     }
 
-    /// Interim answers (STATUS_PENDING) that came.
+    /// Returns the number of interim responses (STATUS_PENDING).
     pub(super) fn interims(&self) -> u64 {
         self.0.0.interims.load(Ordering::Relaxed)
     }
 
-    /// From now on messages are signed or sealed with these keys.
+    /// Signs or encrypts subsequent messages with these keys.
     pub(super) fn secure(&self, keys: Secure) {
-        // A connection of ours has one session.
+        // A connection of this client has only one session.
         let _ = self.0.0.secure.set(keys);
     }
 
-    /// What protects its messages, if that is known yet.
+    /// Returns the message protection, once it is known.
     pub(super) fn secured(&self) -> Option<&Secure> {
         self.0.0.secure.get()
     }
 
-    /// Large requests cost several credits from now on, or may not be made.
+    /// Sets whether large requests may be sent at a charge of several credits.
     pub(super) fn multi_credit(&self, yes: bool) {
         let _ = self.0.0.multi_credit.set(yes);
     }
 
-    /// Payload must travel inside the messages.
+    /// Checks whether payload must be sent inside messages.
     pub(super) fn is_inline_only(&self) -> bool {
         self.0.0.secure.get().is_some_and(Secure::is_inline_only)
     }
 
-    /// Asks and waits.
+    /// Sends a request and waits for the response.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer> {
         let (answer, wait) = oneshot::channel();
         {
@@ -227,11 +227,11 @@ struct Driver {
     /// Number of the next message.
     next: u64,
     credits: u32,
-    quiet: Quiet,
+    quiet: SilenceTimer,
 }
 
 impl Driver {
-    /// Ready when the connection is over.
+    /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
         self.shared.driver.register(cx.waker());
         for _ in 0..EVENTS_PER_TURN {
@@ -256,7 +256,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Sends what credits allow; gives the end of the connection if there is one.
+    /// Sends the requests that credits allow; returns an error if the connection has ended.
     fn send_queued(&mut self) -> Option<ChannelError> {
         loop {
             let shared = self.shared.clone();
@@ -288,7 +288,7 @@ impl Driver {
 
     fn answer(&self, to: oneshot::Sender<Result<Answer>>, with: Result<Answer>) {
         self.shared.queue().under_way -= 1;
-        // Whoever asked may have given up.
+        // The caller may have given up.
         let _ = to.send(with);
     }
 
@@ -299,7 +299,7 @@ impl Driver {
         let multi = self.shared.multi_credit.get().copied().unwrap_or(false);
         let header = Header {
             credit_charge: if multi { request.charge } else { 0 },
-            // `ChannelSequence` stands where an answer has its status (MS-SMB2 section 2.2.1.2).
+            // `ChannelSequence` is in the status field of a request (MS-SMB2 section 2.2.1.2).
             status: u32::from(request.sequence),
             command: request.command as u16,
             credits: u16::try_from(CREDITS_GOAL.saturating_sub(self.credits).max(1)).unwrap_or(1),
@@ -331,7 +331,7 @@ impl Driver {
         Ok((id, regions, sent))
     }
 
-    /// Signs or seals a message, with the session's keys or with `signer`.
+    /// Signs or encrypts a message with the session's keys or with `signer`.
     fn protect(
         &self,
         mut head: Vec<u8>,
@@ -340,7 +340,7 @@ impl Driver {
         signer: Option<&Signer>,
     ) -> Result<(Vec<u8>, Vec<Buf>)> {
         match (self.shared.secure.get(), signer) {
-            // A server ends the connection when this one is not signed (MS-SMB2 section 3.3.5.2.4).
+            // A server closes the connection if this request is not signed (MS-SMB2 section 3.3.5.2.4).
             (Some(secure), _) => secure.seal(&self.shared.info.pool, head, data, always),
             (None, Some(signer)) => {
                 let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
@@ -351,7 +351,7 @@ impl Driver {
         }
     }
 
-    /// The body, what follows it, and the memory that it names.
+    /// Returns the body, the payload that follows it, and the memory that it refers to.
     fn body(&mut self, ask: Ask, id: u64) -> Result<(Vec<u8>, Vec<Buf>, Vec<RemoteSeg>)> {
         match ask {
             Ask::Plain(body, data) => Ok((body, data, Vec::new())),
@@ -421,7 +421,7 @@ impl Driver {
             let told = oplock_break::Response::parse(&body).map_err(malformed)?;
             let full = || Error::Protocol(format!("{BREAKS_MAX} breaks wait for an answer"));
             return match self.shared.breaks.get() {
-                // Nobody looks any more: the holder is mute.
+                // The receiver is gone, so the client does not answer breaks.
                 Some(to) => match to.try_send(told) {
                     Err(mpsc::error::TrySendError::Full(_)) => Err(full()),
                     _ => Ok(()),
@@ -455,7 +455,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks or decrypts what came by RDMA; what the answer says of it is no data.
+    /// Verifies or decrypts data that was placed through RDMA; the response's transform is not data.
     fn check_placed(
         &self,
         header: &Header,
@@ -482,7 +482,7 @@ impl Driver {
         secure.unprotect(was_sealed, Some(described), into)
     }
 
-    /// Takes back the memory that a request named, filled as far as its answer says.
+    /// Deregisters the memory of a request, and sets its length according to the response.
     fn take_back(&mut self, regions: &[RemoteSeg], header: &Header, body: &Buf) -> Vec<BufMut> {
         let is_read = header.command == Command::Read as u16 && header.status == 0;
         let got = read::Response::parse(body).ok().filter(|_| is_read);
@@ -520,10 +520,10 @@ impl Driver {
     }
 }
 
-/// Bytes of a message before payload that a client counts with, when it must all fit one message.
+/// Maximum length of a message before its payload, in bytes, for clients that must fit all of it into one message.
 pub(super) const HEAD_MAX: usize = transform::LEN + HEADER_LEN + 64;
 
-/// A message that came in pieces, and the data of a READ behind it.
+/// Splits a message that arrived in pieces from the data of a READ after it.
 fn cut(mut pieces: Vec<Buf>) -> (Buf, Vec<Buf>) {
     let total = pieces.iter().map(Buf::len).sum();
     if let Some(first) = pieces.first_mut()

@@ -1,4 +1,4 @@
-//! NEGOTIATE and SESSION_SETUP, from the client's side (MS-SMB2 sections 3.2.4.2.2 and 3.2.4.2.3).
+//! NEGOTIATE and SESSION_SETUP, client side (MS-SMB2 sections 3.2.4.2.2 and 3.2.4.2.3).
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ use super::secure::{Secure, Uses};
 use super::{Agreed, Options, User};
 use crate::error::{Error, Result};
 
-/// How payload that goes by RDMA can be protected.
+/// Supported protection of payload that is placed through RDMA.
 const TRANSFORMS: [Protection; 2] = [Protection::Encryption, Protection::Signing];
 /// Seconds between 1601 and 1970.
 const EPOCH: u64 = 11_644_473_600;
@@ -31,9 +31,9 @@ pub(super) struct Logon {
     pub(super) agreed: Agreed,
 }
 
-/// A session that is to use a further connection, and what protects it.
+/// An existing session to bind to a further connection, and its keys.
 #[derive(Clone, Copy)]
-pub(super) struct Bound<'a> {
+pub(super) struct Binding<'a> {
     pub(super) session: u64,
     pub(super) secure: &'a Secure,
 }
@@ -49,8 +49,8 @@ fn filetime() -> u64 {
     (now.as_secs() + EPOCH) * 10_000_000 + u64::from(now.subsec_nanos()) / 100
 }
 
-/// What a server chose.
-struct Chosen {
+/// The parameters that the server selected.
+struct Negotiated {
     dialect: Dialect,
     algorithm: Algorithm,
     cipher: Option<Cipher>,
@@ -85,7 +85,7 @@ fn contexts(salt: &[u8], options: Options) -> Vec<NegotiateContext<'_>> {
     all
 }
 
-async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Result<Chosen> {
+async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Result<Negotiated> {
     let offered = Dialect::ALL.into_iter().filter(|d| *d <= options.dialect);
     let dialects: Vec<u16> = offered.map(Dialect::number).collect();
     let salt = random::<32>()?;
@@ -146,7 +146,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
             _ => {}
         }
     }
-    Ok(Chosen {
+    Ok(Negotiated {
         dialect,
         algorithm,
         cipher,
@@ -172,13 +172,13 @@ fn initiator(server: &str, user: &User) -> Result<Initiator> {
     Ok(Initiator::new(credentials, fresh))
 }
 
-/// Logs on; where a session is named, to use this connection for it too.
+/// Logs on; binds an existing session to this connection if one is given.
 pub(super) async fn run(
     link: &Link,
     server: &str,
     user: &User,
     options: Options,
-    bound: Option<Bound<'_>>,
+    bound: Option<Binding<'_>>,
 ) -> Result<Logon> {
     let mut preauth = Preauth::new();
     let chosen = negotiate(link, options, &mut preauth).await?;
@@ -251,7 +251,7 @@ pub(super) async fn run(
     Ok(Logon { session, agreed })
 }
 
-/// Without this check of the last answer's signature a middleman could have changed what was negotiated.
+/// Verifies the signature of the last response: without this check an attacker could have modified the negotiation.
 fn verify_negotiation(algorithm: Algorithm, key: &[u8; 16], message: &[u8]) -> Result<()> {
     let signer =
         Signer::new(algorithm, key).map_err(|_| Error::Protocol("no signing key".into()))?;

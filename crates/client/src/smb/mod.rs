@@ -1,12 +1,12 @@
 //! An SMB client: dialects 2.0.2 to 3.1.1, over TCP and over SMB Direct.
 //!
-//! *Operation.* [`Smb::connect`] negotiates, logs on by NTLMv2 and connects to one share. Every operation is one request and its
-//! answer; any number may be under way.
+//! *Operation.* [`Smb::connect`] negotiates, logs on with NTLMv2 and connects to one share. Every operation is one request and its
+//! response; any number may be in progress.
 //!
-//! *Memory.* Payload above [`DIRECT_MIN`] bytes travels by RDMA where the connection has it and payload can be signed or sealed
-//! as the messages are (MS-SMB2 sections 3.2.4.6 and 3.2.4.7); else inside the messages.
+//! *Memory.* Payload above [`DIRECT_MIN`] bytes is placed through RDMA if the connection supports it and the payload can be signed
+//! or encrypted like the messages (MS-SMB2 sections 3.2.4.6 and 3.2.4.7); otherwise it is sent inside messages.
 //!
-//! *Errors.* [`Error::Smb`] is what the server answered.
+//! *Errors.* [`Error::Smb`] has the status that the server returned.
 
 mod caching;
 mod channels;
@@ -37,45 +37,43 @@ pub use files::{Entry, SmbFile};
 use crate::connect::{self, CONNECT_SECONDS_MAX, Local};
 use crate::error::{Error, Result};
 use link::{Answer, Ask, Link, Request};
-use logon::Bound;
+use logon::Binding;
 
-/// Payload of fewer bytes travels inside the message.
+/// Payload of fewer bytes is sent inside the message.
 pub const DIRECT_MIN: u32 = 4096;
 
-/// Who logs on.
+/// The user that logs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// Name.
     pub name: String,
-    /// Domain; may be empty.
+    /// May be empty.
     pub domain: String,
-    /// Password.
     pub password: String,
 }
 
-/// What a client insists on.
+/// The settings of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The newest dialect that is offered.
+    /// The newest dialect to offer.
     pub dialect: Dialect,
     /// Sign every message.
     pub sign: bool,
     /// Encrypt every message.
     pub seal: bool,
-    /// Signing algorithms that are offered, the best first (dialect 3.1.1).
+    /// Signing algorithms to offer, the best first (dialect 3.1.1).
     pub signing: &'static [Algorithm],
-    /// Ciphers that are offered, the best first (dialect 3.1.1).
+    /// Ciphers to offer, the best first (dialect 3.1.1).
     pub ciphers: &'static [Cipher],
-    /// Offer to sign or encrypt payload that goes by RDMA by itself; without it payload of signed and encrypted messages travels
-    /// inside them.
+    /// Offer to sign or encrypt RDMA payload separately; otherwise the payload of signed and encrypted messages is sent inside
+    /// them.
     pub rdma_transforms: bool,
-    /// Say that there may be several connections, as clients do that look for RDMA.
+    /// Announce support of several connections, like clients that look for RDMA.
     pub multichannel: bool,
-    /// Names this client's machine, so that handles can be taken up again by another connection; without it the connection is of a
-    /// machine of its own.
+    /// Identifies this client's machine, so that another connection can reconnect its handles; `None`: a new machine for each
+    /// connection.
     pub machine: Option<[u8; 16]>,
-    /// The session that this user had by a connection that was lost, or 0: the server ends it first, so that its handles can be
-    /// taken up (MS-SMB2 section 3.3.5.5.3).
+    /// The session of this user on a lost connection, or 0: the server ends it first, so that its handles can be reconnected
+    /// (MS-SMB2 section 3.3.5.5.3).
     pub previous_session: u64,
 }
 
@@ -95,14 +93,13 @@ impl Default for Options {
     }
 }
 
-/// What was negotiated.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// The dialect.
     pub dialect: Dialect,
-    /// Most bytes of one READ.
+    /// Maximum length of one READ, in bytes.
     pub read_max: u32,
-    /// Most bytes of one WRITE.
+    /// Maximum length of one WRITE, in bytes.
     pub write_max: u32,
     /// Messages are signed.
     pub signed: bool,
@@ -119,15 +116,15 @@ pub struct Smb {
     maximal_access: u32,
     agreed: Agreed,
     is_rdma: bool,
-    /// With the name of this machine and the dialect that was agreed on.
+    /// The settings, with the machine identifier and the negotiated dialect.
     options: Options,
-    /// How often the session has lost a connection, to all who use it.
+    /// Number of connections that the session has lost, shared by all its users.
     sequence: Arc<AtomicU16>,
-    /// What is asked by this handle was sent before, by a connection that was lost.
+    /// Requests through this handle were sent before on a lost connection.
     replays: bool,
 }
 
-/// Finds the data of a READ's answer, and the ciphertext of an encrypted message.
+/// Locates the data of a READ response, and the ciphertext of an encrypted message.
 struct Answers;
 
 impl PayloadLocator for Answers {
@@ -173,7 +170,7 @@ async fn dial(to: SocketAddr, rdma: bool, local: &Local) -> Result<Link> {
 }
 
 impl Smb {
-    /// Connects, logs on, and connects to a share of the server that is called `server`.
+    /// Connects, logs on, and connects to a share of the server with the name `server`.
     pub async fn connect(
         to: SocketAddr,
         rdma: bool,
@@ -203,8 +200,8 @@ impl Smb {
         smb.tree_connect(server, share).await
     }
 
-    /// Uses a further connection for the same session (MS-SMB2 section 3.2.4.2.3): what is opened by one is open by the other. The
-    /// server, which is called `server`, must know of several connections ([`Options::multichannel`]).
+    /// Binds a further connection to the same session (MS-SMB2 section 3.2.4.2.3): files opened on one can be used on the other.
+    /// The server with the name `server` must have learned of several connections ([`Options::multichannel`]).
     pub async fn bind(
         &self,
         to: SocketAddr,
@@ -216,41 +213,41 @@ impl Smb {
         let link = dial(to, rdma, local).await?;
         let none = || Error::Connect("a session without keys has one connection".into());
         let secure = self.link.secured().ok_or_else(none)?;
-        let bound = Bound { session: self.session, secure };
+        let bound = Binding { session: self.session, secure };
         let logon = logon::run(&link, server, user, self.options, Some(bound)).await?;
         let Agreed { read_max, write_max, .. } = logon.agreed;
         let agreed = Agreed { read_max, write_max, ..self.agreed };
         Ok(Self { link, agreed, is_rdma: rdma, ..self.clone() })
     }
 
-    /// What is known of the connection.
+    /// Returns information about the connection.
     pub fn info(&self) -> &Arc<Info> {
         self.link.info()
     }
 
-    /// The number of its session.
+    /// Returns the session number.
     #[must_use]
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// Most that the user is granted in the share (MS-SMB2 section 2.2.10).
+    /// Returns the user's maximal access to the share (MS-SMB2 section 2.2.10).
     #[must_use]
     pub fn maximal_access(&self) -> u32 {
         self.maximal_access
     }
 
-    /// What was negotiated.
+    /// Returns the result of the negotiation.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
 
-    /// Payload of this many bytes travels by RDMA.
+    /// Checks whether payload of this size is placed through RDMA.
     fn is_direct(&self, len: u32) -> bool {
         self.is_rdma && len >= DIRECT_MIN && !self.link.is_inline_only()
     }
 
-    /// Asks, of this session and share. The answer is an error if its status says so.
+    /// Sends a request in this session and share. Fails if the response's status is an error.
     async fn ask(&self, command: Command, charge: u16, ask: Ask) -> Result<Answer> {
         let request = Request {
             command,

@@ -1,4 +1,4 @@
-//! Handles that outlive a connection and the server (MS-SMB2 sections 3.2.4.3.8 and 3.2.4.4).
+//! Handles that survive the loss of a connection or a restart of the server (MS-SMB2 sections 3.2.4.3.8 and 3.2.4.4).
 
 use smb_proto::smb2::context::{DHANDLE_FLAG_PERSISTENT, DurableV2, ReconnectV2};
 use smb_proto::smb2::create::Disposition;
@@ -9,12 +9,12 @@ use super::caching::{Caching, OpenHow};
 use super::files::SmbFile;
 use crate::error::{Error, Result};
 
-/// Names a create for ever.
+/// Permanent identifier of a create.
 type CreateGuid = [u8; 16];
 
 impl Smb {
-    /// Opens or makes a file by a handle that outlives the server; others may open it too. Gives the file and what may be cached,
-    /// as [`Smb::open_cached`]. [`Error::Protocol`] when the server promises less.
+    /// Opens or creates a file with a persistent handle, which survives a server restart; shares all access. Returns the same as
+    /// [`Smb::open_cached`]; [`Error::Protocol`] if the server grants a lesser handle.
     pub async fn open_persistent(
         &self,
         name: &str,
@@ -33,8 +33,8 @@ impl Smb {
         }
     }
 
-    /// Opens by a handle that outlives its connections and not the server. Gives what [`Smb::open_cached`] does;
-    /// [`Error::Protocol`] when the server does not keep it.
+    /// Opens a file with a durable handle, which survives lost connections but not a server restart. Returns the same as
+    /// [`Smb::open_cached`]; [`Error::Protocol`] if the server does not grant it.
     pub async fn open_durable(
         &self,
         name: &str,
@@ -50,8 +50,8 @@ impl Smb {
         Ok((file, granted))
     }
 
-    /// Takes up a persistent handle after its connection or its server was lost. Without a `file` the answer to its create was lost
-    /// too, and the server knows it by the name of the create.
+    /// Reconnects a persistent handle after its connection or server was lost. Without a `file`, the response to the create was
+    /// lost too, and the server finds the handle by the identifier of the create.
     pub async fn take_up(
         &self,
         name: &str,

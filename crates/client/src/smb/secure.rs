@@ -1,4 +1,4 @@
-//! What a session does to its messages: signatures and encryption, from the client's side. Pure.
+//! Signing and encryption of a session's messages, client side. Pure.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use smb_proto::smb2::{Flags, Header};
 
 use crate::error::{Error, Result};
 
-/// The keys of a session and what they are used for.
+/// The keys of a session and their use.
 pub(super) struct Secure {
     session_id: u64,
-    /// Of this connection.
+    /// Signing key of this connection.
     signer: Arc<Signer>,
-    /// Of the session: what binds a further connection to it is signed with this.
+    /// Signing key of the session, used to bind further connections.
     session: Arc<Signer>,
-    /// Of the session: its connections share the nonces.
+    /// Encryption keys of the session; its connections share the nonces.
     sealing: Option<Arc<(Sealer, Opener)>>,
     sign: bool,
     seal: bool,
-    /// The session has a key, so that one message may be signed although others are not.
+    /// The session has a key, so that single messages can be signed even if others are not.
     can_sign: bool,
-    /// How payload that goes by RDMA may be protected.
+    /// Supported protection of payload that is placed through RDMA.
     transforms: Vec<Protection>,
 }
 
-/// What a session is to do.
+/// The protection that a session uses.
 pub(super) struct Uses {
     pub(super) sign: bool,
     pub(super) seal: bool,
-    /// It has a key to sign with.
+    /// The session has a signing key.
     pub(super) can_sign: bool,
-    /// How payload that goes by RDMA may be protected.
+    /// Supported protection of payload that is placed through RDMA.
     pub(super) transforms: Vec<Protection>,
 }
 
-/// Signs a message: `head` with its header, and what follows it.
+/// Signs a message: `head` with its header, and the data after it.
 pub(super) fn sign(signer: &Signer, head: &mut [u8], data: &[&[u8]]) -> Result<()> {
     if let Some(flags) = head.get_mut(16) {
         *flags |= u8::try_from(Flags::SIGNED).unwrap_or(0);
@@ -51,14 +51,14 @@ pub(super) fn sign(signer: &Signer, head: &mut [u8], data: &[&[u8]]) -> Result<(
     Ok(())
 }
 
-/// Room for so many bytes.
+/// Returns a buffer for this many bytes.
 fn room(pool: &Pool, len: usize) -> BufMut {
     let mut room = pool.try_get(len).unwrap_or_else(|| BufMut::heap(len));
     room.set_filled(len);
     room
 }
 
-/// Pieces as one, in new memory.
+/// Joins pieces in new memory.
 pub(super) fn joined(pieces: &[Buf]) -> BufMut {
     let mut whole = BufMut::heap(pieces.iter().map(|p| p.len()).sum());
     for piece in pieces {
@@ -72,7 +72,7 @@ fn failed<E>(_: E) -> Error {
 }
 
 impl Secure {
-    /// Of a session that is being set up.
+    /// Creates the protection of a new session.
     pub(super) fn new(
         session_id: u64,
         algorithm: Algorithm,
@@ -99,7 +99,7 @@ impl Secure {
         Ok(Self { session_id, signer, session, sealing, sign, seal, can_sign, transforms })
     }
 
-    /// The same session on a further connection, which signs with a key of its own and has agreed on these transforms.
+    /// Returns the protection of the same session on a further connection, which has its own signing key and transforms.
     pub(super) fn on(
         &self,
         algorithm: Algorithm,
@@ -111,12 +111,12 @@ impl Secure {
         Ok(Self { signer, session, sealing, transforms, ..*self })
     }
 
-    /// Signs what binds a further connection.
+    /// Returns the signer for binding a further connection.
     pub(super) fn of_session(&self) -> &Arc<Signer> {
         &self.session
     }
 
-    /// What payload that goes by RDMA needs.
+    /// Returns the protection that RDMA payload needs.
     fn needed(&self) -> Option<Protection> {
         match (self.seal, self.sign) {
             (true, _) => Some(Protection::Encryption),
@@ -125,13 +125,13 @@ impl Secure {
         }
     }
 
-    /// Payload must travel inside the messages: by RDMA it could not be protected as they are.
+    /// Checks whether payload must be sent inside messages, because RDMA could not protect it equally.
     pub(super) fn is_inline_only(&self) -> bool {
         self.needed().is_some_and(|p| !self.transforms.contains(&p))
     }
 
-    /// Signs or seals the payload of the WRITE of this message id, which the server is to fetch (MS-SMB2 section 3.2.4.7); `None`
-    /// where it goes in clear. What is sealed has other bytes, in buffers of `pool` where it has any.
+    /// Signs or encrypts the payload of the WRITE with this message id, which the server will fetch (MS-SMB2 section 3.2.4.7);
+    /// `None` if it is not protected. Encrypted data is in new buffers, from `pool` if possible.
     pub(super) fn protect(
         &self,
         pool: &Pool,
@@ -161,8 +161,8 @@ impl Secure {
         Ok((data, Some(rdma::Transform { channel, protection, signature, nonce })))
     }
 
-    /// Checks or decrypts what a server put into these buffers for a READ; `described`: what its answer says of that, `None`
-    /// where it says nothing. Refused is all that MS-SMB2 section 3.2.5.11 refuses.
+    /// Verifies or decrypts the data that a server placed in these buffers for a READ; `described` is the transform in the
+    /// response, if any. Refuses everything that MS-SMB2 section 3.2.5.11 refuses.
     pub(super) fn unprotect(
         &self,
         was_sealed: bool,
@@ -209,8 +209,8 @@ impl Secure {
         }
     }
 
-    /// Signs or seals a message: `head` with its header, and the bulk data that follows it. With `always` it is signed if that can
-    /// be done at all. What is sealed has other bytes, in buffers of `pool` where it has any.
+    /// Signs or encrypts a message: `head` with its header, and the bulk data after it. With `always` it is signed whenever a key
+    /// exists. Encrypted data is in new buffers, from `pool` if possible.
     pub(super) fn seal(
         &self,
         pool: &Pool,
@@ -244,9 +244,9 @@ impl Secure {
         Ok((out, sealed.into_iter().map(BufMut::freeze).collect()))
     }
 
-    /// Which answers may come in clear: all, but where the session encrypts. Then only that it is gone, since a server that has
-    /// lost it has no keys either. Not interim answers and other errors: an end of file would cut what is read short. Breaks do
-    /// come in clear, where only the client wants encryption.
+    /// Checks whether an unencrypted response is acceptable. If the session encrypts, only the report that the session is lost is,
+    /// because a server that lost it has no keys. Interim responses and other errors are not: a forged end of file would truncate a
+    /// read. Breaks are unencrypted if only the client requires encryption.
     pub(super) fn may_be_in_clear(&self, header: &Header) -> Result<()> {
         let gone = [NtStatus::USER_SESSION_DELETED, NtStatus::NETWORK_SESSION_EXPIRED];
         if !self.seal || gone.contains(&NtStatus::of(header)) {
@@ -255,7 +255,7 @@ impl Secure {
         Err(Error::Protocol("a message is in clear although its session encrypts".into()))
     }
 
-    /// Checks the signature of a message in pieces that came in clear, if it must have one or has one.
+    /// Verifies the signature of an unencrypted message in pieces, if it has or must have one.
     pub(super) fn check(&self, header: &Header, pieces: &[&[u8]]) -> Result<()> {
         let signed = header.flags.has(Flags::SIGNED);
         if !signed && !self.sign {
@@ -265,8 +265,8 @@ impl Secure {
         self.signer.verify(Sender::Server, pieces).map_err(|_| bad())
     }
 
-    /// Whether every header of a decrypted message names the session of the transform header. The client discards a message where
-    /// one does not (MS-SMB2 section 3.2.5.1.1.1), a break notification as well.
+    /// Checks that every header of a decrypted message has the session of the transform header. The client discards a message that
+    /// violates this (MS-SMB2 section 3.2.5.1.1.1), including break notifications.
     pub(super) fn is_of_session(&self, message: &[u8]) -> bool {
         let mut rest = message;
         while let Ok(header) = Header::parse(rest) {
@@ -282,7 +282,7 @@ impl Secure {
         true
     }
 
-    /// Decrypts what stands behind a transform header, where it is if it is nobody else's.
+    /// Decrypts the message after a transform header, in place if the memory is not shared.
     pub(super) fn open(&self, header: &[u8], message: Vec<Buf>) -> Result<Vec<Buf>> {
         let bad = || Error::Protocol("an encrypted answer cannot be read".into());
         let (_, opener) = self.sealing.as_deref().ok_or_else(bad)?;
@@ -311,7 +311,7 @@ mod tests {
     const DATA: &[u8] = b"what the server put into memory";
     const ID: u64 = 7;
 
-    /// A session with everything; both ends of it have the same keys.
+    /// Returns a session with all protection; both sides have the same keys.
     fn session(sign: bool, seal: bool, transforms: &[Protection]) -> Secure {
         let keys = Keys::derive(&[1; 16], Context::V311(&[2; 64]), Cipher::Aes128Gcm);
         let uses = Uses { sign, seal, can_sign: true, transforms: transforms.to_vec() };
@@ -319,7 +319,7 @@ mod tests {
         Secure::new(1, Algorithm::AesGmac, &keys.signing, keyed, uses).unwrap()
     }
 
-    /// What a server says of `DATA`, and what it puts into memory.
+    /// Returns the transform of `DATA` that a server sends, and the bytes that it places in memory.
     fn served(protection: Protection) -> (rdma::Transform, Vec<u8>) {
         let keys = Keys::derive(&[1; 16], Context::V311(&[2; 64]), Cipher::Aes128Gcm);
         let mut data = DATA.to_vec();
@@ -339,7 +339,7 @@ mod tests {
         (rdma::Transform { channel: Channel::None, protection, signature, nonce }, data)
     }
 
-    /// Whether the client takes it, and whether the data is right then.
+    /// Checks whether the client accepts the data, and whether it is then correct.
     fn taken(secure: &Secure, was_sealed: bool, described: Option<&[u8]>, data: &[u8]) -> bool {
         let mut into = BufMut::heap(data.len());
         into.append(data);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_by_an_answer_in_clear_where_a_session_encrypts() {
+    fn unencrypted_response_in_encrypted_session_fails() {
         let sealed = session(false, true, &BOTH);
         let header = |status: NtStatus| Header {
             credit_charge: 1,
@@ -373,9 +373,9 @@ mod tests {
         assert!(clear.may_be_in_clear(&header(NtStatus::SUCCESS)).is_ok());
     }
 
-    /// MS-SMB2 section 3.2.5.1.1.1: answers, chains and notifications alike.
+    /// MS-SMB2 section 3.2.5.1.1.1: applies to responses, chains and notifications.
     #[test]
-    fn messages_of_another_session_are_discarded() {
+    fn foreign_session_messages_are_discarded() {
         let secure = session(false, true, &BOTH);
         let header = |session_id: u64, message_id: u64, next: u32| Header {
             credit_charge: 1,
@@ -399,7 +399,7 @@ mod tests {
                 }
             }
         }
-        // A chain that does not say where it ends is read no further than there are bytes.
+        // A chain without an end is parsed only as far as the bytes go.
         assert!(secure.is_of_session(&header(1, ID, u32::MAX).emit()));
     }
 
@@ -407,7 +407,7 @@ mod tests {
 
     /// MS-SMB2 section 3.2.5.11.
     #[test]
-    fn data_is_taken_as_it_was_agreed_on_and_in_no_other_way() {
+    fn placed_data_requires_negotiated_protection() {
         for protection in BOTH {
             let is_sealed = protection == Protection::Encryption;
             let (told, data) = served(protection);
