@@ -1,19 +1,19 @@
-//! Locks that open behind a holder that has panicked. What our locks guard is whole at every step, so that nothing is half done
-//! behind them; a fault of ours ends a connection, and others go on.
+//! Locks that remain usable after a holder panicked. The data behind the project's locks is consistent after every step, so a panic
+//! leaves no half-finished change; a bug ends one connection while the others continue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Locks it.
+/// Locks the mutex.
 pub fn locked<T: ?Sized>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks it beside other readers.
+/// Locks for reading.
 pub fn reading<T: ?Sized>(m: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     m.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks it alone.
+/// Locks for writing.
 pub fn writing<T: ?Sized>(m: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     m.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_a_holder_leaves_the_lock_open() {
+    fn panicked_holder_leaves_lock_usable() {
         let (one, many) = (Mutex::new(1), RwLock::new(1));
         let panics = |hold: &dyn Fn()| {
             let held = catch_unwind(AssertUnwindSafe(|| {

@@ -1,20 +1,20 @@
-//! Ranges of addresses.
+//! Address ranges.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A range of addresses in CIDR form.
+/// An address range in CIDR form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
-    /// An address of the range.
+    /// An address in the range.
     pub addr: IpAddr,
-    /// Leading bits that count.
+    /// Length of the prefix in bits.
     pub bits: u8,
 }
 
 impl Cidr {
-    /// The range of so many leading bits that an address is in.
+    /// Returns the range of this prefix length that contains an address.
     pub fn around(addr: IpAddr, bits: u8) -> Self {
         let cut = u32::from(bits);
         let first = match addr {
@@ -30,12 +30,12 @@ impl Cidr {
         Self { addr: first, bits }
     }
 
-    /// Every address of the other range is in this one.
+    /// Checks that this range contains every address of the other.
     pub fn covers(&self, other: &Self) -> bool {
         self.bits <= other.bits && self.contains(other.addr)
     }
 
-    /// The address is in the range. An IPv4 address that came mapped into IPv6 counts as IPv4.
+    /// Checks whether the address is in the range. Treats IPv4-mapped IPv6 addresses as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
         fn same(a: &[u8], b: &[u8], bits: u8) -> bool {
             let (whole, rest) = (usize::from(bits / 8), bits % 8);
@@ -72,7 +72,7 @@ impl FromStr for Cidr {
                 format!("`{text}` has a prefix that is too long; the longest is /{most}")
             })?,
         };
-        // One of IPv4 in IPv6's clothes is IPv4's.
+        // Treat IPv4-mapped IPv6 addresses as IPv4.
         let (addr, bits) = match (addr.to_canonical(), bits) {
             (v4 @ IpAddr::V4(_), 96..) if addr.is_ipv6() => (v4, bits - 96),
             _ => (addr, bits),
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_count_leading_bits() {
+    fn contains_compares_prefix_bits() {
         let c = |s: &str, bits| Cidr { addr: s.parse().unwrap(), bits };
         let ip = |s: &str| s.parse::<IpAddr>().unwrap();
         assert!(c("10.1.2.3", 8).contains(ip("10.9.9.9")));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_addresses() {
+    fn address_ranges_parse() {
         assert_eq!("10.0.0.0/8".parse(), Ok(Cidr { addr: [10, 0, 0, 0].into(), bits: 8 }));
         assert_eq!("::/0".parse::<Cidr>().unwrap().to_string(), "::/0");
         assert_eq!("192.0.2.7".parse::<Cidr>().unwrap().to_string(), "192.0.2.7/32");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_covers_those_within_it() {
+    fn range_covers_its_subranges() {
         let c = |s: &str| s.parse::<Cidr>().unwrap();
         assert!(c("10.0.0.0/8").covers(&c("10.1.0.0/16")) && c("::/0").covers(&c("fd00::/8")));
         assert!(!c("10.1.0.0/16").covers(&c("10.0.0.0/8")), "wider");

@@ -1,7 +1,9 @@
-//! What an administrator says of a share and its server obeys, as values that mean the same in the configuration, in the namespace
-//! and to both servers: protocols, squash, flavors of RPC, ranges of addresses. Pure; each is read from its word and shown by it.
+//! Settings of a share that configuration, namespace and both servers share: protocols, squash, RPC flavors, address ranges. Pure;
+//! each type converts from and to its configuration text.
 //!
-//! *Errors.* A word that is none is refused by one line that names those that are.
+//! *Errors.* An unknown word is refused with one line that lists the valid words.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 mod cidr;
 mod share;

@@ -1,15 +1,13 @@
-//! What is said of a share by one word.
+//! Settings of a share that consist of one word.
 
 use crate::words;
 
-/// By which protocols a share is served.
+/// The protocols that serve a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocols {
-    /// NFS, of any version.
+    /// NFS of any version.
     Nfs,
-    /// SMB.
     Smb,
-    /// NFS and SMB.
     #[default]
     Both,
 }
@@ -17,42 +15,42 @@ pub enum Protocols {
 words!(Protocols, "is not a protocol", "nfs" => Nfs, "smb" => Smb, "both" => Both);
 
 impl Protocols {
-    /// NFS is among them.
+    /// Checks whether NFS serves the share.
     pub fn nfs(self) -> bool {
         self != Self::Smb
     }
 
-    /// SMB is among them.
+    /// Checks whether SMB serves the share.
     pub fn smb(self) -> bool {
         self != Self::Nfs
     }
 }
 
-/// Which users a share maps to the anonymous one.
+/// The users that a share maps to the anonymous user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// Nobody: root is root.
+    /// No user; root keeps its rights.
     None,
     /// The superuser and its group.
     #[default]
     Root,
-    /// Everybody.
+    /// All users.
     All,
 }
 
 words!(Squash, "is not a squash mode", "root" => Root, "all" => All, "none" => None);
 
-/// A flavor of RPC as a share sees it (RFC 2623 section 2.2.1), by its name in mount(8).
+/// An RPC security flavor of a share (RFC 2623 section 2.2.1), named as in mount(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Flavor {
-    /// AUTH_SYS and AUTH_NONE: users are numbers that the client says.
+    /// AUTH_SYS and AUTH_NONE: the client claims user numbers.
     Sys = 1,
-    /// Kerberos: callers prove who they are.
+    /// Kerberos: authenticates callers.
     Krb5 = 2,
-    /// And what they send and are told cannot be changed on its way.
+    /// Kerberos, with integrity protection of calls and replies.
     Krb5i = 4,
-    /// Nor read.
+    /// Kerberos, with encryption of calls and replies.
     Krb5p = 8,
 }
 
@@ -63,10 +61,10 @@ words!(
 );
 
 impl Flavor {
-    /// All of them, the one that protects most first.
+    /// All flavors, the strongest protection first.
     pub const ALL: [Self; 4] = [Self::Krb5p, Self::Krb5i, Self::Krb5, Self::Sys];
 
-    /// It takes a keytab.
+    /// Checks whether the flavor needs a keytab.
     pub fn is_kerberos(self) -> bool {
         self != Self::Sys
     }
@@ -77,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_value_is_read_from_the_word_that_it_is_shown_by() {
+    fn words_round_trip() {
         for protocols in [Protocols::Nfs, Protocols::Smb, Protocols::Both] {
             assert_eq!(protocols.to_string().parse(), Ok(protocols));
             assert!(protocols.nfs() || protocols.smb());

@@ -1,7 +1,7 @@
-//! Values that are one of a few words.
+//! Types whose values are one of a few words.
 
-/// Reads and writes such a value by one table of its words, in the order in which a message names them. What is said of any other
-/// word comes before them.
+/// Implements parsing and formatting of a type from a table of its words, in the order in which messages list them. The text before
+/// the table describes the error for unknown words.
 #[macro_export]
 macro_rules! words {
     ($kind:ident, $wrong:literal, $($word:literal => $value:ident),+) => {
@@ -25,7 +25,7 @@ macro_rules! words {
     };
 }
 
-/// `a`, `b` or `c`.
+/// Formats a list as `a`, `b` or `c`.
 pub fn listed(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {

@@ -9,31 +9,31 @@ use crate::ffi;
 use crate::inode::Inode;
 use crate::mount::Perm;
 
-/// One name of a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its bytes; `.` and `..` are among them.
+    /// Name; entries include `.` and `..`.
     pub name: Box<[u8]>,
-    /// Number of its inode.
+    /// Inode number.
     pub ino: u64,
-    /// Where the next one stands: good for [`Dir::seek`] also in another run.
+    /// Position of the next entry, valid for [`Dir::seek`] even in another run.
     pub next: i64,
-    /// Its kind, as `DT_*`.
+    /// Type of the entry, as `DT_*`.
     pub kind: u8,
 }
 
-/// An open folder with a place in its list of names. Closed when it is dropped.
+/// An open folder with a position in its entries. Dropping it closes it.
 pub struct Dir {
     inode: Arc<Inode>,
     raw: NonNull<ffi::ceph_dir_result>,
 }
 
-// SAFETY: the library takes its own lock in each call, from whatever thread. Not `Sync`: two readers would share one place.
+// SAFETY: the library takes its own lock in each call, on any thread. Not `Sync`: two readers would share one position.
 unsafe impl Send for Dir {}
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // SAFETY: opened by the library, and closed once.
+        // SAFETY: the library opened it, and it is closed once.
         unsafe { (self.inode.api().ceph_ll_releasedir)(self.inode.mnt(), self.raw.as_ptr()) };
     }
 }
@@ -50,15 +50,15 @@ impl Dir {
         Ok(Self { inode: inode.clone(), raw })
     }
 
-    /// Goes on behind the entry that gave this place; zero is the start.
+    /// Continues after the entry with this position; zero is the start.
     pub fn seek(&mut self, to: i64) {
         // SAFETY: an open folder of a live mount.
         unsafe { (self.inode.api().ceph_seekdir)(self.inode.mnt(), self.raw.as_ptr(), to) };
     }
 
-    /// The next name; `None` at the end.
+    /// Returns the next entry; `None` at the end.
     pub fn read(&mut self) -> Result<Option<Entry>, Errno> {
-        // SAFETY: numbers and bytes, all of which may be zero.
+        // SAFETY: the structure has only numbers and bytes, which may be zero.
         let mut entry: libc::dirent64 = unsafe { std::mem::zeroed() };
         // SAFETY: an open folder of a live mount and a place for an entry.
         let answer = unsafe {
@@ -67,7 +67,7 @@ impl Dir {
         if Errno::check(answer)? == 0 {
             return Ok(None);
         }
-        // SAFETY: the library ends the name with a zero, within the array.
+        // SAFETY: the library terminates the name with a zero inside the array.
         let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) };
         Ok(Some(Entry {
             name: name.to_bytes().into(),

@@ -1,11 +1,11 @@
-//! Structures, constants and functions of `cephfs/libcephfs.h`, under its own names.
-#![allow(non_camel_case_types, missing_docs)] // The names are the header's.
+//! Structures, constants and functions of `cephfs/libcephfs.h`, under their C names.
+#![allow(non_camel_case_types, missing_docs)] // The names come from the header.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use libc::{dev_t, gid_t, iovec, mode_t, size_t, timespec, uid_t};
 
-/// What the library keeps to itself; only pointers to it are used.
+/// An opaque type of the library, used only behind pointers.
 pub type ceph_mount_info = c_void;
 pub type UserPerm = c_void;
 pub type Inode = c_void;
@@ -53,7 +53,7 @@ pub struct ceph_statx {
 }
 
 impl ceph_statx {
-    /// Nothing known.
+    /// Returns a structure without any attributes.
     pub fn empty() -> Self {
         let never = timespec { tv_sec: 0, tv_nsec: 0 };
         Self {
@@ -77,7 +77,7 @@ impl ceph_statx {
     }
 }
 
-/// All attributes in use, birth and version included.
+/// All attributes in use, including birth time and version.
 pub const CEPH_STATX_ALL_STATS: c_uint = 0x1fff;
 pub const CEPH_STATX_BTIME: c_uint = 0x0800;
 pub const CEPH_STATX_VERSION: c_uint = 0x1000;
@@ -93,19 +93,19 @@ pub const CEPH_SETATTR_ATIME_NOW: c_int = 1 << 8;
 
 pub const CEPH_RECLAIM_RESET: c_uint = 1;
 
-/// The snapshot of what is in none.
+/// The snapshot number of the live file system.
 pub const CEPH_NOSNAP: u64 = 0xffff_ffff_ffff_fffe;
 
-/// The functions, each found by its name: an `Api` exists only where all of them do.
+/// Declares the functions and looks each up by name. An `Api` exists only if all functions were found.
 macro_rules! functions {
     ($(fn $name:ident($($arg:ident: $of:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
-        #[allow(clippy::struct_field_names)] // As the header has them.
+        #[allow(clippy::struct_field_names)] // Names come from the header.
         pub(crate) struct Api {
             $(pub(crate) $name: unsafe extern "C" fn($($of),*) $(-> $answer)?,)*
         }
 
         impl Api {
-            /// All functions, or why `find` has one of them not.
+            /// Looks up all functions, or reports the error of `find`.
             pub(crate) fn find(
                 find: impl Fn(&CStr) -> Result<*mut c_void, String>,
             ) -> Result<Self, String> {
@@ -117,7 +117,7 @@ macro_rules! functions {
                         Err(_) => panic!("a name has no zero within"),
                     };
                     let at = find(NAME)?;
-                    // SAFETY: the library's function of this name has this signature, by its header; `at` is not null.
+                    // SAFETY: the library's function of this name has this signature according to its header, and `at` is not null.
                     unsafe {
                         std::mem::transmute::<
                             *mut c_void,

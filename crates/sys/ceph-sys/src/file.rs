@@ -10,30 +10,30 @@ use crate::ffi::{self, CEPH_STATX_ALL_STATS, ceph_statx};
 use crate::inode::{Inode, Name};
 use crate::mount::Perm;
 
-/// Vectors of one call (`IOV_MAX`).
+/// Maximum number of vectors in one call (`IOV_MAX`).
 const VECTORS_MAX: usize = 1024;
 
-/// An open file. Closed when it is dropped.
+/// An open file. Dropping it closes it.
 pub struct File {
     inode: Arc<Inode>,
     raw: NonNull<ffi::Fh>,
 }
 
-// SAFETY: the library takes its own lock in each call, from whatever thread.
+// SAFETY: the library takes its own lock in each call, on any thread.
 unsafe impl Send for File {}
-// SAFETY: as above; reads and writes name their offset.
+// SAFETY: see above; reads and writes have explicit offsets.
 unsafe impl Sync for File {}
 
-/// A way of [`File::fallocate`].
+/// A mode of [`File::fallocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Makes a hole; the size stays.
+    /// Punches a hole without changing the size.
     PunchHole,
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: opened by the library, and closed once.
+        // SAFETY: the library opened it, and it is closed once.
         unsafe { (self.inode.api().ceph_ll_close)(self.inode.mnt(), self.raw.as_ptr()) };
     }
 }
@@ -44,7 +44,7 @@ impl File {
         Ok(Self { inode: inode.clone(), raw })
     }
 
-    /// Reads as many bytes as the file has there and the slices take; zero at its end.
+    /// Reads as many bytes as the file has and the slices hold; zero at the end of the file.
     pub fn read(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let at = offset(at)?;
         let count = counted(into.len());
@@ -61,7 +61,7 @@ impl File {
         Errno::check(answer).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
     }
 
-    /// Writes; may write less.
+    /// Writes data; may write fewer bytes.
     pub fn write(&self, at: u64, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let at = offset(at)?;
         let count = counted(from.len());
@@ -78,7 +78,7 @@ impl File {
         Errno::check(answer).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
     }
 
-    /// Makes durable what was written, and all attributes where not `data_only`.
+    /// Makes written data durable, and all attributes unless `data_only`.
     pub fn fsync(&self, data_only: bool) -> Result<(), Errno> {
         let api = self.inode.api();
         // SAFETY: an open file of a live mount.
@@ -88,7 +88,7 @@ impl File {
         Errno::check(answer).map(drop)
     }
 
-    /// Changes the storage of a part of the file.
+    /// Changes the allocation of a part of the file.
     pub fn fallocate(&self, how: Fallocate, at: u64, count: u64) -> Result<(), Errno> {
         let mode = match how {
             Fallocate::PunchHole => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
@@ -109,7 +109,7 @@ impl File {
 }
 
 impl Inode {
-    /// Makes a regular file under a name that must be free, and opens it for reading and writing.
+    /// Creates a regular file under an unused name and opens it for reading and writing.
     pub fn create(
         &self,
         name: &Name,
@@ -140,7 +140,7 @@ impl Inode {
         Ok((inode, file, stx))
     }
 
-    /// Opens a regular file: `flags` as of open(2).
+    /// Opens a regular file with the `flags` of open(2).
     pub fn open(self: &Arc<Self>, flags: c_int, perm: &Perm) -> Result<File, Errno> {
         let mut fh = std::ptr::null_mut();
         // SAFETY: a held inode of a live mount and a place for a pointer.
@@ -157,6 +157,6 @@ fn offset(at: u64) -> Result<i64, Errno> {
 }
 
 fn counted(vectors: usize) -> c_int {
-    // Invariant: far below what the type holds.
+    // Invariant: far below the limit of the type.
     c_int::try_from(vectors.min(VECTORS_MAX)).unwrap_or(c_int::MAX)
 }

@@ -1,4 +1,4 @@
-//! An inode that is held, and the calls on it.
+//! A referenced inode and its operations.
 
 use std::ffi::{CString, c_int};
 use std::ptr::NonNull;
@@ -8,18 +8,18 @@ use crate::Errno;
 use crate::ffi::{self, CEPH_STATX_ALL_STATS, ceph_statx};
 use crate::mount::{Calls, Mount, Perm, Vino};
 
-/// The first size of a value of an extended attribute that is asked for, and the largest there is (`XATTR_SIZE_MAX`).
+/// Initial buffer size for the value of an extended attribute, and the maximum (`XATTR_SIZE_MAX`).
 const VALUE_USUAL: usize = 1024;
 const VALUE_MAX: usize = 64 << 10;
-/// The longest target of a symbolic link (`PATH_MAX`).
+/// Maximum length of a symbolic link's target (`PATH_MAX`).
 const TARGET_MAX: usize = 4096;
 
-/// A name in a folder, or of an attribute.
+/// A name in a folder, or of an extended attribute.
 #[derive(Clone, Debug)]
 pub struct Name(CString);
 
 impl Name {
-    /// Error: EINVAL for one with a zero byte.
+    /// Converts a name; fails with EINVAL if it contains a zero byte.
     pub fn new(name: &[u8]) -> Result<Self, Errno> {
         CString::new(name).map(Self).map_err(|_| Errno(libc::EINVAL))
     }
@@ -29,12 +29,11 @@ impl Name {
     }
 }
 
-/// Attributes to set: bits `CEPH_SETATTR_*` and the values that they are about.
+/// Attributes to set: bits `CEPH_SETATTR_*` and their values.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes {
-    /// Which.
     pub mask: c_int,
-    /// To what.
+    /// The new values.
     pub to: ceph_statx,
 }
 
@@ -44,26 +43,26 @@ impl Default for Changes {
     }
 }
 
-/// An inode of a mount.
+/// A referenced inode of a mount.
 pub struct Inode {
     mount: Arc<Mount>,
     raw: NonNull<ffi::Inode>,
 }
 
-// SAFETY: the library takes its own lock in each call, from whatever thread.
+// SAFETY: the library takes its own lock in each call, on any thread.
 unsafe impl Send for Inode {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Inode {}
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        // SAFETY: the reference that the library gave with this inode is given back once.
+        // SAFETY: this releases once the reference that came with the inode.
         unsafe { (self.api().ceph_ll_put)(self.mnt(), self.raw.as_ptr()) };
     }
 }
 
 impl Mount {
-    /// The folder that was mounted.
+    /// Returns the mounted folder.
     pub fn root(self: &Arc<Self>) -> Result<Inode, Errno> {
         let mut found = std::ptr::null_mut();
         // SAFETY: a live mount and a place for a pointer.
@@ -72,7 +71,7 @@ impl Mount {
         Inode::adopt(self, answer, found)
     }
 
-    /// An inode by its number.
+    /// Returns the inode with this number.
     pub fn find(self: &Arc<Self>, vino: Vino) -> Result<Inode, Errno> {
         let raw = ffi::vinodeno_t {
             ino: ffi::inodeno_t { val: vino.ino },
@@ -87,7 +86,7 @@ impl Mount {
 }
 
 impl Inode {
-    /// Takes the reference that a call gave which answered so.
+    /// Takes ownership of the reference that a successful call returned.
     pub(crate) fn adopt(
         mount: &Arc<Mount>,
         answer: c_int,
@@ -110,12 +109,11 @@ impl Inode {
         self.raw.as_ptr()
     }
 
-    /// The mount that it is of.
     pub fn mount(&self) -> &Arc<Mount> {
         &self.mount
     }
 
-    /// Its attributes as of now, whoever else has changed them. Asks nobody for permission.
+    /// Returns the current attributes, including changes by other clients. Needs no permission.
     pub fn getattr(&self, perm: &Perm) -> Result<ceph_statx, Errno> {
         let mut stx = ceph_statx::empty();
         let (want, flags) = (CEPH_STATX_ALL_STATS, 0);
@@ -133,7 +131,7 @@ impl Inode {
         Errno::check(answer).map(|_| stx)
     }
 
-    /// Sets attributes. The library asks the rules of POSIX, as of chmod(2) and the like.
+    /// Sets attributes. The library checks POSIX permissions as chmod(2) and similar calls do.
     pub fn setattr(&self, changes: &Changes, perm: &Perm) -> Result<(), Errno> {
         let mut to = changes.to;
         // SAFETY: a held inode of a live mount and attributes that the call may change.
@@ -149,24 +147,24 @@ impl Inode {
         Errno::check(answer).map(drop)
     }
 
-    /// The file system, of which this is a folder: with a quota on the folder, of what is left of that.
+    /// Returns the free space of the file system; for a folder with a quota, the rest of the quota.
     pub fn statfs(&self) -> Result<libc::statvfs, Errno> {
         let mut stat = std::mem::MaybeUninit::zeroed();
         // SAFETY: a held inode of a live mount and a place for the answer.
         let answer =
             unsafe { (self.api().ceph_ll_statfs)(self.mnt(), self.raw(), stat.as_mut_ptr()) };
-        // SAFETY: numbers alone, all of which may be zero.
+        // SAFETY: the structure has only numbers, which may be zero.
         Errno::check(answer).map(|_| unsafe { stat.assume_init() })
     }
 
-    /// Makes it durable with all that was done to it: data, attributes, and the names in a folder.
+    /// Makes all changes durable: data, attributes, and the names in a folder.
     pub fn sync(&self) -> Result<(), Errno> {
         // SAFETY: a held inode of a live mount.
         let answer = unsafe { (self.api().ceph_ll_sync_inode)(self.mnt(), self.raw(), 0) };
         Errno::check(answer).map(drop)
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn readlink(&self, perm: &Perm) -> Result<Vec<u8>, Errno> {
         let mut target = vec![0_u8; TARGET_MAX];
         // SAFETY: a held inode of a live mount and room for as many bytes as are said.
@@ -184,7 +182,7 @@ impl Inode {
         Ok(target)
     }
 
-    /// What has this name here, with its attributes. `..` is the folder above, which of the mounted one lies outside.
+    /// Looks up a name in this folder and returns the inode and its attributes. `..` of the mounted folder is outside of the mount.
     pub fn lookup(&self, name: &Name, perm: &Perm) -> Result<(Self, ceph_statx), Errno> {
         let (mut found, mut stx) = (std::ptr::null_mut(), ceph_statx::empty());
         // SAFETY: a held inode of a live mount, a C string, and places for the answers.
@@ -203,10 +201,10 @@ impl Inode {
         Ok((Self::adopt(&self.mount, answer, found)?, stx))
     }
 
-    /// Makes a folder.
+    /// Creates a folder.
     pub fn mkdir(&self, name: &Name, mode: u32, perm: &Perm) -> Result<(Self, ceph_statx), Errno> {
         let (mut made, mut stx) = (std::ptr::null_mut(), ceph_statx::empty());
-        // SAFETY: as in `lookup`.
+        // SAFETY: see `lookup`.
         let answer = unsafe {
             (self.api().ceph_ll_mkdir)(
                 self.mnt(),
@@ -223,7 +221,7 @@ impl Inode {
         Ok((Self::adopt(&self.mount, answer, made)?, stx))
     }
 
-    /// Makes a device, pipe or socket: `mode` with the bits of its kind.
+    /// Creates a device, pipe or socket: `mode` includes the type.
     pub fn mknod(
         &self,
         name: &Name,
@@ -232,7 +230,7 @@ impl Inode {
         perm: &Perm,
     ) -> Result<(Self, ceph_statx), Errno> {
         let (mut made, mut stx) = (std::ptr::null_mut(), ceph_statx::empty());
-        // SAFETY: as in `lookup`.
+        // SAFETY: see `lookup`.
         let answer = unsafe {
             (self.api().ceph_ll_mknod)(
                 self.mnt(),
@@ -250,7 +248,7 @@ impl Inode {
         Ok((Self::adopt(&self.mount, answer, made)?, stx))
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn symlink(
         &self,
         name: &Name,
@@ -258,7 +256,7 @@ impl Inode {
         perm: &Perm,
     ) -> Result<(Self, ceph_statx), Errno> {
         let (mut made, mut stx) = (std::ptr::null_mut(), ceph_statx::empty());
-        // SAFETY: as in `lookup`, with a second C string.
+        // SAFETY: see `lookup`; the second C string is the target.
         let answer = unsafe {
             (self.api().ceph_ll_symlink)(
                 self.mnt(),
@@ -275,7 +273,7 @@ impl Inode {
         Ok((Self::adopt(&self.mount, answer, made)?, stx))
     }
 
-    /// Gives this inode a further name in `dir`, which must be free.
+    /// Adds a hard link in `dir` under an unused name.
     pub fn link(&self, dir: &Self, name: &Name, perm: &Perm) -> Result<(), Errno> {
         // SAFETY: two held inodes of a live mount and a C string.
         let answer = unsafe {
@@ -290,7 +288,7 @@ impl Inode {
         Errno::check(answer).map(drop)
     }
 
-    /// Removes a name that is no folder's.
+    /// Removes a name that is not a folder.
     pub fn unlink(&self, name: &Name, perm: &Perm) -> Result<(), Errno> {
         // SAFETY: a held inode of a live mount and a C string.
         let answer = unsafe {
@@ -308,7 +306,7 @@ impl Inode {
         Errno::check(answer).map(drop)
     }
 
-    /// Moves `from` here to `to` in `dir`; what is there is replaced.
+    /// Renames `from` in this folder to `to` in `dir`; replaces an existing file.
     pub fn rename(&self, from: &Name, dir: &Self, to: &Name, perm: &Perm) -> Result<(), Errno> {
         // SAFETY: two held inodes of a live mount and two C strings.
         let answer = unsafe {
@@ -324,7 +322,7 @@ impl Inode {
         Errno::check(answer).map(drop)
     }
 
-    /// The value of an extended attribute, named with its prefix. Error: ENODATA.
+    /// Returns the value of an extended attribute, whose name includes the prefix; ENODATA if it does not exist.
     pub fn getxattr(&self, name: &Name, perm: &Perm) -> Result<Vec<u8>, Errno> {
         growing(|room| {
             // SAFETY: a held inode of a live mount, a C string, and room for as many bytes as are said.
@@ -342,7 +340,7 @@ impl Inode {
         })
     }
 
-    /// Sets one; `flags` as of setxattr(2).
+    /// Sets an extended attribute with the `flags` of setxattr(2).
     pub fn setxattr(
         &self,
         name: &Name,
@@ -365,7 +363,7 @@ impl Inode {
         Errno::check(answer).map(drop)
     }
 
-    /// Removes one. Error: ENODATA.
+    /// Removes an extended attribute; ENODATA if it does not exist.
     pub fn removexattr(&self, name: &Name, perm: &Perm) -> Result<(), Errno> {
         // SAFETY: a held inode of a live mount and a C string.
         let answer = unsafe {
@@ -374,7 +372,7 @@ impl Inode {
         Errno::check(answer).map(drop)
     }
 
-    /// The names of all, each with a zero behind it.
+    /// Returns the names of all extended attributes, each terminated by a zero.
     pub fn listxattr(&self, perm: &Perm) -> Result<Vec<u8>, Errno> {
         growing(|room| {
             let mut used = 0;
@@ -394,7 +392,7 @@ impl Inode {
     }
 }
 
-/// Asks with a little room first, and with the most there can be where that did not do.
+/// Tries a small buffer first, then one of the maximum size if that was too small.
 fn growing(ask: impl Fn(&mut [u8]) -> Result<u64, Errno>) -> Result<Vec<u8>, Errno> {
     let mut room = vec![0; VALUE_USUAL];
     let n = match ask(&mut room) {

@@ -1,18 +1,20 @@
-//! CephFS for a server: libcephfs's low-level calls (`ceph_ll_*`) behind types that free what they hold.
+//! Bindings of CephFS for a server: libcephfs's low-level calls (`ceph_ll_*`) with types that release their resources.
 //!
-//! *Operation.* A [`Mount`] is one client of a CephFS file system. It gives [`Inode`]s, and those give each other, [`File`]s and
-//! [`Dir`]s. Each call names the user it is made for ([`Perm`]): the library compares that user with owner, group, mode and access
-//! control list, as a kernel does. The program is not linked with the library and starts where it is not installed; [`loaded`]
-//! says in words whether it is there. Only functions are used that libcephfs 16 to 20 have with the same arguments.
+//! *Operation.* Start with [`Mount`], one client of a CephFS file system. It returns [`Inode`]s, which return further inodes,
+//! [`File`]s and [`Dir`]s. Each call is made for a user ([`Perm`]): like a kernel, the library checks owner, group, mode and access
+//! control list. The program is not linked with the library and starts without it; [`loaded`] reports whether it is installed. The
+//! crate uses only functions with the same signature in libcephfs 16 to 20.
 //!
-//! *Memory.* An inode holds its mount, a file its inode: the mount ends when the last of them is dropped, as the library demands
-//! (16.2 crashes at the next call on an inode that was held in an unmount). A process that ends may [`leave`] all at once.
-//! `tests/layout.rs` compares structures and constants with the C header.
+//! *Memory.* An inode keeps its mount alive, a file its inode: dropping the last one unmounts, as the library requires (16.2
+//! crashes if an inode is used after the unmount). A process that ends may [`leave`] all mounts at once. `tests/layout.rs` compares
+//! structures and constants with the C header.
 //!
-//! *Errors.* [`Errno`], the library's own number. Where a mount fails, [`MountError`] says at which step.
+//! *Errors.* [`Errno`], the number that the library returned. If a mount fails, [`MountError`] names the step.
 //!
-//! *Threads.* The library locks: everything here may be used by several threads at once, but for a [`Dir`], which has a place.
-//! Each call blocks for as long as the cluster gives no answer.
+//! *Threads.* The library has its own locks: all types may be used by several threads at once, except [`Dir`], which has a
+//! position. Each call blocks until the cluster answers.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 #![allow(unsafe_code)]
 
 mod dir;
@@ -32,12 +34,12 @@ pub use mount::{
     Mount, MountError, Options, Perm, Step, Vino, leave, unmount_aside, wait_unmounted,
 };
 
-/// Why a call failed: a number of errno(3), positive.
+/// The error of a call: a positive errno(3) number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The answer of a call that gives zero or more, or a negative number of errno(3).
+    /// Converts the result of a call that returns zero or more, or a negative errno(3) number.
     fn check(answer: impl Into<i64>) -> Result<u64, Self> {
         let answer = answer.into();
         u64::try_from(answer)

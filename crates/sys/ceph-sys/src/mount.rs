@@ -1,4 +1,4 @@
-//! One client of a file system, and the users it acts for.
+//! One client of a file system, and the users for which it acts.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -16,58 +16,56 @@ use mutex::{locked, reading, writing};
 use crate::ffi::{self, Api, CEPH_RECLAIM_RESET};
 use crate::{Errno, load};
 
-/// Room for the value of a setting.
+/// Size of the buffer for the value of a setting.
 const SETTING_MAX: usize = 1024;
 
-/// So many sessions are ended at one time: each takes a client with some threads.
+/// Number of sessions ended at the same time: each needs a client with several threads.
 const ENDED_AT_ONCE: usize = 32;
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone, Debug, Default)]
 pub struct Options<'a> {
-    /// The user, without `client.`; `None`: `admin`.
+    /// Ceph user without `client.`; `None`: `admin`.
     pub id: Option<&'a str>,
-    /// The configuration; `None`: the usual places (`CEPH_CONF`, /etc/ceph/ceph.conf).
+    /// Configuration file; `None`: the default places (`CEPH_CONF`, /etc/ceph/ceph.conf).
     pub conf: Option<&'a Path>,
-    /// Settings that stand before those of the configuration.
+    /// Settings that override the configuration.
     pub settings: &'a [(&'a str, &'a str)],
-    /// Settings for what the configuration leaves at the library's own value: an option, that value, and what it is to be.
+    /// New defaults for settings: an option, the library's default, and the value to use if the configuration keeps that default.
     pub defaults: &'a [(&'a str, &'a str, &'a str)],
-    /// The file system.
     pub fs: &'a str,
-    /// The folder in it that becomes the root, absolute.
+    /// Absolute path of the folder that becomes the root.
     pub root: &'a str,
-    /// What stays the same from one run to the next. The session of an earlier run, and of anybody else who says this name, is
-    /// ended by the MDS before this one begins.
+    /// Identifier that stays the same between runs. The MDS ends earlier sessions with this identifier before the new one begins.
     pub uuid: Option<&'a str>,
-    /// Sessions of these names are ended as well, before anything is looked at. All at one time: the monitors publish what they do
-    /// to a client at most once in `paxos_propose_interval`, a second as a rule.
+    /// Identifiers of further sessions to end first. All are ended at the same time, because the monitors publish changes at most
+    /// once per `paxos_propose_interval`, usually a second.
     pub ended: &'a [&'a str],
 }
 
-/// A part of mounting.
+/// A step of mounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The library itself.
+    /// Loading the library.
     Load,
     /// Reading the configuration, or a setting.
     Configure,
-    /// Reaching and convincing the monitors.
+    /// Connecting to the monitors and authenticating.
     Monitors,
-    /// Ending the session of the run before.
+    /// Ending the session of an earlier run.
     Reset,
-    /// The file system and the folder in it.
+    /// Opening the file system and the folder.
     Mount,
 }
 
-/// Why there is no mount.
+/// The reason why mounting failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountError {
-    /// What failed.
+    /// The failed step.
     pub step: Step,
-    /// The library's answer.
+    /// The error of the library.
     pub errno: Errno,
-    /// In words.
+    /// Description of the error.
     pub why: String,
 }
 
@@ -79,50 +77,50 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// Mounts of this process.
+/// Counts the mounts of this process.
 struct Counts {
     mounted: usize,
-    /// Of those, what threads of [`unmount_aside`] are ending.
+    /// Number of mounts that threads of [`unmount_aside`] are ending.
     ending: usize,
 }
 
-/// And who waits for their end.
+/// The counts, and the condition for waiting threads.
 static COUNTS: (Mutex<Counts>, Condvar) =
     (Mutex::new(Counts { mounted: 0, ending: 0 }), Condvar::new());
 
 fn counts() -> MutexGuard<'static, Counts> {
-    // Numbers are whole at every step.
+    // Numbers are consistent after every step.
     locked(&COUNTS.0)
 }
 
-/// Waits until there is none of these any more. False where some are still there after this time.
+/// Waits until the count is zero. Returns false if the time is over first.
 fn wait(limit: Duration, of: fn(&Counts) -> usize) -> bool {
     let waited = COUNTS.1.wait_timeout_while(counts(), limit, |counts| of(counts) > 0);
     of(&waited.unwrap_or_else(PoisonError::into_inner).0) == 0
 }
 
-/// Waits until every mount has ended, for a process that is to end. A session that is left behind keeps what it was allowed to
-/// cache from others until the cluster takes it for dead. False where some are still there after this time.
+/// Waits until every mount has ended, before the process exits. An abandoned session keeps its cached rights from other clients
+/// until the cluster considers it dead. Returns false if the time is over first.
 pub fn wait_unmounted(limit: Duration) -> bool {
     wait(limit, |counts| counts.mounted)
 }
 
-/// How long the end of the process waits for unmounts under way.
+/// Time limit at exit for unmounts in progress.
 const EXIT_MAX: Duration = Duration::from_secs(3);
 
-/// The end of the process takes down what the library has of its own, its table of options first: an unmount under way that asks
-/// for one then ends the process by SIGABRT (`boost::bad_get`). What is registered last is called first, and the library is loaded
-/// and has been used when this is.
+/// Waits at process exit for unmounts in progress. At exit the library destroys its own data, starting with its table of options;
+/// an unmount that reads an option afterwards aborts the process (`boost::bad_get`). Exit handlers run in reverse order, and the
+/// library is already loaded and used when this one is registered.
 fn wait_at_exit() {
     extern "C" fn at_exit() {
         wait(EXIT_MAX, |counts| counts.ending);
     }
     static ONCE: Once = Once::new();
-    // SAFETY: a function without arguments that does not unwind. Where there is no room for it the process ends as before.
+    // SAFETY: a function without arguments that does not unwind. If registration fails, the process exits as before.
     ONCE.call_once(|| _ = unsafe { libc::atexit(at_exit) });
 }
 
-/// Lets go of a mount on a thread of its own: an unmount waits for the cluster.
+/// Drops a mount on a separate thread, because unmounting waits for the cluster.
 pub fn unmount_aside(mount: Arc<Mount>) {
     struct Ending;
     impl Drop for Ending {
@@ -133,27 +131,27 @@ pub fn unmount_aside(mount: Arc<Mount>) {
     }
     counts().ending += 1;
     let ending = Ending;
-    // Without a thread it is dropped here.
+    // If no thread can be started, the mount is dropped here.
     let _ = std::thread::Builder::new().name("ceph-unmount".into()).spawn(move || {
         drop(mount);
         drop(ending);
     });
 }
 
-/// All mounts, for the process that leaves them.
+/// All mounts, for [`leave`].
 static MOUNTS: Mutex<Vec<Weak<Mount>>> = Mutex::new(Vec::new());
 
-/// Ends the sessions that have a name in order, all at one time, also where their inodes are held: for a process that ends itself
-/// right afterwards, so that nobody has to cut it off. Calls on them that are under way are waited for, and no other ever returns.
+/// Ends all sessions that have an identifier in an orderly way and at the same time, even if their inodes are in use: for a process
+/// that is about to exit, so that the cluster need not evict it. Waits for calls in progress; later calls never return.
 pub fn leave() {
     let all: Vec<_> = locked(&MOUNTS).iter().filter_map(Weak::upgrade).collect();
     std::thread::scope(|scope| {
         for mount in &all {
-            // Without a thread the session stays, as that of a process that was killed.
+            // If no thread can be started, the session remains, as if the process had been killed.
             let _ = std::thread::Builder::new().spawn_scoped(scope, || mount.leave());
         }
     });
-    // The last one would be unmounted, and wait for itself.
+    // Dropping the last one would unmount it, and wait for itself.
     std::mem::forget(all);
 }
 
@@ -162,11 +160,11 @@ pub struct Mount {
     api: &'static Api,
     pub(crate) raw: NonNull<ffi::ceph_mount_info>,
     uuid: Option<CString>,
-    /// Shared by all calls; who has it alone ends the session.
+    /// All calls hold it for reading; ending the session holds it for writing.
     calls: RwLock<()>,
 }
 
-/// The library's functions, for one call on a mount that is not left meanwhile.
+/// The library's functions for one call on a mount, during which the mount cannot be left.
 pub(crate) struct Calls<'a> {
     api: &'static Api,
     _shared: RwLockReadGuard<'a, ()>,
@@ -180,21 +178,20 @@ impl Deref for Calls<'_> {
     }
 }
 
-// SAFETY: the library takes its own lock in each call on a mount, from whatever thread.
+// SAFETY: the library takes its own lock in each call on a mount, on any thread.
 unsafe impl Send for Mount {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Mount {}
 
-/// An inode's number and the snapshot it is in.
+/// An inode number and its snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vino {
-    /// Number of the inode.
     pub ino: u64,
-    /// Number of the snapshot, [`ffi::CEPH_NOSNAP`] for what is in none.
+    /// Number of the snapshot; [`ffi::CEPH_NOSNAP`] for the live file system.
     pub snap: u64,
 }
 
-/// A mount that is not there yet: given back where a step fails.
+/// A mount under construction, released if a step fails.
 struct Unmounted {
     api: &'static Api,
     raw: NonNull<ffi::ceph_mount_info>,
@@ -202,7 +199,7 @@ struct Unmounted {
 
 impl Drop for Unmounted {
     fn drop(&mut self) {
-        // SAFETY: made by `ceph_create` and never mounted.
+        // SAFETY: created by `ceph_create` and never mounted.
         unsafe { (self.api.ceph_release)(self.raw.as_ptr()) };
     }
 }
@@ -221,7 +218,7 @@ fn failed(step: Step, what: &str) -> impl FnOnce(Errno) -> MountError {
 }
 
 impl Mount {
-    /// Mounts. Blocks for as long as the library's `client_mount_timeout`.
+    /// Mounts the file system. Blocks for at most the library's `client_mount_timeout`.
     pub fn open(options: &Options<'_>) -> Result<Arc<Self>, MountError> {
         let mount = Unmounted::ready(options)?;
         let (api, raw) = (mount.api, mount.raw);
@@ -236,7 +233,7 @@ impl Mount {
         let done = Errno::check(unsafe { (api.ceph_mount)(raw.as_ptr(), root.as_ptr()) });
         done.map_err(failed(Step::Mount, "mount"))?;
         std::mem::forget(mount);
-        // Modes are taken as they are given; the library's own mask is 002.
+        // Modes are used unchanged; the library's default mask is 002.
         // SAFETY: a mounted mount.
         unsafe { (api.ceph_umask)(raw.as_ptr(), 0) };
         counts().mounted += 1;
@@ -248,7 +245,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// For one call.
+    /// Returns the functions for one call.
     pub(crate) fn calls(&self) -> Calls<'_> {
         Calls { api: self.api, _shared: reading(&self.calls) }
     }
@@ -256,9 +253,10 @@ impl Mount {
     fn leave(&self) {
         let Some(uuid) = &self.uuid else { return };
         std::mem::forget(writing(&self.calls));
-        // Not by an unmount: where the folder is not the top of the file system it waits for the library's next tick, which comes
-        // once a second (16.2). What was written has to be with the OSDs and the MDS first: the end of a session sees to nothing.
-        // SAFETY: mounted, no call is under way or begins from now on, and a C string. To give a name ends the session.
+        // Do not unmount: unless the folder is the root of the file system, that waits for the library's next tick, up to a second
+        // (16.2). Written data must first reach the OSDs and the MDS, because ending a session does not flush it.
+        // SAFETY: the mount exists, no call is in progress or can begin, and the argument is a C string. Setting an identifier ends
+        // the session.
         unsafe {
             if (self.api.ceph_sync_fs)(self.raw.as_ptr()) == 0 {
                 (self.api.ceph_set_uuid)(self.raw.as_ptr(), uuid.as_ptr());
@@ -266,19 +264,19 @@ impl Mount {
         }
     }
 
-    /// The number of the file system in its cluster.
+    /// Returns the number of the file system in its cluster.
     pub fn fscid(&self) -> Result<u64, Errno> {
         // SAFETY: a live mount.
         Errno::check(unsafe { (self.calls().ceph_get_fs_cid)(self.raw.as_ptr()) })
     }
 
-    /// What a setting is. Error: ENOENT for one that there is not.
+    /// Returns the value of a setting; ENOENT if it does not exist.
     pub fn setting(&self, option: &str) -> Result<String, Errno> {
         let name = CString::new(option).map_err(|_| Errno(libc::EINVAL))?;
         setting(self.api, self.raw, &name)
     }
 
-    /// The number by which the cluster knows this client: the one in a blocklist and in `ceph tell mds.* session ls`.
+    /// Returns the cluster's identifier of this client, as in a blocklist and in `ceph tell mds.* session ls`.
     pub fn client_id(&self) -> u64 {
         // SAFETY: a live mount.
         unsafe { (self.calls().ceph_get_instance_id)(self.raw.as_ptr()) }
@@ -287,7 +285,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // SAFETY: mounted, and no inode, file or folder of it is left: each holds the mount.
+        // SAFETY: mounted, and without inodes, files or folders: each of those keeps the mount alive.
         unsafe {
             (self.api.ceph_unmount)(self.raw.as_ptr());
             (self.api.ceph_release)(self.raw.as_ptr());
@@ -298,7 +296,7 @@ impl Drop for Mount {
 }
 
 impl Unmounted {
-    /// A client of the file system, which has no session yet.
+    /// Creates a client of the file system without a session.
     fn ready(options: &Options<'_>) -> Result<Self, MountError> {
         let api = load::api().map_err(|why| MountError {
             step: Step::Load,
@@ -327,13 +325,13 @@ impl Unmounted {
         Ok(mount)
     }
 
-    /// Ends the sessions of the run before.
+    /// Ends the sessions of earlier runs.
     fn end_sessions(&self, options: &Options<'_>) -> Result<(), MountError> {
         let others = Mutex::new(options.ended.iter());
         let end_others = || -> Result<(), MountError> {
             loop {
                 let Some(uuid) = locked(&others).next() else { return Ok(()) };
-                // A client asks the MDS about one at a time.
+                // A client can ask the MDS about only one session at a time.
                 Self::ready(options)?.reset(uuid)?;
             }
         };
@@ -343,7 +341,7 @@ impl Unmounted {
                 |_| std::thread::Builder::new().spawn_scoped(scope, end_others).map_err(drop);
             let threads: Vec<_> = (0..count).flat_map(start).collect();
             let own = options.uuid.map_or(Ok(()), |uuid| self.reset(uuid));
-            // What there was no thread for.
+            // Sessions for which no thread could be started.
             let rest = end_others();
             let joined = |thread: ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))
@@ -386,7 +384,7 @@ impl Unmounted {
         set.map(drop).map_err(failed(Step::Configure, option))
     }
 
-    /// Ends the session of whoever said this name before.
+    /// Ends the earlier session with this identifier.
     fn reset(&self, uuid: &str) -> Result<(), MountError> {
         let uuid = c_string(uuid, Step::Reset)?;
         // SAFETY: an initialised mount and a C string.
@@ -394,7 +392,7 @@ impl Unmounted {
             (self.api.ceph_start_reclaim)(self.raw.as_ptr(), uuid.as_ptr(), CEPH_RECLAIM_RESET)
         });
         match done {
-            // There is none: the first run, or the session ended in order.
+            // The session does not exist: this is the first run, or the session ended in an orderly way.
             Ok(_) | Err(Errno(libc::ENOENT)) => {}
             Err(e) => return Err(failed(Step::Reset, "the session of the run before")(e)),
         }
@@ -404,7 +402,7 @@ impl Unmounted {
     }
 }
 
-/// What a setting is, of a mount that was made.
+/// Returns the value of a setting of a mount under construction.
 fn setting(
     api: &Api,
     mount: NonNull<ffi::ceph_mount_info>,
@@ -424,22 +422,22 @@ fn setting(
 pub struct Perm {
     api: &'static Api,
     raw: NonNull<ffi::UserPerm>,
-    /// The library refers to them.
+    /// The library keeps a pointer to them.
     _groups: Box<[libc::gid_t]>,
 }
 
 // SAFETY: the library only reads it.
 unsafe impl Send for Perm {}
-// SAFETY: as above.
+// SAFETY: see above.
 unsafe impl Sync for Perm {}
 
 impl Perm {
-    /// Of this user, whose first group is `gid`. Error: ENOMEM.
+    /// Builds credentials for this user with the primary group `gid`; fails with ENOMEM.
     pub fn new(mount: &Mount, uid: u32, gid: u32, groups: &[u32]) -> Result<Self, Errno> {
         let mut groups: Box<[libc::gid_t]> = groups.into();
         let count = libc::c_int::try_from(groups.len()).map_err(|_| Errno(libc::EINVAL))?;
         let api = mount.api;
-        // SAFETY: the list has `count` numbers and lives as long as this.
+        // SAFETY: the list has `count` numbers and lives as long as this value.
         let raw = unsafe { (api.ceph_userperm_new)(uid, gid, count, groups.as_mut_ptr()) };
         let raw = NonNull::new(raw).ok_or(Errno(libc::ENOMEM))?;
         Ok(Self { api, raw, _groups: groups })
@@ -452,7 +450,7 @@ impl Perm {
 
 impl Drop for Perm {
     fn drop(&mut self) {
-        // SAFETY: made by `ceph_userperm_new`, and nobody else has it.
+        // SAFETY: created by `ceph_userperm_new`, with no other owner.
         unsafe { (self.api.ceph_userperm_destroy)(self.raw.as_ptr()) };
     }
 }

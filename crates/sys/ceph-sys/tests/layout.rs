@@ -1,6 +1,6 @@
-//! The structures, constants and functions of this crate against the installed C header, by a program that a C compiler makes.
+//! Compares the structures, constants and functions of this crate with the installed C header by compiling a C program.
 //!
-//! It wants a C compiler and the header (Debian: libcephfs-dev); `cargo xtask test --tier third` installs both.
+//! Requires a C compiler and the header (Debian: libcephfs-dev); `cargo xtask test --tier third` installs both.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use ceph_sys::ffi::*;
 
-/// Values by name, each with the C expression that must give the same.
+/// Values by name, each with the C expression that must be equal.
 type Wanted = BTreeMap<String, (i128, String)>;
 
-/// Structures with their C names and fields.
+/// Lists structures with their C names and fields.
 macro_rules! structures {
     ($wanted:ident, $($name:ident $c:literal { $($field:ident),* $(,)? })*) => {$(
         let size = (size_of::<$name>() as i128, format!("sizeof({})", $c));
@@ -53,7 +53,7 @@ fn wanted() -> Wanted {
     wanted
 }
 
-/// The functions of `src/ffi.rs`, as C declares a pointer to each. `MNT` and the like stand for the pointers.
+/// Returns the functions of `src/ffi.rs` as C function pointer declarations. `MNT` and similar names abbreviate pointer types.
 fn functions() -> Vec<(String, String)> {
     let source = include_str!("../src/ffi.rs");
     let all = source.split("functions! {\n").nth(1).unwrap();
@@ -118,13 +118,13 @@ fn program(wanted: &Wanted) -> String {
 }
 
 #[test]
-fn everything_is_as_in_the_header() {
+fn bindings_match_c_header() {
     let wanted = wanted();
     assert!(functions().len() > 45, "{:?}", functions());
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, binary) = (dir.join("ceph_layout.c"), dir.join("ceph_layout"));
     std::fs::write(&source, program(&wanted)).unwrap();
-    // A function of other arguments is a pointer of another type. The addresses are not asked for: nothing is linked.
+    // A function with different arguments has a different pointer type. The program takes no addresses, so it need not be linked.
     let mut cc = Command::new("cc");
     cc.args(["-Werror=incompatible-pointer-types", "-Wl,--unresolved-symbols=ignore-all", "-o"]);
     let compiled = cc.arg(&binary).arg(&source).output();
@@ -149,7 +149,7 @@ fn everything_is_as_in_the_header() {
 }
 
 #[test]
-fn no_structure_is_left_out() {
+fn every_structure_is_compared() {
     let wanted = wanted();
     let source = include_str!("../src/ffi.rs");
     let structures = source.split("#[repr(C)]").skip(1);

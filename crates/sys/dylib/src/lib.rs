@@ -1,9 +1,9 @@
-//! C libraries that are loaded when they are first called, so that the program starts where they are not installed.
+//! Loads C libraries at their first use, so that the program starts without them.
 //!
-//! *Operation.* A binding crate says its [`Library`] by soname and its functions by [`functions!`], with the names and types of the
-//! C header. Each becomes an `unsafe fn` that finds the real one at its first call and jumps to it from then on. Without the
-//! library, or in a version of it without the function, the wrapper gives what the `missing` expression says, which has the type of
-//! the function's result:
+//! *Operation.* A binding crate names its [`Library`] by soname and declares its functions with [`functions!`], with the names and
+//! types of the C header. Each declaration becomes an `unsafe fn` that looks up the C function at the first call and then calls it
+//! directly. If the library or the function is missing, the wrapper returns the `missing` expression, which must have the
+//! function's result type:
 //!
 //! ```
 //! use std::ffi::{c_char, c_int};
@@ -24,16 +24,18 @@
 //! assert_eq!(C.loaded(), Ok(()));
 //! ```
 //!
-//! Where results differ in type, `missing` calls a function of a trait of the binding crate. A crate that must have all functions
-//! or none asks [`Library::find`] for each of them once.
+//! If results have different types, `missing` calls a trait function of the binding crate. A crate that needs either all functions
+//! or no function calls [`Library::find`] once for each.
 //!
-//! *Memory.* A library is opened once and kept until the process ends: its functions, threads and destructors may be in use
-//! anywhere.
+//! *Memory.* A library is opened once and stays open until the process exits, because its functions, threads and destructors may be
+//! in use anywhere.
 //!
-//! *Errors.* [`Library::loaded`] says in the loader's own words why a library cannot be had; the answer stays until the process
-//! ends, also when the library is installed meanwhile.
+//! *Errors.* [`Library::loaded`] returns the loader's message if a library is unavailable. The result does not change until the
+//! process exits, even if the library is installed meanwhile.
 //!
-//! *Threads.* Everything may be called by any thread. Two that look the same thing up at once find the same.
+//! *Threads.* All functions may be called on any thread. Concurrent look-ups return the same result.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
@@ -41,27 +43,27 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A library.
+/// A shared library.
 pub struct Library {
     soname: &'static CStr,
-    /// The address of the loader's handle, or the loader's own words.
+    /// The loader's handle as an address, or the loader's message.
     handle: OnceLock<Result<usize, String>>,
 }
 
 impl Library {
-    /// By its soname, such as `libibverbs.so.1`: the number is that of the interface the functions are declared by.
+    /// Names a library by its soname, such as `libibverbs.so.1`; the number is the interface version of the declarations.
     pub const fn new(soname: &'static CStr) -> Self {
         Self { soname, handle: OnceLock::new() }
     }
 
     fn open(&self) -> Result<*mut c_void, &str> {
         let found = self.handle.get_or_init(|| {
-            // SAFETY: the name is a C string; loading runs the library's own constructors, which is what it is for.
+            // SAFETY: the name is a C string; loading runs the library's constructors, as intended.
             let handle = unsafe { libc::dlopen(self.soname.as_ptr(), libc::RTLD_NOW) };
             if !handle.is_null() {
                 return Ok(handle.expose_provenance());
             }
-            // SAFETY: after a failure `dlerror` gives a C string that lives until this thread's next such call, or null.
+            // SAFETY: after a failure `dlerror` returns null or a C string that lives until this thread's next such call.
             let why = unsafe {
                 let why = libc::dlerror();
                 (!why.is_null()).then(|| CStr::from_ptr(why).to_string_lossy().into_owned())
@@ -74,20 +76,20 @@ impl Library {
         }
     }
 
-    /// Whether it can be had; loads it.
+    /// Loads the library and reports whether it is available.
     ///
     /// # Errors
     ///
-    /// The loader's own words.
+    /// The loader's message.
     pub fn loaded(&self) -> Result<(), String> {
         self.open().map(drop).map_err(str::to_owned)
     }
 
-    /// The address of a function, for as long as the process lives; never null.
+    /// Returns the address of a function, which is never null and stays valid until the process exits.
     ///
     /// # Errors
     ///
-    /// The loader's own words, or the name of the function that this version of the library lacks.
+    /// The loader's message, or the name of the function that this library version lacks.
     pub fn find(&self, name: &CStr) -> Result<*mut c_void, String> {
         let handle = self.open()?;
         // SAFETY: the handle came from `dlopen` and is never closed; the name is a C string.
@@ -100,7 +102,7 @@ impl Library {
     }
 }
 
-/// One function of a library, as [`functions!`] uses it.
+/// One function of a library, used by [`functions!`].
 pub struct Symbol {
     library: &'static Library,
     name: &'static CStr,
@@ -108,12 +110,12 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// By its name in the header.
+    /// Names a function as in the header.
     pub const fn new(library: &'static Library, name: &'static CStr) -> Self {
         Self { library, name, address: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Its address; `None` without the library or the function.
+    /// Returns its address; `None` without the library or the function.
     #[inline]
     pub fn address(&self) -> Option<*mut c_void> {
         let known = self.address.load(Ordering::Acquire);
@@ -128,9 +130,8 @@ impl Symbol {
     }
 }
 
-/// Declares functions of a [`Library`] as the C header has them. The expression behind `missing` is the result of one that does
-/// not exist. A caller keeps what the function's manual page asks for; the binding crate sees to it that the declaration is the
-/// header's.
+/// Declares functions of a [`Library`] as in the C header. The expression after `missing` is the result of a missing function.
+/// Callers must follow the function's manual page; the binding crate must ensure that the declaration matches the header.
 #[macro_export]
 macro_rules! functions {
     (in $library:path, missing: $missing:expr; $(
@@ -138,21 +139,21 @@ macro_rules! functions {
     )*) => {$(
         $(#[$attribute])*
         #[inline]
-        #[allow(clippy::too_many_arguments)] // As the header has them.
+        #[allow(clippy::too_many_arguments)] // Signatures come from the header.
         $visibility unsafe fn $name($($arg: $of),*) $(-> $answer)? {
             const NAME: &::std::ffi::CStr =
                 match ::std::ffi::CStr::from_bytes_with_nul(
                     concat!(stringify!($name), "\0").as_bytes(),
                 ) {
                     Ok(name) => name,
-                    // Invariant: a name in C has no zero within.
+                    // Invariant: a C name contains no zero.
                     Err(_) => unreachable!(),
                 };
             static SYMBOL: $crate::Symbol = $crate::Symbol::new(&$library, NAME);
             type Function = unsafe extern "C" fn($($of),*) $(-> $answer)?;
             match SYMBOL.address() {
-                // SAFETY: the library's function of this name has this signature, by its header; the caller keeps what its
-                // specification asks for.
+                // SAFETY: the library's function of this name has this signature according to its header; the caller follows its
+                // specification.
                 Some(at) => unsafe {
                     ::std::mem::transmute::<*mut ::std::ffi::c_void, Function>(at)($($arg),*)
                 },
@@ -169,7 +170,7 @@ mod tests {
     static C: Library = Library::new(c"libc.so.6");
 
     #[test]
-    fn a_library_that_is_not_there_is_named() {
+    fn missing_library_is_named() {
         static NONE: Library = Library::new(c"libsurely-not-installed.so.9");
         static SYMBOL: Symbol = Symbol::new(&NONE, c"anything");
         assert!(SYMBOL.address().is_none());
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_a_library_is_found_once() {
+    fn function_is_looked_up_once() {
         static SYMBOL: Symbol = Symbol::new(&C, c"getpid");
         let at = SYMBOL.address().map(|at| at.addr());
         assert!(at.is_some());
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_missing_is_named() {
+    fn missing_function_is_named() {
         let why = C.find(c"surely_not_a_function").unwrap_err();
         assert_eq!(why, "libc.so.6 has no function surely_not_a_function: another version");
         static ABSENT: Symbol = Symbol::new(&C, c"surely_not_a_function");

@@ -1,4 +1,4 @@
-//! The server's end (RFC 2743 section 2.2.2, RFC 4121).
+//! The server side (RFC 2743 section 2.2.2, RFC 4121).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,9 +18,9 @@ use crate::ffi::{
 use crate::lucid::{self, Lucid};
 use crate::{keytab, names};
 
-/// A client's token has at most so many bytes; a ticket with a PAC of a thousand groups has 64 KiB.
+/// Maximum length of a client's token, in bytes; a ticket whose PAC has a thousand groups has 64 KiB.
 const TOKEN_MAX: usize = 256 << 10;
-/// Rounds of one exchange at most; Kerberos needs one, with DCE_STYLE two.
+/// Maximum number of rounds of one exchange; Kerberos needs one, with DCE_STYLE two.
 const ROUNDS_MAX: u32 = 4;
 
 /// One exchange with one client.
@@ -28,40 +28,40 @@ pub struct Acceptor {
     cred: Cred,
     context: Context,
     rounds: u32,
-    /// The library reads it at each token, by the name of this descriptor.
+    /// The library reads the keytab at each token through this descriptor.
     _keytab: File,
 }
 
-/// What a token led to.
+/// The result of processing a token.
 pub enum Step {
-    /// The client has to answer this.
+    /// The client must respond to this token.
     Continue(Vec<u8>),
-    /// The client has proved who it is.
+    /// The client is authenticated.
     Done {
-        /// Goes to the client; empty where it did not ask for mutual authentication.
+        /// Token for the client; empty if it did not request mutual authentication.
         token: Vec<u8>,
-        /// Who it is.
+        /// The established context.
         established: Box<Established>,
     },
 }
 
 impl Acceptor {
-    /// Takes tickets for every key of this keytab, which is opened now: a changed one needs no restart. What is no regular file is
-    /// refused before the library opens it, which would wait for the other end of a pipe without a limit.
+    /// Accepts tickets for every key of this keytab, which is opened now, so that changes need no restart. Refuses files that are
+    /// not regular before the library opens them: it would wait without limit for the other end of a pipe.
     ///
     /// # Errors
-    /// [`Cause::NoLibrary`]; [`Cause::Keytab`], with the path, when it cannot be read or is empty.
+    /// [`Cause::NoLibrary`]; [`Cause::Keytab`], with the path, if the file cannot be read or is empty.
     pub fn new(path: &Path) -> Result<Self, Error> {
         Self::by(path, None)
     }
 
-    /// The same for the keys of one service, whatever host they name.
+    /// Like `new`, for the keys of one service on any host.
     fn by(path: &Path, service: Option<&str>) -> Result<Self, Error> {
         let unusable = |why: &dyn std::fmt::Display| {
             Error::new(Cause::Keytab, format!("keytab {}: {why}", path.display()))
         };
         let file = keytab::open(path).map_err(|e| unusable(&e))?;
-        // What is checked is what the library opens, whatever is put in its place meanwhile.
+        // Pass the opened file, so that the library uses the file that was checked even if the path is replaced meanwhile.
         let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
         let name = CString::new(format!("FILE:{opened}")).map_err(|e| unusable(&e))?;
         let element = gss_key_value_element_desc { key: c"keytab".as_ptr(), value: name.as_ptr() };
@@ -74,10 +74,10 @@ impl Acceptor {
         Ok(Self { cred, context: Context::none(), rounds: 0, _keytab: file })
     }
 
-    /// The next token of the client, without SPNEGO around it. May read files: see [`crate::Pool`].
+    /// Processes the client's next token, without SPNEGO. May read files: see [`crate::Pool`].
     ///
     /// # Errors
-    /// The exchange is over, and [`Error::token`] goes to the client.
+    /// The exchange has failed; [`Error::token`] must be sent to the client.
     pub fn step(&mut self, token: &[u8]) -> Result<Step, Error> {
         self.rounds += 1;
         if token.is_empty() || token.len() > TOKEN_MAX || self.rounds > ROUNDS_MAX {
@@ -90,7 +90,8 @@ impl Acceptor {
         let (mut source, mut answer) = (Name::none(), Output::new());
         let mut mech = ptr::null();
         let input = gss_buffer_desc::of(token);
-        // SAFETY: the handles are of this library or null; the input outlives the call; all other pointers are to variables here.
+        // SAFETY: the handles belong to this library or are null; the input outlives the call; all other pointers refer to local
+        // variables.
         let major = unsafe {
             ffi::gss_accept_sec_context(
                 &mut minor,
@@ -119,17 +120,17 @@ impl Acceptor {
     }
 }
 
-/// Takes the first token of a client by the keys of these services, in this order, and at last by every key of the keytab. Where
-/// several names have one key, as all of a computer have in Active Directory, the ticket is for the first of these services: which
-/// name its client asked for nobody has signed. Opens the keytab each time.
+/// Processes a client's first token with the keys of these services, in this order, and finally with every key of the keytab. If
+/// several names share a key, as all names of a computer in Active Directory do, the ticket counts for the first of these services,
+/// because the requested name is not signed. Opens the keytab each time.
 ///
 /// # Errors
-/// Those of [`Acceptor::new`] and [`Acceptor::step`].
+/// The errors of [`Acceptor::new`] and [`Acceptor::step`].
 pub fn accept(keytab: &Path, services: &[&str], token: &[u8]) -> Result<Step, Error> {
     for service in services {
         let taken = Acceptor::by(keytab, Some(service)).and_then(|mut by| by.step(token));
         match taken {
-            // Nothing was opened, so that the library has not seen the token and does not take it for a repetition.
+            // The ticket was not decrypted, so the library has not recorded the token and will not consider it a replay.
             Err(Error { cause: Cause::Keytab | Cause::NoKey | Cause::WrongKey, .. }) => {}
             taken => return taken,
         }
@@ -137,7 +138,7 @@ pub fn accept(keytab: &Path, services: &[&str], token: &[u8]) -> Result<Step, Er
     Acceptor::new(keytab)?.step(token)
 }
 
-/// A credential for the krb5 mechanism; of this name, or of any where that is none.
+/// Acquires a credential for the krb5 mechanism, for this name or for any name.
 pub(crate) fn acquire(
     usage: std::ffi::c_int,
     name: &Name,
@@ -145,7 +146,7 @@ pub(crate) fn acquire(
 ) -> Result<Cred, Error> {
     let (mut minor, mut cred) = (0, Cred::none());
     let mechs = gss_OID_set_desc { count: 1, elements: &KRB5 };
-    // SAFETY: the store's strings outlive the call; all other pointers are to variables here.
+    // SAFETY: the store's strings outlive the call; all other pointers refer to local variables.
     let major = unsafe {
         ffi::gss_acquire_cred_from(
             &mut minor,
@@ -163,7 +164,7 @@ pub(crate) fn acquire(
     Ok(cred)
 }
 
-/// A complete context: who the client is, and the keys that both share.
+/// A complete context: the client's identity and the shared keys.
 pub struct Established {
     context: Context,
     source: Name,
@@ -175,7 +176,7 @@ pub struct Established {
 impl Established {
     fn new(context: Context, source: Name, lifetime: u32) -> Result<Self, Error> {
         let (mut minor, mut target) = (0, Name::none());
-        // SAFETY: the context is the library's own; the null pointers say that the rest is not asked for.
+        // SAFETY: the context belongs to the library; null pointers mark unneeded results.
         let major = unsafe {
             ffi::gss_inquire_context(
                 &mut minor,
@@ -196,53 +197,53 @@ impl Established {
         Ok(Self { context, source, principal, service, lifetime })
     }
 
-    /// The client: `alice@LAB.TEST`, `host/client.lab.test@LAB.TEST`, `CLIENT$@LAB.TEST`.
+    /// Returns the client's principal: `alice@LAB.TEST`, `host/client.lab.test@LAB.TEST`, `CLIENT$@LAB.TEST`.
     pub fn principal(&self) -> &str {
         &self.principal
     }
 
-    /// For which service of the keytab its ticket was: `cifs/server.lab.test@LAB.TEST`.
+    /// Returns the service of the ticket: `cifs/server.lab.test@LAB.TEST`.
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// How long the library goes on using the context, from the moment when it was made: until the ticket runs out, and
-    /// `clockskew` (300 s) longer. [`Established::end_time`] knows when the ticket itself does.
+    /// Returns how long the library accepts the context, measured from its creation: until the ticket expires, plus `clockskew`
+    /// (300 s). [`Established::end_time`] returns the expiry of the ticket.
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
-    /// The user of this host that the rules of krb5.conf (`auth_to_local`; else the first component of a principal of the default
-    /// realm) make of the client; `None` where they name nobody. Whether there is such a user is not asked.
+    /// Returns the local user to which krb5.conf maps the client (`auth_to_local`; otherwise the first component of a principal in
+    /// the default realm), or `None`. Does not check that the user exists.
     pub fn local_name(&self) -> Option<String> {
         names::local(&self.source)
     }
 
-    /// `KERB_VALIDATION_INFO` of the client's PAC (MS-PAC section 2.5), with its NDR headers; `None` without a PAC whose signature
-    /// by the service's key the library has verified. At most 128 KiB.
+    /// Returns `KERB_VALIDATION_INFO` of the client's PAC (MS-PAC section 2.5) with its NDR headers, at most 128 KiB; `None` unless
+    /// the library has verified the PAC's signature with the service's key.
     pub fn logon_info(&self) -> Option<Vec<u8>> {
         names::attribute(&self.source, b"urn:mspac:logon-info")
     }
 
-    /// The key that both share (`GSS_C_INQ_SSPI_SESSION_KEY`): of 16 or 32 bytes, by the encryption type.
+    /// Returns the shared key (`GSS_C_INQ_SSPI_SESSION_KEY`) of 16 or 32 bytes, depending on the encryption type.
     ///
     /// # Errors
-    /// The library's.
+    /// An error of the library.
     pub fn session_key(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let (mut minor, mut set) = (0, ptr::null_mut());
-        // SAFETY: the context is the library's own; all other pointers are to variables here.
+        // SAFETY: the context belongs to the library; all other pointers refer to local variables.
         let major = unsafe {
             ffi::gss_inquire_sec_context_by_oid(&mut minor, self.context.0, &SESSION_KEY, &mut set)
         };
         check(major, minor)?;
-        // SAFETY: a success gives a set of `count` buffers, or null.
+        // SAFETY: on success the result is null or a set of `count` buffers.
         let key = unsafe {
             set.as_ref().filter(|set| set.count > 0 && !set.elements.is_null()).map(|set| {
                 let first = &*set.elements;
                 Zeroizing::new(first.bytes().to_vec())
             })
         };
-        // SAFETY: the library made it, and what was wanted of it has been copied. It wipes it.
+        // SAFETY: the library allocated it, and the key has been copied. The library wipes it.
         unsafe { ffi::gss_release_buffer_set(&mut 0, &mut set) };
         key.filter(|key| !key.is_empty())
             .ok_or_else(|| Error::new(Cause::Other, "the context has no session key"))
@@ -251,7 +252,7 @@ impl Established {
     /// Signs a message as the server (`GSS_GetMIC`).
     ///
     /// # Errors
-    /// The library's, such as [`Cause::Expired`].
+    /// An error of the library, such as [`Cause::Expired`].
     pub fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, Error> {
         mic(&self.context, message)
     }
@@ -259,29 +260,29 @@ impl Established {
     /// Verifies the client's signature of a message (`GSS_VerifyMIC`).
     ///
     /// # Errors
-    /// [`Cause::Mic`] or [`Cause::Malformed`] when it is not of this message and context.
+    /// [`Cause::Mic`] or [`Cause::Malformed`] if the signature does not match message and context.
     pub fn verify(&mut self, message: &[u8], mic: &[u8]) -> Result<(), Error> {
         verify(&self.context, message, mic)
     }
 
-    /// When the ticket runs out, in seconds since 1970. The context ends by it: ask for all else before.
+    /// Returns the expiry of the ticket in seconds since 1970. Consumes the context.
     ///
     /// # Errors
-    /// The library's.
+    /// An error of the library.
     pub fn end_time(self) -> Result<u64, Error> {
         let read = |at: *const ffi::gss_krb5_lucid_context_v1_t| {
-            // SAFETY: it is called with a structure of version 1, or null.
+            // SAFETY: the argument is null or a structure of version 1.
             unsafe { at.as_ref() }.map(|context| context.endtime.into())
         };
         let end = lucid::export(self.context, read)?;
         end.ok_or_else(|| Error::new(Cause::Other, "the context has no end"))
     }
 
-    /// What signs and seals messages of this context by other code (RFC 4121, RFC 1964). The context ends by it: ask for all else
-    /// before.
+    /// Exports the keys of the context, so that other code can sign and encrypt messages (RFC 4121, RFC 1964). Consumes the
+    /// context.
     ///
     /// # Errors
-    /// The library's; [`Cause::Other`] for a context of RFC 1964, whose ciphers (DES, RC4) are refused.
+    /// An error of the library; [`Cause::Other`] for a context of RFC 1964, whose ciphers (DES, RC4) are refused.
     pub fn lucid(self) -> Result<Lucid, Error> {
         Lucid::of(self.context)
     }
@@ -290,7 +291,7 @@ impl Established {
 pub(crate) fn mic(context: &Context, message: &[u8]) -> Result<Vec<u8>, Error> {
     let (mut minor, mut mic) = (0, Output::new());
     let message = gss_buffer_desc::of(message);
-    // SAFETY: the context is the library's own; the message outlives the call.
+    // SAFETY: the context belongs to the library; the message outlives the call.
     let major = unsafe { ffi::gss_get_mic(&mut minor, context.0, 0, &message, &mut mic.0) };
     check(major, minor)?;
     Ok(mic.bytes().to_vec())
@@ -299,12 +300,12 @@ pub(crate) fn mic(context: &Context, message: &[u8]) -> Result<Vec<u8>, Error> {
 pub(crate) fn verify(context: &Context, message: &[u8], mic: &[u8]) -> Result<(), Error> {
     let mut minor = 0;
     let (message, mic) = (gss_buffer_desc::of(message), gss_buffer_desc::of(mic));
-    // SAFETY: as above.
+    // SAFETY: see above.
     let major =
         unsafe { ffi::gss_verify_mic(&mut minor, context.0, &message, &mic, ptr::null_mut()) };
     if major & !ERROR_MASK != 0 && major & ERROR_MASK == 0 {
-        // Information such as "old token": the message was signed before. RFC 2743 leaves it to the caller, and no message is
-        // verified twice here.
+        // Supplementary information such as "old token" means that the message was seen before. RFC 2743 leaves the decision to the
+        // caller, and this code never verifies a message twice.
         return Err(Error::new(Cause::Mic, "the message is old, or out of its order"));
     }
     check(major, minor).map(drop)
@@ -316,9 +317,9 @@ mod tests {
 
     use super::*;
 
-    /// Opening a pipe waits for a writer, and nobody writes to this one.
+    /// Opening a pipe blocks until a writer opens it, which never happens here.
     #[test]
-    fn a_pipe_in_place_of_a_keytab_is_refused_at_once() {
+    fn pipe_as_keytab_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("krb5.keytab");
         let made = std::process::Command::new("mkfifo").arg(&at).status().unwrap();

@@ -1,4 +1,4 @@
-//! What the library refused, and what can be done about it.
+//! Errors of the library, and their causes.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use gss_krb5::Cause;
 
 use crate::ffi::{self, GSS_CODE, KRB5, MECH_CODE, Output};
 
-/// A refusal of the library.
+/// An error of the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What to look at.
+    /// The cause, for the administrator.
     pub cause: Cause,
-    /// The library's own words.
+    /// The library's message.
     pub text: String,
-    /// What the client is to be told, a KRB-ERROR in a GSS token (RFC 4121 section 4.1); may be empty.
+    /// Token for the client: a KRB-ERROR in a GSS token (RFC 4121 section 4.1); may be empty.
     pub token: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Codes of `krb5.h`; the names there begin with `KRB5` or `KRB5KRB_AP_ERR_`.
+/// Codes of `krb5.h`, without the prefixes `KRB5` and `KRB5KRB_AP_ERR_`.
 mod code {
     const BASE: i32 = -1_765_328_384;
     pub(super) const BAD_INTEGRITY: i32 = BASE + 31;
@@ -47,7 +47,7 @@ impl Error {
         Self { cause, text: text.into(), token: Vec::new() }
     }
 
-    /// Of what a function answered.
+    /// Converts the result of a function.
     pub(crate) fn of(major: u32, minor: u32) -> Self {
         if major == ffi::UNAVAILABLE && minor == 0 {
             let why = crate::loaded().err();
@@ -56,8 +56,8 @@ impl Error {
             return Self::new(Cause::NoLibrary, text);
         }
         let text = status(minor, MECH_CODE);
-        // The library has numbers of its own for those of the mechanism, also for "no error", which it gives where a token cannot
-        // be taken apart: words of the C library, of which this process has set no language.
+        // The library maps the mechanism's codes, including "no error", to its own numbers; it returns "no error" for a token that
+        // cannot be parsed. The text comes from the C library, for which this process has not set a language.
         if minor != 0 && !text.is_empty() && text != "Success" {
             return Self::new(cause(major, minor.cast_signed()), text);
         }
@@ -83,7 +83,7 @@ fn cause(major: u32, minor: i32) -> Cause {
         0 if routine == FAILURE => return Cause::Malformed,
         _ => {}
     }
-    // Routine errors of RFC 2744 section 3.9.1. GSS_S_BAD_MECH is a token of another mechanism.
+    // Routine errors of RFC 2744 section 3.9.1. GSS_S_BAD_MECH denotes a token of another mechanism.
     match routine {
         6 => Cause::Mic,
         1 | 9 | 10 => Cause::Malformed,
@@ -92,14 +92,14 @@ fn cause(major: u32, minor: i32) -> Cause {
     }
 }
 
-/// What a code means, in the library's words.
+/// Returns the library's message for a code.
 fn status(value: u32, kind: std::ffi::c_int) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut more = 0;
-    // A code has one message, seldom two.
+    // A code has one message, rarely two.
     for _ in 0..4 {
         let mut text = Output::new();
-        // SAFETY: all pointers are to variables of this function.
+        // SAFETY: all pointers refer to local variables.
         let major =
             unsafe { ffi::gss_display_status(&mut 0, value, kind, &KRB5, &mut more, &mut text.0) };
         if major & ffi::ERROR_MASK != 0 {
@@ -113,7 +113,7 @@ fn status(value: u32, kind: std::ffi::c_int) -> String {
     words.join(": ")
 }
 
-/// The answer of a function as a result.
+/// Converts the result of a function.
 pub(crate) fn check(major: u32, minor: u32) -> Result<u32, Error> {
     if major & ffi::ERROR_MASK == 0 { Ok(major) } else { Err(Error::of(major, minor)) }
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_the_library_have_their_causes() {
+    fn library_codes_map_to_causes() {
         for (minor, expected) in [
             (-1_765_328_347, Cause::Clock),
             (-1_765_328_352, Cause::Expired),

@@ -1,4 +1,5 @@
-//! Types and functions of `gssapi/gssapi.h`, `gssapi_ext.h` and `gssapi_krb5.h` (RFC 2744 and MIT's extensions), by their names.
+//! Types and functions of `gssapi/gssapi.h`, `gssapi_ext.h` and `gssapi_krb5.h` (RFC 2744 and MIT's extensions), under their C
+//! names.
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -20,7 +21,7 @@ pub(crate) struct gss_OID_desc {
     pub(crate) elements: *const u8,
 }
 
-// SAFETY: it points to bytes that nobody writes, of a static.
+// SAFETY: it points to bytes of a static, which are never written.
 unsafe impl Sync for gss_OID_desc {}
 
 #[repr(C)]
@@ -98,7 +99,7 @@ pub(crate) static NT_SERVICE: gss_OID_desc = oid(b"\x2a\x86\x48\x86\xf7\x12\x01\
 
 /// `GSS_S_UNAVAILABLE`
 pub(crate) const UNAVAILABLE: u32 = 16 << 16;
-/// Calling errors and routine errors; what is left is information.
+/// Calling errors and routine errors; the other bits are supplementary information.
 pub(crate) const ERROR_MASK: u32 = 0xffff_0000;
 /// `GSS_S_CONTINUE_NEEDED`
 pub(crate) const CONTINUE_NEEDED: u32 = 1;
@@ -110,7 +111,7 @@ pub(crate) const INITIATE: c_int = 1;
 pub(crate) const GSS_CODE: c_int = 1;
 pub(crate) const MECH_CODE: c_int = 2;
 
-// Where one does not exist, [`UNAVAILABLE`].
+// A missing function returns [`UNAVAILABLE`].
 dylib::functions! {
     in GSSAPI_KRB5, missing: UNAVAILABLE;
     pub(crate) fn gss_acquire_cred_from(
@@ -168,25 +169,25 @@ dylib::functions! {
 impl gss_buffer_desc {
     pub(crate) const EMPTY: Self = Self { length: 0, value: std::ptr::null_mut() };
 
-    /// For a function that reads. The bytes must live as long as the call.
+    /// Builds an input buffer. The bytes must outlive the call.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self { length: bytes.len(), value: bytes.as_ptr().cast_mut().cast() }
     }
 
-    /// The bytes that a function has put here.
+    /// Returns the bytes that a function stored here.
     ///
     /// # Safety
-    /// It is empty or as the library filled it, and lives as long as the slice.
+    /// The buffer is empty or as the library filled it, and outlives the slice.
     pub(crate) unsafe fn bytes(&self) -> &[u8] {
         if self.value.is_null() || self.length == 0 {
             return &[];
         }
-        // SAFETY: the library says that so many bytes are there.
+        // SAFETY: the library guarantees this length.
         unsafe { std::slice::from_raw_parts(self.value.cast(), self.length) }
     }
 }
 
-/// A buffer that the library filled and gets back.
+/// A buffer that the library allocated and releases.
 pub(crate) struct Output(pub(crate) gss_buffer_desc);
 
 impl Output {
@@ -213,13 +214,13 @@ impl Drop for Output {
     }
 }
 
-/// Names a handle that the library gets back by the function of its kind.
+/// Declares a handle type that calls the library's release function when dropped.
 macro_rules! owned {
     ($(#[$doc:meta])* $name:ident, $release:expr) => {
         $(#[$doc])*
         pub(crate) struct $name(pub(crate) Handle);
 
-        // SAFETY: MIT's handles belong to no thread; this one has one owner, and no shared reference leaves a thread.
+        // SAFETY: MIT's handles are not bound to a thread; this one has one owner, and no shared reference leaves a thread.
         unsafe impl Send for $name {}
 
         impl $name {
@@ -231,7 +232,7 @@ macro_rules! owned {
         impl Drop for $name {
             fn drop(&mut self) {
                 if !self.0.is_null() {
-                    // SAFETY: the library made the handle, and nobody else has it.
+                    // SAFETY: the library created the handle, which has no other owner.
                     unsafe { ($release)(&mut self.0) };
                 }
             }
@@ -244,16 +245,8 @@ owned!(
     Context,
     |at: &mut Handle| gss_delete_sec_context(&mut 0, at, std::ptr::null_mut())
 );
-owned!(
-    /// A credential.
-    Cred,
-    |at: &mut Handle| gss_release_cred(&mut 0, at)
-);
-owned!(
-    /// A name.
-    Name,
-    |at: &mut Handle| gss_release_name(&mut 0, at)
-);
+owned!(Cred, |at: &mut Handle| gss_release_cred(&mut 0, at));
+owned!(Name, |at: &mut Handle| gss_release_name(&mut 0, at));
 
 #[cfg(test)]
 mod tests {
@@ -261,10 +254,10 @@ mod tests {
 
     use super::*;
 
-    /// By a C compiler, from the headers of krb5 1.20, on a machine of 64 bits.
+    /// Values from a C compiler with the headers of krb5 1.20 on a 64-bit machine.
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn layouts_are_those_of_the_headers() {
+    fn layouts_match_c_headers() {
         assert_eq!((size_of::<gss_buffer_desc>(), size_of::<gss_OID_desc>()), (16, 16));
         assert_eq!(size_of::<gss_key_value_set_desc>(), 16);
         assert_eq!(size_of::<gss_krb5_lucid_key_t>(), 16);

@@ -1,4 +1,4 @@
-//! The client's end, from the tickets of `kinit`.
+//! The client side, with the tickets of `kinit`.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,23 +15,23 @@ use crate::ffi::{
 use crate::lucid::Lucid;
 use crate::{accept, names};
 
-/// `GSS_C_MUTUAL_FLAG`, `GSS_C_CONF_FLAG` and `GSS_C_INTEG_FLAG`; replay detection and sequencing are off, as RFC 2203 section
-/// 5.2.2 wants them: each protocol has its own.
+/// `GSS_C_MUTUAL_FLAG`, `GSS_C_CONF_FLAG` and `GSS_C_INTEG_FLAG`. Replay detection and sequencing are off as RFC 2203 section 5.2.2
+/// requires, because each protocol has its own.
 const FLAGS: u32 = 2 | 16 | 32;
 
-/// By which tickets a client shows who it is.
+/// The source of a client's tickets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tickets {
-    /// Those of the environment: `KRB5CCNAME`, else the usual cache of the user.
+    /// The cache of the environment: `KRB5CCNAME`, otherwise the user's default cache.
     Usual,
-    /// Those of this file, which `kinit -c` made.
+    /// This cache file, created by `kinit -c`.
     Cache(PathBuf),
-    /// Such as the first key of this keytab gets from the KDC; they are kept in the memory of this process.
+    /// Tickets from the KDC for the first key of this keytab, kept in the memory of this process.
     Keytab(PathBuf),
 }
 
 impl Tickets {
-    /// A credential by them.
+    /// Acquires a credential.
     fn acquire(&self) -> Result<Cred, Error> {
         let named = |kind: &str, path: &Path| {
             CString::new([kind.as_bytes(), path.as_os_str().as_bytes()].concat())
@@ -55,13 +55,13 @@ impl Tickets {
         // Two at most.
         let count = u32::try_from(elements.len()).unwrap_or(0);
         let store = gss_key_value_set_desc { count, elements: elements.as_ptr() };
-        // The library does not say where it has looked.
+        // The library's message does not name the cache.
         accept::acquire(INITIATE, &Name::none(), Some(&store))
             .map_err(|e| Error { text: format!("{}: {}", path.display(), e.text), ..e })
     }
 }
 
-/// One exchange with one server. Asks a KDC where there is no ticket for the service yet, so it may wait.
+/// One exchange with one server. Requests a ticket for the service from a KDC if necessary, so it may block.
 pub struct Initiator {
     cred: Cred,
     target: Name,
@@ -69,39 +69,40 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// To the service of this principal, such as `cifs/server.lab.test@LAB.TEST`, with the tickets of this cache.
+    /// Starts an exchange with a service principal, such as `cifs/server.lab.test@LAB.TEST`, with the tickets of this cache.
     ///
     /// # Errors
-    /// The library's, such as no cache.
+    /// An error of the library, such as a missing cache.
     pub fn new(cache: &Path, service: &str) -> Result<Self, Error> {
         let cred = Tickets::Cache(cache.to_owned()).acquire()?;
         let (mut minor, mut target) = (0, Name::none());
         let service = gss_buffer_desc::of(service.as_bytes());
-        // SAFETY: the name's bytes outlive the call; the rest are variables here.
+        // SAFETY: the name's bytes outlive the call; all other pointers refer to local variables.
         let major =
             unsafe { ffi::gss_import_name(&mut minor, &service, &NT_PRINCIPAL, &mut target.0) };
         check(major, minor)?;
         Ok(Self { cred, target, context: Context::none() })
     }
 
-    /// To a service of a host by the names that clients know, such as `nfs` and `server.lab.test`: the realm is that which
-    /// krb5.conf says for the host.
+    /// Starts an exchange with a service on a host, such as `nfs` and `server.lab.test`; krb5.conf maps the host to a realm.
     ///
     /// # Errors
-    /// The library's, such as no tickets.
+    /// An error of the library, such as missing tickets.
     pub fn of_host(tickets: &Tickets, service: &str, host: &str) -> Result<Self, Error> {
         let target = names::of_service(&format!("{service}@{host}"))?;
         Ok(Self { cred: tickets.acquire()?, target, context: Context::none() })
     }
 
-    /// The next token, to the server's answer; empty for the first one. The second part: the exchange is complete on this side.
+    /// Processes the server's response (empty for the first call) and returns the next token, and whether the exchange is complete
+    /// on this side.
     ///
     /// # Errors
-    /// The library's: no ticket, or an answer that is not the server's.
+    /// An error of the library: no ticket, or an invalid response.
     pub fn step(&mut self, answer: &[u8]) -> Result<(Vec<u8>, bool), Error> {
         let (mut minor, mut token) = (0, Output::new());
         let input = gss_buffer_desc::of(answer);
-        // SAFETY: the handles are of this library or null; the input outlives the call; the rest are variables here.
+        // SAFETY: the handles belong to this library or are null; the input outlives the call; all other pointers refer to local
+        // variables.
         let major = unsafe {
             ffi::gss_init_sec_context(
                 &mut minor,
@@ -126,7 +127,7 @@ impl Initiator {
     /// Signs a message as the client.
     ///
     /// # Errors
-    /// The library's.
+    /// An error of the library.
     pub fn mic(&mut self, message: &[u8]) -> Result<Vec<u8>, Error> {
         accept::mic(&self.context, message)
     }
@@ -134,15 +135,15 @@ impl Initiator {
     /// Verifies the server's signature of a message.
     ///
     /// # Errors
-    /// As [`crate::Established::verify`].
+    /// See [`crate::Established::verify`].
     pub fn verify(&mut self, message: &[u8], mic: &[u8]) -> Result<(), Error> {
         accept::verify(&self.context, message, mic)
     }
 
-    /// What signs and seals messages of the context by other code, once it is complete on this side. The context ends by it.
+    /// Exports the keys of a complete context, so that other code can sign and encrypt messages. Consumes the context.
     ///
     /// # Errors
-    /// As [`crate::Established::lucid`].
+    /// See [`crate::Established::lucid`].
     pub fn lucid(self) -> Result<Lucid, Error> {
         Lucid::of(self.context)
     }

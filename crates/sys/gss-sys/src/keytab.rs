@@ -1,20 +1,20 @@
-//! What a keytab holds, without the keys: MIT's file format, versions 1 and 2 of it being 0x0501 and 0x0502. Pure, but for
-//! [`open`] and [`read`].
+//! Reads the entries of a keytab, without the keys, in MIT's file formats 1 (0x0501) and 2 (0x0502). Pure, except for [`open`] and
+//! [`read`].
 //!
-//! *Errors.* A file that is not a keytab, or is cut. Every length is compared with what is left before it is believed.
+//! *Errors.* A file that is truncated or not a keytab. Every length is checked against the remaining bytes before use.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Bytes of a keytab at most; an entry has about a hundred.
+/// Maximum size of a keytab, in bytes; an entry has about a hundred.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// A key, without itself.
+/// An entry of a keytab, without the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Of whom: `cifs/server.lab.test@LAB.TEST`.
+    /// Principal: `cifs/server.lab.test@LAB.TEST`.
     pub principal: String,
     /// Version of the key.
     pub kvno: u32,
@@ -23,18 +23,18 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The first component: `cifs`, `host`, `nfs`.
+    /// Returns the first component: `cifs`, `host`, `nfs`.
     pub fn service(&self) -> &str {
         let end = self.principal.find(['/', '@']).unwrap_or(self.principal.len());
         &self.principal[..end]
     }
 
-    /// The realm, behind the last `@`.
+    /// Returns the realm, after the last `@`.
     pub fn realm(&self) -> &str {
         self.principal.rsplit_once('@').map_or("", |(_, realm)| realm)
     }
 
-    /// The encryption type by the name that krb5.conf has for it.
+    /// Returns the name of the encryption type in krb5.conf.
     pub fn enctype_name(&self) -> String {
         match self.enctype {
             1 => "des-cbc-crc".into(),
@@ -51,16 +51,16 @@ impl Entry {
         }
     }
 
-    /// A cipher that is no secret any more: DES, triple DES, RC4.
+    /// Checks for an insecure cipher: DES, triple DES, RC4.
     pub fn is_weak(&self) -> bool {
         matches!(self.enctype, 1..=16 | 23 | 24)
     }
 }
 
-/// Opens a regular file. A pipe or a device under its name is refused without a wait for its other end.
+/// Opens a regular file. Refuses a pipe or a device without waiting for its other end.
 ///
 /// # Errors
-/// Those of the file, and `InvalidInput` for what is no regular file.
+/// Errors of the file, and `InvalidInput` if it is not regular.
 pub fn open(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
@@ -70,10 +70,10 @@ pub fn open(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }
 
-/// Reads a regular file. Blocks for the disk alone.
+/// Reads a regular file. Blocks only on the disk.
 ///
 /// # Errors
-/// Those of [`open`] and of reading, and `InvalidData` for what is no keytab.
+/// Errors of [`open`] and of reading, and `InvalidData` if it is not a keytab.
 pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
     let mut bytes = zeroize::Zeroizing::new(Vec::new());
     open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -83,10 +83,10 @@ pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
     parse(&bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// The entries of a keytab, in its order.
+/// Parses the entries of a keytab in order.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A description of the error.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
     let (version, mut rest) = bytes.split_at_checked(2).ok_or("not a keytab: it is empty")?;
     if version != [5, 2] {
@@ -96,12 +96,12 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
     while let Some((size, after)) = rest.split_first_chunk::<4>() {
         let size = i32::from_be_bytes(*size);
         let length = usize::try_from(size.unsigned_abs()).map_err(|_| CUT)?;
-        // What comes behind an entry of no length was never written.
+        // After an entry of length zero, the rest of the file is unused.
         if length == 0 {
             break;
         }
         let (entry, after) = after.split_at_checked(length).ok_or(CUT)?;
-        // A hole where an entry was removed.
+        // A removed entry left a hole.
         if size > 0 {
             entries.push(one(entry)?);
         }
@@ -120,12 +120,12 @@ fn one(bytes: &[u8]) -> Result<Entry, &'static str> {
     for _ in 0..count {
         parts.push(at.text()?);
     }
-    at.take(8)?; // The kind of the name, and when it was written.
+    at.take(8)?; // Type of the name, and time of the entry.
     let short = at.take(1)?.first().copied().unwrap_or_default();
     let enctype = at.u16()?;
     let key = at.u16()?;
     at.take(key.into())?;
-    // The long version is there where there is room for it, and counts where it is not zero.
+    // The 32-bit version is present if the entry has room for it, and valid if not zero.
     let long = at.0.first_chunk::<4>().map(|b| u32::from_be_bytes(*b)).filter(|n| *n != 0);
     Ok(Entry {
         principal: format!("{}@{realm}", parts.join("/")),
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// As `ktutil` writes `cifs/s@R` with key version 3, then a hole, then version 300 of `SRV$@R`.
+    /// A keytab as `ktutil` writes it: `cifs/s@R` with key version 3, then a hole, then version 300 of `SRV$@R`.
     fn sample() -> Vec<u8> {
         let entry = |parts: &[&str], short: u8, enctype: u8, long: u32| {
             let mut e = vec![0, u8::try_from(parts.len()).unwrap(), 0, 1, b'R'];
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_with_a_hole_between_them() {
+    fn keytab_holes_are_skipped() {
         let entries = parse(&sample()).unwrap();
         let seen: Vec<_> =
             entries.iter().map(|e| (e.principal.as_str(), e.kvno, e.enctype)).collect();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_refused_and_never_panics() {
+    fn truncated_keytab_is_refused() {
         let whole = sample();
         assert!(parse(&[]).is_err() && parse(b"\x05\x01").is_err());
         for end in 7..whole.len() {
@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&bytes);
             bytes.splice(0..0, [5, 2, 0, 0, 0]);
             let _ = parse(&bytes);

@@ -1,17 +1,20 @@
-//! Kerberos for a server, and for a client as far as its context: MIT's `libgssapi_krb5.so.2`, loaded when it is first called.
+//! Bindings of Kerberos for a server, and for a client until its context is established: MIT's `libgssapi_krb5.so.2`, loaded at its
+//! first use.
 //!
-//! *Operation.* An [`Acceptor`] takes the tokens of one client (RFC 2743, RFC 4121; the krb5 mechanism alone, without SPNEGO) and
-//! ends in an [`Established`] context, which says who the client is and gives the keys. The library reads the keytab, `krb5.conf`
-//! (`KRB5_CONFIG`, else /etc/krb5.conf) and its replay cache, so all of that may wait for the disk: [`Pool`] runs it beside the
-//! runtime's own threads, bounded. [`keytab`] reads what a keytab holds without the library. The program is not linked with the
-//! library and starts where it is not installed; [`loaded`] says in words whether it is there.
+//! *Operation.* Start with [`Acceptor`]: it processes the tokens of one client (RFC 2743, RFC 4121; only the krb5 mechanism,
+//! without SPNEGO) and returns an [`Established`] context with the client's identity and the keys. The library reads the keytab,
+//! `krb5.conf` (`KRB5_CONFIG`, otherwise /etc/krb5.conf) and its replay cache, which may block on the disk: [`Pool`] runs the calls
+//! on a bounded number of separate threads. [`keytab`] reads the entries of a keytab without the library. The program is not linked
+//! with the library and starts without it; [`loaded`] reports whether it is installed.
 //!
-//! *Memory.* A context costs a few KiB until it is dropped. Keys are wiped when they are dropped.
+//! *Memory.* A context takes a few KiB until it is dropped. Keys are wiped when dropped.
 //!
-//! *Errors.* [`Error`] holds what the library says and a [`Cause`] for what an administrator can do about it. Whatever bytes a
-//! client sends, nothing panics.
+//! *Errors.* [`Error`] has the library's message and a [`Cause`] that an administrator can act on. No input of a client causes a
+//! panic.
 //!
-//! *Threads.* A context may move between threads and is used by one at a time, which `&mut self` and the missing `Sync` see to.
+//! *Threads.* A context may move between threads but has one user at a time, which `&mut self` and the missing `Sync` ensure.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 #![allow(unsafe_code)]
 
 mod accept;

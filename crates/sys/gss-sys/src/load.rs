@@ -1,10 +1,10 @@
-//! The library, which is loaded when it is first called.
+//! Loads the library at its first use.
 
 use dylib::Library;
 
 pub(crate) static GSSAPI_KRB5: Library = Library::new(c"libgssapi_krb5.so.2");
 
-/// Whether the library is there; otherwise the loader's own words.
+/// Checks that the library is installed; otherwise returns the loader's message.
 pub fn loaded() -> Result<(), String> {
     GSSAPI_KRB5.loaded()
 }

@@ -6,25 +6,25 @@ use crate::Error;
 use crate::error::check;
 use crate::ffi::{self, KRB5, NT_SERVICE, Name, Output, gss_buffer_desc};
 
-/// Bytes of a name at most, whoever gives it: longer ones are nobody's.
+/// Maximum length of any name, in bytes; longer names are refused.
 pub(crate) const NAME_MAX: usize = 1024;
-/// Bytes of a PAC's logon information at most: 1,015 groups by SIDs of 68 bytes, and the strings.
+/// Maximum length of a PAC's logon information, in bytes: 1,015 groups with SIDs of 68 bytes, and the strings.
 const LOGON_INFO_MAX: usize = 128 << 10;
 
-/// A service of any host (`nfs`), or of one (`nfs@server.lab.test`).
+/// Imports a service on any host (`nfs`), or on one host (`nfs@server.lab.test`).
 pub(crate) fn of_service(service: &str) -> Result<Name, Error> {
     let (mut minor, mut name) = (0, Name::none());
     let service = gss_buffer_desc::of(service.as_bytes());
-    // SAFETY: the service's bytes outlive the call; the rest are variables here.
+    // SAFETY: the service's bytes outlive the call; all other pointers refer to local variables.
     let major = unsafe { ffi::gss_import_name(&mut minor, &service, &NT_SERVICE, &mut name.0) };
     check(major, minor)?;
     Ok(name)
 }
 
-/// As `kinit` writes it: `alice@LAB.TEST`, `cifs/server.lab.test@LAB.TEST`.
+/// Formats a name as `kinit` does: `alice@LAB.TEST`, `cifs/server.lab.test@LAB.TEST`.
 pub(crate) fn display(name: &Name) -> Result<String, Error> {
     let (mut minor, mut text) = (0, Output::new());
-    // SAFETY: the name is the library's own; the other pointers are to variables of this function.
+    // SAFETY: the name belongs to the library; all other pointers refer to local variables.
     let major = unsafe { ffi::gss_display_name(&mut minor, name.0, &mut text.0, ptr::null_mut()) };
     check(major, minor)?;
     if text.bytes().len() > NAME_MAX {
@@ -35,10 +35,10 @@ pub(crate) fn display(name: &Name) -> Result<String, Error> {
         .map_err(|_| Error::new(gss_krb5::Cause::Malformed, "a name that is not UTF-8"))
 }
 
-/// The user of this host by the rules of krb5.conf (`auth_to_local`); `None` where they name nobody.
+/// Returns the local user according to the rules of krb5.conf (`auth_to_local`), if any.
 pub(crate) fn local(name: &Name) -> Option<String> {
     let mut text = Output::new();
-    // SAFETY: as above.
+    // SAFETY: see above.
     let major = unsafe { ffi::gss_localname(&mut 0, name.0, &KRB5, &mut text.0) };
     if major & ffi::ERROR_MASK != 0 || text.bytes().len() > NAME_MAX {
         return None;
@@ -47,12 +47,12 @@ pub(crate) fn local(name: &Name) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The attribute of this name, where the library has checked whose word it is.
+/// Returns an attribute of this name, if the library has authenticated it.
 pub(crate) fn attribute(name: &Name, attribute: &[u8]) -> Option<Vec<u8>> {
     let (mut authenticated, mut complete, mut more) = (0, 0, -1);
     let (mut value, mut shown) = (Output::new(), Output::new());
     let attribute = gss_buffer_desc::of(attribute);
-    // SAFETY: as above; the attribute's bytes outlive the call.
+    // SAFETY: see above; the attribute's bytes outlive the call.
     let major = unsafe {
         ffi::gss_get_name_attribute(
             &mut 0,

@@ -1,5 +1,5 @@
-//! Calls of the library beside the runtime's own threads: so many at once, the others wait for a turn, and nobody waits for ever.
-//! One address has no more than half of the turns, so that one that sends tickets without end, or slow ones, leaves some to others.
+//! Runs calls of the library on a bounded number of separate threads, with a queue and a time limit. One address gets at most half
+//! of the threads, so that endless or slow tickets from one address cannot block the others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use mutex::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// There was no turn, or no answer, in time: the library waits for a disk or for a name service.
+/// The error for a call that found no free thread, or got no answer in time: the library waits for a disk or a name service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
@@ -23,17 +23,17 @@ impl fmt::Display for Busy {
 
 impl std::error::Error for Busy {}
 
-/// Turns for calls that may wait.
+/// Threads for calls that may block.
 #[derive(Debug)]
 pub struct Pool {
     turns: Semaphore,
     of_address: usize,
-    /// Addresses that wait or have a turn: how many calls of each, and its own turns.
+    /// Addresses with calls: the number of calls, and the limit of threads for the address.
     addresses: Mutex<BTreeMap<IpAddr, (usize, Arc<Semaphore>)>>,
     wait: Duration,
 }
 
-/// A call of an address that waits or has a turn.
+/// A call of an address, queued or running.
 struct Caller {
     pool: &'static Pool,
     from: IpAddr,
@@ -52,8 +52,8 @@ impl Drop for Caller {
 }
 
 impl Pool {
-    /// At most `threads` calls at once, half of them, or one, for one address. A caller waits `wait` for its turn and as long again
-    /// for the answer.
+    /// Allows `threads` calls at once, and half of them, or one, for each address. A caller waits up to `wait` for a thread and as
+    /// long again for the result.
     pub const fn new(threads: usize, wait: Duration) -> Self {
         let of_address = if threads < 4 { 1 } else { threads / 2 };
         let addresses = Mutex::new(BTreeMap::new());
@@ -64,7 +64,7 @@ impl Pool {
         locked(&self.addresses)
     }
 
-    /// A call of this address, and the turns that it may have.
+    /// Registers a call of this address; returns its thread limit.
     fn caller(&'static self, from: IpAddr) -> (Caller, Arc<Semaphore>) {
         let mut addresses = self.addresses();
         let new = || (0, Arc::new(Semaphore::new(self.of_address)));
@@ -73,20 +73,20 @@ impl Pool {
         (Caller { pool: self, from }, turns.clone())
     }
 
-    /// When it is the turn of a call of this address; the turn ends with the value.
+    /// Waits for a free thread for this address. Dropping the result frees the thread.
     async fn turn(&'static self, from: IpAddr) -> Result<impl Sized + Send + use<>, Busy> {
         let (caller, own) = self.caller(from);
         let own: OwnedSemaphorePermit = own.acquire_owned().await.map_err(|_| Busy)?;
         let turn = self.turns.acquire().await.map_err(|_| Busy)?;
-        // They end in this order: whoever gets the turn finds nothing left of the call before.
+        // Fields are dropped in this order, so that the next call finds all traces of this one removed.
         Ok((caller, own, turn))
     }
 
-    /// Runs this when it is its turn, by a thread that may wait. `from`: whose it is, an address or what stands for its network.
-    /// What goes on too long keeps its turn until it ends, so that a library that hangs takes no more threads than there are turns.
+    /// Runs `work` on a thread that may block. `from` is the client's address, or an address that represents its network. A call
+    /// that exceeds the limit keeps its thread until it ends, so a hanging library never occupies more threads than allowed.
     ///
     /// # Errors
-    /// [`Busy`], which the caller counts; also where the call panics.
+    /// [`Busy`], which the caller counts; also if the call panics.
     pub async fn run<T: Send + 'static>(
         &'static self,
         from: IpAddr,
@@ -112,7 +112,7 @@ mod tests {
     const B: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
     #[tokio::test]
-    async fn what_hangs_keeps_its_turn_and_nobody_waits_for_ever() {
+    async fn hanging_call_keeps_its_thread() {
         static POOL: Pool = Pool::new(1, Duration::from_millis(50));
         let (go, stop) = mpsc::channel::<()>();
         let hung = POOL.run(A, move || stop.recv().is_ok()).await;
@@ -125,9 +125,9 @@ mod tests {
         assert!(POOL.addresses().is_empty(), "nothing is kept of who called");
     }
 
-    /// The library hangs for all that one address sends.
+    /// The library hangs on all calls from one address.
     #[tokio::test]
-    async fn an_address_leaves_turns_to_others() {
+    async fn one_address_never_takes_all_threads() {
         static POOL: Pool = Pool::new(4, Duration::from_secs(60));
         let (go, stop) = mpsc::channel::<()>();
         let stop = Arc::new(Mutex::new(stop));

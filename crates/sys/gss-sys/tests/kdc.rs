@@ -1,4 +1,4 @@
-//! Acceptor and initiator with the tickets of a real KDC.
+//! Tests acceptor and initiator with tickets of a real KDC.
 #![allow(unsafe_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
@@ -12,13 +12,14 @@ mod kdc;
 
 use kdc::Kdc;
 
-/// One KDC for all tests, because the library finds it by the environment of the process.
+/// Returns the one KDC of all tests, because the library finds it through environment variables.
 fn lab() -> &'static Mutex<Kdc> {
     static LAB: OnceLock<Mutex<Kdc>> = OnceLock::new();
     LAB.get_or_init(|| {
         let kdc = Kdc::start();
         for (name, value) in kdc.environment() {
-            // SAFETY: every test of this program comes here first and waits, and libtest's own thread reads no environment.
+            // SAFETY: every test of this program calls this first and waits, and libtest's own thread does not read the
+            // environment.
             unsafe { std::env::set_var(name, value) };
         }
         kdc.user("alice", "secret");
@@ -34,7 +35,7 @@ fn at(name: &str) -> PathBuf {
     lab().lock().unwrap().dir().join(name)
 }
 
-/// A whole exchange.
+/// Runs a complete exchange.
 fn meet(cache: &Path, service: &str, keytab: &Path) -> Result<(Initiator, Established), Error> {
     let mut client = Initiator::new(cache, service).expect("a ticket");
     let (token, _) = client.step(&[]).expect("a first token");
@@ -49,7 +50,7 @@ fn meet(cache: &Path, service: &str, keytab: &Path) -> Result<(Initiator, Establ
 }
 
 #[test]
-fn both_ends_know_each_other_and_share_a_key() {
+fn exchange_authenticates_and_shares_key() {
     let (cache, keytab) = (at("alice"), at("cifs.keytab"));
     let (mut client, mut server) = meet(&cache, "cifs/localhost@LAB.TEST", &keytab).unwrap();
     assert_eq!(server.principal(), "alice@LAB.TEST");
@@ -76,9 +77,9 @@ fn both_ends_know_each_other_and_share_a_key() {
     assert_ne!(lucid.initiator_key.key, key);
 }
 
-/// A program without a user: by a key of its own, to a host by its name.
+/// A program without a user: a key of its keytab, and a host name.
 #[test]
-fn a_client_by_a_keytab_has_the_keys_of_the_server_s_end() {
+fn keytab_client_shares_server_keys() {
     let (own, keytab) = (at("own.keytab"), at("cifs.keytab"));
     lab().lock().unwrap().service("host/client.lab.test", &own);
     let by_keytab = Tickets::Keytab(own);
@@ -106,11 +107,11 @@ fn a_client_by_a_keytab_has_the_keys_of_the_server_s_end() {
 }
 
 #[test]
-fn a_client_without_tickets_is_told_which_are_missing() {
+fn missing_tickets_are_named() {
     let none = Tickets::Cache(at("no-tickets"));
     let why = Initiator::of_host(&none, "nfs", "localhost").err().unwrap();
     assert!(why.text.contains("no-tickets"), "{why}");
-    // The KDC knows no such service.
+    // The KDC does not know this service.
     let mut client =
         Initiator::of_host(&Tickets::Cache(at("alice")), "nfs", "elsewhere.lab.test").unwrap();
     let why = client.step(&[]).err().unwrap();
@@ -120,7 +121,7 @@ fn a_client_without_tickets_is_told_which_are_missing() {
 }
 
 #[test]
-fn any_service_of_the_keytab_is_taken_and_named() {
+fn every_keytab_service_is_accepted() {
     let (cache, keytab) = (at("alice"), at("cifs.keytab"));
     let (_, server) = meet(&cache, "nfs/localhost@LAB.TEST", &keytab).unwrap();
     assert_eq!(server.service(), "nfs/localhost@LAB.TEST");
@@ -130,7 +131,7 @@ fn any_service_of_the_keytab_is_taken_and_named() {
 }
 
 #[test]
-fn a_principal_of_two_parts_is_nobody_here() {
+fn two_component_principal_has_no_user() {
     let cache = at("admin");
     lab().lock().unwrap().kinit("admin/alice", "secret", &cache, &[]);
     let (_, server) = meet(&cache, "cifs/localhost@LAB.TEST", &at("cifs.keytab")).unwrap();
@@ -139,7 +140,7 @@ fn a_principal_of_two_parts_is_nobody_here() {
 }
 
 #[test]
-fn keys_that_are_not_there_or_are_others() {
+fn missing_or_wrong_keys_are_refused() {
     let (cache, other) = (at("alice"), at("other.keytab"));
     {
         let kdc = lab().lock().unwrap();
@@ -149,7 +150,7 @@ fn keys_that_are_not_there_or_are_others() {
     let why = meet(&cache, "cifs/localhost@LAB.TEST", &other).err().unwrap();
     assert_eq!(why.cause, Cause::NoKey, "{why}");
     assert!(!why.token.is_empty(), "the client is told");
-    // Its client has a ticket by the old key when the service gets a new one.
+    // The client's ticket uses the old key when the service gets a new one.
     let old = at("rotated.keytab");
     meet(&cache, "cifs/rotated@LAB.TEST", &old).unwrap();
     let new = at("rotated-new.keytab");
@@ -158,7 +159,7 @@ fn keys_that_are_not_there_or_are_others() {
     assert_eq!(why.cause, Cause::NoKey, "{why}");
     let versions: Vec<u32> = keytab::read(&new).unwrap().iter().map(|e| e.kvno).collect();
     assert_eq!(versions, [3, 3], "two encryption types of the third version");
-    // The same name, version and type, and another key.
+    // The same name, version and type, but another key.
     let forged = at("forged.keytab");
     {
         let kdc = lab().lock().unwrap();
@@ -177,7 +178,7 @@ fn keys_that_are_not_there_or_are_others() {
 }
 
 #[test]
-fn keytabs_that_are_none() {
+fn invalid_keytabs_are_refused() {
     let missing = Acceptor::new(&at("no.keytab")).err().unwrap();
     assert_eq!(missing.cause, Cause::Keytab, "{missing}");
     assert!(missing.text.contains("no.keytab"), "{missing}");
@@ -190,7 +191,7 @@ fn keytabs_that_are_none() {
 }
 
 #[test]
-fn whatever_comes_is_refused_and_told() {
+fn malformed_tokens_are_refused() {
     let keytab = at("cifs.keytab");
     let mut client = Initiator::new(&at("alice"), "cifs/localhost@LAB.TEST").unwrap();
     let (token, _) = client.step(&[]).unwrap();
@@ -201,7 +202,7 @@ fn whatever_comes_is_refused_and_told() {
     for at in (0..token.len()).step_by(7) {
         let mut changed = token.clone();
         changed[at] ^= 0x55;
-        // A bit of the frame may be of no matter; what matters is sealed.
+        // A flipped bit in the frame may be harmless; the important parts are encrypted.
         let _ = Acceptor::new(&keytab).unwrap().step(&changed);
     }
     let long = vec![0; (256 << 10) + 1];

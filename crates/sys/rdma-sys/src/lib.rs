@@ -1,14 +1,14 @@
-//! The part of libibverbs and librdmacm that Headgate uses, under the libraries' own names.
+//! The part of libibverbs and librdmacm that Headgate uses, under the C names.
 //!
-//! *Operation.* Every function looks its library up when it is first called (`dlopen`) and calls it from then on; what is
-//! inline in the C headers (posting, polling) goes through the context's own table and costs no look-up. The program is
-//! not linked with either library, so it starts where they are not installed. Names and types are those of the crate
-//! `rdma-sys` of the registry, so that one line of a manifest puts that one in this one's place.
+//! *Operation.* Every function looks up its library at the first call (`dlopen`) and calls it directly afterwards. Inline functions
+//! of the C headers (posting, polling) use the context's function table and need no look-up. The program is not linked with either
+//! library, so it starts without them. Names and types match the registry's crate `rdma-sys`, so that changing one line of a
+//! manifest replaces this crate by that one.
 //!
-//! *Memory.* As the C headers say. `tests/layout.rs` compares size and offsets of every structure with the headers.
+//! *Memory.* Follow the C headers. `tests/layout.rs` compares size and offsets of every structure with the headers.
 //!
-//! *Errors.* As the manual pages say. Where a library or a function is missing, the answer is null or -1, and `errno` is
-//! `EOPNOTSUPP`; [`loaded`] tells it in words.
+//! *Errors.* Follow the manual pages. If a library or function is missing, the result is null or -1, and `errno` is `EOPNOTSUPP`;
+//! [`loaded`] describes the cause.
 #![allow(unsafe_code, non_camel_case_types, missing_docs, clippy::missing_safety_doc)]
 
 mod cma;

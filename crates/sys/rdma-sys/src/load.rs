@@ -1,4 +1,4 @@
-//! The libraries, which are loaded when they are first called, and what their functions answer where they do not exist.
+//! Loads the libraries at their first use, and defines the results of missing functions.
 
 use std::ffi::{c_char, c_int};
 
@@ -7,21 +7,21 @@ use dylib::Library;
 pub(crate) static IBVERBS: Library = Library::new(c"libibverbs.so.1");
 pub(crate) static RDMACM: Library = Library::new(c"librdmacm.so.1");
 
-/// Whether both libraries are there; otherwise the loader's own words.
+/// Checks that both libraries are installed; otherwise returns the loader's message.
 pub fn loaded() -> Result<(), String> {
     IBVERBS.loaded()?;
     RDMACM.loaded()
 }
 
-/// What a function answers when it does not exist; `errno` is `EOPNOTSUPP` then.
+/// Returns the result of a missing function and sets `errno` to `EOPNOTSUPP`.
 #[cold]
 pub(crate) fn missing<T: Missing>() -> T {
-    // SAFETY: `errno` of this thread is always there to be written.
+    // SAFETY: `errno` of this thread is always writable.
     unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
     T::missing()
 }
 
-/// A type of results, and its value for a failure.
+/// A result type and its failure value.
 pub(crate) trait Missing {
     fn missing() -> Self;
 }
@@ -61,9 +61,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_supported() {
+    fn missing_function_is_not_supported() {
         let errno = || std::io::Error::last_os_error().raw_os_error();
-        // SAFETY: the first two do not exist; the third asks for nothing.
+        // SAFETY: the first two do not exist; the third has no requirements.
         unsafe {
             assert_eq!((surely_not_a_function(1), errno()), (-1, Some(libc::EOPNOTSUPP)));
             assert!(surely_not_one_either().is_null());

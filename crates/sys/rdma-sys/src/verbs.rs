@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::load::{IBVERBS, missing};
 
-/// An enumeration of C as constants in a module, with its type: what a library answers may be newer than this list.
+/// Declares a C enumeration as a module of constants and its type: a library may return values newer than this list.
 macro_rules! enumeration {
     ($name:ident: $of:ty { $($constant:ident = $value:expr),* $(,)? }) => {
         pub mod $name {
@@ -15,7 +15,7 @@ macro_rules! enumeration {
 }
 pub(crate) use enumeration;
 
-/// An enumeration of C whose values are combined.
+/// Declares a C enumeration of flags.
 macro_rules! flags {
     ($name:ident { $($constant:ident = $value:expr),* $(,)? }) => {
         #[repr(transparent)]
@@ -121,7 +121,7 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 const IBV_SYSFS_NAME_MAX: usize = 64;
 const IBV_SYSFS_PATH_MAX: usize = 256;
 
-/// What is only ever pointed to.
+/// Declares types that are used only behind pointers.
 macro_rules! opaque {
     ($($name:ident),*) => {$(
         #[repr(C)]
@@ -505,7 +505,7 @@ pub struct ibv_async_event {
     pub event_type: ibv_event_type::Type,
 }
 
-/// A place in the table that this program does not call.
+/// An entry of the table that this program does not call.
 type Unused = Option<unsafe extern "C" fn() -> *mut c_void>;
 
 #[repr(C)]
@@ -601,18 +601,18 @@ dylib::functions! { in IBVERBS, missing: missing();
     pub fn ibv_event_type_str(event: ibv_event_type::Type) -> *const c_char;
 }
 
-/// What the table of a context lacks is not supported by its device.
+/// Result for an operation that the device's table lacks.
 const UNSUPPORTED: c_int = libc::EOPNOTSUPP;
 
 #[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: i32, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller gives a live queue and room for `num_entries`.
+    // SAFETY: the caller passes a live queue and memory for `num_entries`.
     unsafe { (*(*cq).context).ops.poll_cq.map_or(-1, |f| f(cq, num_entries, wc)) }
 }
 
 #[inline]
 pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: i32) -> c_int {
-    // SAFETY: the caller gives a live queue.
+    // SAFETY: the caller passes a live queue.
     unsafe { (*(*cq).context).ops.req_notify_cq.map_or(UNSUPPORTED, |f| f(cq, solicited_only)) }
 }
 
@@ -622,7 +622,7 @@ pub unsafe fn ibv_post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue pair and a list that ends.
+    // SAFETY: the caller passes a live queue pair and a terminated list.
     unsafe { (*(*qp).context).ops.post_send.map_or(UNSUPPORTED, |f| f(qp, wr, bad_wr)) }
 }
 
@@ -632,13 +632,13 @@ pub unsafe fn ibv_post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller gives a live queue pair and a list that ends.
+    // SAFETY: the caller passes a live queue pair and a terminated list.
     unsafe { (*(*qp).context).ops.post_recv.map_or(UNSUPPORTED, |f| f(qp, wr, bad_wr)) }
 }
 
 #[inline]
 pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, type_: ibv_mw_type::Type) -> Option<*mut ibv_mw> {
-    // SAFETY: the caller gives a live protection domain.
+    // SAFETY: the caller passes a live protection domain.
     unsafe {
         let context = (*pd).context;
         let mw = (*context).ops.alloc_mw.map(|f| f(pd, type_)).filter(|mw| !mw.is_null())?;
@@ -651,11 +651,11 @@ pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, type_: ibv_mw_type::Type) -> Option<
 
 #[inline]
 pub unsafe fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller gives a live window, and gives it up.
+    // SAFETY: the caller passes a live window and does not use it afterwards.
     unsafe { (*(*mw).context).ops.dealloc_mw.map_or(UNSUPPORTED, |f| f(mw)) }
 }
 
-/// The next key of a memory window or region: the low byte counts.
+/// Returns the next key of a memory window or region, with the low byte incremented.
 #[inline]
 pub unsafe fn ibv_inc_rkey(rkey: u32) -> u32 {
     (rkey & !0xff) | (rkey.wrapping_add(1) & 0xff)

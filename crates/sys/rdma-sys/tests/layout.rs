@@ -1,6 +1,6 @@
-//! The structures and constants of this crate against the installed C headers, by a program that a C compiler makes.
+//! Compares the structures and constants of this crate with the installed C headers by compiling a C program.
 //!
-//! It wants a C compiler and the headers (Debian: libibverbs-dev, librdmacm-dev); `cargo xtask test --tier third` installs both.
+//! Requires a C compiler and the headers (Debian: libibverbs-dev, librdmacm-dev); `cargo xtask test --tier third` installs both.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rdma_sys::*;
 
-/// Values by name, each with the C expression that must give the same.
+/// Values by name, each with the C expression that must be equal.
 type Wanted = BTreeMap<String, (i128, String)>;
 
 macro_rules! c_type {
@@ -30,7 +30,7 @@ macro_rules! c_field {
     };
 }
 
-/// Structures with their fields. A field of another name in C, and a structure that is only part of another one, say so.
+/// Lists structures with their fields, including those whose C name differs or that are part of another structure.
 macro_rules! structures {
     ($wanted:ident, $($name:ident $(in $outer:literal $inner:literal)? {
         $($field:ident $(= $c:literal)?),* $(,)?
@@ -270,7 +270,7 @@ fn program(wanted: &Wanted) -> String {
 }
 
 #[test]
-fn everything_is_as_in_the_headers() {
+fn bindings_match_c_headers() {
     let wanted = wanted();
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, binary) = (dir.join("layout.c"), dir.join("layout"));
@@ -297,7 +297,7 @@ fn everything_is_as_in_the_headers() {
 }
 
 #[test]
-fn no_structure_is_left_out() {
+fn every_structure_is_compared() {
     let wanted = wanted();
     let sources = [include_str!("../src/verbs.rs"), include_str!("../src/cma.rs")].concat();
     let mut after_repr = false;

@@ -1,20 +1,20 @@
-//! The crate `rdma-sys` of the registry in the place of the workspace's own: what its bindings leave out, and no more.
-#![allow(missing_docs)] // The names are those of the libraries.
+//! Adds to the registry's `rdma-sys` crate what it lacks, so that it can replace the workspace's crate of that name.
+#![allow(missing_docs)] // The names come from the libraries.
 
 pub use registry::*;
 
-// Of a C enumeration without a name, whose members bindgen was not asked for.
+// A member of an anonymous C enumeration that bindgen omitted.
 pub const RDMA_OPTION_ID: u32 = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: u32 = 1;
 
-/// An enumeration of Rust there, a module of numbers here.
+/// A Rust enumeration in the registry's crate, but a module of constants here.
 pub mod ibv_event_type {
     pub use registry::ibv_event_type::*;
 
     pub type Type = registry::ibv_event_type;
 }
 
-/// Its program is linked with both libraries, or does not start.
+/// A program with the registry's crate is linked with both libraries, or does not start.
 pub fn loaded() -> Result<(), String> {
     Ok(())
 }
