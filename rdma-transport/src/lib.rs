@@ -1,7 +1,7 @@
-//! Queue pairs, RPC-over-RDMA, record-marked TCP, and the [`channel::Channel`] that hides which of them is used.
+//! Queue pairs, RPC-over-RDMA, record-marked TCP, and the [`channel::Channel`] that hides the transport from protocols.
 //!
-//! Two levels of transport trait: [`verbs`] for what has one-sided operations (in-process loopback, iWARP in user space,
-//! hardware verbs), and [`channel`] for what protocols see, which plain TCP serves too.
+//! There are two levels of transport traits: [`verbs`] for transports with one-sided operations (in-process loopback, user-space
+//! iWARP, hardware verbs), and [`channel`] for the protocols, which plain TCP implements too.
 
 // The crate is not published; a doc comment that repeats a name helps no reader.
 #![allow(missing_docs)]

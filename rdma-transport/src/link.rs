@@ -1,12 +1,13 @@
-//! What RPC-over-RDMA and SMB Direct do with a queue pair: keep Receives posted, post in order, take completions.
+//! Handles a queue pair for RPC-over-RDMA and SMB Direct: keeps Receives posted, posts work in order, takes completions.
 //!
-//! *Operation.* [`Link::post`] posts owed Receives first, since what is sent next may hand the peer their credits; then
+//! *Operation.* [`Link::post`] posts owed Receives first, since the following messages may grant the peer credits for them; then
 //! RDMA Reads; then Writes and Sends, in order.
 //!
-//! *Memory.* Receive buffers are bounded by credits ([`crate::receives`]). The pool's own come first; when it has none left,
-//! because requests are still looked at, the heap lends one rather than make a reply wait for those who may wait for it.
+//! *Memory.* Receive buffers are bounded by credits ([`crate::receives`]). Buffers of the pool are preferred; when all are in use
+//! because requests are still being processed, the heap provides one, so that a reply need not wait for peers that may be waiting
+//! for the reply.
 //!
-//! *Errors.* A full queue keeps the rest for later.
+//! *Errors.* If the queue is full, the rest is posted later.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -25,40 +26,40 @@ pub(crate) struct Link {
     recvs: Pool,
     /// Bytes of each Receive.
     recv_size: usize,
-    /// RDMA Reads to be posted.
+    /// RDMA Reads to post.
     pub(crate) reads: VecDeque<Work>,
-    /// Writes and Sends to be posted.
+    /// Writes and Sends to post.
     out: VecDeque<Work>,
-    /// Bytes of `out` and of what of it was posted and has not completed.
+    /// Bytes in `out`, and bytes posted from it and not completed.
     backlog: usize,
-    /// Bytes of Writes and Sends that have completed since [`Link::tell_untaken`].
+    /// Bytes of Writes and Sends completed since [`Link::tell_untaken`].
     left: usize,
-    /// Sends ever queued, and how many of them have completed.
+    /// Sends ever queued, and completed.
     sends: (u64, u64),
-    /// What lasts until so many Sends have completed.
+    /// Values to drop when this many Sends have completed.
     leaving: VecDeque<(u64, UntilLeft)>,
-    /// Receives to be posted before anything of `out`.
+    /// Receives to post before the entries of `out`.
     pub(crate) recvs_owed: usize,
     /// Posted work other than Receives.
     posted: usize,
-    /// RDMA Reads of it.
+    /// Posted RDMA Reads.
     posted_reads: usize,
-    /// The queue pair refused although it had room, and may take it at the next try.
+    /// The queue pair refused work although it had room, and may accept it on the next try.
     refused: bool,
-    /// Writes and Sends that the peer does not take.
+    /// Detects Writes and Sends that the peer does not take.
     sending: Stall,
-    /// RDMA Reads that it does not answer.
+    /// Detects RDMA Reads that it does not respond to.
     fetching: Stall,
-    /// What else it has half done.
+    /// Detects other operations that the peer does not complete.
     pub(crate) receiving: Stall,
 }
 
-/// What a peer has half done beside Writes, Sends and RDMA Reads.
+/// The state of operations that the peer must complete, other than Writes, Sends and RDMA Reads.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Half {
-    /// There is something, and this side does not wait for memory with it.
+    /// Such an operation exists, and it does not wait for memory of this side.
     pub(crate) is_there: bool,
-    /// It has memory of the pool.
+    /// It occupies memory of the pool.
     pub(crate) holds_memory: bool,
 }
 
@@ -105,7 +106,7 @@ impl Link {
         let len: usize = from.iter().map(Buf::len).sum();
         let mut from = from;
         if from.len() > self.qp.limits().send_pieces_max {
-            // A COMPOUND with dozens of tiny payloads; all of it is at most one inline threshold long.
+            // A COMPOUND with dozens of tiny payloads, which together fit the inline threshold.
             let whole: Vec<u8> = from.iter().flat_map(|b| b.iter().copied()).collect();
             iobuf::copied_note(whole.len());
             from = vec![whole.into()];
@@ -117,7 +118,7 @@ impl Link {
         self.out.push_back(Work::Send { id: WorkId(0), from, invalidate });
     }
 
-    /// Keeps this until all Sends that were queued so far have completed: they do in their order.
+    /// Keeps the value until all Sends queued so far have completed; they complete in order.
     pub(crate) fn keep_until_sent(&mut self, until_left: Option<UntilLeft>) {
         self.leaving.extend(until_left.map(|kept| (self.sends.0, kept)));
     }
@@ -129,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Queues RDMA Writes, to be followed by the Send that proves them.
+    /// Queues RDMA Writes, which the following Send proves.
     pub(crate) fn write(&mut self, info: &Info, moves: Vec<RdmaWrite>) {
         for RdmaWrite { from, to } in moves {
             self.backlog += from.len();
@@ -138,18 +139,18 @@ impl Link {
         }
     }
 
-    /// Bytes of Writes and Sends that are queued or under way.
+    /// Bytes of Writes and Sends that are queued or in progress.
     pub(crate) fn backlog(&self) -> usize {
         self.backlog
     }
 
-    /// Tells reads of this connection what left, and whether they wait: `queued` bytes are not here yet.
+    /// Reports the bytes sent and pending to the throttle of this connection's reads; `queued` bytes are not in the link yet.
     pub(crate) fn tell_untaken(&mut self, queued: usize, untaken: &mut Untaken) {
         let useful = self.qp.limits().backlog_useful;
         untaken.tell(std::mem::take(&mut self.left), queued + self.backlog, useful);
     }
 
-    /// Posts what the queue pair takes now.
+    /// Posts as much work as the queue pair accepts now.
     pub(crate) fn post(&mut self) -> Result<(), ChannelError> {
         self.refused = false;
         self.post_receives()?;
@@ -203,7 +204,7 @@ impl Link {
     fn on_refused(&mut self, why: Refused) -> Result<(), ChannelError> {
         match why {
             Refused::Full => self.refused = true,
-            // The next poll of the queue pair says why.
+            // The next poll of the queue pair reports the reason.
             Refused::Down => {}
             Refused::Invalid => {
                 debug_assert!(false, "posted work is within the queue pair's limits");
@@ -213,7 +214,7 @@ impl Link {
         Ok(())
     }
 
-    /// Moves bytes both ways and appends what has completed.
+    /// Moves data in both directions and appends completions.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -241,7 +242,7 @@ impl Link {
             })),
             Poll::Pending => {
                 if self.refused && self.posted == 0 {
-                    // No completion will come to say when to try again.
+                    // No completion will follow to trigger the next try.
                     cx.waker().wake_by_ref();
                 }
                 Poll::Pending
@@ -249,13 +250,13 @@ impl Link {
         }
     }
 
-    /// Nothing waits to be sent.
+    /// True if the send queue is empty.
     pub(crate) fn is_flushed(&self) -> bool {
         self.out.is_empty() && self.reads.is_empty() && self.posted == 0
     }
 
-    /// To be asked when nothing can move: has the peer let anything wait for too long? `half`: what it has half done beside what
-    /// was posted. `payload`: the memory that it may hold by that.
+    /// Called when no operation can make progress: checks whether the peer has stalled for too long. `half`: pending operations
+    /// other than posted work. `payload`: the memory that it may occupy by that.
     pub(crate) fn poll_stalled(
         &mut self,
         half: Half,

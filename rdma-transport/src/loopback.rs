@@ -1,14 +1,12 @@
-//! Queue pairs inside this process: the contract of [`crate::verbs`] without a network, for tests and demonstrations.
+//! Queue pairs within this process: implements [`crate::verbs`] without a network, for tests and demonstrations.
 //!
-//! *Operation.* Both ends of a connection share one state under a lock. A poll carries out what its own side has posted, at
-//! once and in order: a Send lands in the peer's next Receive, Write and Read touch the peer's regions. Then it hands out
-//! what has completed.
+//! *Operation.* Both ends of a connection share one state under a lock. A poll executes the work that its side has posted, at once
+//! and in order: a Send fills the peer's next Receive, Write and Read access the peer's regions. Then it returns completions.
 //!
-//! *Memory.* As the contract says: posted memory belongs to the queue pair until its completion. The copies that stand for
-//! the device's DMA are not counted as copies of ours.
+//! *Memory.* Posted memory belongs to the queue pair until its completion. Copies in place of DMA do not count as copies.
 //!
-//! *Errors.* A Send without a Receive at the peer, a message longer than the Receive, and any touch of memory outside a
-//! region or against its rights break a rule: the connection ends, and everything posted comes back flushed.
+//! *Errors.* A Send without a Receive at the peer, a message longer than the Receive, and an access outside a region or against its
+//! rights violate a rule: the connection ends, and all posted work is returned as flushed.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -30,7 +28,7 @@ const SEND_PIECES_MAX: usize = 64;
 const REGIONS_MAX: usize = 4096;
 const PENDING_CONNECTIONS_MAX: usize = 128;
 
-/// The provider. All values reach the same listeners: those of this process.
+/// The provider. All instances share the listeners of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loopback;
 
@@ -47,7 +45,7 @@ struct Listeners {
 
 static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
 
-/// Runs on the table of listeners, with an unused port at hand.
+/// Calls `f` with the table of listeners, after finding an unused port.
 fn with_listeners<T>(f: impl FnOnce(&mut Listeners) -> T) -> T {
     let mut table = locked(&LISTENERS);
     f(table.get_or_insert_with(|| Listeners { next_port: 1024, at: HashMap::new() }))
@@ -118,7 +116,7 @@ impl Listener for LoopbackListener {
 
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
         Box::pin(async move {
-            // The table holds the sender, so this waits until someone dials.
+            // The table holds the sender, so this waits for a connection.
             let dialled = self.dialled.recv().await;
             let dialled = dialled.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
             let incoming = LoopbackIncoming { local: self.local, dialled };
@@ -156,13 +154,13 @@ impl Incoming for LoopbackIncoming {
 
     fn reject(self: Box<Self>, _private_data: Bytes) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            // The one who dialled may have given up; then there is no one to tell.
+            // The dialling side may have given up.
             let _ = self.dialled.answer.send(Err(io::ErrorKind::ConnectionRefused.into()));
         })
     }
 }
 
-/// Two connected queue pairs, each sized by the parameters of its side.
+/// Creates two connected queue pairs, each sized by the parameters of its side.
 pub fn pair(first: &ConnectParams, second: &ConnectParams) -> [Box<dyn QueuePair>; 2] {
     let shared = Arc::new(Mutex::new(Shared { ends: [End::new(first), End::new(second)] }));
     [0, 1].map(|side| Box::new(LoopbackPair { shared: shared.clone(), side }) as Box<dyn QueuePair>)
@@ -204,7 +202,7 @@ struct LoopbackPair {
     side: usize,
 }
 
-/// What one work request did.
+/// The failure of a work request.
 struct Failed {
     error: WorkError,
     rule: &'static str,
@@ -246,7 +244,7 @@ impl End {
         self.done.push_back(Completion { id, kind, result, buf, invalidated: None });
     }
 
-    /// Gives everything back and says why.
+    /// Returns all work with the reason of the end.
     fn flush(&mut self, down: Down) {
         if self.down.is_some() {
             return;
@@ -268,7 +266,7 @@ impl End {
         }
     }
 
-    /// Memory of this end that the other one touches: the region, and where in it.
+    /// Checks an access of the peer; returns the region and the position in it.
     fn touch(
         &mut self,
         seg: RemoteSeg,
@@ -299,13 +297,13 @@ fn dissolve(work: Work) -> (WorkId, WorkKind, Option<BufMut>) {
 }
 
 impl Shared {
-    /// This side's end and the other one.
+    /// This end and the other one.
     fn split(&mut self, side: usize) -> (&mut End, &mut End) {
         let [a, b] = &mut self.ends;
         if side == 0 { (a, b) } else { (b, a) }
     }
 
-    /// Carries out what `side` has posted.
+    /// Executes the work posted by `side`.
     fn run(&mut self, side: usize) {
         if self.ends[side].down.is_some() {
             return;
@@ -335,7 +333,7 @@ impl Shared {
         let (id, kind, buf) = dissolve(work);
         me.complete(id, kind, outcome.as_ref().map(|n| *n).map_err(|f| f.error), buf);
         if let Err(f) = outcome {
-            // The peer is the one to whom it was done, so the rule is reported there.
+            // The violation is reported at the peer, which was the target.
             me.flush(Down { reason: format!("refused by the peer: {}", f.rule), violation: None });
             let reason = format!("the peer broke {}", f.rule);
             peer.flush(Down { reason, violation: Some(f.rule) });
@@ -412,7 +410,7 @@ fn read(
     Ok(total)
 }
 
-/// A chain that its provider must refuse: it breaks a limit whatever completes.
+/// True for a chain that exceeds a fixed limit, whatever completes.
 fn is_invalid(work: &Work, limits: &Limits) -> bool {
     match work {
         Work::Recv { .. } => false,
@@ -434,7 +432,7 @@ impl QueuePair for LoopbackPair {
         let mut shared = locked(&self.shared);
         let (me, _) = shared.split(self.side);
         let recvs = chain.iter().filter(|w| matches!(w, Work::Recv { .. })).count();
-        // What has completed but was not polled still takes its place.
+        // Completions that were not polled still occupy their slots.
         let done_recvs = me.done.iter().filter(|c| c.kind == WorkKind::Recv).count();
         let done_others = me.done.len() - done_recvs;
         let why = if me.down.is_some() || me.leaving {
@@ -489,7 +487,7 @@ impl QueuePair for LoopbackPair {
             Region::Readable(b) => b.len(),
         };
         let Ok(len) = u32::try_from(len) else { return Err((Refused::Invalid, region)) };
-        // Neither handles nor offsets may be taken for granted by who uses them.
+        // Handles and offsets are random, so that their users cannot rely on particular values.
         let mut handle = random_word();
         while handle == 0 || me.regions.contains_key(&handle) {
             handle = handle.wrapping_add(1);
@@ -507,7 +505,7 @@ impl QueuePair for LoopbackPair {
         let mut shared = locked(&self.shared);
         let (me, _) = shared.split(self.side);
         me.leaving = true;
-        // The poll that carries it out is this side's own.
+        // This side's own poll executes it.
         me.wake();
     }
 
@@ -517,7 +515,7 @@ impl QueuePair for LoopbackPair {
 }
 
 fn random_word() -> u32 {
-    // Without entropy the handles are merely guessable, and only by this process itself.
+    // Without entropy handles are guessable, but only by this process.
     getrandom::u32().unwrap_or(1)
 }
 

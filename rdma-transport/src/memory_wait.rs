@@ -1,8 +1,8 @@
-//! The limit on waiting for payload memory.
+//! Limits how long a request waits for payload memory.
 //!
-//! *Operation.* A connection waits for memory for one request at a time. After [`limits::MEMORY_WAIT_MAX`] the request is refused,
-//! and so are the requests behind it that begin to wait within [`limits::MEMORY_WAIT_BEHIND`]: they came with it. A client that
-//! asks again later waits again, in the order of the pool.
+//! *Operation.* A connection waits for the memory of one request at a time. After [`limits::MEMORY_WAIT_MAX`] the request is
+//! refused, and so are requests after it that begin to wait within [`limits::MEMORY_WAIT_BEHIND`], because they were sent together.
+//! A client that retries later waits again, in the order of the pool.
 //!
 //! *Errors.* A refused request reaches its protocol without its data ([`crate::channel::ReadChunkData::is_missing`]), which answers
 //! "try again later". Each is counted.
@@ -18,12 +18,12 @@ use crate::{count, limits};
 #[derive(Default)]
 pub(crate) struct MemoryWait {
     timer: Option<Pin<Box<Sleep>>>,
-    /// When a request was last refused after all of its time.
+    /// When a request was last refused after its full time.
     refused: Option<Instant>,
 }
 
 impl MemoryWait {
-    /// For a request that gets no memory now: ready, and counted, when the request must wait no longer.
+    /// Called while a request gets no memory: ready, and counted, when the request must not wait longer.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_behind = |at: Instant| at.elapsed() < limits::MEMORY_WAIT_BEHIND;
         if self.timer.is_some() || !self.refused.is_some_and(is_behind) {
@@ -38,7 +38,7 @@ impl MemoryWait {
         Poll::Ready(())
     }
 
-    /// Memory came, or no request waits for it.
+    /// Ends the wait: memory is available, or no request needs it.
     pub(crate) fn end(&mut self) {
         self.timer = None;
     }

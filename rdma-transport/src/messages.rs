@@ -1,11 +1,11 @@
-//! The client's side of an SMB connection: whole messages both ways, in any order.
+//! The client's side of an SMB connection: whole messages in both directions, in any order.
 //!
-//! *Operation.* One task owns a [`Messages`] and polls it. What an answer belongs to is said by the messages themselves.
+//! *Operation.* One task owns a [`Messages`] and polls it. The messages themselves tell which request a reply belongs to.
 //!
-//! *Memory.* As in [`crate::channel`]: bulk data leaves from the buffers it is in. On RDMA the client registers memory and names
-//! it in its requests; on a byte stream large answers are read straight into pool buffers.
+//! *Memory.* As in [`crate::channel`]: bulk data is sent from its buffers. Over RDMA the client registers memory and names it in
+//! its requests; on a byte stream large replies are read directly into pool buffers.
 //!
-//! *Errors.* After an error a connection is over.
+//! *Errors.* Every error ends the connection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,26 +18,27 @@ use crate::verbs::{Refused, Region, RemoteSeg};
 /// A message of the server.
 #[derive(Debug)]
 pub struct Message {
-    /// The message without what stands in `read_chunks`.
+    /// The message without the data in `read_chunks`.
     pub body: Buf,
-    /// Bulk data, `at` ascending, as in a [`crate::channel::Request`].
+    /// Bulk data in ascending order of `at`, as in a [`crate::channel::Request`].
     pub read_chunks: Vec<ReadChunkData>,
 }
 
 /// One connection, owned by the task that polls it.
 pub trait Messages: Send {
-    /// What is known of it.
+    /// Properties of the connection.
     fn info(&self) -> &Arc<Info>;
 
-    /// Queues a message, all of it inline. It leaves at a poll.
+    /// Queues a message, all of it inline, which is sent by a later poll.
     fn send(&mut self, message: Reply);
 
-    /// Sends what is queued, then yields what has come. After an error it must not be polled again.
+    /// Sends queued messages, then yields the next message. Must not be polled again after an error.
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, ChannelError>>;
 
-    /// Lets the server touch this memory until it is released, invalidated, or the connection ends. Refused on a byte stream.
+    /// Gives the server access to this memory until it is released, invalidated, or the connection ends. Not supported on a byte
+    /// stream.
     fn register(&mut self, region: Region) -> Result<RemoteSeg, (Refused, Region)>;
 
-    /// Takes it back.
+    /// Ends that access and returns the memory.
     fn release(&mut self, handle: u32) -> Option<Region>;
 }

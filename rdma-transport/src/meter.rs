@@ -1,14 +1,13 @@
-//! How often, how long and how much: counters of the operations of one daemon, by share, protocol, transport and operation.
+//! Statistics of operations (number, duration, bytes) by share, protocol, transport and operation.
 //!
-//! *Operation.* A connection has a [`Meter`]; the protocol that it speaks calls [`Meter::record`] when an operation is done.
-//! What is found there is read by [`Meters::read`] whenever somebody asks, and costs the data path nothing.
+//! *Operation.* Each connection has a [`Meter`]; its protocol calls [`Meter::record`] after each operation. [`Meters::read`] reads
+//! the counters on demand, without cost for the data path.
 //!
-//! *Memory.* A cell is made when an operation is first done for a share on a way, and stays. There are at most
-//! [`SHARES_MAX`] shares and [`WAYS_MAX`] ways; what is beyond is counted under the last of them, so that a
-//! configuration that is reloaded for ever fills nothing.
+//! *Memory.* A cell is created at the first operation for a share on a way, and stays. There are at most [`SHARES_MAX`] shares and
+//! [`WAYS_MAX`] ways; further ones are counted in the last place, so that endless reloads do not exhaust memory.
 //!
-//! *Cost.* Four additions to memory that is shared by few threads, and no lock: each cell stands in [`SHARDS`] copies, and a thread
-//! adds to its own. `cargo run --release -p rdma-transport --example meter_cost` says what that is on a machine.
+//! *Cost.* Four additions to memory that few threads share, without a lock: each cell has [`SHARDS`] copies, and a thread uses one
+//! of them. `cargo run --release -p rdma-transport --example meter_cost` measures the cost.
 
 use std::cell::Cell as ThreadCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,30 +18,30 @@ use mutex::locked;
 
 use crate::turn;
 
-/// Shares that are told apart, with one place for what belongs to none and one for those beyond.
+/// Shares counted separately, including one place for operations without a share and one for shares beyond the limit.
 pub const SHARES_MAX: usize = 1024;
-/// Pairs of protocol and transport that are told apart.
+/// Pairs of protocol and transport counted separately.
 pub const WAYS_MAX: usize = 8;
-/// Operations of one protocol: their numbers are smaller.
+/// Limit on the operation numbers of a protocol.
 pub const OPERATIONS_MAX: usize = 128;
-/// Copies of each cell. Two threads that share one only get slower.
+/// Copies of each cell. Two threads that share one are only slower.
 pub const SHARDS: usize = 8;
-/// Buckets of a histogram: [`BUCKETS_PER_OCTAVE`] for each power of two microseconds up to 2^23, which is eight seconds;
-/// the last one holds what took longer.
+/// Buckets of a histogram: [`BUCKETS_PER_OCTAVE`] for each power of two microseconds up to 2^23 (eight seconds); the last one
+/// contains longer times.
 pub const BUCKETS: usize = 24 * BUCKETS_PER_OCTAVE;
-/// Buckets between a time and its double: what is read from them is wrong by a tenth at most.
+/// Buckets between a time and its double: results are wrong by a tenth at most.
 pub const BUCKETS_PER_OCTAVE: usize = 4;
-/// The share of operations that belong to none.
+/// The share number of operations without a share.
 pub const NO_SHARE: u32 = 0;
 
 /// The counters of a daemon.
 pub struct Meters {
-    /// By number, from `number % SHARES_MAX` on; the last place takes what finds none.
+    /// Indexed from `number % SHARES_MAX` on; the last place is for shares beyond the limit.
     shares: Box<[OnceLock<Box<OfShare>>]>,
     ways: Mutex<Vec<Way>>,
 }
 
-/// What a connection speaks, and what carries it.
+/// Protocol and transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
     /// `nfs` or `smb`.
@@ -61,7 +60,7 @@ type OfWay = [OnceLock<Box<Cell>>; OPERATIONS_MAX];
 
 type Cell = [Shard; SHARDS];
 
-/// On cache lines of its own.
+/// Aligned to separate cache lines.
 #[repr(align(128))]
 struct Shard {
     nanoseconds: AtomicU64,
@@ -82,45 +81,45 @@ impl Default for Shard {
     }
 }
 
-/// What was counted of one operation for a share on a way.
+/// The counters of one operation for a share on a way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Name of the share; empty for what belongs to none.
+    /// Name of the share; empty for operations without one.
     pub share: String,
     pub way: Way,
     /// Number of the operation in its protocol.
     pub operation: u8,
-    /// Answered with an error.
+    /// Number of operations that failed.
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// How long they took.
+    /// Their durations.
     pub took: Histogram,
 }
 
-/// How long operations took.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// All together.
+    /// Total duration.
     pub sum: Duration,
-    /// How many fell into each bucket; [`BUCKETS`] of them, or none when nothing was counted.
+    /// Number of operations in each bucket; [`BUCKETS`] entries, or empty if no operation was counted.
     pub buckets: Vec<u64>,
 }
 
 impl Histogram {
-    /// How many there are.
+    /// Total number.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Adds another one.
+    /// Adds another histogram.
     pub fn add(&mut self, other: &Self) {
         self.sum += other.sum;
         self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a += b);
     }
 
-    /// What came since `before`, an earlier reading of the same cell.
+    /// The difference to `before`, an earlier reading of the same cell.
     pub fn since(&self, before: &Self) -> Self {
         let earlier = before.buckets.iter().chain(std::iter::repeat(&0));
         Self {
@@ -129,12 +128,12 @@ impl Histogram {
         }
     }
 
-    /// How many took no longer than `2^exponent` microseconds.
+    /// Number of operations that took at most `2^exponent` microseconds.
     pub fn within_octave(&self, exponent: usize) -> u64 {
         self.buckets.iter().take((exponent + 1) * BUCKETS_PER_OCTAVE).sum()
     }
 
-    /// The time within which `per_mille` of them were done: the upper end of its bucket. `None` when there is none.
+    /// The upper bound of the bucket that contains this quantile. `None` for an empty histogram.
     pub fn quantile(&self, per_mille: u64) -> Option<Duration> {
         let count = self.count();
         let wanted = (count * per_mille).div_ceil(1000).max(1);
@@ -147,17 +146,17 @@ impl Histogram {
     }
 }
 
-/// Where a bucket ends: times in it are shorter.
+/// The exclusive upper bound of a bucket.
 fn upper_end(bucket: usize) -> Duration {
     let (octave, quarter) = (bucket / BUCKETS_PER_OCTAVE, bucket % BUCKETS_PER_OCTAVE);
-    // From 2^octave on in quarters, but for the first octave, which begins at nothing.
+    // Each octave has four equal buckets; the first octave begins at zero.
     let base = 1000u64 << octave;
     let start = if octave == 0 { 0 } else { base / 2 };
     let width = base - start;
     Duration::from_nanos(start + width * (quarter as u64 + 1) / BUCKETS_PER_OCTAVE as u64)
 }
 
-/// The bucket of a time: the octave is the number of bits of its whole microseconds, its quarter the two bits below.
+/// The bucket of a time: the octave is the number of bits of its whole microseconds, the quarter the two bits below.
 fn bucket(nanoseconds: u64) -> usize {
     let micros = nanoseconds / 1000;
     let octave = (u64::BITS - micros.leading_zeros()) as usize;
@@ -192,7 +191,7 @@ impl std::fmt::Debug for Meters {
 }
 
 impl Meters {
-    /// For a connection of this kind.
+    /// Returns the meter for a connection of this kind.
     pub fn of(self: &Arc<Self>, way: Way) -> Meter {
         let mut ways = locked(&self.ways);
         let known = ways.iter().position(|w| *w == way);
@@ -205,7 +204,7 @@ impl Meters {
         Meter(Some((self.clone(), at)))
     }
 
-    /// Everything that was counted so far, in no particular order.
+    /// Reads all counters, in no particular order.
     pub fn read(&self) -> Vec<Reading> {
         let ways = locked(&self.ways).clone();
         let mut out = Vec::new();
@@ -260,26 +259,26 @@ fn reading(share: &str, way: Way, operation: u8, cell: &Cell) -> Reading {
     }
 }
 
-/// What a connection counts by. The usual one counts nothing: that of a client.
+/// The counters of a connection. The default counts no operations; clients use it.
 #[derive(Clone, Debug, Default)]
 pub struct Meter(Option<(Arc<Meters>, usize)>);
 
-/// An operation that was done.
+/// A completed operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// Number of its share, [`NO_SHARE`] if it belongs to none.
+    /// Number of its share, or [`NO_SHARE`].
     pub share: u32,
-    /// Its number in its protocol, less than [`OPERATIONS_MAX`].
+    /// Its number in the protocol, less than [`OPERATIONS_MAX`].
     pub operation: u8,
-    /// Bytes of file data that it moved.
+    /// Bytes of file data transferred.
     pub bytes: u64,
-    /// It was answered with an error.
+    /// The operation failed.
     pub failed: bool,
 }
 
 impl Meter {
-    /// Counts an operation that began at `began`; gives the time at which it was done. `name` is asked for the name of a share that
-    /// was never counted before.
+    /// Counts an operation that began at `began`, and returns the present time. `name` is called for the name of a share not
+    /// counted before.
     pub fn record(&self, began: Instant, done: Done, name: impl FnOnce() -> String) -> Instant {
         let now = turn::done();
         if let Some((meters, way)) = &self.0 {
@@ -347,10 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_ways_without_end_take_no_memory_without_end() {
+    fn excess_shares_and_ways_share_cells() {
         let meters = Arc::new(Meters::default());
         let tcp = meters.of(NFS);
-        // Numbers that all want the same place, and more of them than there are.
+        // More numbers than there are places, all starting at the same place.
         let numbers = (0..2000u32).map(|n| n * u32::try_from(SHARES_MAX - 1).unwrap());
         for (n, id) in numbers.enumerate() {
             tcp.record(Instant::now(), done(id, 1), || format!("s{n}"));
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_a_reading_is_its_difference() {
+    fn difference_of_readings_is_exact() {
         let mut h = Histogram { sum: Duration::from_secs(2), buckets: vec![0; BUCKETS] };
         h.buckets[40] = 7;
         let mut later = h.clone();
@@ -381,14 +380,14 @@ mod tests {
     }
 
     proptest! {
-        /// A time stands in a bucket whose ends are around it, and at most a quarter of an octave away.
+        /// A bucket's bounds enclose its times and are at most a quarter of an octave apart.
         #[test]
         fn a_bucket_holds_its_times(ns in 0u64..8_388_608_000) {
             let at = bucket(ns);
             let end = upper_end(at).as_nanos();
             let start = at.checked_sub(1).map_or(0, |b| upper_end(b).as_nanos());
             prop_assert!(start <= u128::from(ns) && u128::from(ns) < end, "{start} {ns} {end}");
-            // Octaves end where Prometheus is told that they do.
+            // The octave ends at the bound reported to Prometheus.
             let micros = 1u64 << (at / BUCKETS_PER_OCTAVE);
             prop_assert!(ns < micros * 1000);
         }

@@ -1,19 +1,19 @@
-//! Which bytes of a message go where: into regions of the peer, or as pieces of a Send. Pure.
+//! Assigns the bytes of a message to regions of the peer, or to pieces of a Send. No I/O.
 
 use iobuf::Buf;
 
 use crate::channel::{Payload, RemoteSeg, XDR_PAD};
 
-/// One RDMA Write of a plan; `from` is not empty and fills the whole of `to`.
+/// One RDMA Write of a plan; `from` is not empty and fills all of `to`.
 #[derive(Clone, Debug)]
 pub struct RdmaWrite {
     /// The bytes.
     pub from: Buf,
-    /// Where they go.
+    /// The target region.
     pub to: RemoteSeg,
 }
 
-/// Spreads `data` over `segments` in order and sets their lengths to what each got. `None` when they are too short.
+/// Distributes `data` over `segments` in order and sets their lengths accordingly. `None` if they are too short.
 pub(crate) fn scatter(
     data: Vec<Buf>,
     segments: &mut [RemoteSeg],
@@ -27,7 +27,7 @@ pub(crate) fn scatter(
             let Some(from) = &mut piece else { break };
             let room = usize::try_from(segment.len - got).ok()?;
             let part = from.split_to(room);
-            // Not more than `room`, which came from 32 bits.
+            // At most `room`, which came from 32 bits.
             let len = u32::try_from(part.len()).ok()?;
             let offset = segment.offset.wrapping_add(u64::from(got));
             writes.push(RdmaWrite {
@@ -44,7 +44,7 @@ pub(crate) fn scatter(
     if piece.is_some() { None } else { Some(()) }
 }
 
-/// The stream in pieces: `head` from its start, with each payload where it belongs. `from` is where offsets count from.
+/// The stream in pieces: `head` from its start, with each payload at its offset. `from` is the origin of the offsets.
 pub(crate) fn pieces(head: Buf, from: usize, payloads: Vec<Payload>) -> Vec<Buf> {
     let mut out = Vec::with_capacity(1 + 4 * payloads.len());
     let mut done = 0;

@@ -1,8 +1,8 @@
-//! What clients may have of something of which there is only so much: a part of it for each address, so that none takes it all.
+//! A limited resource with a part for each address, so that no client takes all of it.
 //!
-//! *Memory.* An entry for each address that has something. An IPv6 network of 64 bits counts as one address.
+//! *Memory.* An entry for each address that uses the resource. An IPv6 /64 counts as one address.
 //!
-//! *Errors.* The [`Limit`] that was met; who asked counts it by its name.
+//! *Errors.* The [`Limit`] that was reached; the caller counts it by name.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,22 +12,21 @@ use mutex::locked;
 
 use crate::channel::host_of;
 
-/// A limit, by the name under which it is counted when a client meets it.
+/// A limit, with the name under which refusals are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub name: &'static str,
-    /// How much there may be.
+    /// The maximum.
     pub most: usize,
 }
 
 impl Limit {
-    /// Of this name.
     pub const fn new(name: &'static str, most: usize) -> Self {
         Self { name, most }
     }
 }
 
-/// All there is, and who has it.
+/// The resource and its users.
 #[derive(Debug)]
 pub struct Parts {
     taken: Mutex<Taken>,
@@ -42,24 +41,24 @@ struct Taken {
 }
 
 impl Parts {
-    /// With these limits: of all, and of one address.
+    /// Creates a resource with these limits: in total, and for one address.
     pub fn new([of_all, of_address]: [Limit; 2]) -> Arc<Self> {
         let taken = Taken { of_all, of_address, all: 0, by_address: HashMap::new() };
         Arc::new(Self { taken: Mutex::new(taken) })
     }
 
-    /// Changes how much there may be: of all, and of one address. What is taken beyond that stays taken until it is given back.
+    /// Changes the limits: in total, and for one address. Amounts above a new limit stay in use until released.
     pub fn set_most(&self, [of_all, of_address]: [usize; 2]) {
         let mut taken = locked(&self.taken);
         (taken.of_all.most, taken.of_address.most) = (of_all, of_address);
     }
 
-    /// The part of one who is at this address; nothing so far.
+    /// Creates an empty part for a user at this address.
     pub fn of(self: &Arc<Self>, at: IpAddr) -> Part {
         Part { parts: self.clone(), at: host_of(at), count: 0 }
     }
 
-    /// One, for one who is at this address.
+    /// Takes one unit for a user at this address.
     pub fn take(self: &Arc<Self>, at: IpAddr) -> Result<Part, Limit> {
         let mut part = self.of(at);
         part.set(1)?;
@@ -67,7 +66,7 @@ impl Parts {
     }
 }
 
-/// What somebody has, until it is dropped.
+/// The amount used by one user; released when dropped.
 #[derive(Debug)]
 pub struct Part {
     parts: Arc<Parts>,
@@ -76,12 +75,12 @@ pub struct Part {
 }
 
 impl Part {
-    /// How much it is.
+    /// The amount used.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Has so much from now on; where that would be too much it has what it had. Less than before is never too much.
+    /// Changes the amount; if that exceeds a limit, the amount stays as it was. A reduction always succeeds.
     pub fn set(&mut self, count: usize) -> Result<(), Limit> {
         let mut taken = locked(&self.parts.taken);
         let own = taken.by_address.get(&self.at).copied().unwrap_or(0) - self.count + count;
@@ -122,7 +121,7 @@ mod tests {
         assert_eq!((part.set(11), part.set(10)), (Err(OF_ONE), Ok(())));
         parts.set_most([6, 4]);
         assert_eq!(part.set(11), Err(Limit { most: 4, ..OF_ONE }));
-        // It keeps what it has, and may have less.
+        // It keeps its amount and may reduce it.
         assert_eq!((part.count(), part.set(5), part.set(4)), (10, Ok(()), Ok(())));
         let mut other = parts.of("192.0.2.2".parse().unwrap());
         assert_eq!((other.set(3), other.set(2)), (Err(Limit { most: 6, ..ALL }), Ok(())));
@@ -131,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_part_and_no_more() {
+    fn address_part_is_limited() {
         let parts = Parts::new([ALL, OF_ONE]);
         let at = |text: &str| parts.of(text.parse().unwrap());
         let (mut a, mut b) = (at("192.0.2.1"), at("::ffff:192.0.2.1"));
         assert_eq!((a.set(6), b.set(5), b.set(4)), (Ok(()), Err(OF_ONE), Ok(())));
-        // Less is possible always, and what was refused was not taken.
+        // A reduction always succeeds, and a refused increase changes no counter.
         assert_eq!((a.set(7), a.set(5), b.set(5)), (Err(OF_ONE), Ok(()), Ok(())));
         let (mut c, mut d) = (at("2001:db8::1"), at("2001:db8::ffff"));
         assert_eq!((c.set(7), d.set(4), d.set(3)), (Ok(()), Err(OF_ONE), Ok(())), "one network");

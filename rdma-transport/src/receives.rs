@@ -1,12 +1,12 @@
-//! How many Receives an RDMA connection may have posted, which is how many credits it may grant.
+//! Limits the Receives posted by RDMA connections, and so the credits that they grant.
 //!
-//! *Operation.* A connection has few until its client has introduced itself, by a logon or an admitted call. Then it may have as
-//! many as its protocol uses, while its address and all connections together have room for them; where they have not, it goes on
-//! with fewer, and asks again.
+//! *Operation.* A connection has few Receives until its client has introduced itself, by a logon or an admitted call. Then it may
+//! use as many as its protocol wants, within the limits of its address and in total; otherwise it continues with fewer, and tries
+//! again later.
 //!
-//! *Memory.* Those beyond the first few are counted by [`Parts`], for each address and in all.
+//! *Memory.* [`Parts`] counts the Receives beyond the first few, for each address and in total.
 //!
-//! *Errors.* None: a connection that gets no more works with less at once. The limit that it met is counted.
+//! *Errors.* A connection that gets no more works with less concurrency. The limit is counted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,26 +17,26 @@ use crate::channel::ReceiveBudget;
 use crate::count;
 use crate::parts::{Limit, Part, Parts};
 
-/// Receives of all RDMA connections beyond the first few of each.
+/// The limit on Receives of all RDMA connections beyond the first few of each.
 pub const RECEIVES: &str = "rdma-receives";
-/// Those of one address.
+/// The part of one address.
 pub const RECEIVES_OF_ADDRESS: &str = "rdma-receives-of-address";
 
-/// The limits of such receives: of all, and of one address.
+/// The limits on such Receives: in total, and for one address.
 pub fn parts(of_all: usize, of_address: usize) -> Arc<Parts> {
     Parts::new([Limit::new(RECEIVES, of_all), Limit::new(RECEIVES_OF_ADDRESS, of_address)])
 }
 
-/// What one connection may have beyond the first few.
+/// The additional Receives of one connection.
 #[derive(Debug)]
 pub struct Receives {
     part: Mutex<Part>,
-    /// A limit kept it from more, which was counted.
+    /// A limit was reached, and counted.
     was_short: AtomicBool,
 }
 
 impl Receives {
-    /// Counted in this part.
+    /// Uses this part of the limits.
     pub fn counted(part: Part) -> Self {
         Self { part: Mutex::new(part), was_short: AtomicBool::new(false) }
     }

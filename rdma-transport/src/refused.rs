@@ -1,12 +1,11 @@
-//! What clients were refused, for `headgate status` and the log: who, which share, by which rule, and what to change.
+//! Records refusals for `headgate status` and the log: client, share, rule and remedy.
 //!
-//! *Operation.* The same refusals are one row with a count. The log has one line in a minute for each row, and [`LINES_MAX`] for
-//! all rows together; what it was not told of then comes when it is refused again.
+//! *Operation.* Equal refusals share a row with a count. The log gets at most one line in a minute for each row, and [`LINES_MAX`]
+//! for all rows together; a suppressed line follows at the next refusal.
 //!
-//! *Memory.* [`ROWS_MAX`] rows. A host has at most [`ROWS_OF_HOST_MAX`], of which its next one replaces the oldest; IPv6 counts
-//! by /64. When all rows are taken, the oldest row of the host with most rows goes. So a host that is refused without end pushes
-//! out its own rows, and its lines in the log are no more than its rows in a minute. Texts of clients are cut at [`TEXT_MAX`]
-//! characters.
+//! *Memory.* [`ROWS_MAX`] rows. A host has at most [`ROWS_OF_HOST_MAX`], and its next row replaces its oldest; IPv6 counts by /64.
+//! When all rows are in use, the host with most rows loses its oldest. So a host with endless refusals evicts its own rows, and
+//! gets at most as many log lines in a minute as rows. Texts of clients are cut at [`TEXT_MAX`] characters.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,46 +18,45 @@ use mutex::locked;
 
 use crate::channel::host_of;
 
-/// The rule by which a name that is no share's, or one of another protocol's, is refused.
+/// The rule that refuses an unknown share name, or a share of another protocol.
 pub const SHARE_NAME: &str = "share-name";
-/// What to change then.
+/// Its remedy.
 const SHARE_NAME_REMEDY: &str =
     "name a share that `headgate check` lists and this protocol serves (`protocols` of the share)";
 
-/// Rows that are kept.
 pub const ROWS_MAX: usize = 256;
-/// Of these, rows of one host.
+/// Rows of one host.
 pub const ROWS_OF_HOST_MAX: usize = 32;
-/// Characters of a user or share that are kept.
+/// Longest user or share name kept, in characters.
 const TEXT_MAX: usize = 80;
-/// For how long the same refusal is not told again.
+/// The same refusal is logged at most once in this time.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Lines of all hosts that the log has in this time.
+/// Log lines of all hosts in that time.
 pub const LINES_MAX: u32 = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The client.
     pub peer: IpAddr,
-    /// The user, by number or name as its protocol has it; empty where none is known.
+    /// The user, by number or name depending on the protocol; empty if unknown.
     pub user: PeerText,
-    /// The share; empty where it was none in particular.
+    /// The share; empty if the refusal is not about a particular one.
     pub share: PeerText,
     /// The rule that refused it.
     pub rule: &'static str,
-    /// What to change where the client is to be let in.
+    /// The change that would admit the client.
     pub remedy: Cow<'static, str>,
 }
 
 impl Refused {
-    /// As it is kept and logged: texts cut and harmless. A listener gives IPv4 as IPv4; not all who call this have it from there.
+    /// Cuts and escapes texts, and normalizes the address, because not all callers pass IPv4 addresses as IPv4.
     fn shown(self) -> Self {
         let (user, share) = (shown(&self.user), shown(&self.share));
         Self { peer: self.peer.to_canonical(), user, share, ..self }
     }
 }
 
-/// The same refusals of one client.
+/// Equal refusals of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// What was refused.
@@ -70,15 +68,15 @@ pub struct Row {
 }
 
 static TABLE: Mutex<Table> = Mutex::new(Table::new());
-/// Bounded by the number of rules: every name is a constant of this program.
+/// Bounded, because all rules are constants of this program.
 static COUNTS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
-/// Counts a refusal by its rule, and no more: of whom it was is not known, since the sender of a datagram can say to be another.
+/// Only counts a refusal: the client is unknown, since a datagram's sender address may be forged.
 pub fn count(rule: &'static str) {
     *locked(&COUNTS).entry(rule).or_default() += 1;
 }
 
-/// Counts it by its rule, keeps it, and tells the log and the audit trail of it unless that was told within the last minute.
+/// Counts a refusal, keeps it, and writes it to the log and the audit trail unless that happened within the last minute.
 pub fn note(one: Refused) {
     count(one.rule);
     let one = one.shown();
@@ -87,7 +85,7 @@ pub fn note(one: Refused) {
     }
 }
 
-/// As [`note`], of a logon that was refused for this reason: the audit trail has each of them.
+/// Like [`note`], for a refused logon with this reason, each of which is audited.
 pub fn note_logon(one: Refused, reason: &'static str) {
     count(one.rule);
     let one = one.shown();
@@ -104,7 +102,7 @@ fn tell(one: &Refused) {
     tracing::warn!(%peer, user, share, rule, "refused; to let this client in, {remedy}");
 }
 
-/// True: it is news for the log, and the audit trail has it.
+/// Keeps a refusal. True if it must be logged and audited.
 fn keep(one: &Refused) -> bool {
     let is_news = table().add(one, Instant::now(), SystemTime::now());
     if is_news {
@@ -119,24 +117,24 @@ fn keep(one: &Refused) -> bool {
     is_news
 }
 
-/// Notes that a client named a share which its protocol does not serve.
+/// Records that a client named a share that its protocol does not serve.
 pub fn unknown_share(peer: IpAddr, user: PeerText, share: PeerText) {
     note(Refused { peer, user, share, rule: SHARE_NAME, remedy: SHARE_NAME_REMEDY.into() });
 }
 
-/// Keeps it, for a caller that counts and logs by itself. True: it is to be logged, because it was not within the last minute.
+/// Keeps a refusal for a caller that counts and logs itself. True if it was not logged within the last minute.
 pub fn record(one: Refused) -> bool {
     keep(&one.shown())
 }
 
-/// What is kept, the newest first.
+/// All rows, newest first.
 pub fn list() -> Vec<Row> {
     let mut rows = table().rows.clone();
     rows.sort_by_key(|kept| std::cmp::Reverse(kept.last));
     rows.into_iter().map(|kept| kept.row).collect()
 }
 
-/// How often each rule refused somebody since the process began.
+/// The number of refusals by each rule since the process began.
 pub fn counts() -> Vec<(&'static str, u64)> {
     let counts = locked(&COUNTS);
     counts.iter().map(|(rule, n)| (*rule, *n)).collect()
@@ -146,7 +144,7 @@ fn table() -> MutexGuard<'static, Table> {
     locked(&TABLE)
 }
 
-/// A text of a client as it is kept: cut.
+/// Cuts a text of a client.
 fn shown(text: &PeerText) -> PeerText {
     let text = text.to_string();
     text.chars().take(TEXT_MAX).collect::<String>().into()
@@ -157,12 +155,12 @@ struct Kept {
     row: Row,
     host: IpAddr,
     last: Instant,
-    /// When the log was told; `None`: it had enough lines then.
+    /// When it was logged; `None` if the log had reached its limit.
     told: Option<Instant>,
 }
 
 impl Kept {
-    /// It is not known from the log, or no longer.
+    /// True if it was not logged recently.
     fn is_news(&self, now: Instant) -> bool {
         self.told.is_none_or(|told| now.duration_since(told) >= SILENCE)
     }
@@ -171,9 +169,9 @@ impl Kept {
 #[derive(Debug)]
 struct Table {
     rows: Vec<Kept>,
-    /// How many rows each host has.
+    /// Number of rows of each host.
     hosts: BTreeMap<IpAddr, usize>,
-    /// Lines of the log since then.
+    /// Start of the current minute, and the log lines in it.
     lines: Option<(Instant, u32)>,
 }
 
@@ -182,7 +180,7 @@ impl Table {
         Self { rows: Vec::new(), hosts: BTreeMap::new(), lines: None }
     }
 
-    /// Room for one more line in the log.
+    /// Counts a log line. False if the limit is reached.
     fn has_line(&mut self, now: Instant) -> bool {
         let (_, lines) = match &mut self.lines {
             Some(of) if now.duration_since(of.0) < SILENCE => of,
@@ -192,7 +190,7 @@ impl Table {
         *lines <= LINES_MAX
     }
 
-    /// True when the log is to be told.
+    /// Adds a refusal. True if it must be logged.
     fn add(&mut self, refused: &Refused, now: Instant, at: SystemTime) -> bool {
         if let Some(n) = self.rows.iter().position(|kept| kept.row.refused == *refused) {
             let is_told = self.rows[n].is_news(now) && self.has_line(now);
@@ -207,7 +205,8 @@ impl Table {
         let host = host_of(refused.peer);
         let mut told = None;
         if self.hosts.get(&host).is_some_and(|rows| *rows >= ROWS_OF_HOST_MAX) {
-            // The new row is silent for as long as the one in whose place it is: a host has no more lines than rows in a minute.
+            // The new row inherits the silence of the row that it replaces, so that a host has at most as many lines as rows in a
+            // minute.
             told =
                 self.remove_oldest_of(host).filter(|gone| !gone.is_news(now)).and_then(|g| g.told);
         } else if self.rows.len() >= ROWS_MAX {
@@ -259,7 +258,7 @@ mod tests {
             Self(Table::new(), Instant::now())
         }
 
-        /// A refusal a microsecond after the one before, or so much later.
+        /// Adds a refusal a microsecond after the previous one, or this much later.
         fn add(&mut self, one: Refused, later: Duration) -> bool {
             self.1 += later + Duration::from_micros(1);
             self.0.add(&one, self.1, SystemTime::now())
@@ -274,7 +273,7 @@ mod tests {
     const AT_ONCE: Duration = Duration::ZERO;
 
     #[test]
-    fn the_same_caller_is_told_of_once_in_a_minute_and_counted_in_one_row() {
+    fn repeated_refusal_is_logged_once_per_minute() {
         let mut c = Clock::new();
         assert!(c.add(refused(1, 1, "a"), AT_ONCE));
         assert!(!c.add(refused(1, 1, "a"), SILENCE / 2));
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_host_pushes_out_its_own_rows_and_has_no_more_lines_than_rows() {
+    fn flooding_host_evicts_own_rows() {
         let mut c = Clock::new();
         c.add(refused(7, 0, "a"), AT_ONCE);
         let told = (0..10_000).filter(|user| c.add(refused(1, *user, "a"), AT_ONCE)).count();
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_rows_are_taken_a_host_with_most_of_them_gives_one() {
+    fn host_with_most_rows_loses_one() {
         let mut c = Clock::new();
         (100..120).for_each(|host| assert!(c.add(refused(host, 0, "a"), AT_ONCE)));
         let flood = |c: &mut Clock| {
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn many_hosts_together_have_no_more_lines_than_the_log_takes() {
+    fn log_lines_are_limited_over_hosts() {
         let mut c = Clock::new();
         let told = (0..2000).filter(|host| c.add(refused(*host, 0, "a"), AT_ONCE)).count();
         assert_eq!(told, 256);
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_ipv6_network_are_one_host() {
+    fn ipv6_network_counts_as_host() {
         let mut c = Clock::new();
         for n in 0..100_u128 {
             let peer = std::net::Ipv6Addr::from((0x2001_0db8 << 96) | n).into();
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_clients_are_cut_and_cannot_move_a_cursor() {
+    fn client_texts_are_cut_and_escaped() {
         assert_eq!(
             shown(&"a\u{1b}[2J\n\u{202e}\u{e9}".into()),
             "a\u{fffd}[2J\u{fffd}\u{fffd}\u{e9}"
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_is_counted_and_listed_by_the_canonical_address() {
+    fn refusals_use_canonical_address() {
         let peer: IpAddr = "::ffff:192.0.2.77".parse().unwrap();
         for _ in 0..2 {
             note(Refused { peer, ..refused(0, 1, "refused-test") });

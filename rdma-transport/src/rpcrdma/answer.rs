@@ -1,4 +1,4 @@
-//! What a server sends to its client, and the rules it can break: pure.
+//! Parses messages of a server and checks its rules. No I/O.
 
 use wire::decode;
 
@@ -7,23 +7,23 @@ use super::wire::{Lists, Prefix, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, RdmaError, VE
 use crate::calls::xid_and_is_reply;
 use crate::channel::RemoteSeg;
 
-/// A message from the server, its header taken off.
+/// A message from the server, split from its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromServer {
-    /// A reply. Its RPC message came with the header, at this offset, or is in the Reply chunk.
+    /// A reply. Its RPC message is after the header at this offset, or in the Reply chunk.
     Reply(Option<usize>, Lists),
-    /// A call of the reverse direction, at this offset (RFC 8167).
+    /// A reverse-direction call at this offset (RFC 8167).
     Callback(usize),
-    /// The call was not taken or its reply not made.
+    /// The server refused the call, or could not send its reply.
     Failed(RdmaError),
 }
 
-/// Reads one message that a server sent.
+/// Parses one message of a server.
 pub fn parse(message: &[u8]) -> Result<(Prefix, FromServer), Violation> {
     let (rest, prefix) =
         decode(message, Prefix::parse).map_err(|why| Violation::HeaderShort(why.at(message)))?;
     if prefix.proc == RDMA_ERROR {
-        // The version of an error is that of the message it answers.
+        // An error has the version of the message that it answers.
         let (_, error) = decode(rest, RdmaError::parse)
             .map_err(|why| Violation::ErrorMalformed(why.at(message)))?;
         return Ok((prefix, FromServer::Failed(error)));
@@ -57,7 +57,7 @@ pub fn parse(message: &[u8]) -> Result<(Prefix, FromServer), Violation> {
     }
 }
 
-/// The lists of a reply are those of its call with the lengths that were used (RFC 8166 section 3.4.6.2), or left out.
+/// Checks that a reply returns the lists of its call with the used lengths (RFC 8166 section 3.4.6.2), or omits them.
 pub fn check(offered: &Lists, returned: &Lists) -> Result<(), Violation> {
     let same = |o: &Vec<RemoteSeg>, r: &Vec<RemoteSeg>| {
         let shrunk = |(o, r): (&RemoteSeg, &RemoteSeg)| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_shrink_what_was_offered_and_nothing_else() {
+    fn server_may_only_shrink_chunks() {
         let offered = Lists {
             reads: Vec::new(),
             writes: vec![vec![seg(1, 10, 0), seg(2, 10, 0)]],

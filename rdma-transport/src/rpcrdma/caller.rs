@@ -1,14 +1,14 @@
 //! The client half of RPC-over-RDMA over a queue pair.
 //!
-//! *Operation.* A call that fits is one Send. Bulk arguments of one that does not become Read chunks, a message that is
-//! still too long becomes a Position Zero Read chunk. Results that do not fit are offered a Write chunk, replies that do not
-//! a Reply chunk. Calls beyond the server's credits wait in order.
+//! *Operation.* A call that fits is one Send. Otherwise its bulk arguments become Read chunks, and a message that is still too long
+//! becomes a Position Zero Read chunk. For large results a Write chunk is offered, for large replies a Reply chunk. Calls beyond
+//! the server's credits wait in order.
 //!
-//! *Memory.* Arguments are registered where they are, results land in a pool buffer that the call waited for. Everything a
-//! call registered is taken back when its reply comes, whether the server invalidated it or not.
+//! *Memory.* Arguments are registered in place, results arrive in a pool buffer for which the call has waited. All registrations of
+//! a call are released with its reply, whether or not the server invalidated them.
 //!
-//! *Errors.* RDMA_ERROR fails its call. A server that breaks a rule, returns other chunks than it was offered, or fails ends
-//! the connection.
+//! *Errors.* RDMA_ERROR fails its call. The connection ends if the server violates a rule, returns other chunks than offered, or
+//! fails.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -32,7 +32,7 @@ use crate::verbs::{Completion, ConnectParams, QueuePair, Refused, Region, WorkKi
 
 const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE) as usize;
 
-/// A call under way.
+/// A call in progress.
 struct Outstanding {
     offered: Lists,
     bulk: Option<BulkResult>,
@@ -47,10 +47,10 @@ pub struct RdmaCaller {
     inline_out: usize,
     inline_in: usize,
     credits: Asking,
-    /// Callbacks that were not answered.
+    /// Callbacks not answered yet.
     reverse: Granting,
     queue: VecDeque<Call>,
-    /// The buffer for the bulk result of the first call of the queue.
+    /// The buffer for the bulk result of the first queued call.
     wait: Option<Acquire>,
     outstanding: HashMap<u32, Outstanding>,
     completions: Vec<Completion>,
@@ -60,21 +60,21 @@ pub struct RdmaCaller {
 }
 
 impl RdmaCaller {
-    /// What to tell a provider when a connection for such a caller is dialled.
+    /// The parameters for dialling a connection of this kind.
     pub fn connect_params() -> ConnectParams {
         let ours = PrivateData { remote_invalidation: true, ..PrivateData::OURS };
         ConnectParams {
             private_data: ours.emit().to_vec().into(),
             recvs: RECVS,
             sends: limits::RPCRDMA_SENDS_MAX,
-            // A client offers memory and touches none (RFC 8166 section 3.2).
+            // A client offers memory but never accesses the peer's (RFC 8166 section 3.2).
             reads_out: 0,
             reads_in: limits::RPCRDMA_READS_OUT,
             recv_size: limits::RPCRDMA_INLINE,
         }
     }
 
-    /// Takes over a dialled queue pair. `private_data` is what the server answered with, `recvs` lends receive buffers.
+    /// Wraps a dialled queue pair. `private_data` is the server's answer, `recvs` provides receive buffers.
     pub fn new(
         qp: Box<dyn QueuePair>,
         info: Arc<Info>,
@@ -99,12 +99,12 @@ impl RdmaCaller {
         })
     }
 
-    /// Replies that no call waited for.
+    /// Number of replies without a waiting call.
     pub fn strays(&self) -> u64 {
         self.strays
     }
 
-    /// Sends the calls that have credit and memory, in order.
+    /// Sends queued calls that have credit and memory, in order.
     fn start_calls(&mut self, cx: &mut Context<'_>) {
         while self.credits.has_room() {
             let Some(call) = self.queue.front() else { return };
@@ -132,7 +132,7 @@ impl RdmaCaller {
             match self.start(&call, into) {
                 Ok(()) => {}
                 Err(Refused::Full) if !self.outstanding.is_empty() => {
-                    // Those under way give memory back when their answers come.
+                    // Calls in progress return memory with their replies.
                     self.queue.push_front(call);
                     return;
                 }
@@ -174,7 +174,7 @@ impl RdmaCaller {
         Ok(())
     }
 
-    /// Write chunk and Reply chunk.
+    /// Creates Write chunk and Reply chunk.
     fn offer(
         &mut self,
         call: &Call,
@@ -193,7 +193,8 @@ impl RdmaCaller {
         Ok(())
     }
 
-    /// What follows the header, the header's procedure, and the bytes that the server will read. Adds Read chunks.
+    /// Builds the data after the header, and returns it with the header's procedure and the bytes that the server will read. Adds
+    /// Read chunks.
     fn message(
         &mut self,
         call: &Call,
@@ -204,7 +205,7 @@ impl RdmaCaller {
         let fits = PREFIX_LEN + lists.len() + inline <= self.inline_out;
         let (mut stay, mut reads, mut before) = (Vec::new(), 0, 0);
         for payload in &call.payloads {
-            // Positions count in the message as it is with all its bulk data (RFC 8166 section 3.4.5).
+            // Positions refer to the message with all its bulk data (RFC 8166 section 3.4.5).
             let position = payload.at + before;
             before += len(payload);
             if fits || payload.place != Place::Eligible {
@@ -236,7 +237,7 @@ impl RdmaCaller {
         self.link.qp.register(region).map_err(|(why, _)| why)
     }
 
-    /// Takes back what a call registered: the memory of its Write chunk and of its Reply chunk.
+    /// Releases the registrations of a call: the memory of its Write chunk and of its Reply chunk.
     fn take_back(&mut self, offered: &Lists) -> (Option<BufMut>, Option<BufMut>) {
         for read in &offered.reads {
             self.link.qp.release(read.target.handle);
@@ -256,7 +257,7 @@ impl RdmaCaller {
         let message = buf.freeze();
         let (prefix, from) = answer::parse(&message)?;
         if let FromServer::Callback(at) = from {
-            // Its Receive is owed when it is answered.
+            // Its Receive becomes due with the answer.
             self.reverse.begin()?;
             self.events.push_back(Event::Callback(message.slice(at..message.len())));
             return Ok(());
@@ -331,7 +332,7 @@ impl RdmaCaller {
         }
     }
 
-    /// Ready when an event may be there.
+    /// Ready when an event may be available.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         self.start_calls(cx);
         self.link.post()?;

@@ -1,18 +1,18 @@
-//! A queue pair as a channel: the server half of RPC-over-RDMA.
+//! The server half of RPC-over-RDMA: a queue pair as a channel.
 //!
-//! *Operation.* A received Send is a call, the reply to a callback, or an error. A call that names Read chunks waits until
-//! they are fetched, then is handed up like any other. A reply becomes RDMA Writes and one Send, posted in this order, so the
-//! Send proves the Writes. Before each reply the Receive for the credit it returns is posted.
+//! *Operation.* A received Send is a call, the reply to a callback, or an error. A call with Read chunks is passed to the protocol
+//! after they were fetched. A reply becomes RDMA Writes and one Send, posted in this order, so that the Send proves the Writes.
+//! Before each reply the Receive for its credit is posted.
 //!
-//! *Memory.* Receives use 4 KiB buffers of a pool of their own, so payload cannot eat the memory that credits need. Until its
-//! client has introduced itself a connection grants few credits ([`crate::receives`]). A call takes
-//! all payload buffers for its Read chunks at once and never waits while it holds one; calls of one connection wait in
-//! order, and one that has waited for [`limits::MEMORY_WAIT_MAX`] is handed up without its data. Nothing is copied: requests view
-//! the Receive or Read buffer, Writes and Sends view the service's memory.
+//! *Memory.* Receives use 4 KiB buffers of a separate pool, so payload cannot take the memory that credits need. Until its client
+//! has introduced itself a connection grants few credits ([`crate::receives`]). A call takes all payload buffers for its Read
+//! chunks at once and never waits while it holds one; calls of one connection wait in order, and one that has waited for
+//! [`limits::MEMORY_WAIT_MAX`] is passed on without its data. Payload is never copied: requests view the Receive or Read buffer,
+//! Writes and Sends view the service's memory.
 //!
-//! *Errors.* A header that breaks a rule is answered by RDMA_ERROR (RFC 8166 section 4.5), a limited number of times; one that
-//! cannot be answered, more calls than credits, or a queue pair that fails end the connection. A reply without room in
-//! what its call offered becomes ERR_CHUNK.
+//! *Errors.* A header that violates a rule is answered by RDMA_ERROR (RFC 8166 section 4.5), a limited number of times. A header
+//! that cannot be answered, more calls than credits, or a failing queue pair end the connection. A reply too large for the chunks
+//! of its call becomes ERR_CHUNK.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -38,24 +38,24 @@ use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
 
-/// Receives posted on an idle connection at most: one for each credit, and one for the reply to each callback.
+/// Maximum Receives posted on an idle connection: one for each credit, and one for the reply to each callback.
 const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE) as usize;
 
-/// A call that has not been answered.
+/// A call not answered yet.
 #[derive(Debug)]
 struct Slot {
     prefix: Prefix,
     offer: ReplyChunks,
-    /// What is still being fetched.
+    /// Data still being fetched.
     fetch: Option<Fetch>,
 }
 
-/// The buffers of the next call in line.
+/// The buffers of the next waiting call.
 #[derive(Default)]
 struct Buffers {
-    /// Waits for the one that was missing: its number, and the wait.
+    /// The wait for a missing buffer, and its number.
     wait: Option<(usize, Acquire)>,
-    /// What was taken too much from the heap has to come back first.
+    /// Heap memory taken in excess that must be paid back first.
     debt: Option<Pay>,
 }
 
@@ -63,33 +63,33 @@ struct Buffers {
 pub struct RdmaChannel {
     info: Arc<Info>,
     link: Link,
-    /// Largest Send the peer takes, in bytes.
+    /// Largest Send that the peer accepts, in bytes.
     inline_out: usize,
-    /// The peer copes with Send with Invalidate.
+    /// The peer supports Send with Invalidate.
     invalidate: bool,
     credits: Granting,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
-    /// Calls to be handed up.
+    /// Calls ready for the protocol.
     ready: VecDeque<Request>,
-    /// Calls that need buffers, in order.
+    /// Calls that wait for buffers, in order.
     waiting: VecDeque<usize>,
     buffers: Buffers,
     memory_wait: MemoryWait,
-    /// Bytes that are being fetched.
+    /// Bytes being fetched.
     fetching: usize,
     completions: Vec<Completion>,
     commands: mpsc::Receiver<Command>,
     handle: Handle,
     calls: Calls,
     reverse: Asking,
-    /// Replies since it last asked for more credits.
+    /// Replies since the connection last requested more credits.
     replies: u32,
-    /// The client has introduced itself, as far as was seen here.
+    /// The client has introduced itself, as of the last check.
     is_known: bool,
-    /// Receives are posted for the replies to callbacks.
+    /// Receives are posted for replies to callbacks.
     takes_callbacks: bool,
-    /// Messages that were answered by RDMA_ERROR because they broke a rule.
+    /// Violations answered by RDMA_ERROR.
     errors: usize,
     failed: Option<ChannelError>,
     draining: Option<ChannelError>,
@@ -98,21 +98,21 @@ pub struct RdmaChannel {
 }
 
 impl RdmaChannel {
-    /// What to tell a provider when a connection for such a channel is accepted.
+    /// The parameters for accepting a connection of this kind.
     pub fn accept_params() -> ConnectParams {
         ConnectParams {
             private_data: PrivateData::OURS.emit().to_vec().into(),
             recvs: RECVS,
             sends: limits::RPCRDMA_SENDS_MAX,
             reads_out: limits::RPCRDMA_READS_OUT,
-            // Nothing of this side is ever offered for reading.
+            // This side never offers memory for reading.
             reads_in: 0,
             recv_size: limits::RPCRDMA_INLINE,
         }
     }
 
-    /// Takes over an accepted queue pair. `private_data` is what the peer sent with its request, `recvs` lends receive
-    /// buffers. The error says that there are no receive buffers, or that the queue pair does not take them.
+    /// Wraps an accepted queue pair. `private_data` came with the peer's request, `recvs` provides receive buffers. Fails if there
+    /// are no receive buffers, or if the queue pair refuses them.
     pub fn new(
         qp: Box<dyn QueuePair>,
         info: Arc<Info>,
@@ -164,7 +164,7 @@ impl RdmaChannel {
                     let lists = Lists::default();
                     let header = super::wire::PREFIX_LEN + lists.len();
                     if header + head.len() > self.inline_out {
-                        // RFC 8167 section 5: the reverse direction has no chunks here, so this call cannot be made.
+                        // RFC 8167 section 5: reverse-direction calls have no chunks here, so this one is too large.
                         let why = format!("a call of {} bytes exceeds the threshold", head.len());
                         drop(answer.send(Err(ChannelError::Closed(why))));
                         continue;
@@ -181,7 +181,7 @@ impl RdmaChannel {
                     self.reverse.begin();
                     self.link.send(&self.info, vec![message.into()], None);
                 }
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 Poll::Ready(Some(Command::Push { taken, .. })) => {
                     let _ = taken.send(Err(ChannelError::unsupported("a push")));
                 }
@@ -197,7 +197,7 @@ impl RdmaChannel {
         }
     }
 
-    /// Grants as many credits as the connection may have by now. Their Receives are posted before the reply that says so.
+    /// Grants as many credits as allowed now. Their Receives are posted before the reply that announces them.
     fn grant_more(&mut self) {
         let granted = self.credits.granted();
         self.replies += 1;
@@ -219,7 +219,7 @@ impl RdmaChannel {
         self.link.send(&self.info, vec![message.into()], None);
     }
 
-    /// A message that breaks a rule: answered while that is possible, else the end.
+    /// Handles a violation: answers it if possible, else ends the connection.
     fn on_violation(&mut self, prefix: Option<Prefix>, v: Violation) {
         let detail = v.to_string();
         self.errors += 1;
@@ -236,7 +236,7 @@ impl RdmaChannel {
                 };
                 self.send_error(prefix, error);
             }
-            // Whoever takes the channel's end counts it.
+            // The receiver of the channel's error counts it.
             _ => self.failed = Some(ChannelError::Violation(v.name(), detail)),
         }
     }
@@ -274,7 +274,7 @@ impl RdmaChannel {
             return self.on_violation(None, v);
         }
         if self.draining.is_some() {
-            // Never answered here: the client asks again on its next connection.
+            // Never answered here: the client repeats it on its next connection.
             self.credits.end();
             self.link.recvs_owed += 1;
             return;
@@ -301,7 +301,7 @@ impl RdmaChannel {
         Some(slot)
     }
 
-    /// Everything of this call is here.
+    /// Passes a complete call to the protocol.
     fn hand_up(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         let (Some(fetch), prefix) = (slot.fetch.take(), slot.prefix) else { return };
@@ -317,7 +317,7 @@ impl RdmaChannel {
         }
     }
 
-    /// No memory came for the data of this call: its service answers that.
+    /// Passes a call on without its data, for which no memory became available; the protocol answers it.
     fn refuse(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         let Some(fetch) = slot.fetch.take() else { return };
@@ -325,16 +325,16 @@ impl RdmaChannel {
         self.ready.push_back(Request { body, read_chunks, reply_to: ReplyTo(index as u64) });
     }
 
-    /// Gives buffers to the calls that wait for them, in order, as far as there are any.
+    /// Assigns buffers to waiting calls, in order, as far as available.
     fn start_fetches(&mut self, cx: &mut Context<'_>) {
         if self.is_stuffed() {
-            // A buffer that is handed over meanwhile would lie idle for as long as the peer takes nothing.
+            // A buffer assigned now would be unused as long as the peer takes no replies.
             self.buffers.wait = None;
             self.memory_wait.end();
             return;
         }
         if !self.ready.is_empty() {
-            // What was fetched is handed up before more is.
+            // Fetched calls are passed on before more are fetched.
             return;
         }
         while let Some(&index) = self.waiting.front() {
@@ -347,7 +347,7 @@ impl RdmaChannel {
                 return;
             }
             let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else {
-                // A message that is itself fetched cannot be answered without it, and waits on.
+                // If the RPC message itself is in a chunk, the call cannot be answered without it, and keeps waiting.
                 if !fetch.is_answerable() || self.memory_wait.poll_over(cx).is_pending() {
                     return;
                 }
@@ -367,7 +367,7 @@ impl RdmaChannel {
     }
 
     fn on_completion(&mut self, done: Completion) {
-        // A failed request ends the connection; the queue pair says so, with the reason, when all have come back.
+        // A failed request ends the connection; the queue pair reports the reason after all work was returned.
         let (Ok(n), Some(buf)) = (done.result, done.buf) else { return };
         match done.kind {
             WorkKind::Recv => self.on_message(buf),
@@ -386,7 +386,7 @@ impl RdmaChannel {
         }
     }
 
-    /// Moves everything that can move. Ready when something was received or failed that the caller must see.
+    /// Makes all possible progress. Ready when a message or an error needs the caller's attention.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         loop {
             self.take_commands(cx);
@@ -421,12 +421,12 @@ impl RdmaChannel {
         }
     }
 
-    /// More replies wait to be taken than may.
+    /// True if too many replies wait for the peer.
     fn is_stuffed(&self) -> bool {
         self.link.backlog() > limits::REPLY_BACKLOG_MAX
     }
 
-    /// Nothing is left to be answered or sent.
+    /// True if all calls are answered and all replies sent.
     fn is_done(&self) -> bool {
         self.credits.in_work() == 0 && self.link.is_flushed()
     }
@@ -439,7 +439,7 @@ impl RdmaChannel {
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
-        // Calls that wait for memory of this side are not the peer's to finish.
+        // Calls that wait for this side's memory are not the peer's fault.
         let half = Half { is_there: self.disconnected, holds_memory: false };
         self.link.poll_stalled(half, Some(&self.info.pool), cx)
     }
@@ -452,7 +452,7 @@ fn credits_of(info: &Info) -> u16 {
 }
 
 impl Buffers {
-    /// The buffers of a call, all at once. While it waits for one it holds none.
+    /// Takes the buffers of a call, all at once. Holds none while it waits for one.
     fn poll(&mut self, fetch: &Fetch, info: &Info, cx: &mut Context<'_>) -> Poll<Vec<BufMut>> {
         if self.wait.is_none() && (self.debt.is_some() || info.pool.is_overdrawn()) {
             ready!(Pin::new(self.debt.get_or_insert_with(|| info.pool.pay(0))).poll(cx));
@@ -462,7 +462,7 @@ impl Buffers {
             let mut in_hand = None;
             if let Some((part, wait)) = &mut self.wait {
                 let Poll::Ready(got) = Pin::new(wait).poll(cx) else { return Poll::Pending };
-                // Every size was checked against the largest buffer.
+                // All sizes were checked against the largest buffer.
                 in_hand = got.ok().map(|b| (*part, b));
                 self.wait = None;
             }
@@ -495,8 +495,7 @@ impl Channel for RdmaChannel {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
         loop {
-            // A peer that does not take its replies gets no further request handed up, or its replies would take the
-            // pool from everyone else.
+            // A peer that does not take its replies gets no further requests executed, or its replies would exhaust the pool.
             if !self.is_stuffed()
                 && let Some(request) = self.ready.pop_front()
             {
@@ -505,7 +504,7 @@ impl Channel for RdmaChannel {
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                // Refused on the way, because no memory came.
+                // Refused just now for lack of memory.
                 Poll::Pending if !self.ready.is_empty() && !self.is_stuffed() => {}
                 Poll::Pending => return self.poll_stalled(cx).map(Err),
             }
@@ -515,7 +514,7 @@ impl Channel for RdmaChannel {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         loop {
             match self.drive(cx) {
-                // Requests stay in their queue, which is bounded by the credits.
+                // Requests stay in their queue, which the credits limit.
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
                 Poll::Pending if self.link.is_flushed() => {

@@ -1,4 +1,4 @@
-//! The rules of a header that a peer can break: pure.
+//! Rules of a header that a peer can violate. No I/O.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use wire::{Fault, Malformed, Rule};
 use super::wire::WRITES;
 use crate::channel::RemoteSeg;
 
-/// A rule of RFC 8166 or RFC 8167 that a peer broke.
+/// A violated rule of RFC 8166 or RFC 8167.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Section 4.2: a message has xid, version, credits and procedure.
     HeaderShort(Fault),
     /// Section 4.2.2: the version is 1.
     Version(u32),
-    /// Section 4.2.4: RDMA_MSG, RDMA_NOMSG or RDMA_ERROR; others are unknown or no longer used.
+    /// Section 4.2.4: RDMA_MSG, RDMA_NOMSG or RDMA_ERROR; others are unknown or obsolete.
     Procedure(u32),
     /// Section 4.3: the lists end inside the message.
     ListTruncated(Fault),
-    /// Section 4.3 and RFC 4506 section 4.19: an optional item is there (1) or not (0).
+    /// Section 4.3 and RFC 4506 section 4.19: an optional item is present (1) or absent (0).
     ListFlag(Fault),
     /// [`crate::limits::RPCRDMA_SEGMENTS_MAX`]
     SegmentsTooMany(Fault),
@@ -26,13 +26,13 @@ pub enum Violation {
     WritesTooMany(Fault),
     /// [`crate::limits::RPCRDMA_CHUNKS_MAX`]: positions in the Read list.
     ReadsTooMany,
-    /// Section 4.1.1: a segment lies within the 64-bit address space.
+    /// Section 4.1.1: a segment is within the 64-bit address space.
     SegmentWraps(Fault),
     /// [`crate::limits::RPC_PAYLOAD_MAX`]
     ChunkTooLong(u64),
     /// Section 3.4.5 and RFC 4506 section 3: a data item begins at a multiple of four.
     PositionUnaligned(u32),
-    /// Section 3.4.5: a Read chunk's data belongs inside the message.
+    /// Section 3.4.5: the data of a Read chunk has its position inside the message.
     PositionBeyondMessage(u32),
     /// Section 3.4.5: the data of Read chunks does not overlap.
     PositionOverlaps(u32),
@@ -42,7 +42,7 @@ pub enum Violation {
     CallChunkWithMessage,
     /// Section 3.5.3: the message of an RDMA_NOMSG call is in a Position Zero Read chunk.
     CallChunkMissing,
-    /// Section 3.5.3: nothing follows the header of RDMA_NOMSG.
+    /// Section 3.5.3: RDMA_NOMSG has no data after its header.
     MessageAfterNoMsg,
     /// Section 4.2.1: the RPC message has the xid of the header.
     XidMismatch,
@@ -50,9 +50,9 @@ pub enum Violation {
     MessageShort,
     /// Section 3.3.1: no more requests than were granted.
     CreditsOverrun,
-    /// RFC 8167 section 5.1: no chunks in the reverse direction.
+    /// RFC 8167 section 5.1: reverse-direction messages have no chunks.
     ReverseChunks,
-    /// Section 4.5: RDMA_ERROR says which error.
+    /// Section 4.5: RDMA_ERROR contains an error code.
     ErrorMalformed(Fault),
     /// Section 3.5.3: the message of an RDMA_NOMSG reply is in the Reply chunk.
     ReplyChunkMissing,
@@ -87,7 +87,7 @@ crate::rule_names!(Violation {
 });
 
 impl Violation {
-    /// The rule that the lists of `message` break.
+    /// The rule that the lists of `message` violate.
     pub(super) fn of_lists(why: Malformed<'_>, message: &[u8]) -> Self {
         let fault = why.at(message);
         match fault.rule {
@@ -99,7 +99,7 @@ impl Violation {
         }
     }
 
-    /// The connection cannot go on: there is nothing to answer to, or the peer has lost count.
+    /// True if the connection must end: the message cannot be answered, or the peer has miscounted its credits.
     pub fn is_fatal(self) -> bool {
         matches!(self, Self::HeaderShort(_) | Self::CreditsOverrun)
     }
@@ -120,7 +120,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// No byte of the peer's memory is named twice by what this side may write to.
+/// Checks that the segments to be written name no byte of the peer's memory twice.
 pub fn no_overlap<'a>(targets: impl Iterator<Item = &'a RemoteSeg>) -> Result<(), Violation> {
     let mut sorted: Vec<RemoteSeg> = targets.filter(|s| s.len > 0).copied().collect();
     sorted.sort_unstable_by_key(|s| (s.handle, s.offset));

@@ -1,4 +1,4 @@
-//! From a checked header to parsed chunk lists: pure.
+//! Parses headers with their chunk lists. No I/O.
 
 use wire::decode;
 
@@ -10,51 +10,51 @@ use crate::calls::xid_and_is_reply;
 use crate::channel::RemoteSeg;
 use crate::limits;
 
-/// Bulk data of a call that this side fetches.
+/// Bulk data of a call, to be fetched by this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadChunk {
-    /// Where it belongs in the message as it stands without any of its bulk data.
+    /// Its position in the message without any bulk data.
     pub at: usize,
-    /// Bytes, the sum of the segments.
+    /// Total bytes of the segments.
     pub len: usize,
-    /// Where it is, in order.
+    /// Its segments, in order.
     pub segments: Vec<RemoteSeg>,
 }
 
-/// What a reply may use, as it was in the call.
+/// Chunks of a call that the reply may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplyChunks {
-    /// Write chunks, one for each result that may move.
+    /// Write chunks, one for each result that may be moved.
     pub writes: Vec<Vec<RemoteSeg>>,
-    /// Reply chunk, for a reply that is too long to be sent.
+    /// Reply chunk, for a reply too long for a Send.
     pub reply: Option<Vec<RemoteSeg>>,
     /// The handle that the reply may invalidate.
     pub invalidate: Option<u32>,
 }
 
-/// A message from the other side, its header taken off.
+/// A message from the peer, split from its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A call, complete once its Read chunks are fetched.
     Call {
-        /// Offset of the RPC message in what came, if it came with the header.
+        /// Offset of the RPC message, if it follows the header.
         inline: Option<usize>,
-        /// The RPC message itself, to be fetched (Position Zero Read chunk), if it did not.
+        /// The RPC message itself, if it is in a Position Zero Read chunk.
         call: Option<ReadChunk>,
-        /// Its bulk data, `at` ascending.
+        /// Its bulk data in ascending order of `at`.
         reads: Vec<ReadChunk>,
-        /// What the reply may use.
+        /// The chunks for the reply.
         offer: ReplyChunks,
     },
-    /// The reply to a call of the reverse direction (RFC 8167), which came with the header, at this offset.
+    /// The reply to a reverse-direction call (RFC 8167), at this offset after the header.
     ReverseReply(usize),
-    /// RDMA_ERROR: a call of the reverse direction failed.
+    /// RDMA_ERROR: a reverse-direction call failed.
     Failed,
-    /// RDMA_DONE: obsolete and without meaning.
+    /// RDMA_DONE: obsolete and ignored.
     Done,
 }
 
-/// Reads one message that a client sent. What an error is answered with follows from [`Violation::is_fatal`].
+/// Parses one message of a client. [`Violation::is_fatal`] tells whether an error can be answered.
 pub fn parse(message: &[u8]) -> Result<(Prefix, Message), (Option<Prefix>, Violation)> {
     let (rest, prefix) = decode(message, Prefix::parse)
         .map_err(|why| (None, Violation::HeaderShort(why.at(message))))?;
@@ -128,11 +128,11 @@ fn chunk(at: usize, segments: Vec<RemoteSeg>, max: usize) -> Result<ReadChunk, V
     }
 }
 
-/// Gathers the entries of each position. Positions count in the message with all its bulk data and their padding
-/// (RFC 8166 section 3.4.5); `message` is its length without them.
+/// Groups the entries by position. Positions refer to the message with all bulk data and its padding (RFC 8166 section 3.4.5);
+/// `message` is its length without them.
 fn read_chunks(entries: &[ReadSeg], message: usize) -> Result<Vec<ReadChunk>, Violation> {
     let mut entries: Vec<ReadSeg> = entries.iter().filter(|e| e.position != 0).copied().collect();
-    // Stable: the segments of a chunk stay in order.
+    // The sort is stable, so the segments of a chunk stay in order.
     entries.sort_by_key(|e| e.position);
     let mut chunks: Vec<ReadChunk> = Vec::new();
     let mut moved: u64 = 0;
@@ -170,8 +170,8 @@ fn offer(lists: Lists) -> Result<ReplyChunks, Violation> {
     if targets().nth(1).is_some() {
         check::no_overlap(targets())?;
     }
-    // A handle may be invalidated only when no other is named: the client must invalidate the others itself, and
-    // doing all itself costs it no more.
+    // A handle is invalidated only if it is the only one: otherwise the client has to invalidate the others itself, and
+    // invalidating all costs it no more.
     let mut handles = lists.reads.iter().map(|r| &r.target).chain(targets()).map(|s| s.handle);
     let first = handles.next();
     let invalidate = first.filter(|&first| handles.all(|h| h == first));

@@ -1,8 +1,8 @@
-//! Counting requests: what was granted, what is under way. Pure. RFC 8166 section 3.3.1, RFC 8167 section 4.1.
+//! Counts granted credits and requests in progress. No I/O. RFC 8166 section 3.3.1, RFC 8167 section 4.1.
 
 use super::check::Violation;
 
-/// The side that grants.
+/// The granting side.
 #[derive(Debug)]
 pub(super) struct Granting {
     granted: usize,
@@ -10,27 +10,27 @@ pub(super) struct Granting {
 }
 
 impl Granting {
-    /// Grants `granted`, of which as many Receives must be posted as are not in work.
+    /// Grants `granted` credits. A Receive must be posted for each that is not in use.
     pub(super) fn new(granted: u16) -> Self {
         Self { granted: usize::from(granted.max(1)), in_work: 0 }
     }
 
-    /// Grants so many from now on; never fewer than before.
+    /// Raises the grant; it never decreases.
     pub(super) fn raise(&mut self, granted: u16) {
         self.granted = self.granted.max(usize::from(granted));
     }
 
-    /// What replies say.
+    /// The grant to put into replies.
     pub(super) fn granted(&self) -> u32 {
         u32::try_from(self.granted).unwrap_or(u32::MAX)
     }
 
-    /// Requests that were received and not answered.
+    /// Requests received and not answered.
     pub(super) fn in_work(&self) -> usize {
         self.in_work
     }
 
-    /// A request has come.
+    /// Counts a received request.
     pub(super) fn begin(&mut self) -> Result<(), Violation> {
         if self.in_work == self.granted {
             return Err(Violation::CreditsOverrun);
@@ -39,14 +39,14 @@ impl Granting {
         Ok(())
     }
 
-    /// It is answered, or never will be.
+    /// Counts an answered or dropped request.
     pub(super) fn end(&mut self) {
         debug_assert!(self.in_work > 0, "each request ends once");
         self.in_work = self.in_work.saturating_sub(1);
     }
 }
 
-/// The side that asks.
+/// The requesting side.
 #[derive(Debug)]
 pub(super) struct Asking {
     wanted: usize,
@@ -55,27 +55,27 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Wants to have `wanted` under way; may have one until the other side says how many.
+    /// Wants `wanted` concurrent requests; may send one until the peer announces its grant.
     pub(super) fn new(wanted: u16) -> Self {
         Self { wanted: usize::from(wanted.max(1)), granted: 1, under_way: 0 }
     }
 
-    /// What calls say.
+    /// The number to put into calls.
     pub(super) fn wanted(&self) -> u32 {
         u32::try_from(self.wanted).unwrap_or(u32::MAX)
     }
 
-    /// One more may be sent.
+    /// True if another call may be sent.
     pub(super) fn has_room(&self) -> bool {
         self.under_way < self.granted
     }
 
-    /// A call is sent.
+    /// Counts a sent call.
     pub(super) fn begin(&mut self) {
         self.under_way += 1;
     }
 
-    /// Its answer has come, with a new grant. None at all would stop everything; one is assumed.
+    /// Counts a reply with its grant. A grant of zero would block the connection, so at least one is assumed.
     pub(super) fn end(&mut self, granted: u32) {
         self.under_way = self.under_way.saturating_sub(1);
         self.granted = usize::try_from(granted).unwrap_or(usize::MAX).clamp(1, self.wanted);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_more_than_granted_is_a_violation() {
+    fn exceeding_granted_credits_is_violation() {
         let mut c = Granting::new(2);
         assert_eq!(c.granted(), 2);
         c.begin().unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_begins_with_one_and_follows_the_grant() {
+    fn requester_starts_with_one_credit() {
         let mut c = Asking::new(8);
         c.begin();
         assert!(!c.has_room());

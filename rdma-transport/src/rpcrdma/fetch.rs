@@ -1,4 +1,4 @@
-//! A call whose parts are fetched by RDMA Read: what memory it needs, and how the parts become a request. Pure.
+//! A call with parts to fetch by RDMA Read: the memory that it needs, and the assembly of the request. No I/O.
 
 use iobuf::{Buf, BufMut, Pool};
 
@@ -8,7 +8,7 @@ use crate::calls::xid_and_is_reply;
 use crate::channel::{ReadChunkData, RemoteSeg};
 use crate::limits;
 
-/// One RDMA Read, into a buffer of its own.
+/// One RDMA Read, into a separate buffer.
 #[derive(Debug)]
 struct Part {
     len: usize,
@@ -16,18 +16,17 @@ struct Part {
     into: Option<Buf>,
 }
 
-/// A call under way.
+/// A call in progress.
 #[derive(Debug)]
 pub(super) struct Fetch {
     /// The RPC message, unless it is fetched.
     inline: Option<Buf>,
-    /// Bytes of the RPC message at the start of what is fetched.
+    /// Bytes of the RPC message at the start of the fetched data.
     call: usize,
-    /// Bulk data: where it belongs, and its bytes, in order behind the RPC message.
+    /// Bulk data after the RPC message, in order: position and length.
     reads: Vec<(usize, usize)>,
-    /// One buffer for all of it, or one for the message and one for its bulk data when a single one cannot hold both, or two for a
-    /// message that is too long for one.
-    /// The two are of different sizes, so that asking for them in turn cannot wait for itself.
+    /// Either one buffer for all, or one for the message and one for its bulk data if they do not fit together, or two for a
+    /// message that is too long for one. The two have different sizes, so that requesting them one after the other cannot deadlock.
     parts: Vec<Part>,
     left: usize,
 }
@@ -45,7 +44,7 @@ impl Fetch {
         let mut parts = Vec::with_capacity(2);
         let part = |len, from| Part { len, from, into: None };
         if call.len > limits::RPC_PAYLOAD_MAX && data == 0 {
-            // All of a large WRITE that is signed or encrypted inside the message (RFC 8166 section 3.4.1 keeps it there).
+            // A large WRITE that is signed or encrypted completely inside the message (required by RFC 8166 section 3.4.1).
             let (first, rest) = split(call.segments, limits::RPC_PAYLOAD_MAX);
             parts.push(part(limits::RPC_PAYLOAD_MAX, first));
             parts.push(part(call.len - limits::RPC_PAYLOAD_MAX, rest));
@@ -65,17 +64,17 @@ impl Fetch {
         Ok(Self { inline, call: call.len, reads: places, left: parts.len(), parts })
     }
 
-    /// Sizes of the buffers it needs, in bytes; at most two.
+    /// Sizes of the needed buffers, in bytes; at most two.
     pub(super) fn wants(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().map(|p| p.len)
     }
 
-    /// What to read into the buffer of this number.
+    /// The segments to read into the buffer of this number.
     pub(super) fn source(&mut self, part: usize) -> Vec<RemoteSeg> {
         self.parts.get_mut(part).map(|p| std::mem::take(&mut p.from)).unwrap_or_default()
     }
 
-    /// A buffer is filled. `true` when nothing is missing.
+    /// Stores a filled buffer. `true` if all are filled.
     pub(super) fn got(&mut self, part: usize, buf: BufMut) -> bool {
         if let Some(p) = self.parts.get_mut(part)
             && p.into.is_none()
@@ -86,18 +85,18 @@ impl Fetch {
         self.left == 0
     }
 
-    /// The RPC message is there, so that the call can be answered without its bulk data.
+    /// True if the RPC message has arrived, so that the call can be answered without its bulk data.
     pub(super) fn is_answerable(&self) -> bool {
         self.inline.is_some()
     }
 
-    /// The RPC message without its bulk data, of which nothing was fetched.
+    /// Returns the RPC message, with all bulk data marked as missing.
     pub(super) fn refuse(self) -> (Buf, Vec<ReadChunkData>) {
         let missing = self.reads.into_iter().map(|(at, _)| ReadChunkData::missing(at));
         (self.inline.unwrap_or_default(), missing.collect())
     }
 
-    /// The RPC message and its bulk data. `pool` counts a message that has to lie on the heap.
+    /// Returns the RPC message and its bulk data. `pool` accounts for a message that must be on the heap.
     pub(super) fn finish(
         self,
         xid: u32,
@@ -133,7 +132,7 @@ impl Fetch {
     }
 }
 
-/// Regions of the first `at` bytes, and of those behind them.
+/// Splits regions at byte `at`.
 fn split(segments: Vec<RemoteSeg>, at: usize) -> (Vec<RemoteSeg>, Vec<RemoteSeg>) {
     let mut left = u32::try_from(at).unwrap_or(u32::MAX);
     let (mut first, mut rest) = (Vec::new(), Vec::new());
@@ -147,16 +146,16 @@ fn split(segments: Vec<RemoteSeg>, at: usize) -> (Vec<RemoteSeg>, Vec<RemoteSeg>
     (first, rest)
 }
 
-/// A message that no single buffer of the pool holds, on the heap. Its buffers go back, since its request may need some for its
-/// answer: it is counted without a wait, and what is too much keeps the next calls from theirs.
+/// Joins a message that no single buffer can hold, on the heap. Its buffers are returned at once, since the request may need some
+/// for its reply. The heap memory is charged without waiting, and an excess delays the next calls.
 fn joined(pool: &Pool, first: &[u8], rest: &[u8]) -> Buf {
     let bytes = [first, rest].concat();
     iobuf::copied_note(bytes.len());
     pool.pay_now(bytes.len()).hold(bytes).freeze()
 }
 
-/// Bytes of a chunk that are data. A client may or may not include the padding (RFC 8166 section 3.4.5.2); the length word in
-/// front of the place tells.
+/// Bytes of a chunk without padding. A client may include the padding or not (RFC 8166 section 3.4.5.2); the length word before the
+/// position tells.
 fn without_padding(body: &[u8], at: usize, len: usize) -> usize {
     let word = at.checked_sub(4).and_then(|from| body.get(from..at)).and_then(|w| w.first_chunk());
     let told = word.and_then(|w| usize::try_from(u32::from_be_bytes(*w)).ok());
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_taken_off_whoever_added_it() {
+    fn padding_is_removed_if_present() {
         let body = [&[0, 0, 0, 5][..], &[0; 4]].concat();
         for (len, data) in [(5, 5), (8, 5), (4, 4), (12, 12)] {
             assert_eq!(without_padding(&body, 4, len), data);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_call_and_its_data_share_a_buffer_when_they_fit() {
+    fn long_call_shares_buffer_with_data() {
         let mut f = Fetch::new(None, Some(chunk(0, 12)), vec![chunk(8, 4), chunk(12, 3)]).unwrap();
         assert_eq!(f.wants().collect::<Vec<_>>(), [19]);
         assert_eq!(f.source(0).len(), 6);
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn else_each_has_its_own_and_too_much_is_refused() {
+    fn oversized_parts_use_separate_buffers() {
         let mib = 1 << 20;
         let f = Fetch::new(None, Some(chunk(0, 2000)), vec![chunk(8, mib)]).unwrap();
         assert_eq!(f.wants().collect::<Vec<_>>(), [2000, mib]);
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_for_a_buffer_comes_in_two() {
+    fn oversized_message_uses_two_buffers() {
         let mib = 1 << 20;
         let mut f = Fetch::new(None, Some(chunk(0, mib + 308)), vec![]).unwrap();
         assert_eq!(f.wants().collect::<Vec<_>>(), [mib, 308]);
@@ -234,7 +233,7 @@ mod tests {
         assert_eq!(rest, [(308, 1000 + (mib - half) as u64)]);
         let mut message: Vec<u8> = (0..=250).cycle().take(mib + 308).collect();
         message[..8].copy_from_slice(&[0, 0, 0, 9, 0, 0, 0, 0]);
-        // Whichever is there first.
+        // The parts may arrive in either order.
         assert!(!f.got(1, filled(&message[mib..])));
         assert!(f.got(0, filled(&message[..mib])));
         let pool = pool();
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetched_message_is_checked_like_any_other() {
+    fn fetched_message_is_checked() {
         for (message, rule) in [
             ([0, 0, 0, 8, 0, 0, 0, 0], Violation::XidMismatch),
             ([0, 0, 0, 9, 0, 0, 0, 1], Violation::ReverseChunks),

@@ -1,7 +1,7 @@
 //! RPC-over-RDMA version 1 (RFC 8166), with the connection's private data (RFC 8797) and the reverse direction (RFC 8167).
 //!
-//! [`wire`], [`check`], [`chunks`] and [`plan`] are pure: bytes and lists in, decisions out. [`RdmaChannel`] drives a queue
-//! pair with them for a server, [`RdmaCaller`] for a client.
+//! [`wire`], [`check`], [`chunks`] and [`plan`] perform no I/O: they take bytes and lists and return decisions. [`RdmaChannel`]
+//! drives a queue pair with them for a server, [`RdmaCaller`] for a client.
 
 pub mod answer;
 mod caller;

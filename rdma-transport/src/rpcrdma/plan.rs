@@ -1,7 +1,7 @@
-//! How a reply travels: which bytes by RDMA Write to where, which by Send. Pure.
+//! Plans the transfer of a reply: which bytes go by RDMA Write, and which by Send. No I/O.
 //!
-//! Every byte of a reply travels once and in order; only the padding of payloads that move by themselves vanishes
-//! (RFC 8166 section 3.4.6.2).
+//! Every byte of a reply is transferred once and in order; only the padding of moved payloads is omitted (RFC 8166 section
+//! 3.4.6.2).
 
 use iobuf::Buf;
 
@@ -11,7 +11,7 @@ use crate::channel::{Payload, Place, RemoteSeg, Reply};
 pub use crate::moves::RdmaWrite;
 use crate::moves::{pieces, scatter};
 
-/// A reply, ready to be posted: the Writes, then one Send.
+/// A reply ready for posting: the Writes, then one Send.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// RDMA Writes, in order.
@@ -20,13 +20,13 @@ pub struct Plan {
     pub send: Vec<Buf>,
 }
 
-/// The reply does not go into what the call offered (RFC 8166 section 4.5.3: ERR_CHUNK).
+/// The reply exceeds the chunks of its call (RFC 8166 section 4.5.3: ERR_CHUNK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooBig {
     /// A result is longer than its Write chunk.
     WriteChunk,
-    /// The rest is longer than a Send, and there is no Reply chunk, or it is too short as well. Or it stands in pages of a file,
-    /// which a queue pair cannot send: this side has made a mistake.
+    /// The rest is longer than a Send, and the Reply chunk is missing or too short. Or it consists of file pages, which a queue
+    /// pair cannot send: an internal error.
     Message,
 }
 
@@ -68,8 +68,8 @@ pub fn plan(
     Ok(Plan { writes, send: vec![message.into()] })
 }
 
-/// Gives each payload that may move to the next Write chunk, and gives back those that stay. A chunk without segments
-/// asks for its payload to stay (RFC 8166 section 3.4.6.1); chunks left over are returned with lengths of zero.
+/// Assigns each payload that may be moved to the next Write chunk, and returns the others. A chunk without segments keeps its
+/// payload inline (RFC 8166 section 3.4.6.1); unused chunks are returned with lengths of zero.
 fn move_payloads(
     chunks: &mut [Vec<RemoteSeg>],
     payloads: Vec<Payload>,

@@ -10,13 +10,13 @@ pub const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
 pub const REPLY_KEY: &[u8; 16] = b"MPA ID Rep Frame";
 /// Bytes of a start frame without private data.
 pub const START_LEN: usize = 20;
-/// Bytes of private data that a start frame carries at most, those of [`Enhanced`] included (RFC 5044 section 7.1.1).
+/// Largest private data of a start frame, including [`Enhanced`], in bytes (RFC 5044 section 7.1.1).
 pub const PRIVATE_DATA_MAX: usize = 512;
 /// Bytes of [`Enhanced`].
 pub const ENHANCED_LEN: usize = 4;
-/// Largest IRD or ORD that means a number.
+/// Largest valid IRD or ORD.
 pub const DEPTH_MAX: u16 = 0x3ffe;
-/// IRD or ORD of one who does not say (RFC 6581 section 9.1).
+/// IRD or ORD of a sender that does not specify it (RFC 6581 section 9.1).
 pub const DEPTH_UNSAID: u16 = 0x3fff;
 
 const MARKERS: u8 = 0x80;
@@ -37,7 +37,7 @@ pub struct Start {
     pub reject: bool,
     /// S: the private data begins with [`Enhanced`].
     pub enhanced: bool,
-    /// siw's experimental bit: the sender takes FPDUs that are larger than the path's MSS.
+    /// siw's experimental bit: the sender accepts FPDUs larger than the path's MSS.
     pub large_fpdus: bool,
     /// 1 (RFC 5044) or 2 (RFC 6581).
     pub revision: u8,
@@ -46,7 +46,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Reads a frame; `None` if it has neither key. The revision is not judged.
+    /// Parses a frame; `None` if it has neither key. The revision is not checked.
     pub fn parse(b: &[u8; START_LEN]) -> Option<Self> {
         let reply = match &field::<16>(b, 0) {
             REQUEST_KEY => false,
@@ -85,7 +85,7 @@ impl Start {
     }
 }
 
-/// Which frames may tell the responder that it may send (RFC 6581 section 9.1, flags B, C and D).
+/// Frames with which the initiator may let the responder send (RFC 6581 section 9.1, flags B, C and D).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rtr {
     /// B: a Send without data.
@@ -99,9 +99,9 @@ pub struct Rtr {
 /// The first four bytes of private data in enhanced mode (RFC 6581 section 9.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enhanced {
-    /// RDMA Reads that the sender answers at once, 14 bits.
+    /// Concurrent RDMA Reads that the sender accepts, 14 bits.
     pub ird: u16,
-    /// RDMA Reads that the sender wants to have on the wire at once, 14 bits.
+    /// Concurrent RDMA Reads that the sender wants to issue, 14 bits.
     pub ord: u16,
     /// A: either side may send first, after the initiator's RTR frame.
     pub peer_to_peer: bool,
@@ -110,7 +110,6 @@ pub struct Enhanced {
 }
 
 impl Enhanced {
-    /// Reads the words.
     pub fn parse(b: &[u8; ENHANCED_LEN]) -> Self {
         let (i, o) = (u16::from_be_bytes(field(b, 0)), u16::from_be_bytes(field(b, 2)));
         Self {
@@ -134,10 +133,10 @@ impl Enhanced {
 
 /// Bytes of the length field in front of each ULPDU.
 pub const LENGTH_LEN: usize = 2;
-/// Bytes of the CRC field behind each ULPDU; it is there and zero when no CRC is used.
+/// Bytes of the CRC field after each ULPDU; it is present, and zero, even without CRC.
 pub const CRC_LEN: usize = 4;
 
-/// Largest ULPDU that this side sends (RFC 5044 section 4.1); what arrives may have up to 65,535 bytes.
+/// Largest ULPDU that this side sends (RFC 5044 section 4.1); received ones may have up to 65,535 bytes.
 pub const ULPDU_MAX: usize = 64_768;
 
 /// Zero bytes between a ULPDU of `ulpdu_len` bytes and its CRC field.
@@ -145,11 +144,11 @@ pub fn pad(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() % 4
 }
 
-/// CRC32C of an FPDU from its length field to its padding, computed piece by piece.
+/// CRC32C of an FPDU from its length field to its padding, computed incrementally.
 pub struct Crc(Option<Digest>);
 
 impl Crc {
-    /// `on` says whether the connection uses CRCs; without, the field is zero.
+    /// `on`: the connection uses CRCs; otherwise the field is zero.
     pub fn new(on: bool) -> Self {
         Self(on.then(|| Digest::new(CrcAlgorithm::Crc32Iscsi)))
     }
@@ -168,15 +167,14 @@ impl Crc {
         }
     }
 
-    /// The CRC field of the FPDU. The bytes of the checksum go least significant first, as in iSCSI (RFC 5044
-    /// section 4.4).
+    /// The CRC field of the FPDU, least significant byte first, as in iSCSI (RFC 5044 section 4.4).
     pub fn field(&self) -> [u8; CRC_LEN] {
         // The algorithm has 32 bits; the upper half of the result is zero.
         #[allow(clippy::cast_possible_truncation)]
         self.0.as_ref().map_or([0; CRC_LEN], |d| (d.finalize() as u32).to_le_bytes())
     }
 
-    /// `field` is right for the FPDU. Without CRC any value is.
+    /// True if `field` is correct. Without CRCs every value is.
     pub fn matches(&self, field: [u8; CRC_LEN]) -> bool {
         self.0.is_none() || self.field() == field
     }
@@ -215,7 +213,7 @@ mod tests {
         assert_eq!(e.emit(), b[20..24]);
     }
 
-    /// The reply of knfsd on siw, and one that turns the CRC on.
+    /// The reply of knfsd on siw, and one that enables the CRC.
     #[test]
     fn linux_replies() {
         let b = hex("4d504120494420526570204672616d65 10 02 000c 0000 0080 f6ab0e18 01 00 03 03");

@@ -2,9 +2,9 @@
 
 use super::field;
 
-/// The one version there is.
+/// The only version.
 pub const VERSION: u8 = 1;
-/// Bytes of an RDMA Read Request header, which is all its message has.
+/// Bytes of an RDMA Read Request header, which is the whole message.
 pub const READ_REQUEST_LEN: usize = 28;
 
 /// RDMA message opcodes (RFC 5040 section 4.1).
@@ -37,25 +37,25 @@ impl Opcode {
         Self::Terminate,
     ];
 
-    /// The opcode in a control octet, if RFC 5040 has it.
+    /// The opcode in a control octet, if it is defined in RFC 5040.
     pub fn of(control: u8) -> Option<Self> {
         Self::ALL.get(usize::from(control & 0x0f)).copied()
     }
 
     /// The control octet of a message.
     pub fn control(self) -> u8 {
-        // Invariant: eight opcodes, numbered as they are declared.
+        // Invariant: eight opcodes, numbered in order of declaration.
         #[allow(clippy::cast_possible_truncation)]
         let n = self as usize as u8;
         VERSION << 6 | n
     }
 
-    /// Its segments are tagged.
+    /// True if its segments are tagged.
     pub fn is_tagged(self) -> bool {
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
-    /// It carries an STag to invalidate.
+    /// True if it carries an STag to invalidate.
     pub fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
@@ -66,12 +66,12 @@ pub fn version(control: u8) -> u8 {
     control >> 6
 }
 
-/// What one side asks of the other's memory (RFC 5040 section 4.4).
+/// A request to read the peer's memory (RFC 5040 section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// SinkSTag: goes into the response as it is.
+    /// SinkSTag, which the response repeats.
     pub sink_stag: u32,
-    /// SinkTO: likewise.
+    /// SinkTO, which the response repeats.
     pub sink_to: u64,
     /// RDMARDSZ: bytes to read.
     pub len: u32,
@@ -82,7 +82,6 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Reads a header.
     pub fn parse(b: &[u8; READ_REQUEST_LEN]) -> Self {
         Self {
             sink_stag: u32::from_be_bytes(field(b, 0)),
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_octets_as_seen_on_the_wire() {
+    fn control_octets_match_captures() {
         for (opcode, octet) in [
             (Opcode::Write, 0x40),
             (Opcode::ReadRequest, 0x41),

@@ -1,10 +1,10 @@
-//! The Terminate message (RFC 5040 section 4.8): why a stream ends, and the headers of what ended it.
+//! The Terminate message (RFC 5040 section 4.8): the cause of a stream's end, and the headers of the offending segment.
 
 use std::fmt;
 
 use super::{ddp, field, rdmap};
 
-/// Bytes of a Terminate header without copies of headers.
+/// Bytes of a Terminate header without copied headers.
 pub const CONTROL_LEN: usize = 4;
 /// Bytes of the largest Terminate header.
 pub const LEN_MAX: usize = CONTROL_LEN + 2 + ddp::UNTAGGED_LEN + rdmap::READ_REQUEST_LEN;
@@ -21,12 +21,11 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// A cause by its three numbers.
     pub const fn new(layer: u8, etype: u8, code: u8) -> Self {
         Self { layer, etype, code }
     }
 
-    /// The words of the registry (RFC 6580).
+    /// The text of the registry (RFC 6580).
     pub fn text(self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 0, _) => "RDMAP local catastrophic error",
@@ -76,9 +75,9 @@ impl fmt::Display for Cause {
 /// A Terminate header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Why.
+    /// The cause of the end.
     pub cause: Cause,
-    /// DDP segment length (M bit) of the segment that caused it.
+    /// DDP segment length (M bit) of the offending segment.
     pub segment_len: Option<u16>,
     /// Its DDP header (D bit): 14 bytes if tagged, else 18.
     pub ddp: Option<DdpHeader>,
@@ -89,9 +88,9 @@ pub struct Terminate {
 /// A copy of a DDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DdpHeader {
-    /// Of a tagged segment.
+    /// The header of a tagged segment.
     Tagged([u8; ddp::TAGGED_LEN]),
-    /// Of an untagged segment.
+    /// The header of an untagged segment.
     Untagged([u8; ddp::UNTAGGED_LEN]),
 }
 
@@ -105,7 +104,7 @@ impl DdpHeader {
 }
 
 impl Terminate {
-    /// Reads a header; `None` if it is shorter than its flags say.
+    /// Parses a header; `None` if it is shorter than its flags announce.
     pub fn parse(b: &[u8]) -> Option<Self> {
         if b.len() < CONTROL_LEN {
             return None;

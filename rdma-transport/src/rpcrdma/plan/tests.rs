@@ -7,7 +7,7 @@ fn seg(handle: u32, len: u32, offset: u64) -> RemoteSeg {
     RemoteSeg { handle, len, offset }
 }
 
-/// Different for every seed; cut from one pattern, which is quick without optimisation, too.
+/// Different bytes for each seed; slices of one pattern, which is fast even without optimization.
 fn bytes(n: usize, seed: usize) -> Vec<u8> {
     static PATTERN: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     let word = |i: u32| i.wrapping_mul(0x9e37_79b9).to_be_bytes();
@@ -29,7 +29,7 @@ fn parts(p: &Plan) -> (Prefix, Lists, Vec<u8>) {
 }
 
 #[test]
-fn a_read_goes_by_write_and_its_padding_vanishes() {
+fn moved_payload_loses_padding() {
     let offer = ReplyChunks {
         writes: vec![vec![seg(9, 8, 100), seg(9, 8, 300)]],
         ..ReplyChunks::default()
@@ -64,7 +64,7 @@ fn unused_chunks_come_back_empty() {
 }
 
 #[test]
-fn an_empty_chunk_keeps_its_payload_inline() {
+fn empty_chunk_keeps_payload_inline() {
     let offer = ReplyChunks { writes: vec![vec![], vec![seg(2, 8, 0)]], ..ReplyChunks::default() };
     let payloads = vec![payload(4, 5, Place::Eligible), payload(8, 6, Place::Eligible)];
     let p =
@@ -148,10 +148,10 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// What the client finds when it puts the parts together again.
+/// Reassembles a reply as the client does.
 fn rebuilt(case: &Case, plan: &Plan) -> Vec<u8> {
     let (prefix, lists, inline) = parts(plan);
-    // What arrived in each segment, by handle; every Write continues where the last one ended.
+    // Data received in each segment, by handle; every Write must continue where the last one ended.
     let mut memory = std::collections::HashMap::<u32, Vec<u8>>::new();
     for w in &plan.writes {
         assert_eq!(w.from.len(), w.to.len as usize);
@@ -200,7 +200,7 @@ fn rebuilt(case: &Case, plan: &Plan) -> Vec<u8> {
         }
     };
     assert_eq!(taken, plan.writes.iter().map(|w| w.from.len()).sum::<usize>());
-    // Moved payloads go back where they were, with their padding.
+    // Moved payloads return to their positions, with their padding.
     let mut moved = moved.into_iter();
     let (mut out, mut stream, mut head_done) = (Vec::new(), &stream[..], 0);
     for p in &case.reply.payloads {
@@ -230,8 +230,8 @@ fn spread(chunk: &[RemoteSeg]) -> usize {
 }
 
 #[test]
-fn every_byte_travels_once_and_in_order() {
-    // The default generator takes half of the time without optimisation.
+fn bytes_are_transferred_once_in_order() {
+    // The default generator takes half of the time without optimization.
     let rng_algorithm = proptest::test_runner::RngAlgorithm::XorShift;
     let config = ProptestConfig { cases: 20_000, rng_algorithm, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
