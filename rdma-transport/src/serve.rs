@@ -1,16 +1,15 @@
-//! The serve loop: requests of one channel go to a service, its replies go back.
+//! The serve loop: passes the requests of one channel to a service and its replies back.
 //!
-//! *Operation.* One task per connection. Each request's future is polled once in place, so an operation that need not
-//! wait costs no task and no queue. One that waits joins the connection's set and is polled there. Replies are queued on
-//! the channel, which sends them when it finds no further request, so a burst of small requests is answered by one system
-//! call.
+//! *Operation.* One task per connection. Each request's future is polled once in place, so that an operation that does not wait
+//! needs neither a task nor a queue. A waiting one joins the connection's set and is polled there. Replies are queued on the
+//! channel, which sends them when it finds no further request, so that a burst of small requests is answered with one system call.
 //!
-//! *Memory.* At most [`limits::REQUESTS_IN_WORK_MAX`] requests are in work; beyond that the channel is only flushed, and
-//! the peer's further requests stay where they are. After [`limits::REQUESTS_PER_TURN`] requests, or [`limits::TURN_MAX`], other
-//! tasks get the thread, and the runtime looks for sockets that are ready.
+//! *Memory.* At most [`limits::REQUESTS_IN_WORK_MAX`] requests are executed concurrently; beyond that the channel is only flushed,
+//! and further requests of the peer remain unread. After [`limits::REQUESTS_PER_TURN`] requests, or [`limits::TURN_MAX`], the task
+//! yields, and the runtime polls its sockets.
 //!
-//! *Errors.* When the connection ends, or is cut ([`serve_until`]), what is in work is still finished, without an answer: a request
-//! that changed something must be able to record that (reply caches), whoever is there to hear it.
+//! *Errors.* When the connection ends, or is cut ([`serve_until`]), requests in progress are completed without a reply: a request
+//! that is not idempotent must be able to record its result in reply caches.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -24,7 +23,7 @@ use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, 
 use crate::turn::{self, Turn};
 use crate::{count, lease, limits, watchdog};
 
-/// A request whose answer takes a while.
+/// A request in progress that had to wait.
 struct InWork {
     to: ReplyTo,
     answer: BoxFuture<'static, Option<Reply>>,
@@ -43,7 +42,7 @@ struct Serving {
     channel: Box<dyn Channel>,
     service: Arc<dyn Service>,
     in_work: FuturesUnordered<InWork>,
-    /// The peer has as many requests in work as it may have.
+    /// The peer has reached its limit of concurrent requests.
     is_full: bool,
 }
 
@@ -79,7 +78,7 @@ impl Serving {
                         Poll::Ready(reply) => self.channel.reply(to, reply),
                         Poll::Pending => self.in_work.push(InWork { to, answer }),
                     }
-                    // Operations that are counted have looked at the clock as they ended; others have not.
+                    // Counted operations have read the clock at their end; others have not.
                     if turn::began() == begun {
                         turn::done();
                     }
@@ -95,7 +94,7 @@ impl Serving {
         Poll::Pending
     }
 
-    /// Hands over the replies of requests that have waited, as far as the turn lasts.
+    /// Sends replies of requests that had to wait, until the turn is over.
     fn answer(&mut self, turn: &Turn, cx: &mut Context<'_>) {
         if self.in_work.is_empty() {
             return;
@@ -111,12 +110,12 @@ impl Serving {
     }
 }
 
-/// Serves one connection until it ends, and says why it did. A rule that its peer broke is counted and logged.
+/// Serves one connection until it ends, and returns the reason. A violation of the peer is counted and logged.
 pub async fn serve(channel: Box<dyn Channel>, service: Arc<dyn Service>) -> ChannelError {
     serve_until(channel, service, oneshot::channel().1).await
 }
 
-/// As [`serve`], or until `cut` says why the connection is to be closed at once, whatever its peer has not taken yet.
+/// Like [`serve`], or until `cut` returns a reason to close the connection at once, whatever data the peer has not taken yet.
 pub async fn serve_until(
     channel: Box<dyn Channel>,
     service: Arc<dyn Service>,
@@ -128,7 +127,7 @@ pub async fn serve_until(
     let why = poll_fn(|cx| {
         match cut.as_mut().map(|cut| Pin::new(cut).poll(cx)) {
             Some(Poll::Ready(Ok(why))) => return Poll::Ready(ChannelError::Closed(why)),
-            // Nobody is left who could.
+            // The sender is gone, so no cut can follow.
             Some(Poll::Ready(Err(_))) => cut = None,
             Some(Poll::Pending) | None => {}
         }

@@ -1,4 +1,4 @@
-//! Options of sockets: those of every connection over TCP, what its peer has heard, and fragments of datagrams.
+//! Socket options: for TCP connections, acknowledgement statistics, and fragmentation of datagrams.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::channel::Silence;
 use crate::limits;
 
-/// Small messages leave at once, and a peer that vanished without a word is noticed.
+/// Sends small messages at once, and detects a peer that vanished.
 pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -22,7 +22,7 @@ pub(crate) fn tune(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
-/// How the peer's TCP acknowledges what it is sent.
+/// Reads how the peer's TCP acknowledges data.
 pub(crate) fn silence(stream: &TcpStream) -> io::Result<Silence> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
@@ -48,8 +48,7 @@ pub(crate) fn silence(stream: &TcpStream) -> io::Result<Silence> {
     })
 }
 
-/// Lets the kernel and routers send a datagram that is larger than the MTU in fragments. A kernel without one of these options
-/// fragments anyway.
+/// Lets the kernel and routers fragment datagrams larger than the MTU. A kernel without one of these options fragments anyway.
 pub fn allow_fragments(socket: &impl AsFd, is_ipv6: bool) {
     let ipv4 = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT);
     let ipv6 = [
@@ -79,9 +78,9 @@ mod tests {
 
     use super::*;
 
-    /// The peer's system drops all that comes, as a cable that was pulled does.
+    /// The peer's system drops all incoming packets, as with an unplugged cable.
     #[tokio::test]
-    async fn a_peer_that_hears_nothing_is_silent_and_one_that_reads_nothing_is_not() {
+    async fn unreachable_peer_is_silent() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut own, _) = listener.accept().await.unwrap();
@@ -89,7 +88,7 @@ mod tests {
         while silence(&own).unwrap().owes {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // BPF_RET | BPF_K: no byte of any packet is kept.
+        // BPF_RET | BPF_K: all packets are dropped.
         SockRef::from(&peer).attach_filter(&[SockFilter::new(6, 0, 0, 0)]).unwrap();
         own.write_all(b"not heard").await.unwrap();
         let found = loop {
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(silence(&own).unwrap().repeats, 0);
     }
 
-    /// A socket has an MTU of 1500 here, since the loopback has one of 65536.
+    /// The socket's MTU is set to 1500, since the loopback has 65536.
     #[test]
     fn large_datagram_leaves_in_fragments() {
         let Ok(socket) = UdpSocket::bind("[::1]:0") else { return };

@@ -1,4 +1,4 @@
-//! The limit on waiting for a peer that has something half done.
+//! Limits how long a connection waits for a peer that has an operation half done.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,34 +10,34 @@ use tokio::time::{Instant, Sleep};
 use crate::channel::ChannelError;
 use crate::{count, limits};
 
-/// A look at the timer that comes so late means that this process itself did not run: its machine was stopped, or starves. How
-/// little a peer moved in that time says nothing of the peer, which may have had no more than a moment of it.
+/// A timer that fires this late means that this process did not run: the machine was stopped, or is overloaded. The peer's lack of
+/// progress in that time says little, because it may have had only a moment of it.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The same where a peer has no more than a second: that must be all its own.
+/// The same for a peer that has only one second: it must get all of it.
 const LATE_AGAIN: Duration = Duration::from_millis(250);
 
-/// Seconds that are looked back at.
+/// Number of seconds recorded.
 #[allow(clippy::cast_possible_truncation)] // A minute at most.
 const BACK: usize = limits::STALL_SECONDS_MAX as usize;
 #[allow(clippy::cast_possible_truncation)] // A minute at most.
 const BACK_PRESSED: usize = limits::STALL_SECONDS_PRESSED as usize;
 
-/// From look to look.
+/// Interval of checks.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long a peer may take.
+/// The limit that a peer exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stalled {
-    /// It made no progress for the whole of [`limits::STALL_SECONDS_MAX`].
+    /// No progress for the whole of [`limits::STALL_SECONDS_MAX`].
     Long,
-    /// It made none for so many seconds, [`limits::STALL_SECONDS_PRESSED`] or [`limits::STALL_SECONDS_AGAIN`], and holds memory
-    /// that others wait for.
+    /// No progress for this many seconds ([`limits::STALL_SECONDS_PRESSED`] or [`limits::STALL_SECONDS_AGAIN`]), while it occupied
+    /// memory that other connections wait for.
     Pressed(u64),
 }
 
 impl Stalled {
-    /// The end of its connection; counted.
+    /// Counts the stall and returns the reason for ending the connection.
     pub(crate) fn end(self) -> ChannelError {
         let (limit, n, why) = match self {
             Self::Long => (limits::STALL, limits::STALL_SECONDS_MAX, ""),
@@ -51,24 +51,24 @@ impl Stalled {
     }
 }
 
-/// Notices a peer that makes no progress with one thing that it must do: take answers, finish a record, answer RDMA Reads. Each
-/// has a [`Stall`], so that progress with one does not count for another. The timer is looked at once a second, so that progress
-/// costs an addition and nothing else.
+/// Detects a peer that makes no progress with one of its duties: taking replies, completing a record, responding to RDMA Reads.
+/// Each duty has a separate [`Stall`], so that progress with one does not count for another. The timer fires once a second, so
+/// progress costs only an addition.
 #[derive(Default)]
 pub(crate) struct Stall {
-    /// Bytes since the timer was looked at.
+    /// Bytes moved since the last check.
     moved: usize,
     armed: Option<Box<Armed>>,
 }
 
 impl Stall {
-    /// So many bytes moved.
+    /// Counts moved bytes.
     pub(crate) fn progress(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes);
     }
 
-    /// Ready when something has been half done for too long with too little progress. `holds`: the pool of which the peer
-    /// holds memory by that.
+    /// Ready when an operation was half done for too long with too little progress. `holds`: the pool whose memory the peer
+    /// occupies by that.
     pub(crate) fn poll(
         &mut self,
         half_done: bool,
@@ -76,7 +76,7 @@ impl Stall {
         cx: &mut Context<'_>,
     ) -> Poll<Stalled> {
         if !half_done {
-            // An armed timer stays, so that a busy connection does not arm one for every message; it finds this.
+            // An armed timer stays armed, so that a busy connection need not arm one for every message; it finds this value.
             self.moved = usize::MAX;
             if self.armed.is_none() {
                 return Poll::Pending;
@@ -99,7 +99,7 @@ impl Stall {
     }
 }
 
-/// How long a peer may take that holds what others wait for: less when another connection of its address took too long lately.
+/// The limit for a peer that occupies contended memory: shorter if another connection of its address has stalled recently.
 fn seconds_pressed(pool: &Pool, now: std::time::Instant) -> u64 {
     let lately = Duration::from_secs(limits::STALL_AGAIN_SECONDS);
     match pool.last_stalled() {
@@ -108,60 +108,60 @@ fn seconds_pressed(pool: &Pool, now: std::time::Instant) -> u64 {
     }
 }
 
-/// Bytes that it must move in so many seconds.
+/// Bytes to move in this many seconds.
 const fn bytes_pressed(seconds: u64) -> usize {
     #[allow(clippy::cast_possible_truncation)] // At most a minute.
     let part = limits::STALL_BYTES_PRESSED * seconds as usize;
     part / BACK_PRESSED
 }
 
-/// What a peer did lately that has something half done.
+/// The recent progress of a peer with an operation half done.
 struct Armed {
-    /// Ends with each second.
+    /// Fires at the end of each second.
     timer: Pin<Box<Sleep>>,
-    /// Bytes of each of the last seconds, the newest first, as far as they can be counted.
+    /// Bytes of each of the last seconds, newest first, saturating.
     seconds: [u16; BACK],
-    /// Seconds in a row for which the peer has held memory of the pool; none when it holds no such memory.
+    /// Seconds in a row for which the peer has occupied pool memory; `None` when it does not.
     held: Option<Held>,
 }
 
-/// For how long a peer has held memory.
+/// How long a peer has occupied memory.
 #[derive(Clone, Copy)]
 struct Held {
     /// Seconds in a row, none of them later than [`LATE`].
     seconds: u64,
-    /// Seconds in a row whose beginning and end were no later than [`LATE_AGAIN`]; none where the last look was.
+    /// Seconds in a row whose start and end were at most [`LATE_AGAIN`] late; `None` if the last check was later.
     punctual: Option<u64>,
 }
 
 impl Held {
     const BEGINS: Self = Self { seconds: 0, punctual: Some(0) };
 
-    /// At the end of another second, by a look that is so late.
+    /// Adds a second whose check was this late.
     fn after(self, late: Duration) -> Self {
         let seconds = if late <= LATE { self.seconds + 1 } else { 0 };
         let punctual = (late <= LATE_AGAIN).then(|| self.punctual.map_or(0, |so_far| so_far + 1));
         Self { seconds, punctual }
     }
 
-    /// The peer had all of so many seconds.
+    /// True if the peer had all of this many seconds.
     fn had(self, seconds: u64) -> bool {
         let held = if is_short(seconds) { self.punctual } else { Some(self.seconds) };
         held >= Some(seconds)
     }
 }
 
-/// It is the time of a peer whose address took too long lately.
+/// True for the limit of an address that stalled recently.
 const fn is_short(seconds: u64) -> bool {
     seconds < limits::STALL_SECONDS_PRESSED
 }
 
-/// A second in which enough moved for all that is asked can be told from any other.
+/// A second in which enough bytes moved must be representable.
 const _: () = assert!(limits::STALL_BYTES_MIN <= u16::MAX as usize);
 
 impl Armed {
     fn new(is_held: bool) -> Self {
-        // The beginning stands for progress, so that the time counts from it.
+        // The start counts as progress, so that time is measured from it.
         let mut seconds = [0; BACK];
         seconds[0] = u16::MAX;
         Self {
@@ -171,12 +171,12 @@ impl Armed {
         }
     }
 
-    /// At the end of a second, or later: `moved` bytes since the last look.
+    /// Checks at the end of a second, or later: `moved` bytes since the last check.
     fn look(&mut self, moved: usize, holds: Option<&Pool>) -> Option<Stalled> {
         let deadline = self.timer.deadline();
         let late = deadline.elapsed();
         self.timer.as_mut().reset(deadline + SECOND + Duration::from_secs(late.as_secs()));
-        // However late it is, it takes no more than this from the time that the peer has.
+        // However late the check is, it costs the peer at most this much of its time.
         let counted =
             usize::try_from(late.as_secs()).map_or(BACK_PRESSED, |n| BACK_PRESSED.min(n + 1));
         self.seconds.rotate_right(counted);
@@ -197,14 +197,14 @@ impl Armed {
         if !is_stuck {
             return None;
         }
-        // The short time is for what an address did by the long one: it must not renew itself without end.
+        // Only the long limit marks the address: the short one must not prolong itself without end.
         if !is_short(seconds) {
             pool.note_stalled(now);
         }
         Some(Stalled::Pressed(seconds))
     }
 
-    /// Bytes of so many seconds until now.
+    /// Bytes moved in this many seconds until now.
     fn moved_within(&self, seconds: usize) -> usize {
         self.seconds.iter().take(seconds).map(|&bytes| usize::from(bytes)).sum()
     }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use iobuf::{Account, PoolLimits};
 
-    /// When a peer ends that has moved so many bytes in every second, with or without memory that is waited for.
+    /// Returns when a peer is ended that moves this many bytes in every second, with or without contended memory.
     async fn end(bytes: usize, pool: Option<&Pool>) -> (Stalled, u64) {
         let mut stall = Stall::default();
         let begun = Instant::now();
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Somebody who waits for memory of this pool, of which nothing is left.
+    /// Starts waiting for memory of this pool, which is exhausted.
     async fn waiting(pool: &Pool) -> iobuf::Acquire {
         let mut wait = pool.acquire(4096, Account::new());
         poll_fn(|cx| {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_holds_what_others_wait_for_has_less_time() {
+    async fn contended_memory_shortens_limit() {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         let held = pool.try_get(4096).unwrap();
         assert_eq!(end(0, Some(&pool)).await, (Stalled::Long, 60), "nobody waits");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_peer_is_to_blame_for_the_time_in_which_this_process_did_not_run() {
+    async fn stopped_process_does_not_count_as_stall() {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         let _held = pool.try_get(4096).unwrap();
         let mut wait = pool.acquire(4096, Account::new());
@@ -273,7 +273,7 @@ mod tests {
             })
             .await
         };
-        // It is armed; then the machine stops, again and again.
+        // The timer is armed; then the machine stops repeatedly.
         let stall = &mut Stall::default();
         assert_eq!(look(stall, 0).await, Poll::Pending);
         for stop in 1..12 {
@@ -289,8 +289,8 @@ mod tests {
         assert_eq!(look(stall, 1).await, Poll::Ready(Stalled::Pressed(5)), "it had its time");
     }
 
-    /// Looks at a peer every half second and returns in which second it ended. `moved` tells what it moved in a second, in the
-    /// middle of it; `half_done`, what is so at a look.
+    /// Checks a peer every half second and returns the second in which it was ended. `moved` gives the bytes moved in the middle of
+    /// a second; `half_done`, whether an operation is half done at a check.
     async fn ended(
         holds: impl Fn(u64) -> Option<Pool>,
         moved: impl Fn(u64) -> usize,
@@ -313,28 +313,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_counts_from_the_last_byte() {
+    async fn time_counts_from_last_byte() {
         for last in [1, 2, 4, 5, 30, 56, 59, 60, 61, 115, 119] {
             let moved = |second| if second <= last { 1 << 20 } else { 0 };
             let how = ended(|_| None, moved, |_| true).await;
             assert_eq!(how, (Stalled::Long, last + 60), "the last byte in second {last}");
-            // So it does from when something was last not half done, whether the timer was seen to fire in that time or not.
+            // Time also counts from the moment when the operation became half done, whether or not the timer fired before.
             let how = ended(|_| None, |_| 0, |look| look == 0 || look > last * 2).await;
             assert_eq!(how, (Stalled::Long, last + 61), "half done after second {last}");
             let how = ended(|_| None, |_| 0, |look| look != last * 2 - 1).await;
             let expected = if last > 60 { 60 } else { last + 60 };
             assert_eq!(how, (Stalled::Long, expected), "whole in second {last}");
         }
-        // Just enough, once: no sum of what came before it helps.
+        // Just enough, once: the sum of earlier bytes does not help.
         let once = |second| if second == 20 { limits::STALL_BYTES_MIN } else { 1 };
         assert_eq!(ended(|_| None, once, |_| true).await, (Stalled::Long, 80));
-        // A stream that becomes a trickle: it ends when the last 60 s hold too little.
+        // A stream that becomes a trickle: it ends when the last 60 s contain too few bytes.
         let thin = |second| if second <= 100 { 1024 } else { 100 };
         assert_eq!(ended(|_| None, thin, |_| true).await, (Stalled::Long, 149));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_begins_to_hold_what_others_wait_for_has_the_shorter_time_from_then() {
+    async fn contention_shortens_limit_from_its_start() {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         let _held = pool.try_get(4096).unwrap();
         let _wait = waiting(&pool).await;
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(ended(always, until_12, |_| true).await, (Stalled::Pressed(5), 17));
     }
 
-    /// Holds memory that something waits for; the pool of an address that met the limit of 5 s.
+    /// Occupies contended memory; the pool of an address that has exceeded the limit of 5 s.
     async fn stalled_lately() -> (Pool, iobuf::BufMut, iobuf::Acquire) {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] }).of_one_client();
         let held = pool.try_get(4096).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_is_late_takes_nothing_of_the_one_second() {
+    async fn late_check_keeps_full_second() {
         let (pool, _held, _wait) = stalled_lately().await;
         let stall = &mut Stall::default();
         let mut look = async |after: u64| {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ends_by_the_shorter_time_do_not_renew_it() {
+    async fn short_limit_does_not_prolong_itself() {
         let (pool, _held, _wait) = stalled_lately().await;
         for _ in 0..40 {
             assert_eq!(end(0, Some(&pool)).await, (Stalled::Pressed(1), 1));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_was_deaf_lately_has_less_time() {
+    async fn recently_stalled_address_has_shorter_limit() {
         let all = Pool::new(PoolLimits { buffers_max: [2, 2, 2] });
         all.set_share(PoolLimits { buffers_max: [1, 1, 1] });
         let (deaf, other) = (all.of_one_client(), all.of_one_client());

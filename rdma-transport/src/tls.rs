@@ -1,20 +1,20 @@
-//! TLS below RPC (RFC 9289): what a connection could have, and what it has.
+//! TLS below RPC (RFC 9289): the offered configuration and the state of a connection.
 //!
-//! *Operation.* Who listens gives each connection the configuration of that moment; the protocol asks [`Tls::is_offered`] when its
-//! client proposes TLS, and [`Tls::peer`] as who the client proved itself.
+//! *Operation.* The listener gives each connection the current configuration; the protocol checks [`Tls::is_offered`] when its
+//! client requests TLS, and [`Tls::peer`] for the identity that the client proved.
 //!
-//! *Errors.* A handshake that fails ends its connection as a broken rule. Where a certificate is why, that is a refusal as well,
-//! with what to change.
+//! *Errors.* A failed handshake ends its connection as a violation. If a certificate is the cause, it is also recorded as a refusal
+//! with a remedy.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
 use rustls::{AlertDescription, CertificateError, Connection, ServerConfig, ServerConnection};
 
-/// The rule by which a client is refused whose certificate proves nothing, or that takes this server's for none.
+/// The rule that refuses a client with an untrusted certificate, or one that rejects this server's.
 pub const CERTIFICATE: &str = "tls-certificate";
 
-/// What to change where a certificate is why a handshake failed; `None`: it failed for another reason.
+/// The remedy if a certificate caused the failure of a handshake; `None` for another cause.
 pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
     use CertificateError as Of;
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
@@ -53,29 +53,28 @@ pub struct Tls {
     peer: OnceLock<Peer>,
 }
 
-/// What a handshake agreed on.
+/// The result of a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The suite of ciphers, by its name in RFC 8446.
+    /// The cipher suite, by its name in RFC 8446.
     pub suite: String,
-    /// The client proved itself by a certificate that a trusted authority signed: its first DNS name, or `certificate` where it
-    /// has none.
+    /// The identity of a client with a certificate of a trusted authority: its first DNS name, or `certificate` if it has none.
     pub name: Option<String>,
 }
 
 impl Tls {
-    /// The client may have it, by this certificate and these rules. To be said when the connection is new.
+    /// Offers TLS with this configuration. Called once, when the connection is new.
     pub fn offer(&self, server: Arc<ServerConfig>) {
-        // Said a second time, the first counts.
+        // A second call has no effect.
         let _ = self.server.set(server);
     }
 
-    /// A client that asks for TLS gets it.
+    /// True if a client that requests TLS gets it.
     pub fn is_offered(&self) -> bool {
         self.server.get().is_some() && self.peer.get().is_none()
     }
 
-    /// Who the client is; `None`: there is no TLS.
+    /// The result of the handshake; `None` without TLS.
     pub fn peer(&self) -> Option<&Peer> {
         self.peer.get()
     }
@@ -85,7 +84,7 @@ impl Tls {
         ServerConnection::new(server.clone())
     }
 
-    /// Keeps what was agreed on; as people read it.
+    /// Stores the result of the handshake, and returns it as text.
     pub(crate) fn agreed(&self, done: &Connection) -> String {
         let suite = done.negotiated_cipher_suite().and_then(|s| s.suite().as_str());
         let name = done.peer_certificates().and_then(<[_]>::first).map(|certificate| {

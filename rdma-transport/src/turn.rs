@@ -1,10 +1,9 @@
-//! The time, looked at once for one operation.
+//! Reads the clock once for each operation.
 //!
-//! *Operation.* While the serve loop has the thread, a connection's operations follow each other without a pause: the look at the
-//! clock that ends one ([`done`]) is also that which begins the next ([`began`]). What was seen is forgotten when the loop gives
-//! the thread back, and when it has waited, so a beginning is early by the work between two operations and by nothing else. Out of
-//! the loop each look is one at the clock. On a usual machine that saves little; where a clock is a system call, most of
-//! what a small operation costs.
+//! *Operation.* While the serve loop has the thread, operations of a connection follow each other without a pause: the reading that
+//! ends one ([`done`]) also begins the next ([`began`]). It is discarded when the loop yields or has waited, so the start of an
+//! operation is early only by the work in between. Outside the loop, each call reads the clock. On an ordinary machine this saves
+//! little; where reading the clock is a system call, it saves most of the cost of a small operation.
 
 use std::cell::Cell;
 use std::task::Context;
@@ -12,23 +11,23 @@ use std::time::Instant;
 
 use crate::limits;
 
-/// What this thread knows of the time.
+/// The time known to this thread.
 #[derive(Clone, Copy)]
 enum Seen {
-    /// It serves no connection.
+    /// The thread serves no connection.
     Outside,
-    /// It does, and has not looked yet.
+    /// It serves one, and has not read the clock yet.
     Nothing,
     At(Instant),
 }
 
 thread_local! {
     static SEEN: Cell<Seen> = const { Cell::new(Seen::Outside) };
-    /// The first time that this turn has seen.
+    /// The first reading in this turn.
     static FIRST: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// One turn of a serve loop, until this is dropped.
+/// One turn of a serve loop; ends when dropped.
 pub(crate) struct Turn(());
 
 impl Turn {
@@ -38,8 +37,8 @@ impl Turn {
         Self(())
     }
 
-    /// The turn has lasted for [`limits::TURN_MAX`], by the last look at the clock. Without a look it has not.
-    #[allow(clippy::unused_self)] // There is one of this thread.
+    /// True if the turn has lasted for [`limits::TURN_MAX`], by the last reading of the clock.
+    #[allow(clippy::unused_self)] // A turn belongs to the thread.
     pub(crate) fn is_over(&self) -> bool {
         is_over()
     }
@@ -52,15 +51,15 @@ impl Drop for Turn {
     }
 }
 
-/// Has the runtime poll this task again behind all others that are ready, and behind a look at sockets and timers. A waker that is
-/// called at once would put the task before that look, which comes only after [`limits::POLLS_BEFORE_IO`] polls.
+/// Yields: the runtime polls this task again after all other ready tasks, and after polling sockets and timers. Waking at once
+/// would put the task before that, which happens only every [`limits::POLLS_BEFORE_IO`] polls.
 pub(crate) fn defer(cx: &mut Context<'_>) {
     let yields = std::pin::pin!(tokio::task::yield_now());
     let _ = yields.poll(cx);
 }
 
-/// For operations that do much without a wait: gives the thread to other tasks when this turn has lasted for
-/// [`limits::TURN_MAX`]. Outside of a turn it returns at once.
+/// Yields if this turn has lasted for [`limits::TURN_MAX`]: for long operations that do not wait. Outside of a turn it returns at
+/// once.
 pub async fn pause() {
     if FIRST.get().is_some() {
         done();
@@ -68,7 +67,7 @@ pub async fn pause() {
     }
 }
 
-/// The same by the last look at the clock, where that is as old as the last operation.
+/// Like [`pause`], using the last reading of the clock, which may be as old as the last operation.
 pub async fn pause_as_seen() {
     if is_over() {
         tokio::task::yield_now().await;
@@ -82,7 +81,7 @@ fn is_over() -> bool {
     }
 }
 
-/// The time at which an operation begins that is there to be done.
+/// The start time of the next operation.
 pub fn began() -> Instant {
     match SEEN.get() {
         Seen::At(then) => then,
@@ -90,7 +89,7 @@ pub fn began() -> Instant {
     }
 }
 
-/// The time at which an operation is done.
+/// Reads the time at the end of an operation.
 pub(crate) fn done() -> Instant {
     let now = Instant::now();
     if !matches!(SEEN.get(), Seen::Outside) {
@@ -102,7 +101,7 @@ pub(crate) fn done() -> Instant {
     now
 }
 
-/// Time has passed in which nothing was done: the next operation looks at the clock itself.
+/// Discards the last reading, because time has passed without work.
 pub(crate) fn waited() {
     if !matches!(SEEN.get(), Seen::Outside) {
         SEEN.set(Seen::Nothing);
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_one_operation_is_the_beginning_of_the_next_within_a_turn() {
+    fn turn_shares_clock_readings() {
         let turn = Turn::begin();
         let first = began();
         assert_eq!(began(), first, "nothing was done in between");
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_a_turn_nothing_is_remembered() {
+    fn no_reading_is_kept_outside_turn() {
         let (_, _) = (began(), done());
         assert!(matches!(SEEN.get(), Seen::Outside));
         waited();

@@ -1,4 +1,4 @@
-//! Tells the reads of a connection how far its peer is behind with its answers.
+//! Tells a connection's reads how far its peer lags behind in taking replies.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,16 +6,16 @@ use std::time::Instant;
 use crate::channel::Info;
 use crate::{count, limits};
 
-/// Bytes that leave before that is told: small answers need not pay for it one by one.
+/// Bytes sent before the next report, so that small replies need not report one by one.
 const TOLD_AT_ONCE: usize = 1 << 20;
 
-/// What a channel has told; its drop ends the wait of every read.
+/// The reporting side of a channel; dropping it ends the wait of every read.
 pub(crate) struct Untaken {
     info: Arc<Info>,
     is_blocked: bool,
-    /// Bytes that left and have not been told.
+    /// Bytes sent and not reported yet.
     left: usize,
-    /// Bytes that the peer took since it last took nothing for long.
+    /// Bytes that the peer took since it last stalled.
     taken: usize,
 }
 
@@ -24,7 +24,8 @@ impl Untaken {
         Self { info, is_blocked: false, left: 0, taken: 0 }
     }
 
-    /// So many bytes left since this was called last, and so many wait for the peer, of which `useful` keep its way to it busy.
+    /// Reports that `left` bytes were sent since the last call, and `waiting` bytes wait for the peer, of which `useful` keep the
+    /// connection busy.
     pub(crate) fn tell(&mut self, left: usize, waiting: usize, useful: usize) {
         self.left += left;
         self.taken = self.taken.saturating_add(left);

@@ -1,16 +1,14 @@
-//! The queue-pair contract that every RDMA provider serves: loopback, iWARP in user space, hardware verbs.
+//! The contract of queue pairs, which every RDMA provider implements: loopback, user-space iWARP, hardware verbs.
 //!
-//! *Operation.* A [`QueuePair`] belongs to one task. [`QueuePair::post`] queues work; [`QueuePair::poll`] moves bytes in
-//! both directions and yields completions. Nothing happens between polls. Work requests of one queue pair complete in
-//! the order in which they were posted, Receives among themselves, everything else among itself; so the Send at the
-//! end of a chain proves the Writes before it.
+//! *Operation.* A [`QueuePair`] belongs to one task. [`QueuePair::post`] queues work; [`QueuePair::poll`] moves bytes in both
+//! directions and yields completions. All activity happens in polls. Work requests of one queue pair complete in the order of
+//! posting, with Receives ordered separately from all others; so the Send at the end of a chain proves the Writes before it.
 //!
-//! *Memory.* A work request owns its memory until its completion gives it back, also when it fails, is flushed or is
-//! refused. Memory that the peer may touch is owned by the queue pair between [`QueuePair::register`] and
-//! [`QueuePair::release`].
+//! *Memory.* A work request owns its memory until its completion returns it, also when it fails, is flushed or is refused. Memory
+//! accessible to the peer belongs to the queue pair between [`QueuePair::register`] and [`QueuePair::release`].
 //!
-//! *Errors.* The first error ends the connection: whatever was posted comes back with [`WorkError::Flushed`], then
-//! `poll` answers [`Down`]. A refused chain comes back whole in [`Rejected`].
+//! *Errors.* The first error ends the connection: all posted work is returned with [`WorkError::Flushed`], then `poll` returns
+//! [`Down`]. A refused chain is returned whole in [`Rejected`].
 
 use std::fmt;
 use std::io;
@@ -24,51 +22,51 @@ pub use wire::RemoteSeg;
 /// A boxed future that may be sent to another thread.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Chosen by the one who posts; comes back in the completion. Not interpreted by providers.
+/// Chosen by the poster and returned in the completion. Providers do not interpret it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkId(pub u64);
 
-/// A work request. It owns its memory until its completion gives it back.
+/// A work request. It owns its memory until its completion returns it.
 #[derive(Debug)]
 pub enum Work {
-    /// Room for one incoming Send; the message lands at the start of `into`.
+    /// Receives one Send; the message is stored at the start of `into`.
     Recv {
-        /// Comes back in the completion.
+        /// Returned in the completion.
         id: WorkId,
-        /// Where the message goes; its capacity is the largest message taken.
+        /// The buffer; its capacity is the largest accepted message.
         into: BufMut,
     },
-    /// One message to a Receive of the peer.
+    /// Sends one message to a Receive of the peer.
     Send {
-        /// Comes back in the completion.
+        /// Returned in the completion.
         id: WorkId,
         /// The message, in pieces.
         from: Vec<Buf>,
-        /// Send with Invalidate of this handle of the peer.
+        /// The peer's handle to invalidate (Send with Invalidate).
         invalidate: Option<u32>,
     },
     /// RDMA Write of `from` to the start of `to`; `from` is at most `to.len` bytes.
     Write {
-        /// Comes back in the completion.
+        /// Returned in the completion.
         id: WorkId,
         /// The data.
         from: Buf,
-        /// Where it goes.
+        /// The target.
         to: RemoteSeg,
     },
     /// RDMA Read of all of `from`, in order, appended to what `into` holds.
     Read {
-        /// Comes back in the completion.
+        /// Returned in the completion.
         id: WorkId,
-        /// What to fetch; the sum of lengths fits the spare part of `into`.
+        /// The regions to fetch; together they fit the spare part of `into`.
         from: Vec<RemoteSeg>,
-        /// Where it goes.
+        /// The target buffer.
         into: BufMut,
     },
 }
 
 impl Work {
-    /// The id it was posted with.
+    /// The id chosen by the poster.
     pub fn id(&self) -> WorkId {
         match self {
             Self::Recv { id, .. }
@@ -79,7 +77,7 @@ impl Work {
     }
 }
 
-/// Which kind of work a completion belongs to.
+/// The kind of work that a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
     /// [`Work::Recv`]
@@ -92,61 +90,61 @@ pub enum WorkKind {
     Read,
 }
 
-/// A work request is over.
+/// Reports a finished work request.
 #[derive(Debug)]
 pub struct Completion {
     /// As posted.
     pub id: WorkId,
     /// As posted.
     pub kind: WorkKind,
-    /// Bytes moved.
+    /// Bytes transferred.
     pub result: Result<usize, WorkError>,
-    /// The buffer of a Receive or Read, filled as far as data came.
+    /// The buffer of a Receive or Read, with the received data.
     pub buf: Option<BufMut>,
-    /// The peer's Send asked for this handle of ours to be invalidated, which has been done; the region waits for
-    /// [`QueuePair::release`]. Some devices do it without a word (siw's library).
+    /// The handle that the peer's Send has invalidated; the region waits for [`QueuePair::release`]. Some devices do not report it
+    /// (siw's library).
     pub invalidated: Option<u32>,
 }
 
-/// Why one work request failed.
+/// The reason why a work request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkError {
-    /// The connection ended before it was done.
+    /// The connection ended before.
     Flushed,
     /// The message did not fit the Receive, or the data did not fit the region.
     Length,
     /// The peer refused access to the region.
     RemoteAccess,
-    /// The peer broke the transport's protocol.
+    /// The peer violated the transport's protocol.
     Protocol,
 }
 
-/// A chain that was not posted, with its memory.
+/// A refused chain with its memory.
 #[derive(Debug)]
 pub struct Rejected {
     pub why: Refused,
-    /// The whole chain, untouched.
+    /// The whole chain, unchanged.
     pub chain: Vec<Work>,
 }
 
-/// Why a chain or a registration was refused.
+/// The reason why a chain or a registration was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The queue or table is full; try again after completions.
+    /// The queue or table is full; retry after completions.
     Full,
     /// The connection is down.
     Down,
-    /// The request breaks a limit of this queue pair.
+    /// The request exceeds a limit of this queue pair.
     Invalid,
 }
 
-/// The connection is over; everything posted has come back before this is said.
+/// The connection has ended; all posted work was returned before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Down {
-    /// One line for the log: who ended it and why.
+    /// The reason, as one line for the log.
     pub reason: String,
-    /// The rule that the peer broke, by its stable name, if that was the reason and the provider was told: InfiniBand tells
-    /// the side that broke it, and the other one only that it is over.
+    /// The stable name of the rule that the peer violated, if that was the reason and the provider knows it: InfiniBand informs
+    /// only the violating side, and tells the other one just that the connection ended.
     pub violation: Option<&'static str>,
 }
 
@@ -158,150 +156,149 @@ impl fmt::Display for Down {
 
 impl std::error::Error for Down {}
 
-/// What a queue pair can do.
+/// The limits of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Receives that may be posted at once.
+    /// Maximum posted Receives.
     pub recvs_max: usize,
-    /// Sends, Writes and Reads that may be posted at once.
+    /// Maximum posted Sends, Writes and Reads.
     pub sends_max: usize,
     pub send_pieces_max: usize,
-    /// RDMA Reads on the wire at once; more are queued by the provider.
+    /// Maximum outstanding RDMA Reads; the provider queues further ones.
     pub reads_in_flight_max: usize,
-    /// Regions registered at once.
+    /// Maximum registered regions.
     pub regions_max: usize,
-    /// Bytes of Sends and Writes that keep it busy: more than that need not be got ready before some have completed.
+    /// Bytes of Sends and Writes that keep it busy: preparing more before some have completed gains nothing.
     pub backlog_useful: usize,
 }
 
-/// What the peer may do with a registered region.
+/// The peer's access to a registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteAccess {
-    /// RDMA Write into it.
+    /// The peer may write into it.
     Write,
-    /// RDMA Read from it.
+    /// The peer may read from it.
     Read,
 }
 
-/// Memory that the peer may touch.
+/// Memory accessible to the peer.
 #[derive(Debug)]
 pub enum Region {
-    /// The peer may write anywhere in the capacity; `filled` says nothing, the protocol tells what came.
+    /// The peer may write anywhere in the capacity; `filled` is meaningless, and the protocol tells which bytes were written.
     Writable(BufMut),
     /// The peer may read it.
     Readable(Buf),
 }
 
-/// One reliable connection with one-sided operations. See the module's text for the rules.
+/// A reliable connection with one-sided operations. See the module's text for the rules.
 pub trait QueuePair: Send {
-    /// What this queue pair can do; fixed for its life.
+    /// The limits of this queue pair, which never change.
     fn limits(&self) -> Limits;
 
-    /// Queues a chain, all or nothing. It is put on the wire by [`QueuePair::poll`].
+    /// Queues a chain completely or not at all. [`QueuePair::poll`] transmits it.
     fn post(&mut self, chain: Vec<Work>) -> Result<(), Rejected>;
 
-    /// Moves bytes both ways and appends completions to `out`. Ready(Ok) when at least one was appended; Ready(Err)
-    /// when the connection is over and no completion is left.
+    /// Moves bytes in both directions and appends completions to `out`. Ready(Ok) if at least one was appended; Ready(Err) when the
+    /// connection has ended and no completion is left.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>>;
 
-    /// Lets the peer touch this memory until it is released, invalidated, or the connection ends. The answer names the
-    /// whole of it (capacity of a writable, length of a readable region).
+    /// Gives the peer access to this memory until it is released, invalidated, or the connection ends. The returned segment covers
+    /// all of it (the capacity of a writable, the length of a readable region).
     fn register(&mut self, region: Region) -> Result<RemoteSeg, (Refused, Region)>;
 
-    /// Takes a region back. `None` if there is none of this handle.
+    /// Returns a region to its owner. `None` if no region has this handle.
     fn release(&mut self, handle: u32) -> Option<Region>;
 
-    /// Ends the connection: posted work that can still be sent is sent, the rest is flushed.
+    /// Ends the connection: posted work is still sent if possible, the rest is flushed.
     fn disconnect(&mut self);
 
-    /// What the connection has moved so far.
+    /// Statistics of the connection.
     fn counters(&self) -> Counters;
 }
 
 /// Bytes and operations of one queue pair, from this side's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Sends made and their bytes.
+    /// Number of Sends.
     pub sends: u64,
-    /// Bytes of Sends made.
+    /// Bytes of Sends.
     pub send_bytes: u64,
-    /// Sends that carried an invalidation.
+    /// Sends with an invalidation.
     pub sends_invalidate: u64,
     /// Sends received.
     pub recvs: u64,
     /// Bytes of Sends received.
     pub recv_bytes: u64,
-    /// RDMA Writes made.
+    /// Number of RDMA Writes.
     pub writes: u64,
-    /// Bytes of RDMA Writes made.
+    /// Bytes of RDMA Writes.
     pub write_bytes: u64,
-    /// RDMA Reads made.
+    /// Number of RDMA Reads.
     pub reads: u64,
-    /// Bytes of RDMA Reads made.
+    /// Bytes of RDMA Reads.
     pub read_bytes: u64,
 }
 
-/// What a connecting side asks for, and what an accepting side answers with.
+/// Parameters for connecting or accepting.
 #[derive(Clone, Debug)]
 pub struct ConnectParams {
     /// Private data of the protocol above, without the transport's own part (MPA's IRD and ORD).
     pub private_data: Bytes,
-    /// Receives that the protocol will keep posted; sizes the receive queue.
+    /// Maximum Receives that the protocol keeps posted; determines the size of the receive queue.
     pub recvs: usize,
-    /// Sends, Writes and Reads that the protocol will have posted at most.
+    /// Maximum posted Sends, Writes and Reads of the protocol.
     pub sends: usize,
-    /// RDMA Reads that this side wants to have on the wire at once.
+    /// Outstanding RDMA Reads that this side wants.
     pub reads_out: u16,
-    /// RDMA Reads of the peer that this side will answer at once.
+    /// Outstanding RDMA Reads of the peer that this side accepts.
     pub reads_in: u16,
-    /// Largest message this side will receive by a Send, in bytes.
+    /// Largest message received by a Send, in bytes.
     pub recv_size: usize,
 }
 
-/// An accepted or dialled connection and the peer's private data.
+/// An established connection with the peer's private data.
 pub struct Connected {
-    /// The queue pair, ready for posts.
+    /// The queue pair, ready for posting.
     pub qp: Box<dyn QueuePair>,
-    /// What the peer sent with its request or answer. InfiniBand's fields are of fixed size: zeros may follow.
+    /// Private data of the peer's request or reply. InfiniBand's fields have a fixed size: zeros may follow.
     pub private_data: Bytes,
     pub peer: SocketAddr,
     /// This side's address.
     pub local: SocketAddr,
 }
 
-/// An incoming connection that has not been answered.
+/// An incoming connection that was not answered yet.
 pub trait Incoming: Send {
     /// The peer's address.
     fn peer(&self) -> SocketAddr;
-    /// Reads the connection request and gives its private data. Bounded in time by the provider.
+    /// Reads the connection request and returns its private data. The provider limits the time.
     fn request(&mut self) -> BoxFuture<'_, io::Result<Bytes>>;
-    /// Answers it.
+    /// Accepts the connection.
     fn accept(self: Box<Self>, params: ConnectParams) -> BoxFuture<'static, io::Result<Connected>>;
-    /// Refuses it with private data.
+    /// Refuses the connection with private data.
     fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, ()>;
 }
 
-/// Waits for connections on one address.
+/// Waits for connections on an address.
 pub trait Listener: Send {
-    /// Where it listens.
     fn local_addr(&self) -> SocketAddr;
-    /// The next connection. It does not wait for the peer's first bytes: that is [`Incoming::request`].
+    /// Returns the next connection, without waiting for the peer's first bytes: that is [`Incoming::request`].
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>>;
 }
 
-/// Makes queue pairs.
+/// Creates queue pairs.
 pub trait Provider: Send + Sync {
     /// Name in logs and in `status`: `iwarp`, `verbs`, `loopback`.
     fn name(&self) -> &'static str;
     /// Listens on an address.
     fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>>;
-    /// Dials an address.
+    /// Connects to an address.
     fn connect(
         &self,
         to: SocketAddr,
         params: ConnectParams,
     ) -> BoxFuture<'_, io::Result<Connected>>;
-    /// Whether the way to an address takes its ports from TCP, as iWARP does; RoCE and InfiniBand have ports of their own.
+    /// True if connections to an address use TCP ports, as iWARP does; RoCE and InfiniBand have a separate port space.
     fn shares_tcp_ports(&self, _to: SocketAddr) -> BoxFuture<'_, io::Result<bool>> {
         Box::pin(async { Ok(true) })
     }

@@ -1,12 +1,12 @@
-//! Names operations that hold a worker of the runtime for longer than [`HELD_MAX`].
+//! Detects operations that occupy a worker of the runtime for longer than [`HELD_MAX`].
 //!
-//! *Operation.* A poll of a connection's task is measured by the processor time of its thread, so that a busy machine, which takes
-//! the thread off its processor, does not count. Protocols name each operation as it begins ([`operation`]); a poll that is too
-//! long counts for the operation that took most of it. On in debug builds, and where [`turn_on`] was called, as the soak does.
+//! *Operation.* Each poll of a connection's task is measured in processor time of its thread, so that preemption on a busy machine
+//! does not count. Protocols name each operation at its start ([`operation`]); a long poll is attributed to the operation that took
+//! most of it. Active in debug builds, and after [`turn_on`], which the soak calls.
 //!
 //! *Memory.* One entry for each name; names are constants of this program.
 //!
-//! *Errors.* A warning in the log, once a second at most for each name, and a count.
+//! *Errors.* A warning in the log, at most once a second for each name, and a count.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,34 +17,33 @@ use std::time::{Duration, Instant};
 use mutex::locked;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time that one poll may take.
+/// Maximum processor time of one poll.
 pub const HELD_MAX: Duration = Duration::from_millis(10);
-/// Between two log lines of one operation.
+/// Interval between two log lines of one operation.
 const TOLD_AGAIN: Duration = Duration::from_secs(1);
-/// The name of what a protocol did not name.
+/// The name for time that no operation claimed.
 const UNNAMED: &str = "between operations";
 
 static IS_ON: AtomicBool = AtomicBool::new(cfg!(debug_assertions));
 static SLOW: Mutex<BTreeMap<&'static str, Slow>> = Mutex::new(BTreeMap::new());
 
-/// Polls of one operation that were too long.
+/// Statistics of long polls of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// How many.
     pub polls: u64,
-    /// Processor time of the longest.
+    /// Processor time of the longest poll.
     pub longest: Duration,
     told: Option<Instant>,
 }
 
-/// The poll that runs on this thread.
+/// The current poll of this thread.
 #[derive(Clone, Copy)]
 struct Running {
-    /// Processor time of the thread as the poll began, and as the current operation did.
+    /// Processor time of the thread at the start of the poll, and at the start of the current operation.
     began: Duration,
     current_began: Duration,
     current: &'static str,
-    /// The operation that took most so far.
+    /// The longest operation so far.
     longest: (Duration, &'static str),
 }
 
@@ -52,7 +51,7 @@ thread_local! {
     static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
 }
 
-/// Watches from now on, also in a release build.
+/// Activates the watchdog, also in a release build.
 pub fn turn_on() {
     IS_ON.store(true, Ordering::Relaxed);
 }
@@ -61,12 +60,12 @@ fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Operations that held a worker for too long since the process began.
+/// Operations with long polls since the process began.
 pub fn slow() -> Vec<(&'static str, Slow)> {
     locked(&SLOW).iter().map(|(name, slow)| (*name, *slow)).collect()
 }
 
-/// An operation of this name begins on this thread.
+/// Marks the start of an operation on this thread.
 #[inline]
 pub fn operation(name: &'static str) {
     if is_on() {
@@ -83,7 +82,7 @@ fn begin_operation(name: &'static str) {
 }
 
 impl Running {
-    /// Another operation begins.
+    /// Switches to another operation.
     fn switch(&mut self, name: &'static str, now: Duration) {
         let took = now.saturating_sub(self.current_began);
         if took > self.longest.0 {
@@ -100,11 +99,11 @@ fn processor_time() -> Duration {
     Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
-/// Measures one poll, until this is dropped.
+/// Measures one poll, until dropped.
 pub(crate) struct Poll(());
 
 impl Poll {
-    /// Begins it; `None` where the watchdog is off.
+    /// Starts measuring; `None` if the watchdog is inactive.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
         is_on().then(|| {
@@ -151,7 +150,7 @@ fn note(operation: &'static str, took: Duration) {
     }
 }
 
-/// Uses so much processor time.
+/// Uses this much processor time.
 #[cfg(test)]
 pub(crate) fn spin(time: Duration) {
     let until = processor_time() + time;

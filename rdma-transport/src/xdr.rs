@@ -1,5 +1,5 @@
-//! Messages of ONC RPC as the channels carry them (RFC 4506, RFC 8166 section 3.4): a bounded reader and a writer, both aware of
-//! bulk data that stands outside the stream.
+//! XDR messages of ONC RPC (RFC 4506, RFC 8166 section 3.4): a bounded reader and a writer that support bulk data outside the
+//! stream.
 
 use iobuf::{Buf, Pages};
 use wire::xdr::{Bulk, Xdr, data};
@@ -7,10 +7,10 @@ use wire::{Fault, Parsed, Rule, pad};
 
 use crate::channel::{Payload, Place, ReadChunkData, Reply};
 
-/// The result of reading: the field at fault, with its offset in the message.
+/// The result of reading; an error contains the field and its offset in the message.
 pub type XdrResult<T> = Result<T, Fault>;
 
-/// The first `max` bytes of `data`: what a server takes of a WRITE that is longer than it said it would take. Copies nothing.
+/// The first `max` bytes of `data`, for a WRITE that exceeds the server's maximum. Does not copy.
 pub fn at_most(mut data: Vec<Buf>, max: usize) -> Vec<Buf> {
     let mut left = max;
     data.retain_mut(|piece| {
@@ -23,7 +23,7 @@ pub fn at_most(mut data: Vec<Buf>, max: usize) -> Vec<Buf> {
     data
 }
 
-/// Reads a request from front to end.
+/// Reads a request sequentially.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     body: &'a Buf,
@@ -32,12 +32,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Over a message and its bulk data.
+    /// Reads this message with its bulk data.
     pub fn new(body: &'a Buf, read_chunks: &'a [ReadChunkData]) -> Self {
         Self { body, at: 0, read_chunks }
     }
 
-    /// Runs a parser on what is not read yet.
+    /// Runs a parser on the remaining bytes.
     #[inline]
     pub fn parse<T>(&mut self, parser: impl FnOnce(&'a [u8]) -> Parsed<'a, T>) -> XdrResult<T> {
         match wire::decode(self.rest(), parser) {
@@ -49,13 +49,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value of XDR.
+    /// Reads an XDR value.
     #[inline]
     pub fn value<T: Xdr<'a>>(&mut self) -> XdrResult<T> {
         self.parse(T::parse)
     }
 
-    /// Goes on at `rest`, the end of what is not read yet.
+    /// Continues at `rest`, a suffix of the remaining bytes.
     pub fn skip_to(&mut self, rest: &'a [u8]) {
         self.at = self.body.len().saturating_sub(rest.len());
     }
@@ -65,33 +65,33 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    /// Bytes of the body that are not read yet.
+    /// Number of remaining bytes of the body.
     pub fn remaining(&self) -> usize {
         self.body.len() - self.at
     }
 
-    /// The bytes of the body that are not read yet.
+    /// The remaining bytes of the body.
     pub fn rest(&self) -> &'a [u8] {
         let body: &'a [u8] = self.body.as_slice();
         body.get(self.at..).unwrap_or_default()
     }
 
-    /// The bulk data that would stand here did not come, because there was no memory for it ([`ReadChunkData::is_missing`]).
+    /// True if the bulk data at this position was not received for lack of memory ([`ReadChunkData::is_missing`]).
     pub fn lacks_data(&self) -> bool {
         self.read_chunks.first().is_some_and(|first| first.at == self.at && first.is_missing())
     }
 
-    /// All bulk data of the message came.
+    /// True if all bulk data of the message was received.
     pub fn is_whole(&self) -> bool {
         !self.read_chunks.iter().any(ReadChunkData::is_missing)
     }
 
-    /// Everything has been read, bulk data too.
+    /// True if everything was read, including bulk data.
     pub fn is_at_end(&self) -> bool {
         self.remaining() == 0 && self.read_chunks.is_empty()
     }
 
-    /// Bytes of fixed length, a multiple of four or padded to one.
+    /// Reads a fixed number of bytes, padded to a multiple of four.
     pub fn fixed<const N: usize>(&mut self) -> XdrResult<[u8; N]> {
         let out = self.parse(wire::bytes("opaque"))?;
         self.parse(wire::take(pad(N), "padding"))?;
@@ -123,29 +123,29 @@ impl<'a> Reader<'a> {
         self.value()
     }
 
-    /// A count of elements, at most `max`.
+    /// Reads a count of elements, at most `max`.
     pub fn count(&mut self, max: usize) -> XdrResult<usize> {
         self.parse(wire::bulk(max, "count")).map(|place| place.len)
     }
 
-    /// `opaque<max>` or `string<max>`, borrowed.
+    /// Reads `opaque<max>` or `string<max>`, borrowed.
     pub fn opaque(&mut self, max: usize) -> XdrResult<&'a [u8]> {
         self.parse(wire::opaque(max, "opaque"))
     }
 
-    /// `opaque<max>` that may stand outside the stream: the data of a WRITE, a link's target. Copies nothing.
+    /// Reads an `opaque<max>` that may be outside the stream: the data of a WRITE, the target of a link. Does not copy.
     pub fn bulk(&mut self, max: usize) -> XdrResult<Vec<Buf>> {
         let len = self.count(max)?;
         self.data(Bulk { len })
     }
 
-    /// The data of what was parsed up to them, in the stream or outside of it. Copies nothing.
+    /// Returns the data of a parsed value, inside or outside the stream. Does not copy.
     pub fn data(&mut self, Bulk { len: n }: Bulk) -> XdrResult<Vec<Buf>> {
         if let Some((first, rest)) = self.read_chunks.split_first()
             && first.at == self.at
         {
             let have: usize = first.data.iter().map(Buf::len).sum();
-            // RFC 8166 section 3.4.5: a reduced item may have been sent with its padding.
+            // RFC 8166 section 3.4.5: a reduced item may include its padding.
             if have != n && have != n + pad(n) {
                 return Err(Fault { field: "data", rule: Rule::OutOfBounds, offset: self.at });
             }
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a reply from front to end.
+/// Builds a reply sequentially.
 #[derive(Debug, Default)]
 pub struct Writer {
     head: Vec<u8>,
@@ -180,28 +180,27 @@ impl Writer {
         Self { head: Vec::with_capacity(256), payloads: Vec::new() }
     }
 
-    /// Bytes of the stream so far, without bulk data.
+    /// Bytes written to the stream, without bulk data.
     pub fn len(&self) -> usize {
         self.head.len()
     }
 
-    /// Nothing was written.
     pub fn is_empty(&self) -> bool {
         self.head.is_empty() && self.payloads.is_empty()
     }
 
-    /// Bytes of the whole reply so far, bulk data and its padding included.
+    /// Bytes of the whole reply so far, including bulk data and its padding.
     pub fn total_len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(|p| p.len() + usize::from(p.pad)).sum::<usize>()
     }
 
-    /// A value of XDR.
+    /// Writes an XDR value.
     #[inline]
     pub fn value<'v>(&mut self, v: &impl Xdr<'v>) {
         v.emit(&mut self.head);
     }
 
-    /// Where emitters append.
+    /// The stream, for emitters that append to it.
     #[inline]
     pub fn head(&mut self) -> &mut Vec<u8> {
         &mut self.head
@@ -231,13 +230,13 @@ impl Writer {
         self.u32(u32::from(v));
     }
 
-    /// Bytes as they are, padded to four.
+    /// Writes bytes, padded to a multiple of four.
     pub fn fixed(&mut self, bytes: &[u8]) {
         self.head.extend_from_slice(bytes);
         self.head.extend_from_slice(&[0; 3][..pad(bytes.len())]);
     }
 
-    /// A count or length. Everything this server writes is far below the limit of the type.
+    /// Writes a count or length, which is always far below the limit of the type.
     pub fn count(&mut self, n: usize) {
         self.u32(u32::try_from(n).unwrap_or(u32::MAX));
     }
@@ -248,7 +247,7 @@ impl Writer {
         self.fixed(bytes);
     }
 
-    /// `opaque<>` of bulk data, which the transport may move by itself.
+    /// Writes `opaque<>` of bulk data, which the transport may move separately.
     pub fn bulk(&mut self, data: Vec<Buf>) {
         self.eligible(data, None);
     }
@@ -259,7 +258,7 @@ impl Writer {
         self.attach(data, pages);
     }
 
-    /// Bulk data of what was emitted up to them.
+    /// Attaches the bulk data of a value emitted up to its length word.
     pub fn attach(&mut self, data: Vec<Buf>, pages: Option<Pages>) {
         let at = self.head.len();
         let mut payload = Payload { at, data, pages, pad: 0, place: Place::Eligible };
@@ -271,7 +270,7 @@ impl Writer {
         self.payloads.push(payload);
     }
 
-    /// `opaque<>` of bulk data that no transport may move by itself.
+    /// Writes `opaque<>` of bulk data that must stay inline.
     pub fn opaque_of(&mut self, data: Vec<Buf>) {
         self.bulk(data);
         if let Some(last) = self.payloads.last_mut() {
@@ -279,31 +278,31 @@ impl Writer {
         }
     }
 
-    /// Overwrites four bytes written before, at an offset that [`Writer::len`] gave.
+    /// Overwrites four bytes at an offset obtained from [`Writer::len`].
     pub fn patch_u32(&mut self, at: usize, v: u32) {
         if let Some(place) = self.head.get_mut(at..at + 4) {
             place.copy_from_slice(&v.to_be_bytes());
         }
     }
 
-    /// The word at `at`, if it was written.
+    /// The word at `at`, if written.
     pub fn word_at(&self, at: usize) -> Option<u32> {
         self.head.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
     }
 
-    /// Forgets everything behind this mark, an offset that [`Writer::len`] gave.
+    /// Removes everything after an offset obtained from [`Writer::len`].
     pub fn truncate(&mut self, mark: usize) {
         self.head.truncate(mark);
-        // A payload at the mark itself belongs to what is kept: its length word ends there.
+        // A payload exactly at the mark belongs to the kept part, whose length word ends there.
         self.payloads.retain(|p| p.at <= mark);
     }
 
-    /// The bytes so far, without bulk data.
+    /// The stream so far, without bulk data.
     pub fn bytes(&self) -> &[u8] {
         &self.head
     }
 
-    /// A copy of everything from this mark on, an offset that [`Writer::len`] gave, with bulk data in its place.
+    /// Copies everything from an offset obtained from [`Writer::len`], with bulk data inline.
     pub fn copy_from(&self, mark: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.total_len().saturating_sub(mark));
         let mut at = mark.min(self.head.len());
@@ -317,7 +316,7 @@ impl Writer {
         out
     }
 
-    /// The finished reply.
+    /// Returns the finished reply.
     pub fn into_reply(self) -> Reply {
         Reply { head: self.head, payloads: self.payloads, ..Reply::default() }
     }
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_above_its_limit_is_refused_before_anything_is_taken() {
+    fn excessive_length_is_refused() {
         let body = Buf::from(vec![0xff, 0xff, 0xff, 0xff]);
         let max = 1024;
         assert_eq!(rule(Reader::new(&body, &[]).opaque(max)), Rule::OverLimit { max });
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_data_is_found_inside_and_outside_the_stream() {
+    fn bulk_data_is_found_anywhere() {
         let inside = Buf::from(vec![0, 0, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0]);
         let mut r = Reader::new(&inside, &[]);
         assert_eq!(r.bulk(8).unwrap()[0].as_slice(), &[1, 2, 3, 4, 5]);
@@ -378,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_cut_where_it_is_too_long() {
+    fn oversized_data_is_cut() {
         let pieces = || vec![Buf::from(vec![1, 2, 3]), Buf::from(vec![4, 5]), Buf::from(vec![6])];
         let cut = |max| -> Vec<Vec<u8>> {
             at_most(pieces(), max).iter().map(|piece| piece.to_vec()).collect()
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_from_a_mark_has_bulk_data_in_its_place() {
+    fn copy_has_inline_bulk_data() {
         let mut w = Writer::new();
         w.u32(7);
         let mark = w.len();
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn bulk_data_of_another_length_is_refused() {
+    fn bulk_length_mismatch_is_refused() {
         let body = Buf::from(vec![0, 0, 0, 9]);
         let read_chunks = [ReadChunkData { at: 4, data: vec![Buf::from(vec![0; 5])] }];
         assert_eq!(rule(Reader::new(&body, &read_chunks).bulk(16)), Rule::OutOfBounds);

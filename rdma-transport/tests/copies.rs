@@ -1,5 +1,5 @@
-//! The copy budget: our code copies no payload on the RDMA path, and by TCP none that it can know the place of. Alone in their
-//! process and one after the other, since the counter counts all of it.
+//! The copy budget: payload is never copied on the RDMA path, and over TCP only if its position cannot be known. These tests run in
+//! a separate process, one after the other, since the counter is global.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -22,7 +22,7 @@ use tokio::io::AsyncWriteExt;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs `transfer` alone and gives the bytes that were copied meanwhile.
+/// Runs `transfer` exclusively and returns the bytes copied meanwhile.
 fn copied_by(transfer: impl Future<Output = ()>) -> u64 {
     let _alone = mutex::locked(&ALONE);
     let before = iobuf::copied_bytes();
@@ -31,7 +31,7 @@ fn copied_by(transfer: impl Future<Output = ()>) -> u64 {
 }
 
 #[test]
-fn a_mebibyte_each_way_is_not_copied() {
+fn rdma_transfers_are_not_copied() {
     let copied = copied_by(async {
         let nowhere = "127.0.0.1:0".parse().unwrap();
         let info = || Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool(4)));
@@ -57,9 +57,9 @@ fn a_mebibyte_each_way_is_not_copied() {
     assert_eq!(copied, 0);
 }
 
-/// What came with the record's head is copied once, and no more of the payload.
+/// Data that arrived with the record's head is copied once, and no further payload.
 #[test]
-fn bulk_data_by_tcp_goes_straight_into_place() {
+fn tcp_bulk_data_is_not_copied() {
     let copied = copied_by(async {
         let read_chunks = Arc::new(AtomicUsize::new(0));
         let echo = Echo { read_chunks: read_chunks.clone(), ..Echo::default() };
@@ -74,9 +74,9 @@ fn bulk_data_by_tcp_goes_straight_into_place() {
     assert!(copied < 1 << 14, "copied {copied}");
 }
 
-/// The way out copies nothing, and the way in only what a guess got wrong.
+/// Sending copies no bytes, receiving only those that were predicted wrongly.
 #[test]
-fn rdma_writes_by_iwarp_are_not_copied() {
+fn iwarp_writes_are_not_copied() {
     const LEN: usize = 1 << 20;
     const WRITES: u64 = 16;
     let copied = copied_by(async {
@@ -94,7 +94,7 @@ fn rdma_writes_by_iwarp_are_not_copied() {
     assert!(copied < WRITES * LEN as u64 / 16, "copied {copied}");
 }
 
-/// Who connected, and who accepted it.
+/// Returns the connecting and the accepting end.
 async fn iwarp_pair() -> [Box<dyn QueuePair>; 2] {
     let iwarp = Iwarp::new(IwarpConfig::default());
     let mut listener = iwarp.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -108,11 +108,11 @@ async fn iwarp_pair() -> [Box<dyn QueuePair>; 2] {
     [client.unwrap().qp, server.qp]
 }
 
-/// Lets both ends work until `sink` has received a message, which follows all that was written before it.
+/// Polls both ends until `sink` has received the message that follows the written data.
 async fn until_received(source: &mut Box<dyn QueuePair>, sink: &mut Box<dyn QueuePair>) {
     let (mut sent, mut received) = (Vec::new(), Vec::new());
     poll_fn(|cx| {
-        // An end that gave completions has registered no waker.
+        // An end that returned completions has not registered a waker.
         while let Poll::Ready(up) = source.poll(cx, &mut sent) {
             up.unwrap();
         }

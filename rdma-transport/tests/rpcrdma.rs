@@ -1,4 +1,4 @@
-//! RPC-over-RDMA over the loopback provider and over iWARP: our client against our server.
+//! RPC-over-RDMA over loopback and iWARP: our client against our server.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -28,7 +28,7 @@ fn info(pool: &Pool) -> Arc<Info> {
     Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool.clone()))
 }
 
-/// A client, a server in its task, and everything to look at afterwards.
+/// A client, a server task, and the state to inspect afterwards.
 struct Pair {
     caller: RdmaCaller,
     server: JoinHandle<ChannelError>,
@@ -65,7 +65,7 @@ fn connect(setup: Setup) -> Pair {
     pair(setup, client, server)
 }
 
-/// Both halves over these queue pairs.
+/// Connects both halves over these queue pairs.
 fn pair(setup: Setup, client: Box<dyn QueuePair>, server: Box<dyn QueuePair>) -> Pair {
     let recvs = || Pool::new(PoolLimits { buffers_max: [256, 1, 1] });
     let pools = [recvs(), recvs(), setup.payload];
@@ -80,7 +80,7 @@ fn pair(setup: Setup, client: Box<dyn QueuePair>, server: Box<dyn QueuePair>) ->
     Pair { caller: caller.unwrap(), server, handle, server_info, pools }
 }
 
-/// The same over sockets.
+/// Connects both halves over sockets.
 async fn connect_iwarp(setup: Setup) -> Pair {
     let iwarp = Iwarp::new(IwarpConfig::default());
     let mut listener = iwarp.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -98,7 +98,7 @@ async fn connect_iwarp(setup: Setup) -> Pair {
 fn call(m: &Message, reply_max: usize, bulk_max: usize) -> Call {
     let (head, at) = m.split();
     let pad = (m.bulk.len().wrapping_neg() % 4) as u8;
-    // In pieces: each is a segment of its own.
+    // In pieces, each of which becomes a segment.
     let data = m.bulk.chunks(300_000).map(|c| Buf::from(c.to_vec())).collect();
     let payload = Payload { at, data, pages: None, pad, place: Place::Eligible };
     let payloads = Some(payload).filter(|p| !p.is_empty()).into_iter().collect();
@@ -117,7 +117,7 @@ async fn answered(caller: &mut RdmaCaller) -> (u32, Vec<u8>) {
     }
 }
 
-/// A call whose reply certainly has room.
+/// A call with ample room for its reply.
 fn roomy(m: &Message) -> Call {
     call(m, m.split().0.len(), m.bulk.len())
 }
@@ -127,7 +127,7 @@ fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
 }
 
 #[test]
-fn bulk_goes_by_write_and_read_and_the_rest_by_send() {
+fn bulk_data_uses_rdma() {
     run(async {
         let Pair { mut caller, server, server_info, pools, .. } = connect(Setup::default());
         let m = Message::new(7, 100, 1 << 20, 8);
@@ -159,8 +159,8 @@ fn sizes() -> impl Strategy<Value = (u32, usize, usize, usize, bool)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-    /// Short and long calls and replies, bulk data by chunk and inline, with and without a Write chunk, many at once, for
-    /// clients that tell their thresholds and for those that do not.
+    /// Short and long calls and replies, bulk data in chunks and inline, with and without a Write chunk, many concurrently, for
+    /// clients that announce their thresholds and for those that do not.
     #[test]
     fn every_byte_comes_back(
         mut sizes in proptest::collection::vec(sizes(), 1..20),
@@ -174,7 +174,8 @@ proptest! {
             let Pair { mut caller, server, pools, .. } = connect(setup);
             let mut expected = HashMap::new();
             for (i, (seed, head, bulk, tail, chunk)) in sizes.drain(..).enumerate() {
-                // Our client always tells; a server that was not told assumes less, so it must stay below that.
+                // Our client always announces its threshold; a server that ignores it assumes less, so the client must stay below
+                // that.
                 let m = Message::new((i as u32) << 8 | seed, head, bulk, tail);
                 let mut c = roomy(&m);
                 if !chunk || plain {
@@ -223,7 +224,7 @@ async fn every_size(mut pair: Pair) {
     pools.iter().for_each(nobody_holds);
 }
 
-/// Many calls at once over sockets: nothing is mixed up, lost or kept.
+/// Many concurrent calls over sockets: none is mixed up, lost or retained.
 #[test]
 fn depth_over_iwarp() {
     run(async {
@@ -248,7 +249,7 @@ fn depth_over_iwarp() {
 }
 
 #[test]
-fn a_reply_without_room_is_an_error_and_the_connection_goes_on() {
+fn oversized_reply_keeps_connection() {
     run(async {
         let Pair { mut caller, .. } = connect(Setup::default());
         let m = Message::new(1, 5000, 0, 0);
@@ -276,7 +277,7 @@ fn calls_in_flight_follow_the_credits() {
             caller.call(roomy(&Message::new(xid, 0, 0, 0)));
         }
         let mut left = calls;
-        // The first answer tells how many there may be; then all of these are in work at once.
+        // The first reply announces the credits; then all of these run concurrently.
         hold.add_permits(1);
         while left > 0 {
             tokio::select! {
@@ -293,12 +294,12 @@ fn calls_in_flight_follow_the_credits() {
 }
 
 #[test]
-fn a_scarce_pool_delays_and_loses_nothing() {
+fn scarce_pool_only_delays_calls() {
     run(async {
         let payload = Pool::new(PoolLimits { buffers_max: [1, 1, 2] });
         let Pair { mut caller, pools, .. } =
             connect(Setup { payload: payload.clone(), ..Setup::default() });
-        // The client's own results wait in the same pool, so only its arguments may be large.
+        // The client's own results wait for the same pool, so only its arguments may be large.
         for xid in 0..40 {
             let m = Message::new(xid * 3, 8000, 200_000 + xid as usize, 0);
             caller.call(Call { reply_max: 400_000, bulk: None, ..roomy(&m) });
@@ -313,9 +314,9 @@ fn a_scarce_pool_delays_and_loses_nothing() {
     });
 }
 
-/// A client that does not take its replies, or does not answer Reads, holds a bounded part of the pool.
+/// A client that does not take its replies, or does not respond to Reads, occupies a bounded part of the pool.
 #[test]
-fn a_client_that_stands_still_holds_a_bounded_part_of_the_pool() {
+fn stalled_client_holds_bounded_memory() {
     run(async {
         let payload = pool(100);
         let setup = Setup { payload: payload.clone(), ..Setup::default() };
@@ -323,10 +324,10 @@ fn a_client_that_stands_still_holds_a_bounded_part_of_the_pool() {
         caller.call(roomy(&Message::new(99, 0, 0, 0)));
         answered(&mut caller).await;
         for xid in 0..60 {
-            // Of a number that is answered at once.
+            // These xids are answered at once.
             caller.call(call(&Message::new(3 * xid + 1, 0, 1 << 20, 0), 2 << 20, 0));
         }
-        // One poll sends the calls; after that nobody polls, so nothing is read and no Read is answered.
+        // One poll sends the calls; after that the client is not polled, so it neither receives nor responds to Reads.
         assert!(poll_fn(|cx| Poll::Ready(caller.poll_event(cx).is_pending())).await);
         for _ in 0..5000 {
             tokio::task::yield_now().await;
@@ -345,14 +346,14 @@ fn a_client_that_stands_still_holds_a_bounded_part_of_the_pool() {
 }
 
 #[test]
-fn handles_are_invalidated_when_the_client_allows_it() {
+fn handles_are_invalidated_on_request() {
     run(async {
         for (allowed, expected) in [(true, 1), (false, 0)] {
             let told = PrivateData { remote_invalidation: allowed, ..PrivateData::OURS };
             let client_private = told.emit().to_vec();
             let Pair { mut caller, server_info, .. } =
                 connect(Setup { client_private, ..Setup::default() });
-            // One handle only, then two, of which none is invalidated.
+            // First one handle, then two, of which neither is invalidated.
             let m = Message::new(1, 0, 20_000, 0);
             caller.call(Call { reply_max: 21_000, bulk: None, ..roomy(&Message::new(0, 0, 0, 0)) });
             answered(&mut caller).await;
@@ -378,7 +379,7 @@ fn callbacks_go_in_the_reverse_direction() {
             match next(&mut caller).await.unwrap() {
                 Event::Callback(m) => {
                     seen += 1;
-                    // Forward calls pass between.
+                    // Forward calls are made in between.
                     caller.call(roomy(&Message::new(u32::from(m[8]), 0, 9000, 0)));
                     caller.answer([&m[..4], &[0, 0, 0, 1], &m[8..]].concat());
                 }
@@ -423,7 +424,7 @@ fn shutdown_answers_what_is_in_work() {
 }
 
 #[test]
-fn an_idle_connection_stays_below_its_memory() {
+fn idle_connection_uses_little_memory() {
     run(async {
         let Pair { mut caller, pools, .. } = connect(Setup::default());
         for xid in 0..100 {
@@ -437,7 +438,7 @@ fn an_idle_connection_stays_below_its_memory() {
     });
 }
 
-/// Delays, refusals, reordering and losses: calls end with the right bytes or with the connection, and no buffer stays away.
+/// Delays, refusals, reordering and losses: calls end with the right bytes or with the connection, and no buffer is lost.
 #[test]
 fn seeded_faults_lose_nothing() {
     let mut lost = 0;
@@ -461,7 +462,7 @@ fn seeded_faults_lose_nothing() {
                             expected.remove(&xid).unwrap() == put_back(&a.body, &a.read_chunks)
                         );
                     }
-                    // The wrapper refuses memory, too; then the call was never made.
+                    // The wrapper also refuses memory; then the call was never sent.
                     Ok(Event::Refused(xid, why)) => {
                         assert!(why.to_string().contains("memory"), "{why}");
                         expected.remove(&xid).unwrap();

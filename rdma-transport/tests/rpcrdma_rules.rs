@@ -1,4 +1,4 @@
-//! A raw peer that breaks every rule of RPC-over-RDMA, and uses every freedom of it.
+//! A raw peer that violates every rule of RPC-over-RDMA, and uses every freedom of it.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod common;
@@ -32,10 +32,10 @@ fn info(pool: &Pool) -> Arc<Info> {
     Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool.clone()))
 }
 
-/// A client that sends what it likes.
+/// A client that sends arbitrary messages.
 struct Raw {
     qp: Box<dyn QueuePair>,
-    /// Messages that came and were not looked at.
+    /// Received messages not examined yet.
     inbox: VecDeque<Vec<u8>>,
     server: JoinHandle<ChannelError>,
 }
@@ -45,7 +45,7 @@ impl Raw {
         Self::of(echo, info(&pool(8)), |qp| qp)
     }
 
-    /// With a server of which this is known, over a queue pair that is changed.
+    /// Connects to a server with this information, over a modified queue pair.
     fn of(
         echo: Echo,
         info: Arc<Info>,
@@ -66,7 +66,7 @@ impl Raw {
         self.qp.post(vec![send]).unwrap();
     }
 
-    /// The next message from the server, or the end.
+    /// The next message of the server, or the end.
     async fn recv(&mut self) -> Result<Vec<u8>, Down> {
         let mut done: Vec<Completion> = Vec::new();
         poll_fn(|cx| {
@@ -74,7 +74,7 @@ impl Raw {
                 for c in done.drain(..) {
                     if let (WorkKind::Recv, Ok(_), Some(buf)) = (c.kind, c.result, c.buf) {
                         let into = BufMut::heap(4096);
-                        // Refused when the connection has ended meanwhile, which the next poll says.
+                        // Refused if the connection has ended meanwhile, which the next poll reports.
                         let _ = self.qp.post(vec![Work::Recv { id: WorkId(0), into }]);
                         self.inbox.push_back(buf.filled().to_vec());
                     }
@@ -93,7 +93,7 @@ impl Raw {
     }
 }
 
-/// A queue pair whose peer answers no RDMA Read.
+/// A queue pair whose peer does not respond to RDMA Reads.
 struct Unanswered {
     qp: Box<dyn QueuePair>,
     reads: Vec<Work>,
@@ -138,7 +138,7 @@ fn large_call() -> Vec<u8> {
     header(1, RDMA_MSG, &reads(vec![read_at(16, 1 << 20)]), &body)
 }
 
-/// Messages that come are no progress with RDMA Reads that are not answered.
+/// Incoming messages do not excuse RDMA Reads without response.
 #[test]
 fn unanswered_reads_end_despite_messages() {
     run_by_virtual_time(async {
@@ -160,9 +160,9 @@ fn unanswered_reads_end_despite_messages() {
     });
 }
 
-/// Calls for whose data no memory comes are answered without it, and the connection goes on.
+/// Calls without memory for their data are answered without it, and the connection continues.
 #[test]
-fn data_without_memory_is_refused_in_time() {
+fn rdma_data_without_memory_is_refused() {
     run_by_virtual_time(async {
         let payload = pool(4);
         let (held, waiting) = exhausted(&payload);
@@ -193,8 +193,8 @@ fn data_without_memory_is_refused_in_time() {
     });
 }
 
-/// A client whose message is itself fetched, and cannot be answered without, waits for memory. It is not to blame, however long
-/// that takes.
+/// A call whose message is itself fetched cannot be answered without it, and waits for memory. The client is not at fault, however
+/// long that takes.
 #[test]
 fn calls_that_wait_for_memory_stay() {
     run_by_virtual_time(async {
@@ -272,7 +272,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_be_bytes()).collect()
 }
 
-/// Every rule that a client can break in a message, with a message that breaks it.
+/// Each rule that a client's message can violate, with such a message.
 fn broken_messages() -> Vec<(&'static str, Vec<u8>)> {
     let body = &Message::new(5, 0, 0, 0).emit()[..];
     let none = Lists::default();
@@ -353,7 +353,7 @@ fn broken_messages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The log line of a broken header says which field breaks which rule, and where it is.
+/// The log line of an invalid header names the field, the rule and the position.
 #[test]
 fn broken_fields_are_named() {
     let list = |body: &[u32]| [&words(&[5, 1, 32, RDMA_MSG])[..], &words(body)].concat();
@@ -379,15 +379,14 @@ fn broken_fields_are_named() {
     }
 }
 
-/// What the server answers to a broken message: the right error, with the request's xid and version; and the connection
-/// goes on.
+/// The server's answer to an invalid message: the right error, with the request's xid and version; and the connection continues.
 #[test]
-fn broken_rules_are_answered_by_rdma_error() {
+fn violations_are_answered_by_rdma_error() {
     for (rule, message) in broken_messages() {
         run(async {
             match chunks::parse(&message) {
                 Err((_, v)) => assert_eq!(v.name(), rule),
-                // A message and its payload that are too long together are noticed when memory is planned.
+                // A message and payload that are too long together are detected when memory is planned.
                 Ok(m) => assert_eq!(rule, "rpcrdma.chunk.too-long", "{m:?}"),
             }
             let mut raw = Raw::new(Echo::default());
@@ -414,7 +413,7 @@ fn broken_rules_are_answered_by_rdma_error() {
 }
 
 #[test]
-fn what_cannot_be_answered_ends_the_connection() {
+fn unanswerable_messages_end_connection() {
     let rule = |e| match e {
         ChannelError::Violation(rule, _) => rule,
         ChannelError::Closed(why) => panic!("{why}"),
@@ -432,11 +431,11 @@ fn what_cannot_be_answered_ends_the_connection() {
         for _ in 0..=limits::RPCRDMA_CREDITS {
             raw.send(header(1, RDMA_MSG, &Lists::default(), &Message::new(5, 0, 0, 0).emit()));
         }
-        // The requests in work never end, so only the connection's end is waited for.
+        // The requests in progress never end, so only the end of the connection is awaited.
         raw.recv().await.unwrap_err();
         drop(raw);
 
-        // A peer that breaks rules without end is not answered without end.
+        // A peer with endless violations is answered a limited number of times.
         let mut raw = Raw::new(Echo::default());
         for _ in 0..limits::RPCRDMA_ERRORS_MAX {
             raw.send(header(1, RDMA_MSGP, &Lists::default(), &[]));
@@ -448,7 +447,7 @@ fn what_cannot_be_answered_ends_the_connection() {
     });
 }
 
-/// RDMA_DONE, RDMA_ERROR and replies that nobody waits for mean nothing, and never an error in answer.
+/// RDMA_DONE, RDMA_ERROR and replies without a waiting caller are ignored, and never answered by an error.
 #[test]
 fn what_means_nothing_is_dropped() {
     run(async {
@@ -469,14 +468,14 @@ fn what_means_nothing_is_dropped() {
     });
 }
 
-/// Several Read chunks of several segments, the list out of order, with explicit and with implied padding; and the same with
-/// the message itself in a Position Zero chunk.
+/// Several Read chunks of several segments, the list out of order, with explicit and implied padding; and the same with the message
+/// itself in a Position Zero chunk.
 #[test]
-fn several_read_chunks_stand_where_they_belong() {
+fn read_chunks_are_placed_by_position() {
     for long in [false, true] {
         run(async {
             let mut raw = Raw::new(Echo::default());
-            // xid, CALL, no head, no bulk; then two opaques of 5 and 6 bytes and a last word.
+            // xid, CALL, no head, no bulk data; then two opaques of 5 and 6 bytes and a last word.
             let whole = [
                 &words(&[5, 0, 8, 0, 0, 0, 5])[..],
                 b"abcde\0\0\0",
@@ -512,7 +511,7 @@ fn several_read_chunks_stand_where_they_belong() {
     }
 }
 
-/// A Write list and a Reply chunk in one call: the payload goes to the one, the rest to the other.
+/// A Write list and a Reply chunk in one call: the payload goes to the first, the rest to the second.
 #[test]
 fn write_list_and_reply_chunk_together() {
     run(async {
@@ -563,7 +562,7 @@ fn write_list_and_reply_chunk_together() {
     });
 }
 
-/// Headers that are almost right: never a panic, and what is taken obeys the limits.
+/// Slightly wrong headers never cause a panic, and accepted ones obey the limits.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let valid: Vec<Vec<u8>> = {
         let body = Message::new(5, 40, 0, 0).emit();
@@ -602,7 +601,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    // The default generator takes half of the time without optimisation.
+    // The default generator takes half of the time without optimization.
     #![proptest_config(ProptestConfig {
         cases: 20_000,
         rng_algorithm: proptest::test_runner::RngAlgorithm::XorShift,
@@ -635,7 +634,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// The same through a whole server: it answers, or the connection ends; the next connection is as good as ever.
+    /// The same with a whole server: it answers, or the connection ends; the next connection works.
     #[test]
     fn mutated_headers_never_hurt_the_server(messages in proptest::collection::vec(mutated(), 1..40)) {
         run(async {

@@ -1,4 +1,4 @@
-//! RPC over a byte stream: every cut of every message arrives whole, bulk data lands in place, rules hold.
+//! RPC over a byte stream: every split of every message arrives complete, bulk data is read into place, rules are enforced.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn mark(last: bool, len: usize) -> [u8; 4] {
     (u32::from(last) << 31 | u32::try_from(len).unwrap()).to_be_bytes()
 }
 
-/// Cuts `record` into fragments at the places that `cuts` names, as parts of 256.
+/// Splits `record` into fragments at the positions in `cuts`, as fractions of 256.
 fn fragments(record: &[u8], cuts: &[u8]) -> Vec<u8> {
     let mut at: Vec<usize> = cuts.iter().map(|&c| record.len() * usize::from(c) / 256).collect();
     at.sort_unstable();
@@ -54,7 +54,7 @@ fn message() -> impl Strategy<Value = (Message, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever the messages, the fragments and the pieces in which they arrive: each comes back byte for byte.
+    /// For all messages, fragments and split sizes: each message returns byte for byte.
     #[test]
     fn every_byte_comes_back(
         messages in proptest::collection::vec(message(), 1..12),
@@ -77,7 +77,7 @@ proptest! {
                     tokio::task::yield_now().await;
                     rest = later;
                 }
-                // Everything asked is answered also after the peer has closed its half.
+                // All requests are answered even after the peer has closed its sending half.
                 write.shutdown().await.unwrap();
             });
             let mut got = Vec::new();
@@ -87,7 +87,7 @@ proptest! {
                 read.read_exact(&mut body).await.unwrap();
                 got.push(body);
             }
-            // Answers may overtake each other.
+            // Replies may overtake each other.
             got.sort();
             expected.sort();
             assert!(got == expected);
@@ -140,7 +140,7 @@ fn broken_marks_end_the_connection() {
 }
 
 #[test]
-fn a_stream_that_ends_inside_a_record_says_so() {
+fn truncated_record_is_reported() {
     run(async {
         let (mut client, server, _, _) = served(Echo::default()).await;
         client.write_all(&mark(true, 100)).await.unwrap();
@@ -151,7 +151,7 @@ fn a_stream_that_ends_inside_a_record_says_so() {
 }
 
 #[test]
-fn requests_in_work_are_bounded_and_all_answered() {
+fn concurrent_requests_are_limited() {
     run(async {
         let hold = Arc::new(tokio::sync::Semaphore::new(0));
         let echo = Echo { hold: Some(hold.clone()), ..Echo::default() };
@@ -177,9 +177,9 @@ fn requests_in_work_are_bounded_and_all_answered() {
     });
 }
 
-/// A full pool delays a request and nothing else; two connections take turns.
+/// An exhausted pool only delays requests; two connections alternate.
 #[test]
-fn a_scarce_pool_delays_and_loses_nothing() {
+fn scarce_pool_only_delays_requests() {
     run(async {
         let (recvs, payload) = (pool(8), Pool::new(PoolLimits { buffers_max: [1, 1, 1] }));
         let mut clients = Vec::new();
@@ -230,7 +230,7 @@ fn callbacks_find_their_callers() {
         let (first, second) = (call(1), call(2));
         let (one, two) = (read_record(&mut client).await, read_record(&mut client).await);
         assert_ne!(one[..4], two[..4], "each call has its own xid");
-        // Answered in the other order, with a stray and a duplicate between.
+        // Answered in reverse order, with a stray and a duplicate reply in between.
         for call in [&two, &vec![9; 9], &two, &one] {
             let reply = [&call[..4], &[0, 0, 0, 1], &call[8..]].concat();
             client.write_all(&fragments(&reply, &[])).await.unwrap();
@@ -239,11 +239,11 @@ fn callbacks_find_their_callers() {
         let mut last = [first[8], second[8]];
         assert_eq!(last, [1, 2]);
         last.sort_unstable();
-        // Requests still pass.
+        // Requests are still served.
         let m = Message::new(1, 0, 0, 0);
         client.write_all(&fragments(&m.emit(), &[])).await.unwrap();
         assert_eq!(read_record(&mut client).await, m.reply());
-        // A caller that waits when the connection goes is told.
+        // A waiting caller gets an error when the connection ends.
         let third = call(3);
         read_record(&mut client).await;
         drop(client);
@@ -277,7 +277,7 @@ fn shutdown_answers_what_is_in_work() {
 
 #[test]
 fn a_stalled_message_ends_the_connection() {
-    // Time is virtual and runs on by itself when nothing else can.
+    // Time is virtual and advances when all tasks are idle.
     let rt = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -314,7 +314,7 @@ fn a_trickle_is_a_stall() {
     });
 }
 
-/// Calls that come are no progress with answers that are not taken.
+/// Incoming calls do not excuse replies that are not taken.
 #[test]
 fn answers_not_taken_end_despite_calls() {
     run_by_virtual_time(async {
@@ -341,7 +341,7 @@ fn answers_not_taken_end_despite_calls() {
     });
 }
 
-/// A half record that holds memory has as little time as answers that are not taken, while others wait for memory.
+/// A partial record that occupies memory has the same short time limit as untaken replies, while other connections wait for memory.
 #[test]
 fn half_record_ends_while_others_wait() {
     run_by_virtual_time(async {
@@ -363,10 +363,10 @@ fn half_record_ends_while_others_wait() {
     });
 }
 
-/// Data for which no memory comes is thrown away as it comes, and its request is answered: also those that came with it. The
-/// connection goes on, and takes the same data when there is memory again.
+/// Data without memory is discarded as it arrives, and its request is answered, as are those sent together with it. The connection
+/// continues, and accepts the same data when memory is available again.
 #[test]
-fn data_without_memory_is_refused_in_time() {
+fn tcp_data_without_memory_is_refused() {
     run_by_virtual_time(async {
         let payload = pool(4);
         let (held, waiting) = exhausted(&payload);
@@ -394,7 +394,7 @@ fn data_without_memory_is_refused_in_time() {
             body
         };
         for m in &messages {
-            // Memory is there for what is small.
+            // Memory for small data is available.
             let is_large = m.bulk.len() > 64 << 10;
             let expected = if is_large { m.reply_without_data() } else { m.reply() };
             assert!(record().await == expected, "{}", m.xid);
@@ -419,7 +419,7 @@ fn data_without_memory_is_refused_in_time() {
     });
 }
 
-/// A client whose record waits for memory of this side is not to blame, however long that takes.
+/// A client whose record waits for memory of this side is not at fault, however long that takes.
 #[test]
 fn record_that_waits_for_memory_stays() {
     run_by_virtual_time(async {
@@ -450,9 +450,9 @@ fn record_that_waits_for_memory_stays() {
     });
 }
 
-/// A client that does not read its replies is not read from any more; when it reads, it gets everything.
+/// A client that does not take its replies is not read from; when it does, it gets all replies.
 #[test]
-fn a_slow_reader_holds_a_bounded_part_of_the_pool() {
+fn slow_reader_holds_bounded_memory() {
     run(async {
         let payload = pool(100);
         let (client, channel) = pair(pool(8), payload.clone()).await;
@@ -467,7 +467,7 @@ fn a_slow_reader_holds_a_bounded_part_of_the_pool() {
             write
         });
         let held = || payload.stats()[2].in_use;
-        // One beyond the limit stops it, and one more may be on its way in.
+        // One reply beyond the limit stops it, and one more may be in progress.
         let most = limits::REPLY_BACKLOG_MAX / (1 << 20) + 2;
         let mut seen = 0;
         for _ in 0..20_000 {
@@ -489,7 +489,7 @@ fn a_slow_reader_holds_a_bounded_part_of_the_pool() {
     });
 }
 
-/// Answers when it is told to, and holds the call until then.
+/// Replies only when the test permits it, and holds the call until then.
 #[derive(Clone)]
 struct Holds {
     held: Arc<std::sync::atomic::AtomicUsize>,
@@ -530,14 +530,14 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What is put together on the heap counts until the request that holds it has ended, whatever pieces it came in. What is beyond
-/// the bound stays with the client; nothing is lost.
+/// Heap memory of a call counts until its request has ended, whatever its fragments. Calls beyond the limit stay with the client;
+/// none is lost.
 #[test]
-fn calls_on_the_heap_are_bounded_for_as_long_as_they_are_held() {
+fn heap_calls_are_limited_while_held() {
     run(async {
         const CALLS: usize = 40;
         const MOST: usize = 1_500_000;
-        // One of 60,000 bytes that is whole in a receive buffer is a part of it.
+        // A call of 60,000 bytes in one receive buffer is a slice of it.
         for (bytes, cuts) in
             [(300_000, &[128][..]), (300_000, &[]), (60_000, &[200]), (2000, &[100])]
         {
@@ -555,7 +555,7 @@ fn calls_on_the_heap_are_bounded_for_as_long_as_they_are_held() {
                 }
                 write
             });
-            // Those of unknown length pay for the longest there is until they are whole.
+            // Records of unknown length are charged the maximum until they are complete.
             let most = match cuts {
                 [] => MOST / bytes,
                 _ => MOST.saturating_sub(limits::RPC_RECORD_MAX) / bytes + 1,
@@ -584,9 +584,9 @@ fn calls_on_the_heap_are_bounded_for_as_long_as_they_are_held() {
     });
 }
 
-/// A call on the heap that needs a buffer for its answer gets it, also where other calls wait to be put on the heap.
+/// A call on the heap that needs a buffer for its reply gets it, even while other calls wait for the heap.
 #[test]
-fn who_waits_for_the_heap_holds_no_payload() {
+fn heap_waiter_holds_no_payload() {
     run(async {
         let payload = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         payload.set_heap(1000, 1000);
@@ -603,9 +603,9 @@ fn who_waits_for_the_heap_holds_no_payload() {
     });
 }
 
-/// A request may wait for the answer to a callback over its own connection; when the client has gone, it does not.
+/// A request may wait for the reply to a callback on its own connection; the wait ends when the client disconnects.
 #[test]
-fn the_end_of_the_stream_ends_callbacks_before_requests() {
+fn stream_end_cancels_callbacks_first() {
     struct AsksBack(std::sync::Mutex<Option<rdma_transport::channel::Handle>>);
     impl rdma_transport::channel::Service for AsksBack {
         fn call(
@@ -636,10 +636,10 @@ fn the_end_of_the_stream_ends_callbacks_before_requests() {
     });
 }
 
-/// Answers a call by a part of a file, which it names in pages and bytes: some bytes in memory, the pages, and what follows.
+/// Answers a call with a part of a file, selected in pages and bytes: some bytes in memory, the pages, and a tail.
 struct Paged {
     file: std::fs::File,
-    /// To be sent once more, which cannot be done.
+    /// Pages to be sent a second time, which fails.
     again: std::sync::Mutex<Option<Pages>>,
 }
 
@@ -689,7 +689,7 @@ fn pages_stand_where_they_belong() {
         let asked: Vec<(u32, u32)> = (0..60)
             .map(|i| (i * 37 % 500, [1, 4096, 70_001, 300_000, 1 << 20][i as usize % 5]))
             .collect();
-        // All at once, so that answers wait for one another and for a socket that is full.
+        // All concurrently, so that replies wait for each other and for a full socket.
         for (xid, (page, count)) in (0..).zip(&asked) {
             let call = Paged::call_for(xid, *page, *count);
             client.write_all(&mark(true, call.len())).await.unwrap();
@@ -706,7 +706,7 @@ fn pages_stand_where_they_belong() {
 }
 
 #[test]
-fn pages_that_are_promised_and_gone_end_the_connection() {
+fn vanished_pages_end_connection() {
     run(async {
         let (mut client, channel) = pair(pool(8), pool(8)).await;
         let server = tokio::spawn(serve(Box::new(channel), Paged::of(&[7; 5000])));

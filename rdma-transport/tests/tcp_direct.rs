@@ -1,5 +1,5 @@
-//! SMB's Direct TCP transport: messages arrive whole whatever their size and cuts, bulk data lands in place, pushes go out,
-//! rules hold.
+//! SMB's Direct TCP transport: messages arrive complete whatever their size and split, bulk data is read into place, pushes are
+//! sent, rules are enforced.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 const HEAD: usize = 8;
 
-/// A message of this test: two words, of which the second says how much bulk data follows; then anything.
+/// The test's message format: two words, the second of which is the size of the bulk data; then arbitrary data.
 struct Locator;
 
 impl PayloadLocator for Locator {
@@ -33,7 +33,7 @@ impl PayloadLocator for Locator {
     }
 }
 
-/// Sends everything back as it came; counts what came beside the body.
+/// Returns each message unchanged; counts bulk data outside the body.
 #[derive(Default)]
 struct Echo {
     read_chunks: Arc<AtomicUsize>,
@@ -154,7 +154,7 @@ fn keep_alives_are_passed_over() {
         wire.extend(framed(&wanted));
         wire.extend([0x85, 0, 0, 0]);
         wire.extend(framed(&wanted));
-        // Byte by byte, so that every cut is met.
+        // Byte by byte, so that every split is covered.
         for byte in wire {
             client.write_all(&[byte]).await.unwrap();
             tokio::task::yield_now().await;
@@ -165,7 +165,7 @@ fn keep_alives_are_passed_over() {
 }
 
 #[test]
-fn every_rule_that_is_broken_ends_the_connection() {
+fn every_violation_ends_connection() {
     let long = (limits::SMB_MESSAGE_MAX as u32 + 1).to_be_bytes();
     for (wire, rule) in [
         (vec![0x81, 0, 0, 68], "smb.direct-tcp.type"),
@@ -191,7 +191,7 @@ fn every_rule_that_is_broken_ends_the_connection() {
 }
 
 #[test]
-fn pushes_go_out_and_there_is_nothing_to_pull() {
+fn pushes_work_and_pulls_fail() {
     run(async {
         let Served { mut client, handle, .. } = served(pool(8)).await;
         for i in 0..100_u8 {
@@ -203,15 +203,15 @@ fn pushes_go_out_and_there_is_nothing_to_pull() {
         let seg = RemoteSeg { handle: 1, len: 10, offset: 0 };
         assert!(handle.pull(vec![seg]).await.is_err());
         assert!(handle.call(vec![0; 64]).await.is_err());
-        // The connection goes on.
+        // The connection continues.
         client.write_all(&framed(&message(10, 0, 1))).await.unwrap();
         assert_eq!(read_message(&mut client).await, message(10, 0, 1));
     });
 }
 
-/// Whoever pushes to a peer that takes nothing waits, and goes on when it does.
+/// A push to a peer that takes no data waits, and continues when the peer does.
 #[test]
-fn a_peer_that_takes_nothing_makes_pushers_wait() {
+fn stalled_peer_delays_pushes() {
     run(async {
         let Served { mut client, handle, .. } = served(pool(8)).await;
         let pushed = Arc::new(AtomicUsize::new(0));
@@ -235,9 +235,9 @@ fn a_peer_that_takes_nothing_makes_pushers_wait() {
     });
 }
 
-/// Two that need all buffers at once get them one after the other.
+/// Two messages that each need all buffers get them one after the other.
 #[test]
-fn large_messages_take_turns_at_a_small_pool() {
+fn large_messages_alternate_in_small_pool() {
     run(async {
         let payload = Pool::new(PoolLimits { buffers_max: [8, 8, 8] });
         let a = served(payload.clone()).await;
@@ -267,21 +267,21 @@ fn large_messages_take_turns_at_a_small_pool() {
     });
 }
 
-/// More than the pool has at all cannot be waited for.
+/// Waiting for more memory than the pool has would never end.
 #[test]
-fn a_message_that_no_pool_holds_ends_its_connection() {
+fn message_above_pool_ends_connection() {
     run(async {
         let Served { mut client, end, .. } = served(pool(2)).await;
         let wire = framed(&message(8 << 20, 0, 1));
-        // It ends before all of it was taken.
+        // The connection ends before all of it was taken.
         let _ = client.write_all(&wire).await;
         assert!(matches!(end.await.unwrap(), ChannelError::Closed(_)));
     });
 }
 
-/// More than the buffers of both sockets hold: the last byte is handed over only when the peer has read.
+/// More than the buffers of both sockets: the last byte is sent only after the peer has read.
 #[test]
-fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_byte() {
+fn until_left_ends_with_last_byte() {
     run(async {
         let Served { mut client, handle, .. } = served(pool(8)).await;
         let (kept, mut left) = oneshot::channel::<()>();
@@ -296,7 +296,7 @@ fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_byte() {
 }
 
 #[test]
-fn what_lasts_until_a_message_has_left_does_not_outlast_its_connection() {
+fn until_left_ends_with_connection() {
     run(async {
         let Served { mut client, handle, end, .. } = served(pool(8)).await;
         let (kept, left) = oneshot::channel::<()>();

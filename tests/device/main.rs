@@ -1,5 +1,5 @@
-//! Files of every size by SMB Direct between our client and our server over an RDMA device, in clear, signed and encrypted by every
-//! algorithm. `VERBS_AT` names an address that the device serves. The lab runs this in its guests.
+//! Transfers files of every size over SMB Direct between our client and our server over an RDMA device, in clear, signed and
+//! encrypted with every algorithm. `VERBS_AT` is an address that the device serves. The lab runs this in its guests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use headgate_tests::sizes::{every_size, ways};
 use headgate_tests::world::smb::{alice, with_alice};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_moves_every_size_by_every_algorithm() {
+async fn device_transfers_all_sizes() {
     let at = std::env::var("VERBS_AT").expect("VERBS_AT: an address that an RDMA device serves");
     let at: IpAddr = at.parse().expect("VERBS_AT is an IP address");
     let (world, _dir) = with_alice(|settings| {

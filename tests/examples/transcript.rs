@@ -1,5 +1,5 @@
-//! Moves files by SMB Direct and writes down what the client saw: `transcript FILE WAY` for one of the ways that
-//! `transcript --ways` lists. Other people's programs look at that, and at what was on the wire.
+//! Transfers files over SMB Direct and records the client's view: `transcript FILE WAY` for one of the ways that `transcript
+//! --ways` lists. Other programs compare it with a capture of the wire.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use smb_crypto::seal::Cipher;
 use smb_crypto::sign::Algorithm;
 
-/// What every file holds, over and over.
+/// The repeated content of every file.
 const MARKER: &[u8] = b"placed-by-headgate-";
-/// The least that goes by RDMA, an odd size, and one that fills several buffers.
+/// The smallest size that uses RDMA, an odd size, and one that fills several buffers.
 const SIZES: [usize; 3] = [4096, 5001, 200_003];
 
-/// Connections of the ways that have several.
+/// Number of connections of the ways with several.
 const SEVERAL: usize = 4;
 
 fn ways() -> Vec<(&'static str, Options, usize)> {
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Writes and reads files, and gives the lines of all connections, each behind the number of its connection.
+/// Writes and reads files, and returns the lines of all connections, each prefixed with the number of its connection.
 async fn transcript(options: Options, connections: usize) -> Result<String, Box<dyn Error>> {
     let (world, _dir) = with_alice(|_| ()).await;
     let recording = Arc::new(Recording::new(Iwarp::new(IwarpConfig::default())));

@@ -1,7 +1,7 @@
-//! A KDC of MIT krb5 for one test: its database, configuration and port are of a folder of its own, and it ends with the test's
-//! process. Wants the Debian packages krb5-kdc, krb5-admin-server and krb5-user.
+//! An MIT krb5 KDC for one test: its database, configuration and port are in a separate folder, and it ends with the test's
+//! process. Needs the Debian packages krb5-kdc, krb5-admin-server and krb5-user.
 //!
-//! *Errors.* Panics with what the programs said.
+//! *Errors.* Panics with the output of the programs.
 #![allow(clippy::expect_used)]
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use std::{fs, io::Write, thread};
 
 pub const REALM: &str = "LAB.TEST";
-/// How long the KDC may take to listen.
+/// Limit for the KDC to start listening.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// A port that nobody uses.
+/// Returns an unused port.
 ///
 /// # Panics
-/// When there is none.
+/// If there is none.
 pub fn free_port() -> u16 {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
     free.expect("a free port").port()
@@ -26,7 +26,7 @@ pub fn free_port() -> u16 {
 /// Waits until a KDC listens at this port.
 ///
 /// # Panics
-/// When it does not; with what it has logged.
+/// If it does not; includes its log.
 pub fn until_it_listens(port: u16, log: &dyn Fn() -> String) {
     let began = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
@@ -35,7 +35,6 @@ pub fn until_it_listens(port: u16, log: &dyn Fn() -> String) {
     }
 }
 
-/// A running KDC.
 pub struct Kdc {
     dir: tempfile::TempDir,
     running: Option<Child>,
@@ -48,10 +47,10 @@ impl Default for Kdc {
 }
 
 impl Kdc {
-    /// Starts one with an empty database.
+    /// Starts a KDC with an empty database.
     ///
     /// # Panics
-    /// When a program is missing or fails.
+    /// If a program is missing or fails.
     pub fn start() -> Self {
         let port = free_port();
         let mut kdc = Self::elsewhere(port);
@@ -68,10 +67,10 @@ impl Kdc {
         kdc
     }
 
-    /// What its clients need, where the KDC is another program that listens at this port.
+    /// The configuration of clients for a KDC that is another program on this port.
     ///
     /// # Panics
-    /// When there is no folder for it.
+    /// If no folder can be created.
     pub fn elsewhere(port: u16) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let conf = format!(
@@ -83,10 +82,10 @@ impl Kdc {
         Self { dir, running: None }
     }
 
-    /// Runs it again after [`Kdc::stop`]. It ends when this process does, because the shell's input ends then.
+    /// Starts it again after [`Kdc::stop`]. It ends with this process, because its shell's input ends then.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn resume(&mut self) {
         let script = "krb5kdc -n & pid=$!; cat >/dev/null; kill $pid; wait $pid";
         let child = self
@@ -99,7 +98,7 @@ impl Kdc {
         self.running = Some(child.expect("a KDC"));
     }
 
-    /// Stops it; what it has issued stays good.
+    /// Stops it; issued tickets stay valid.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.running.take() {
             drop(child.stdin.take());
@@ -112,17 +111,17 @@ impl Kdc {
         self.dir.path()
     }
 
-    /// What `KRB5_CONFIG` names.
+    /// The path for `KRB5_CONFIG`.
     pub fn config(&self) -> PathBuf {
         self.dir().join("krb5.conf")
     }
 
-    /// What it wrote in its log.
+    /// The content of its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir().join("kdc.log")).unwrap_or_default()
     }
 
-    /// What a program needs in its environment to use this KDC.
+    /// The environment variables of a program that uses this KDC.
     pub fn environment(&self) -> [(&'static str, String); 3] {
         let at = |name: &str| self.dir().join(name).display().to_string();
         [
@@ -132,7 +131,7 @@ impl Kdc {
         ]
     }
 
-    /// A program that uses this KDC.
+    /// Prepares a program that uses this KDC.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -149,10 +148,10 @@ impl Kdc {
         said
     }
 
-    /// Asks the database directly.
+    /// Queries the database directly.
     ///
     /// # Panics
-    /// When it refuses.
+    /// If the query fails.
     pub fn admin(&self, query: &str) -> String {
         let said = self.run("kadmin.local", &["-r", REALM, "-q", query]);
         assert!(!said.contains("while "), "kadmin.local {query}: {said}");
@@ -164,7 +163,7 @@ impl Kdc {
         self.admin(&format!("addprinc -pw {password} {name}"));
     }
 
-    /// Adds a service with random keys, or gives it new ones, and puts them into a keytab, which is made with mode 0600.
+    /// Adds a service with random keys, or changes its keys, and writes them to a keytab, created with mode 0600.
     pub fn service(&self, name: &str, keytab: &Path) {
         let known = self.admin("listprincs");
         let full = format!("{name}@{REALM}");
@@ -174,10 +173,10 @@ impl Kdc {
         self.admin(&format!("ktadd -k {} {name}", keytab.display()));
     }
 
-    /// Tickets of a user, in this cache; `more`: options of kinit(1).
+    /// Obtains tickets of a user in this cache; `more`: options of kinit(1).
     ///
     /// # Panics
-    /// When the KDC gives none.
+    /// If the KDC refuses.
     pub fn kinit(&self, name: &str, password: &str, cache: &Path, more: &[&str]) {
         let mut command = self.command("kinit");
         command.args(["-c", &cache.display().to_string()]).args(more).arg(name);

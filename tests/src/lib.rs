@@ -1,5 +1,4 @@
-//! What the end-to-end tests share. The tests themselves are in `tests/tests`; the lab, with real kernels, is in
-//! `tests/lab`.
+//! Code shared by the end-to-end tests, which are in `tests/tests`; the lab with real kernels is in `tests/lab`.
 
 // The crate is not published; a doc comment that repeats a name helps no reader.
 #![allow(missing_docs)]

@@ -1,4 +1,4 @@
-//! What this process uses.
+//! Resources of this process.
 
 use std::fs;
 
@@ -13,9 +13,9 @@ pub fn resident() -> u64 {
     kib << 10
 }
 
-/// Lets this process open as many files as the system lets it.
+/// Raises the limit on open files as far as the system allows.
 pub fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // A process that may not raise it finds out when it opens too many.
+    // If that is not permitted, opening too many files fails later.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -1,16 +1,16 @@
-//! A peer that speaks iWARP byte by byte, so that it can also say what no decent peer says. What it sends when it behaves
-//! is what the kernel's software iWARP sends.
+//! An iWARP peer that is controlled byte by byte, so that it can send invalid data. Its valid messages are those of the kernel's
+//! software iWARP.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The MPA request of a kernel's NFS client (RFC 6581 section 4): revision 2, enhanced, IRD 128, ORD 0; behind it the
-/// private data of RFC 8797.
+/// The MPA request of a kernel's NFS client (RFC 6581 section 4): revision 2, enhanced, IRD 128, ORD 0; followed by the private
+/// data of RFC 8797.
 pub const MPA_REQUEST: [u8; 32] =
     *b"MPA ID Req Frame\x10\x02\x00\x0c\x00\x80\x00\x00\xf6\xab\x0e\x18\x01\x01\x03\x03";
 
-/// RDMAP opcodes as siw writes the control word of an untagged, last segment (RFC 5041 section 4.3, RFC 5040 section 4.1).
+/// RDMAP opcodes in siw's control word of an untagged, last segment (RFC 5041 section 4.3, RFC 5040 section 4.1).
 pub const SEND: u16 = 0x4143;
 /// RDMA Read Request.
 pub const READ_REQUEST: u16 = 0x4141;
@@ -27,7 +27,7 @@ pub struct RawIwarp {
 }
 
 impl RawIwarp {
-    /// Connects and says nothing.
+    /// Connects without sending data.
     pub fn dial(to: SocketAddr) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(to)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -36,7 +36,7 @@ impl RawIwarp {
         Ok(stream)
     }
 
-    /// Connects and shakes hands.
+    /// Connects and exchanges start frames.
     pub fn connect(to: SocketAddr) -> io::Result<Self> {
         let mut stream = Self::dial(to)?;
         stream.write_all(&MPA_REQUEST)?;
@@ -55,20 +55,20 @@ impl RawIwarp {
         self.stream.write_all(bytes)
     }
 
-    /// Sends a DDP segment as an FPDU (RFC 5044 section 4.1), with a good CRC if CRCs are used.
+    /// Sends a DDP segment as an FPDU (RFC 5044 section 4.1), with a valid CRC if CRCs are used.
     pub fn fpdu(&mut self, segment: &[u8]) -> io::Result<()> {
         let frame = fpdu(segment, self.crc);
         self.stream.write_all(&frame)
     }
 
-    /// Sends a message by a Send.
+    /// Sends a message with a Send.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         self.sent += 1;
         let segment = untagged(SEND, 0, self.sent, 0, message);
         self.fpdu(&segment)
     }
 
-    /// The next FPDU's segment.
+    /// Receives the segment of the next FPDU.
     pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 2];
         self.stream.read_exact(&mut length)?;
@@ -79,7 +79,7 @@ impl RawIwarp {
         Ok(rest)
     }
 
-    /// A NULL call of NFS version 3 and its answer: the connection works up to the top.
+    /// Makes a NULL call of NFS version 3: the connection works up to the RPC layer.
     pub fn null(&mut self, xid: u32) -> io::Result<()> {
         let mut message = rpcrdma(xid, 1);
         message.extend(words(&[xid, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]));
@@ -93,7 +93,7 @@ impl RawIwarp {
         }
     }
 
-    /// MNT of `/data` (MOUNT version 3): a call that a share admits, by which a client introduces itself.
+    /// Sends MNT of `/data` (MOUNT version 3): an admitted call, with which a client introduces itself.
     pub fn mount(&mut self, xid: u32) -> io::Result<()> {
         let path = u32::from_be_bytes(*b"/dat");
         let rest = u32::from_be_bytes(*b"a\0\0\0");
@@ -101,7 +101,7 @@ impl RawIwarp {
         message.extend(words(&[xid, 0, 2, 100_005, 3, 1, 0, 0, 0, 0, 5, path, rest]));
         self.send(&message)?;
         let answer = self.receive()?;
-        // Behind the header of RPC-over-RDMA: accepted, and mounted.
+        // After the header of RPC-over-RDMA: accepted, and mounted.
         let wanted = words(&[xid, 1, 0, 0, 0, 0, 0]);
         match answer.windows(wanted.len()).any(|w| w == wanted) {
             true => Ok(()),
@@ -109,13 +109,13 @@ impl RawIwarp {
         }
     }
 
-    /// Waits until the other side ends the connection; it may say something before.
+    /// Waits until the peer ends the connection; it may send data before.
     pub fn wait_for_end(&mut self) -> io::Result<()> {
         wait_for_end(&mut self.stream)
     }
 }
 
-/// Reads until the other side ends the connection.
+/// Reads until the peer ends the connection.
 pub fn wait_for_end(stream: &mut TcpStream) -> io::Result<()> {
     let mut some = [0; 4096];
     loop {
@@ -138,7 +138,7 @@ pub fn le_words(list: &[u32]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// The head of an RPC-over-RDMA message with no chunks (RFC 8166 section 4.1): RDMA_MSG.
+/// The head of an RPC-over-RDMA message without chunks (RFC 8166 section 4.1): RDMA_MSG.
 pub fn rpcrdma(xid: u32, version: u32) -> Vec<u8> {
     words(&[xid, version, 32, 0, 0, 0, 0])
 }
@@ -163,7 +163,7 @@ pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
     frame
 }
 
-/// Bit by bit, so that it shares nothing with the code that it tests.
+/// Bit by bit, so that it shares no code with the tested implementation.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, byte| {
         (0..8).fold(

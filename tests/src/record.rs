@@ -1,9 +1,9 @@
-//! Writes down what one side of a connection sees: messages, the memory that it lends, and what the peer put there.
+//! Records one side's view of a connection: messages, the memory that it registers, and the peer's writes.
 //!
-//! *Operation.* [`Recording`] is a provider around another one. Each connection that it makes gets a [`Tape`]. What is lent for
-//! reading is noted with its bytes when it is lent, what is lent for writing when it is taken back.
+//! *Operation.* [`Recording`] is a provider that wraps another one. Each of its connections gets a [`Tape`]. Readable memory is
+//! recorded when it is registered, writable memory when it is released.
 //!
-//! *Memory.* Everything that moved, until the tape goes: for tests of some megabytes.
+//! *Memory.* All transferred data, until the tape is dropped: for tests of some megabytes.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,24 +18,24 @@ use rdma_transport::verbs::{
     QueuePair, Refused, Region, Rejected, RemoteSeg, Work, WorkKind,
 };
 
-/// One thing that was seen.
+/// A recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A Send of this side.
     Sent(Vec<u8>),
     /// A Send of the peer.
     Received(Vec<u8>),
-    /// Memory that the peer may read.
+    /// Readable memory at its registration.
     Lent(RemoteSeg, Vec<u8>),
-    /// Memory that the peer could write to, as it was taken back.
+    /// Writable memory at its release.
     TakenBack(RemoteSeg, Vec<u8>),
 }
 
-/// What one connection saw, in order.
+/// The events of one connection, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Tape(Arc<Mutex<Vec<Event>>>);
 
-/// A provider whose connections are recorded.
+/// A provider that records its connections.
 pub struct Recording<P> {
     inner: P,
     tapes: Arc<Mutex<Vec<Tape>>>,
@@ -49,12 +49,12 @@ impl Tape {
         locked(&self.0).push(event);
     }
 
-    /// What was seen until now.
+    /// The events so far.
     pub fn events(&self) -> Vec<Event> {
         locked(&self.0).clone()
     }
 
-    /// The messages of SMB Direct that this side sent, and those that it received, put together of their fragments.
+    /// The SMB Direct messages sent and received, assembled from their fragments.
     pub fn messages(&self) -> [Vec<Vec<u8>>; 2] {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         for event in self.events() {
@@ -67,7 +67,7 @@ impl Tape {
         [sent, received].map(|all| joined(&all))
     }
 
-    /// A line for each event: what it was and its bytes in hexadecimal digits; of memory first the token and the offset.
+    /// A line for each event: its kind and its bytes in hexadecimal; for memory, token and offset first.
     pub fn lines(&self) -> String {
         let mut text = String::new();
         for event in self.events() {
@@ -78,7 +78,7 @@ impl Tape {
                 Event::TakenBack(seg, bytes) => ("taken-back", Some(seg), bytes),
             };
             text.push_str(what);
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             if let Some(seg) = seg {
                 let _ = write!(text, " {} {}", seg.handle, seg.offset);
             }
@@ -92,7 +92,7 @@ impl Tape {
     }
 }
 
-/// Whole messages of one direction. Its first Send negotiates SMB Direct.
+/// The whole messages of one direction. Its first Send is the negotiation.
 fn joined(sends: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut whole = Vec::new();
     let mut open: Vec<u8> = Vec::new();
@@ -102,7 +102,7 @@ fn joined(sends: &[Vec<u8>]) -> Vec<Vec<u8>> {
             bytes.map_or(0, |b| usize::try_from(u32::from_le_bytes(*b)).unwrap_or(usize::MAX))
         };
         let (left, at, len) = (field(8), field(12), field(16));
-        // What only grants credits has no data.
+        // A message that only grants credits has no data.
         if send.len() <= DATA_HEADER || len == 0 {
             continue;
         }
@@ -116,12 +116,12 @@ fn joined(sends: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 impl<P> Recording<P> {
-    /// Records what `inner` makes.
+    /// Wraps a provider.
     pub fn new(inner: P) -> Self {
         Self { inner, tapes: Arc::default() }
     }
 
-    /// One for each connection, in the order in which they were made.
+    /// The tapes of all connections, in order of creation.
     pub fn tapes(&self) -> Vec<Tape> {
         locked(&self.tapes).clone()
     }
@@ -154,7 +154,7 @@ impl<P: Provider> Provider for Recording<P> {
 struct Recorded {
     inner: Box<dyn QueuePair>,
     tape: Tape,
-    /// What the peer may write to.
+    /// Registered writable regions.
     lent: HashMap<u32, RemoteSeg>,
 }
 

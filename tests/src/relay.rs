@@ -1,5 +1,5 @@
-//! Connections to a server by way of this process, which can stop to pass on what the server says: to the server its client is
-//! there and takes nothing.
+//! Forwards connections to a server, and can stop forwarding the server's data: to the server its client is then connected but
+//! takes no data.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,19 +10,19 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// What this side's socket holds for the server, in bytes.
+/// Receive buffer of the socket to the server, in bytes.
 const HELD: u32 = 16 << 10;
 
-/// Passes connections on to one server. Ends them when it is dropped.
+/// Forwards connections to one server. Ends them when dropped.
 pub struct Relay {
-    /// Where its clients connect.
+    /// The address for clients.
     pub at: SocketAddr,
     deaf: Arc<watch::Sender<bool>>,
     _tasks: JoinSet<()>,
 }
 
 impl Relay {
-    /// To this server.
+    /// Starts a relay to this server.
     pub async fn to(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let at = listener.local_addr()?;
@@ -39,7 +39,7 @@ impl Relay {
         Ok(Self { at, deaf, _tasks: tasks })
     }
 
-    /// Takes nothing from the server any more.
+    /// Stops reading from the server.
     pub fn be_deaf(&self) {
         self.deaf.send_replace(true);
     }

@@ -1,6 +1,6 @@
-//! Files of every size around the thresholds, by SMB Direct: what is written stands in the folder and is read back.
+//! Files of every size around the thresholds over SMB Direct: written data is compared with the folder and read back.
 
-#![allow(clippy::unwrap_used)] // A test whose file cannot be moved has failed.
+#![allow(clippy::unwrap_used)] // A failing transfer fails the test.
 
 use std::fs;
 use std::path::Path;
@@ -28,19 +28,19 @@ pub fn ways() -> [(Options, bool); 7] {
     ]
 }
 
-/// One byte less and one more of each: nothing, a byte, what older clients send in one message, one SMB Direct message, the least
-/// that goes by RDMA, two pages, the buffers, the largest READ and WRITE.
+/// Sizes around these are tested, one byte less and one more: a byte, the largest message of older clients, one SMB Direct message,
+/// the smallest RDMA transfer, two pages, the buffers, the largest READ and WRITE.
 const AROUND: [usize; 10] = [1, 127, 128, 1340, 1364, 4096, 8192, 65_536, 1 << 20, 8 << 20];
-/// What a client of ours sends by RDMA.
+/// The smallest transfer for which our client uses RDMA.
 pub const DIRECT: usize = client::smb::DIRECT_MIN as usize;
 
-/// Lengths of `n` pieces, no two neighbours alike where that can be, that are `len` bytes together.
+/// Splits `len` bytes into `n` pieces, with different neighbours if possible.
 fn cut(len: usize, n: usize) -> Vec<usize> {
     let n = n.min(len).max(1);
     let (each, rest) = (len / n, len % n);
     let uneven = |i: usize| each + if i.is_multiple_of(2) { each / 2 } else { 0 };
     let mut cut: Vec<usize> = (0..n).map(uneven).collect();
-    // What the uneven ones have too much, the odd ones give; the last one takes what is left.
+    // Odd pieces are shortened by the excess of the even ones; the last one takes the rest.
     for i in (1..n).step_by(2) {
         cut[i] -= each / 2;
     }
@@ -49,7 +49,7 @@ fn cut(len: usize, n: usize) -> Vec<usize> {
     cut
 }
 
-/// The bytes of these pieces, one after the other.
+/// Joins these pieces.
 pub fn joined(pieces: &[Buf]) -> Vec<u8> {
     pieces.iter().flat_map(|b| b.iter().copied()).collect()
 }
@@ -70,7 +70,7 @@ async fn there_and_back(smb: &Smb, file: &SmbFile, path: &Path, len: usize, n: u
     assert_eq!(taken, Ok(u32::try_from(len).unwrap()), "{label}");
     assert!(fs::read(path).unwrap()[..len] == data, "{label} in the folder");
     let count = u32::try_from(len).unwrap();
-    // At offset 0 one READ takes no more than the largest.
+    // READ at offset 0 is limited to the largest size.
     let one = (DIRECT..=8 << 20).contains(&len);
     let found = if one {
         let into = cut(len, n).into_iter().map(BufMut::heap).collect();
@@ -81,8 +81,8 @@ async fn there_and_back(smb: &Smb, file: &SmbFile, path: &Path, len: usize, n: u
     assert!(joined(&found.unwrap()) == data, "{label} read back");
 }
 
-/// What this client writes and reads of a file `f` of the folder, in one piece of memory and in up to 64, and that all of it from
-/// [`DIRECT`] on was placed by RDMA. `nth` varies the pieces.
+/// Writes and reads files `f` of all sizes in one piece of memory and in up to 64, and checks that all data from [`DIRECT`] on used
+/// RDMA. `nth` varies the pieces.
 pub async fn every_size(smb: Smb, folder: &Path, nth: usize) {
     let path = folder.join("f");
     let file = smb.create("f").await.unwrap();
@@ -96,7 +96,7 @@ pub async fn every_size(smb: Smb, folder: &Path, nth: usize) {
     }
     let t = &smb.info().traffic;
     let (placed, fetched) = (t.rdma_write.load(Relaxed), t.rdma_read.load(Relaxed));
-    // Of 8 MiB and a byte, the last byte goes inside a message.
+    // Of 8 MiB and one byte, the last byte is transferred inline.
     let by_rdma = |len: &usize| if *len > 8 << 20 { 8 << 20 } else { *len };
     let direct = sizes.iter().filter(|l| **l >= DIRECT).map(by_rdma).sum::<usize>()
         + (1..=64).map(|n| DIRECT + 131 * n + nth).sum::<usize>();

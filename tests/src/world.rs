@@ -16,7 +16,7 @@ use iobuf::{Buf, BufMut};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use tempfile::TempDir;
 
-/// Every way to use a share, as the clients of this workspace know them.
+/// All combinations of version and transport that our client supports.
 pub const WAYS: [(Version, Transport); 6] = [
     (Version::V3, Transport::Tcp),
     (Version::V3, Transport::Rdma),
@@ -27,26 +27,26 @@ pub const WAYS: [(Version, Transport); 6] = [
 ];
 
 /// A running gateway that serves a folder as `/data` and memory as `/mem`, on free ports of the loopback address. With
-/// `HEADGATE_ON_CEPH` the folder is one of CephFS.
+/// `HEADGATE_ON_CEPH` the folder is on CephFS.
 pub struct World {
-    /// What it listens on.
+    /// The gateway with its addresses.
     pub running: Running,
     folder: PathBuf,
     _dir: TempDir,
 }
 
-/// The tests are asked to run on CephFS.
+/// True if the tests run on CephFS.
 pub fn is_on_ceph() -> bool {
     std::env::var_os("HEADGATE_ON_CEPH").is_some()
 }
 
-/// A folder of CephFS by both ways: its path at `HEADGATE_ON_CEPH`, where another client of the cluster has mounted the file system
-/// `fs`, and the source of a share. `None` where the tests are not asked to run on CephFS.
+/// A folder of CephFS: its path below `HEADGATE_ON_CEPH`, where another client of the cluster has mounted the file system `fs`, and
+/// the source for a share. `None` if the tests do not run on CephFS.
 fn on_ceph() -> Option<(PathBuf, Source)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mount = std::env::var_os("HEADGATE_ON_CEPH")?;
     let name = format!("w{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    // What the mount changes is seen by the gateway at its next look, if the share is not its alone.
+    // The gateway notices changes by the mount at its next check, because the share is not exclusive.
     let config = std::env::var_os("CEPH_CONF").map(PathBuf::from);
     let ceph: Ceph = format!("fs/{name}/data").parse().ok()?;
     let ceph = Ceph { config, exclusive: false, ..ceph };
@@ -54,13 +54,13 @@ fn on_ceph() -> Option<(PathBuf, Source)> {
 }
 
 impl World {
-    /// Starts it, with its usual settings.
+    /// Starts a gateway with the usual settings.
     pub async fn start() -> World {
         Self::with(|_| ()).await
     }
 
-    /// Starts it with other settings.
-    #[allow(clippy::expect_used)] // A test without a gateway has failed.
+    /// Starts a gateway with changed settings.
+    #[allow(clippy::expect_used)] // Without a gateway the test fails.
     pub async fn with(change: impl FnOnce(&mut Settings)) -> World {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let local = || (dir.path().join("data"), Source::Folder(dir.path().join("data")));
@@ -73,7 +73,7 @@ impl World {
             nfs_port: 0,
             nfs_rdma_port: 0,
             state: dir.path().join("state"),
-            // As root the clients have ports below 1024.
+            // Clients that run as root use ports below 1024.
             privileged_ports: match rustix::process::geteuid().is_root() {
                 true => PrivilegedPorts::Local,
                 false => PrivilegedPorts::Off,
@@ -90,10 +90,10 @@ impl World {
         self.folder.clone()
     }
 
-    /// How a client names a share.
+    /// The target of a share for a client.
     pub fn target(&self, share: &str, (version, transport): (Version, Transport)) -> Target {
         let tcp = self.running.nfs[0].port();
-        // Where RDMA is off there is none.
+        // Without RDMA there is no port.
         let rdma = self.running.nfs_rdma.first().map_or(0, |at| at.port());
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));
@@ -101,7 +101,7 @@ impl World {
         Target { host, port, path, protocol, transport, crc: true, device: false }
     }
 
-    /// A new client of a share, as root.
+    /// Connects a new client to a share, as root.
     pub async fn client(&self, share: &str, way: (Version, Transport)) -> Result<Volume> {
         let rdma = Arc::new(Iwarp::new(IwarpConfig::default()));
         let local = Local { rdma: Some(rdma), ..Local::default() };
@@ -109,7 +109,7 @@ impl World {
     }
 }
 
-/// Bytes that only a file of this name holds.
+/// Bytes that only a file of this name has.
 pub fn pattern(name: &str, len: usize) -> Vec<u8> {
     let mut x = name
         .bytes()

@@ -1,4 +1,4 @@
-//! The admin address asked from another host: by TLS, with a token or a certificate, where `tls` says so.
+//! Accesses the admin address from another host: with TLS and a token or a certificate, as `tls` configures.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn issued(issuer: &Issuer, name: &str) -> (rcgen::Certificate, KeyPair) {
     (params.signed_by(&key, issuer).unwrap(), key)
 }
 
-/// A client that knows this authority, with a certificate of another one.
+/// A client that trusts this authority, with a certificate of another one.
 fn client(server: &Issuer, own: Option<&Issuer>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(server.der().clone()).unwrap();
@@ -63,9 +63,9 @@ fn secret(dir: &Path, name: &str, text: &str) -> std::path::PathBuf {
     at
 }
 
-/// An address of this host that is not loopback: to the gateway whoever comes from it is another host.
+/// An address of this host other than loopback, from which clients count as another host.
 fn elsewhere() -> Option<Ipv4Addr> {
-    // Nothing is sent: the route alone is looked up.
+    // No packet is sent; connecting only looks up the route.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(198, 51, 100, 1), 9)).ok()?;
     match socket.local_addr().ok()? {
@@ -74,7 +74,7 @@ fn elsewhere() -> Option<Ipv4Addr> {
     }
 }
 
-/// Asks for a path, or does what `POST` and a path say; the answer.
+/// Requests a path, or the method and path in `path`; returns the response.
 async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, path: &str, more: &str) -> String {
     let (verb, path) = path.split_once(' ').unwrap_or(("GET", path));
     let request =
@@ -84,7 +84,7 @@ async fn ask<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, path: &str, more:
         stream.write_all(request.as_bytes()).await?;
         stream.read_to_end(&mut answer).await
     };
-    // A server that ends a connection without a word of TLS is heard as an error, behind what it said.
+    // A server that closes without close_notify causes an error after the response.
     let _ = tokio::time::timeout(PATIENCE, talk).await.unwrap();
     String::from_utf8(answer).unwrap()
 }
@@ -95,7 +95,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// By TLS; `None` where the handshake or the first read fails.
+    /// Requests over TLS; `None` if the handshake or the first read fails.
     async fn by_tls(&self, own: Option<&Issuer>, path: &str, more: &str) -> Option<String> {
         let stream = TcpStream::connect(self.at).await.unwrap();
         let connector = TlsConnector::from(client(&self.server, own));
@@ -109,7 +109,7 @@ impl Asked {
     }
 }
 
-/// A gateway whose admin address takes this.
+/// Starts a gateway whose admin address has these settings.
 async fn gateway(
     change: impl FnOnce(&mut Settings, &mut config::Tls, &Path),
 ) -> Option<(World, Asked, tempfile::TempDir)> {
@@ -149,7 +149,7 @@ fn counted(rule: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_host_reads_by_tls_with_a_token_or_a_certificate() {
+async fn remote_admin_needs_tls_and_proof() {
     let admins = authority();
     let made = gateway(|_, tls, dir| {
         tls.admin_token = Some(secret(dir, "token", &format!("{TOKEN}\n")));
@@ -163,30 +163,30 @@ async fn another_host_reads_by_tls_with_a_token_or_a_certificate() {
         assert!(refused.contains("www-authenticate: Bearer"), "{refused}");
         let wrong = asked.by_tls(None, path, &bearer("a-token-of-the-administrator")).await;
         assert!(wrong.unwrap().starts_with("HTTP/1.1 401 "), "{path}");
-        // Other tests of this process are refused meanwhile.
+        // Other tests of this process may be refused at the same time.
         assert!(counted("admin-proof") >= before + 2, "{path}");
         assert!(is_ok(&asked.by_tls(None, path, &bearer(TOKEN)).await.unwrap()), "{path}");
         assert!(is_ok(&asked.by_tls(Some(&admins), path, "").await.unwrap()), "{path}");
     }
-    // Whoever asks whether it lives proves nothing, by TLS alone as well.
+    // The health checks need TLS but no proof of identity.
     for path in ["/livez", "/readyz"] {
         assert!(is_ok(&asked.by_tls(None, path, "").await.unwrap()), "{path}");
     }
     let row = rdma_transport::refused::list().into_iter().find(|r| r.refused.rule == "admin-proof");
     assert!(row.unwrap().refused.remedy.contains("`tls.admin_token`"));
-    // A certificate that nobody knows ends the handshake, whatever else is given.
+    // A certificate of an unknown authority ends the handshake, whatever else is sent.
     let stranger = authority();
     assert_eq!(asked.by_tls(Some(&stranger), "/status", &bearer(TOKEN)).await, None);
-    // In clear nothing is told, and no token is heard.
+    // Without TLS no response is given, and tokens are ignored.
     for path in ["/status", "/livez"] {
         let told = asked.in_clear(path, &bearer(TOKEN)).await;
         assert!(!told.contains("HTTP/1.1 200"), "{path}: {told}");
     }
-    // On this host it stays as it was.
+    // On this host plain access still works.
     let here = SocketAddr::from((Ipv4Addr::LOCALHOST, asked.at.port()));
     let here = Asked { at: here, ..asked };
     assert!(here.in_clear("/livez", "").await.starts_with("HTTP/1.1 200 "));
-    // An action is an act of this host.
+    // Actions are only allowed from this host.
     let far = Asked { at: (elsewhere().unwrap(), here.at.port()).into(), ..here };
     let more = format!("{}content-length: 0\r\n", bearer(TOKEN));
     let act = far.by_tls(Some(&admins), "POST /action/look", &more).await.unwrap();
@@ -195,7 +195,7 @@ async fn another_host_reads_by_tls_with_a_token_or_a_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_hold_beside_the_proof_and_a_reload_changes_it() {
+async fn admin_addresses_and_proof_both_apply() {
     let made = gateway(|settings, tls, dir| {
         tls.admin_token = Some(secret(dir, "token", &format!("{TOKEN}\n")));
         settings.admin_clients = vec!["198.51.100.0/24".parse().unwrap()];
@@ -221,7 +221,7 @@ async fn addresses_hold_beside_the_proof_and_a_reload_changes_it() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_none_or_that_others_read_stops_the_start() {
+async fn invalid_token_file_stops_start() {
     let (server, dir) = (authority(), tempfile::tempdir().unwrap());
     let (certificate, key) = issued(&server, "gw.test");
     let token = secret(dir.path(), "token", "short");

@@ -1,4 +1,4 @@
-//! One session over several connections, by TCP and by SMB Direct over iWARP: what is lost with a connection must be nothing.
+//! One session over several connections, TCP and SMB Direct over iWARP: losing a connection must lose no data.
 
 #![allow(clippy::unwrap_used)]
 use std::fs;
@@ -20,7 +20,7 @@ use smb_proto::smb2::negotiate::Dialect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// A road to the server that breaks when so many bytes have gone towards it: whatever is on its way then is lost.
+/// A relay to the server that breaks after this many bytes towards it: data in transit is lost.
 struct Road {
     at: SocketAddr,
     left: Arc<AtomicU64>,
@@ -31,7 +31,7 @@ impl Road {
         Self::from("127.0.0.1", server).await
     }
 
-    /// One that comes to the server from this address.
+    /// A relay that reaches the server from this address.
     async fn from(address: &str, server: SocketAddr) -> Self {
         let from = SocketAddr::new(address.parse().unwrap(), 0);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -57,7 +57,7 @@ impl Road {
                 }
             };
             let back = tokio::io::copy(&mut from_server, &mut to_client);
-            // Both ends of both connections close with this.
+            // This closes both ends of both connections.
             tokio::select! { () = there => {}, _ = back => {} }
         });
         Self { at, left }
@@ -81,7 +81,7 @@ async fn further(smb: &Smb, at: SocketAddr, rdma: bool) -> Result<Smb> {
     smb.bind(at, rdma, "127.0.0.1", &alice(), &local()).await
 }
 
-/// Bytes that a connection moved for its client.
+/// Bytes that a connection transferred for its client.
 fn moved(smb: &Smb) -> u64 {
     let t = &smb.info().traffic;
     let sum = |counters: &[&AtomicU64]| counters.iter().map(|c| c.load(Ordering::Relaxed)).sum();
@@ -92,7 +92,7 @@ const PIECE: usize = 200_000;
 const PIECE_LEN: u32 = 200_000;
 const PIECES: usize = 120;
 
-/// Writes a file by many at once and reads it back, both by whatever connections there are.
+/// Writes a file with many concurrent requests and reads it back, over any of the connections.
 async fn there_and_back(world: &World, channels: &Channels, smb: &Smb, name: &str) {
     let data = pattern(name, PIECE * PIECES);
     let file = smb.create(name).await.unwrap();
@@ -114,7 +114,7 @@ async fn there_and_back(world: &World, channels: &Channels, smb: &Smb, name: &st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rdma_and_tcp_serve_one_session_together() {
+async fn rdma_and_tcp_share_session() {
     let (world, _dir) = with_alice(|_| ()).await;
     let (tcp, direct) = (world.running.smb[0], world.running.smb_direct[0]);
     for dialect in [Dialect::V300, Dialect::V302, Dialect::V311] {
@@ -140,7 +140,7 @@ async fn rdma_and_tcp_serve_one_session_together() {
     world.running.stop().await;
 }
 
-/// Either kind of connection breaks while the other one works, in the middle of writes and in the middle of reads.
+/// Each kind of connection breaks while the other one works, in the middle of writes and of reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_loses_nothing() {
     let (world, _dir) = with_alice(|_| ()).await;
@@ -152,7 +152,7 @@ async fn a_lost_connection_loses_nothing() {
         let b = further(&a, stays, !breaks_rdma).await.unwrap();
         let channels = Channels::new(a);
         channels.add(b.clone());
-        // All that is read by RDMA goes the other way: the requests for it are small.
+        // Data read by RDMA is sent the other way: its requests are small.
         let (bytes, name) = match round {
             0 | 1 => (3_000_000, format!("write-{round}")),
             _ => (u64::MAX, format!("read-{round}")),
@@ -171,7 +171,7 @@ async fn a_lost_connection_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_ends_with_its_last_connection_and_not_before() {
+async fn session_ends_with_last_connection() {
     let (world, _dir) = with_alice(|_| ()).await;
     let roads = [Road::to(world.running.smb[0]).await, Road::to(world.running.smb_direct[0]).await];
     let a = first(roads[0].at, false, Options::default()).await;
@@ -188,7 +188,7 @@ async fn a_session_ends_with_its_last_connection_and_not_before() {
         further(&a, roads[0].at, false).await,
         Err(Error::Connect(_) | Error::Down(_))
     ));
-    // A new connection takes the place of the one that was lost.
+    // A new connection replaces the lost one.
     channels.add(further(&b, world.running.smb[0], false).await.unwrap());
     roads[1].breaks_after(0);
     for n in 0..4 {
@@ -200,9 +200,9 @@ async fn a_session_ends_with_its_last_connection_and_not_before() {
     assert!(matches!(channels.write(&file, 0, &[buf(b"z")]).await, Err(Error::Down(_))));
 }
 
-/// A lease is taken back by the connection that is left, although it was given by the one that is lost.
+/// A lease granted over the lost connection is recalled over the remaining one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_break_comes_by_a_connection_that_lives() {
+async fn break_uses_surviving_connection() {
     let (world, _dir) = with_alice(|_| ()).await;
     fs::write(world.folder().join("leased"), b"old").unwrap();
     let road = Road::to(world.running.smb[0]).await;
@@ -230,7 +230,7 @@ async fn others_bind_nothing_to_a_session() {
     let bound = a.bind(world.running.smb_direct[0], true, "127.0.0.1", &wrong, &local()).await;
     assert!(matches!(bound.map(|_| ()), Err(Error::Smb(_, NtStatus::LOGON_FAILURE))));
     assert_eq!(a.list("").await, Ok(vec![]), "it goes on");
-    // Dialects before 3.0 have one connection.
+    // Dialects before 3.0 have a single connection.
     let options = Options { dialect: Dialect::V210, ..Options::default() };
     let old = first(world.running.smb[0], false, options).await;
     let bound = further(&old, world.running.smb[0], false).await;
@@ -240,10 +240,10 @@ async fn others_bind_nothing_to_a_session() {
 
 const ELSEWHERE: &str = "127.0.0.2";
 
-/// `clients` of a share holds for each connection of a session: MS-SMB2 section 3.3.5.5.3 lets any of them use its trees.
+/// `clients` of a share applies to each connection of a session: MS-SMB2 section 3.3.5.5.3 lets any of them use its trees.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_further_connection_has_no_more_than_its_address_is_given() {
-    // It may only read, or is not let in at all.
+async fn connection_rights_follow_its_address() {
+    // The address may only read, or is refused.
     for rule in [Some(ELSEWHERE), None] {
         let mut kept = Settings::default();
         let (mut world, _dir) = with_alice(|settings| kept = settings.clone()).await;
@@ -267,7 +267,7 @@ async fn a_further_connection_has_no_more_than_its_address_is_given() {
         assert_eq!(refused, denied, "{rule:?}");
         a.close(a.create("still mine").await.unwrap()).await.unwrap();
 
-        // Where both may do the same they are one session, until the configuration tells them apart.
+        // With equal rights both connections belong to one session, until the configuration distinguishes them.
         world.running.reload(limited(&["127.0.0.0/8"])).await.unwrap();
         let road = Road::from(ELSEWHERE, at).await;
         let b = further(&a, road.at, false).await.unwrap();

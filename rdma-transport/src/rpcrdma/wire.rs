@@ -1,4 +1,4 @@
-//! Formats of RFC 8166 section 4 and RFC 8797 section 4: pure.
+//! Formats of RFC 8166 section 4 and RFC 8797 section 4. No I/O.
 
 use wire::{Parsed, Parser, Rule, be_u32, be_u64, bytes, decode, emit, list, optional, reject};
 
@@ -20,10 +20,10 @@ pub const RDMA_NOMSG: u32 = 1;
 pub const RDMA_MSGP: u32 = 2;
 /// RDMA_DONE: must not be sent.
 pub const RDMA_DONE: u32 = 3;
-/// RDMA_ERROR: the message could not be taken or made.
+/// RDMA_ERROR: the call was refused, or its reply could not be sent.
 pub const RDMA_ERROR: u32 = 4;
 
-/// The field of the Write list.
+/// The name of the Write list in errors.
 pub(super) const WRITES: &str = "rdma_writes";
 
 const ERR_VERS: u32 = 1;
@@ -36,14 +36,14 @@ pub struct Prefix {
     pub xid: u32,
     /// The version of the header.
     pub vers: u32,
-    /// Credits asked for or granted.
+    /// Credits requested or granted.
     pub credits: u32,
-    /// Which kind of message.
+    /// The procedure (message type).
     pub proc: u32,
 }
 
 impl Prefix {
-    /// Reads it from the start of a message.
+    /// Parses it from the start of a message.
     pub fn parse(message: &[u8]) -> Parsed<'_, Self> {
         let words =
             (be_u32("rdma_xid"), be_u32("rdma_vers"), be_u32("rdma_credit"), be_u32("rdma_proc"));
@@ -59,7 +59,7 @@ impl Prefix {
     }
 }
 
-/// A plain segment (RFC 8166 section 4.1.1), which lies within the 64-bit address space.
+/// Parses a plain segment (RFC 8166 section 4.1.1) and checks that it is within the 64-bit address space.
 fn segment(input: &[u8]) -> Parsed<'_, RemoteSeg> {
     let (rest, (handle, len)) = (be_u32("handle"), be_u32("length")).parse(input)?;
     let (behind, offset) = be_u64("offset")(rest)?;
@@ -69,7 +69,7 @@ fn segment(input: &[u8]) -> Parsed<'_, RemoteSeg> {
     Ok((behind, RemoteSeg { handle, len, offset }))
 }
 
-/// The segments of one chunk, of which there is room for so many.
+/// Parses the segments of one chunk, at most `room` of them.
 fn chunk<'a>(room: &mut usize, input: &'a [u8]) -> Parsed<'a, Vec<RemoteSeg>> {
     let (rest, segments) = list(*room, "segments", segment).parse(input)?;
     *room -= segments.len();
@@ -79,9 +79,9 @@ fn chunk<'a>(room: &mut usize, input: &'a [u8]) -> Parsed<'a, Vec<RemoteSeg>> {
 /// One entry of a Read list (RFC 8166 section 4.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSeg {
-    /// Where in the message the data belongs; 0 for the message itself.
+    /// Position of the data in the message; 0 for the message itself.
     pub position: u32,
-    /// Where it is.
+    /// The memory that contains the data.
     pub target: RemoteSeg,
 }
 
@@ -96,11 +96,11 @@ pub struct Lists {
     pub reply: Option<Vec<RemoteSeg>>,
 }
 
-/// Bytes of an entry of the Read list, its flag included.
+/// Bytes of an entry of the Read list with its flag.
 const READ_LEN: usize = 24;
 
 impl Lists {
-    /// Reads the three lists, which follow the prefix. Each count is compared with its limit before memory is taken.
+    /// Parses the three lists after the prefix. Each count is checked against its limit before memory is allocated.
     pub fn parse(input: &[u8]) -> Parsed<'_, Self> {
         let mut room = limits::RPCRDMA_SEGMENTS_MAX;
         let (rest, reads) = Self::parse_reads(&mut room, input)?;
@@ -153,7 +153,7 @@ impl Lists {
         12 + 24 * self.reads.len() + writes + self.reply.as_ref().map_or(0, |r| chunk(r) - 4)
     }
 
-    /// There is no chunk.
+    /// True if all lists are empty.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.writes.is_empty() && self.reply.is_none()
     }
@@ -188,29 +188,29 @@ fn put_segment(out: &mut Vec<u8>, s: RemoteSeg) {
 }
 
 fn put_chunk(out: &mut Vec<u8>, chunk: &[RemoteSeg]) {
-    // Chunks hold at most RPCRDMA_SEGMENTS_MAX segments: they came out of a checked header or are made by this side.
+    // Chunks have at most RPCRDMA_SEGMENTS_MAX segments: they come from a checked header or were made by this side.
     emit::count(out, chunk.len());
     for s in chunk {
         put_segment(out, *s);
     }
 }
 
-/// What RDMA_ERROR says (RFC 8166 section 4.5).
+/// The body of RDMA_ERROR (RFC 8166 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaError {
-    /// ERR_VERS: the version is not between these.
+    /// ERR_VERS: the version is outside this range.
     Versions {
         /// Lowest version.
         low: u32,
         /// Highest version.
         high: u32,
     },
-    /// ERR_CHUNK: the header could not be used, or the reply has no room.
+    /// ERR_CHUNK: the header was invalid, or the reply too large.
     Chunk,
 }
 
 impl RdmaError {
-    /// Reads what follows the prefix of RDMA_ERROR.
+    /// Parses the body of RDMA_ERROR, after the prefix.
     pub fn parse(from: &[u8]) -> Parsed<'_, Self> {
         match be_u32("rdma_err")(from)? {
             (rest, ERR_VERS) => {
@@ -222,7 +222,7 @@ impl RdmaError {
         }
     }
 
-    /// The whole message that answers `to`: same xid and version (RFC 8166 section 4.5).
+    /// Builds the whole message that answers `to`, with the same xid and version (RFC 8166 section 4.5).
     pub fn answer(self, to: Prefix, credits: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_MIN);
         Prefix { credits, proc: RDMA_ERROR, ..to }.emit(&mut out);
@@ -236,14 +236,14 @@ impl RdmaError {
     }
 }
 
-/// The private data of a connection request or answer (RFC 8797 section 4).
+/// The private data of a connection request or reply (RFC 8797 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
-    /// This side copes with Send with Invalidate.
+    /// The sender supports Send with Invalidate.
     pub remote_invalidation: bool,
-    /// Largest Send this side makes, in bytes.
+    /// Largest Send of the sender, in bytes.
     pub send_size: usize,
-    /// Largest Send this side takes, in bytes.
+    /// Largest Send that the sender accepts, in bytes.
     pub recv_size: usize,
 }
 
@@ -251,21 +251,21 @@ const MAGIC: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
 const SIZE_UNIT: usize = 1024;
 
 impl PrivateData {
-    /// What this side tells its peers.
+    /// The values that this side announces.
     pub const OURS: Self = Self {
         remote_invalidation: false,
         send_size: limits::RPCRDMA_INLINE,
         recv_size: limits::RPCRDMA_INLINE,
     };
 
-    /// What is assumed of a peer that tells nothing.
+    /// The values of a peer that announces none.
     pub const DEFAULT: Self = Self {
         remote_invalidation: false,
         send_size: limits::RPCRDMA_INLINE_DEFAULT,
         recv_size: limits::RPCRDMA_INLINE_DEFAULT,
     };
 
-    /// Reads it; `None` when it is of another kind or version, which is no error: the defaults hold then.
+    /// Parses it; `None` for another kind or version, which is no error: the defaults apply.
     pub fn parse(from: &[u8]) -> Option<Self> {
         let fields = |i| (bytes("format identifier"), bytes("version and sizes")).parse(i);
         let (_, (magic, [version, flags, send, recv])) = decode(from, fields).ok()?;
@@ -277,7 +277,7 @@ impl PrivateData {
         })
     }
 
-    /// The eight bytes.
+    /// Encodes the eight bytes.
     pub fn emit(self) -> [u8; 8] {
         let code =
             |size: usize| u8::try_from((size / SIZE_UNIT).saturating_sub(1)).unwrap_or(u8::MAX);
@@ -292,13 +292,13 @@ mod tests {
 
     #[test]
     fn private_data_is_what_linux_sends() {
-        // The NFS client of Linux 6.12, and the answer of its server.
+        // The NFS client of Linux 6.12, and the reply of its server.
         let client = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
         let told = PrivateData { remote_invalidation: true, send_size: 4096, recv_size: 4096 };
         assert_eq!(PrivateData::parse(&client), Some(told));
         assert_eq!(told.emit(), client);
         assert_eq!(PrivateData::OURS.emit(), [0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3]);
-        // Another protocol's, another version, too short: the defaults hold.
+        // Data of another protocol, another version, or too short: the defaults apply.
         assert_eq!(PrivateData::parse(&[0; 8]), None);
         assert_eq!(PrivateData::parse(&[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3]), None);
         assert_eq!(PrivateData::parse(&client[..7]), None);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_answer_with_the_xid_and_version_of_the_request() {
+    fn errors_repeat_xid_and_version() {
         let to = Prefix { xid: 0x0102_0304, vers: 7, credits: 1, proc: RDMA_MSG };
         let versions = RdmaError::Versions { low: 1, high: 1 };
         let wire = versions.answer(to, 64);

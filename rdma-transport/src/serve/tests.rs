@@ -10,9 +10,9 @@ use super::*;
 use crate::channel::{Handle, Info, ReadChunkData, Request, Transport};
 use crate::watchdog;
 
-/// What one request takes.
+/// Duration of one request.
 const REQUEST: Duration = Duration::from_millis(5);
-/// In which another client must be served, on a machine that is busy with other tests. Turns of 64 requests each took longer.
+/// Limit for serving another client, on a machine busy with other tests. Turns of 64 such requests took longer.
 const SOON: Duration = Duration::from_secs(2);
 
 /// A peer that always has another request.
@@ -54,7 +54,7 @@ fn work(time: Duration) {
     while began.elapsed() < time {}
 }
 
-/// Each request is one piece of work.
+/// Each request blocks the thread for its duration.
 struct InOnePiece;
 
 impl Service for InOnePiece {
@@ -66,7 +66,7 @@ impl Service for InOnePiece {
     }
 }
 
-/// Each request is long, and pauses.
+/// Each request is long, and pauses in between.
 struct Pausing;
 
 impl Service for Pausing {
@@ -81,7 +81,7 @@ impl Service for Pausing {
     }
 }
 
-/// A request that names itself, and is too long by the processor time that it takes.
+/// A request that names itself for the watchdog, and uses too much processor time.
 struct Named;
 
 impl Service for Named {
@@ -94,7 +94,7 @@ impl Service for Named {
     }
 }
 
-/// The longest of ten answers that a client gets beside peers that use this service and always have another request.
+/// The longest of ten replies to a client while these peers of this service always have another request.
 fn longest_beside(peers: usize, service: Arc<dyn Service>) -> Duration {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

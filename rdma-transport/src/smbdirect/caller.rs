@@ -1,11 +1,11 @@
-//! The initiator of MS-SMBD: the client's side.
+//! The client's side of SMB Direct (the initiator of MS-SMBD).
 //!
-//! *Operation.* The negotiation begins with the first poll; messages given before its end wait. Memory that requests name is
-//! registered with the queue pair as long as they are under way.
+//! *Operation.* The negotiation begins with the first poll; messages queued before its end wait. Memory named in requests is
+//! registered with the queue pair while they are in progress.
 //!
-//! *Memory.* See `port`. What is registered belongs to the queue pair until it is released.
+//! *Memory.* See `port`. Registered memory belongs to the queue pair until it is released.
 //!
-//! *Errors.* Those of the port, and a server that makes no progress for [`limits::STALL_SECONDS_MAX`](crate::limits).
+//! *Errors.* The errors of the port, and a server that makes no progress for [`limits::STALL_SECONDS_MAX`](crate::limits).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,17 +24,17 @@ pub struct SmbDirectCaller {
 }
 
 impl SmbDirectCaller {
-    /// What to tell a provider when a connection for such a caller is dialled.
+    /// The parameters for dialling a connection of this kind.
     pub fn connect_params() -> ConnectParams {
         ConnectParams { reads_in: limits::SMBD_READS_OUT, ..params() }
     }
 
-    /// Takes over a dialled queue pair. `recvs` lends receive buffers.
+    /// Wraps a dialled queue pair. `recvs` provides receive buffers.
     pub fn new(qp: Box<dyn QueuePair>, info: Arc<Info>, recvs: Pool) -> Result<Self, ChannelError> {
         Ok(Self { port: Port::initiator(qp, info, recvs)? })
     }
 
-    /// The negotiation is over; [`Info::message_out_max`] says how large messages may be.
+    /// True after the negotiation; then [`Info::message_out_max`] is the largest message.
     pub fn is_established(&self) -> bool {
         self.port.is_established()
     }

@@ -1,13 +1,13 @@
-//! SMB over RDMA as a channel: the acceptor of MS-SMBD.
+//! The server's side of SMB Direct (the acceptor of MS-SMBD), as a channel.
 //!
-//! *Operation.* Negotiation, fragments and credits are the port's. Requests are handed up whole. A reply becomes RDMA Writes
-//! into the regions that its request named, then Sends. [`Handle::pull`] becomes RDMA Reads; [`Handle::push`] joins the
-//! replies.
+//! *Operation.* The port handles negotiation, fragments and credits. Requests are complete when passed on. A reply becomes RDMA
+//! Writes into the regions named in its request, then Sends. [`Handle::pull`] becomes RDMA Reads; [`Handle::push`] queues a message
+//! with the replies.
 //!
-//! *Memory.* See `port` and `pulls`. Over [`limits::REPLY_BACKLOG_MAX`] bytes of replies that the peer does not take, no
-//! further request is handed up, nothing is fetched and nobody may push.
+//! *Memory.* See `port` and `pulls`. While more than [`limits::REPLY_BACKLOG_MAX`] bytes of replies wait for the peer, no request
+//! is passed on, no data is fetched and pushes wait.
 //!
-//! *Errors.* Those of the port, and a peer that makes no progress for [`limits::STALL_SECONDS_MAX`].
+//! *Errors.* The errors of the port, and a peer that makes no progress for [`limits::STALL_SECONDS_MAX`].
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,7 +23,7 @@ use crate::limits;
 use crate::untaken::Untaken;
 use crate::verbs::{ConnectParams, QueuePair};
 
-/// Private data of an iWARP initiator that says its IRD and ORD there instead of in MPA's own words: two of 32 bits.
+/// Private data of an iWARP initiator that sends IRD and ORD there instead of in MPA's fields: two 32-bit words.
 const LEGACY_DEPTHS_LEN: usize = 8;
 
 /// SMB over one RDMA connection.
@@ -32,7 +32,7 @@ pub struct SmbDirectChannel {
     pulls: Pulls,
     commands: mpsc::Receiver<Command>,
     handle: Handle,
-    /// Requests handed up and not answered.
+    /// Requests passed on and not answered.
     in_work: usize,
     next_request: u64,
     draining: Option<ChannelError>,
@@ -41,22 +41,20 @@ pub struct SmbDirectChannel {
 }
 
 impl SmbDirectChannel {
-    /// What to tell a provider when a connection for such a channel is accepted, of which the peer's private data is
-    /// `private_data`. SMB Direct has none of its own; the iWARP initiators of Linux say their depths there, and expect ours in
-    /// the same place, in network order.
+    /// The parameters for accepting a connection of this kind, with `private_data` from the peer. SMB Direct defines no private
+    /// data; Linux' iWARP initiators send their depths there, and expect ours in the same form, in network order.
     pub fn accept_params(private_data: &[u8]) -> ConnectParams {
         let reads_out = limits::SMBD_READS_OUT;
         let mut depths = Bytes::new();
         if private_data.len() == LEGACY_DEPTHS_LEN {
-            // Nothing of this side is ever offered for reading, but zero would be taken for "not said".
+            // This side never offers memory for reading, but zero would mean "not specified".
             let words = [1, u32::from(reads_out)].map(u32::to_be_bytes);
             depths = words.concat().into();
         }
         ConnectParams { private_data: depths, reads_out, ..params() }
     }
 
-    /// Takes over an accepted queue pair. `recvs` lends receive buffers. The error says that there is none, or that the queue
-    /// pair does not take it.
+    /// Wraps an accepted queue pair. `recvs` provides receive buffers. Fails if there are none, or if the queue pair refuses them.
     pub fn new(qp: Box<dyn QueuePair>, info: Arc<Info>, recvs: Pool) -> Result<Self, ChannelError> {
         let (sender, commands) = mpsc::channel(limits::COMMANDS_WAITING_MAX);
         Ok(Self {
@@ -74,7 +72,7 @@ impl SmbDirectChannel {
 
     fn take_commands(&mut self, cx: &mut Context<'_>) {
         while self.pulls.has_room() && !self.is_stuffed() {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             match self.commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Push { message, taken })) => {
                     self.port.push(message);
@@ -93,12 +91,12 @@ impl SmbDirectChannel {
         }
     }
 
-    /// More replies wait to be taken than may.
+    /// True if too many replies wait for the peer.
     fn is_stuffed(&self) -> bool {
         self.port.backlog() > limits::REPLY_BACKLOG_MAX
     }
 
-    /// Moves everything that can move. Ready when a request may be there.
+    /// Makes all possible progress. Ready when a request may be available.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         loop {
             self.take_commands(cx);
@@ -154,7 +152,7 @@ impl Channel for SmbDirectChannel {
                 && let Some(body) = self.port.pop()
             {
                 if self.draining.is_some() {
-                    // Never answered here: the client asks again on its next connection.
+                    // Never answered here: the client repeats it on its next connection.
                     continue;
                 }
                 self.in_work += 1;
@@ -165,7 +163,7 @@ impl Channel for SmbDirectChannel {
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                // Put together on the way, when memory came for it or replies left.
+                // A request was completed just now, when memory became available or replies were sent.
                 Poll::Pending if self.port.is_ready() && !self.is_stuffed() => {}
                 Poll::Pending => return self.poll_stalled(cx).map(Err),
             }

@@ -1,10 +1,10 @@
-//! Credits both ways (MS-SMBD sections 3.1.5.1, 3.1.5.8, 3.1.5.9): pure.
+//! Credits in both directions (MS-SMBD sections 3.1.5.1, 3.1.5.8, 3.1.5.9). No I/O.
 //!
-//! A Receive is posted directly before the message that grants it, so what the peer holds is what is posted. The goal is what
-//! the peer asks for, within our limits. Nothing is sent on the last credit without a grant in it, or both sides could come
-//! to hold nothing; for that grant the goal may be passed. A peer that has used half of what it had is granted the rest
-//! without being asked, by a message of its own if there is no other. Half and not less, because peers that keep their last
-//! credit never use all of them; half and not more, because then grants would answer grants for ever.
+//! A Receive is posted directly before the message that grants it, so the peer's credits equal the posted Receives. The goal is the
+//! number that the peer requests, within our limits. The last credit is only used for a message with a grant, or both sides could
+//! end up without credits; for that grant the goal may be exceeded. When a peer has used half of its credits, the rest is granted
+//! without a request, in a separate message if no other is pending. Not less than half, because peers that keep their last credit
+//! never use all; not more than half, because then grants would answer grants without end.
 
 use super::violation::Violation;
 use crate::limits;
@@ -12,28 +12,28 @@ use crate::limits;
 /// The credits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credits {
-    /// Messages that we may send.
+    /// Messages that this side may send.
     send: u32,
-    /// Messages that the peer may send: as many Receives are posted.
+    /// Messages that the peer may send: the number of posted Receives.
     held: u16,
-    /// What the peer asks for.
+    /// The number that the peer requests.
     target: u16,
-    /// What this side may grant.
+    /// The limit on grants of this side.
     most: u16,
 }
 
 impl Credits {
-    /// After the negotiation: the peer granted `send`, was granted `held` and wants `target`.
+    /// State after the negotiation: the peer granted `send`, was granted `held` and requests `target`.
     pub(super) fn new(send: u16, held: u16, target: u16) -> Self {
         Self { send: send.into(), held, target, most: limits::SMBD_CREDITS_MAX }
     }
 
-    /// This side may grant so many from now on.
+    /// Changes the limit on grants.
     pub(super) fn set_most(&mut self, most: u16) {
         self.most = most.clamp(limits::SMBD_CREDITS_MIN, limits::SMBD_CREDITS_MAX);
     }
 
-    /// What this side may grant.
+    /// The limit on grants of this side.
     pub(super) fn most(&self) -> u16 {
         self.most
     }
@@ -42,7 +42,7 @@ impl Credits {
         self.target.clamp(limits::SMBD_CREDITS_MIN, self.most)
     }
 
-    /// A message has come, which wants and grants so many.
+    /// Handles a message that requests and grants these numbers.
     pub(super) fn received(&mut self, requested: u16, granted: u16) -> Result<(), Violation> {
         self.held = self.held.checked_sub(1).ok_or(Violation::CreditsOverrun)?;
         self.target = requested;
@@ -50,13 +50,13 @@ impl Credits {
         Ok(())
     }
 
-    /// How many more the peer may get while `busy` Receives hold messages that nobody has taken.
+    /// How many more credits the peer may get while `busy` Receives contain unprocessed messages.
     fn room(&self, busy: usize) -> u16 {
         let busy = u16::try_from(busy).unwrap_or(u16::MAX);
         self.goal().saturating_sub(self.held).saturating_sub(busy)
     }
 
-    /// Whether a message may be sent now, and what it grants.
+    /// If a message may be sent now, returns the grant that it carries.
     pub(super) fn next(&self, busy: usize) -> Option<u16> {
         let grant = self.room(busy);
         match self.send {
@@ -66,14 +66,14 @@ impl Credits {
         }
     }
 
-    /// A message was sent that grants so many.
+    /// Counts a sent message with this grant.
     pub(super) fn sent(&mut self, grant: u16) {
         debug_assert!(self.send > 0, "nothing is sent without a credit");
         self.send = self.send.saturating_sub(1);
         self.held += grant;
     }
 
-    /// The peer is to be granted credits although there is nothing to say to it.
+    /// True if a message must be sent only to grant credits.
     pub(super) fn is_low(&self, busy: usize) -> bool {
         self.held <= self.goal() / 2 && self.room(busy) > 0
     }
@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_last_credit_is_spent_only_with_a_grant() {
+    fn last_credit_needs_grant() {
         let mut c = Credits::new(2, 10, 10);
         assert_eq!(c.next(0), Some(0));
         c.sent(0);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_grant_beyond_what_is_posted_and_free() {
+    fn grants_are_limited_by_free_receives() {
         let mut c = Credits::new(100, 10, 10);
         for _ in 0..10 {
             c.received(10, 0).unwrap();
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(c.next(10), Some(0));
         assert!(!c.is_low(10));
         assert!(c.is_low(9));
-        // A peer that asks for more than there are gets what there are.
+        // A peer that requests more than the maximum gets the maximum.
         c.held = 1;
         c.received(u16::MAX, 0).unwrap();
         assert_eq!(c.next(0), Some(255));
@@ -117,17 +117,17 @@ mod tests {
     fn grants_do_not_answer_grants() {
         for target in [1, 2, 3, 4, 5, 255] {
             let mut c = Credits::new(9, 1, target);
-            // The peer's message left it with little, so it is granted the rest.
+            // The peer's message left it with few credits, so the rest is granted.
             assert!(c.is_low(0));
             let grant = c.next(0).unwrap();
             c.sent(grant);
-            // The peer answers by a grant of its own: that must be the end of it.
+            // The peer answers with a grant, which must not cause another one.
             c.received(target, 9).unwrap();
             assert!(!c.is_low(0), "target {target}");
         }
     }
 
-    /// One of two sides: its credits, messages that it has to send, messages on the way to it.
+    /// One side: its credits, messages to send, messages in transit to it.
     #[derive(Debug)]
     struct Side {
         credits: Credits,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     impl Side {
-        /// Sends what it may; gives the grants of the messages that it sent.
+        /// Sends as many messages as allowed; returns their grants.
         fn pump(&mut self) -> Vec<u16> {
             let mut sent = Vec::new();
             while self.to_say > 0 || self.credits.is_low(0) {
@@ -154,16 +154,15 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the targets and however messages cross: all are said, nobody sends without a credit, and the line
-        /// falls silent.
+        /// Whatever the targets and the order of messages: all are sent, never without a credit, and then no more messages follow.
         #[test]
-        fn two_sides_never_wait_for_each_other(
+        fn credit_exchange_never_deadlocks(
             targets in [1u16..300, 1u16..300],
             to_say in [0usize..400, 0usize..400],
             order in proptest::collection::vec(any::<bool>(), 1..200),
         ) {
             let granted = |t: u16| t.min(limits::SMBD_CREDITS_MAX);
-            // The acceptor granted what the initiator wanted; the initiator has granted nothing yet, and speaks first.
+            // The acceptor granted the initiator's request; the initiator has granted none yet, and sends first.
             let side = |send, held, target, to_say| Side {
                 credits: Credits::new(send, held, target),
                 to_say,

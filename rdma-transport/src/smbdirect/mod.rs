@@ -1,10 +1,11 @@
-//! SMB Direct (MS-SMBD): whole messages over a queue pair, in fragments with credits both ways, and memory that the peers read
-//! and write directly.
+//! SMB Direct (MS-SMBD): messages over a queue pair in fragments with credits in both directions, and direct access to the peer's
+//! memory.
 //!
-//! The parts that decide are pure: [`wire`], [`negotiate`], `credits`, `reassembly`, `outgoing` and `timers`. [`SmbDirectChannel`]
-//! is the acceptor behind [`crate::channel::Channel`], [`SmbDirectCaller`] the initiator behind [`crate::messages::Messages`].
+//! The deciding parts perform no I/O: [`wire`], [`negotiate`], `credits`, `reassembly`, `outgoing` and `timers`.
+//! [`SmbDirectChannel`] is the acceptor as [`crate::channel::Channel`], [`SmbDirectCaller`] the initiator as
+//! [`crate::messages::Messages`].
 //!
-//! A server listens on port 5445 (iWARP) or 445 (InfiniBand, RoCE; MS-SMBD section 1.9) and serves what it accepts:
+//! A server listens on port 5445 (iWARP) or 445 (InfiniBand, RoCE; MS-SMBD section 1.9) and serves accepted connections:
 //!
 //! ```text
 //! let private = incoming.request().await?;
@@ -13,9 +14,9 @@
 //! serve(Box::new(channel), service).await
 //! ```
 //!
-//! `recvs` lends receive buffers of 4 KiB: one as the connection begins, up to 255 once it is negotiated; what the pool does
-//! not have then comes from the heap. The negotiation is part of [`crate::channel::Channel::poll_recv`]; after it
-//! [`crate::channel::Info::message_out_max`] says how large a message may be that goes by Send alone.
+//! `recvs` provides receive buffers of 4 KiB: one at the start of the connection, up to 255 after the negotiation; when the pool is
+//! empty, they come from the heap. [`crate::channel::Channel::poll_recv`] performs the negotiation; after it
+//! [`crate::channel::Info::message_out_max`] is the largest message without RDMA.
 
 mod caller;
 mod channel;

@@ -1,4 +1,4 @@
-//! What the two sides agree on (MS-SMBD sections 3.1.5.2, 3.1.5.3, 3.1.5.6, 3.1.5.7): pure.
+//! Negotiation (MS-SMBD sections 3.1.5.2, 3.1.5.3, 3.1.5.6, 3.1.5.7). No I/O.
 
 use wire::decode;
 
@@ -9,21 +9,21 @@ use super::wire::{
 };
 use crate::limits;
 
-/// What one side can do.
+/// The capabilities of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ability {
-    /// Receives that it can post, and credits that it asks for.
+    /// Receives that it can post, and credits that it requests.
     pub credits: u16,
     /// Largest message it sends.
     pub max_send: usize,
-    /// Largest message it takes.
+    /// Largest message that it accepts.
     pub max_receive: usize,
-    /// Largest message it takes in fragments.
+    /// Largest fragmented message that it accepts.
     pub max_fragmented_receive: usize,
 }
 
 impl Ability {
-    /// What this program can do.
+    /// The capabilities of this program.
     pub const OURS: Self = Self {
         credits: limits::SMBD_CREDITS_MAX,
         max_send: limits::SMBD_SEND_SIZE,
@@ -32,24 +32,24 @@ impl Ability {
     };
 }
 
-/// What was agreed.
+/// The negotiated parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// Largest message this side sends, in bytes.
     pub max_send: usize,
-    /// Largest message this side takes, in bytes.
+    /// Largest message that this side accepts, in bytes.
     pub max_receive: usize,
-    /// Largest message this side sends in fragments, in bytes.
+    /// Largest fragmented message that this side sends, in bytes.
     pub max_fragmented_send: usize,
-    /// Largest message this side takes in fragments, in bytes.
+    /// Largest fragmented message that this side accepts, in bytes.
     pub max_fragmented_receive: usize,
     /// Credits that the peer granted.
     pub granted: u16,
-    /// Credits that the peer wants.
+    /// Credits that the peer requests.
     pub wanted: u16,
 }
 
-/// What an acceptor does about a request.
+/// An acceptor's decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Post as many Receives as the response grants, then send it.
@@ -58,7 +58,7 @@ pub enum Verdict {
     Refuse(NegotiateResponse, Violation),
 }
 
-/// The request of one who can do this.
+/// Builds the request of a side with these capabilities.
 pub fn request(own: Ability) -> NegotiateRequest {
     NegotiateRequest {
         min_version: VERSION,
@@ -80,11 +80,11 @@ fn check_sizes(max_receive: u32, max_fragmented: u32) -> Result<(), Violation> {
     Ok(())
 }
 
-/// MS-SMBD section 3.1.5.6. The error ends the connection without an answer.
+/// Evaluates a request (MS-SMBD section 3.1.5.6). An error ends the connection without a response.
 pub fn judge(own: Ability, message: &[u8]) -> Result<Verdict, Violation> {
     let (_, asked) = decode(message, NegotiateRequest::parse)
         .map_err(|why| Violation::NegotiateShort(why.at(message)))?;
-    // Both fields have one value in this version of the protocol (section 2.2.1), and Windows takes no other.
+    // Both fields have one value in this version of the protocol (section 2.2.1), and Windows accepts no other.
     if (asked.min_version, asked.max_version) != (VERSION, VERSION) {
         let refusal = NegotiateResponse::refusal(STATUS_NOT_SUPPORTED);
         let why = Violation::NegotiateVersion(asked.min_version, asked.max_version);
@@ -95,7 +95,7 @@ pub fn judge(own: Ability, message: &[u8]) -> Result<Verdict, Violation> {
     }
     check_sizes(asked.max_receive_size, asked.max_fragmented_size)?;
     let agreed = Agreed {
-        // The peer ends the connection when it is told more than it takes (section 3.1.5.7).
+        // The peer ends the connection if these exceed what it accepts (section 3.1.5.7).
         max_send: own.max_send.min(size(asked.max_receive_size)),
         max_receive: own
             .max_receive
@@ -126,16 +126,16 @@ pub fn judge(own: Ability, message: &[u8]) -> Result<Verdict, Violation> {
     Ok(Verdict::Accept(response, agreed))
 }
 
-/// Why an initiator ends the connection.
+/// The reason why an initiator ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// The response breaks a rule.
+    /// The response violates a rule.
     Violation(Violation),
     /// The acceptor refused with this NTSTATUS.
     Refused(u32),
 }
 
-/// MS-SMBD section 3.1.5.7.
+/// Evaluates a response (MS-SMBD section 3.1.5.7).
 pub fn conclude(own: Ability, message: &[u8]) -> Result<Agreed, Unfit> {
     let (_, answer) = decode(message, NegotiateResponse::parse)
         .map_err(|why| Unfit::Violation(Violation::NegotiateShort(why.at(message))))?;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_initiator_is_sent_what_it_takes() {
+    fn response_fits_initiator_limits() {
         let (linux, agreed) = accepted(LINUX);
         assert_eq!((linux.preferred_send_size, linux.max_receive_size), (1364, 1364));
         assert_eq!((linux.credits_requested, linux.credits_granted), (255, 255));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an initiator can do that keeps to the rules: it is content with our answer, and both agree.
+        /// Every valid initiator accepts our response, and both sides arrive at the same parameters.
         #[test]
         fn two_sides_agree(
             credits in 1u16..,

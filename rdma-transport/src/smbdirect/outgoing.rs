@@ -1,4 +1,4 @@
-//! How a message leaves: in fragments of what the peer takes, each byte once and in order (MS-SMBD section 3.1.5.4). Pure.
+//! Splits messages into fragments that the peer accepts, each byte once and in order (MS-SMBD section 3.1.5.4). No I/O.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use super::wire::DATA_OFFSET;
 use crate::channel::{Payload, Place, Reply, UntilLeft};
 use crate::moves::{RdmaWrite, pieces, scatter};
 
-/// A message that has not left whole.
+/// A message not sent completely.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// RDMA Writes that go before its first fragment.
+    /// RDMA Writes before its first fragment.
     pub(super) writes: Vec<RdmaWrite>,
     pieces: VecDeque<Buf>,
-    /// Bytes that have not been put into fragments.
+    /// Bytes not put into fragments yet.
     left: usize,
     invalidate: Option<u32>,
     /// See [`Reply::until_left`].
@@ -26,15 +26,15 @@ pub(super) struct Fragment {
     pub(super) data: Vec<Buf>,
     /// Bytes of its data.
     pub(super) len: usize,
-    /// Bytes of the message in the fragments behind it.
+    /// Bytes of the message in later fragments.
     pub(super) remaining: usize,
-    /// To be invalidated by its Send: said by the last fragment of the message and by no other.
+    /// The token for its Send to invalidate; only on the last fragment of the message.
     pub(super) invalidate: Option<u32>,
 }
 
 impl Outgoing {
-    /// Plans a message: payloads that belong into regions of the peer go there. `None` when the regions are too short, and for
-    /// pages of a file, which a queue pair cannot send.
+    /// Plans a message: payloads for regions of the peer become RDMA Writes. `None` if the regions are too short, and for file
+    /// pages, which a queue pair cannot send.
     pub(super) fn new(message: Reply) -> Option<Self> {
         if message.payloads.iter().any(|p| p.pages.is_some()) {
             return None;
@@ -57,12 +57,12 @@ impl Outgoing {
         Some(Self { writes, pieces, left, invalidate, until_left })
     }
 
-    /// Bytes that go by Send and have not been put into fragments.
+    /// Bytes for Sends that are not in fragments yet.
     pub(super) fn left(&self) -> usize {
         self.left
     }
 
-    /// The next fragment for a peer that takes messages of `max_send` bytes.
+    /// The next fragment, for a peer that accepts messages of `max_send` bytes.
     pub(super) fn next(&mut self, max_send: usize) -> Fragment {
         let mut room = max_send.saturating_sub(DATA_OFFSET);
         let mut data = Vec::with_capacity(2);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_get_what_they_hold_and_no_more() {
+    fn regions_limit_rdma_writes() {
         let seg = |handle, len| RemoteSeg { handle, len, offset: 1000 };
         let payload = |place| Payload {
             at: 4,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte once and in order, each fragment within the peer's limit, the token with the last one.
+        /// Each byte is sent once and in order, each fragment fits the peer's limit, the token is on the last one.
         #[test]
         fn every_byte_leaves_once(
             head in 0usize..600,

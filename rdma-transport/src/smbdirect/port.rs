@@ -1,15 +1,15 @@
-//! What acceptor and initiator have in common: a queue pair that carries whole messages both ways.
+//! The common part of acceptor and initiator: whole messages in both directions over a queue pair.
 //!
-//! *Operation.* [`Port::poll`] puts together what has come, sends what credits allow, and lets the queue pair move. A message
-//! that waits is cut into fragments one by one, as credits come; nothing else is sent between them. RDMA Writes of a
+//! *Operation.* [`Port::poll`] assembles received fragments, sends as many messages as credits allow, and polls the queue pair. A
+//! waiting message is split into fragments one by one, as credits arrive, without other messages in between. RDMA Writes of a
 //! message are posted before its first fragment, so its Send proves them.
 //!
-//! *Memory.* Receives use 4 KiB buffers of a pool of their own; a peer that has not logged on is granted few
-//! ([`crate::receives`]). A message in one fragment is handed up in its Receive. One in several is copied into a payload buffer,
-//! which is waited for and is exchanged for a larger one as its fragments come, so that a peer holds about as much as it has sent;
-//! what came meanwhile keeps its Receives, and those are not granted again. What is sent leaves from the memory it is in.
+//! *Memory.* Receives use 4 KiB buffers of a separate pool; a peer that has not logged on is granted few ([`crate::receives`]). A
+//! message in one fragment is passed on in its Receive. A message in several fragments is copied to a payload buffer, which is
+//! replaced by a larger one as fragments arrive, so that a peer occupies about as much memory as it has sent; while waiting for a
+//! buffer, fragments keep their Receives, which are not granted again. Messages are sent from their own memory.
 //!
-//! *Errors.* A broken rule ends the connection (MS-SMBD section 3.1.5.8), as does a timer of section 3.1.6.
+//! *Errors.* A violation ends the connection (MS-SMBD section 3.1.5.8), as does a timer of section 3.1.6.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -34,10 +34,10 @@ use crate::link::{Half, Link};
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, WorkKind};
 
-/// Receives posted at once: those granted, and that of the negotiation.
+/// Maximum posted Receives: the granted ones, and one for the negotiation.
 const RECVS: usize = limits::SMBD_CREDITS_MAX as usize + 1;
 
-/// What a queue pair for this is to be made with, but for private data and RDMA Reads.
+/// The parameters for creating a queue pair, without private data and RDMA Reads.
 pub(super) fn params() -> ConnectParams {
     ConnectParams {
         private_data: bytes::Bytes::new(),
@@ -56,7 +56,7 @@ enum Phase {
     /// The initiator waits for the response.
     Asking,
     Established(Agreed),
-    /// The refusal is on its way; nothing is taken any more.
+    /// The refusal is being sent; no message is accepted any more.
     Refused,
 }
 
@@ -68,25 +68,25 @@ pub(super) struct Port {
     credits: Credits,
     reassembly: Reassembly,
     timers: Timers,
-    /// Messages that have not left whole.
+    /// Messages not sent completely.
     queue: VecDeque<Outgoing>,
-    /// Bytes of them.
+    /// Total bytes of these messages.
     queued: usize,
-    /// The peer asked for a message.
+    /// The peer requested a keepalive answer.
     answer_owed: bool,
-    /// The next message asks the peer for one.
+    /// The next message requests an answer from the peer.
     ask: bool,
     /// Fragments that wait for memory of the pool.
     inbox: VecDeque<(Step, Buf)>,
     assembly: Option<BufMut>,
-    /// The client has logged on, as far as was seen here.
+    /// The client has logged on, as of the last check.
     is_known: bool,
-    /// Times that messages left since it last asked for more credits.
+    /// Messages sent since the connection last requested more credits.
     messages: u32,
     wait: Option<Acquire>,
-    /// What was taken too much from the heap has to come back first.
+    /// Heap memory taken in excess that must be paid back first.
     debt: Option<Pay>,
-    /// Whole messages that nobody has taken.
+    /// Whole messages not passed on yet.
     ready: VecDeque<Buf>,
     /// RDMA Reads that have completed.
     pub(super) reads: Vec<Completion>,
@@ -94,7 +94,7 @@ pub(super) struct Port {
     began: Instant,
     timer: Option<(Duration, Pin<Box<Sleep>>)>,
     failed: Option<ChannelError>,
-    /// Why the connection ends when what was sent has left.
+    /// The reason for ending the connection after the queued messages are sent.
     refused: Option<ChannelError>,
 }
 
@@ -134,7 +134,7 @@ impl Port {
         })
     }
 
-    /// The listening side.
+    /// Creates the accepting side.
     pub(super) fn acceptor(
         qp: Box<dyn QueuePair>,
         info: Arc<Info>,
@@ -143,7 +143,7 @@ impl Port {
         Self::new(qp, info, recvs, Phase::Accepting, limits::SMBD_ACCEPT_SECONDS)
     }
 
-    /// The dialling side; its request is sent at the first poll.
+    /// Creates the dialling side; the first poll sends its request.
     pub(super) fn initiator(
         qp: Box<dyn QueuePair>,
         info: Arc<Info>,
@@ -155,7 +155,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Queues a message. What cannot be sent ends the connection: its peer would wait for ever.
+    /// Queues a message. If it cannot be sent the connection ends, because its peer would wait forever.
     pub(super) fn push(&mut self, message: Reply) {
         let Some(message) = Outgoing::new(message) else {
             debug_assert!(false, "a protocol answers no more than was asked for");
@@ -168,7 +168,7 @@ impl Port {
             return self.fail("a message is larger than the peer takes");
         }
         if message.left() == 0 {
-            // Nothing would tell the peer that it came.
+            // Without a Send the peer would not notice the RDMA Writes.
             debug_assert!(false, "a message has a head");
             return;
         }
@@ -184,37 +184,37 @@ impl Port {
         self.failed.get_or_insert(ChannelError::Violation(v.name(), v.to_string()));
     }
 
-    /// The next whole message.
+    /// Takes the next whole message.
     pub(super) fn pop(&mut self) -> Option<Buf> {
         self.ready.pop_front()
     }
 
-    /// There are messages to be taken.
+    /// True if whole messages are available.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Bytes that wait to be sent or are under way.
+    /// Bytes queued or being sent.
     pub(super) fn backlog(&self) -> usize {
         self.queued + self.link.backlog()
     }
 
-    /// Tells reads of this connection how far its peer is behind.
+    /// Reports the pending bytes to the throttle of this connection's reads.
     pub(super) fn tell_untaken(&mut self, untaken: &mut Untaken) {
         self.link.tell_untaken(self.queued, untaken);
     }
 
-    /// Nothing waits to be sent.
+    /// True if the send queue is empty.
     pub(super) fn is_flushed(&self) -> bool {
         self.queue.is_empty() && self.link.is_flushed()
     }
 
-    /// The negotiation is over.
+    /// True after the negotiation.
     pub(super) fn is_established(&self) -> bool {
         matches!(self.phase, Phase::Established(_))
     }
 
-    /// Receives that hold what nobody has taken.
+    /// Receives with unprocessed data.
     fn busy(&self) -> usize {
         self.inbox.len() + self.ready.len()
     }
@@ -254,7 +254,7 @@ impl Port {
 
     fn on_response(&mut self, message: &[u8]) {
         match conclude(self.own, message) {
-            // The first message that is sent grants credits.
+            // The first message sent grants credits.
             Ok(agreed) => self.establish(agreed, 0),
             Err(Unfit::Violation(v)) => self.broken(v),
             Err(Unfit::Refused(status)) => {
@@ -276,7 +276,7 @@ impl Port {
         tracing::debug!(peer = %self.info.peer, ?agreed, "SMB Direct negotiated");
     }
 
-    /// MS-SMBD section 3.1.5.8.
+    /// Handles a data message (MS-SMBD section 3.1.5.8).
     fn on_data(&mut self, message: &Buf, agreed: Agreed) -> Result<(), Violation> {
         let (receive, fragmented) = (agreed.max_receive, agreed.max_fragmented_receive);
         let header = DataTransfer::parse(message, receive, fragmented)?;
@@ -297,7 +297,7 @@ impl Port {
         Ok(())
     }
 
-    /// A buffer for what has come of a message and its next fragment: small ones of one size, large ones of the next.
+    /// Obtains a buffer for the message so far and its next fragment: one size for small messages, the next size for larger ones.
     fn make_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let more = self.inbox.front().map_or(0, |(_, data)| data.len());
         let have = self.assembly.as_ref().map_or(0, BufMut::len);
@@ -327,13 +327,13 @@ impl Port {
         self.info.receives_allowed(few, most)
     }
 
-    /// The peer has sent a part of a message, and this side has memory for what has come.
+    /// True if the peer has sent part of a message, and does not have to wait for memory of this side.
     fn is_half(&self) -> bool {
         self.reassembly.is_inside() && self.inbox.is_empty()
     }
 
-    /// To be asked when nothing can move. `is_reading`: more of a message would be taken; `is_ending`: the end of the connection is
-    /// waited for.
+    /// Called when no progress is possible. `is_reading`: more fragments would be accepted; `is_ending`: waiting for the end of the
+    /// connection.
     pub(super) fn poll_stalled(
         &mut self,
         is_reading: bool,
@@ -345,11 +345,11 @@ impl Port {
         self.link.poll_stalled(half, Some(&self.info.pool), cx)
     }
 
-    /// Puts messages together as far as there is memory for them.
+    /// Assembles messages, as far as memory is available.
     fn assemble(&mut self, cx: &mut Context<'_>) {
         while let Some((step, _)) = self.inbox.front() {
             if matches!(step, Step::First(_)) && !self.ready.is_empty() {
-                // Those that are whole are handed up before another takes memory.
+                // Whole messages are passed on before another takes memory.
                 return;
             }
             if *step != Step::Whole && self.make_room(cx).is_pending() {
@@ -371,7 +371,7 @@ impl Port {
         }
     }
 
-    /// Grants more from now on, when the client has logged on and there are receives for it.
+    /// Raises the limit on grants after the client has logged on, if receives are available.
     fn allow_more(&mut self) {
         if self.credits.most() == limits::SMBD_CREDITS_MAX || self.queue.is_empty() {
             return;
@@ -386,7 +386,7 @@ impl Port {
         }
     }
 
-    /// Sends what credits allow (MS-SMBD section 3.1.5.1).
+    /// Sends messages as credits allow (MS-SMBD section 3.1.5.1).
     fn pump(&mut self) {
         let Phase::Established(agreed) = self.phase else { return };
         self.allow_more();
@@ -425,7 +425,7 @@ impl Port {
         }
     }
 
-    /// For `status`.
+    /// Updates the counters of waiting messages.
     fn note_waiting(&self, now: u64) {
         let traffic = &self.info.traffic;
         if now > 0 && traffic.credits_waiting.load(Ordering::Relaxed) == 0 {
@@ -438,7 +438,7 @@ impl Port {
         let ask = std::mem::take(&mut self.ask);
         self.answer_owed = false;
         self.credits.sent(grant);
-        // These are posted before the message that grants them.
+        // These Receives are posted before the message that grants them.
         self.link.recvs_owed += usize::from(grant);
         let header = DataTransfer {
             credits_requested: self.own.credits,
@@ -452,7 +452,7 @@ impl Port {
         self.link.send(&self.info, from, invalidate);
     }
 
-    /// Moves everything that can move. Ready when something happened; an error is the end.
+    /// Makes all possible progress. Ready when an event occurred; an error ends the connection.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         self.assemble(cx);
         self.pump();
@@ -461,7 +461,7 @@ impl Port {
             return Poll::Ready(Err(why));
         }
         if self.refused.is_some() {
-            // What was posted still leaves.
+            // Posted work is still sent.
             self.link.qp.disconnect();
         }
         let mut completions = std::mem::take(&mut self.completions);
@@ -472,7 +472,7 @@ impl Port {
         for done in completions.drain(..) {
             match done.kind {
                 WorkKind::Recv => {
-                    // A failed request ends the connection; the queue pair says so when all have come back.
+                    // A failed request ends the connection; the queue pair reports that after all work was returned.
                     if let (Ok(_), Some(buf)) = (done.result, done.buf) {
                         let invalidated = u64::from(done.invalidated.is_some());
                         Traffic::add(&self.info.traffic.invalidations, invalidated);
@@ -492,7 +492,7 @@ impl Port {
         }
     }
 
-    /// To be asked when nothing can move.
+    /// Called when no progress is possible: checks the timers.
     fn poll_timers(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         loop {
             let at = self.timers.deadline();
@@ -504,7 +504,7 @@ impl Port {
                 timer.as_mut().reset(self.began + at);
             }
             ready!(timer.as_mut().poll(cx));
-            // A timer that was set for what has been put off since is only looked at now.
+            // A timer whose deadline was postponed fires at its old time and is armed again.
             *armed = at;
             timer.as_mut().reset(self.began + at);
             let now = self.began.elapsed();

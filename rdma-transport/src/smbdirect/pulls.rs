@@ -1,13 +1,12 @@
-//! RDMA Reads that the protocol asked for: their memory, and their results.
+//! RDMA Reads requested by the protocol: their memory and results.
 //!
-//! *Operation.* In the order in which they were asked for, each takes all its buffers at once, then becomes one RDMA Read for
-//! each buffer.
+//! *Operation.* In order of request, each fetch takes all its buffers at once, and then becomes one RDMA Read for each buffer.
 //!
-//! *Memory.* Buffers of the connection's payload pool; a fetch that waits holds none. At most
-//! [`limits::SMBD_FETCHING_MAX`] bytes are fetched at once.
+//! *Memory.* Buffers of the connection's payload pool; a waiting fetch holds none. At most [`limits::SMBD_FETCHING_MAX`] bytes are
+//! fetched concurrently.
 //!
-//! *Errors.* What is asked beyond a limit is refused, and what waits for memory for [`limits::MEMORY_WAIT_MAX`]. A Read that fails
-//! ends the connection, and with it all who wait.
+//! *Errors.* A fetch beyond a limit is refused, and so is one that waits for memory for [`limits::MEMORY_WAIT_MAX`]. A failed Read
+//! ends the connection, and all waiting fetches.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -42,17 +41,17 @@ pub(super) struct Pulls {
     memory_wait: MemoryWait,
     under_way: HashMap<u64, InFlight>,
     next: u64,
-    /// Bytes that are being fetched.
+    /// Bytes being fetched.
     fetching: usize,
 }
 
 impl Pulls {
-    /// One more may be asked for.
+    /// True if another fetch may be queued.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < limits::SMBD_PULLS_WAITING_MAX
     }
 
-    /// Asks for all of `from`. Whoever asked may give up at any time.
+    /// Queues a fetch of all of `from`. The caller may give up at any time.
     pub(super) fn ask(&mut self, mut from: Vec<RemoteSeg>, fetched: Fetched) {
         from.retain(|seg| seg.len > 0);
         let len: u64 = from.iter().map(|seg| u64::from(seg.len)).sum();
@@ -67,7 +66,7 @@ impl Pulls {
         }
     }
 
-    /// Gives buffers to those that wait, in order, as far as there are any.
+    /// Assigns buffers to waiting fetches, in order, as far as available.
     pub(super) fn start(&mut self, info: &Info, reads: &mut VecDeque<Work>, cx: &mut Context<'_>) {
         while let Some(first) = self.waiting.front() {
             let len = first.len;
@@ -109,13 +108,13 @@ impl Pulls {
         }
     }
 
-    /// Gives up the place in the pool's queue while nothing is to be started.
+    /// Leaves the pool's queue while no fetch may start.
     pub(super) fn pause(&mut self) {
         self.wait = None;
         self.memory_wait.end();
     }
 
-    /// An RDMA Read has completed.
+    /// Handles a completed RDMA Read.
     pub(super) fn done(&mut self, info: &Info, done: Completion) {
         let (Ok(n), Some(buf)) = (done.result, done.buf) else { return };
         Traffic::add(&info.traffic.rdma_read, n as u64);
@@ -133,7 +132,7 @@ impl Pulls {
     }
 }
 
-/// One Read for each buffer. The buffers hold all of `from` together, and are fewer than 256.
+/// Plans one Read for each buffer. The buffers are fewer than 256 and together hold all of `from`.
 fn plan(id: u64, from: Vec<RemoteSeg>, buffers: Vec<BufMut>) -> Vec<Work> {
     let mut from = from.into_iter();
     let mut segment = from.next();
@@ -164,7 +163,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However regions and buffers lie: all bytes are read once, in order, and no buffer gets more than it holds.
+        /// For all sizes of regions and buffers: each byte is read once, in order, and no buffer overflows.
         #[test]
         fn reads_cover_all_of_the_regions(
             lens in proptest::collection::vec(1u32..5000, 1..40),

@@ -1,40 +1,39 @@
-//! Messages from fragments (MS-SMBD section 3.1.5.8): pure. Says where the next data belongs; moves none.
+//! Assembles messages from fragments (MS-SMBD section 3.1.5.8). No I/O: it decides where data belongs, without moving it.
 
 use super::violation::Violation;
 
-/// What a fragment is.
+/// The kind of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// No data: credits, or a sign of life.
+    /// No data: credits, or a keepalive.
     Nothing,
-    /// A message by itself.
+    /// A whole message.
     Whole,
-    /// The first of a message of so many bytes; it may be empty.
+    /// The first fragment of a message of this size; it may be empty.
     First(usize),
-    /// One of those between.
+    /// A fragment in the middle.
     More,
-    /// The last one of its message.
+    /// The last fragment of its message.
     Last,
 }
 
 /// Follows the fragments of one direction of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reassembly {
-    /// Bytes that are left of the message that has begun.
+    /// Remaining bytes of the current message.
     left: Option<usize>,
 }
 
 impl Reassembly {
-    /// A message has begun and not ended.
+    /// True if a message has begun and not ended.
     pub(super) fn is_inside(&self) -> bool {
         self.left.is_some()
     }
 
-    /// A message came with `len` bytes of data, which says that `remaining` follow. Both together were checked against the
-    /// largest message.
+    /// Handles a fragment with `len` bytes of data that announces `remaining` more. Their sum was checked against the largest
+    /// message.
     ///
-    /// Peers were seen to grant credits between two fragments by a message without any data; that takes nothing from the
-    /// message that has begun.
+    /// Some peers grant credits between two fragments in a message without data, which does not count as a fragment.
     pub(super) fn next(&mut self, len: usize, remaining: usize) -> Result<Step, Violation> {
         let Some(left) = self.left else {
             self.left = Some(remaining).filter(|n| *n > 0);
@@ -61,7 +60,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_empty_first_fragment_announces_its_message() {
+    fn empty_first_fragment_announces_size() {
         let mut r = Reassembly::default();
         assert_eq!(r.next(0, 10), Ok(Step::First(10)));
         assert_eq!(r.next(0, 10), Ok(Step::More));
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_must_be_what_was_said() {
+    fn remaining_bytes_must_match() {
         for (len, remaining) in [(10, 0), (10, 81), (10, 79), (100, 0), (0, 91)] {
             let mut r = Reassembly::default();
             assert_eq!(r.next(10, 90), Ok(Step::First(100)));
@@ -84,7 +83,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a message is cut, its last fragment is its last.
+        /// However a message is split, its last fragment is recognized.
         #[test]
         fn any_cut_is_followed(sizes in proptest::collection::vec(0usize..50, 1..40)) {
             let total: usize = sizes.iter().sum();

@@ -1,24 +1,24 @@
-//! The timers of a connection (MS-SMBD sections 3.1.2 and 3.1.6): pure. Time is the time since the connection began.
+//! Timers of a connection (MS-SMBD sections 3.1.2 and 3.1.6). No clock: times are relative to the start of the connection.
 
 use std::time::Duration;
 
 use crate::limits;
 
-/// What a timer says.
+/// The action of an expired timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The peer was silent for long: ask it for a message.
+    /// The peer was silent for long: request an answer.
     Ask,
-    /// Too long without a negotiation: end the connection.
+    /// The negotiation takes too long: end the connection.
     Negotiation,
-    /// No answer after it was asked: end the connection.
+    /// The request was not answered: end the connection.
     Silence,
-    /// No credit for a message that waits: end the connection.
+    /// A waiting message got no credit: end the connection.
     Credits,
 }
 
 impl Due {
-    /// For the log.
+    /// The reason for the log.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Ask => "silent",
@@ -34,35 +34,35 @@ impl Due {
 pub(super) struct Timers {
     negotiate_by: Option<Duration>,
     heard: Duration,
-    /// The peer was asked for a message.
+    /// When an answer was requested from the peer.
     asked: Option<Duration>,
     /// Since when a message waits for a credit.
     starved: Option<Duration>,
 }
 
 impl Timers {
-    /// A connection begins; its negotiation may take so long.
+    /// Starts a connection with this limit on its negotiation.
     pub(super) fn new(negotiation: Duration) -> Self {
         Self { negotiate_by: Some(negotiation), heard: Duration::ZERO, asked: None, starved: None }
     }
 
-    /// The negotiation is over.
+    /// Ends the negotiation.
     pub(super) fn negotiated(&mut self) {
         self.negotiate_by = None;
     }
 
-    /// A message came.
+    /// Handles a received message.
     pub(super) fn heard(&mut self, now: Duration) {
         self.heard = now;
         self.asked = None;
     }
 
-    /// The peer was asked to send something, or could not even be asked.
+    /// Notes that an answer was requested, or that not even the request could be sent.
     pub(super) fn asked(&mut self, now: Duration) {
         self.asked = Some(now);
     }
 
-    /// A message waits for a credit, or none does.
+    /// Notes whether a message waits for a credit.
     pub(super) fn starved(&mut self, waits: bool, now: Duration) {
         self.starved = if waits { self.starved.or(Some(now)) } else { None };
     }
@@ -81,12 +81,12 @@ impl Timers {
         credits.filter(|(at, _)| *at < idle.0).unwrap_or(idle)
     }
 
-    /// When to look again.
+    /// The next time to check the timers.
     pub(super) fn deadline(&self) -> Duration {
         self.next().0
     }
 
-    /// What is due now.
+    /// The expired timer, if any.
     pub(super) fn due(&self, now: Duration) -> Option<Due> {
         let (at, what) = self.next();
         (at <= now).then_some(what)
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_asked_about_and_then_ended() {
+    fn silent_peer_is_probed_then_closed() {
         let mut t = Timers::new(s(5));
         assert_eq!((t.deadline(), t.due(s(4))), (s(5), None));
         assert_eq!(t.due(s(5)), Some(Due::Negotiation));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_waits_for_a_credit_for_a_while() {
+    fn missing_credit_ends_connection() {
         let mut t = Timers::new(s(5));
         t.negotiated();
         t.heard(s(10));

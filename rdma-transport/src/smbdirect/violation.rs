@@ -1,4 +1,4 @@
-//! Rules of MS-SMBD that a peer broke.
+//! Rules of MS-SMBD that a peer can violate.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use wire::{Fault, Rule};
 
 use crate::limits;
 
-/// The field whose value may not be 0.
+/// A field that must not be 0.
 pub(super) const CREDITS_REQUESTED: &str = "CreditsRequested";
 
 /// One for each rule.
@@ -14,33 +14,33 @@ pub(super) const CREDITS_REQUESTED: &str = "CreditsRequested";
 pub enum Violation {
     /// A negotiate request or response that is cut short (3.1.5.6, 3.1.5.7).
     NegotiateShort(Fault),
-    /// Versions that leave out the only one there is (3.1.5.6): answered by a refusal.
+    /// A version range without the only existing version (3.1.5.6): answered by a refusal.
     NegotiateVersion(u16, u16),
-    /// A peer that wants no credits, or grants none (3.1.5.6, 3.1.5.7).
+    /// A peer that requests no credits, or grants none (3.1.5.6, 3.1.5.7).
     NegotiateCredits,
-    /// A peer that takes no messages of 128 bytes (3.1.5.6, 3.1.5.7).
+    /// A peer that does not accept messages of 128 bytes (3.1.5.6, 3.1.5.7).
     NegotiateReceiveSize(u32),
-    /// A peer that takes less than 131,072 bytes in fragments (3.1.5.6, 3.1.5.7).
+    /// A peer that accepts less than 131,072 bytes in fragments (3.1.5.6, 3.1.5.7).
     NegotiateFragmentedSize(u32),
-    /// A response that wants to send more than we take (3.1.5.7).
+    /// A response with a send size above what we accept (3.1.5.7).
     NegotiateSendSize(u32),
-    /// A message that is shorter than a header (3.1.5.8).
+    /// A message shorter than a header (3.1.5.8).
     DataShort(Fault),
-    /// A message of so many bytes, more than was agreed.
+    /// A message of this size, which exceeds the negotiated one.
     DataTooLong(usize),
-    /// A message that wants no credits (3.1.5.8).
+    /// A message that requests no credits (3.1.5.8).
     DataCredits(Fault),
-    /// Data at an offset that is no multiple of eight (3.1.5.8).
+    /// Data at an offset that is not a multiple of eight (3.1.5.8).
     DataAlignment(Fault),
-    /// Data beyond the message (3.1.5.8).
+    /// Data beyond the end of the message (3.1.5.8).
     DataBounds(Fault),
-    /// A message in fragments of more bytes than was agreed (3.1.5.8).
+    /// A fragmented message larger than negotiated (3.1.5.8).
     DataFragmented(Fault),
-    /// A fragment that says that so many bytes are left of a message of which other many are (3.1.5.8).
+    /// A fragment that announces the first number of remaining bytes where the second is correct (3.1.5.8).
     DataRemaining(u64, usize),
-    /// A message in fragments of so many bytes from a peer that has not logged on.
+    /// A fragmented message of this size from a peer that has not logged on.
     FragmentedBeforeLogon(usize),
-    /// A message without a credit for it (3.1.5.1).
+    /// A message without a credit (3.1.5.1).
     CreditsOverrun,
 }
 
@@ -63,7 +63,7 @@ crate::rule_names!(Violation {
 });
 
 impl Violation {
-    /// The rule that the header of a data transfer message breaks.
+    /// The rule that the header of a data transfer message violates.
     pub(super) fn of_data(fault: Fault) -> Self {
         match fault.rule {
             Rule::Truncated => Self::DataShort(fault),

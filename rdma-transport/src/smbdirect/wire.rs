@@ -1,10 +1,10 @@
-//! The formats of MS-SMBD section 2.2, pure. All numbers are little-endian.
+//! Formats of MS-SMBD section 2.2. All numbers are little-endian. No I/O.
 
 use wire::{Parsed, Parser, Rule, decode, emit, le_u16, le_u32, reject};
 
 use super::violation::{CREDITS_REQUESTED, Violation};
 
-/// The only version there is (MS-SMBD section 1.7).
+/// The only version (MS-SMBD section 1.7).
 pub const VERSION: u16 = 0x0100;
 /// Bytes of a negotiate request.
 pub const REQUEST_LEN: usize = 20;
@@ -12,9 +12,9 @@ pub const REQUEST_LEN: usize = 20;
 pub const RESPONSE_LEN: usize = 32;
 /// Bytes of a data transfer message without padding and data.
 pub const HEADER_LEN: usize = 20;
-/// Where data begins: behind the header and four bytes that align it.
+/// Offset of the data: after the header and four bytes of padding.
 pub const DATA_OFFSET: usize = 24;
-/// The receiver is to send something soon.
+/// The receiver must send a message soon.
 pub const RESPONSE_REQUESTED: u16 = 0x0001;
 /// Negotiation succeeded.
 pub const STATUS_SUCCESS: u32 = 0;
@@ -23,35 +23,35 @@ pub const STATUS_NOT_SUPPORTED: u32 = 0xc000_00bb;
 /// No receive could be posted.
 pub const STATUS_INSUFFICIENT_RESOURCES: u32 = 0xc000_009a;
 
-/// A size on the wire as a number of bytes in memory; both are 32 bits at least wherever this runs.
+/// Converts a wire size to bytes in memory; `usize` has at least 32 bits on all supported targets.
 pub(super) fn size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// A number of bytes as a size on the wire; what is larger was bounded before.
+/// Converts bytes in memory to a wire size; larger values were excluded before.
 pub(super) fn wire_size(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The first message, from the one who dialled (MS-SMBD section 2.2.1).
+/// The first message, sent by the initiator (MS-SMBD section 2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NegotiateRequest {
-    /// Lowest version spoken.
+    /// Lowest version supported.
     pub min_version: u16,
-    /// Highest version spoken.
+    /// Highest version supported.
     pub max_version: u16,
-    /// Credits that it wants to be granted.
+    /// Credits requested.
     pub credits_requested: u16,
     /// Largest message it wants to send, in bytes.
     pub preferred_send_size: u32,
-    /// Largest message it takes, in bytes.
+    /// Largest message accepted, in bytes.
     pub max_receive_size: u32,
-    /// Largest message it takes in fragments, in bytes.
+    /// Largest fragmented message accepted, in bytes.
     pub max_fragmented_size: u32,
 }
 
 impl NegotiateRequest {
-    /// Reads it; what follows it means nothing.
+    /// Parses it; trailing bytes are ignored.
     pub fn parse(message: &[u8]) -> Parsed<'_, Self> {
         let versions = (le_u16("MinVersion"), le_u16("MaxVersion"));
         let credits = (le_u16("Reserved"), le_u16("CreditsRequested"));
@@ -71,7 +71,6 @@ impl NegotiateRequest {
         (versions, credits, sizes).map(made).parse(message)
     }
 
-    /// Writes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(REQUEST_LEN);
         for word in [self.min_version, self.max_version, 0, self.credits_requested] {
@@ -84,27 +83,27 @@ impl NegotiateRequest {
     }
 }
 
-/// Its answer (MS-SMBD section 2.2.2). All but the first two fields and the status are zero in a refusal.
+/// The response (MS-SMBD section 2.2.2). In a refusal all fields but the first two and the status are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NegotiateResponse {
-    /// Lowest version spoken.
+    /// Lowest version supported.
     pub min_version: u16,
-    /// Highest version spoken.
+    /// Highest version supported.
     pub max_version: u16,
     /// The version of this connection.
     pub negotiated_version: u16,
-    /// Credits that it wants to be granted.
+    /// Credits requested.
     pub credits_requested: u16,
     pub credits_granted: u16,
     /// An NTSTATUS.
     pub status: u32,
-    /// Most bytes of one RDMA Read or Write.
+    /// Largest RDMA Read or Write, in bytes.
     pub max_read_write_size: u32,
     /// Largest message it will send, in bytes.
     pub preferred_send_size: u32,
-    /// Largest message it takes, in bytes.
+    /// Largest message accepted, in bytes.
     pub max_receive_size: u32,
-    /// Largest message it takes in fragments, in bytes.
+    /// Largest fragmented message accepted, in bytes.
     pub max_fragmented_size: u32,
 }
 
@@ -113,7 +112,7 @@ impl NegotiateResponse {
         Self { min_version: VERSION, max_version: VERSION, status, ..Self::default() }
     }
 
-    /// Reads it; what follows it means nothing.
+    /// Parses it; trailing bytes are ignored.
     pub fn parse(message: &[u8]) -> Parsed<'_, Self> {
         let versions = (le_u16("MinVersion"), le_u16("MaxVersion"), le_u16("NegotiatedVersion"));
         let credits = (le_u16("Reserved"), le_u16("CreditsRequested"), le_u16("CreditsGranted"));
@@ -144,7 +143,6 @@ impl NegotiateResponse {
         (versions, credits, le_u32("Status"), sizes).map(made).parse(message)
     }
 
-    /// Writes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(RESPONSE_LEN);
         for word in [
@@ -173,23 +171,23 @@ impl NegotiateResponse {
 /// The header of every later message (MS-SMBD section 2.2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataTransfer {
-    /// Credits that the sender wants to have in all.
+    /// Total credits that the sender requests.
     pub credits_requested: u16,
     /// Credits granted with this message.
     pub credits_granted: u16,
-    /// [`RESPONSE_REQUESTED`] or nothing.
+    /// [`RESPONSE_REQUESTED`] or 0.
     pub flags: u16,
-    /// Bytes of the upper message in the messages that follow.
+    /// Remaining bytes of the upper message in later fragments.
     pub remaining: u32,
-    /// Where the data begins, from the start of the message.
+    /// Offset of the data from the start of the message.
     pub offset: u32,
     /// Bytes of data.
     pub len: u32,
 }
 
 impl DataTransfer {
-    /// Reads the header and checks it against the message and the sizes that were negotiated (MS-SMBD section 3.1.5.8). What
-    /// follows the data means nothing.
+    /// Parses the header and checks it against the message and the negotiated sizes (MS-SMBD section 3.1.5.8). Bytes after the data
+    /// are ignored.
     pub fn parse(
         message: &[u8],
         max_receive: usize,
@@ -226,7 +224,7 @@ impl DataTransfer {
         Ok((rest, Self { credits_requested, credits_granted, flags, remaining, offset, len }))
     }
 
-    /// Writes the header, with the padding if data follows.
+    /// Encodes the header, with padding if data follows.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(DATA_OFFSET);
         for word in [self.credits_requested, self.credits_granted, self.flags, 0] {
@@ -302,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_on_headers_can_be_broken() {
+    fn header_violations_are_detected() {
         let good = DataTransfer {
             credits_requested: 10,
             credits_granted: 1,

@@ -1,12 +1,11 @@
 //! The client's side of RPC over a byte stream.
 //!
-//! *Operation.* Calls queued since the last poll leave by one system call; then what has come is handed up, then more is
+//! *Operation.* Calls queued since the last poll are sent with one system call; then received messages are passed on, then more is
 //! read.
 //!
-//! *Memory.* As [`super::recv`]: a large bulk result is read straight into a pool buffer, found by the locator of its
-//! call.
+//! *Memory.* As in [`super::recv`]: a large bulk result is read directly into a pool buffer, located by its call.
 //!
-//! *Errors.* A reply that no call waits for is dropped and counted.
+//! *Errors.* A reply without a waiting call is dropped and counted.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +23,7 @@ use crate::caller::{Answer, BulkResult, Call, Caller, Event};
 use crate::calls::xid_and_is_reply;
 use crate::channel::{ChannelError, Info, PayloadLocator, Reply, Traffic};
 
-/// Calls under way, and where their bulk results stand.
+/// Calls in progress, and the locators of their bulk results.
 #[derive(Default)]
 struct Outstanding(HashMap<u32, Option<BulkResult>>);
 
@@ -47,7 +46,7 @@ pub struct TcpCaller {
 }
 
 impl TcpCaller {
-    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB).
+    /// Wraps a connected stream. `recvs` provides receive buffers (4 KiB and 64 KiB).
     pub fn new(stream: TcpStream, info: Arc<Info>, recvs: Pool) -> io::Result<Self> {
         crate::socket::tune(&stream)?;
         Ok(Self {
@@ -60,7 +59,7 @@ impl TcpCaller {
         })
     }
 
-    /// Replies that no call waited for.
+    /// Number of replies without a waiting call.
     pub fn strays(&self) -> u64 {
         self.strays
     }

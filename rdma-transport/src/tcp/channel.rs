@@ -1,17 +1,17 @@
 //! A byte stream as a channel.
 //!
-//! *Operation.* [`TcpChannel::poll_recv`] hands up the records that have come, then sends what waits, then reads. So the
-//! replies to all requests of one read leave together. RPC messages of type REPLY answer the callbacks of
-//! [`Handle::call`]; one that nobody waits for is counted and dropped. SMB messages of [`Handle::push`] join the replies.
+//! *Operation.* [`TcpChannel::poll_recv`] passes on received records, then sends queued replies, then reads. So the replies to all
+//! requests of one read are sent together. RPC messages of type REPLY answer the callbacks of [`Handle::call`]; one without a
+//! waiting caller is counted and dropped. SMB messages of [`Handle::push`] are queued with the replies.
 //!
-//! *Memory.* See [`super::recv`]. Over [`limits::UNTAKEN_MAX`] bytes of replies that the socket does not take, reads wait before
-//! they take memory; over [`limits::REPLY_BACKLOG_MAX`] bytes nothing more is read from the peer.
+//! *Memory.* See [`super::recv`]. While the socket does not take more than [`limits::UNTAKEN_MAX`] bytes of replies, reads wait
+//! before they take memory; above [`limits::REPLY_BACKLOG_MAX`] bytes the socket is not read.
 //!
-//! A reply that [starts TLS](Reply::starts_tls) is the last in clear: no record is taken until the handshake is done.
+//! A reply that [starts TLS](Reply::starts_tls) is the last in clear: no record is processed until the handshake is complete.
 //!
-//! *Errors.* Record marks that break a rule end the connection, as does a peer that makes no progress for
-//! [`limits::STALL_SECONDS_MAX`] with a message half sent or half taken, or for a shorter time when it holds what others wait for.
-//! Progress counts in its direction: calls that come are no progress with answers that are not taken.
+//! *Errors.* Invalid record marks end the connection, as does a peer that makes no progress for [`limits::STALL_SECONDS_MAX`] with
+//! a message half sent or half received, or for a shorter time while it occupies contended memory. Progress is counted separately
+//! for each direction: incoming calls do not excuse replies that are not taken.
 
 use std::io;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ use crate::stall::{Stall, Stalled};
 use crate::tls;
 use crate::untaken::Untaken;
 
-/// The rule that a peer breaks whose TLS handshake or records are none.
+/// The rule violated by an invalid TLS handshake or record.
 pub const TLS_HANDSHAKE: &str = "tls-handshake";
-/// What to change then, where it was no certificate.
+/// The remedy, unless a certificate was the cause.
 const HANDSHAKE_REMEDY: &str =
     "look at what `tlshd` of the client says: it proposed TLS and did not make it";
 
@@ -56,25 +56,25 @@ pub struct TcpChannel {
     commands: mpsc::Receiver<Command>,
     handle: Handle,
     calls: Calls,
-    /// Requests handed up and not answered.
+    /// Requests passed on and not answered.
     in_work: usize,
     next_request: u64,
-    /// No more requests are taken; why.
+    /// The reason why no more requests are accepted.
     draining: Option<ChannelError>,
-    /// It ends with the next poll; why.
+    /// The reason to end with the next poll.
     aborted: Option<ChannelError>,
-    /// Answers that the peer does not take.
+    /// Detects replies that the peer does not take.
     sending: Stall,
-    /// A record that the peer does not finish.
+    /// Detects a record that the peer does not complete.
     receiving: Stall,
     untaken: Untaken,
-    /// The next bytes of the peer are those of a TLS handshake.
+    /// The peer's next bytes belong to a TLS handshake.
     is_starting_tls: bool,
 }
 
 impl TcpChannel {
-    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB), `locate` finds bulk data, `framing`
-    /// says which protocol this is.
+    /// Wraps a connected stream. `recvs` provides receive buffers (4 KiB and 64 KiB), `locate` locates bulk data, `framing` selects
+    /// the protocol.
     pub fn new(
         stream: TcpStream,
         info: Arc<Info>,
@@ -112,7 +112,7 @@ impl TcpChannel {
                 Poll::Ready(Some(Command::Call { answer, .. }))
                     if self.framing == Framing::Direct =>
                 {
-                    // Whoever asked may have given up, here and below.
+                    // Here and below, the caller may have given up.
                     let _ = answer.send(Err(ChannelError::unsupported("a callback")));
                 }
                 Poll::Ready(Some(Command::Push { taken, .. }))
@@ -138,7 +138,7 @@ impl TcpChannel {
                 }
                 Poll::Ready(Some(Command::Shutdown)) => self.shutdown(),
                 Poll::Ready(Some(Command::Abort { why })) => {
-                    // A reset: behind what the peer does not acknowledge, it would not hear of an end in order for long.
+                    // Sends a reset: an orderly end would be queued behind unacknowledged data.
                     let _ = socket2::SockRef::from(self.stream.socket())
                         .set_linger(Some(Duration::ZERO));
                     self.aborted.get_or_insert(ChannelError::Closed(why));
@@ -160,7 +160,7 @@ impl TcpChannel {
         sent.map_err(closed)
     }
 
-    /// A request, or nothing when the record was the answer to a callback.
+    /// Passes a record on as a request; `None` if it was the reply to a callback.
     fn route(&mut self, record: Record) -> Option<Request> {
         if self.framing == Framing::Record
             && let Some((xid, true)) = xid_and_is_reply(&record.body)
@@ -174,7 +174,7 @@ impl TcpChannel {
         Some(Request { body: record.body, read_chunks: record.read_chunks, reply_to })
     }
 
-    /// More replies wait to be taken than may: nothing is read and nobody pushes until the peer has taken some.
+    /// True if too many replies wait for the peer: reads and pushes then wait.
     fn is_stuffed(&self) -> bool {
         self.send.waiting() > limits::REPLY_BACKLOG_MAX
     }
@@ -193,7 +193,7 @@ impl TcpChannel {
             if let Some(why) = self.aborted.take() {
                 return Poll::Ready(Err(why));
             }
-            // Bulk data leaves while it is still in the processor's cache, and while the peer has something to do with it.
+            // Bulk data is sent while it is still in the processor's cache, so that the peer can begin to process it.
             if self.send.waiting() > limits::REPLY_GATHER_MAX
                 && let Poll::Ready(Err(e)) = self.poll_send(cx)
             {
@@ -225,7 +225,7 @@ impl TcpChannel {
                 return Poll::Pending;
             }
             if stuffed {
-                // There is room again for those who push.
+                // Waiting pushes have room again.
                 continue;
             }
             if ready!(self.recv.poll_pay(cx)) {
@@ -234,7 +234,7 @@ impl TcpChannel {
             match self.recv.poll_fill(&mut self.stream, cx) {
                 Poll::Ready(Ok(0)) => {
                     self.draining = Some(self.end_of_stream());
-                    // No answer will come; a request in work may be waiting for one.
+                    // No reply will arrive; a request in progress may be waiting for one.
                     self.calls = Calls::default();
                 }
                 Poll::Ready(Ok(n)) => self.receiving.progress(n),
@@ -253,11 +253,11 @@ impl TcpChannel {
         }
     }
 
-    /// Sends the answer to AUTH_TLS, then does the handshake (RFC 9289 section 4.1).
+    /// Sends the reply to AUTH_TLS, then performs the handshake (RFC 9289 section 4.1).
     fn poll_tls(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ChannelError>> {
         if !self.stream.has_tls() {
             ready!(self.poll_send(cx))?;
-            // Whoever answered by STARTTLS saw that it is there.
+            // The reply contained STARTTLS because TLS is available.
             let begun = self.info.tls.begin();
             let begun = begun.map_err(|e| ChannelError::Closed(format!("TLS: {e}")))?;
             let Some(came) = self.recv.take_held() else {
@@ -292,7 +292,7 @@ impl TcpChannel {
                 };
                 match tls::remedy(&e) {
                     Some(remedy) => refused::note(of(tls::CERTIFICATE, remedy)),
-                    // Where it broke a rule that is counted and in the log.
+                    // A violation is counted and logged elsewhere.
                     None => drop(refused::record(of(TLS_HANDSHAKE, HANDSHAKE_REMEDY))),
                 }
                 Poll::Ready(Err(self.failed(&e)))
@@ -305,8 +305,8 @@ impl TcpChannel {
         ChannelError::Closed(format!("by the peer {how}").trim_end().into())
     }
 
-    /// To be asked when nothing can move: has that lasted too long? `is_reading`: more of a record would be taken. A peer whose
-    /// record waits for memory of this side is not to blame for that.
+    /// Called when no progress is possible: checks how long that has lasted. `is_reading`: more of a record would be accepted. A
+    /// peer whose record waits for memory of this side is not at fault.
     fn poll_stalled(&mut self, is_reading: bool, cx: &mut Context<'_>) -> Poll<ChannelError> {
         let pool = &self.info.pool;
         let is_sending = self.send.waiting() > 0;
@@ -356,12 +356,12 @@ impl Channel for TcpChannel {
         self.in_work = self.in_work.saturating_sub(1);
         if let Some(reply) = reply {
             if reply.starts_tls {
-                // Pages of files can no longer leave as they are.
+                // File pages can no longer be sent directly.
                 self.info.takes_pages.store(false, Ordering::Relaxed);
                 self.is_starting_tls = true;
             }
             self.send.push(reply);
-            // Until the socket was asked: the next read must not begin between this and that.
+            // Reported until the socket was tried, so that the next read does not begin before.
             self.untaken.tell(0, self.send.waiting(), limits::UNTAKEN_MAX);
         }
     }

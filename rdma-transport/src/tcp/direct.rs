@@ -1,4 +1,4 @@
-//! SMB's Direct TCP transport (MS-SMB2 section 2.1): a zero byte and the length in 24 bits before each message. Pure.
+//! SMB's Direct TCP transport (MS-SMB2 section 2.1): a zero byte and the 24-bit length before each message. No I/O.
 
 use super::record::MARK_LEN;
 use crate::limits;
@@ -7,23 +7,23 @@ use crate::limits;
 const MESSAGE: u8 = 0x00;
 const KEEP_ALIVE: u8 = 0x85;
 
-/// What the four bytes announce.
+/// The meaning of the four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {
     /// A message of so many bytes.
     Message(usize),
-    /// Nothing follows and nothing is answered: a client of the NetBIOS days looks whether we are there.
+    /// Neither data nor a reply follows: a NetBIOS client checks whether the server is reachable.
     KeepAlive,
 }
 
-/// A rule of the Direct TCP transport that a peer broke.
+/// A violated rule of the Direct TCP transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The first byte is not zero, and this is no keep-alive.
+    /// The first byte is neither zero nor a keep-alive.
     Type(u8),
     /// A message is longer than [`limits::SMB_MESSAGE_MAX`].
     TooLong(usize),
-    /// A message has no room for a protocol identifier, or a keep-alive has a length.
+    /// A message shorter than its protocol identifier, or a keep-alive with a length.
     Length(usize),
 }
 
@@ -34,7 +34,7 @@ crate::rule_names!(Violation {
 });
 
 impl Violation {
-    /// What happened, for the log.
+    /// Details for the log.
     pub fn detail(self) -> String {
         match self {
             Self::Type(t) => format!("packet of type {t:#04x}"),
@@ -47,9 +47,9 @@ impl Violation {
 }
 
 impl Prefix {
-    /// Reads the four bytes.
+    /// Parses the four bytes.
     pub fn parse([packet, a, b, c]: [u8; MARK_LEN]) -> Result<Self, Violation> {
-        // 24 bits fit usize on every target this runs on.
+        // 24 bits fit `usize` on all supported targets.
         let len = usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(usize::MAX);
         match packet {
             MESSAGE if len > limits::SMB_MESSAGE_MAX => Err(Violation::TooLong(len)),
@@ -60,7 +60,7 @@ impl Prefix {
         }
     }
 
-    /// The bytes before a message; `None` if its length has no room in 24 bits.
+    /// Encodes the bytes before a message; `None` if its length exceeds 24 bits.
     pub fn emit(len: usize) -> Option<[u8; MARK_LEN]> {
         let [top, a, b, c] = u32::try_from(len).ok()?.to_be_bytes();
         (top == 0).then_some([MESSAGE, a, b, c])

@@ -1,10 +1,10 @@
-//! How messages are told apart on a byte stream: pure.
+//! Framing of messages on a byte stream. No I/O.
 
 use super::record::{Fragments, MARK_LEN, Mark};
 use super::{direct, record};
 use crate::limits;
 
-/// What stands before each message.
+/// The kind of framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// RPC record marks (RFC 5531 section 11). Bulk data is XDR: padded to four bytes.
@@ -13,7 +13,7 @@ pub enum Framing {
     Direct,
 }
 
-/// A rule of the framing that a peer broke.
+/// A violated rule of the framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// Of record marking.
@@ -31,7 +31,7 @@ impl Violation {
         }
     }
 
-    /// What happened, for the log.
+    /// Details for the log.
     pub fn detail(self) -> String {
         match self {
             Self::Record(v) => v.detail(),
@@ -40,14 +40,14 @@ impl Violation {
     }
 }
 
-/// What four bytes between messages announce.
+/// The meaning of four bytes between messages.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// A message of so many bytes, in one piece.
+    /// A message of this size, in one piece.
     Whole(usize),
-    /// A record in several fragments; this is the mark of the first.
+    /// A record in several fragments, with the mark of the first.
     Fragment(Mark),
-    /// Nothing.
+    /// No message.
     Skip,
 }
 
@@ -66,7 +66,7 @@ impl Framing {
         }
     }
 
-    /// The bytes before a message of this length; `None` if it cannot be said.
+    /// Encodes the bytes before a message of this length; `None` if it is too long.
     pub(super) fn before(self, len: usize) -> Option<[u8; MARK_LEN]> {
         match self {
             Self::Record => {
@@ -77,7 +77,7 @@ impl Framing {
         }
     }
 
-    /// Bytes that follow bulk data of this length and are none of the message's.
+    /// Bytes of padding after bulk data of this length.
     pub(super) fn pad(self, bulk: usize) -> usize {
         match self {
             Self::Record => bulk.wrapping_neg() % 4,
@@ -85,8 +85,8 @@ impl Framing {
         }
     }
 
-    /// Largest bulk data that is read straight into place. All of an encrypted SMB message is bulk data, and all arguments of a
-    /// call by krb5p.
+    /// Largest bulk data read directly into place. An encrypted SMB message consists of bulk data entirely, as do the arguments of
+    /// a krb5p call.
     pub(super) fn bulk_max(self) -> usize {
         match self {
             Self::Record => limits::RPC_RECORD_MAX,
@@ -94,7 +94,7 @@ impl Framing {
         }
     }
 
-    /// Bytes that are paid for before a message of this length, or of unknown length, is put together on the heap.
+    /// Bytes to be paid for before a message of this (or unknown) length is assembled on the heap.
     pub(super) fn price(self, total: Option<usize>) -> usize {
         match self {
             Self::Record => total.unwrap_or(limits::RPC_RECORD_MAX),

@@ -1,10 +1,11 @@
 //! The client's side of SMB over a byte stream.
 //!
-//! *Operation.* Messages queued since the last poll leave by one system call; then what has come is handed up, then more is read.
+//! *Operation.* Messages queued since the last poll are sent with one system call; then received messages are passed on, then more
+//! is read.
 //!
-//! *Memory.* As `recv`: bulk data that the locator finds is read straight into pool buffers.
+//! *Memory.* As in `recv`: located bulk data is read directly into pool buffers.
 //!
-//! *Errors.* A server that breaks the framing ends the connection. How long an answer may take is for the one who waits for it.
+//! *Errors.* Invalid framing ends the connection. Users set their own limits on replies.
 
 use std::io;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ pub struct TcpMessages {
 }
 
 impl TcpMessages {
-    /// Takes over a connected stream. `recvs` lends receive buffers (4 KiB and 64 KiB), `locate` finds bulk data in what the
-    /// server sends.
+    /// Wraps a connected stream. `recvs` provides receive buffers (4 KiB and 64 KiB), `locate` locates bulk data in the server's
+    /// messages.
     pub fn new(
         stream: TcpStream,
         info: Arc<Info>,

@@ -1,4 +1,4 @@
-//! RPC and SMB over a byte stream: record marking (RFC 5531 section 11) or Direct TCP (MS-SMB2 section 2.1) behind a
+//! RPC and SMB over a byte stream: record marking (RFC 5531 section 11) or Direct TCP (MS-SMB2 section 2.1) as a
 //! [`crate::channel::Channel`].
 
 mod caller;
@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static ADDRESSES_COME_LATER: AtomicBool = AtomicBool::new(false);
 
-/// From here on sockets listen on addresses that this machine does not have yet: a cluster moves them here when all is ready.
-/// Elsewhere such an address is a mistake, which must be told.
+/// Allows sockets to listen on addresses that this machine does not have yet: a cluster moves them here when the node is ready.
+/// Otherwise such an address is a configuration error that must be reported.
 pub fn listen_before_addresses_come() {
     ADDRESSES_COME_LATER.store(true, Ordering::Relaxed);
 }
 
-/// What a listening socket needs before it is bound to an address.
+/// Prepares a listening socket before it is bound to an address.
 pub fn before_bind(socket: &impl AsFd, at: SocketAddr) -> io::Result<()> {
     if !ADDRESSES_COME_LATER.load(Ordering::Relaxed) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Record marks (RFC 5531 section 11): pure.
+//! Record marks (RFC 5531 section 11). No I/O.
 
 use crate::limits;
 
@@ -16,29 +16,28 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Reads a mark.
     pub fn parse(bytes: [u8; MARK_LEN]) -> Self {
         let word = u32::from_be_bytes(bytes);
         Self { last: word & LAST != 0, len: word & !LAST }
     }
 
-    /// Writes a mark. A length of 31 bits or more cannot be written and is cut.
+    /// Encodes a mark. Lengths above 31 bits are truncated.
     pub fn emit(self) -> [u8; MARK_LEN] {
         let last = if self.last { LAST } else { 0 };
         (last | (self.len & !LAST)).to_be_bytes()
     }
 }
 
-/// A rule of record marking that a peer broke.
+/// A violated rule of record marking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// A record is longer than [`limits::RPC_RECORD_MAX`].
     TooLong(usize),
-    /// A record has no room for a transaction id and a message type (RFC 5531 section 9).
+    /// A record shorter than a transaction id and a message type (RFC 5531 section 9).
     TooShort(usize),
     /// A record has more than [`limits::RECORD_FRAGMENTS_MAX`] fragments.
     Fragments,
-    /// A record has more than [`limits::RECORD_EMPTY_FRAGMENTS_MAX`] fragments without data.
+    /// A record has more than [`limits::RECORD_EMPTY_FRAGMENTS_MAX`] empty fragments.
     EmptyFragments,
 }
 
@@ -50,7 +49,7 @@ crate::rule_names!(Violation {
 });
 
 impl Violation {
-    /// What happened, for the log.
+    /// Details for the log.
     pub fn detail(self) -> String {
         match self {
             Self::TooLong(n) => format!("record of {n} bytes, at most {}", limits::RPC_RECORD_MAX),
@@ -72,13 +71,13 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// The next fragment begins. Gives the length of the record up to the end of this fragment, in bytes.
+    /// Begins the next fragment. Returns the length of the record up to its end, in bytes.
     pub fn begin(&mut self, mark: Mark) -> Result<usize, Violation> {
         self.count += 1;
         if mark.len == 0 {
             self.empty += 1;
         }
-        // A mark's 31 bits fit usize on every target this runs on; saturating keeps the comparison right anywhere.
+        // 31 bits fit `usize` on all supported targets; saturation keeps the comparison correct on any.
         self.total = self.total.saturating_add(usize::try_from(mark.len).unwrap_or(usize::MAX));
         if self.total > limits::RPC_RECORD_MAX {
             return Err(Violation::TooLong(self.total));
@@ -124,7 +123,7 @@ mod tests {
             Fragments::default().begin(mark(true, long + 1)),
             Err(Violation::TooLong(_))
         ));
-        // The limit is on the record, not on the fragment.
+        // The limit applies to the record, not to the fragment.
         let mut f = Fragments::default();
         assert!(f.begin(mark(false, long)).is_ok());
         assert!(matches!(f.begin(mark(true, 1)), Err(Violation::TooLong(_))));

@@ -1,19 +1,18 @@
-//! The receiving half of a byte stream: from readable socket to records.
+//! The receiving half of a byte stream: from the socket to records.
 //!
-//! *Operation.* [`Receiver::next_record`] takes records out of what has come; [`Receiver::poll_fill`] reads more. A
-//! record that is whole in the receive buffer is a slice of it. The rest of a larger one goes straight from the socket to a
-//! pool buffer if the protocol can tell where its bulk data stands, and is put together on the heap if not.
+//! *Operation.* [`Receiver::next_record`] extracts records from received bytes; [`Receiver::poll_fill`] reads more. A record that
+//! fits the receive buffer is a slice of it. The rest of a larger record is read directly into a pool buffer if the protocol can
+//! locate its bulk data, and assembled on the heap otherwise.
 //!
-//! *Memory.* Receive buffers come from their own pool when the socket is readable, and go back when nothing is left in
-//! them: a silent connection holds none. A payload buffer is waited for while nothing else of this connection is read,
-//! which is the backpressure; whoever holds one needs none of this connection's to finish. What is put together on the heap is
-//! paid for ([`Pool::pay`]) before more than [`limits::HEAP_FREE_MAX`] bytes of it are there, and counts until the request that
-//! holds it has ended.
+//! *Memory.* Receive buffers come from a separate pool when the socket is readable, and are returned when empty: a silent
+//! connection holds none. While a record waits for a payload buffer, the connection reads no further data, which is the
+//! backpressure; a holder of a buffer needs no data of this connection to finish. Heap memory of a record is paid for
+//! ([`Pool::pay`]) before it exceeds [`limits::HEAP_FREE_MAX`] bytes, and counts until its request has ended.
 //!
-//! Bulk data for which no memory comes in [`limits::MEMORY_WAIT_MAX`] is thrown away as it comes, and its record is handed up
-//! without it. A sealed one ([`PayloadLocator::is_sealed`]) waits on.
+//! If no memory becomes available within [`limits::MEMORY_WAIT_MAX`], the bulk data is discarded as it arrives, and its record is
+//! passed on without it. A sealed record ([`PayloadLocator::is_sealed`]) keeps waiting.
 //!
-//! *Errors.* A broken rule ends the connection.
+//! *Errors.* A violation ends the connection.
 
 use std::io::{self, IoSliceMut};
 use std::pin::Pin;
@@ -36,39 +35,39 @@ pub(super) struct Record {
     pub(super) read_chunks: Vec<ReadChunkData>,
 }
 
-/// Pieces that one system call fills: the buffers of the largest bulk data, what follows it, and the start of the next message.
+/// Buffers filled by one system call: those of the largest bulk data, the data after it, and the start of the next message.
 const BULK_PIECES: usize = limits::SMB_MESSAGE_MAX.div_ceil(1 << 20) + 2;
 
-/// A large record whose bulk data goes straight into place.
+/// A large record whose bulk data is read directly into place.
 struct Bulk {
     /// The message before its bulk data.
     head: Buf,
-    /// The part of the bulk data that came with the head.
+    /// The part of the bulk data that arrived with the head.
     first: Buf,
-    /// The rest of the bulk data: bytes, and where they go.
+    /// The rest of the bulk data: its size, and its buffers.
     rest: usize,
     into: Vec<BufMut>,
     wait: Option<AcquireAll>,
-    /// What was taken too much from the heap has to come back first.
+    /// Heap memory taken in excess that must be paid back first.
     debt: Option<Pay>,
-    /// Padding and what follows it, and how much of that has come.
+    /// Padding and the data after it, and how much of that has arrived.
     tail: Vec<u8>,
     tail_have: usize,
     pad: usize,
-    /// The record cannot be answered without its bulk data.
+    /// The record cannot be processed without its bulk data.
     is_sealed: bool,
-    /// No memory came for the bulk data in time: `rest` is thrown away as it comes.
+    /// No memory became available in time: `rest` is discarded as it arrives.
     is_refused: bool,
 }
 
 impl Bulk {
-    /// No memory came: what is there of the bulk data goes as well.
+    /// Gives up on memory; the part of the bulk data already received is discarded as well.
     fn refuse(&mut self) {
         (self.is_refused, self.first) = (true, Buf::empty());
         (self.wait, self.debt) = (None, None);
     }
 
-    /// Waits for memory for the rest of the bulk data; ready at once where no memory is needed.
+    /// Waits for memory for the rest of the bulk data; ready at once if none is needed.
     fn poll_memory(&mut self, info: &Info, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.rest == 0 || !self.into.is_empty() || self.is_refused {
             return Poll::Ready(Ok(()));
@@ -113,24 +112,24 @@ impl Bulk {
     }
 }
 
-/// A record in several fragments, or a large one without recognisable bulk data.
+/// A record in several fragments, or a large one without located bulk data.
 #[derive(Default)]
 struct Assembly {
     bytes: Vec<u8>,
     fragments: Fragments,
     mark: [u8; MARK_LEN],
     mark_have: usize,
-    /// Bytes of the fragment that have not come; `None` between fragments.
+    /// Missing bytes of the fragment; `None` between fragments.
     left: Option<usize>,
     last: bool,
-    /// Bytes of the record, if they are known.
+    /// Bytes of the record, if known.
     total: Option<usize>,
     paid: Option<Paid>,
     wait: Option<Pay>,
 }
 
 impl Assembly {
-    /// A message of known length, which has begun.
+    /// Starts a message of known length.
     fn whole(total: usize) -> Self {
         Self { left: Some(total), last: true, total: Some(total), ..Self::default() }
     }
@@ -142,7 +141,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// It is to be paid before more is taken.
+    /// True if it must be paid for before more data is taken.
     fn is_due(&self) -> bool {
         let bytes = self.total.unwrap_or(self.bytes.len() + 1);
         self.paid.is_none()
@@ -165,7 +164,7 @@ impl Assembly {
         }
     }
 
-    /// Takes what belongs to the record; `true` when it is whole. Not all that is there where it is to be paid for first.
+    /// Takes data of the record; `true` when it is complete. Stops early if it must be paid for first.
     fn take(&mut self, held: &mut Buf) -> Result<bool, Violation> {
         loop {
             let Some(left) = self.left else {
@@ -202,7 +201,7 @@ enum State {
     Assembly(Box<Assembly>),
 }
 
-/// What the bytes at a mark allow.
+/// The result of evaluating the bytes at a mark.
 enum Step {
     Record(Record),
     Enter(State),
@@ -213,13 +212,13 @@ pub(super) struct Receiver {
     info: Arc<Info>,
     framing: Framing,
     recvs: Pool,
-    /// Bytes that came and were not taken.
+    /// Received bytes not processed yet.
     held: Buf,
-    /// Being filled; begins with what was left of `held`.
+    /// The buffer being filled; begins with the rest of `held`.
     next: Option<BufMut>,
     wait: Option<Acquire>,
     memory_wait: MemoryWait,
-    /// The last small buffer was filled to its end.
+    /// The last small buffer was filled completely.
     busy: bool,
     state: State,
 }
@@ -239,21 +238,21 @@ impl Receiver {
         }
     }
 
-    /// Everything that came and was not taken; `None` where a record has begun in another buffer.
+    /// Takes all received, unprocessed bytes; `None` if a record has begun in another buffer.
     pub(super) fn take_held(&mut self) -> Option<Buf> {
         let has_begun = self.next.as_ref().is_some_and(|b| !b.is_empty());
         let is_between = matches!(self.state, State::Mark) && !has_begun;
         is_between.then(|| std::mem::take(&mut self.held))
     }
 
-    /// A record has begun and not ended.
+    /// True if a record has begun and not ended.
     pub(super) fn is_inside_record(&self) -> bool {
         !self.held.is_empty()
             || self.next.as_ref().is_some_and(|b| !b.is_empty())
             || !matches!(self.state, State::Mark)
     }
 
-    /// What comes next waits for memory of this side.
+    /// True if the next data waits for memory of this side.
     pub(super) fn is_waiting(&self) -> bool {
         let of_record = match &self.state {
             State::Mark => false,
@@ -263,7 +262,7 @@ impl Receiver {
         of_record || self.wait.is_some()
     }
 
-    /// The record that has begun has memory of the pool.
+    /// True if the current record occupies memory of the pool.
     pub(super) fn holds_memory(&self) -> bool {
         match &self.state {
             State::Mark => false,
@@ -272,7 +271,7 @@ impl Receiver {
         }
     }
 
-    /// The next whole record of what has come.
+    /// Extracts the next whole record.
     pub(super) fn next_record(
         &mut self,
         locate: &dyn PayloadLocator,
@@ -332,13 +331,13 @@ impl Receiver {
         let Some((at, len)) = locate.bulk(&head, total) else {
             return Ok(self.assemble(Assembly::whole(total)));
         };
-        // The locator read these from the peer's bytes.
+        // The numbers come from the peer's bytes, so arithmetic is checked.
         let pad = self.framing.pad(len);
         let behind = at
             .checked_add(len)
             .and_then(|end| end.checked_add(pad))
             .and_then(|end| total.checked_sub(end));
-        // Head and tail lie on the heap together, and count for nobody.
+        // Head and tail together are small, so their heap memory is not counted.
         let behind = behind.filter(|n| *n == 0 || at.saturating_add(*n) <= limits::RECORD_TAIL_MAX);
         let Some(behind) = behind.filter(|_| len <= self.framing.bulk_max()) else {
             return Ok(self.assemble(Assembly::whole(total)));
@@ -374,7 +373,7 @@ impl Receiver {
         Step::Enter(State::Assembly(Box::new(assembly)))
     }
 
-    /// Reads once from the socket. Ready with the number of bytes; 0 is the end of the stream. To be called when
+    /// Reads once from the socket. Ready with the number of bytes; 0 at the end of the stream. Called when
     /// [`Receiver::next_record`] has none.
     pub(super) fn poll_fill(
         &mut self,
@@ -404,7 +403,7 @@ impl Receiver {
             Some(next) => next,
             None => ready!(self.poll_buffer(cx))?,
         };
-        // What is left of the last buffer is the start of a record, shorter than the smallest buffer.
+        // The rest of the last buffer is the start of a record, shorter than the smallest buffer.
         if !self.held.is_empty() {
             next.append(&self.held);
             self.held = Buf::empty();
@@ -425,8 +424,8 @@ impl Receiver {
         }
     }
 
-    /// Waits until a record on the heap is paid for. `true` when it has been, so that more of what came can be taken. To be called
-    /// when [`Receiver::next_record`] has none, before [`Receiver::poll_fill`].
+    /// Waits until a record on the heap is paid for. `true` if it was, so that more data can be processed. Called when
+    /// [`Receiver::next_record`] has none, before [`Receiver::poll_fill`].
     pub(super) fn poll_pay(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let State::Assembly(a) = &mut self.state else { return Poll::Ready(false) };
         if !a.is_due() {
@@ -449,7 +448,7 @@ impl Receiver {
         Poll::Ready(true)
     }
 
-    /// A receive buffer: a large one for a busy stream if there is one, else a small one, which may have to be waited for.
+    /// Obtains a receive buffer: a large one for a busy stream if available, else a small one, possibly after a wait.
     fn poll_buffer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<BufMut>> {
         if self.busy
             && self.wait.is_none()
@@ -489,7 +488,7 @@ impl Receiver {
             bulk.rest -= n;
             return Poll::Ready(Ok(n));
         }
-        // The same system call takes the start of what follows, if a buffer for that is at hand.
+        // The same system call reads the start of the next message, if a buffer is available.
         if self.next.is_none() {
             self.next = self.recvs.try_get(limits::TCP_RECV_SMALL);
         }

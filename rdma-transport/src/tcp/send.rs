@@ -1,11 +1,11 @@
-//! The sending half of a byte stream: queued messages leave by as few system calls as their pieces allow.
+//! The sending half of a byte stream: sends queued messages with few system calls.
 //!
 //! *Operation.* Marks, heads, payloads and padding of all queued messages are gathered into one `writev`, up to
-//! [`limits::WRITEV_PIECES_MAX`] pieces, or up to where pages follow: those leave by a call of their own.
+//! [`limits::WRITEV_PIECES_MAX`] pieces, or up to the next pages, which need a separate call.
 //!
-//! *Memory.* A message keeps its payload until its last byte has left; nothing is copied here.
+//! *Memory.* A message keeps its payload until its last byte was sent; payload is never copied here.
 //!
-//! *Errors.* Those of the socket. Pages that were promised and cannot be sent end the connection.
+//! *Errors.* Errors of the socket. If pages cannot be sent, the connection ends.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -27,7 +27,7 @@ use crate::{lease, limits};
 struct Message {
     mark: [u8; MARK_LEN],
     reply: Reply,
-    /// Bytes with the mark.
+    /// Bytes including the mark.
     len: usize,
 }
 
@@ -37,7 +37,7 @@ impl Message {
     }
 }
 
-/// Tries until the socket has taken something or takes nothing more.
+/// Retries until the socket has taken data or is full.
 fn poll_try(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -53,7 +53,7 @@ fn poll_try(
     }
 }
 
-/// A connection takes no pages once it has TLS, which begins before anything was asked of it.
+/// The error for pages on a TLS connection, which cannot occur: TLS starts before the first request.
 fn pages_in_tls() -> io::Error {
     io::Error::other("pages of a file cannot be encrypted")
 }
@@ -61,11 +61,11 @@ fn pages_in_tls() -> io::Error {
 pub(super) struct Sender {
     framing: Framing,
     queue: VecDeque<Message>,
-    /// Bytes of the first message that have left.
+    /// Bytes of the first message already sent.
     sent: usize,
-    /// Bytes that wait.
+    /// Bytes queued.
     waiting: usize,
-    /// A message of so many bytes was to be sent, which the framing cannot say.
+    /// Size of a message that was too long for the framing.
     unsendable: Option<usize>,
 }
 
@@ -76,7 +76,7 @@ impl Sender {
 
     pub(super) fn push(&mut self, reply: Reply) {
         let body = reply.inline_len();
-        // Protocols bound their replies far below what the framing can say. One that were not would leave its peer waiting.
+        // Protocols limit their replies far below this; the peer of a larger one would wait forever.
         let Some(mark) = self.framing.before(body) else {
             self.unsendable.get_or_insert(body);
             return;
@@ -85,12 +85,12 @@ impl Sender {
         self.queue.push_back(Message { mark, reply, len: MARK_LEN + body });
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes waiting to be sent.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Sends until nothing waits. Adds what left to `left`.
+    /// Sends until the queue is empty. Adds the number of bytes sent to `left`.
     pub(super) fn poll_flush(
         &mut self,
         stream: &mut Stream,
@@ -131,11 +131,11 @@ impl Sender {
         stream.poll_flush(cx)
     }
 
-    /// What leaves next by one call: so many pieces, or none and these pages. Pages that follow the pieces are told too.
+    /// The data for the next call: a number of pieces, or zero and these pages. Pages after the pieces are reported too.
     fn gather<'a>(&'a self, into: &mut [IoSlice<'a>]) -> (usize, Option<&'a Pages>) {
         let (mut skip, mut count) = (self.sent, 0);
         let mut pieces = self.queue.iter().flat_map(Message::pieces);
-        // From within: to ask so many joined iterators for one after the other costs a small reply more than the rest of this.
+        // With internal iteration: pulling items from so many chained iterators costs a small reply more than all the rest.
         let end = pieces.try_for_each(|piece| match piece {
             Piece::Bytes(bytes) => {
                 let cut = skip.min(bytes.len());

@@ -1,13 +1,12 @@
-//! The bytes of a connection: as the socket has them, or through TLS 1.3 from a moment on (RFC 9289).
+//! The bytes of a connection: plain, or through TLS 1.3 after its start (RFC 9289).
 //!
-//! *Operation.* A [`Stream`] begins plain; [`Stream::start_tls`] ends that, when the first bytes of TLS may have come already. From
-//! then on a read hands out what the peer encrypted and a write takes plain bytes, which count as sent when the socket has their
-//! records.
+//! *Operation.* A [`Stream`] begins plain; [`Stream::start_tls`] switches to TLS, whose first bytes may have been received already.
+//! Then reads return decrypted data, and writes take plain data, which counts as sent when the socket has taken its records.
 //!
-//! *Memory.* Records are decrypted on the heap and copied once into the buffers that a plain stream reads into. A connection holds
-//! [`limits::TLS_RECORDS_MAX`] bytes of records that came and as many that leave, and none of either while it is silent.
+//! *Memory.* Records are decrypted on the heap and copied once, into the buffers that a plain stream would use. A connection holds
+//! up to [`limits::TLS_RECORDS_MAX`] bytes of received records and as many to be sent, and none while it is silent.
 //!
-//! *Errors.* Those of the socket, and those of TLS as [`io::ErrorKind::InvalidData`]: the peer is told by an alert.
+//! *Errors.* Errors of the socket, and errors of TLS as [`io::ErrorKind::InvalidData`], which the peer learns from an alert.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::pin::Pin;
@@ -25,47 +24,47 @@ pub(super) struct Stream {
     tls: Option<Box<Tls>>,
 }
 
-/// What TLS keeps of a connection.
+/// The TLS state of a connection.
 struct Tls {
     connection: Connection,
-    /// Records as they came, from `taken` on.
+    /// Received records, from `taken` on.
     came: Vec<u8>,
     taken: usize,
-    /// There may be plain bytes that were not read yet.
+    /// Decrypted data may be available.
     has_more: bool,
-    /// Plain bytes of records that are on their way to the socket.
+    /// Plain bytes in records that the socket has not taken yet.
     leaving: usize,
 }
 
 impl Stream {
-    /// Without TLS.
+    /// Wraps a socket without TLS.
     pub(super) fn plain(socket: TcpStream) -> Self {
         Self { socket, tls: None }
     }
 
-    /// The socket below.
+    /// The underlying socket.
     pub(super) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// The socket, where bytes leave as they are.
+    /// The socket, if data is sent unencrypted.
     pub(super) fn as_plain(&self) -> Option<&TcpStream> {
         self.tls.is_none().then_some(&self.socket)
     }
 
-    /// Bytes go through `connection` from now on; `came` are the first of them, which were read already.
+    /// Starts TLS on `connection`; `came` are its first bytes, which were read already.
     pub(super) fn start_tls(&mut self, mut connection: Connection, came: &[u8]) {
         connection.set_buffer_limit(Some(limits::TLS_RECORDS_MAX));
         let came = came.to_vec();
         self.tls = Some(Box::new(Tls { connection, came, taken: 0, has_more: true, leaving: 0 }));
     }
 
-    /// TLS has begun.
+    /// True after the start of TLS.
     pub(super) fn has_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Goes on with the handshake. Ready when it is done, with what it agreed on; with nothing where there is no TLS.
+    /// Continues the handshake. Ready with its result, or with `None` on a plain stream.
     pub(super) fn poll_handshake(
         &mut self,
         cx: &mut Context<'_>,
@@ -82,7 +81,7 @@ impl Stream {
         }
     }
 
-    /// Something may be there to read.
+    /// Ready when data may be available.
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.tls {
             Some(tls) if tls.has_more || !tls.came.is_empty() => Poll::Ready(Ok(())),
@@ -90,7 +89,7 @@ impl Stream {
         }
     }
 
-    /// Reads once. Ready with 0: the end.
+    /// Reads once. Ready with 0 at the end of the stream.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// Takes bytes of these pieces. Ready when the socket has them; until then it is to be asked with the same pieces again.
+    /// Writes bytes of these pieces. Ready when the socket has them; until then it must be called again with the same pieces.
     pub(super) fn poll_write_vectored(
         &mut self,
         cx: &mut Context<'_>,
@@ -138,7 +137,7 @@ impl Stream {
         Poll::Ready(Ok(std::mem::take(&mut tls.leaving)))
     }
 
-    /// Sends what TLS has to say by itself: the answer to a change of keys.
+    /// Sends pending TLS messages, such as the answer to a key update.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.tls {
             Some(tls) => tls.poll_send(&self.socket, cx),
@@ -147,7 +146,7 @@ impl Stream {
     }
 }
 
-/// The peer learns that nothing was cut off (RFC 8446 section 6.1), where the socket takes that.
+/// Sends close_notify if the socket takes it, so that the peer knows that the stream was not truncated (RFC 8446 section 6.1).
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls
@@ -168,7 +167,7 @@ impl Tls {
     ) -> Poll<io::Result<usize>> {
         loop {
             match self.connection.reader().read(into) {
-                // Cut off without a word: whether a message was cut short is seen from its length.
+                // The stream ended without close_notify: a truncated message is detected by its length.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.has_more = false,
                 done => {
@@ -204,7 +203,7 @@ impl Tls {
         Poll::Ready(Ok(read))
     }
 
-    /// Takes records that came, reading the socket where none are left. `false`: the socket has ended.
+    /// Processes received records, reading the socket when none are left. `false` at the end of the stream.
     fn poll_records(
         &mut self,
         socket: &mut TcpStream,
@@ -216,7 +215,7 @@ impl Tls {
             (self.came, self.taken) = (Vec::new(), 0);
         }
         if let Err(error) = self.connection.process_new_packets() {
-            // The alert that says why, where the socket takes it.
+            // Sends the alert with the reason, if the socket takes it.
             let _ = self.connection.write_tls(&mut Socket(socket));
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
@@ -224,7 +223,7 @@ impl Tls {
         Poll::Ready(Ok(is_open))
     }
 
-    /// Reads the socket. `false`: it has ended.
+    /// Reads the socket. `false` at the end of the stream.
     fn poll_fill(
         &mut self,
         socket: &mut TcpStream,
@@ -258,7 +257,7 @@ impl Tls {
     }
 }
 
-/// Writes as far as the socket takes it.
+/// Writes as much as the socket takes.
 struct Socket<'a>(&'a TcpStream);
 
 impl Write for Socket<'_> {

@@ -1,6 +1,6 @@
-//! What [`rdma_transport::verbs`] promises, asked of every provider.
+//! Tests of the contract of [`rdma_transport::verbs`], for every provider.
 //!
-//! `main.rs` asks those that need nothing but this process, `tests/verbs` asks RDMA devices.
+//! `main.rs` runs them for providers that need only this process, `tests/verbs` for RDMA devices.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, unreachable_pub)]
 
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ fn params(private_data: &'static [u8]) -> ConnectParams {
     }
 }
 
-/// One end of a connection, with what it has been told.
+/// One end of a connection, with its completions.
 pub struct End {
     pub qp: Box<dyn QueuePair>,
     done: Vec<Completion>,
@@ -41,7 +41,7 @@ impl End {
         Self { qp: c.qp, done: Vec::new(), down: None }
     }
 
-    /// Polls until nothing moves. Tells whether something did.
+    /// Polls until no progress is made. True if there was any.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while self.down.is_none() {
@@ -70,7 +70,7 @@ impl End {
         self.qp.post(vec![Work::Recv { id: WorkId(id), into }]).unwrap();
     }
 
-    /// Over, and it is known which rule the peer broke, where the provider is told.
+    /// True if the connection ended and, for providers that report it, the violated rule is known.
     fn knows_the_rule(&self) -> bool {
         self.down.as_ref().is_some_and(|d| d.violation.is_some() || !crate::TELLS_ALL)
     }
@@ -108,10 +108,10 @@ pub async fn connected(provider: &dyn Provider) -> (End, End) {
     assert_eq!((client.peer, server.local), (at, at));
     assert_eq!(client.local, server.peer);
     let (mut client, mut server) = (End::new(client), End::new(server));
-    // The side that dialled speaks first (RFC 5044 section 7.1).
+    // The dialling side sends first (RFC 5044 section 7.1).
     server.recv(0, BufMut::heap(8));
     client.qp.post(vec![send(0, b"hello")]).unwrap();
-    // Also the Send's own completion: tests count what comes after this.
+    // Also waits for the Send's own completion, because tests count later ones.
     both(&mut client, &mut server, |c, s| !c.done.is_empty() && !s.done.is_empty()).await;
     client.done.clear();
     server.done.clear();
@@ -123,7 +123,7 @@ fn is_followed_by_zeros(found: &[u8], sent: &[u8]) -> bool {
     found.strip_prefix(sent).is_some_and(|rest| rest.iter().all(|b| *b == 0))
 }
 
-/// Drives both ends until `until`.
+/// Polls both ends until `until` is true.
 async fn both(a: &mut End, b: &mut End, until: impl Fn(&End, &End) -> bool) {
     poll_fn(|cx| {
         while a.poll(cx) | b.poll(cx) {}
@@ -145,7 +145,7 @@ pub fn sends_land_in_order(make: Maker) {
         }
         let message = |i: usize| bytes(sizes[i], i as u8);
         for i in 0..sizes.len() {
-            // In pieces.
+            // Sent in pieces.
             let whole = Buf::from(message(i));
             let cut = whole.len() / 3;
             let from = vec![whole.slice(0..cut), whole.slice(cut..whole.len())];
@@ -175,7 +175,7 @@ pub fn writes_are_there_when_the_send_is(make: Maker) {
         let chain = vec![
             write(1, &data[..100_000], part(region, 10, 100_000)),
             write(2, &[], part(region, 10, 0)),
-            // Shorter than the region it goes to.
+            // Shorter than its region.
             write(3, &data[100_000..], part(region, 100_010, 90_000)),
             send(4, b"done"),
         ];
@@ -183,7 +183,7 @@ pub fn writes_are_there_when_the_send_is(make: Maker) {
         both(&mut a, &mut b, |_, b| !b.done.is_empty()).await;
         let Some(Region::Writable(mut memory)) = b.qp.release(region.handle) else { panic!() };
         assert!(memory.whole_mut()[10..150_010] == data);
-        // What was never written, behind what was, is the provider's to scribble on; what lies before is not.
+        // The provider may write stray bytes after the written range, but not before it.
         assert!(memory.whole_mut()[..10] == [0; 10]);
         both(&mut a, &mut b, |a, _| a.done.len() == 4).await;
         assert_eq!(a.ids(false), [1, 2, 3, 4]);
@@ -205,7 +205,7 @@ pub fn reads_append_all_their_segments(make: Maker) {
         for i in 2..20 {
             chain.push(Work::Read { id: WorkId(i), from: vec![second], into: BufMut::heap(300) });
         }
-        // More segments than there may be Reads under way: those that wait are not forgotten.
+        // More segments than outstanding Reads are allowed: waiting ones must not be forgotten.
         let many: Vec<RemoteSeg> = (0..100).map(|i| part(second, i, 2)).collect();
         chain.push(Work::Read { id: WorkId(20), from: many, into: BufMut::heap(300) });
         a.qp.post(chain).unwrap();
@@ -222,7 +222,7 @@ pub fn reads_append_all_their_segments(make: Maker) {
     });
 }
 
-/// A Send behind a Read is not held up for ever, and both sides can do everything at once.
+/// A Send after a Read is not delayed forever, and both sides can perform all operations concurrently.
 pub fn both_directions_at_once(make: Maker) {
     run(async {
         let (mut a, mut b) = connected(&*make()).await;
@@ -275,7 +275,7 @@ pub fn invalidated_memory_is_closed(make: Maker) {
         both(&mut a, &mut b, |_, b| !b.done.is_empty()).await;
         let told = b.done[0].invalidated;
         assert!(told == Some(region.handle) || (told.is_none() && !crate::TELLS_ALL));
-        // The memory is still the queue pair's to give back, and no longer the peer's to touch.
+        // The memory still belongs to the queue pair, but the peer may not access it any more.
         a.qp.post(vec![write(2, b"late", region)]).unwrap();
         until_down(&mut a, &mut b).await;
         let Some(Region::Writable(mut m)) = b.qp.release(region.handle) else { panic!() };
@@ -284,8 +284,8 @@ pub fn invalidated_memory_is_closed(make: Maker) {
     });
 }
 
-/// Whatever a peer does to memory that it may not touch: the memory stays as it is, both sides learn that it is over, the
-/// side whose rule was broken knows which, and all that was posted comes back.
+/// Forbidden accesses of a peer leave the memory unchanged; both sides learn of the end, the side whose rule was violated knows the
+/// rule, and all posted work is returned.
 pub fn memory_is_guarded(make: Maker) {
     type Crime = fn(RemoteSeg, RemoteSeg) -> Work;
     fn read(from: RemoteSeg) -> Work {
@@ -326,7 +326,7 @@ pub fn memory_is_guarded(make: Maker) {
                 assert_eq!(back.len(), 3, "{what}");
                 assert!(back.iter().all(|c| c.result.is_err() && c.buf.is_some()), "{what}");
             }
-            // It is over for good.
+            // The end is permanent.
             let refused = a.qp.post(vec![send(1, b"")]).unwrap_err();
             assert_eq!((refused.why, refused.chain.len()), (Refused::Down, 1), "{what}");
             let Some(Region::Writable(mut m)) = b.qp.release(writable.handle) else { panic!() };
@@ -374,7 +374,7 @@ pub fn refused_chains_come_back_whole(make: Maker) {
         let pieces = vec![Buf::from_static(b"x"); limits.send_pieces_max + 1];
         let long = Work::Send { id: WorkId(4), from: pieces, invalidate: None };
         assert_eq!(a.qp.post(vec![long]).unwrap_err().why, Refused::Invalid);
-        // None of it was posted.
+        // No part of the chain was posted.
         b.recv(1, BufMut::heap(8));
         a.qp.post(vec![send(5, b"good")]).unwrap();
         both(&mut a, &mut b, |a, b| !a.done.is_empty() && !b.done.is_empty()).await;
@@ -407,7 +407,7 @@ pub fn disconnect_sends_what_was_posted(make: Maker) {
     });
 }
 
-/// A connection that vanishes gives back all memory of both sides, also that under a Read and in regions.
+/// A vanished connection returns all memory of both sides, including memory under a Read and in regions.
 pub fn a_dropped_end_is_noticed(make: Maker) {
     run(async {
         let (mut a, mut b) = connected(&*make()).await;
@@ -432,7 +432,7 @@ pub fn a_dropped_end_is_noticed(make: Maker) {
     });
 }
 
-/// What was asked for and did not come must not be taken for something that did.
+/// Data that was requested but did not arrive must not count as received.
 pub fn a_read_that_was_cut_off_brings_nothing(make: Maker) {
     const LEN: usize = 64 << 10;
     for peer_breaks_a_rule in [false, true] {
@@ -512,7 +512,7 @@ pub fn tables_have_limits(make: Maker) {
     });
 }
 
-/// All of them, asked of what `$make` makes.
+/// Generates all tests for the providers that `$make` creates.
 #[macro_export]
 macro_rules! contract {
     ($provider:ident, $make:expr, [$($test:ident),* $(,)?]) => {

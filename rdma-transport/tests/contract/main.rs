@@ -1,4 +1,4 @@
-//! The contract of queue pairs, asked of the providers that need nothing but this process.
+//! Tests the contract of queue pairs with providers that need only this process.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -18,10 +18,10 @@ fn iwarp(all: bool) -> Iwarp {
     Iwarp::new(IwarpConfig { crc: all, large_fpdus: all, close_time_max, ..usual })
 }
 
-/// These know which rule was broken, and what was invalidated.
+/// These providers report violated rules and invalidated handles.
 const TELLS_ALL: bool = true;
 
-/// Whether a provider lets this pass that it should not.
+/// True if a provider wrongly permits this access.
 fn is_lax(_crime: &str) -> bool {
     false
 }

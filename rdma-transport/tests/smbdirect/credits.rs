@@ -1,4 +1,4 @@
-//! Credits: few, none, and those that nobody gives.
+//! Credits: few, none, and a peer that never grants any.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn one_credit_is_enough() {
                 let message = Ask::echo(bytes(20_000, 1)).emit();
                 let mut rest = &message[..];
                 while !rest.is_empty() {
-                    // On the last credit only with a grant; there is always one here.
+                    // The last credit is used only with a grant, which is always possible here.
                     let (now, later) = rest.split_at(rest.len().min(1000));
                     raw.fragment(1, later.len(), now).await;
                     rest = later;
@@ -40,9 +40,9 @@ fn one_credit_is_enough() {
     }
 }
 
-/// SmbdCreditMgmt_ConsumeAllSendCredits: half-way through a message the server has nothing to say, and grants all the same.
+/// SmbdCreditMgmt_ConsumeAllSendCredits: in the middle of a message the server has no reply to send, but grants credits anyway.
 #[test]
-fn one_that_used_its_credits_is_granted_more_without_asking() {
+fn used_credits_are_replenished_unasked() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = server(over).await;
@@ -74,7 +74,7 @@ fn without_credits_nothing_is_sent() {
             let mut whole = Vec::new();
             let mut held = 10;
             while whole.len() < 50_000 {
-                // Its last one the server spends only with a grant.
+                // The server uses its last credit only with a grant.
                 for _ in 0..held {
                     let d = raw.data().await.unwrap();
                     whole.extend_from_slice(&d.data);
@@ -94,9 +94,9 @@ fn without_credits_nothing_is_sent() {
     }
 }
 
-/// A message of more fragments than there are credits has not left before the peer grants more.
+/// A message with more fragments than credits is not sent completely before the peer grants more.
 #[test]
-fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_fragment() {
+fn until_left_ends_with_last_fragment() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = server(over).await;
@@ -109,7 +109,7 @@ fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_fragment() {
             served.handle.push(message).await.unwrap();
             let mut d = raw.data().await.unwrap();
             while d.header.remaining > 0 {
-                // Beyond its credits, of which it never has more than twelve, the server sends nothing.
+                // The server never has more than twelve credits, and does not exceed them.
                 let may_have_left = d.header.remaining <= 12 * 1024;
                 assert!(may_have_left || left.try_recv() == Err(TryRecvError::Empty));
                 raw.grant(1).await;
@@ -122,7 +122,7 @@ fn what_lasts_until_a_message_has_left_is_dropped_with_its_last_fragment() {
 
 /// SmbdCreditMgmt_ConsumeAllCreditServer_Timeout
 #[tokio::test(start_paused = true)]
-async fn one_that_grants_nothing_for_five_seconds_is_left() {
+async fn peer_without_grants_is_disconnected() {
     let (mut raw, served) = server(Over::Loopback).await;
     raw.negotiate(REQUEST).await.unwrap();
     raw.fragment(10, 0, &Ask::read(50_000, vec![]).emit()).await;
@@ -139,14 +139,14 @@ async fn one_that_grants_nothing_for_five_seconds_is_left() {
     crate::common::nobody_holds(&served.payload);
 }
 
-/// The deadlock that others shipped: both sides keep their last credit for a grant, and nobody has one to give.
+/// A deadlock of other implementations: both sides keep their last credit for a grant, and neither has credits to grant.
 #[test]
-fn the_last_credit_always_carries_a_grant() {
+fn last_credit_always_carries_grant() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = server(over).await;
             raw.negotiate(REQUEST).await.unwrap();
-            // The server holds one credit and has granted all that was asked for.
+            // The server holds one credit and has granted all requested ones.
             raw.fragment(1, 0, &Ask::echo(b"one".to_vec()).emit()).await;
             let d = raw.data().await.unwrap();
             assert_eq!(d.data, b"one");
@@ -155,7 +155,7 @@ fn the_last_credit_always_carries_a_grant() {
     }
 }
 
-/// No peer gets so many credits that its messages would find no Receive.
+/// A peer never gets so many credits that a message would lack a Receive.
 #[test]
 fn grants_are_backed_by_receives() {
     for over in BOTH {

@@ -1,4 +1,4 @@
-//! Data transfer: fragments both ways, the rules on headers, the timers.
+//! Data transfer: fragments in both directions, rules of headers, timers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn negotiated(over: Over) -> (Raw, Served) {
 
 /// BVT_SmbdDataTransfer_Basic_SendSmallBytesOfData
 #[test]
-fn a_small_message_is_one_fragment_each_way() {
+fn small_message_is_one_fragment() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = negotiated(over).await;
@@ -35,10 +35,10 @@ fn a_small_message_is_one_fragment_each_way() {
     }
 }
 
-/// BVT_SmbdDataTransfer_Basic_SendModerateBytesData, SmbdDataTransfer_VariableLengthSegment: fragments of any size, and empty
-/// ones at the start and between.
+/// BVT_SmbdDataTransfer_Basic_SendModerateBytesData, SmbdDataTransfer_VariableLengthSegment: fragments of any size, with empty ones
+/// at the start and in between.
 #[test]
-fn fragments_of_any_size_become_one_message() {
+fn fragments_are_joined() {
     for over in BOTH {
         run(async {
             for sizes in [&[1000][..], &[128, 127, 0, 1, 64, 63], &[0, 1000, 1], &[3, 0, 0, 999]] {
@@ -51,15 +51,15 @@ fn fragments_of_any_size_become_one_message() {
     }
 }
 
-/// Microsoft's case begins a message by a fragment that has no data and says how much follows.
+/// Microsoft's case begins a message with an empty fragment that announces the size.
 #[test]
-fn an_empty_first_fragment_begins_a_message() {
+fn empty_first_fragment_begins_message() {
     run(async {
         let (mut raw, _served) = negotiated(Over::Iwarp).await;
         let message = Ask::echo(bytes(100, 3)).emit();
         raw.fragment(5, message.len(), &[]).await;
         raw.fragment(1, message.len() - 1, &message[..1]).await;
-        // A grant between fragments takes nothing away.
+        // A grant between fragments does not count as a fragment.
         raw.grant(1).await;
         raw.fragment(1, 0, &message[1..]).await;
         assert_eq!(raw.answer().await.unwrap(), bytes(100, 3));
@@ -68,7 +68,7 @@ fn an_empty_first_fragment_begins_a_message() {
 
 /// SmbdDataTransfer_SmallLengthSegment: the largest message in fragments of one byte.
 #[test]
-fn fragments_of_one_byte_become_one_message() {
+fn one_byte_fragments_are_joined() {
     run(async {
         let (mut raw, served) = negotiated(Over::Loopback).await;
         let rest = bytes(30_000, 4);
@@ -106,7 +106,7 @@ fn what_follows_the_data_means_nothing() {
 
 /// SmbdDataTransfer_ReceiveMaxReceiveSize
 #[test]
-fn an_answer_that_just_fits_is_one_message_and_one_byte_more_is_two() {
+fn answer_is_split_above_limit() {
     for over in BOTH {
         run(async {
             for (len, messages) in [(1000, vec![(1024, 0)]), (1001, vec![(1024, 1), (25, 0)])] {
@@ -124,7 +124,7 @@ fn an_answer_that_just_fits_is_one_message_and_one_byte_more_is_two() {
 
 /// SmbdDataTransfer_UncompletedMessage
 #[test]
-fn a_message_of_19_bytes_ends_the_connection() {
+fn short_message_ends_connection() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = negotiated(over).await;
@@ -148,7 +148,7 @@ async fn broken_by(over: Over, header: DataTransfer, len: usize, rule: &str) {
 /// SmbdDataTransfer_NegativeParameter_DataLength_AgainstMaxReceiveSize,
 /// SmbdDataTransfer_NegativeParameter_RemainingDataLength_AgainstMaxFragmentedSize
 #[test]
-fn headers_that_break_a_rule_end_the_connection() {
+fn invalid_headers_end_connection() {
     let good = DataTransfer {
         credits_requested: 10,
         credits_granted: 0,
@@ -180,7 +180,7 @@ fn headers_that_break_a_rule_end_the_connection() {
 
 /// SmbdDataTransfer_NegativeParameter_AgainstMaxFragmentedSize
 #[test]
-fn the_largest_message_is_taken_and_one_byte_more_is_not() {
+fn largest_message_is_accepted() {
     run(async {
         let (mut raw, _served) = negotiated(Over::Loopback).await;
         let head = Ask { op: 4, ..Ask::default() }.emit().len();
@@ -200,7 +200,7 @@ fn the_largest_message_is_taken_and_one_byte_more_is_not() {
 /// SmbdDataTransfer_NegativeParameter_RemainingDataLength_Zero,
 /// SmbdDataTransfer_NegativeParameter_RemainingDataLength_AgainstFragmentReassemblyRemaining
 #[test]
-fn what_is_left_of_a_message_must_be_what_was_said() {
+fn wrong_remaining_length_ends_connection() {
     for over in BOTH {
         run(async {
             let message = Ask::echo(bytes(5000, 9)).emit();
@@ -216,7 +216,7 @@ fn what_is_left_of_a_message_must_be_what_was_said() {
     }
 }
 
-/// A message takes memory as its fragments come, and has little time to go on while others wait for memory.
+/// A message takes memory as its fragments arrive, and has a short time limit while other connections wait for memory.
 #[test]
 fn half_message_holds_what_came() {
     run_by_virtual_time(async {
@@ -235,7 +235,7 @@ fn half_message_holds_what_came() {
     });
 }
 
-/// A client that waits for memory of this side is not to blame, however long that takes.
+/// A client that waits for memory of this side is not at fault, however long that takes.
 #[test]
 fn message_that_waits_for_memory_stays() {
     run_by_virtual_time(async {
@@ -260,7 +260,7 @@ fn message_that_waits_for_memory_stays() {
     });
 }
 
-/// Before a logon there are few credits, and no large message.
+/// Before logon a client gets few credits, and may not send large messages.
 #[test]
 fn stranger_takes_little() {
     for is_known in [false, true] {
@@ -293,7 +293,7 @@ fn stranger_takes_little() {
 
 /// SmbdDataTransfer_IdleConnection_Client
 #[tokio::test(start_paused = true)]
-async fn one_that_asks_for_a_message_gets_one() {
+async fn keepalive_request_is_answered() {
     let (mut raw, _served) = negotiated(Over::Loopback).await;
     tokio::time::sleep(Duration::from_secs(119)).await;
     raw.recvs(10);
@@ -313,7 +313,7 @@ async fn one_that_asks_for_a_message_gets_one() {
 
 /// SmbdDataTransfer_IdleConnection_Server, SmbdDataTransfer_IdleConnection_Server_Timeout
 #[tokio::test(start_paused = true)]
-async fn a_silent_peer_is_asked_and_then_left() {
+async fn silent_peer_is_probed_and_disconnected() {
     let (mut raw, served) = negotiated(Over::Loopback).await;
     raw.grant(10).await;
     let ask = async |raw: &mut Raw| {
@@ -335,7 +335,7 @@ async fn a_silent_peer_is_asked_and_then_left() {
 }
 
 #[test]
-fn whatever_comes_in_a_data_message_leaves_the_server_whole() {
+fn random_data_messages_are_handled() {
     use proptest::prelude::*;
     proptest!(ProptestConfig::with_cases(200), |(
         first in proptest::collection::vec(any::<u8>(), 0..100),
@@ -344,7 +344,7 @@ fn whatever_comes_in_a_data_message_leaves_the_server_whole() {
         run(async {
             let (mut raw, served) = negotiated(Over::Loopback).await;
             let mut second = second.clone();
-            // Half-way plausible, so that more than the first rule is reached.
+            // Plausible enough to pass the first rules.
             second[12..16].copy_from_slice(&(DATA_OFFSET as u32).to_le_bytes());
             second[17..20].fill(0);
             second[8..12].copy_from_slice(&[4, 0, 0, 0]);

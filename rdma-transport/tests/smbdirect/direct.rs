@@ -1,4 +1,4 @@
-//! Payload by RDMA Write and Read, and what is invalidated.
+//! Payload transferred by RDMA Write and Read, and invalidation.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,9 +24,9 @@ async fn ask(raw: &mut Raw, ask: Ask) -> Option<Vec<u8>> {
     raw.answer().await
 }
 
-/// BVT_Smb2OverRdmaChannel_ReadLargeFile, Smb2OverRdmaChannel_ReadMultipleOperation: the transport's part of them.
+/// The transport's part of BVT_Smb2OverRdmaChannel_ReadLargeFile and Smb2OverRdmaChannel_ReadMultipleOperation.
 #[test]
-fn answers_are_written_into_the_regions_that_were_named() {
+fn answers_fill_named_regions() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = ready(over).await;
@@ -44,9 +44,9 @@ fn answers_are_written_into_the_regions_that_were_named() {
     }
 }
 
-/// A short answer leaves the rest of the regions as it was.
+/// A short answer leaves the rest of the regions unchanged.
 #[test]
-fn an_answer_shorter_than_its_regions_fills_them_from_the_front() {
+fn short_answer_fills_front_of_regions() {
     run(async {
         let (mut raw, _served) = ready(Over::Iwarp).await;
         let segs = [raw.writable(1000), raw.writable(1000), raw.writable(1000)];
@@ -57,7 +57,7 @@ fn an_answer_shorter_than_its_regions_fills_them_from_the_front() {
     });
 }
 
-/// BVT_Smb2OverRdmaChannel_WriteLargeFile, Smb2OverRdmaChannel_WriteMultipleOperation: the transport's part of them.
+/// The transport's part of BVT_Smb2OverRdmaChannel_WriteLargeFile and Smb2OverRdmaChannel_WriteMultipleOperation.
 #[test]
 fn regions_that_were_named_are_read() {
     for over in BOTH {
@@ -75,9 +75,9 @@ fn regions_that_were_named_are_read() {
     }
 }
 
-/// A pull may be larger than the largest buffer.
+/// A pull may exceed the largest buffer.
 #[test]
-fn eight_mebibytes_are_read_into_several_buffers() {
+fn large_pull_uses_several_buffers() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = ready(over).await;
@@ -102,7 +102,7 @@ fn eight_mebibytes_are_read_into_several_buffers() {
     }
 }
 
-/// Pulls for which no memory comes fail, those behind the first with it, and the connection goes on.
+/// Pulls without memory fail, together with those queued after them, and the connection continues.
 #[test]
 fn pull_without_memory_fails_in_time() {
     run_by_virtual_time(async {
@@ -127,9 +127,9 @@ fn pull_without_memory_fails_in_time() {
     });
 }
 
-/// Smb2OverRdmaChannel_ReadWriteMultipleBufferDescriptorList: as many as one request can name.
+/// Smb2OverRdmaChannel_ReadWriteMultipleBufferDescriptorList: the maximum of one request.
 #[test]
-fn four_thousand_descriptors_are_written_and_read_in_order() {
+fn many_descriptors_keep_order() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = ready(over).await;
@@ -150,7 +150,7 @@ fn four_thousand_descriptors_are_written_and_read_in_order() {
 
 /// Smb2OverRdmaChannel_InvalidBufferDescriptor_Offset, _Length, _Token, _DeregisteredBuffer
 #[test]
-fn regions_that_do_not_exist_end_only_their_connection() {
+fn unknown_region_ends_own_connection() {
     type Spoil = fn(&mut Raw, &mut RemoteSeg);
     let spoils: [Spoil; 4] = [
         |_, seg| seg.offset += 1,
@@ -178,10 +178,10 @@ fn regions_that_do_not_exist_end_only_their_connection() {
     }
 }
 
-/// The transport's part of BVT_SMB2OverRdma_SMB302_Read_RemoteInvalidation and its siblings: what is invalidated cannot be used
-/// again, what is not can.
+/// The transport's part of BVT_SMB2OverRdma_SMB302_Read_RemoteInvalidation and its siblings: an invalidated token cannot be used
+/// again, any other can.
 #[test]
-fn a_token_is_invalidated_by_the_last_fragment_of_the_answer() {
+fn last_fragment_invalidates_token() {
     for over in BOTH {
         run(async {
             for rest in [10, 3000] {

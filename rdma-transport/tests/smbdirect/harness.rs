@@ -1,4 +1,4 @@
-//! A server behind an SMB Direct acceptor, and an initiator whose every message the test writes itself.
+//! A server behind an SMB Direct acceptor, and an initiator whose messages the test builds itself.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use std::collections::VecDeque;
@@ -31,11 +31,11 @@ pub(crate) fn info(pool: &Pool) -> Arc<Info> {
     Arc::new(Info::new(nowhere, nowhere, Transport::Rdma("loopback"), pool.clone()))
 }
 
-/// What a request of the test protocol asks for.
+/// A request of the test protocol.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask {
-    /// 0: echo the rest. 1: `len` bytes, into `segs` if there are any. 2: pull `segs` and send them back. 3: push the rest,
-    /// then echo it. 4: nothing.
+    /// 0: echo the rest. 1: `len` bytes, into `segs` if present. 2: pull `segs` and return them. 3: push the rest, then echo it. 4:
+    /// no reply.
     pub(crate) op: u8,
     pub(crate) invalidate: Option<u32>,
     pub(crate) segs: Vec<RemoteSeg>,
@@ -88,12 +88,12 @@ impl Ask {
     }
 }
 
-/// The bytes that op 1 answers with.
+/// The bytes returned by op 1.
 pub(crate) fn content(len: usize) -> Vec<u8> {
     bytes(len, 0x3c)
 }
 
-/// Serves [`Ask`].
+/// Executes [`Ask`].
 #[derive(Default)]
 pub(crate) struct Serving {
     handle: OnceLock<Handle>,
@@ -134,7 +134,7 @@ pub(crate) enum Over {
     Iwarp,
 }
 
-/// A server in its task.
+/// A server task.
 pub(crate) struct Served {
     pub(crate) end: JoinHandle<ChannelError>,
     pub(crate) info: Arc<Info>,
@@ -143,7 +143,7 @@ pub(crate) struct Served {
     pub(crate) payload: Pool,
 }
 
-/// Both ends of a connection.
+/// Creates both ends of a connection.
 pub(crate) async fn queue_pairs(over: Over) -> (Box<dyn QueuePair>, Box<dyn QueuePair>) {
     let (mine, theirs) = (SmbDirectCaller::connect_params(), SmbDirectChannel::accept_params(&[]));
     match over {
@@ -187,7 +187,7 @@ pub(crate) async fn server(over: Over) -> (Raw, Served) {
     (Raw::new(client), serve_on(server, crate::common::pool(64)))
 }
 
-/// An initiator by hand.
+/// An initiator controlled by the test.
 pub(crate) struct Raw {
     pub(crate) qp: Box<dyn QueuePair>,
     inbox: VecDeque<(Vec<u8>, Option<u32>)>,
@@ -195,9 +195,9 @@ pub(crate) struct Raw {
     pub(crate) invalidated: Vec<u32>,
     down: Option<Down>,
     pub(crate) agreed: Option<NegotiateResponse>,
-    /// Credits that every message asks for.
+    /// Credits requested by every message.
     wants: u16,
-    /// Messages that may be sent, fragments that were taken and not granted again.
+    /// Messages that may be sent, and fragments received without a new grant.
     pub(crate) credits: usize,
     owed: u16,
 }
@@ -211,7 +211,7 @@ pub(crate) const REQUEST: NegotiateRequest = NegotiateRequest {
     max_fragmented_size: 131_072,
 };
 
-/// A message that came.
+/// A received message.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) header: DataTransfer,
@@ -235,7 +235,7 @@ impl Raw {
         }
     }
 
-    /// Makes room for so many messages, or as many as there is room for; a connection that is over has none.
+    /// Posts Receives, as many as fit of `n`; none on a closed connection.
     pub(crate) fn recvs(&mut self, n: usize) -> u16 {
         let n = n.min(200_usize.saturating_sub(self.posted));
         let recv = |_| Work::Recv { id: WorkId(0), into: BufMut::heap(8192) };
@@ -261,7 +261,7 @@ impl Raw {
         sent
     }
 
-    /// Sends one message as it is, and waits until it has left or the connection is over.
+    /// Sends one raw message, and waits until it was sent or the connection has ended.
     pub(crate) async fn send(&mut self, message: Vec<u8>) {
         let from = vec![Buf::from(message)];
         if self.qp.post(vec![Work::Send { id: WorkId(0), from, invalidate: None }]).is_err() {
@@ -284,7 +284,7 @@ impl Raw {
         .await;
     }
 
-    /// The next message; `None` when the connection is over.
+    /// The next message; `None` at the end of the connection.
     pub(crate) async fn recv(&mut self) -> Option<Vec<u8>> {
         poll_fn(|cx| {
             loop {
@@ -308,17 +308,17 @@ impl Raw {
         .await
     }
 
-    /// Nothing comes for so long.
+    /// True if no message arrives in this time.
     pub(crate) async fn is_silent(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.recv()).await.is_err()
     }
 
-    /// The connection ends before another message comes.
+    /// True if the connection ends before another message arrives.
     pub(crate) async fn has_ended(&mut self) -> bool {
         self.recv().await.is_none()
     }
 
-    /// Negotiates; `None` when the connection ends instead.
+    /// Negotiates; `None` if the connection ends instead.
     pub(crate) async fn negotiate(&mut self, asked: NegotiateRequest) -> Option<NegotiateResponse> {
         self.recvs(1);
         self.wants = asked.credits_requested.max(1);
@@ -329,7 +329,7 @@ impl Raw {
         self.agreed
     }
 
-    /// One fragment, which grants what its sender has posted.
+    /// Sends one fragment that grants the posted Receives.
     pub(crate) async fn fragment(&mut self, granted: u16, remaining: usize, data: &[u8]) {
         let credits_granted = self.recvs(granted.into());
         let header = DataTransfer {
@@ -343,7 +343,7 @@ impl Raw {
         self.message(header, data).await;
     }
 
-    /// A header as it is, and what follows it.
+    /// Sends a raw header and the data after it.
     pub(crate) async fn message(&mut self, header: DataTransfer, data: &[u8]) {
         self.credits = self.credits.saturating_sub(1);
         let mut message = header.emit();
@@ -363,7 +363,7 @@ impl Raw {
         Some(Data { header, data, len: message.len() })
     }
 
-    /// The next message with data, whole; grants one credit for each message taken.
+    /// The next whole message with data; grants one credit for each fragment.
     pub(crate) async fn answer(&mut self) -> Option<Vec<u8>> {
         let mut whole = Vec::new();
         loop {
@@ -379,7 +379,7 @@ impl Raw {
         }
     }
 
-    /// An empty message that grants.
+    /// Sends an empty message that grants credits.
     pub(crate) async fn grant(&mut self, granted: u16) {
         let credits_granted = self.recvs(granted.into());
         let header = DataTransfer {
@@ -391,12 +391,12 @@ impl Raw {
         self.send(header.emit()).await;
     }
 
-    /// Sends a message in fragments of these sizes, over and over, each of which grants one credit.
+    /// Sends a message in fragments of these sizes, cyclically, each of which grants one credit.
     pub(crate) async fn fragments(&mut self, message: &[u8], sizes: &[usize]) {
         let (mut rest, mut sizes) = (message, sizes.iter().cycle());
         while !rest.is_empty() {
             if self.credits <= 1 {
-                // Between fragments only grants come.
+                // Only grants arrive between fragments.
                 let Some(grant) = self.data().await else { return };
                 assert!(grant.data.is_empty());
                 continue;
@@ -425,7 +425,7 @@ impl Raw {
     }
 }
 
-/// How a server ended that was to end because its peer broke this rule.
+/// Checks that the server ended because its peer violated this rule.
 pub(crate) async fn ended_by(served: Served, rule: &str) {
     match served.end.await.unwrap() {
         ChannelError::Violation(name, detail) => assert_eq!(name, rule, "{detail}"),

@@ -1,5 +1,4 @@
-//! SMB Direct over the loopback provider and over iWARP: an acceptor against an initiator that is played by hand, and against
-//! our own.
+//! SMB Direct over loopback and iWARP: an acceptor against an initiator controlled by the test, and against our own initiator.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 #[path = "../common/mod.rs"]

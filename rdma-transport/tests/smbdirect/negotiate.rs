@@ -1,4 +1,4 @@
-//! Negotiation. Where Microsoft's test suite for MS-SMBD has the case, it is named behind the rule.
+//! Negotiation. Rules are annotated with the case of Microsoft's MS-SMBD test suite, if there is one.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const BOTH: [Over; 2] = [Over::Loopback, Over::Iwarp];
 
 /// BVT_SmbdNegotiate_Basic
 #[test]
-fn accepted_values_are_answered_by_accepted_values() {
+fn valid_request_gets_valid_response() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = server(over).await;
@@ -31,7 +31,7 @@ fn accepted_values_are_answered_by_accepted_values() {
 /// S1_SmbdNegotiate_PreferredSendSizeWithZero, S1_SmbdNegotiate_PreferredSendSizeLessThan128,
 /// S1_SmbdNegotiate_PreferredSendSizeMaxValue
 #[test]
-fn any_preferred_send_size_is_taken_and_never_less_than_128_granted() {
+fn small_send_size_is_raised() {
     for (preferred_send_size, granted) in
         [(0, 128), (127, 128), (128, 128), (u32::MAX, limits::SMBD_RECV_SIZE as u32)]
     {
@@ -61,7 +61,7 @@ fn what_follows_a_request_means_nothing() {
 
 /// SmbdNegotiate_DisconnectAfterNegotiate
 #[test]
-fn one_that_leaves_after_negotiation_disturbs_nobody() {
+fn early_disconnect_is_harmless() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = server(over).await;
@@ -77,7 +77,7 @@ fn one_that_leaves_after_negotiation_disturbs_nobody() {
 
 /// SmbdNegotiate_UncompletedMessage
 #[test]
-fn a_request_of_19_bytes_ends_the_connection() {
+fn short_request_ends_connection() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = server(over).await;
@@ -91,7 +91,7 @@ fn a_request_of_19_bytes_ends_the_connection() {
 
 /// SmbdNegotiate_NegativeParameter_MinVersion, SmbdNegotiate_NegativeParameter_MaxVersion
 #[test]
-fn other_versions_are_refused_and_nothing_follows() {
+fn unknown_versions_are_refused() {
     for over in BOTH {
         for (min_version, max_version) in
             [(0, VERSION), (u16::MAX, VERSION), (VERSION, 0), (VERSION, u16::MAX)]
@@ -112,7 +112,7 @@ fn other_versions_are_refused_and_nothing_follows() {
 
 /// SmbdNegotiate_NegativeParameter_CreditsRequested, SmbdCreditMgmt_NegativeParameter_CreditRequested
 #[test]
-fn one_that_wants_no_credits_is_left() {
+fn zero_credits_end_connection() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = server(over).await;
@@ -130,7 +130,7 @@ fn one_that_wants_no_credits_is_left() {
 
 /// SmbdNegotiate_NegativeParameter_MaxReceiveSize
 #[test]
-fn one_that_takes_less_than_128_bytes_is_left() {
+fn small_receive_size_ends_connection() {
     run(async {
         let (mut raw, served) = server(Over::Iwarp).await;
         let asked = NegotiateRequest { max_receive_size: 127, ..REQUEST };
@@ -146,7 +146,7 @@ fn one_that_takes_less_than_128_bytes_is_left() {
 
 /// SmbdNegotiate_NegativeParameter_MaxFragmentedSize
 #[test]
-fn one_that_takes_less_than_131072_bytes_in_fragments_is_left() {
+fn small_fragmented_size_ends_connection() {
     run(async {
         let (mut raw, served) = server(Over::Iwarp).await;
         let asked = NegotiateRequest { max_fragmented_size: 131_071, ..REQUEST };
@@ -174,9 +174,9 @@ async fn negotiation_may_take_five_seconds() {
     served.end.await.unwrap();
 }
 
-/// The initiators of Linux over iWARP say their depths in private data, and take the answer from there.
+/// Linux' iWARP initiators send their depths in private data, and read the reply from there.
 #[test]
-fn depths_in_private_data_are_answered_there() {
+fn private_data_depths_are_answered() {
     let linux = [0x20, 0, 0, 0, 1, 0, 0, 0];
     let answer = SmbDirectChannel::accept_params(&linux).private_data;
     assert_eq!(answer[..], [0, 0, 0, 1, 0, 0, 0, 32]);

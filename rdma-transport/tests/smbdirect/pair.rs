@@ -30,7 +30,7 @@ async fn next(caller: &mut SmbDirectCaller) -> Result<Message, ChannelError> {
     poll_fn(|cx| caller.poll_message(cx)).await
 }
 
-/// One of each kind, of sizes around every threshold.
+/// One request of each kind, with sizes around every threshold.
 fn requests() -> Vec<(Ask, Vec<u8>)> {
     let mut all = Vec::new();
     let sizes = [1, 7, 1000, 1340, 1341, 4055, 4056, 4057, 8111, 8112, 8113, 65_536, 500_000];
@@ -42,7 +42,7 @@ fn requests() -> Vec<(Ask, Vec<u8>)> {
 }
 
 #[test]
-fn messages_of_every_size_go_both_ways_many_at_once() {
+fn messages_of_all_sizes_arrive() {
     for over in [Over::Loopback, Over::Iwarp] {
         run(async {
             let payload = pool(64);
@@ -68,7 +68,7 @@ fn messages_of_every_size_go_both_ways_many_at_once() {
 }
 
 #[test]
-fn pushes_come_before_the_replies_that_are_given_later() {
+fn pushes_precede_later_replies() {
     for over in [Over::Loopback, Over::Iwarp] {
         run(async {
             let (client, server) = queue_pairs(over).await;
@@ -84,9 +84,9 @@ fn pushes_come_before_the_replies_that_are_given_later() {
     }
 }
 
-/// A few buffers only: what does not fit waits, and nothing is lost.
+/// With few buffers, messages wait, but none is lost.
 #[test]
-fn a_small_pool_makes_messages_wait_and_loses_none() {
+fn small_pool_only_delays_messages() {
     run(async {
         let payload = Pool::new(PoolLimits { buffers_max: [2, 2, 2] });
         let (client, server) = queue_pairs(Over::Loopback).await;
@@ -104,7 +104,7 @@ fn a_small_pool_makes_messages_wait_and_loses_none() {
 }
 
 #[test]
-fn a_connection_that_is_shut_down_answers_what_is_in_work() {
+fn shutdown_completes_requests_in_progress() {
     run(async {
         let (client, server) = queue_pairs(Over::Iwarp).await;
         let Pair { mut caller, served, .. } = pair(client, server, &pool(64));
@@ -116,7 +116,7 @@ fn a_connection_that_is_shut_down_answers_what_is_in_work() {
     });
 }
 
-/// What one client does in a run with faults: echoes, reads and writes by RDMA. True if all went well.
+/// Runs one client with faults: echoes, reads and writes by RDMA. True if all succeeded.
 async fn exchange(caller: &mut SmbDirectCaller, seed: u64) -> bool {
     type Expected = (Vec<u8>, Option<(RemoteSeg, usize)>);
     let mut waiting: VecDeque<Expected> = VecDeque::new();
@@ -154,8 +154,8 @@ async fn exchange(caller: &mut SmbDirectCaller, seed: u64) -> bool {
     true
 }
 
-/// Completions late and in other orders, posts refused, connections lost: every answer that comes is right, and all memory
-/// comes back.
+/// Delayed and reordered completions, refused posts, lost connections: every answer that arrives is right, and all memory is
+/// returned.
 #[test]
 fn seeded_faults() {
     let mut whole = 0;

@@ -1,5 +1,5 @@
-//! The contract of queue pairs, asked of an RDMA device: `VERBS_AT` names an address that one serves, `VERBS_LAX` a crime that
-//! it lets pass. The lab runs this in its guests.
+//! Tests the contract of queue pairs with an RDMA device: `VERBS_AT` is an address that a device serves, `VERBS_LAX` a forbidden
+//! access that it permits. The lab runs this in its guests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -15,15 +15,15 @@ use std::time::Duration;
 use rdma_transport::ibverbs::{Verbs, VerbsConfig};
 
 fn verbs() -> Verbs {
-    // Both ends are kept after the end, so the peer's agreement would be awaited for the whole of this time.
+    // Both ends are kept after the end, so waiting for the peer's disconnect would take the whole of this time.
     let close_time_max = Duration::from_millis(500);
     Verbs::new(VerbsConfig { close_time_max, ..VerbsConfig::default() })
 }
 
-/// What a device tells of broken rules and of invalidated memory differs.
+/// Devices differ in reporting violations and invalidated memory.
 const TELLS_ALL: bool = false;
 
-/// Whether the device lets this pass that it should not: siw does not ask whether what is read may be read.
+/// True if the device wrongly permits this access: siw does not check that the source of a Read is readable.
 fn is_lax(crime: &str) -> bool {
     std::env::var("VERBS_LAX").is_ok_and(|lax| lax == crime)
 }
@@ -35,7 +35,7 @@ fn listen_at() -> SocketAddr {
 
 contract!(verbs, crate::verbs());
 
-/// What this process holds open.
+/// Number of files that this process has open.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

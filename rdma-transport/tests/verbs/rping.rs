@@ -1,6 +1,6 @@
-//! rdma-core's `rping` at the other end. Its protocol: the client advertises memory that the server fetches by RDMA Read, then
-//! memory that the server fills by RDMA Write; each advertisement, and each answer that something was done, is a Send of an
-//! address, a key and a length, with the high byte first.
+//! Tests against rdma-core's `rping`. Its protocol: the client advertises memory that the server fetches by RDMA Read, then memory
+//! that the server fills by RDMA Write; each advertisement and each acknowledgement is a Send of an address, a key and a length, in
+//! big-endian order.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ const ADVERT: usize = 16;
 const PINGS: usize = 5;
 /// More than one packet on every path.
 const SIZE: u32 = 60_000;
-/// Where `rping` listens unless told otherwise.
+/// The default port of `rping`.
 const PORT: u16 = 7174;
 
 fn rping(role: &str, at: SocketAddr) -> Child {
     let (ip, port) = (at.ip().to_string(), at.port().to_string());
     let (pings, size) = (PINGS.to_string(), SIZE.to_string());
-    // `-V`: the client compares what came back with what it had.
+    // `-V`: the client compares the returned data with the original.
     Command::new("timeout")
         .args(["20", "rping", role, "-V", "-a", &ip, "-p", &port, "-C", &pings, "-S", &size])
         .stdout(Stdio::piped())
@@ -107,8 +107,8 @@ impl End {
         }
     }
 
-    /// Does not wait for its completion: a peer that has heard the last word may end the connection before the device has learnt
-    /// that it was heard, and the Send is flushed. `hear` looks at all completions before.
+    /// Does not wait for its completion: a peer that has received the last message may disconnect before the device has its
+    /// acknowledgement, and the Send is then flushed. `hear` checks all completions.
     fn say(&mut self, what: RemoteSeg) {
         let mut advert = what.offset.to_be_bytes().to_vec();
         advert.extend(what.handle.to_be_bytes());
@@ -163,7 +163,7 @@ fn rping_serves_us() {
         let at = (listen_at().ip(), PORT).into();
         let server = rping("-s", at);
         let provider = verbs();
-        // It listens some time after it was started, and says so to nobody.
+        // It listens some time after its start, without reporting that.
         let limit = Instant::now() + Duration::from_secs(10);
         let connected = loop {
             match provider.connect(at, params()).await {
@@ -174,7 +174,7 @@ fn rping_serves_us() {
         };
         let mut end = End::new(connected);
         for n in 0..PINGS {
-            // What it sends back is a text of C, with its end.
+            // It returns a C string with its terminator.
             let mut text = vec![b'a' + u8::try_from(n).unwrap(); SIZE as usize];
             text[SIZE as usize - 1] = 0;
             let from = end.qp.register(Region::Readable(Buf::from(text.clone()))).unwrap();

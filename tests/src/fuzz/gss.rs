@@ -1,4 +1,4 @@
-//! Tokens of Kerberos contexts, by somebody without the key and by somebody with it; and calls by RPCSEC_GSS whose header is good.
+//! Tokens of Kerberos contexts from a sender without and with the key; and RPCSEC_GSS calls with a valid header.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ use vfs::namespace::{Flavor, Namespace};
 
 use super::share;
 
-/// The contexts of both ends, and how the input is cut: its first two bytes.
+/// The contexts of both ends; the first two bytes of the input choose the type and the split.
 pub(super) fn ends(kind: u8) -> Option<[Context; 2]> {
     let enctype = Enctype::ALL[usize::from(kind % 4)];
     let key = vec![kind; enctype.key_len()];
@@ -36,7 +36,7 @@ pub(super) fn ends(kind: u8) -> Option<[Context; 2]> {
     Some([of(Role::Initiator)?, of(Role::Acceptor)?])
 }
 
-/// What the other end makes of a token that came in pieces.
+/// The other end's result for a token in pieces.
 fn opened(context: &Context, token: &[u8], size: usize) -> Option<(bool, Vec<u8>)> {
     let mut work = token.to_vec();
     let mut pieces: Vec<&mut [u8]> = work.chunks_mut(size).collect();
@@ -46,7 +46,7 @@ fn opened(context: &Context, token: &[u8], size: usize) -> Option<(bool, Vec<u8>
     Some((done.is_sealed, plain?.to_vec()))
 }
 
-/// Encryption type, bytes of a piece, then a rotation (two bytes), then a token, which is also a message.
+/// Input: encryption type, bytes of a piece, then a rotation (two bytes), then a token, which is also a message.
 pub fn gss_tokens(data: &[u8]) {
     let [kind, size, r0, r1, data @ ..] = data else { return };
     let (size, rotation) = (usize::from(*size) + 1, u16::from_be_bytes([*r0, *r1]));
@@ -73,11 +73,11 @@ thread_local! {
         .enable_all()
         .build()
         .expect("a runtime");
-    /// A server for each kind of key: to make one takes longer than a call.
+    /// A server for each kind of key, because creating one takes longer than a call.
     static SESSIONS: RefCell<[Option<Rc<Session>>; 8]> = const { RefCell::new([const { None }; 8]) };
 }
 
-/// The connection to the server of this kind.
+/// A connection to the server of this kind.
 pub(super) fn session_of(kind: u8) -> Rc<Session> {
     SESSIONS.with_borrow_mut(|sessions| {
         let place = &mut sessions[usize::from(kind % 8)];
@@ -85,7 +85,7 @@ pub(super) fn session_of(kind: u8) -> Rc<Session> {
     })
 }
 
-/// Whoever asks has the context of [`ends`].
+/// Gives every client the context of [`ends`].
 struct Everybody(u8);
 
 impl Accept for Everybody {
@@ -120,7 +120,7 @@ fn session(kind: u8) -> Session {
     Server::new(core, [2; 16]).session_of(info, Handle::detached(), ServedPrograms::All)
 }
 
-/// What the server answers to a call with this credential and these arguments.
+/// The server's reply to a call with this credential and these arguments.
 fn answer(
     session: &Session,
     cred: &GssCred<'_>,
@@ -138,7 +138,7 @@ fn answer(
     call(session, w.into_reply().head)
 }
 
-/// What the server answers to a whole call, with bulk data beside it as the transport finds it.
+/// The server's reply to a whole call, with bulk data separate as the transport locates it.
 pub(super) fn call(session: &Session, mut message: Vec<u8>) -> Option<Vec<u8>> {
     let mut read_chunks = Vec::new();
     if let Some((at, len)) = NfsLocate.bulk(&message, message.len()) {
@@ -152,8 +152,8 @@ pub(super) fn call(session: &Session, mut message: Vec<u8>) -> Option<Vec<u8>> {
     Some(reply.pieces().flatten().copied().collect())
 }
 
-/// Encryption type, service, procedure of version 3, whether the arguments are protected as they should be (each a byte); then the
-/// arguments. The header verifies, so what protects the arguments is all that is wrong with the call.
+/// Input: encryption type, service, procedure of version 3, whether the arguments are protected correctly (each a byte); then the
+/// arguments. The header verifies, so only the protection of the arguments may be wrong.
 pub fn gss_calls(data: &[u8]) {
     let [kind, service, procedure, is_good, args @ ..] = data else { return };
     let service = GssService::ALL[usize::from(service % 3)];
@@ -196,7 +196,7 @@ pub fn gss_calls(data: &[u8]) {
     }
 }
 
-/// LOOKUP and WRITE in the three services, protected and not.
+/// LOOKUP and WRITE with the three services, protected and unprotected.
 pub(super) fn call_seeds() -> Vec<Vec<u8>> {
     let lookup = crate::raw::words(&[4, 9, 1, 0x6600_0000]);
     let write = crate::raw::words(&[4, 9, 0, 0, 5, 2, 5, 0x6162_6364, 0x6500_0000]);
@@ -211,7 +211,7 @@ pub(super) fn call_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A token of each kind, with its header as it should be.
+/// A token of each kind, with a valid header.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let header = |kind: u8, first: [u8; 4]| {
         [&[kind, 8, 0, 28][..], &first, &[0, 0, 0, 28], &[0; 8], &[9; 61]].concat()

@@ -1,7 +1,7 @@
-//! Calls by RPCSEC_GSS as a stranger sends them: a server in this process is asked for contexts, and everything of the calls by
-//! them is chosen by the input: credential, number, verifier, program, protected body. A model says what each must come to
-//! (RFC 2203 section 5.3.3): no call is done whose header does not verify, no number is taken twice, no context is there before it
-//! was made or after its end.
+//! RPCSEC_GSS calls from an untrusted sender: requests contexts from a server in this process, and takes every part of the calls
+//! from the input: credential, sequence number, verifier, program, protected body. A model computes the correct result (RFC 2203
+//! section 5.3.3): a call with an invalid header is never executed, no sequence number is accepted twice, and a context is unusable
+//! before its creation and after its end.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use nfsrdma::server::Session;
 
 use super::gss::{call, ends, session_of};
 
-/// Calls of one input.
+/// Calls made from one input.
 const CALLS_MAX: usize = 24;
-/// Numbers that may come out of their order: as the server says when a context is made.
+/// Size of the sequence window, as the server announces it.
 const WINDOW: u32 = 128;
 
-/// A context as its client knows it.
+/// A context from the client's point of view.
 struct Known {
     handle: Vec<u8>,
     taken: BTreeSet<u32>,
@@ -28,11 +28,11 @@ struct Known {
 }
 
 impl Known {
-    /// The number is taken by this call.
+    /// True if this call's sequence number must be accepted.
     fn takes(&mut self, number: u32) -> bool {
         let highest = self.taken.last().copied().unwrap_or(0).max(number);
         let is_first = highest - number < WINDOW && !self.taken.contains(&number);
-        // A number below the window is never looked at again.
+        // A number below the window is never accepted again.
         self.taken.insert(number);
         is_first
     }
@@ -79,7 +79,7 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// The arguments as they leave: protected as they should be, with another number inside, or as they are.
+    /// The protected arguments: valid, with a wrong number inside, or unprotected.
     fn body(&self, client: &Context) -> Vec<u8> {
         let number = self.number ^ u32::from(self.verifier >> 4 & 1);
         let mut plain = [&number.to_be_bytes()[..], self.args].concat();
@@ -101,7 +101,7 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// The whole call, and whether its verifier is good.
+/// The whole call, and whether its verifier is valid.
 fn message(chosen: &Chosen<'_>, cred: &[u8], client: &Context, body: &[u8]) -> (Vec<u8>, bool) {
     let (program, version, procedure) = chosen.numbers();
     let cred = OpaqueAuth { flavor: RPCSEC_GSS, body: cred };
@@ -127,10 +127,10 @@ fn message(chosen: &Chosen<'_>, cred: &[u8], client: &Context, body: &[u8]) -> (
     (out, is_good)
 }
 
-/// Asks for a context as it is to be asked for, or in another way; a context that was made is kept.
+/// Requests a context, correctly or not; a created context is kept.
 fn ask(session: &Session, chosen: &Chosen<'_>, client: &Context, contexts: &mut Vec<Known>) {
     let (gss_proc, service) = (chosen.gss_proc(), chosen.service());
-    // The handle means nothing here.
+    // The handle is ignored here.
     let handle = &chosen.args[..chosen.args.len().min(8)];
     let seq_num = chosen.number;
     let cred = GssCred { vers: VERSION_1, gss_proc, seq_num, service, handle };
@@ -152,7 +152,7 @@ fn ask(session: &Session, chosen: &Chosen<'_>, client: &Context, contexts: &mut 
     contexts.push(Known { handle, taken: BTreeSet::new(), has_ended: false });
 }
 
-/// A call by a context, or its end.
+/// Makes a call in a context, or destroys the context.
 fn by(session: &Session, chosen: &Chosen<'_>, client: &Context, contexts: &mut [Known]) {
     let (gss_proc, service, seq_num) = (chosen.gss_proc(), chosen.service(), chosen.number);
     let which = usize::from(chosen.context % 8);
@@ -161,7 +161,7 @@ fn by(session: &Session, chosen: &Chosen<'_>, client: &Context, contexts: &mut [
     let handle = handle[..handle.len().min(200)].to_vec();
     let cred = GssCred { vers: VERSION_1, gss_proc, seq_num, service, handle: &handle };
     let mut cred = xdr::encode(&cred);
-    // A credential that is none: another version, too short, or with something behind it.
+    // An invalid credential: of another version, too short, or with trailing bytes.
     let is_whole = chosen.context < 0xf0;
     match chosen.context {
         0xf0..0xf5 => cred[3] = chosen.context,
@@ -204,7 +204,7 @@ fn by(session: &Session, chosen: &Chosen<'_>, client: &Context, contexts: &mut [
     }
 }
 
-/// Encryption type (a byte), then calls.
+/// Input: encryption type (a byte), then calls.
 pub fn gss_stranger(data: &[u8]) {
     let [kind, data @ ..] = data else { return };
     let kind = kind % 8;
@@ -222,7 +222,7 @@ pub fn gss_stranger(data: &[u8]) {
     }
 }
 
-/// A context, calls of each service by it with good and bad verifiers, a number that was taken, its end, and a call behind that.
+/// A context, calls of each service with valid and invalid verifiers, a repeated number, the context's end, and a call after it.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let one = |what: u8, number: u8, verifier: u8, procedure: u8, args: &[u8]| {
         // Arguments of a seed are short.

@@ -1,8 +1,8 @@
-//! What the fuzz targets do with their bytes: one function for each way in from the network. The programs in `fuzz/` call
-//! them under a fuzzer; `cargo test` calls them with seeds and with thousands of small changes of these.
+//! The bodies of the fuzz targets: one function for each input from the network. The programs in `fuzz/` run them with a fuzzer;
+//! `cargo test` runs them with seeds and thousands of small changes of these.
 //!
-//! Each takes any bytes and must return. Beyond not panicking they assert what holds for all input: what was read can be
-//! written and is the same, limits are kept, two readers of the same bytes agree.
+//! Each accepts any bytes and must return. Besides the absence of panics they check properties that hold for all input: parsed
+//! values survive encoding, limits are enforced, two parsers of the same bytes agree.
 
 mod gss;
 mod gss_stranger;
@@ -45,7 +45,7 @@ pub use spnego::spnego_tickets;
 pub use tls::tls_handshake;
 pub use wire::wire_leaves;
 
-/// A share `d` in memory, of so many bytes, for everybody; its folder, and its only file, `f`.
+/// A memory share `d` of this size for all clients; its folder, and its only file, `f`.
 #[allow(clippy::expect_used)]
 fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
     let backend = MemBackend::new(bytes).expect("memory");
@@ -69,7 +69,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 
 pub type Target = fn(&[u8]);
 
-/// All of them, by the names of their programs.
+/// All targets, by the names of their programs.
 pub const TARGETS: [(&str, Target); 24] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),

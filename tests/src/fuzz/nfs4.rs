@@ -1,4 +1,4 @@
-//! COMPOUNDs of NFS version 4, run against a server over memory.
+//! COMPOUNDs of NFSv4 on a server with memory volumes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use vfs::namespace::Namespace;
 
 use super::share;
 
-/// Count of operations (the first byte) and operations of a COMPOUND of minor version 0. The share is `d`; it has an empty
-/// file `f`.
+/// Input: number of operations (the first byte) and the operations of a COMPOUND of minor version 0. The share is `d`; it has an
+/// empty file `f`.
 pub fn nfs40_args(data: &[u8]) {
     compound(0, data);
 }
 
-/// The same of minor version 1, in a session.
+/// Like [`nfs40_args`] for minor version 1, in a session.
 pub fn nfs41_args(data: &[u8]) {
     compound(1, data);
 }
 
-/// The same of minor version 2, in a session.
+/// Like [`nfs40_args`] for minor version 2, in a session.
 pub fn nfs42_args(data: &[u8]) {
     compound(2, data);
 }
@@ -57,7 +57,7 @@ fn compound(minor: u32, data: &[u8]) {
     assert!(status != Some(Nfsstat4::Ok) || results >= count, "operations were left out");
 }
 
-/// SEQUENCE on the first slot, not to be kept.
+/// SEQUENCE on the first slot, without caching.
 fn sequence(w: &mut Writer, session: &[u8; 16], number: u32) {
     w.u32(op::SEQUENCE);
     w.fixed(session);
@@ -94,7 +94,7 @@ impl Client {
         Self { session, xid: 0.into() }
     }
 
-    /// The reply behind its RPC header; `None` when the arguments were garbage.
+    /// The reply after its RPC header; `None` if the arguments were garbage.
     fn compound(&self, args: &[u8]) -> Option<Buf> {
         self.xid.set(self.xid.get() + 1);
         let mut w = Writer::new();
@@ -109,12 +109,12 @@ impl Client {
         let reply = RUNTIME.with(|r| r.block_on(self.session.call(Buf::from(call), vec![])))?;
         let flat: Vec<u8> = reply.pieces().flatten().copied().collect();
         assert!(flat.len() <= nfsrdma::v4::limits::REPLY_MAX, "a reply of {} bytes", flat.len());
-        // xid, REPLY, accepted, an empty verifier, then how it went.
+        // xid, REPLY, accepted, an empty verifier, then the accept status.
         let accepted = flat.get(20..24) == Some(&[0; 4][..]);
         accepted.then(|| Buf::from(flat).slice(24..usize::MAX))
     }
 
-    /// EXCHANGE_ID, CREATE_SESSION and RECLAIM_COMPLETE. Gives the session's id.
+    /// EXCHANGE_ID, CREATE_SESSION and RECLAIM_COMPLETE. Returns the session id.
     #[allow(clippy::expect_used)]
     fn session(&self, minor: u32) -> [u8; 16] {
         let run = |count: u32, args: &dyn Fn(&mut Writer)| {
@@ -131,7 +131,7 @@ impl Client {
             w.opaque(b"owner");
             [0, 0, 0].into_iter().for_each(|v| w.u32(v));
         });
-        // Behind status, tag, count, opcode and status stand the client and its sequence.
+        // The client and its sequence number follow status, tag, count, opcode and status.
         let mut r = Reader::new(&reply, &[]);
         let client = (0..5).try_for_each(|_| r.u32().map(drop)).and_then(|()| r.u64());
         let (client, number) = (client.expect("a client"), r.u32().expect("a sequence"));

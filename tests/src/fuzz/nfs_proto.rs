@@ -1,4 +1,4 @@
-//! The values of ONC RPC and of the programs around NFS: what is read can be written and is the same, and a fault is inside.
+//! Values of ONC RPC and of the programs used with NFS: parsed values survive encoding, and errors are located inside the input.
 
 use ::wire::{Fault, Malformed, Parsed, decode};
 use nfs_proto::nfs4::attrs::{Fattr4, Value};
@@ -8,7 +8,7 @@ use nfs_proto::rpcsec_gss::{GssCred, GssInitArg, GssInitRes, GssInteg, GssMic, G
 use nfs_proto::xdr::Xdr;
 use nfs_proto::{mount, nfs3, nlm, nsm, rpcbind};
 
-/// What was read, written, and read again.
+/// Parses, encodes and parses again.
 fn again<'a, T: PartialEq + std::fmt::Debug>(
     data: &'a [u8],
     out: &'a mut Vec<u8>,
@@ -18,7 +18,7 @@ fn again<'a, T: PartialEq + std::fmt::Debug>(
     match decode(data, &parse) {
         Ok((rest, value)) => {
             emit(&value, out);
-            // Sets of attributes may have come with words of zeros.
+            // Bitmaps may have had trailing zero words.
             assert!(out.len() <= data.len() - rest.len(), "{value:?}");
             assert_eq!(decode(out, &parse), Ok((&[][..], value)));
         }
@@ -32,7 +32,7 @@ fn faulty(data: &[u8], why: Malformed<'_>) {
     assert_ne!(fault.field, "message", "a field has a name");
 }
 
-/// A call of each of these with the byte that chooses among them.
+/// Seeds for each of these types, with the byte that selects it.
 macro_rules! types {
     ($choice:expr, $data:expr; $($number:literal => $ty:ty),* $(,)?) => {
         match $choice {
@@ -44,7 +44,7 @@ macro_rules! types {
     };
 }
 
-/// The same where a procedure's number chooses, too.
+/// Like `types!`, for types that a procedure number selects further.
 macro_rules! choices {
     ($choice:expr, $procedure:expr, $data:expr; $($number:literal => $ty:ty),* $(,)?) => {
         match $choice {
@@ -60,8 +60,7 @@ macro_rules! choices {
     };
 }
 
-/// Heads of RPC, what RPCSEC_GSS puts around arguments, and values of MOUNT, rpcbind, NLM and NSM: what (a byte), the procedure (a
-/// byte), the value.
+/// Input: kind (a byte), procedure (a byte), then heads of RPC, RPCSEC_GSS wrappers, or values of MOUNT, rpcbind, NLM and NSM.
 pub fn side_values(data: &[u8]) {
     let [choice, procedure, data @ ..] = data else { return };
     let procedure = u32::from(*procedure % 25);
@@ -91,7 +90,7 @@ pub fn side_values(data: &[u8]) {
     }
 }
 
-/// Arguments and results of NFS version 3 and NFSACL: which (a byte), the procedure (a byte), the value.
+/// Input: kind (a byte), procedure (a byte), then arguments or results of NFS version 3 and NFSACL.
 pub fn nfs3_values(data: &[u8]) {
     let [choice, procedure, data @ ..] = data else { return };
     let procedure = u32::from(*procedure % 23);
@@ -103,7 +102,7 @@ pub fn nfs3_values(data: &[u8]) {
     }
 }
 
-/// Arguments and results of NFS version 4, and its attributes: which (a byte), the operation or attribute (a byte), the value.
+/// Input: kind (a byte), operation or attribute (a byte), then arguments or results of NFS version 4, or its attributes.
 pub fn nfs4_values(data: &[u8]) {
     let [choice, number, data @ ..] = data else { return };
     let number = u32::from(*number % 88);

@@ -1,8 +1,8 @@
-//! What a PAC says of a user, signed by a domain controller that need not be well.
+//! The PAC of a user, signed by a domain controller that may be faulty.
 
 use smb_proto::pac::{GROUPS_MAX, LogonInfo};
 
-/// Any bytes are read or refused, and what is read is bounded.
+/// Any bytes are parsed or refused, and the result is bounded.
 pub fn pac_logon_info(data: &[u8]) {
     let Ok(info) = LogonInfo::parse(data) else { return };
     let most = usize::try_from(GROUPS_MAX).unwrap_or(usize::MAX);
@@ -11,7 +11,7 @@ pub fn pac_logon_info(data: &[u8]) {
     assert!(info.domain_id.subs().len() <= 15);
 }
 
-/// The parts of fixed size, and what the pointers point to: strings, groups, SIDs.
+/// The fixed part, and the targets of its pointers: strings, groups, SIDs.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut head = vec![1, 0x10, 8, 0, 0xcc, 0xcc, 0xcc, 0xcc, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0];
     head.resize(236, 0);

@@ -26,7 +26,7 @@ pub fn rpcrdma_header(data: &[u8]) {
     }
 }
 
-/// What a socket brings: start frames, then FPDUs in pieces of any size. The first two bytes choose the pieces.
+/// Data of a socket: start frames, then FPDUs in pieces of any size. The first two bytes choose the pieces.
 pub fn mpa_ddp_rdmap(data: &[u8]) {
     iwarp::fuzz(data);
     iwarp::fuzz_start(data);

@@ -8,7 +8,7 @@ use nfsrdma::rpc::{decode_call, decode_cred, program};
 use rdma_transport::channel::{PayloadLocator, ReadChunkData};
 use rdma_transport::xdr::Reader;
 
-/// A whole message of a byte stream: its head, and what the transport believes about its bulk data.
+/// A whole message of a byte stream: its head, and where the transport locates bulk data.
 pub fn rpc(data: &[u8]) {
     let located = NfsLocate.bulk(data, data.len());
     let body = Buf::from(data.to_vec());
@@ -16,14 +16,14 @@ pub fn rpc(data: &[u8]) {
     let Ok(head) = decode_call(&mut r) else { return };
     let _ = decode_cred(head.cred);
     if head.cred.flavor == RPCSEC_GSS {
-        // What protects the arguments is found by the server alone: `gss_calls`.
+        // Only the server unprotects arguments: `gss_calls` covers that.
         assert!(located.is_none_or(|(at, len)| at + len <= data.len()), "beyond the message");
         return;
     }
     if (head.program, head.version, head.procedure) != (program::NFS, 3, procedure::WRITE) {
         return;
     }
-    // Where the transport finds the data of a WRITE, the server must find the same bytes.
+    // The server must find the data of a WRITE where the transport located it.
     let Ok(args) = r.value::<Write3args<'_>>() else { return };
     let Ok(pieces) = r.data(args.data) else { return };
     let decoded: Vec<u8> = pieces.iter().flat_map(|p| p.to_vec()).collect();
@@ -33,7 +33,7 @@ pub fn rpc(data: &[u8]) {
     }
 }
 
-/// Arguments of a version 3 procedure (the first byte), with the bulk data in line and beside the message.
+/// Arguments of a version 3 procedure (the first byte), with the bulk data inline and separate.
 pub fn nfs3_args(data: &[u8]) {
     let Some((number, args)) = data.split_first() else { return };
     let body = Buf::from(args.to_vec());
@@ -48,7 +48,7 @@ pub fn nfs3_args(data: &[u8]) {
     };
     let inline = decode(&mut Reader::new(&body, &[]));
     assert!(inline.iter().map(Buf::len).sum::<usize>() <= body.len(), "more data than came");
-    // The same bytes with a piece of them moved out, anywhere: a transport that lies must not break the reader.
+    // The same bytes with any piece of them moved out: the reader must survive a transport that locates wrongly.
     let at = args.first().map_or(0, |n| usize::from(*n)).min(args.len());
     let (head, bulk) = args.split_at(at);
     let body = Buf::from(head.to_vec());

@@ -1,4 +1,4 @@
-//! Messages to begin from: one good one of each kind, written word by word from the specifications.
+//! Initial inputs: one valid message of each kind, written word by word from the specifications.
 
 use super::{
     gss, gss_stranger, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds, smb_session, spnego,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
-/// Seeds of a target, by its name.
+/// The seeds of a target, by its name.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "mpa_ddp_rdmap" => frames(),
@@ -56,8 +56,8 @@ fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// RFC 8166 section 4: RDMA_MSG with no chunks, with a Read chunk, with a Write list and a Reply chunk, RDMA_NOMSG,
-/// RDMA_ERROR; and the private data of RFC 8797.
+/// RFC 8166 section 4: RDMA_MSG without chunks, with a Read chunk, with a Write list and a Reply chunk, RDMA_NOMSG, RDMA_ERROR; and
+/// the private data of RFC 8797.
 fn rpcrdma_headers() -> Vec<Vec<u8>> {
     let call = [7, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
     let with = |header: &[u32], call: &[u32]| words(&[header, call].concat());
@@ -114,7 +114,7 @@ fn nfs4(minor: u8) -> Vec<Vec<u8>> {
         (since, [vec![count + 2], words(&[&start[..], &parts.concat()].concat())].concat())
     };
     let (anonymous, current) = ([0; 4], [1, 0, 0, 0]);
-    // OPEN with UNCHECKED4 of `f` for reading and writing, by an owner `o` of client 0; in a session the client is known.
+    // OPEN with UNCHECKED4 of `f` for reading and writing, by an owner `o` of client 0; in a session the client is implied.
     let open = [18, 0, 3, 0, 0, 0, 1, 0x6f00_0000, 1, 0, 0, 0, 0, 1, 0x6600_0000];
     let io = |opcode: u32, id: [u32; 4], rest: &[u32]| [&[opcode][..], &id, rest].concat();
     let write = io(38, current, &[0, 8, 2, 5, 0x6865_6c6c, 0x6f00_0000]);

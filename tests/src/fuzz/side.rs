@@ -1,4 +1,4 @@
-//! Calls of the programs beside NFS, which are NLM, NSM, the port mapper and NFSACL, run against a server over memory.
+//! Calls of NLM, NSM, the port mapper and NFSACL on a server with memory volumes.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use vfs::namespace::Namespace;
 
 use super::share;
 
-/// The programs, and a version of each that is served.
+/// The programs, with a served version of each.
 const PROGRAMS: [(u32, u32); 6] = [
     (program::NLM, 4),
     (program::NSM, 1),
@@ -31,7 +31,7 @@ const PROGRAMS: [(u32, u32); 6] = [
     (program::NFSACL, ACL_VERSION),
 ];
 
-/// Calls that are made of one input.
+/// Calls made from one input.
 const CALLS_MAX: usize = 24;
 
 thread_local! {
@@ -42,23 +42,23 @@ thread_local! {
         .expect("a runtime");
 }
 
-/// What stands in the arguments where the handle of the share is meant, or of the file: an opaque of one byte.
+/// Placeholder in the arguments for the handle of the share, or of the file: an opaque of one byte.
 const SHARE: &[u8; 8] = b"\0\0\0\x01d\0\0\0";
 const FILE: &[u8; 8] = b"\0\0\0\x01f\0\0\0";
 
-/// Calls, one behind the other: the program (a byte, see [`PROGRAMS`]), the procedure (a byte), the length of the arguments (a
-/// byte), the arguments. All are of one host. The share is `d`; it has a file `f`. A volume in memory has new handles in every run,
-/// so [`SHARE`] and [`FILE`] stand for theirs.
+/// Input: a sequence of calls: the program (a byte, see [`PROGRAMS`]), the procedure (a byte), the length of the arguments (a
+/// byte), the arguments. All come from one host. The share is `d`; it has a file `f`. The handles of a memory volume differ in
+/// every run, so [`SHARE`] and [`FILE`] represent them.
 pub fn side_calls(data: &[u8]) {
     answers(data);
 }
 
-/// The answers to the calls that were done.
+/// The replies to the executed calls.
 fn answers(data: &[u8]) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
     let host = Host::new();
     let mut rest = data;
-    // Locks are tried for as long as caching rights of others are on their way back; nobody has any here.
+    // Lock requests wait for recalls of caching rights, of which there are none here.
     for _ in 0..CALLS_MAX {
         let [program, number, length, tail @ ..] = rest else { break };
         let (args, tail) = tail.split_at(usize::from(*length).min(tail.len()));
@@ -79,19 +79,19 @@ fn answers(data: &[u8]) -> Vec<Vec<u8>> {
     answers
 }
 
-/// What was shown is a list: of what comes back only the volume is to blame, for memory keeps none.
+/// Checks that a list read with GETACL is valid for SETACL: only the volume may refuse it, because memory volumes store none.
 fn shown_lists_hold(host: &Host, args: &[u8], answer: &[u8]) {
     let args = Buf::from(args.to_vec());
     let mut back = Writer::new();
     assert!(Reader::new(&args, &[]).opaque(FH_MAX).map(|object| back.opaque(object)).is_ok());
-    // What stands behind the status and `post_op_attr`.
+    // The bytes after the status and `post_op_attr`.
     let back = [back.bytes(), &answer[4 + 4 + 84..]].concat();
     let refused = host.call(program::NFSACL, ACL_VERSION, acl::SETACL, &back).unwrap_or_default();
     let not_supported = (Nfsstat3::Notsupp as u32).to_be_bytes();
     assert!(refused.starts_with(&not_supported), "{back:02x?} was answered {refused:02x?}");
 }
 
-/// What was answered begins with the cookie of the call and a status that there is.
+/// Checks that a reply begins with the cookie of the call and a defined status.
 fn answer_fits(number: u32, args: &[u8], answer: &[u8]) {
     let (args, answer) = (Buf::from(args.to_vec()), Buf::from(answer.to_vec()));
     let parsed = wire::decode(&args, |i| Args::parse(number, i));
@@ -118,7 +118,7 @@ fn answer_fits(number: u32, args: &[u8], answer: &[u8]) {
 struct Host {
     session: Session,
     xid: Cell<u32>,
-    /// As opaques of XDR.
+    /// The handles as XDR opaques.
     share: Vec<u8>,
     file: Vec<u8>,
 }
@@ -144,7 +144,7 @@ impl Host {
         Self { session, xid: 0.into(), share: root, file }
     }
 
-    /// The arguments with handles where such are meant.
+    /// Replaces placeholders in the arguments by handles.
     fn with_handles(&self, args: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         let mut rest = args;
@@ -164,7 +164,7 @@ impl Host {
         all
     }
 
-    /// The answer to a call that was done.
+    /// The reply to an executed call.
     fn call(&self, program: u32, version: u32, number: u32, args: &[u8]) -> Option<Vec<u8>> {
         self.xid.set(self.xid.get() + 1);
         let mut w = Writer::new();
@@ -174,13 +174,13 @@ impl Host {
         let call = [w.bytes(), args].concat();
         let reply = RUNTIME.with(|r| r.block_on(self.session.call(Buf::from(call), vec![])))?;
         let mut flat: Vec<u8> = reply.pieces().flatten().copied().collect();
-        // The call's number, REPLY, accepted, an empty verifier, then how it went.
+        // The call's number, REPLY, accepted, an empty verifier, then the accept status.
         let done = flat.get(20..24) == Some(&[0; 4][..]);
         done.then(|| flat.split_off(24))
     }
 }
 
-/// One call of every kind, and a history of them.
+/// One call of every kind, and a sequence of them.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let calls = [of_locks(), of_hosts(), of_lists()].concat();
     let history = calls.concat();
@@ -253,7 +253,7 @@ fn of_hosts() -> Vec<Vec<u8>> {
 }
 
 fn of_lists() -> Vec<Vec<u8>> {
-    // What mode 0750 says and one user more; a directory may have a second list, for what is made in it.
+    // A list for mode 0750 with one additional user; a directory may also have a default list.
     let list = |w: &mut Writer, default: u32| {
         let entries = [[1, 0, 7], [2, 1001, 6], [4, 0, 5], [16, 0, 7], [32, 0, 0]];
         w.u32(5);
@@ -288,9 +288,9 @@ fn of_lists() -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A server that does not know the handles would refuse all that is about files.
+    /// A server that does not recognize the handles would refuse all calls about files.
     #[test]
-    fn the_handles_of_the_seeds_are_known() {
+    fn seed_handles_are_recognized() {
         let all = |seed: &Vec<u8>| answers(seed);
         let told: Vec<Vec<u8>> = seeds().iter().flat_map(all).collect();
         let granted = [&b"\0\0\0\x01c\0\0\0"[..], &[0; 4]].concat();
@@ -299,9 +299,9 @@ mod tests {
         assert_eq!(told.iter().filter(lists).count(), 2 * 2, "GETACL");
     }
 
-    /// Arguments are read as far as they are known, so that there may be more.
+    /// The parser may leave trailing bytes of arguments unread.
     #[test]
-    fn what_stands_behind_the_arguments_is_not_sent_back() {
+    fn trailing_argument_bytes_are_ignored() {
         let args = [&FILE[..], &[0, 0, 0, 15], &[0; 8]].concat();
         let length = u8::try_from(args.len()).unwrap();
         assert_eq!(answers(&[&[5, 1, length][..], &args].concat()).len(), 1);

@@ -1,4 +1,4 @@
-//! The formats of SMB: messages, and what stands within them.
+//! Formats of SMB: messages and the values inside them.
 
 use gss_krb5::Cause;
 use smb_auth::ntlm::Credentials;
@@ -13,7 +13,7 @@ use smb_proto::wire::Fault;
 use smb_proto::{ndr, rpce};
 use smbd_core::dtyp::{SecurityDescriptor, Sid};
 
-/// What was read is written and read again, the same. Whether it was read at all.
+/// Parses, encodes and parses again. True if the input was valid.
 macro_rules! again {
     ($message:expr, $module:ident :: $kind:ident) => {{
         let read = smb2::$module::$kind::parse($message);
@@ -33,13 +33,13 @@ macro_rules! again {
     }};
 }
 
-/// A fault has a field with a name, inside what was read.
+/// Checks that an error names a field inside the input.
 fn inside(bytes: &[u8], fault: &Fault) {
     assert!(fault.offset <= bytes.len(), "{fault}");
     assert_ne!(fault.field, "message", "a field has a name");
 }
 
-/// A command and whether it is an answer (the first byte), then its body behind a header that says nothing else.
+/// Input: a command and whether it is a response (the first byte), then its body, which follows a minimal header.
 pub fn smb2_message(data: &[u8]) {
     let Some((kind, body)) = data.split_first() else { return };
     let message = behind_header(body);
@@ -58,7 +58,7 @@ fn behind_header(body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// The headers stand in front of everything, so they are read with any bytes.
+/// Headers precede every message, so they are parsed from any bytes.
 fn header(bytes: &[u8]) {
     match Header::parse(bytes) {
         Ok(header) => assert_eq!(Header::parse(&header.emit()), Ok(header)),
@@ -124,7 +124,7 @@ fn response(command: u8, message: &[u8]) -> bool {
     }
 }
 
-/// The first byte chooses one of the values that stand in buffers of messages: 0x20 and above DFS, 0x10 and above buffers of IOCTL.
+/// Input: the first byte selects a value inside buffers of messages: 0x20 and above DFS, 0x10 and above buffers of IOCTL.
 pub fn smb2_values(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     if kind & 0x20 != 0 {
@@ -156,7 +156,7 @@ pub fn smb2_values(data: &[u8]) {
     }
 }
 
-/// What was read of an FSCTL, written, and read again.
+/// Parses the buffer of an FSCTL, encodes it, and parses it again.
 macro_rules! value {
     ($bytes:expr, $read:expr) => {
         match $read($bytes) {
@@ -176,7 +176,7 @@ fn referral(kind: u8, bytes: &[u8]) {
             Err(fault) => inside(bytes, &fault),
         },
         _ => match ReferralResponse::parse(bytes) {
-            // Entries that share their text may say more than offsets of 16 bits reach when each has its own.
+            // Entries that share their text may exceed 16-bit offsets when each has a copy.
             Ok(read) => {
                 let written = read.emit(usize::MAX).and_then(|w| ReferralResponse::parse(&w).ok());
                 let kept = written.as_ref().map_or(0, |w| w.targets.len());
@@ -226,13 +226,13 @@ fn control(kind: u8, bytes: &[u8]) {
     }
 }
 
-/// Messages of remote procedure calls, and what stands in their stubs.
+/// Messages of remote procedure calls, and the data of their stubs.
 fn call(kind: u8, bytes: &[u8]) {
     match kind {
         11 => match rpce::Pdu::parse(bytes, 4280) {
             Ok(None) => {}
             Ok(Some((pdu, rest))) => {
-                // The minor version and the format of floats are not kept.
+                // The minor version and the floating-point format are not preserved.
                 let written = pdu.emit();
                 assert_eq!(written.len(), bytes.len() - rest.len());
                 assert_eq!(rpce::Pdu::parse(&written, 4280), Ok(Some((pdu, &[][..]))));
@@ -255,7 +255,7 @@ fn call(kind: u8, bytes: &[u8]) {
     }
 }
 
-/// What was understood is written as something that means the same.
+/// A parsed value is encoded as an equivalent one.
 fn transform(bytes: &[u8]) {
     let Ok((read, segs)) = smb2::rdma::Transform::parse(bytes) else { return };
     let mut written = Vec::new();
@@ -299,7 +299,7 @@ pub(super) fn fresh() -> Fresh {
     Fresh { challenge: *b"01234567", key: [7; 16], time: 0x01db_0000_0000_0000 }
 }
 
-/// Tokens of a client, a 16-bit length in front of each. Whoever has not the password is never let in.
+/// Tokens of a client, each after a 16-bit length. A client without the password must never be admitted.
 fn accept(bytes: &[u8]) {
     let mechs = Mechs { kerberos: true, ntlm: true };
     let mut acceptor: Acceptor<()> =
@@ -311,7 +311,7 @@ fn accept(bytes: &[u8]) {
         rest = more;
         match acceptor.step(token, &OneUser) {
             Step::Continue(_) => {}
-            // The seeds hold no proof of the password, and a fuzzer finds none.
+            // The seeds contain no proof of the password, and a fuzzer does not find one.
             Step::Done { who, .. } => panic!("let in {who:?}"),
             Step::Prove(_) => {
                 let unproved =
@@ -323,7 +323,7 @@ fn accept(bytes: &[u8]) {
     }
 }
 
-/// A server's tokens, as our own client reads them.
+/// A server's tokens, parsed by our own client.
 fn initiate(bytes: &[u8]) {
     let user = Account { user: "user".into(), domain: String::new(), workstation: "here".into() };
     let credentials =

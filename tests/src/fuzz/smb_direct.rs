@@ -1,4 +1,4 @@
-//! SMB Direct: its messages, and a channel that is sent any sequence of them.
+//! SMB Direct: its messages, and a channel that receives any sequence of them.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,11 +12,11 @@ use rdma_transport::smbdirect::wire::{DataTransfer, NegotiateRequest, NegotiateR
 use rdma_transport::smbdirect::{SmbDirectCaller, SmbDirectChannel};
 use rdma_transport::verbs::{Work, WorkId};
 
-/// Rounds in which the two ends are polled: what has not arrived by then waits for something else.
+/// How often both ends are polled: a message that has not arrived by then waits for something else.
 const ROUNDS: usize = 8;
 const RECVS: usize = 32;
 
-/// The bytes as each message; then as a sequence of messages, a 16-bit length in front of each.
+/// Interprets the bytes as each message; then as a sequence of messages, each after a 16-bit length.
 pub fn smb_direct(data: &[u8]) {
     let own = Ability::OURS;
     if let Ok(header) = DataTransfer::parse(data, own.max_receive, own.max_fragmented_receive) {
@@ -34,7 +34,7 @@ pub fn smb_direct(data: &[u8]) {
     converse(data, true);
 }
 
-/// With `greeted`, a good negotiate request goes before.
+/// With `greeted`, a valid negotiate request is sent first.
 fn converse(data: &[u8], greeted: bool) {
     let pool = Pool::new(PoolLimits { buffers_max: [512, 8, 4] });
     let (ours, theirs) = (SmbDirectCaller::connect_params(), SmbDirectChannel::accept_params(&[]));
@@ -80,11 +80,12 @@ fn converse(data: &[u8], greeted: bool) {
 
 fn send(peer: &mut dyn rdma_transport::verbs::QueuePair, number: u64, message: &[u8]) {
     let from = vec![Buf::from(message.to_vec())];
-    // A full queue takes no more; what is in it says enough.
+    // A full queue refuses further messages; the queued ones suffice.
     let _ = peer.post(vec![Work::Send { id: WorkId(number), from, invalidate: None }]);
 }
 
-/// A negotiate request, an answer to one, one whole message, one in three fragments of different sizes, and a grant alone.
+/// A negotiate request, a response, one whole message, one in three fragments of different sizes, and a message that only grants
+/// credits.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let sized = |message: &[u8]| {
         let len = u16::try_from(message.len()).unwrap_or_default();

@@ -54,7 +54,7 @@ fn pdu(kind: u8, body: &[u8]) -> Vec<u8> {
     [&head[..], body].concat()
 }
 
-/// Which pipe; then whether the rest is bytes of the pipe as they are (odd), or an operation and its arguments behind a good bind.
+/// Input: the pipe; then either raw bytes of the pipe (odd), or an operation and its arguments after a valid bind.
 pub fn smb_pipe(data: &[u8]) {
     let Some(([which, op], rest)) = data.split_first_chunk() else { return };
     let (name, uuid, version) = PIPES[usize::from(which / 2) % 3];

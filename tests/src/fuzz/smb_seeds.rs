@@ -1,4 +1,4 @@
-//! Messages and values of SMB to begin from: a good one of each kind.
+//! Initial messages and values of SMB: a valid one of each kind.
 
 use smb_auth::ntlm::Credentials;
 use smb_auth::{Acceptor, Account, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step};
@@ -43,7 +43,7 @@ pub(super) fn negotiate_311() -> negotiate::Request<'static> {
     }
 }
 
-/// CREATE of this name, with contexts for everything that a client may ask.
+/// CREATE of this name, with every context that a client may send.
 pub(super) fn create(name: &str) -> Vec<u8> {
     let lease = [&[7; 16][..], &le_words(&[7, 0, 0, 0])].concat();
     let durable = [&le_words(&[0, 0, 0, 0]), &[8; 16][..]].concat();
@@ -112,7 +112,7 @@ fn write() -> smb2::write::Request {
     }
 }
 
-/// Number of a command, and a body of its request.
+/// Command number, and the body of a valid request.
 pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     let path = smb2::tree_connect::Request { flags: 0, path: "\\\\gateway\\d".into() };
     let setup = |token| smb2::session_setup::Request {
@@ -194,7 +194,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-/// The same of READ and WRITE whose data go by RDMA.
+/// Requests of READ and WRITE whose data is transferred by RDMA.
 fn by_rdma() -> [(u8, Vec<u8>); 3] {
     let direct = |segs: usize| vec![RemoteSeg { handle: 7, len: 4096, offset: 0x1000 }; segs];
     let read = smb2::read::Request {
@@ -247,7 +247,7 @@ impl Secrets for Nobody {
     }
 }
 
-/// The client's two tokens, and the server's challenge between them.
+/// The client's two tokens, and the server's challenge.
 fn tokens() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut initiator = initiator();
     let mut acceptor: Acceptor<()> =
@@ -323,7 +323,7 @@ fn controls() -> Vec<(u8, Vec<u8>)> {
     ]
 }
 
-/// The first byte chooses the kind.
+/// Values, prefixed with the byte that selects their kind.
 pub(super) fn values() -> Vec<Vec<u8>> {
     let (first, challenge, second) = tokens();
     let sized = |token: &[u8]| {

@@ -1,4 +1,4 @@
-//! Whole connections to an SMB server over memory: before anybody has logged on, and after.
+//! Whole connections to an SMB server with memory volumes, before and after logon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use super::share;
 use super::smb::fresh;
 use super::smb_seeds;
 
-/// No answer within this time: the command waits for another client, and none comes.
+/// A command without a response within this time waits for another client, and there is none.
 const WAIT_MAX: Duration = Duration::from_millis(20);
 const MESSAGES_MAX: usize = 32;
-/// The file that seeds name; it stands for the last one that was opened.
+/// Placeholder in seeds for the file opened last.
 const FILE: [u8; 16] = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
 
-/// Messages as they are, a 16-bit length in front of each, by somebody who has not logged on.
+/// Input: raw messages before logon, each after a 16-bit length.
 pub fn smb2_connection(data: &[u8]) {
     let client = Client::new();
     for message in pieces(data) {
@@ -37,8 +37,8 @@ pub fn smb2_connection(data: &[u8]) {
     }
 }
 
-/// Commands of a user on a connection of the dialect that the first byte chooses: command, then a 16-bit length, then the body.
-/// The header's other fields are right unless the command's highest bit is set; then the body is the whole message.
+/// Input: commands of a user on a connection of the dialect that the first byte chooses: command, then a 16-bit length, then the
+/// body. The other fields of the header are valid unless the command's highest bit is set; then the body is the whole message.
 pub fn smb2_session(data: &[u8]) {
     let Some((dialect, mut rest)) = data.split_first() else { return };
     let dialects = [0x202, 0x210, 0x300, 0x302];
@@ -98,12 +98,12 @@ struct Client {
     next_message: u64,
     session: u64,
     tree: u32,
-    /// The last file that was opened.
+    /// The file opened last.
     open: Option<[u8; 16]>,
 }
 
 impl Drop for Client {
-    /// As the gateway does when a connection is gone: a session and its channels hold each other until then.
+    /// As in the gateway when a connection ends: a session and its channels refer to each other until then.
     fn drop(&mut self) {
         RUNTIME.with(|r| r.block_on(self.connection.end()));
     }
@@ -125,7 +125,7 @@ impl Client {
         Self { connection, next_message: 0, session: 0, tree: 0, open: None }
     }
 
-    /// The answer to a message; `None` when the server ended the connection.
+    /// The response to a message; `None` if the server ended the connection.
     fn call(&self, message: &[u8]) -> Option<Vec<u8>> {
         let call = self.connection.call(Buf::from(message.to_vec()), Vec::<ReadChunkData>::new());
         let done =
@@ -161,7 +161,7 @@ impl Client {
         Some(answer)
     }
 
-    /// Seeds name a file that is not; the one that is open takes its place.
+    /// Replaces the placeholder in seeds by the open file.
     fn with_open_file(&self, body: &[u8]) -> Vec<u8> {
         let mut body = body.to_vec();
         if let (Some(open), Some(at)) = (self.open, body.windows(16).position(|w| w == FILE)) {
@@ -214,7 +214,7 @@ impl Client {
     }
 }
 
-/// Every request behind a header, before anybody has logged on; and an offer of SMB 1.
+/// Every request after a header, before logon; and an SMB 1 negotiation.
 pub(super) fn connection_seeds() -> Vec<Vec<u8>> {
     let message = |n: u64, command: u8, body: &[u8]| {
         let mut header = [0; HEADER_LEN];
@@ -235,7 +235,7 @@ pub(super) fn connection_seeds() -> Vec<Vec<u8>> {
     each.chain([smb1]).collect()
 }
 
-/// A file opened, then each command on it.
+/// Opens a file, then runs each command on it.
 pub(super) fn session_seeds() -> Vec<Vec<u8>> {
     let command = |number: u8, body: &[u8]| {
         let len = u16::try_from(body.len()).unwrap_or_default();
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_of_the_target_gets_to_its_file() {
+    fn target_client_opens_file() {
         for dialect in [0x202, 0x210, 0x300, 0x302] {
             let mut client = Client::new();
             client.log_on(dialect);

@@ -1,4 +1,4 @@
-//! SPNEGO with Kerberos and NTLM as a server takes it, with what a library could say of each ticket.
+//! SPNEGO with Kerberos and NTLM on the server side, with all possible results of the Kerberos library.
 
 use gss_krb5::Cause;
 use smb_auth::ticket::{Context, Proof, Refused, Why};
@@ -6,10 +6,10 @@ use smb_auth::{Acceptor, Fresh, Identity, Mechs, NtHash, Policy, Secrets, Step, 
 
 /// Tokens of one client.
 const TOKENS_MAX: usize = 8;
-/// What the library signs with, and verifies.
+/// The signature that the library makes and verifies.
 const MIC: &[u8] = b"a mic";
 
-/// A context whose signatures are all alike.
+/// A context whose signatures are all equal.
 struct Alike;
 
 impl Context for Alike {
@@ -45,8 +45,8 @@ fn proof() -> Proof<&'static str> {
     }
 }
 
-/// A byte: which mechanisms are served, and whether tickets are good. Then tokens, a 16-bit length in front of each. Nobody gets in
-/// by a ticket that the library was not asked about or refused, nor where tickets are not served.
+/// Input: a byte that selects the mechanisms and whether tickets are valid; then tokens, each after a 16-bit length. A ticket never
+/// admits a client if the library was not called or refused it, or if tickets are disabled.
 pub fn spnego_tickets(data: &[u8]) {
     let Some((how, mut rest)) = data.split_first() else { return };
     let mechs = Mechs { kerberos: how & 1 != 0, ntlm: how & 2 != 0 };
@@ -90,7 +90,7 @@ fn element(tag: u8, value: &[u8]) -> Vec<u8> {
     [head, value.to_vec()].concat()
 }
 
-/// A ticket in the first token, as its first and as its second mechanism; raw; and NTLM beside it (RFC 4178 section 4.2).
+/// A ticket in the first token, as its first and as its second mechanism; raw; and together with NTLM (RFC 4178 section 4.2).
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let krb5: &[u8] = b"\x2a\x86\x48\x86\xf7\x12\x01\x02\x02";
     let ms_krb5: &[u8] = b"\x2a\x86\x48\x82\xf7\x12\x01\x02\x02";

@@ -1,4 +1,4 @@
-//! Connections that propose TLS (RFC 9289), and then send anything in place of a handshake.
+//! Connections that request TLS (RFC 9289), and then send arbitrary bytes in place of a handshake.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use vfs::namespace::Namespace;
 
 use super::share;
 
-/// A connection whose client has sent all that it has ends within this time.
+/// A connection ends within this time after its client has sent everything.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -60,7 +60,7 @@ fn tls() -> Arc<ServerConfig> {
     Arc::new(server)
 }
 
-/// Counts the calls that get through.
+/// Counts calls that reach the service.
 struct Counted {
     session: Session,
     calls: AtomicUsize,
@@ -77,7 +77,7 @@ impl Service for Counted {
     }
 }
 
-/// The proposal, with its record mark.
+/// The request for TLS, with its record mark.
 fn proposal() -> Vec<u8> {
     let cred = OpaqueAuth { flavor: AUTH_TLS, body: &[] };
     let (verf, program) = (OpaqueAuth::NONE, program::NFS);
@@ -87,12 +87,12 @@ fn proposal() -> Vec<u8> {
     [mark.to_be_bytes().to_vec(), call].concat()
 }
 
-/// What follows the proposal, in pieces: the first byte says after how many bytes the second begins. No input makes a handshake,
-/// whose end depends on what is random in the server; so no call gets through, and the connection ends.
+/// Input: the bytes after the request, in two pieces: the first byte is the size of the first. No input can complete a handshake,
+/// which depends on random values of the server; so no call reaches the service, and the connection ends.
 pub fn tls_handshake(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
     let at = usize::from(*first).min(data.len());
-    // Made outside of the runtime, which it uses itself.
+    // Created outside of the runtime, because it uses the runtime itself.
     let made = SERVER.with(Clone::clone);
     let conversation = connection(made, data.split_at(at));
     let calls = RUNTIME.with(|runtime| {
@@ -106,7 +106,7 @@ pub fn tls_handshake(data: &[u8]) {
     }
 }
 
-/// How many calls got through.
+/// The number of calls that reached the service.
 async fn connection(
     (server, tls): (Arc<Server>, Arc<ServerConfig>),
     (first, second): (&[u8], &[u8]),
@@ -136,7 +136,7 @@ async fn connection(
     Some(service.calls.load(Ordering::Relaxed))
 }
 
-/// A ClientHello as rustls makes it, whole, cut in the middle, and twice; an alert; a call in clear.
+/// A ClientHello as rustls makes it, whole, split in the middle, and twice; an alert; a call in clear.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
@@ -148,7 +148,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let (Ok(config), Ok(name)) = (config, name) else { return vec![vec![]] };
     let mut hello = Vec::new();
     let made = ClientConnection::new(Arc::new(config), name);
-    // Into memory, which takes all of it.
+    // Into memory, which cannot fail.
     let _ = made.map(|mut client| client.write_tls(&mut hello));
     let with = |first: u8, bytes: &[u8]| [&[first], bytes].concat();
     vec![

@@ -1,13 +1,13 @@
-//! The leaves that all formats are made of.
+//! The basic parsers of all formats.
 
 use ::wire::{
     Bulk, Parsed, Parser, be_u32, be_u64, bulk, decode, emit, list, opaque, optional, take,
 };
 
-/// Largest opaque and longest list, so that inputs of a fuzzer reach both sides of them.
+/// Longest opaque and longest list, so that inputs of a fuzzer reach both sides of the limit.
 const MAX: usize = 64;
 
-/// Number, pairs, name, optional bytes, and the place of data.
+/// Number, pairs, name, optional bytes, and the position of bulk data.
 type Whole<'a> = (u32, Vec<(u32, u64)>, &'a [u8], Option<&'a [u8]>, Bulk<'a>);
 
 fn whole(i: &[u8]) -> Parsed<'_, Whole<'_>> {
@@ -16,7 +16,7 @@ fn whole(i: &[u8]) -> Parsed<'_, Whole<'_>> {
     (number, pairs, name, maybe, bulk(MAX, "data")).parse(i)
 }
 
-/// A value of each kind, in the order that an XDR structure has them; every input is one, or has a fault inside itself.
+/// A value of each kind in the order of an XDR structure; every input is a valid one, or has an error located inside it.
 pub fn wire_leaves(data: &[u8]) {
     match decode(data, whole) {
         Ok((rest, (number, pairs, name, maybe, place))) => {
@@ -44,7 +44,7 @@ fn faulty(data: &[u8], fault: ::wire::Fault) {
     assert_ne!(fault.field, "message", "a leaf names its field");
 }
 
-/// One good value, with each of its parts in use.
+/// One valid value that uses each of its parts.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     [7, 1, 8].into_iter().for_each(|v| emit::be_u32(&mut out, v));

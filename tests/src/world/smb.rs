@@ -1,4 +1,4 @@
-//! A world that serves SMB as well, to one user.
+//! A world that also serves SMB, to one user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 use super::World;
 
-/// The user: root to the file system.
+/// The user, who is root on the file system.
 pub fn alice() -> User {
     User { name: "alice".into(), domain: String::new(), password: "correct horse".into() }
 }
 
-#[allow(clippy::expect_used)] // A test without a password has failed.
+#[allow(clippy::expect_used)] // Without a password the test fails.
 fn add_alice(settings: &mut Settings, dir: &Path) {
     let file = dir.join("password");
     fs::write(&file, "correct horse\n").expect("the password file");
@@ -31,8 +31,8 @@ fn add_alice(settings: &mut Settings, dir: &Path) {
     settings.smb.signing = Signing::Offered;
 }
 
-/// Starts a world with [`alice`] and other settings. The folder holds her password.
-#[allow(clippy::expect_used)] // As above.
+/// Starts a world with [`alice`] and changed settings. The folder contains her password.
+#[allow(clippy::expect_used)] // Without a password the test fails.
 pub async fn with_alice(change: impl FnOnce(&mut Settings)) -> (World, TempDir) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let world = World::with(|settings| {

@@ -1,4 +1,4 @@
-//! The end of `docs/permissions.md`: written from what was seen, and read to be compared with it.
+//! Writes the observed results to the end of `docs/permissions.md`, and compares them with it.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ fn named(caller: Caller) -> &'static str {
     }
 }
 
-/// `yes`, `-`, or by what it is allowed where that makes a difference.
+/// `yes`, `-`, or the protocols that allow it if they differ.
 fn cell(ways: &[Option<bool>; 3]) -> String {
     let all: Vec<bool> = ways.iter().flatten().copied().collect();
     if all.iter().all(|may| *may) {
@@ -46,7 +46,7 @@ fn cell(ways: &[Option<bool>; 3]) -> String {
     may.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// The section of one shape: operations that everybody has the same rights to share a row.
+/// The section of one shape: operations with equal rights for all callers share a row.
 fn section(shape: &Shape, table: &[Seen]) -> String {
     let mut rows: Vec<(String, String)> = Vec::new();
     for (op, name) in Op::ALL {
@@ -77,7 +77,7 @@ fn section(shape: &Shape, table: &[Seen]) -> String {
     out
 }
 
-/// The section of modes: what the host showed after each protocol had made something as the superuser.
+/// The section of modes: those on the host after the superuser has created something over each protocol.
 fn modes(table: &[Seen]) -> String {
     let mut out = format!(
         "\n### {MODES}\n\nNFS asks for 0644, for a folder 0755, and for a pipe 0600; SMB asks for no mode.\n\n\
@@ -112,8 +112,8 @@ fn stateids(asked: &[Asked]) -> String {
     out
 }
 
-/// Compares the page with what was seen, or with `HEADGATE_UPDATE` writes it anew; what stands above the mark is kept, and the
-/// section of a shape that the file system cannot have.
+/// Compares the page with the results, or rewrites it with `HEADGATE_UPDATE`; the text above the mark is kept, and so are sections
+/// of shapes that this file system does not support.
 pub(crate) fn compare(table: &[Seen], asked: &[Asked]) {
     let whole = std::fs::read_to_string(path()).unwrap();
     let (head, known) = whole.split_once(BEGIN).unwrap_or((&whole, ""));

@@ -1,9 +1,8 @@
-//! What is refused takes nothing from who caches: no lease, oplock or delegation comes back for an operation that its caller may
-//! not do.
+//! A refused operation costs other clients no caching right: it causes no recall of a lease, oplock or delegation.
 //!
-//! *Operation.* The owner of a file caches it, or its folder, and gives back what it is asked for. Somebody without rights does
-//! each operation by each protocol: what is refused has asked the owner for nothing. The superuser does the same, so that it
-//! shows what each operation asks for where it is allowed.
+//! *Operation.* The owner of a file caches it, or its folder, and returns caching rights when recalled. A caller without rights
+//! attempts each operation over each protocol: refused ones must not have caused a recall. The superuser does the same, to show
+//! which recalls each operation causes when allowed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,10 +23,10 @@ use crate::{Caller, Cell, Clients, NEW, OLD, Op, Way, is_root, user, world};
 /// `LeaseState`
 const READ_WRITE_HANDLE: u32 = 7;
 
-/// What the owner has.
+/// The caching right of the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// A lease of SMB on the file: reads, writes, its handle.
+    /// An SMB lease on the file: read, write, handle.
     Lease,
     /// A write delegation of the file.
     Write,
@@ -35,7 +34,7 @@ enum Kind {
     Folder,
 }
 
-/// One operation without an open, which no table has: READ and WRITE by the stateid of nobody.
+/// An operation of the table, or READ or WRITE with a special stateid.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Table(Op, Way),
@@ -51,7 +50,7 @@ struct Owner {
     keeps: Keeps,
 }
 
-/// What it has of one cell.
+/// The owner's state in one cell.
 enum Held {
     Lease(SmbFile, [u8; 16]),
     Delegation(Fh, Stateid),
@@ -91,7 +90,7 @@ impl Owner {
                 let file = nfs.open(&dir, b"f", b"o", OpenHow::WRITE).await.unwrap();
                 let given = file.delegation.filter(|d| d.write).unwrap();
                 let attr = nfs.getattr(&file.fh).await.unwrap();
-                // It has written nothing.
+                // The owner has written no data.
                 let kept = DelegatedAttrs {
                     change: attr.change,
                     size: OLD.len() as u64,
@@ -111,7 +110,7 @@ impl Owner {
         }
     }
 
-    /// What this answers, and whether it asks for what is held, which is given back.
+    /// Returns the result of an operation, and whether it caused a recall, which is answered.
     async fn watched<T>(&mut self, held: &Held, asked: impl Future<Output = T>) -> (T, bool) {
         let mut asked = std::pin::pin!(asked);
         let mut is_taken = false;
@@ -132,7 +131,7 @@ impl Owner {
         }
     }
 
-    /// Whether this notice is about what is held.
+    /// True if this notice concerns the held right.
     async fn give_up(&self, held: &Held, notice: Break) -> bool {
         let (Held::Lease(_, key), Break::LeaseNotice(notice)) = (held, notice) else {
             return false;
@@ -146,7 +145,7 @@ impl Owner {
         true
     }
 
-    /// Gives it back; whether it was asked for meanwhile.
+    /// Returns the right; true if it was recalled meanwhile.
     async fn release(&mut self, held: Held, mut is_taken: bool) -> bool {
         match held {
             Held::Lease(file, key) => {
@@ -167,7 +166,7 @@ impl Owner {
     }
 }
 
-/// Whether it was done; `None` where there is no such operation.
+/// Performs the operation; `None` if the protocol does not have it.
 async fn act(clients: &Clients, v4: &Nfs4, cell: &Cell, act: Act, caller: Caller) -> Option<bool> {
     let f = async || v4.walk(&format!("/data/{}/d/f", cell.name)).await.unwrap();
     match act {
@@ -190,8 +189,8 @@ async fn anonymous(world: &World, caller: Caller) -> Nfs4 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_takes_nothing_from_who_caches() {
-    // Nobody is granted anything to cache where the cluster has other clients.
+async fn refused_operation_causes_no_recall() {
+    // No caching rights are granted while the cluster has other clients.
     if !is_root() || is_on_ceph() {
         return;
     }
@@ -217,7 +216,7 @@ async fn what_is_refused_takes_nothing_from_who_caches() {
                 let (done, is_taken) = done.unwrap_or_else(|_| panic!("{what:?}, {kind:?} hangs"));
                 let is_taken = owner.release(held, is_taken).await;
                 match done {
-                    // What is open is not replaced, whoever asks: whether it is stays to be found out.
+                    // An open file cannot be replaced by any caller, and a recall is needed to find out whether it stays open.
                     Some(false) if caller == Caller::Root => {}
                     Some(false) if is_taken => {
                         faults.push(format!("{what:?} by {caller:?}: refused, and took {kind:?}"));

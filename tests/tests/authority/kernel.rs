@@ -1,4 +1,4 @@
-//! The kernel's own word: the same call, made on the host by a thread with the caller's credentials.
+//! The kernel's decision: performs the same call on the host, in a thread with the caller's credentials.
 
 use std::ffi::CString;
 use std::io::Write;
@@ -10,7 +10,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::{Acting, Caller, Cell, FOREIGN, MORE, NEW, OLD, Op, TIME};
 
-/// What the kernel has a call for.
+/// True if the kernel has a call for the operation.
 pub(crate) fn has(op: Op) -> bool {
     let of_smb = [
         Op::Supersede,
@@ -81,7 +81,7 @@ fn call(cell: &Cell, op: Op, caller: Caller) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether the call that the caller asks for is allowed as whom it acts.
+/// True if the kernel allows the call with the identity under which the caller acts.
 pub(crate) fn may(cell: &Cell, op: Op, caller: Caller, acting: Acting) -> bool {
     let become_caller = || {
         let groups: Vec<_> = acting.groups().into_iter().map(Gid::from_raw).collect();

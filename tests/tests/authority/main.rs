@@ -1,11 +1,10 @@
-//! Who may do what: every operation that reads, changes, makes, removes, renames, links or re-permits, by every protocol, times the
-//! shape of the object, times the caller; and what one may do by the stateids of another ([`stateids`]).
+//! Access control of every operation that reads, changes, creates, removes, renames, links or changes permissions, over every
+//! protocol, for every shape of the object and every caller; and the use of another holder's stateids ([`stateids`]).
 //!
-//! *Operation.* Each cell has a folder and a file of its own. What the gateway answers is compared with what is on the host
-//! afterwards, with a slow obvious model ([`model`]), and where mode bits and POSIX ACLs alone decide with the kernel, which is
-//! asked by the same call in a thread that has the caller's credentials ([`kernel`]). The table is written into
-//! `docs/permissions.md` (`HEADGATE_UPDATE=1`), and what stands there is compared with what was seen. On CephFS (`cargo xtask ceph
-//! authority`) the kernel is the cluster's own client, ceph-fuse.
+//! *Operation.* Each cell has a separate folder and file. The gateway's answer is compared with the state of the host afterwards,
+//! with a slow, obvious model ([`model`]), and, if mode bits and POSIX ACLs decide, with the kernel, which performs the same call
+//! in a thread with the caller's credentials ([`kernel`]). The table in `docs/permissions.md` is compared with the results (or
+//! written, with `HEADGATE_UPDATE=1`). On CephFS (`cargo xtask ceph authority`) the kernel is the cluster's own client, ceph-fuse.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,21 +35,21 @@ use rustix::fs::IFlags;
 use shape::{By, Shape};
 use vfs::ANONYMOUS;
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Root,
     Owner,
-    /// In the file's group by its own.
+    /// A member of the file's group by primary group.
     Group,
-    /// In the file's group by a supplementary group.
+    /// A member of the file's group by supplementary group.
     Member,
     Other,
-    /// Named by lists alone.
+    /// Has rights only by access control lists.
     Listed,
-    /// A client's root, by a share that makes it nobody.
+    /// A client's root, through a share that squashes it.
     Squashed,
-    /// Who does not say who it is: AUTH_NONE, a guest of SMB.
+    /// Sends no identity: AUTH_NONE, or an SMB guest.
     Guest,
 }
 
@@ -66,7 +65,7 @@ impl Caller {
         Self::Guest,
     ];
 
-    /// Who it is on the host.
+    /// Its user id on the host.
     pub(crate) fn uid(self) -> u32 {
         match self {
             Self::Root => 0,
@@ -91,7 +90,7 @@ impl Caller {
         self.gid() == gid || self.groups().contains(&gid)
     }
 
-    /// Who it says it is, by NFS.
+    /// The identity that it sends over NFS.
     fn credential(self) -> Credential {
         match self {
             Self::Squashed => Credential::sys(0, 0, &[]),
@@ -100,13 +99,13 @@ impl Caller {
         }
     }
 
-    /// The share that it asks for: all are of the same folder.
+    /// The share that it uses: all export the same folder.
     fn share(self, by: By) -> &'static str {
         by.names()[usize::from(self == Self::Squashed)]
     }
 }
 
-/// By what it is asked.
+/// The protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     V3,
@@ -119,10 +118,10 @@ pub(crate) const TIME: i64 = 1_000_000_000;
 pub(crate) const OLD: &[u8] = b"old data";
 pub(crate) const NEW: &[u8] = b"new";
 const LEASE: Duration = Duration::from_secs(3600);
-/// Bytes that are reserved.
+/// Bytes to allocate.
 pub(crate) const MORE: u64 = 100;
 
-/// The folder of one cell, made on the host.
+/// The folder of one cell, on the host.
 pub(crate) struct Cell {
     pub(crate) path: PathBuf,
     pub(crate) name: String,
@@ -130,7 +129,7 @@ pub(crate) struct Cell {
 }
 
 impl Drop for Cell {
-    /// While nothing of it is on the disk yet: tens of thousands of them take minutes to remove.
+    /// Removed before it reaches the disk: removing tens of thousands of folders later takes minutes.
     fn drop(&mut self) {
         if self.sealed {
             shape::seal(&self.path.join("d/f"), IFlags::empty()).unwrap_or_default();
@@ -167,19 +166,19 @@ impl Cell {
         Self { path, name, sealed }
     }
 
-    /// The mode of what an operation has made, where it has one.
+    /// The mode of a newly created object, if it has one.
     fn mode_of_new(&self, op: Op) -> Option<u32> {
         let made = std::fs::symlink_metadata(self.path.join("d/n")).ok()?;
         op.has_mode().then(|| made.mode() & 0o7777)
     }
 
-    /// What is on the host shows that it was done; of what leaves nothing to see, that it was not undone.
+    /// True if the host shows that the operation was done; for operations without a visible effect, that it was not undone.
     pub(crate) fn shows(&self, op: Op, caller: Caller, acting: Acting) -> bool {
         let meta = |at: &str| std::fs::symlink_metadata(self.path.join(at)).ok();
         let f = meta("d/f");
         let text = |at: &str| std::fs::read(self.path.join(at)).unwrap_or_default();
         let made = |kind: fn(std::fs::FileType) -> bool| {
-            // What is in a folder with set-group-id is of the folder's group.
+            // A file in a set-group-id folder gets the folder's group.
             let gid = match meta("d").filter(|d| d.mode() & 0o2000 != 0) {
                 Some(dir) => dir.gid(),
                 None => acting.gid(),
@@ -226,7 +225,7 @@ pub(crate) fn user(caller: Caller) -> User {
     }
 }
 
-/// What a share says of those who use it.
+/// Sets the access rules of a share.
 fn rules(share: &mut Share, by: By) {
     let who = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
     let group = format!("@{}", Caller::Owner.uid());
@@ -263,10 +262,10 @@ fn rules(share: &mut Share, by: By) {
     }
 }
 
-/// A gateway over a folder of the host that everybody may walk to, with a user of SMB for each caller.
+/// Starts a gateway for a folder that all users may traverse, with an SMB user for each caller.
 pub(crate) async fn world() -> (World, tempfile::TempDir) {
     let (world, dir) = with_alice(|settings| {
-        // Some clients have nothing to do for long.
+        // Some clients are idle for long.
         (settings.lease, settings.grace) = (LEASE, LEASE);
         settings.limits.introduction = LEASE;
         let of = settings.shares[0].source.clone();
@@ -308,20 +307,20 @@ pub(crate) fn is_root() -> bool {
     yes
 }
 
-/// One cell of the table: what each way answered; `None`: it has no such operation.
+/// One cell of the table with the result of each protocol; `None`: the protocol lacks the operation.
 pub(crate) struct Seen {
     pub(crate) shape: &'static str,
     pub(crate) op: Op,
     pub(crate) caller: Caller,
     pub(crate) ways: [Option<bool>; 3],
-    /// The modes of what was made.
+    /// The modes of created objects.
     pub(crate) modes: [Option<u32>; 3],
 }
 
 /// A caller's clients of one share.
 pub(crate) struct Clients {
     nfs: nfs::Nfs,
-    /// `None` where the share lets the caller not in.
+    /// `None` if the share refuses the caller.
     smb: Option<client::smb::Smb>,
 }
 
@@ -333,7 +332,7 @@ impl Clients {
         }
     }
 
-    /// Whether it is allowed; `None` where this way has no such operation.
+    /// Performs the operation; true if allowed, `None` if the protocol lacks it.
     pub(crate) async fn ask(&self, cell: &Cell, op: Op, caller: Caller, way: Way) -> Option<bool> {
         if is_on_ceph() && op.is_not_of_ceph() {
             return None;
@@ -346,15 +345,15 @@ impl Clients {
     }
 }
 
-/// The clients of one caller, and of those who prepare what it meets.
+/// The clients of one caller, and the clients that prepare the cells.
 struct Asker {
     caller: Caller,
     top: PathBuf,
     setter: nfs::Nfs,
     maker: nfs::Nfs,
-    /// By [`By::ALL`].
+    /// Indexed as [`By::ALL`].
     clients: Vec<Clients>,
-    /// Cells that were made.
+    /// Number of cells created.
     cells: usize,
     faults: Vec<String>,
 }
@@ -381,8 +380,8 @@ impl Asker {
         Cell::new(&self.top, &format!("{:?}-{}", self.caller, self.cells), self.caller, shape)
     }
 
-    /// What this way answers, which must be what the host shows, the model says, and the kernel where it was asked; and the mode
-    /// of what it made.
+    /// The results of all protocols, which must match the host, the model, and the kernel if it was consulted; and the modes of
+    /// created objects.
     async fn ask(
         &mut self,
         shape: &Shape,
@@ -425,7 +424,7 @@ impl Asker {
             for (op, _) in Op::ALL {
                 let has_op = !(is_on_ceph() && op.is_not_of_ceph());
                 let asks = shape.is_kernels() && kernel::has(op) && has_op;
-                // By whatever protocol, it is the same user there.
+                // The user is the same whatever the protocol.
                 let acting = Acting::of(shape, self.caller, Way::V3);
                 let kernel = asks.then(|| kernel::may(&self.cell(shape), op, self.caller, acting));
                 let (mut ways, mut modes) = ([None; 3], [None; 3]);
@@ -441,7 +440,7 @@ impl Asker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_gets_their_rights_and_no_more() {
+async fn operations_follow_access_rights() {
     if !is_root() {
         return;
     }
@@ -458,7 +457,7 @@ async fn everybody_gets_their_rights_and_no_more() {
         table.extend(seen);
         faults.extend(its);
     }
-    // No client has a delegation to be asked about where the cluster has other clients.
+    // No client gets a delegation while the cluster has other clients.
     let asked = match is_on_ceph() {
         true => Vec::new(),
         false => {
@@ -470,7 +469,7 @@ async fn everybody_gets_their_rights_and_no_more() {
     world.running.stop().await;
     assert_eq!(table.len(), Caller::ALL.len() * shapes.len() * Op::ALL.len());
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
-    // The page tells of local disks; on CephFS the model is enough.
+    // The page documents local disks; on CephFS only the model is compared.
     if is_on_ceph() {
         let cells: usize = table.iter().map(|seen| seen.ways.iter().flatten().count()).sum();
         println!("{cells} cells were asked on CephFS");

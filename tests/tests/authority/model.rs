@@ -1,4 +1,4 @@
-//! The slow obvious model: POSIX.1-2017 section 4.5, inode(7), RFC 8881 section 6.2.1.3, MS-FSA sections 2.1.5.15.6 and
+//! The slow, obvious model: POSIX.1-2017 section 4.5, inode(7), RFC 8881 section 6.2.1.3, MS-FSA sections 2.1.5.15.6 and
 //! 2.1.5.15.11.
 
 use smbd_core::dtyp::mask;
@@ -18,7 +18,7 @@ struct Object<'a> {
 }
 
 impl Object<'_> {
-    /// What the list gives.
+    /// The rights granted by the list.
     fn listed(&self, acting: Acting) -> Option<u32> {
         let list = self.list?;
         let meant = |who: &Who| match who {
@@ -27,7 +27,7 @@ impl Object<'_> {
             Who::Listed => acting.caller == Caller::Listed,
         };
         let has = list.iter().filter(|(who, _)| meant(who)).fold(0, |all, (_, mask)| all | mask);
-        // Extended attributes go with the data, and no list here denies them.
+        // Extended attributes follow the data rights, and no list here denies them.
         let of = |data, attributes| if has & data != 0 { attributes } else { 0 };
         Some(has | of(mask::READ_DATA, mask::READ_EA) | of(mask::WRITE_DATA, mask::WRITE_EA))
     }
@@ -51,17 +51,17 @@ impl Object<'_> {
         }
     }
 
-    /// By its list alone.
+    /// True if the list grants the right.
     fn grants(&self, acting: Acting, right: u32) -> bool {
         self.listed(acting).is_some_and(|has| has & right != 0)
     }
 }
 
-/// As whom a caller acts in a share.
+/// The identity under which a caller acts in a share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acting {
     caller: Caller,
-    /// A group before all that it is in.
+    /// A forced primary group.
     first: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Acting {
     pub(crate) fn of(shape: &Shape, caller: Caller, way: Way) -> Self {
         let listed = match shape.by {
             By::ForcedUser => true,
-            // A share squashes clients of NFS: who comes by SMB has logged on.
+            // A share squashes only NFS clients: SMB users have logged on.
             By::ClientIsListed => way != Way::Smb,
             _ => false,
         };
@@ -85,7 +85,7 @@ impl Acting {
         self.first.unwrap_or(self.caller.gid())
     }
 
-    /// Beside its first.
+    /// The supplementary groups.
     pub(crate) fn groups(self) -> Vec<u32> {
         let own = self.first.map(|_| self.caller.gid());
         own.into_iter().chain(self.caller.groups().iter().copied()).collect()
@@ -96,17 +96,17 @@ impl Acting {
     }
 }
 
-/// The caller may do it.
+/// True if the caller may perform the operation.
 pub(crate) fn may(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
     !is_forbidden(shape, op) && shares(shape, op, caller) && is_permitted(shape, op, caller, way)
 }
 
-/// The share lets the caller in, for such an operation.
+/// True if the share allows the caller such an operation.
 fn shares(shape: &Shape, op: Op, caller: Caller) -> bool {
     match (shape.by, caller) {
         (By::Named, Caller::Owner | Caller::Listed) => true,
         (By::Named, Caller::Group | Caller::Other) => op == Op::Read,
-        // Denied, although in the group that may read; and whom nobody names, root among them.
+        // A denied user, although in the group that may read; and unlisted users, including root.
         (By::Named, Caller::Member | Caller::Root | Caller::Squashed | Caller::Guest) => false,
         (By::Denied, Caller::Listed) => false,
         (By::Denied, _) => !caller.is_in(Caller::Owner.uid()),
@@ -114,9 +114,9 @@ fn shares(shape: &Shape, op: Op, caller: Caller) -> bool {
     }
 }
 
-/// What nobody may, whoever it is: change anything by a share that is read-only; change, remove, link or re-permit a file that the
-/// host's root has made append-only or immutable (FS_IOC_SETFLAGS(2const)). No protocol opens a file for appending as the kernel
-/// knows it: data that is added comes with an offset.
+/// Operations forbidden to every caller: changes through a read-only share; changing, removing, linking or changing permissions of
+/// a file that the host's root has made append-only or immutable (FS_IOC_SETFLAGS(2const)). No protocol opens a file with O_APPEND:
+/// appended data carries an offset.
 fn is_forbidden(shape: &Shape, op: Op) -> bool {
     let makes = [
         Op::Create,
@@ -145,7 +145,7 @@ fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
     };
     let acting = Acting::of(shape, caller, way);
     let (root, owner) = (acting.caller == Caller::Root, acting.caller == Caller::Owner);
-    // By SMB whoever may list or change a folder by its list passes through it, as users of Windows pass through any.
+    // Over SMB, a caller whose list grants listing or changing a folder may traverse it, as Windows users may traverse any folder.
     let uses = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
     let passes = way == Way::Smb && d.grants(acting, uses);
     let finds = passes || d.can(acting, mask::EXECUTE, X);
@@ -159,7 +159,7 @@ fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
         Op::Read => finds && (f.can(acting, mask::READ_DATA, R) || runs(&f, acting, way)),
         Op::Write | Op::Truncate | Op::Overwrite | Op::Allocation | Op::Allocate => writes,
         Op::ZeroData | Op::Trim | Op::Copy | Op::SetSparse | Op::Stream => writes,
-        // NFS has one WRITE, which needs the right to write anywhere.
+        // NFS has a single WRITE, which needs the right to write anywhere.
         Op::Append if way == Way::Smb => finds && f.can(acting, mask::APPEND_DATA, W),
         Op::Append => writes,
         Op::Supersede => writes && takes,
@@ -180,18 +180,18 @@ fn is_permitted(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
         Op::SetForeignGroup | Op::GiveAway => root,
         Op::SetTimes => finds && sets(mask::WRITE_ATTRIBUTES),
         Op::SetAttributes => finds && f.can(acting, mask::WRITE_ATTRIBUTES, W),
-        // SMB finds names in any case, so those that are there are listed.
+        // SMB finds names in any case, so it lists the existing ones.
         Op::SetEa if way == Way::Smb => finds && f.can(acting, mask::WRITE_EA, R | W),
         Op::SetEa => finds && f.can(acting, mask::WRITE_EA, W),
     }
 }
 
-/// A client of NFS runs a program by reading it (RFC 8881 section 6.2.1.3.1).
+/// An NFS client executes a program by reading it (RFC 8881 section 6.2.1.3.1).
 fn runs(f: &Object<'_>, acting: Acting, way: Way) -> bool {
     way != Way::Smb && f.can(acting, mask::EXECUTE, X)
 }
 
-/// Where a protocol is not the kernel: what may be run may be read by NFS, and nothing is added to a file that is append-only.
+/// True where protocol and kernel differ: NFS may read what may be executed, and cannot append to an append-only file.
 pub(crate) fn is_of_protocol(shape: &Shape, op: Op, caller: Caller, way: Way) -> bool {
     let f = Object { mode: shape.file, list: None, acl: None };
     let appends = op == Op::Append && !shape.sealed.is_empty();
@@ -199,15 +199,15 @@ pub(crate) fn is_of_protocol(shape: &Shape, op: Op, caller: Caller, way: Way) ->
     op == Op::Read && runs(&f, Acting::of(shape, caller, way), way) || appends || lists
 }
 
-/// The mode of what a client makes: what it asks for by NFS, where it says no umask; 0644 and 0755 by SMB, which asks for none.
-/// `None`: it makes nothing that has a mode, or a list says it.
+/// The mode of a new object: over NFS the requested one (without a umask); over SMB, which requests none, 0644 and 0755. `None` if
+/// no object with a mode is created, or a list determines it.
 pub(crate) fn mode_of_new(shape: &Shape, op: Op, way: Way) -> Option<u32> {
     if shape.dir_list.is_some() {
         return None;
     }
     let (is_folder, masks) = (op == Op::Mkdir, shape.by == By::Masked);
     let [file, folder] = MASKS;
-    // Files with an effective set-group-id are the folder's: a folder in it has the bit as well (inode(7)).
+    // A file in a set-group-id folder gets its group, and a folder in it also gets the bit (inode(7)).
     let of_parent = if is_folder { shape.dir & 0o2000 } else { 0 };
     let asked = match op {
         Op::Mkdir => 0o755,
@@ -217,7 +217,7 @@ pub(crate) fn mode_of_new(shape: &Shape, op: Op, way: Way) -> Option<u32> {
     };
     Some(match (masks, is_folder, way) {
         (false, ..) => asked | of_parent,
-        // All that may be had, but no program.
+        // The maximum, without execute permission on files.
         (true, false, Way::Smb) => file & 0o666,
         (true, true, Way::Smb) => folder,
         (true, false, _) => asked & file,

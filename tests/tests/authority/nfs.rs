@@ -1,4 +1,4 @@
-//! The operations by NFS 3 and 4.
+//! The operations over NFS 3 and 4.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub(crate) struct Nfs {
     v4: Nfs4,
 }
 
-/// Done, or refused because it is not allowed.
+/// True if done, false if refused for lack of rights.
 fn allowed(what: Result<()>, of: &str) -> bool {
     match what {
         Ok(()) => true,
@@ -61,7 +61,7 @@ impl Nfs {
         Self { share, v4, v3: Nfs3::new(rpc().await.unwrap(), cred), root3 }
     }
 
-    /// Gives folder and file of a cell their lists, as the superuser.
+    /// Sets the lists of a cell's folder and file, as the superuser.
     pub(crate) async fn prepare(&self, cell: &Cell, shape: &Shape) {
         // FILE_INHERIT and DIRECTORY_INHERIT (RFC 8881 section 6.2.1.4.1).
         let (passed, file_list) = match shape.inherits {
@@ -80,7 +80,7 @@ impl Nfs {
         }
     }
 
-    /// Makes the file of a cell anew, so that it inherits.
+    /// Recreates the file of a cell, so that it inherits.
     pub(crate) async fn make(&self, cell: &Cell) {
         let d = self.v4.walk(&format!("/data/{}/d", cell.name)).await.unwrap();
         self.v4.remove(&d, b"f").await.unwrap();
@@ -173,7 +173,7 @@ impl Nfs {
         done
     }
 
-    /// Operations behind SEQUENCE, the first of them a PUTFH; their results but the last are empty.
+    /// Runs operations after SEQUENCE, beginning with PUTFH; the results of all but the last are empty.
     async fn run_4(&self, c: Compound, ops: &[u32]) -> Result<()> {
         let answer = self.v4.call(c).await?;
         let mut results = Results::new(&answer)?;
@@ -188,7 +188,7 @@ impl Nfs {
         self.run_4(c, &[op::PUTFH, op::SETATTR]).await
     }
 
-    /// CREATE of something that is no file and no folder.
+    /// CREATE of an object other than file and folder.
     async fn node_4(&self, d: &Fh, what: Createtype4<'_>) -> Result<()> {
         let c = self.v4.compound().putfh(d).create(b"n", what, 0o600);
         self.run_4(c, &[op::PUTFH, op::CREATE]).await

@@ -1,17 +1,17 @@
-//! What is done to the file `d/f`, or in its folder `d`. `e` is a folder that everybody may change, with a file of the caller.
+//! The operations on the file `d/f`, or in its folder `d`. `e` is a folder that all users may change, with a file of the caller.
 
-/// An operation, by whatever protocols have it.
+/// An operation, in any protocol that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Read,
     Write,
     Append,
     Truncate,
-    /// Emptied by being opened: UNCHECKED with a size of 0, FILE_OVERWRITE.
+    /// Truncated by an open: UNCHECKED with a size of 0, FILE_OVERWRITE.
     Overwrite,
     /// FILE_SUPERSEDE of a file that exists.
     Supersede,
-    /// FileAllocationInformation, to nothing.
+    /// FileAllocationInformation with 0.
     Allocation,
     /// ALLOCATE, fallocate(2).
     Allocate,
@@ -23,7 +23,7 @@ pub(crate) enum Op {
     Copy,
     /// FSCTL_SET_SPARSE.
     SetSparse,
-    /// FILE_CREATE of a named stream, to look at its attributes.
+    /// FILE_CREATE of a named stream, to read its attributes.
     Stream,
     Create,
     /// FILE_OPEN_IF of a name that is free; UNCHECKED.
@@ -63,7 +63,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// All of them, as the page names them.
+    /// All operations, with the names used on the page.
     pub(crate) const ALL: [(Self, &str); 39] = [
         (Self::Read, "read"),
         (Self::Write, "write"),
@@ -106,18 +106,18 @@ impl Op {
         (Self::SetList, "set a list"),
     ];
 
-    /// It makes something that has a mode.
+    /// True if it creates an object with a mode.
     pub(crate) fn has_mode(self) -> bool {
         let makes = [Self::Create, Self::OpenIf, Self::OverwriteIf, Self::SupersedeNew];
         makes.contains(&self) || matches!(self, Self::Mkdir | Self::Fifo | Self::Device)
     }
 
-    /// CephFS has no such operation, whoever asks.
+    /// True if CephFS lacks the operation.
     pub(crate) fn is_not_of_ceph(self) -> bool {
         matches!(self, Self::Allocate | Self::Copy)
     }
 
-    /// It leaves nothing to see on the host: what was done is what was answered.
+    /// True if the operation leaves no visible effect on the host, so that only the answer counts.
     pub(crate) fn is_hidden(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Mode bits and lists at random: what each protocol answers is what the kernel says, and where the kernel knows nothing of what
-//! decides, the model. `HEADGATE_AUTHORITY_SEEDS` says how many cases, each of which is made again by its seed alone.
+//! Random mode bits and lists: each protocol's answer must match the kernel, or the model where the kernel does not know the
+//! deciding rule. `HEADGATE_AUTHORITY_SEEDS` is the number of cases, each of which its seed reproduces.
 
 use smbd_core::dtyp::mask;
 
@@ -25,7 +25,7 @@ impl Dice {
         u32::try_from(self.roll(1 << 30)).unwrap() & of
     }
 
-    /// In one of three cases a list that gives the owner all.
+    /// In one of three cases, adds a list that grants the owner everything.
     fn list(&mut self) -> Option<Vec<(Who, u32)>> {
         let rights = mask::FILE_ALL;
         let of = [(Who::Everyone, self.bits(rights)), (Who::Listed, self.bits(rights))];
@@ -46,7 +46,7 @@ impl Case {
         let (dir, file) = (dice.bits(0o3777), dice.bits(0o6777));
         let mut shape = Shape::modes("random", dir, file);
         (shape.dir_list, shape.file_list) = (dice.list(), dice.list());
-        // A mode that is set after the list would limit that.
+        // A mode set after the list would limit the list.
         if shape.dir_list.is_some() {
             shape.dir &= 0o777;
         }
@@ -57,7 +57,7 @@ impl Case {
         Self { shape, caller, op: dice.of(&Op::ALL).0, way: dice.of(&[Way::V3, Way::V4, Way::Smb]) }
     }
 
-    /// The owner of a file that has it open goes on with its data, as NFS 3 demands, whatever the mode bits say.
+    /// The owner of a file may have it open and so continue to access its data, as NFS 3 requires, whatever the mode bits.
     fn is_of_nfs(&self) -> bool {
         self.way != Way::Smb && self.caller == Caller::Owner && self.shape.file_list.is_none()
     }

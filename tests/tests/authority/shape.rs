@@ -1,4 +1,4 @@
-//! What permits: mode bits, a POSIX ACL, a list.
+//! Sources of permissions: mode bits, a POSIX ACL, a list.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,7 @@ use smbd_core::dtyp::mask;
 
 use crate::{Caller, Op};
 
-/// Whom an entry means.
+/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Owner,
@@ -18,55 +18,55 @@ pub(crate) enum Who {
     Listed,
 }
 
-/// An entry that allows.
+/// An entry that grants rights.
 pub(crate) type Entry = (Who, u32);
 
-/// What a caller who has nearly all has not: to say who has.
+/// Nearly all rights, without those to change permissions and owner.
 pub(crate) const CHANGE: u32 = mask::FILE_ALL & !mask::WRITE_DAC & !mask::WRITE_OWNER;
 pub(crate) const OWNERS: Entry = (Who::Owner, mask::FILE_ALL);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
-    /// Mode bits of the folder and of the file, both of the owner and its group.
+    /// Mode bits of folder and file, both owned by the owner and its group.
     pub(crate) dir: u32,
     pub(crate) file: u32,
-    /// Lists of their own.
+    /// Access control lists.
     pub(crate) dir_list: Option<Vec<Entry>>,
     pub(crate) file_list: Option<Vec<Entry>>,
-    /// A POSIX ACL names the listed one: these bits for the folder and for the file.
+    /// A POSIX ACL for the listed user: bits for the folder and for the file.
     pub(crate) acl: Option<(u16, u16)>,
-    /// The file has its list from the folder: it is made there by its owner.
+    /// The file inherits its list from the folder, in which its owner creates it.
     pub(crate) inherits: bool,
-    /// What the host forbids everybody, whoever it is: the file is append-only or immutable (chattr(1)).
+    /// Marks of the host that bind all callers: the file is append-only or immutable (chattr(1)).
     pub(crate) sealed: IFlags,
-    /// By which share it is asked for.
+    /// The share through which it is accessed.
     pub(crate) by: By,
 }
 
-/// A share of the folder in which all cells are.
+/// A share of the folder with all cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
-    /// It leaves everything to the files.
+    /// Access depends on the files only.
     #[default]
     Open,
-    /// It may not be changed.
+    /// Read-only.
     ReadOnly,
-    /// It names who may use it: the owner and the listed write, the file's group and the other read, the member is denied.
+    /// Lists users: the owner and the listed user may write, the file's group and the other user may read, the member is denied.
     Named,
-    /// It names who may not: the listed by its name, and the file's group.
+    /// Denies users: the listed user by name, and the file's group.
     Denied,
-    /// It may not be changed from the address that clients come from.
+    /// Read-only for the clients' address.
     ClientReads,
     /// The same share, from another address.
     ClientWrites,
-    /// Whoever comes by NFS from there is the listed.
+    /// Maps all NFS callers from that address to the listed user.
     ClientIsListed,
-    /// Everything is done as the listed.
+    /// All operations run as the listed user.
     ForcedUser,
-    /// Everything is done with the file's group as the first.
+    /// All operations run with the file's group as primary group.
     ForcedGroup,
-    /// It limits the modes of what is new.
+    /// Limits the modes of new objects.
     Masked,
 }
 
@@ -84,7 +84,7 @@ impl By {
         Self::Masked,
     ];
 
-    /// The name of the share, and of the one that makes a client's root nobody. One share is used from two addresses.
+    /// The name of the share, and of the one that squashes a client's root. One share is used from two addresses.
     pub(crate) fn names(self) -> [&'static str; 2] {
         match self {
             Self::Open => ["data", "squashed"],
@@ -99,18 +99,18 @@ impl By {
         }
     }
 
-    /// From where clients come.
+    /// The clients' address.
     pub(crate) fn address(self) -> IpAddr {
         if self == Self::ClientWrites { ELSEWHERE.into() } else { Ipv4Addr::LOCALHOST.into() }
     }
 }
 
-/// Another address of this host than the one that clients have by its routes.
+/// An address of this host other than the one that its routes select.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
-/// Most that something new gets of its mode by [`By::Masked`]: a file, a folder.
+/// The maximum mode of new objects with [`By::Masked`]: for a file, for a folder.
 pub(crate) const MASKS: [u32; 2] = [0o660, 0o2770];
 
-/// Marks a file of the host; nothing takes the marks away.
+/// Marks a file of the host; operations cannot remove the marks.
 pub(crate) fn seal(file: &Path, marks: IFlags) -> io::Result<()> {
     let file = rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
     let others = rustix::fs::ioctl_getflags(&file)? - (IFlags::APPEND | IFlags::IMMUTABLE);
@@ -132,7 +132,7 @@ impl Shape {
         }
     }
 
-    /// The file system of this folder can have such files.
+    /// True if the file system of this folder supports such files.
     pub(crate) fn is_possible(&self, at: &Path) -> bool {
         if self.sealed.is_empty() {
             return true;
@@ -148,13 +148,13 @@ impl Shape {
         done.is_ok()
     }
 
-    /// The kernel knows all that permits, once it is known as whom the caller acts.
+    /// True if the kernel knows all deciding rules, given the identity under which the caller acts.
     pub(crate) fn is_kernels(&self) -> bool {
         let shares = [By::Open, By::ClientWrites, By::ForcedUser, By::ForcedGroup, By::Masked];
         self.dir_list.is_none() && self.file_list.is_none() && shares.contains(&self.by)
     }
 
-    /// The file looks from the start as this operation would leave it.
+    /// True if the file already is as this operation would leave it.
     pub(crate) fn is_so(&self, op: Op, caller: Caller) -> bool {
         match op {
             Op::SetGroup => caller.gid() == Caller::Owner.gid(),
@@ -163,12 +163,12 @@ impl Shape {
         }
     }
 
-    /// Gives the two their POSIX ACL.
+    /// Sets the POSIX ACLs of folder and file.
     pub(crate) fn posix(&self, cell: &Path) {
         let Some((dir, file)) = self.acl else { return };
         for (at, mode, bits) in [("d", self.dir, dir), ("d/f", self.file, file)] {
             let class = |shift: u32| u16::try_from(mode >> shift & 7).unwrap();
-            // Owner, the named user, group, mask, others (acl(5), as <linux/posix_acl_xattr.h> writes it).
+            // Owner, the named user, group, mask, others (acl(5), in the format of <linux/posix_acl_xattr.h>).
             let entries = [
                 (1, class(6), u32::MAX),
                 (2, bits, Caller::Listed.uid()),
@@ -190,7 +190,7 @@ impl Shape {
     }
 }
 
-/// The list on the wire; what its entries pass on says `flags`.
+/// The list in wire form, with these inheritance flags.
 pub(crate) fn aces(list: &[Entry], flags: u32) -> Vec<Ace> {
     let ace = |(who, mask): &Entry| {
         let who = match who {
@@ -207,7 +207,7 @@ pub(crate) fn aces(list: &[Entry], flags: u32) -> Vec<Ace> {
 pub(crate) const MASKED: &str =
     "modes 0775 and 0664, by a share with `masks: {file: 0660, folder: 2770}`";
 
-/// Folders in which it is told what modes new things have.
+/// Shapes for which the modes of new objects are documented.
 pub(crate) const OF_NEW: [&str; 3] = [PLAIN, SET_GROUP_ID, MASKED];
 const PLAIN: &str = "modes 0755 and 0644";
 const SET_GROUP_ID: &str = "set-group-id folder 2775, set-user-id file 4755";
@@ -216,7 +216,7 @@ pub(crate) fn all() -> Vec<Shape> {
     [by_files(), by_share()].concat()
 }
 
-/// What the files themselves permit.
+/// Shapes whose files decide.
 fn by_files() -> Vec<Shape> {
     let listed = |mask| (Who::Listed, mask);
     let add = mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
@@ -275,7 +275,7 @@ fn by_files() -> Vec<Shape> {
     ]
 }
 
-/// What a share says, whatever the files permit.
+/// Shapes whose share decides, whatever the files permit.
 fn by_share() -> Vec<Shape> {
     let open = |by, name| Shape { by, ..Shape::modes(name, 0o777, 0o666) };
     let for_listed = |by, name| Shape { acl: Some((7, 6)), by, ..Shape::modes(name, 0o750, 0o640) };

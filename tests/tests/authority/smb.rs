@@ -1,4 +1,4 @@
-//! The operations by SMB.
+//! The operations over SMB.
 
 use client::connect::Local;
 use client::smb::{Options, Smb, SmbFile};
@@ -17,7 +17,7 @@ use smbd_core::dtyp::{Ace, Acl, FileTime, SecurityDescriptor, Sid, mask};
 use crate::shape::By;
 use crate::{Caller, Cell, FOREIGN, NEW, OLD, Op, TIME, user};
 
-/// `None` when the share does not let the caller in.
+/// Connects; `None` if the share refuses the caller.
 pub(crate) async fn connect(world: &World, caller: Caller, by: By) -> Option<Smb> {
     let (at, share) = (world.running.smb[0], ("127.0.0.1", caller.share(by)));
     let local = Local { from: Some(by.address()), ..Local::default() };
@@ -28,7 +28,7 @@ pub(crate) async fn connect(world: &World, caller: Caller, by: By) -> Option<Smb
     }
 }
 
-/// `None` for what it has no operation for.
+/// Performs the operation; `None` if SMB lacks it.
 pub(crate) async fn by_smb(smb: Option<&Smb>, cell: &Cell, op: Op, caller: Caller) -> Option<bool> {
     if matches!(op, Op::Symlink | Op::Fifo | Op::Device | Op::Chmod | Op::Allocate) {
         return None;
@@ -42,7 +42,7 @@ pub(crate) async fn by_smb(smb: Option<&Smb>, cell: &Cell, op: Op, caller: Calle
     })
 }
 
-/// Opens with one right, does it and closes.
+/// Opens with one right, performs the operation and closes.
 async fn with(
     smb: &Smb,
     (name, access): (&str, u32),
@@ -54,18 +54,18 @@ async fn with(
     done
 }
 
-/// Opens the file by one right and sends it a control code.
+/// Opens the file with one right and sends a control code.
 async fn control(smb: &Smb, f: &str, code: u32, input: &[u8]) -> Result<()> {
     let send = async |file: &SmbFile| smb.control(file, code, input).await.map(drop);
     with(smb, (f, mask::WRITE_DATA), send).await
 }
 
-/// Opens the file by one right and changes one information class.
+/// Opens the file with one right and sets one information class.
 async fn set(smb: &Smb, (name, access): (&str, u32), what: Set) -> Result<()> {
     with(smb, (name, access), async |file| smb.set_info(file, &what).await).await
 }
 
-/// What changes the data of the file `f`, or looks at it.
+/// Operations that change or inspect the data of the file `f`.
 async fn on_data(smb: &Smb, f: &str, op: Op, own: &str) -> Result<()> {
     let write = async |access: u32, at: usize| {
         let write =
@@ -120,7 +120,7 @@ async fn on_data(smb: &Smb, f: &str, op: Op, own: &str) -> Result<()> {
     }
 }
 
-/// What removes the file `f` or puts another in its place.
+/// Operations that remove the file `f` or replace it.
 async fn on_names(smb: &Smb, cell: &Cell, op: Op) -> Result<()> {
     let at = |name: &str| format!("{}\\{name}", cell.name);
     let (f, own) = (at("d\\f"), at("e\\own"));
@@ -156,7 +156,7 @@ async fn on_names(smb: &Smb, cell: &Cell, op: Op) -> Result<()> {
     }
 }
 
-/// Who the file belongs to, its list, times and attributes.
+/// Operations on the file's owner, list, times and attributes.
 async fn on_attributes(smb: &Smb, f: &str, op: Op, caller: Caller) -> Result<()> {
     let owned = async |owner: Option<u32>, group: Option<u32>| {
         let parts = if owner.is_some() { part::OWNER } else { part::GROUP };

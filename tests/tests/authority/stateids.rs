@@ -1,9 +1,9 @@
-//! Who may do what by a stateid, or an owner's name, that is not its own.
+//! Use of a stateid, or an owner's name, that belongs to another holder.
 //!
-//! *Operation.* A stateid is no secret: RFC 8881 section 9.1.2 binds it to an owner, and section 2.4 the owner to a client, not to
-//! a user. So the client that it was given to is asked for, and what is done to the file by the rights of whoever does it; what
-//! gives back needs none, as a client may do that for a user who has gone. Each cell has an open of the file's owner, a lock and a
-//! delegation of its own. What is refused must have left the holder all that it had.
+//! *Operation.* A stateid is not secret: RFC 8881 section 9.1.2 binds it to an owner, and section 2.4 the owner to a client, not to
+//! a user. So its use requires the client that obtained it, and access to the file requires the caller's own rights; releasing
+//! needs none, because a client may do that for a user who has gone. Each cell has an open of the file's owner, a lock and a
+//! delegation. A refused operation must leave the holder's state unchanged.
 
 use std::sync::Arc;
 
@@ -25,20 +25,20 @@ use crate::{Caller, Cell, NEW};
 const EACCES: u32 = 13;
 /// `NFS4ERR_BAD_STATEID`
 const BAD_STATEID: u32 = 10025;
-/// What the holder has locked, and what somebody else tries to lock beside it.
+/// The range locked by the holder, and the range that another caller tries to lock.
 const LOCKED: (u64, u64) = (0, 4);
 const FREE: (u64, u64) = (4, 4);
 
-/// Who comes with the stateid.
+/// The caller that uses the stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comer {
-    /// Whom it was given to.
+    /// The user who obtained it.
     Holder,
-    /// Another user of the same client, who may use the file.
+    /// Another user of the same client, with rights on the file.
     Entitled,
-    /// Another user of the same client, who may not.
+    /// Another user of the same client, without rights.
     Other,
-    /// The same user, by another client.
+    /// The same user, through another client.
     Elsewhere,
 }
 
@@ -59,7 +59,7 @@ impl Comer {
     }
 }
 
-/// What it does.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
@@ -98,7 +98,7 @@ impl Use {
         (Self::Test, "TEST_STATEID"),
     ];
 
-    /// It needs a right to the file; all others give back, or ask.
+    /// True if it needs a right on the file; all others release state, or query it.
     fn uses_the_file(self) -> bool {
         !matches!(
             self,
@@ -110,14 +110,14 @@ impl Use {
 /// The model: RFC 8881 section 8.2.4 for the client, the mode of the file, 0600, for the user.
 fn may(comer: Comer, what: Use) -> bool {
     match comer {
-        // As an owner of its own, which has nothing to do with the other's of this name.
+        // Creates its own owner, which is unrelated to the other client's of the same name.
         Comer::Elsewhere => what == Use::OpenAgain,
         Comer::Holder | Comer::Entitled => true,
         Comer::Other => !what.uses_the_file(),
     }
 }
 
-/// A cell that was asked.
+/// The result of a cell.
 pub(crate) struct Asked {
     pub(crate) what: Use,
     pub(crate) comer: Comer,
@@ -132,21 +132,21 @@ async fn connect(world: &World, name: &str) -> Nfs4 {
     Nfs4::connect(rpc, cred, Minor::Two, name.as_bytes(), [1; 8]).await.unwrap()
 }
 
-/// What the holder has in one cell.
+/// The holder's state in one cell.
 struct Held {
     dir: Fh,
     file: OpenFile,
     lock: Stateid,
-    /// Of the other file, with its delegation.
+    /// The second file, with its delegation.
     lent: OpenFile,
 }
 
 impl Held {
-    /// Of two files: who locks one has no delegation of it.
+    /// Opens two files: a locked file has no delegation.
     async fn new(holder: &Nfs4, cell: &Cell) -> Self {
         let dir = holder.walk(&format!("/data/{}/d", cell.name)).await.unwrap();
         let none = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE };
-        // OPEN_DOWNGRADE goes back to what was opened before (RFC 8881 section 18.18.3).
+        // OPEN_DOWNGRADE returns to an earlier mode (RFC 8881 section 18.18.3).
         holder.open(&dir, b"f", b"o", OpenHow { access: 1, ..none }).await.unwrap();
         let file = holder.open(&dir, b"f", b"o", none).await.unwrap();
         let lock = holder.lock(&file, b"l", LockType4::Write, LOCKED).await.unwrap();
@@ -156,7 +156,7 @@ impl Held {
         Self { dir, file, lock, lent }
     }
 
-    /// The holder has lost nothing.
+    /// True if the holder has lost no state.
     async fn is_whole(&self, holder: &Nfs4) -> bool {
         let given = self.lent.delegation.unwrap().stateid;
         let stateids = vec![self.file.stateid, self.lock, self.lent.stateid, given];
@@ -169,7 +169,7 @@ impl Held {
     }
 }
 
-/// Does it by the session of `by`, with the stateids of `held`.
+/// Performs the operation in the session of `by`, with the stateids of `held`.
 async fn ask(by: &Nfs4, held: &Held, comer: Comer, what: Use) -> Result<()> {
     let given = held.lent.delegation.unwrap().stateid;
     let (open, lock) = (held.file.stateid, held.lock);
@@ -236,7 +236,7 @@ fn unlocking(lock_stateid: Stateid) -> Locku {
     Locku { locktype: LockType4::Write, seqid: 0, lock_stateid, offset, length }
 }
 
-/// Asks every cell; the faults are told beside them.
+/// Runs every cell; returns the results and the errors.
 pub(crate) async fn ask_all(world: &World) -> (Vec<Asked>, Vec<String>) {
     let holder = connect(world, "holder").await;
     let elsewhere = connect(world, "elsewhere").await;
@@ -261,7 +261,7 @@ pub(crate) async fn ask_all(world: &World) -> (Vec<Asked>, Vec<String>) {
             let wanted = may(comer, what);
             match &done {
                 Ok(()) if wanted => {}
-                // Of another client it is the stateid that is wrong, whoever the user is.
+                // Through another client, the stateid itself is wrong, whoever the user is.
                 Err(Error::Nfs4(_, BAD_STATEID)) if !wanted && comer == Comer::Elsewhere => {}
                 Err(Error::Nfs4(_, EACCES)) if !wanted && comer == Comer::Other => {}
                 other => faults.push(format!("{of}: {other:?}, by the model {wanted}")),

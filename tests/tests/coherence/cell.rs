@@ -1,4 +1,4 @@
-//! One cell of the matrix: the first takes, the second comes, and everything that is seen of it.
+//! One cell of the matrix: the first client acquires, the second conflicts, and all effects are recorded.
 
 use std::time::{Duration, Instant};
 
@@ -13,59 +13,59 @@ use crate::kinds::{H, Kind, R, W, letters, level};
 use crate::markers::{Markers, TOLD_MAX};
 use crate::side::{Hold, Side, Taken};
 
-/// What a file holds in the beginning, what the first writes, what the second writes.
+/// Initial content of a file, and the data written by the first and the second client.
 pub(crate) const BASE: &[u8] = b"base!";
 pub(crate) const FIRST: &[u8] = b"first";
 pub(crate) const SECOND: &[u8] = b"secnd";
 
-/// What was seen.
+/// The recorded effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// What the first was told, in order.
+    /// Notices to the first client, in order.
     pub(crate) told: String,
-    /// What the second got.
+    /// The result of the second client.
     pub(crate) got: String,
-    /// What is wrong with it, by the rules that hold for every cell.
+    /// Violations of the rules for every cell.
     pub(crate) faults: Vec<String>,
 }
 
-/// How long after the second had come things happened. The machine has its part in that, so it is compared with nothing.
+/// Times after the second client's request. They depend on the machine, so they are not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Took {
-    /// The second had its answer.
+    /// The second client had its result.
     pub(crate) answered: Duration,
-    /// The first was told of it, if it was.
+    /// The first client was notified, if it was.
     pub(crate) told: Option<Duration>,
 }
 
-/// The first keeps what it is asked for this long, to see who waits for it. A run that saw something unexpected is repeated with a
-/// longer time, so that a busy machine is no fault.
+/// How long the first client delays its answer to a recall, to see which requests wait for it. A run with unexpected results is
+/// repeated with a longer time, so that a busy machine causes no failure.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace(Duration);
 
 impl Pace {
     pub(crate) const BRISK: Self = Self(Duration::from_millis(60));
-    /// The first answers at once.
+    /// The first client answers at once.
     pub(crate) const PROMPT: Self = Self(Duration::ZERO);
     pub(crate) const CALM: Self = Self(Duration::from_millis(600));
 }
 
-/// The first as it answers breaks and recalls.
+/// The first client, which answers breaks and recalls.
 struct Holder<'a> {
     side: &'a mut Side,
     hold: Hold,
     told: Vec<String>,
-    /// When the second came, and how long after that the first was told something.
+    /// When the second client made its request, and when the first was notified after that.
     came_at: Instant,
     told_after: Option<Duration>,
     pace: Pace,
     second_done: watch::Receiver<bool>,
-    /// What is changed past the gateway after the second, where that came so.
+    /// Changes outside the gateway after the second client, if it bypassed the gateway.
     markers: Option<Markers>,
 }
 
 impl Holder<'_> {
-    /// Answers what it is told, until the second is done and all has come that it has caused.
+    /// Answers notices until the second client is done and all notices that it caused have arrived.
     async fn answer_all(&mut self) {
         while !*self.second_done.borrow() {
             tokio::select! {
@@ -75,12 +75,12 @@ impl Holder<'_> {
             }
         }
         self.pass_markers().await;
-        // A break that the second has caused has its place on the connection before the second has its answer, and what the first
-        // asks then is answered behind it. What comes only when another answer has left has its place when the next one comes.
+        // A break caused by the second client is queued on the connection before the second gets its answer, so the first client's
+        // next request is answered after it. A break queued only after another answer was sent precedes the answer after that.
         loop {
             let before = self.told.len();
             for _ in 0..2 {
-                // What it says does not matter.
+                // The content of the answer does not matter.
                 let answer = self.side.smb.interfaces().await;
                 assert!(matches!(answer, Ok(_) | Err(Error::Smb(..))), "{answer:?}");
                 self.answer_what_came().await;
@@ -100,7 +100,7 @@ impl Holder<'_> {
         }
     }
 
-    /// The kernel tells of changes one after the other: what was told of a later one comes behind what was told of the second's.
+    /// The kernel reports changes in order: a notice of a later change follows the notice of the second client's change.
     async fn pass_markers(&mut self) {
         while let Some(mut markers) = self.markers.take() {
             let Some(next) = markers.change_next(self.side).await else { return };
@@ -146,7 +146,7 @@ impl Holder<'_> {
         }
     }
 
-    /// Whether the second waits for the answer.
+    /// Whether the second client waits for the answer.
     async fn second_waits(&self) -> &'static str {
         let mut done = self.second_done.clone();
         let waits = timeout(self.pace.0, done.wait_for(|done| *done)).await.is_err();
@@ -164,7 +164,7 @@ impl Holder<'_> {
                 let to = if o.level == oplock::NONE { 0 } else { R };
                 (from, to, from & W != 0, format!("oplock to {}", level(o.level)))
             }
-            // Of a cell before this one.
+            // A notice of an earlier cell.
             _ => return,
         };
         self.told_after.get_or_insert(self.came_at.elapsed());
@@ -188,7 +188,7 @@ impl Holder<'_> {
             self.side.flush(&mut self.hold).await?;
         }
         self.hold.caches = to;
-        // The application has closed the file already; the handle was kept for the next time.
+        // The application has closed the file already; the handle was kept for reuse.
         if from & H != 0 && to & H == 0 {
             self.side.flush(&mut self.hold).await?;
             self.hold.caches = 0;
@@ -210,7 +210,7 @@ impl Holder<'_> {
     }
 }
 
-/// Makes the file, lets the first take it, and the second come.
+/// Creates the file, lets the first client acquire it, and runs the second.
 pub(crate) async fn run(
     (a, b): (&mut Side, &Side),
     (first, second): (Kind, Kind),
@@ -276,7 +276,7 @@ fn sees(came: &Taken) -> String {
     format!("{}, reads {data}", came.outcome)
 }
 
-/// What must hold in every cell while both are there.
+/// Checks the rules for every cell while both clients are active.
 async fn judge(
     a: &Side,
     hold: &Hold,
@@ -308,8 +308,7 @@ async fn judge(
     if first == Kind::RangeLock && read && !second.is_local() {
         faults.push("a mandatory lock did not bind".to_owned());
     }
-    // A holder that lost its cache must see the truth when it looks again. Where the second has the file for itself, the look
-    // would ask it for that.
+    // A holder that lost its cache must read the current data. If the second client has exclusive access, reading would conflict.
     if hold.caches == 0
         && came.hold.caches & W == 0
         && let Some(seen) = a.look(hold, name).await
@@ -320,7 +319,7 @@ async fn judge(
     faults
 }
 
-/// Both leave; nothing that was written is lost.
+/// Ends both clients; written data must not be lost.
 async fn end(
     (a, b): (&Side, &Side),
     hold: &mut Hold,
@@ -329,7 +328,7 @@ async fn end(
     path: &std::path::Path,
 ) -> Vec<String> {
     let mut faults = Vec::new();
-    // What a client keeps back goes over what is written past the gateway meanwhile: the later of the two stands.
+    // Data that a client wrote back later overwrites data written outside the gateway meanwhile.
     let goes_over = second.is_local() && first.caches() & W != 0;
     for (who, left) in [("first", a.leave(hold).await), ("second", b.leave(&mut came.hold).await)] {
         if let Err(e) = left {
