@@ -1,5 +1,5 @@
-//! How fast messages of READ and WRITE are signed, sealed and opened by one core, beside what the ciphers and hashes in them take
-//! alone: `cargo run --release -p gss-krb5 --example token_rate`.
+//! Measures how fast one core signs, seals and opens messages of READ and WRITE, compared with only the ciphers and hashes: `cargo
+//! run --release -p gss-krb5 --example token_rate`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use aws_lc_rs::cipher::{
 use aws_lc_rs::hmac;
 use gss_krb5::{Context, Enctype, Role};
 
-/// Bytes of a message: 1 MiB.
+/// Length of a message: 1 MiB.
 const SIZE: u32 = 1 << 20;
-/// Of one piece of it, as the heap of the gateway hands them out.
+/// Length of one piece, as the gateway's heap allocates them.
 const PIECE: usize = 64 << 10;
 const PIECES: usize = SIZE as usize / PIECE;
-/// Bytes that are given to a cipher at once.
+/// Number of bytes passed to a cipher at once.
 const RUN: usize = 8 << 10;
-/// Each is done so often; the fastest time counts, in which nothing else had the core.
+/// Number of runs; the fastest counts, because it had the core to itself.
 const ROUNDS: usize = 400;
 
 type Made<T> = Result<T, Box<dyn std::error::Error>>;
@@ -29,7 +29,7 @@ fn timed<T>(work: impl FnOnce() -> Made<T>) -> Made<Duration> {
     Ok(began.elapsed())
 }
 
-/// The rate of each in GB/s, in turns.
+/// Measures each function alternately and returns its rate in GB/s.
 fn rates<const N: usize>(mut all: [&mut dyn FnMut() -> Made<Duration>; N]) -> Made<[f64; N]> {
     let mut best = [Duration::MAX; N];
     for _ in 0..ROUNDS {

@@ -1,32 +1,32 @@
-//! Why a ticket makes no context, whichever protocol it came by.
+//! The reasons why a ticket does not establish a context, for any protocol.
 
-/// What an administrator looks at.
+/// The cause of a failure, for the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The library or a function of it is not there.
+    /// The library or one of its functions is missing.
     NoLibrary,
-    /// The keytab cannot be read, or holds no key.
+    /// The keytab cannot be read, or has no keys.
     Keytab,
-    /// The keytab has no key for the ticket: another service's name, key version or encryption type.
+    /// The keytab lacks the key of the ticket: the service name, key version or encryption type differs.
     NoKey,
-    /// The ticket was made with another key than the keytab's of that name and version.
+    /// The ticket was encrypted with another key than the keytab's key of that name and version.
     WrongKey,
-    /// The clocks of client and server differ by more than `clockskew` of krb5.conf, five minutes.
+    /// The clocks of client and server differ by more than `clockskew` in krb5.conf, five minutes by default.
     Clock,
-    /// The ticket has run out.
+    /// The ticket has expired.
     Expired,
-    /// The very same message has come before.
+    /// The same message was received before.
     Replay,
-    /// No message of Kerberos.
+    /// The message is not valid Kerberos.
     Malformed,
-    /// A MIC that is not of this context and message.
+    /// The MIC does not match context and message.
     Mic,
-    /// Something else, as the text says.
+    /// Another cause, described by the text.
     Other,
 }
 
 impl Cause {
-    /// Each of them.
+    /// All causes.
     pub const ALL: [Self; 10] = [
         Self::NoLibrary,
         Self::Keytab,
@@ -40,7 +40,7 @@ impl Cause {
         Self::Other,
     ];
 
-    /// For the log.
+    /// Returns the reason for the log.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NoLibrary => "MIT's Kerberos library cannot be used",

@@ -1,5 +1,5 @@
-//! CBC with ciphertext stealing, and the tag beside it, in one pass over the pieces of a message (RFC 3962 section 5, RFC 8009
-//! section 5). The cipher state is always zero: a context has no state from one token to the next.
+//! CBC with ciphertext stealing and the authentication tag, in one pass over the pieces of a message (RFC 3962 section 5, RFC 8009
+//! section 5). The initial cipher state is always zero, because a context keeps no state between tokens.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
@@ -9,7 +9,7 @@ use crate::enctype::{BLOCK, UsageKeys, cbc_decrypt, cbc_encrypt};
 use crate::pieces;
 use crate::tag::Tag;
 
-/// How a message of this length is taken apart: bytes in plain CBC, then the last two blocks, of which the second may be short.
+/// Splits a message of this length: bytes in plain CBC, then the last two blocks, of which the second may be short.
 fn split(len: usize) -> Result<(usize, usize), Failed> {
     match len {
         0..BLOCK => Err(Failed),
@@ -25,8 +25,7 @@ fn last_block(data: &[u8]) -> [u8; BLOCK] {
     data.last_chunk().copied().unwrap_or_default()
 }
 
-/// Encrypts in place; what stands behind the ciphertext is handed out. The first block is the confounder, which the caller put
-/// there.
+/// Encrypts in place and returns the tag, which follows the ciphertext. The caller has placed the confounder in the first block.
 pub(crate) fn encrypt(keys: &UsageKeys, message: &mut [&mut [u8]]) -> Result<Tag, Failed> {
     let (plain, tail_len) = split(pieces::len(message))?;
     let behind = keys.enctype.tags_ciphertext();
@@ -62,7 +61,7 @@ pub(crate) fn encrypt(keys: &UsageKeys, message: &mut [&mut [u8]]) -> Result<Tag
     Ok(Tag::of(keys.enctype, mac.sign().as_ref()))
 }
 
-/// Decrypts in place, and compares the tag. What is left in `message` after [`Failed`] is nothing that may be looked at.
+/// Decrypts in place and verifies the tag. After [`Failed`] the contents of `message` must not be used.
 pub(crate) fn decrypt(
     keys: &UsageKeys,
     message: &mut [&mut [u8]],
@@ -93,7 +92,7 @@ pub(crate) fn decrypt(
         if behind {
             mac.update(&tail[..tail_len]);
         }
-        // The short block lacks the end of a ciphertext block, which decrypting the full one brings to light.
+        // The short block lacks the end of a ciphertext block; decrypting the full block recovers it.
         let (full, short) = tail.split_at_mut(BLOCK);
         let kept = tail_len - BLOCK;
         cbc_decrypt(&keys.decrypt, [0; BLOCK], full)?;
@@ -112,7 +111,7 @@ pub(crate) fn decrypt(
     Ok(verify_slices_are_equal(&own, tag)?)
 }
 
-/// The checksum over the pieces (RFC 3961 section 5.3, RFC 8009 section 6).
+/// Computes the checksum of the pieces (RFC 3961 section 5.3, RFC 8009 section 6).
 pub(crate) fn checksum<'a>(keys: &UsageKeys, message: impl Iterator<Item = &'a [u8]>) -> Tag {
     let mut mac = hmac::Context::with_key(&keys.checksum);
     message.for_each(|piece| mac.update(piece));

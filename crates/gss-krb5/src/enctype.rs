@@ -1,4 +1,4 @@
-//! The encryption types and the keys that they derive for each use (RFC 3961 section 5, RFC 3962, RFC 8009).
+//! The encryption types and their key derivation (RFC 3961 section 5, RFC 3962, RFC 8009).
 
 use aws_lc_rs::cipher::{
     AES_128, AES_256, Algorithm, DecryptingKey, DecryptionContext, EncryptingKey,
@@ -9,12 +9,12 @@ use zeroize::Zeroizing;
 
 use crate::Failed;
 
-/// Bytes of a cipher block of AES.
+/// Length of an AES block, in bytes.
 pub(crate) const BLOCK: usize = 16;
-/// Longest checksum, in bytes: that of aes256-cts-hmac-sha384-192.
+/// Length of the longest checksum in bytes, which is the one of aes256-cts-hmac-sha384-192.
 pub(crate) const TAG_MAX: usize = 24;
 
-/// An encryption type, by its number in Kerberos.
+/// An encryption type with its Kerberos number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enctype {
     /// aes128-cts-hmac-sha1-96 (RFC 3962).
@@ -28,17 +28,17 @@ pub enum Enctype {
 }
 
 impl Enctype {
-    /// All that are served. Older ones (DES, RC4) are not.
+    /// All supported types. Older ones (DES, RC4) are not supported.
     pub const ALL: [Self; 4] =
         [Self::Aes128Sha1, Self::Aes256Sha1, Self::Aes128Sha2, Self::Aes256Sha2];
 
-    /// The one of this number; `None` for those that are not served.
+    /// Returns the type with this number; `None` if it is not supported.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|e| *e as i32 == number)
     }
 
-    /// Its name in Kerberos.
+    /// Returns the Kerberos name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Enctype {
         }
     }
 
-    /// Bytes of a key.
+    /// Returns the length of a key, in bytes.
     #[must_use]
     pub fn key_len(self) -> usize {
         match self {
@@ -58,7 +58,7 @@ impl Enctype {
         }
     }
 
-    /// Bytes of a checksum, and of the tag behind a ciphertext.
+    /// Returns the length of a checksum and of the tag after a ciphertext, in bytes.
     #[must_use]
     pub fn tag_len(self) -> usize {
         match self {
@@ -68,7 +68,7 @@ impl Enctype {
         }
     }
 
-    /// RFC 8009 computes the tag over the ciphertext, RFC 3962 over the plaintext.
+    /// Checks whether the tag covers the ciphertext (RFC 8009) or the plaintext (RFC 3962).
     pub(crate) fn tags_ciphertext(self) -> bool {
         matches!(self, Self::Aes128Sha2 | Self::Aes256Sha2)
     }
@@ -93,7 +93,7 @@ impl Enctype {
     }
 }
 
-/// What a derived key is for: the last byte of the constant that it is derived from.
+/// The use of a derived key: the last byte of the derivation constant.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Checksum = 0x99,
@@ -111,7 +111,7 @@ pub(crate) struct UsageKeys {
 }
 
 impl UsageKeys {
-    /// Derived from a protocol key.
+    /// Derives the keys from a protocol key.
     pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32) -> Result<Self, Failed> {
         if key.len() != enctype.key_len() {
             return Err(Failed);
@@ -121,7 +121,7 @@ impl UsageKeys {
         Self::of(enctype, &of(Purpose::Encryption)?, macs.each_ref().map(|key| &key[..]))
     }
 
-    /// Of keys that are derived already: Ke, then Ki and Kc.
+    /// Builds the keys from derived ones: Ke, then Ki and Kc.
     pub(crate) fn of(
         enctype: Enctype,
         cipher: &[u8],
@@ -138,7 +138,7 @@ impl UsageKeys {
     }
 }
 
-/// A derived key: DK of RFC 3961 section 5.1, KDF-HMAC-SHA2 of RFC 8009 section 3.
+/// Derives a key: DK of RFC 3961 section 5.1, or KDF-HMAC-SHA2 of RFC 8009 section 3.
 pub(crate) fn derived(
     enctype: Enctype,
     key: &[u8],
@@ -158,7 +158,7 @@ pub(crate) fn derived(
     dk(enctype, key, &label)
 }
 
-/// KDF-HMAC-SHA2 (RFC 8009 section 3), to `len` bytes, at most those of the hash.
+/// Computes KDF-HMAC-SHA2 (RFC 8009 section 3) with `len` bytes, at most the length of the hash.
 pub(crate) fn kdf_hmac_sha2(
     enctype: Enctype,
     key: &[u8],
@@ -174,7 +174,7 @@ pub(crate) fn kdf_hmac_sha2(
     Zeroizing::new(tag.as_ref().iter().copied().take(len).collect())
 }
 
-/// DK (RFC 3961 section 5.1): the folded constant is encrypted, its ciphertext again, until there are bytes enough.
+/// Computes DK (RFC 3961 section 5.1): encrypts the folded constant, then each result again, until enough bytes exist.
 pub(crate) fn dk(
     enctype: Enctype,
     key: &[u8],
@@ -190,8 +190,8 @@ pub(crate) fn dk(
     Ok(out)
 }
 
-/// n-fold (RFC 3961 section 5.1), to `N` bytes: copies of the input, each rotated to the right by 13 bits more than the one
-/// before, are added as big-endian numbers with the carry brought round.
+/// Computes n-fold (RFC 3961 section 5.1) to `N` bytes: copies of the input, each rotated right by 13 more bits than the previous
+/// one, are added as big-endian numbers with end-around carry.
 pub(crate) fn n_fold<const N: usize>(input: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     let (from, to) = (input.len(), N);
@@ -199,10 +199,10 @@ pub(crate) fn n_fold<const N: usize>(input: &[u8]) -> [u8; N] {
         return out;
     }
     let bits = from * 8;
-    // The byte at `i` of the endless string of rotated copies.
+    // Returns byte `i` of the endless sequence of rotated copies.
     let byte = |i: usize| {
         let (copy, at) = (i / from, i % from);
-        // Rotated right by 13 bits for each copy: its bit 0 is bit -13 * copy of the input.
+        // Each copy is rotated right by 13 bits: its bit 0 is bit -13 * copy of the input.
         let start = (at * 8 + bits - 13 * copy % bits) % bits;
         let pair = u16::from_be_bytes([input[start / 8], input[(start / 8 + 1) % from]]);
         u32::from(pair >> (8 - start % 8) & 0xff)
@@ -227,7 +227,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// CBC over whole blocks, in place.
+/// Encrypts whole blocks in place with CBC.
 pub(crate) fn cbc_encrypt(
     key: &EncryptingKey,
     iv: [u8; BLOCK],
@@ -237,7 +237,7 @@ pub(crate) fn cbc_encrypt(
     Ok(())
 }
 
-/// CBC over whole blocks, in place.
+/// Decrypts whole blocks in place with CBC.
 pub(crate) fn cbc_decrypt(
     key: &DecryptingKey,
     iv: [u8; BLOCK],

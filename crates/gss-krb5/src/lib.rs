@@ -1,15 +1,17 @@
-//! Per-message tokens of an established Kerberos context: MIC and Wrap (RFC 4121 section 4.2), with encryption types 17 and 18
-//! (RFC 3962) and 19 and 20 (RFC 8009). Pure: no socket, no file, no clock, no KDC. Establishing a context is another library's
-//! work; its session key is all that this crate needs.
+//! Per-message tokens of an established Kerberos context: MIC and Wrap (RFC 4121 section 4.2), with encryption types 17 and 18 (RFC
+//! 3962) and 19 and 20 (RFC 8009). Pure: uses no socket, file, clock or KDC. Another library establishes the context; this crate
+//! needs only its session key.
 //!
-//! *Operation.* [`Context`] has the keys of both directions. A message is a list of byte slices, because bulk data does not stand
-//! behind its header in memory: [`Context::wrap`] encrypts the slices in place in one pass and hands out what stands before and
-//! behind them; [`Context::unwrap`] verifies and decrypts in place and says where the plaintext is.
+//! *Operation.* Start with [`Context`], which has the keys of both directions. A message is a list of byte slices, because bulk
+//! data does not follow its header in memory. [`Context::wrap`] encrypts the slices in place in one pass and returns the bytes
+//! before and after them; [`Context::unwrap`] verifies and decrypts in place and returns the position of the plaintext.
 //!
-//! *Memory.* Payload is never copied. A rotated token (RRC, RFC 4121 section 4.2.5) moves in place with at most 64 KiB beside it.
-//! Keys live in the contexts of the cryptographic library and in [`zeroize::Zeroizing`] on the way there.
+//! *Memory.* Payload is never copied. Rotated tokens (RRC, RFC 4121 section 4.2.5) are moved in place with at most 64 KiB of extra
+//! memory. Keys are stored in the contexts of the cryptographic library, and in [`zeroize::Zeroizing`] before that.
 //!
-//! *Errors.* [`Failed`], which names no reason on purpose: an attacker must not learn which check failed.
+//! *Errors.* [`Failed`], deliberately without a reason: an attacker must not learn which check failed.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 mod cause;
 mod cts;
@@ -24,7 +26,7 @@ pub use enctype::Enctype;
 pub use tag::Tag;
 pub use token::{Context, Role, Unwrapped, Wrapped};
 
-/// A token that does not verify, an unknown encryption type, or a key of the wrong length.
+/// The error for a token that fails verification, an unknown encryption type, or a key of the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 

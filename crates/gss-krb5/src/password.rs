@@ -1,4 +1,4 @@
-//! Keys that are made of passwords (RFC 3962 section 4, RFC 8009 section 4).
+//! Derives keys from passwords (RFC 3962 section 4, RFC 8009 section 4).
 
 use std::num::NonZeroU32;
 
@@ -8,21 +8,21 @@ use zeroize::Zeroizing;
 use crate::Failed;
 use crate::enctype::{Enctype, dk, kdf_hmac_sha2};
 
-/// The constant that the key is derived with.
+/// The key derivation constant.
 const KERBEROS: &[u8] = b"kerberos";
 
 impl Enctype {
-    /// Rounds of PBKDF2 where nothing else is said: 4096 (RFC 3962 section 4), 32768 (RFC 8009 section 4).
+    /// Returns the default number of PBKDF2 rounds: 4096 (RFC 3962 section 4), 32768 (RFC 8009 section 4).
     #[must_use]
     pub fn rounds(self) -> NonZeroU32 {
         let rounds = if self.tags_ciphertext() { 32_768 } else { 4096 };
         NonZeroU32::new(rounds).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// The key of a password (string-to-key) with this salt and so many rounds. Takes milliseconds: that is its purpose.
+    /// Derives the key of a password (string-to-key) with this salt and number of rounds. Deliberately slow: takes milliseconds.
     ///
     /// # Errors
-    /// The cryptographic library fails.
+    /// The cryptographic library failed.
     pub fn key_of_password(
         self,
         password: &str,
@@ -35,7 +35,7 @@ impl Enctype {
             Self::Aes128Sha2 => pbkdf2::PBKDF2_HMAC_SHA256,
             Self::Aes256Sha2 => pbkdf2::PBKDF2_HMAC_SHA384,
         };
-        // RFC 8009: the name of the encryption type and a zero stand before the salt.
+        // RFC 8009: the name of the encryption type and a zero precede the salt.
         let with_name = [self.name().as_bytes(), &[0], salt].concat();
         let salt = if self.tags_ciphertext() { &with_name } else { salt };
         pbkdf2::derive(algorithm, rounds, salt, password.as_bytes(), &mut stretched);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_of_rfc_3962_appendix_b() {
+    fn rfc_3962_vectors_match() {
         let salt = b"ATHENA.MIT.EDUraeburn";
         for (rounds, short, long) in [
             (
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_of_rfc_8009_appendix_a() {
+    fn rfc_8009_vectors_match() {
         let salt =
             [&unhex("10df9dd783e5bc8acea1730e74355f61")[..], b"ATHENA.MIT.EDUraeburn"].concat();
         let short = key(Enctype::Aes128Sha2, &salt, 32_768);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_where_nothing_is_said() {
+    fn default_rounds_follow_the_rfcs() {
         assert_eq!(Enctype::ALL.map(|e| e.rounds().get()), [4096, 4096, 32_768, 32_768]);
     }
 }

@@ -1,17 +1,17 @@
-//! A message as a list of slices: walked in runs of whole cipher blocks, cut, gathered and rotated without joining it.
+//! A message as a list of slices: iterates over runs of whole cipher blocks, splits, copies and rotates without joining the slices.
 
 use crate::Failed;
 use crate::enctype::BLOCK;
 
-/// Bytes handed out at once: small enough that a second look (the HMAC) finds them in the first-level cache.
+/// Length of a run in bytes: small enough that a second pass (the HMAC) finds it in the first-level cache.
 const RUN: usize = 8 << 10;
 
-/// Length of all slices together, in bytes.
+/// Returns the total length of all slices, in bytes.
 pub(crate) fn len(pieces: &[&mut [u8]]) -> usize {
     pieces.iter().map(|p| p.len()).sum()
 }
 
-/// The bytes `from..to` as slices of their own. Bytes beyond the end are left out.
+/// Returns the bytes `from..to` as slices. Ignores bytes after the end.
 pub(crate) fn range<'a>(pieces: &'a mut [&mut [u8]], from: usize, to: usize) -> Vec<&'a mut [u8]> {
     let mut out = Vec::with_capacity(pieces.len());
     let mut at = 0;
@@ -26,7 +26,7 @@ pub(crate) fn range<'a>(pieces: &'a mut [&mut [u8]], from: usize, to: usize) -> 
     out
 }
 
-/// Copies out what stands at `at`; short messages leave the rest of `to` as it is.
+/// Copies bytes starting at `at`; if the message is short, the rest of `to` is unchanged.
 pub(crate) fn copy_out(pieces: &[&mut [u8]], at: usize, to: &mut [u8]) {
     let (mut skip, mut to) = (at, to);
     for piece in pieces {
@@ -39,7 +39,7 @@ pub(crate) fn copy_out(pieces: &[&mut [u8]], at: usize, to: &mut [u8]) {
     }
 }
 
-/// Writes `from` at `at`; what does not fit is dropped.
+/// Writes `from` at `at`; drops bytes that do not fit.
 pub(crate) fn copy_in(pieces: &mut [&mut [u8]], at: usize, from: &[u8]) {
     let (mut skip, mut from) = (at, from);
     for piece in pieces {
@@ -52,8 +52,8 @@ pub(crate) fn copy_in(pieces: &mut [&mut [u8]], at: usize, from: &[u8]) {
     }
 }
 
-/// Calls `each` for the first `len` bytes, a multiple of the block, in order and in runs of whole blocks. A block that lies in
-/// several slices is gathered and put back.
+/// Calls `each` for the first `len` bytes, a multiple of the block, in order and in runs of whole blocks. A block that spans
+/// several slices is copied out and back.
 pub(crate) fn blocks(
     pieces: &mut [&mut [u8]],
     len: usize,
@@ -84,7 +84,7 @@ pub(crate) fn blocks(
     if left == 0 { Ok(()) } else { Err(Failed) }
 }
 
-/// Undoes a rotation to the right by `count` bytes. `count` is a 16-bit field, so that at most 64 KiB are kept meanwhile.
+/// Undoes a rotation to the right by `count` bytes. The 16-bit `count` limits the extra memory to 64 KiB.
 pub(crate) fn rotate_left(pieces: &mut [&mut [u8]], count: u16) {
     let total = len(pieces);
     if total == 0 {
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Cuts `bytes` where `cuts` says, modulo its length.
+    /// Splits `bytes` at the positions `cuts`, modulo its length.
     fn cut<'a>(bytes: &'a mut [u8], cuts: &[usize]) -> Vec<&'a mut [u8]> {
         let mut at: Vec<usize> = cuts.iter().map(|c| c % (bytes.len() + 1)).collect();
         at.sort_unstable();
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_cover_each_block_once_and_in_order(
+        fn runs_cover_each_block_once(
             bytes in proptest::collection::vec(any::<u8>(), 0..20_000), cuts: Vec<usize>,
         ) {
             let whole = bytes.len() / BLOCK * BLOCK;
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn a_rotation_is_undone(
+        fn rotation_is_undone(
             bytes in proptest::collection::vec(any::<u8>(), 1..9000), cuts: Vec<usize>, count: u16,
         ) {
             let mut work = bytes.clone();
@@ -154,7 +154,7 @@ mod tests {
         }
 
         #[test]
-        fn a_range_is_that_range(
+        fn range_returns_requested_bytes(
             bytes in proptest::collection::vec(any::<u8>(), 0..300), cuts: Vec<usize>, a in 0usize..400, b in 0usize..400,
         ) {
             let mut work = bytes.clone();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_bytes_than_asked_for_are_an_error() {
+    fn too_few_bytes_are_an_error() {
         assert_eq!(blocks(&mut [&mut [0; 31]], 32, |_| Ok(())), Err(Failed));
     }
 }

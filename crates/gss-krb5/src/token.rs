@@ -13,7 +13,7 @@ const SENT_BY_ACCEPTOR: u8 = 1;
 const SEALED: u8 = 2;
 const ACCEPTOR_SUBKEY: u8 = 4;
 
-/// Which end of the context this is.
+/// The side of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The server.
@@ -22,7 +22,7 @@ pub enum Role {
     Initiator,
 }
 
-/// What stands before and behind a wrapped message, whose own bytes were changed in place.
+/// The bytes before and after a wrapped message, which was encrypted in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapped {
     head: [u8; HEADER + BLOCK],
@@ -31,33 +31,33 @@ pub struct Wrapped {
 }
 
 impl Wrapped {
-    /// Stands before the message.
+    /// Returns the bytes before the message.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         &self.head[..self.head_len]
     }
 
-    /// Stands behind the message.
+    /// Returns the bytes after the message.
     #[must_use]
     pub fn tail(&self) -> &[u8] {
         &self.tail
     }
 }
 
-/// Where the plaintext stands in a token that was opened in place.
+/// The position of the plaintext in a token that was unwrapped in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwrapped {
-    /// SND_SEQ of the token. RPCSEC_GSS has a sequence of its own and does not look at it (RFC 2203 section 5.3.3.1).
+    /// SND_SEQ of the token. RPCSEC_GSS has its own sequence numbers and ignores it (RFC 2203 section 5.3.3.1).
     pub sequence: u64,
-    /// It was encrypted. What must be secret is refused otherwise.
+    /// Whether the message was encrypted. Callers must refuse unencrypted messages if confidentiality is required.
     pub is_sealed: bool,
-    /// Bytes before the plaintext.
+    /// Offset of the plaintext.
     pub start: usize,
-    /// Bytes of plaintext.
+    /// Length of the plaintext, in bytes.
     pub len: usize,
 }
 
-/// The keys of an established context, for the tokens of both directions. Shared among threads: it has no state.
+/// The keys of an established context for both directions. Threads may share it, because it has no state.
 pub struct Context {
     enctype: Enctype,
     role: Role,
@@ -76,12 +76,12 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Of a protocol key: the acceptor's subkey where it asserted one, as all acceptors of these encryption types do (RFC 4121
-    /// section 2).
+    /// Builds a context from a protocol key: the acceptor's subkey if it asserted one, as all acceptors with these encryption types
+    /// do (RFC 4121 section 2).
     ///
     /// # Errors
     ///
-    /// A key of another length than the encryption type has.
+    /// The key has the wrong length for the encryption type.
     pub fn new(
         enctype: Enctype,
         key: &[u8],
@@ -107,19 +107,19 @@ impl Context {
         })
     }
 
-    /// The encryption type of its keys.
+    /// Returns the encryption type of the keys.
     #[must_use]
     pub fn enctype(&self) -> Enctype {
         self.enctype
     }
 
-    /// Bytes of a MIC token.
+    /// Returns the length of a MIC token, in bytes.
     #[must_use]
     pub fn mic_len(&self) -> usize {
         HEADER + self.enctype.tag_len()
     }
 
-    /// Bytes that sealing adds: before the message, and behind it.
+    /// Returns the number of bytes that sealing adds before and after the message.
     #[must_use]
     pub fn seal_overhead(&self) -> (usize, usize) {
         (HEADER + BLOCK, HEADER + self.enctype.tag_len())
@@ -137,7 +137,7 @@ impl Context {
         }
     }
 
-    /// The MIC token of a message (RFC 4121 section 4.2.6.1).
+    /// Computes the MIC token of a message (RFC 4121 section 4.2.6.1).
     #[must_use]
     pub fn mic(&self, sequence: u64, message: &[&[u8]]) -> Tag {
         let mut header = [0xff; HEADER];
@@ -148,11 +148,11 @@ impl Context {
         Tag::joined(&header, &cts::checksum(&self.own_sign, whole))
     }
 
-    /// Verifies the peer's MIC token of a message: its SND_SEQ.
+    /// Verifies the peer's MIC token of a message and returns its SND_SEQ.
     ///
     /// # Errors
     ///
-    /// It is none of this context and message.
+    /// The token does not match context and message.
     pub fn verify_mic(&self, token: &[u8], message: &[&[u8]]) -> Result<u64, Failed> {
         let (header, tag) = token.split_first_chunk::<HEADER>().ok_or(Failed)?;
         let [a, b, flags, filler @ ..] = header;
@@ -165,11 +165,11 @@ impl Context {
         Ok(sequence(header))
     }
 
-    /// Seals a message in place (RFC 4121 section 4.2.6.2), in one pass. The confounder is random.
+    /// Seals a message in place in one pass (RFC 4121 section 4.2.6.2). The confounder is random.
     ///
     /// # Errors
     ///
-    /// The system has no random numbers. The message may have been changed.
+    /// The system has no random numbers. The message may have been modified.
     pub fn wrap(&self, sequence: u64, message: &mut [&mut [u8]]) -> Result<Wrapped, Failed> {
         let mut confounder = [0; BLOCK];
         rand::fill(&mut confounder)?;
@@ -195,7 +195,7 @@ impl Context {
         Ok(Wrapped { head, head_len: head.len(), tail: Tag::joined(&last, &tag) })
     }
 
-    /// Wraps a message with a checksum and no encryption (RFC 4121 section 4.2.4). Its bytes stay as they are.
+    /// Wraps a message with a checksum but without encryption (RFC 4121 section 4.2.4). Leaves its bytes unchanged.
     #[must_use]
     pub fn wrap_unsealed(&self, sequence: u64, message: &[&[u8]]) -> Wrapped {
         let checked = self.wrap_header(sequence, 0, 0);
@@ -217,11 +217,11 @@ impl Context {
         header
     }
 
-    /// Opens the peer's Wrap token in place: where the plaintext is in it.
+    /// Unwraps the peer's Wrap token in place and returns the position of the plaintext.
     ///
     /// # Errors
     ///
-    /// It is no token of this context; its bytes may have been changed, and nothing may be read from them.
+    /// The token does not belong to this context. Its bytes may have been modified and must not be used.
     pub fn unwrap(&self, token: &mut [&mut [u8]]) -> Result<Unwrapped, Failed> {
         let whole = pieces::len(token);
         if whole < HEADER {
@@ -246,7 +246,7 @@ impl Context {
         let end = whole.checked_sub(tag_len).filter(|end| *end >= HEADER).ok_or(Failed)?;
         pieces::copy_out(token, end, tag);
         if !is_sealed {
-            // RFC 4121 section 4.2.4: EC is the length of the checksum, which is made with EC and RRC as zero.
+            // RFC 4121 section 4.2.4: EC is the length of the checksum, which is computed with EC and RRC as zero.
             header[4..6].fill(0);
             let plain = pieces::range(token, HEADER, end);
             let message = plain.iter().map(|piece| &**piece).chain([&header[..]]);

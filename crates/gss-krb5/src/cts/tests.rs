@@ -6,7 +6,7 @@ fn keys(enctype: Enctype, cipher: &[u8]) -> UsageKeys {
 }
 
 #[test]
-fn ciphertexts_of_rfc_3962_appendix_b() {
+fn rfc_3962_ciphertexts_match() {
     let keys = keys(Enctype::Aes128Sha1, b"chicken teriyaki");
     let text = *b"I would like the General Gau's Chicken, please, and wonton soup.";
     let vectors = [
@@ -50,7 +50,7 @@ fn sealed(enctype: Enctype, base: &str, confounder: &str, plain: &[u8]) -> Vec<u
 }
 
 #[test]
-fn ciphertexts_of_rfc_8009_appendix_a() {
+fn rfc_8009_ciphertexts_match() {
     let plain: Vec<u8> = (0..21).collect();
     let vectors = [
         (
@@ -88,7 +88,7 @@ fn ciphertexts_of_rfc_8009_appendix_a() {
 }
 
 #[test]
-fn the_checksum_of_rfc_8009_appendix_a() {
+fn rfc_8009_checksum_matches() {
     let base = unhex("3705d96080c17728a0e800eab6e0d23c");
     let keys = UsageKeys::derive(Enctype::Aes128Sha2, &base, 2).unwrap();
     let plain: Vec<u8> = (0..21).collect();
@@ -97,7 +97,7 @@ fn the_checksum_of_rfc_8009_appendix_a() {
 }
 
 #[test]
-fn less_than_a_block_is_no_message() {
+fn short_message_is_refused() {
     let keys = keys(Enctype::Aes256Sha1, &[7; 32]);
     assert_eq!(encrypt(&keys, &mut [&mut [0; 15]]), Err(Failed));
     assert_eq!(decrypt(&keys, &mut [&mut [0; 15]], &[0; 12]), Err(Failed));

@@ -6,7 +6,7 @@ use super::*;
 use crate::unhex;
 
 #[test]
-fn n_fold_of_rfc_3961_appendix_a_1() {
+fn rfc_3961_n_fold_matches() {
     assert_eq!(n_fold::<8>(b"012345")[..], unhex("be072631276b1955"));
     assert_eq!(n_fold::<7>(b"password")[..], unhex("78a07b6caf85fa"));
     assert_eq!(n_fold::<8>(b"Rough Consensus, and Running Code")[..], unhex("bb6ed30870b7f0e0"));
@@ -24,7 +24,7 @@ fn n_fold_of_rfc_3961_appendix_a_1() {
 
 /// The keys of RFC 3962 appendix B are DK(PBKDF2(password), "kerberos").
 #[test]
-fn keys_of_rfc_3962_appendix_b() {
+fn rfc_3962_keys_match() {
     let key = |enctype: Enctype, rounds| {
         let (salt, password) = (b"ATHENA.MIT.EDUraeburn", b"password");
         let rounds = NonZeroU32::new(rounds).unwrap();
@@ -42,7 +42,7 @@ fn keys_of_rfc_3962_appendix_b() {
 }
 
 #[test]
-fn keys_of_rfc_8009_appendix_a() {
+fn rfc_8009_keys_match() {
     let all = [Purpose::Checksum, Purpose::Encryption, Purpose::Integrity];
     let derived = |enctype, base: &str| {
         all.map(|purpose| derived(enctype, &unhex(base), 2, purpose).unwrap().to_vec())
@@ -64,7 +64,7 @@ fn keys_of_rfc_8009_appendix_a() {
 }
 
 #[test]
-fn only_the_aes_types_have_a_number_and_each_its_own_key_length() {
+fn only_aes_types_are_supported() {
     let known: Vec<i32> = (-200..200).filter(|n| Enctype::from_number(*n).is_some()).collect();
     assert_eq!(known, [17, 18, 19, 20]);
     for enctype in Enctype::ALL {

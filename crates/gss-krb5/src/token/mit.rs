@@ -1,4 +1,4 @@
-//! Tokens of another implementation, MIT's, are verified and opened; those of this crate have the same form.
+//! Verifies and opens tokens of another implementation (MIT); this crate's tokens have the same form.
 
 use super::*;
 use crate::unhex;
@@ -11,7 +11,7 @@ fn opened(context: &Context, token: &[u8]) -> (Vec<u8>, bool, u64) {
 }
 
 #[test]
-fn tokens_of_mit_are_opened() {
+fn mit_tokens_are_opened() {
     let (mut contexts, mut seen) = (None, 0);
     for line in include_str!("mit.txt").lines().filter(|line| !line.starts_with('#')) {
         let fields: Vec<&str> = line.split(' ').collect();

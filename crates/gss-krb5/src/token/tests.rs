@@ -7,7 +7,7 @@ fn pair(enctype: Enctype) -> [Context; 2] {
     [Role::Initiator, Role::Acceptor].map(|role| Context::new(enctype, &key, role, true).unwrap())
 }
 
-/// Cuts `bytes` in pieces of at most `size`.
+/// Splits `bytes` into pieces of at most `size`.
 fn pieces(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
     bytes.chunks_mut(size).collect()
 }
@@ -44,7 +44,7 @@ fn enctypes() -> impl Strategy<Value = Enctype> {
 
 proptest! {
     #[test]
-    fn a_sealed_message_is_opened_whatever_its_pieces_and_rotation(
+    fn sealed_message_opens_after_rotation(
         enctype in enctypes(),
         plain in prop::collection::vec(any::<u8>(), 0..10_000),
         sizes in (1usize..700, 1usize..700),
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn an_unsealed_message_is_verified_whatever_its_rotation(
+    fn unsealed_message_verifies_after_rotation(
         enctype in enctypes(), plain: Vec<u8>, size in 1usize..50, rotation: u16,
     ) {
         let [initiator, acceptor] = pair(enctype);
@@ -74,14 +74,14 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_bit_is_found(
+    fn changed_bit_is_detected(
         enctype in enctypes(), plain in prop::collection::vec(any::<u8>(), 0..100), at: prop::sample::Index, bit in 0u8..8,
     ) {
         let [initiator, acceptor] = pair(enctype);
         for mut token in [sealed(&initiator, &plain, 100), unsealed(&initiator, &plain)] {
             let at = at.index(token.len());
             token[at] ^= 1 << bit;
-            // A rotation by the whole length changes nothing that counts.
+            // A rotation by the whole length does not change the token's meaning.
             let same = (6..8).contains(&at) && opened(&acceptor, &token, 64).is_ok_and(|(_, got)| got == plain);
             prop_assert!(same || opened(&acceptor, &token, 64).is_err(), "byte {}", at);
         }
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_without_a_panic(enctype in enctypes(), mut bytes: Vec<u8>, size in 1usize..40) {
+    fn arbitrary_bytes_never_panic(enctype in enctypes(), mut bytes: Vec<u8>, size in 1usize..40) {
         let [_, acceptor] = pair(enctype);
         let header = [5, 4, SEALED | ACCEPTOR_SUBKEY, 0xff];
         for (slot, byte) in bytes.iter_mut().zip(header) {
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mic_is_of_its_message_and_direction(
+    fn mic_binds_message_and_direction(
         enctype in enctypes(), message: Vec<u8>, sequence: u64, cut: prop::sample::Index,
     ) {
         let [initiator, acceptor] = pair(enctype);
@@ -117,23 +117,23 @@ proptest! {
     }
 }
 
-/// Windows puts filler behind the plaintext (EC, MS-KILE section 3.4.5.4.1); a sender may put any number of bytes.
+/// Windows adds filler after the plaintext (EC, MS-KILE section 3.4.5.4.1); a sender may add any number of bytes.
 #[test]
-fn filler_behind_the_plaintext_is_not_plaintext() {
+fn filler_is_not_plaintext() {
     let [initiator, acceptor] = pair(Enctype::Aes256Sha1);
     let mut header = initiator.wrap_header(9, SEALED, 16);
     let (mut work, mut last) = ([vec![0; 16], b"plain".to_vec(), vec![0; 16]].concat(), header);
     let tag = cts::encrypt(&initiator.own_seal, &mut [&mut work, &mut last]).unwrap();
     let token = [&header[..], &work, &last, &tag].concat();
     assert_eq!(opened(&acceptor, &token, 1000).unwrap().1, b"plain");
-    // EC is part of what is encrypted.
+    // EC is part of the encrypted header.
     header[5] = 15;
     let token = [&header[..], &work, &last, &tag].concat();
     assert_eq!(opened(&acceptor, &token, 1000), Err(Failed));
 }
 
 #[test]
-fn a_token_of_a_context_without_an_acceptor_subkey_is_another_one() {
+fn token_without_acceptor_subkey_differs() {
     let key = [3; 16];
     let enctype = Enctype::Aes128Sha2;
     let with = Context::new(enctype, &key, Role::Acceptor, true).unwrap();
@@ -143,7 +143,7 @@ fn a_token_of_a_context_without_an_acceptor_subkey_is_another_one() {
 }
 
 #[test]
-fn confounders_differ() {
+fn confounders_are_unique() {
     let [initiator, _] = pair(Enctype::Aes256Sha2);
     assert_ne!(sealed(&initiator, b"same", 4), sealed(&initiator, b"same", 4));
 }
