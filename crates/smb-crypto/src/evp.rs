@@ -1,7 +1,7 @@
-//! The ciphers of the library by its streaming interface, which takes a message in pieces; the only `unsafe` of this crate.
+//! The library's streaming ciphers, which accept a message in pieces; the only `unsafe` code of this crate.
 //!
-//! *Operation.* A [`Template`] holds an expanded key and is never changed; each message runs in a [`Stream`] copied from it, so
-//! that many messages of a session can be worked on at once.
+//! *Operation.* A [`Template`] has an expanded key and is never modified; each message uses a [`Stream`] copied from it, so that
+//! many messages of a session can be processed at once.
 //!
 //! *Memory.* The library wipes a context when it is freed.
 #![allow(unsafe_code)]
@@ -13,7 +13,7 @@ use aws_lc_sys as lc;
 
 use super::Failed;
 
-/// How a block cipher is run.
+/// The mode of a block cipher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Galois/Counter Mode, 12-byte nonce, 16-byte tag.
@@ -41,19 +41,19 @@ struct Context(NonNull<lc::EVP_CIPHER_CTX>);
 
 // SAFETY: a context is plain memory of the library without thread affinity.
 unsafe impl Send for Context {}
-// SAFETY: through a shared reference a context is only copied from, which reads it.
+// SAFETY: through a shared reference a context is only copied, which reads it.
 unsafe impl Sync for Context {}
 
 impl Context {
     fn new() -> Result<Self, Failed> {
-        // SAFETY: no arguments; null on lack of memory.
+        // SAFETY: no arguments; returns null if memory is exhausted.
         NonNull::new(unsafe { lc::EVP_CIPHER_CTX_new() }).map(Self).ok_or(Failed)
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: made by `EVP_CIPHER_CTX_new` and freed once.
+        // SAFETY: created by `EVP_CIPHER_CTX_new` and freed once.
         unsafe { lc::EVP_CIPHER_CTX_free(self.0.as_ptr()) }
     }
 }
@@ -65,7 +65,7 @@ fn done(result: c_int) -> Result<(), Failed> {
 impl Template {
     /// Expands a key of 16 or 32 bytes.
     pub(super) fn new(mode: Mode, key: &[u8]) -> Result<Self, Failed> {
-        // SAFETY: these give static tables.
+        // SAFETY: these functions return static tables.
         let cipher = unsafe {
             match (mode, key.len()) {
                 (Mode::Gcm, 16) => lc::EVP_aes_128_gcm(),
@@ -80,7 +80,7 @@ impl Template {
         let zero = [0_u8; 16];
         let iv = if mode == Mode::Cbc { zero.as_ptr() } else { ptr::null() };
         let context = Context::new()?;
-        // SAFETY: the context is ours; the key has the cipher's length; the IV is absent or has 16 bytes.
+        // SAFETY: the context belongs to this value; the key has the cipher's length; the IV is absent or has 16 bytes.
         done(unsafe {
             lc::EVP_EncryptInit_ex(context.0.as_ptr(), cipher, ptr::null_mut(), key.as_ptr(), iv)
         })?;
@@ -89,7 +89,7 @@ impl Template {
         Ok(Self(context, mode))
     }
 
-    /// Begins a message that is encrypted (or authenticated). `iv` has 12 bytes for GCM, 16 for CTR; CBC has none.
+    /// Starts encrypting (or authenticating) a message. `iv` has 12 bytes for GCM, 16 for CTR; CBC uses none.
     pub(super) fn encrypt(&self, iv: &[u8]) -> Result<Stream, Failed> {
         if iv.len() != self.1.iv_len() {
             return Err(Failed);
@@ -110,13 +110,13 @@ impl Template {
         Ok(stream)
     }
 
-    /// Begins a GCM message that is decrypted.
+    /// Starts decrypting a GCM message.
     pub(super) fn decrypt(&self, nonce: &[u8; 12]) -> Result<Stream, Failed> {
         if self.1 != Mode::Gcm {
             return Err(Failed);
         }
         let stream = self.copy()?;
-        // SAFETY: as above, with the nonce's own length.
+        // SAFETY: see above; the nonce has the required length.
         done(unsafe {
             lc::EVP_DecryptInit_ex(
                 stream.0.0.as_ptr(),
@@ -137,50 +137,50 @@ impl Template {
     }
 }
 
-/// One message under way.
+/// A message in progress.
 pub(super) struct Stream(Context, Mode);
 
-/// One call takes no more than this: the library counts in `int`. A multiple of the block.
+/// Maximum length of one call in bytes, because the library counts in `int`. A multiple of the block.
 const MAX: usize = 1 << 30;
 
 impl Stream {
-    /// Bytes that are authenticated but not encrypted (GCM), before all others.
+    /// Authenticates bytes without encrypting them (GCM); must precede all others.
     pub(super) fn aad(&mut self, bytes: &[u8]) -> Result<(), Failed> {
         if self.1 != Mode::Gcm {
             return Err(Failed);
         }
         for part in bytes.chunks(MAX) {
-            // SAFETY: with no output, input is read for its length only.
+            // SAFETY: without an output pointer, the input is only authenticated; it is readable for its length.
             unsafe { self.update(part.as_ptr(), ptr::null_mut(), part.len()) }?;
         }
         Ok(())
     }
 
-    /// Turns `src` into `dst`, which must be as long. For CBC, `dst` needs 16 bytes more, and what comes out is a whole number
-    /// of blocks; the count is given.
+    /// Encrypts or decrypts `src` into `dst` of the same length. For CBC, `dst` needs 16 more bytes and receives a whole number of
+    /// blocks. Returns the number of bytes written.
     pub(super) fn turn(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, Failed> {
         let held_back = if self.1 == Mode::Cbc { 16 } else { 0 };
         if src.len() > MAX || dst.len() < src.len() + held_back {
             return Err(Failed);
         }
-        // SAFETY: `dst` has room for what comes in, and in CBC for the block that may be held back from an earlier call.
+        // SAFETY: `dst` has room for the input, and in CBC for the block that may be held back from an earlier call.
         unsafe { self.update(src.as_ptr(), dst.as_mut_ptr(), src.len()) }
     }
 
-    /// As [`Stream::turn`], over itself. Not for CBC.
+    /// Like [`Stream::turn`], in place. Not for CBC.
     pub(super) fn turn_in_place(&mut self, bytes: &mut [u8]) -> Result<(), Failed> {
         if self.1 == Mode::Cbc {
             return Err(Failed);
         }
         for part in bytes.chunks_mut(MAX) {
             let at = part.as_mut_ptr();
-            // SAFETY: the library allows output exactly over its input in the stream modes.
+            // SAFETY: in stream modes the library allows output exactly over its input.
             unsafe { self.update(at, at, part.len()) }?;
         }
         Ok(())
     }
 
-    /// Feeds a CBC-MAC: the output is of no interest but for the last block of it, which is kept in `last`.
+    /// Feeds a CBC-MAC: only the last block of the output matters, which is kept in `last`.
     pub(super) fn chain(&mut self, bytes: &[u8], last: &mut [u8; 16]) -> Result<(), Failed> {
         let mut out = [0_u8; CHAIN + 16];
         for part in bytes.chunks(CHAIN) {
@@ -192,14 +192,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends an encrypted GCM message and gives its tag.
+    /// Finishes an encrypted GCM message and returns its tag.
     pub(super) fn tag(mut self) -> Result<[u8; 16], Failed> {
         if self.1 != Mode::Gcm {
             return Err(Failed);
         }
         let mut tag = [0_u8; 16];
         let mut n = 0;
-        // SAFETY: GCM writes nothing at its end; the tag buffer has the 16 bytes that are asked for.
+        // SAFETY: GCM writes no output at its end; the tag buffer has the requested 16 bytes.
         unsafe {
             done(lc::EVP_EncryptFinal_ex(self.context(), tag.as_mut_ptr(), &raw mut n))?;
             done(lc::EVP_CIPHER_CTX_ctrl(
@@ -212,7 +212,7 @@ impl Stream {
         Ok(tag)
     }
 
-    /// Ends a decrypted GCM message: the tag must be this.
+    /// Finishes a decrypted GCM message and verifies its tag.
     pub(super) fn check(mut self, tag: &[u8; 16]) -> Result<(), Failed> {
         if self.1 != Mode::Gcm {
             return Err(Failed);
@@ -220,7 +220,7 @@ impl Stream {
         let mut expected = *tag;
         let mut none = [0_u8; 16];
         let mut n = 0;
-        // SAFETY: the tag buffer has the 16 bytes that are announced; GCM writes nothing at its end.
+        // SAFETY: the tag buffer has the announced 16 bytes; GCM writes no output at its end.
         unsafe {
             done(lc::EVP_CIPHER_CTX_ctrl(
                 self.context(),
@@ -238,20 +238,20 @@ impl Stream {
 
     /// # Safety
     ///
-    /// `src` is readable for `len` bytes; `dst` is null or writable for `len` bytes, in CBC mode for 16 more, and does not
-    /// overlap `src` but exactly.
+    /// `src` is readable for `len` bytes; `dst` is null or writable for `len` bytes, in CBC mode for 16 more, and overlaps `src`
+    /// either exactly or not at all.
     unsafe fn update(&mut self, src: *const u8, dst: *mut u8, len: usize) -> Result<usize, Failed> {
         if len == 0 {
-            // No input at all would mean "finish" to some ciphers.
+            // Some ciphers treat empty input as "finish".
             return Ok(0);
         }
         let len = c_int::try_from(len).map_err(|_| Failed)?;
         let mut n = 0;
-        // SAFETY: as the caller promises. Which of the two directions was begun is kept in the context.
+        // SAFETY: guaranteed by the caller. The context knows the direction that was started.
         done(unsafe { lc::EVP_CipherUpdate(self.context(), dst, &raw mut n, src, len) })?;
         usize::try_from(n).map_err(|_| Failed)
     }
 }
 
-/// Bytes that a CBC-MAC takes at a time: a piece of the first-level cache.
+/// Number of bytes that a CBC-MAC processes at a time, which fit in the first-level cache.
 const CHAIN: usize = 4096;

@@ -1,21 +1,21 @@
-//! The keys of a session (MS-SMB2 section 3.1.4.2): SP800-108 in counter mode with HMAC-SHA256, 32-bit counter and length.
+//! Derives the keys of a session (MS-SMB2 section 3.1.4.2): SP800-108 in counter mode with HMAC-SHA256, 32-bit counter and length.
 
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
 use super::seal::Cipher;
 
-/// What a key is bound to besides the session key.
+/// The context of a key derivation, in addition to the session key.
 #[derive(Clone, Copy, Debug)]
 pub enum Context<'a> {
-    /// Dialects 3.0 and 3.0.2: fixed words.
+    /// Dialects 3.0 and 3.0.2: constant strings.
     V30,
-    /// Dialect 3.1.1: the preauthentication integrity hash of the session, or for the signing key of a further channel that of
-    /// the channel.
+    /// Dialect 3.1.1: the preauthentication integrity hash of the session or, for the signing key of a further channel, of the
+    /// channel.
     V311(&'a [u8; 64]),
 }
 
-/// The keys of one session. Names say the direction, because the specification's `EncryptionKey` is the server's.
+/// The keys of one session, named by direction, because the specification's `EncryptionKey` is from the server's view.
 #[derive(Clone)]
 pub struct Keys {
     /// `Session.SigningKey`
@@ -27,8 +27,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// All keys. `full` is what authentication gave, of any length; signing uses its first 16 bytes, and so does encryption
-    /// unless the cipher has keys of 256 bits.
+    /// Derives all keys. `full` is the result of authentication, of any length; signing uses its first 16 bytes, as does encryption
+    /// unless the cipher has 256-bit keys.
     pub fn derive(full: &[u8], context: Context<'_>, cipher: Cipher) -> Self {
         let session = session_key(full);
         let from: &[u8] = if cipher.key_len() == 32 { full } else { &*session };
@@ -50,8 +50,8 @@ impl Keys {
     }
 }
 
-/// `Session.SessionKey`: the first 16 bytes of what authentication gave, with zeros behind when it gave fewer
-/// (MS-SMB2 section 3.3.5.5.3). It signs messages of dialects 2.0.2 and 2.1.
+/// Returns `Session.SessionKey`: the first 16 bytes of the result of authentication, padded with zeros (MS-SMB2 section 3.3.5.5.3).
+/// It signs messages of dialects 2.0.2 and 2.1.
 pub fn session_key(full: &[u8]) -> Zeroizing<[u8; 16]> {
     let mut key = Zeroizing::new([0; 16]);
     let n = full.len().min(16);
@@ -59,7 +59,7 @@ pub fn session_key(full: &[u8]) -> Zeroizing<[u8; 16]> {
     key
 }
 
-/// The signing key of a session or of a channel, dialects 3.x.
+/// Derives the signing key of a session or channel in dialects 3.x.
 pub fn signing_key(full: &[u8], context: Context<'_>) -> Zeroizing<[u8; 16]> {
     let mut key = Zeroizing::new([0; 16]);
     let session = session_key(full);
@@ -73,7 +73,7 @@ pub fn signing_key(full: &[u8], context: Context<'_>) -> Zeroizing<[u8; 16]> {
 /// SP800-108 section 5.1 with r = 32: blocks of HMAC-SHA256 over counter, label, a zero byte, context and length in bits.
 fn derive(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-    // Keys have 16 or 32 bytes; a length that does not fit 32 bits of bits does not exist.
+    // Keys have 16 or 32 bytes, so the number of bits always fits.
     let bits = u32::try_from(out.len() * 8).unwrap_or(u32::MAX);
     for (block, counter) in out.chunks_mut(32).zip(1_u32..) {
         let mut mac = hmac::Context::with_key(&key);
@@ -91,10 +91,10 @@ mod tests {
     use super::super::unhex;
     use super::*;
 
-    /// Microsoft's "SMB 2 and SMB 3 security in Windows 10: the anatomy of signing and cryptographic keys".
-    /// Its names are the client's: what it calls `EncryptionKey` encrypts on the way to the server.
+    /// Values of Microsoft's "SMB 2 and SMB 3 security in Windows 10: the anatomy of signing and cryptographic keys", named from
+    /// the client's view: its `EncryptionKey` encrypts messages to the server.
     #[test]
-    fn keys_of_3_0() {
+    fn dialect_3_0_keys_match() {
         let keys = Keys::derive(
             &unhex("7CD451825D0450D235424E44BA6E78CC"),
             Context::V30,
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_3_1_1() {
+    fn dialect_3_1_1_keys_match() {
         let hash: [u8; 64] = unhex(
             "0DD13628CC3ED218EF9DF9772D436D0887AB9814BFAE63A80AA845F36909DB79
              28622DDDAD522D9751640A459762C5A9D6BB084CBB3CE6BDADEF5D5BCE3C6C01",
@@ -120,9 +120,9 @@ mod tests {
         assert_eq!(keys.client_to_server[..], unhex("629BCBC54422A0F572B97F45989B6073")[..]);
     }
 
-    /// The length is part of what is hashed, so that a long key does not begin with the short one.
+    /// The hash covers the length, so a long key does not begin with the short one.
     #[test]
-    fn keys_of_256_bits_come_from_the_whole_key() {
+    fn long_keys_use_whole_input() {
         let hash: [u8; 64] = std::array::from_fn(|i| u8::try_from(i).unwrap());
         let session = unhex("270E1BA896585EEB7AF3472D3B4C75A7");
         let keys = Keys::derive(&session, Context::V311(&hash), Cipher::Aes256Gcm);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_key_is_padded() {
+    fn short_session_key_is_padded() {
         assert_eq!(session_key(&[1, 2])[..4], [1, 2, 0, 0]);
     }
 }

@@ -1,13 +1,15 @@
-//! Integrity and secrecy of messages (MS-SMB2 sections 3.1.4 and 3.1.5), pure.
+//! Signing and encryption of messages (MS-SMB2 sections 3.1.4 and 3.1.5), pure.
 //!
-//! *Operation.* [`preauth`] chains the hash of a negotiation, [`kdf`] makes the keys of a session out of it, [`sign`] computes and
-//! compares signatures, [`seal`] encrypts and decrypts. Messages come as pieces, because bulk data never stands behind its
-//! header in memory; nothing is joined, and the only copy is the one that encrypting is.
+//! *Operation.* [`preauth`] chains the hash of a negotiation, [`kdf`] derives the keys of a session from it, [`sign`] computes and
+//! verifies signatures, [`seal`] encrypts and decrypts. Messages are passed in pieces, because bulk data does not follow its header
+//! in memory; pieces are never joined, and encryption is the only copy.
 //!
-//! *Memory.* Keys live in the contexts of the cryptographic library, which wipes them when they are freed, and in
-//! [`zeroize::Zeroizing`] on the way there.
+//! *Memory.* Keys are stored in the contexts of the cryptographic library, which wipes them when they are freed, and in
+//! [`zeroize::Zeroizing`] before that.
 //!
-//! *Errors.* [`Failed`], which says nothing more on purpose.
+//! *Errors.* [`Failed`], deliberately without a reason.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 pub mod kdf;
 pub mod preauth;
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static TOUCHED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes that were signed, verified, encrypted or decrypted since the process began; of a message its headers too.
+/// Returns the number of bytes signed, verified, encrypted or decrypted since the process began, including message headers.
 pub fn touched_bytes() -> u64 {
     TOUCHED.load(Ordering::Relaxed)
 }
@@ -30,7 +32,7 @@ fn touched(n: usize) {
     TOUCHED.fetch_add(n as u64, Ordering::Relaxed);
 }
 
-/// A signature or seal that does not fit, a key of the wrong length, or a message too short to have a header.
+/// The error for a wrong signature or seal, a key of the wrong length, or a message without a complete header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 

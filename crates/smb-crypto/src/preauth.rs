@@ -1,9 +1,9 @@
-//! The preauthentication integrity hash of 3.1.1 (MS-SMB2 sections 3.2.5.2 and 3.3.5.4): a chain of SHA-512 over the messages
-//! that come before the keys, so that the keys differ when anybody changed one of them.
+//! The preauthentication integrity hash of dialect 3.1.1 (MS-SMB2 sections 3.2.5.2 and 3.3.5.4): a SHA-512 chain over the messages
+//! before key derivation, so that modifying one of them changes the keys.
 
 use aws_lc_rs::digest;
 
-/// The hash as far as it has come.
+/// The current value of the hash.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Preauth([u8; 64]);
 
@@ -14,12 +14,12 @@ impl Default for Preauth {
 }
 
 impl Preauth {
-    /// The hash of nothing: where every connection begins.
+    /// Returns the initial value for every connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Continues with a message, from its header on, in pieces.
+    /// Adds a message, including its header, in pieces.
     pub fn update(&mut self, message: &[&[u8]]) {
         let mut next = digest::Context::new(&digest::SHA512);
         next.update(&self.0);
@@ -29,7 +29,7 @@ impl Preauth {
         self.0.copy_from_slice(next.finish().as_ref());
     }
 
-    /// The value, for [`super::kdf`].
+    /// Returns the value for [`super::kdf`].
     pub fn value(&self) -> &[u8; 64] {
         &self.0
     }
@@ -46,9 +46,9 @@ mod tests {
     use super::super::unhex;
     use super::*;
 
-    /// Microsoft's walk through a negotiation of Windows 10: "SMB 3.1.1 Pre-authentication integrity in Windows 10".
+    /// Microsoft's example of a Windows 10 negotiation: "SMB 3.1.1 Pre-authentication integrity in Windows 10".
     #[test]
-    fn a_negotiation_of_windows_10() {
+    fn windows_10_negotiation_matches() {
         let request = unhex(
             "FE534D4240000100000000000000800000000000000000000100000000000000FFFE000000000000
              00000000000000000000000000000000000000000000000024000500000000003F000000ECD86F32

@@ -1,12 +1,12 @@
 //! Encryption (MS-SMB2 sections 3.1.4.3 and 3.1.5.2): AES-CCM and AES-GCM over messages in pieces.
 //!
-//! *Operation.* A [`Sealer`] is one key with the nonces that it has used, for one direction; an [`Opener`] is the other end. What
-//! is authenticated beside the message is the transform header from its `Nonce` on. GCM runs in the library as it is. CCM is
-//! put together here from counter mode and a CBC-MAC (NIST SP 800-38C), because the library's own wants the message in one piece.
+//! *Operation.* A [`Sealer`] is a key for one direction with a nonce counter; an [`Opener`] is its counterpart. The additional
+//! authenticated data is the transform header from its `Nonce` on. The library implements GCM. CCM is built here from counter mode
+//! and a CBC-MAC (NIST SP 800-38C), because the library's CCM requires the message in one piece.
 //!
-//! *Memory.* Source and destination may be cut differently; each byte is read once and written once.
+//! *Memory.* Source and destination may be split differently; each byte is read once and written once.
 //!
-//! *Errors.* [`Failed`]. Bytes that were decrypted before the tag turned out wrong are wiped.
+//! *Errors.* [`Failed`]. Bytes that were decrypted before the tag proved wrong are wiped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ use zeroize::Zeroize;
 use super::Failed;
 use super::evp::{Mode, Stream, Template};
 
-/// A cipher by its number in SMB2_ENCRYPTION_CAPABILITIES (MS-SMB2 section 2.2.3.1.2).
+/// A cipher with its number in SMB2_ENCRYPTION_CAPABILITIES (MS-SMB2 section 2.2.3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 #[allow(missing_docs)] // The names are the specification's.
@@ -28,15 +28,15 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// All of them, by number.
+    /// All ciphers by number.
     pub const ALL: [Self; 4] = [Self::Aes128Ccm, Self::Aes128Gcm, Self::Aes256Ccm, Self::Aes256Gcm];
 
-    /// The cipher of this number.
+    /// Returns the cipher with this number.
     pub fn from_number(n: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|c| *c as u16 == n)
     }
 
-    /// Bytes of its key.
+    /// Returns the length of its key, in bytes.
     pub fn key_len(self) -> usize {
         match self {
             Self::Aes128Ccm | Self::Aes128Gcm => 16,
@@ -44,7 +44,7 @@ impl Cipher {
         }
     }
 
-    /// Bytes of the `Nonce` field that count; the others are zero.
+    /// Returns the number of used bytes in the `Nonce` field; the others are zero.
     pub fn nonce_len(self) -> usize {
         match self {
             Self::Aes128Ccm | Self::Aes256Ccm => 11,
@@ -53,35 +53,34 @@ impl Cipher {
     }
 }
 
-/// A key that encrypts, and the nonces that are left to it: one for a session and direction, shared by all its channels.
+/// An encryption key and its unused nonces, for one session and direction and shared by all its channels.
 pub struct Sealer {
     key: Keyed,
     next: AtomicU64,
 }
 
-/// A key that decrypts.
+/// A decryption key.
 pub struct Opener(Keyed);
 
 impl Sealer {
-    /// `start` is random: should a session key ever come twice, the nonces still differ.
+    /// `start` should be random, so that nonces differ even if a session key is ever repeated.
     pub fn new(cipher: Cipher, key: &[u8], start: u64) -> Result<Self, Failed> {
         Ok(Self { key: Keyed::new(cipher, key)?, next: AtomicU64::new(start) })
     }
 
-    /// The cipher.
     pub fn cipher(&self) -> Cipher {
         self.key.cipher
     }
 
-    /// A nonce that this key has not used, as it stands in the transform header. A counter of 64 bits does not come round.
+    /// Returns a nonce that this key has not used, in the format of the transform header. The 64-bit counter never wraps.
     pub fn nonce(&self) -> [u8; 16] {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&self.next.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         nonce
     }
 
-    /// Encrypts `src` into `dst`, of the same total length and cut in any way, and gives the `Signature` of the transform header.
-    /// `aad` is that header from its `Nonce` to its end, and `nonce` comes from [`Sealer::nonce`] and is used for nothing else.
+    /// Encrypts `src` into `dst` of the same total length, split in any way, and returns the `Signature` of the transform header.
+    /// `aad` is that header from its `Nonce` to its end; `nonce` comes from [`Sealer::nonce`] and must not be used again.
     pub fn seal(
         &self,
         nonce: &[u8; 16],
@@ -94,7 +93,7 @@ impl Sealer {
         run.tag()
     }
 
-    /// As [`Sealer::seal`], over the message itself.
+    /// Like [`Sealer::seal`], in place.
     pub fn seal_in_place(
         &self,
         nonce: &[u8; 16],
@@ -111,17 +110,16 @@ impl Sealer {
 }
 
 impl Opener {
-    /// A key of the other direction.
+    /// Creates an opener with the key of the other direction.
     pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, Failed> {
         Keyed::new(cipher, key).map(Self)
     }
 
-    /// The cipher.
     pub fn cipher(&self) -> Cipher {
         self.0.cipher
     }
 
-    /// Decrypts `src` into `dst`, of the same total length and cut in any way. After an error `dst` holds zeros.
+    /// Decrypts `src` into `dst` of the same total length, split in any way. After an error `dst` contains zeros.
     pub fn open(
         &self,
         nonce: &[u8; 16],
@@ -139,7 +137,7 @@ impl Opener {
         result
     }
 
-    /// As [`Opener::open`], over the message itself.
+    /// Like [`Opener::open`], in place.
     pub fn open_in_place(
         &self,
         nonce: &[u8; 16],
@@ -162,7 +160,7 @@ fn total(pieces: &[&[u8]]) -> Result<usize, Failed> {
     pieces.iter().try_fold(0_usize, |sum, p| sum.checked_add(p.len())).ok_or(Failed)
 }
 
-/// Walks over two sequences of pieces at once, by the longest stretches that lie in one piece of each.
+/// Iterates over two sequences of pieces at once, in the longest stretches that are contiguous in both.
 fn pair(
     src: &[&[u8]],
     dst: &mut [&mut [u8]],
@@ -245,7 +243,7 @@ impl Keyed {
     }
 }
 
-/// One message under way.
+/// A message in progress.
 enum Run {
     Gcm(Stream),
     Ccm(Ccm),
@@ -292,21 +290,22 @@ impl Run {
     }
 }
 
-/// Bytes given to the library in one call at most.
+/// Maximum number of bytes passed to the library in one call.
 const BIG: usize = 1 << 30;
-/// Bytes that pass counter mode and CBC-MAC one after the other while they are in the first-level cache. A multiple of the block.
+/// Number of bytes processed by counter mode and CBC-MAC in alternation while they are in the first-level cache. A multiple of the
+/// block.
 const HOT: usize = 4096;
 
-/// NIST SP 800-38C with a nonce of 11 bytes (so a length field of 4) and a tag of 16.
+/// NIST SP 800-38C with a nonce of 11 bytes (hence a length field of 4) and a tag of 16.
 struct Ccm {
     ctr: Stream,
     mac: Stream,
-    /// The last block that the CBC-MAC gave.
+    /// The last block of the CBC-MAC.
     last: [u8; 16],
-    /// Bytes of the message that have passed.
+    /// Number of message bytes processed.
     seen: usize,
     len: usize,
-    /// The encrypted block zero, which covers the tag.
+    /// The encrypted block zero, which masks the tag.
     cover: [u8; 16],
     direction: Direction,
 }
@@ -335,7 +334,7 @@ impl Ccm {
         let mut last = [0; 16];
         mac.chain(&first, &mut last)?;
         if !aad.is_empty() {
-            // A length under 0xff00 is written in two bytes; a transform header has 32.
+            // A length below 0xff00 is encoded in two bytes; a transform header has 32 bytes.
             let aad_len = u16::try_from(aad.len()).ok().filter(|n| *n < 0xff00).ok_or(Failed)?;
             mac.chain(&aad_len.to_be_bytes(), &mut last)?;
             mac.chain(aad, &mut last)?;
@@ -395,9 +394,9 @@ mod tests {
     use super::super::unhex;
     use super::*;
 
-    /// Microsoft's "Encryption in SMB 3.0: a protocol perspective": a WRITE to the server and its answer.
+    /// Microsoft's "Encryption in SMB 3.0: a protocol perspective": a WRITE to the server and its response.
     #[test]
-    fn a_write_of_3_0() {
+    fn dialect_3_0_write_matches() {
         let session = unhex("B4546771B515F766A86735532DD6C4F0");
         let keys = Keys::derive(&session, Context::V30, Cipher::Aes128Ccm);
         let plain = unhex(
@@ -447,7 +446,7 @@ mod tests {
 
     /// Microsoft's "SMB 3.1.1 Encryption in Windows 10".
     #[test]
-    fn a_write_of_3_1_1() {
+    fn dialect_3_1_1_write_matches() {
         let hash: [u8; 64] = unhex(
             "B23F3CBFD69487D9832B79B1594A367CDD950909B774C3A4C412B4FCEA9EDDDB
              A7DB256BA2EA30E977F11F9B113247578E0E915C6D2A513B8F2FCA5707DC8770",
@@ -482,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_do_not_repeat_and_fit_the_cipher() {
+    fn nonces_are_unique_and_fit() {
         for cipher in Cipher::ALL {
             let sealer = Sealer::new(cipher, &vec![1; cipher.key_len()], u64::MAX - 1).unwrap();
             let mut seen = std::collections::HashSet::new();
@@ -498,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_differ_are_refused() {
+    fn different_lengths_are_refused() {
         for cipher in Cipher::ALL {
             let sealer = Sealer::new(cipher, &vec![1; cipher.key_len()], 0).unwrap();
             let seal = |src: &[&[u8]], n: usize| {
@@ -545,9 +544,10 @@ mod tests {
     }
 
     proptest! {
-        /// Equal to the oracle however both sides are cut; opens again; and no bit of message, AAD or tag can change unseen.
+        /// Equals the reference implementation however both sides are split; opens again; detects every changed bit of message, AAD
+        /// and tag.
         #[test]
-        fn seals_agree_and_bind(
+        fn seals_match_reference_and_bind(
             key: [u8; 32],
             nonce: [u8; 16],
             aad in proptest::collection::vec(any::<u8>(), 0..40),

@@ -1,5 +1,5 @@
-//! Signatures (MS-SMB2 sections 3.1.4.1 and 3.1.5.1): over a whole message from its header on, with the signature field as zeros;
-//! and over data alone that travels by RDMA (MS-SMB2 sections 3.2.4.7 and 3.3.5.12).
+//! Signatures (MS-SMB2 sections 3.1.4.1 and 3.1.5.1) of whole messages, with zeros in the signature field, and of data that is
+//! placed through RDMA (MS-SMB2 sections 3.2.4.7 and 3.3.5.12).
 
 use aws_lc_rs::{cmac, hmac};
 use subtle::ConstantTimeEq;
@@ -8,11 +8,11 @@ use super::Failed;
 use super::evp::{Mode, Template};
 use smb_proto::smb2::{Command, HEADER_LEN, Header};
 
-/// A signing algorithm by its number in SMB2_SIGNING_CAPABILITIES (MS-SMB2 section 2.2.3.1.7).
+/// A signing algorithm with its number in SMB2_SIGNING_CAPABILITIES (MS-SMB2 section 2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Algorithm {
-    /// HMAC-SHA256, cut to 16 bytes: dialects 2.0.2 and 2.1, and 3.1.1 when it is all that is offered.
+    /// HMAC-SHA256, truncated to 16 bytes: dialects 2.0.2 and 2.1, and 3.1.1 if no other is offered.
     HmacSha256 = 0,
     /// AES-128-CMAC: the 3.x family unless negotiated otherwise.
     AesCmac = 1,
@@ -21,22 +21,20 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The algorithm of this number.
+    /// Returns the algorithm with this number.
     pub fn from_number(n: u16) -> Option<Self> {
         [Self::HmacSha256, Self::AesCmac, Self::AesGmac].into_iter().find(|a| *a as u16 == n)
     }
 }
 
-/// Who sends a message; part of the nonce of AES-GMAC, so that both directions of a message id differ.
+/// The sender of a message; part of the AES-GMAC nonce, so that both directions of a message id differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// The client.
     Client,
-    /// The server.
     Server,
 }
 
-/// A signing key, expanded once and used by any number of messages at a time.
+/// A signing key, expanded once and used for any number of messages concurrently.
 pub struct Signer(Keyed);
 
 enum Keyed {
@@ -46,7 +44,7 @@ enum Keyed {
 }
 
 impl Signer {
-    /// With `Session.SigningKey`, `Channel.SigningKey`, or in dialects 2.x `Session.SessionKey`.
+    /// Expands `Session.SigningKey`, `Channel.SigningKey` or, in dialects 2.x, `Session.SessionKey`.
     pub fn new(algorithm: Algorithm, key: &[u8; 16]) -> Result<Self, Failed> {
         Ok(Self(match algorithm {
             Algorithm::HmacSha256 => Keyed::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
@@ -57,7 +55,6 @@ impl Signer {
         }))
     }
 
-    /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         match self.0 {
             Keyed::Hmac(_) => Algorithm::HmacSha256,
@@ -66,8 +63,8 @@ impl Signer {
         }
     }
 
-    /// The signature of a message in pieces, the first of which holds the whole header. What stands in the signature field does
-    /// not matter. Padding behind a message of a chain belongs to it.
+    /// Computes the signature of a message in pieces, the first of which has the whole header. Ignores the signature field. Padding
+    /// after a message of a chain counts as part of it.
     pub fn sign(&self, from: Sender, message: &[&[u8]]) -> Result<[u8; 16], Failed> {
         let (first, rest) = message.split_first().ok_or(Failed)?;
         let (header, body) = first.split_first_chunk::<HEADER_LEN>().ok_or(Failed)?;
@@ -116,7 +113,7 @@ impl Signer {
         }
     }
 
-    /// Compares, in constant time, with the signature that the header holds.
+    /// Verifies the signature in the header in constant time.
     pub fn verify(&self, from: Sender, message: &[&[u8]]) -> Result<(), Failed> {
         let header = message.first().ok_or(Failed)?;
         let found = header.get(Header::SIGNATURE).ok_or(Failed)?;
@@ -124,13 +121,13 @@ impl Signer {
         if bool::from(expected.ct_eq(found)) { Ok(()) } else { Err(Failed) }
     }
 
-    /// Bytes of the nonce that a signature over data has: none but for AES-GMAC.
+    /// Returns the length of the nonce in a payload signature, in bytes: zero except for AES-GMAC.
     pub fn payload_nonce_len(&self) -> usize {
         if self.algorithm() == Algorithm::AesGmac { 12 } else { 0 }
     }
 
-    /// The signature of data alone that travels by RDMA with the message of this id, and its nonce, empty where the algorithm has
-    /// none.
+    /// Computes the signature of data that is placed through RDMA for the message with this id, and its nonce, which is empty for
+    /// algorithms without one.
     pub fn sign_payload(
         &self,
         from: Sender,
@@ -142,8 +139,7 @@ impl Signer {
         Ok((signature, nonce[..self.payload_nonce_len()].to_vec()))
     }
 
-    /// Compares, in constant time. Nonce and signature have the lengths that the peer gave them: others than the algorithm's own
-    /// fail.
+    /// Verifies a payload signature in constant time. Nonce and signature have the lengths that the peer sent; wrong lengths fail.
     pub fn verify_payload(
         &self,
         nonce: &[u8],
@@ -160,8 +156,8 @@ impl Signer {
     }
 }
 
-/// MS-SMB2 section 3.1.4.1: `MessageId`, then a bit for the server and a bit for a CANCEL request, which reuses the id of
-/// the request that it cancels.
+/// MS-SMB2 section 3.1.4.1: `MessageId`, then a bit for the server and a bit for a CANCEL request, which reuses the id of the
+/// cancelled request.
 fn gmac_nonce(from: Sender, header: &[u8; HEADER_LEN]) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&header[24..32]);
@@ -172,8 +168,8 @@ fn gmac_nonce(from: Sender, header: &[u8; HEADER_LEN]) -> [u8; 12] {
     nonce
 }
 
-/// A nonce of AES-GMAC that no message's signature has under the same key, whose last 30 bits are zero: two messages of one nonce
-/// give the hash key away. One message id has one payload, so it is used once.
+/// Returns an AES-GMAC nonce that differs from every message's nonce under the same key, whose last 30 bits are zero: two messages
+/// with the same nonce would reveal the hash key. Each message id has one payload, so the nonce is used once.
 fn payload_nonce(from: Sender, message_id: u64) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&message_id.to_le_bytes());
@@ -193,9 +189,9 @@ mod tests {
 
     const ALL: [Algorithm; 3] = [Algorithm::HmacSha256, Algorithm::AesCmac, Algorithm::AesGmac];
 
-    /// The SESSION_SETUP response of Microsoft's "anatomy of signing and cryptographic keys", 3.1.1.
+    /// The SESSION_SETUP response in Microsoft's "anatomy of signing and cryptographic keys", 3.1.1.
     #[test]
-    fn a_response_of_windows_10() {
+    fn windows_10_response_matches() {
         let message = unhex(
             "FE534D4240000100000000000100800009000000000000000300000000000000FFFE000000000000
              1900000000100000EBE146DA120BA25FC3376A49DFE31BC10900000048001D00A11B3019A0030A01
@@ -208,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_wire() {
+    fn algorithms_match_wire_numbers() {
         for a in ALL {
             assert_eq!(Algorithm::from_number(a as u16), Some(a));
             assert_eq!(Signer::new(a, &[1; 16]).unwrap().algorithm(), a);
@@ -217,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gmac_nonce_tells_server_and_cancel_apart() {
+    fn gmac_nonce_distinguishes_server_and_cancel() {
         let mut header = [0_u8; 64];
         header[24..32].copy_from_slice(&0x0807_0605_0403_0201_u64.to_le_bytes());
         let id = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -231,12 +227,12 @@ mod tests {
         assert_eq!(tail(Sender::Client, Command::Read, &header), [0, 0, 0, 0]);
         assert_eq!(tail(Sender::Server, Command::Read, &header), [1, 0, 0, 0]);
         assert_eq!(tail(Sender::Client, Command::Cancel, &header), [2, 0, 0, 0]);
-        // A cancelled request is answered with its own command, so a server never sets the bit.
+        // The response to a cancelled request has that request's command, so a server never sets the bit.
         assert_eq!(tail(Sender::Server, Command::Cancel, &header), [1, 0, 0, 0]);
     }
 
     #[test]
-    fn the_nonce_of_a_payload_is_that_of_no_message() {
+    fn payload_nonce_differs_from_messages() {
         let gmac = Signer::new(Algorithm::AesGmac, &[1; 16]).unwrap();
         let nonce = |from| gmac.sign_payload(from, 0x0807_0605_0403_0201, &[b"x"]).unwrap().1;
         assert_eq!(nonce(Sender::Client), [1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0x80]);
@@ -247,9 +243,9 @@ mod tests {
         }
     }
 
-    /// Of each message id a request, its CANCEL, the answer, and the data of either side, all under one key.
+    /// For each message id: a request, its CANCEL, the response, and the data of both sides, all under one key.
     #[test]
-    fn a_million_nonces_of_messages_and_payloads_are_unique() {
+    fn million_nonces_are_unique() {
         let gmac = Signer::new(Algorithm::AesGmac, &[1; 16]).unwrap();
         let mut unique = std::collections::HashSet::new();
         let mut header = [0; HEADER_LEN];
@@ -273,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_needs_a_nonce_and_a_signature_of_the_right_lengths() {
+    fn payload_lengths_are_checked() {
         for a in ALL {
             let signer = Signer::new(a, &[3; 16]).unwrap();
             let (tag, nonce) = signer.sign_payload(Sender::Client, 9, &[b"data"]).unwrap();
@@ -290,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_a_header_has_no_signature() {
+    fn message_without_header_is_refused() {
         for a in ALL {
             let signer = Signer::new(a, &[1; 16]).unwrap();
             assert_eq!(signer.sign(Sender::Client, &[]), Err(Failed));
@@ -300,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_2_x_is_the_session_key() {
+    fn dialect_2_signs_with_session_key() {
         let key = kdf::session_key(b"short");
         let signer = Signer::new(Algorithm::HmacSha256, &key).unwrap();
         let message = [7_u8; 80];
@@ -311,7 +307,7 @@ mod tests {
         assert_eq!(found[..], expected.as_ref()[..16]);
     }
 
-    /// What RustCrypto computes over the joined message.
+    /// Computes the signature of the joined message with RustCrypto.
     fn oracle(a: Algorithm, key: &[u8; 16], from: Sender, message: &[u8]) -> Vec<u8> {
         use cmac::Mac as _;
         let mut whole = message.to_vec();
@@ -336,7 +332,7 @@ mod tests {
 
     use ::cmac;
 
-    /// What RustCrypto computes over data alone.
+    /// Computes the signature of data with RustCrypto.
     fn payload_oracle(a: Algorithm, key: &[u8; 16], nonce: &[u8], data: &[u8]) -> Vec<u8> {
         use cmac::Mac as _;
         match a {
@@ -358,9 +354,10 @@ mod tests {
     }
 
     proptest! {
-        /// Data alone, nothing of any header: equal to the oracle however it is cut, and no bit can change unseen.
+        /// Signs only data without a header: equals the reference implementation however it is split, and every changed bit is
+        /// detected.
         #[test]
-        fn signatures_of_payloads_agree_and_bind(
+        fn payload_signatures_match_reference(
             key: [u8; 16],
             id: u64,
             data in proptest::collection::vec(
@@ -380,9 +377,9 @@ mod tests {
         }
 
 
-        /// Equal to the oracle however the message is cut, and no bit can change unseen.
+        /// Equals the reference implementation however the message is split, and every changed bit is detected.
         #[test]
-        fn signatures_agree_and_bind(
+        fn signatures_match_reference_and_bind(
             key: [u8; 16],
             head in proptest::collection::vec(any::<u8>(), 64..200),
             rest in proptest::collection::vec(
