@@ -1,7 +1,7 @@
-//! Clients that ask for much and take nothing do not keep a client of the same address from its data: each holds about one answer,
-//! or as much as it has earned by what it took before.
+//! Clients that request much and take no replies must not delay another client of the same address: each occupies about one reply,
+//! or as much as it has earned by taking data before.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue fails.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,23 +20,23 @@ use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, pattern, write_all};
 use tokio::task::JoinSet;
 
-/// Connections that take nothing.
+/// Connections that take no replies.
 const DEAF: usize = 64;
-/// Large answers that each of them asks for: more than sockets take.
+/// Large replies that each of them requests: more than sockets buffer.
 const ASKED: usize = 10;
 const MIB: u32 = 1 << 20;
 const LARGE: usize = ASKED << 20;
-/// Large answers that a client asks for which has worked before.
+/// Large replies requested by a client that has taken data before.
 const EARNED_ASKED: usize = 64;
-/// How often it read as much before: what is earned grows by an eighth of that.
+/// How often it read as much before: the earned amount is an eighth of that.
 const EARNED_BY: usize = 3;
-/// Large answers that it may hold then, of those: what may be read at once, and what it may leave untaken. Mostly it is half of
-/// this; reads that a busy machine keeps from their data for long are beside their turn.
+/// Large replies that it may occupy then: those read at once, plus the earned ones. Usually it is half of this; reads delayed by a
+/// busy machine are counted additionally.
 const EARNED_HELD: u64 = 16;
-/// A READ of the other client may take so long, and no longer: after 5 s those who are deaf would be ended for its sake.
+/// Limit on a READ of the other client: after 5 s the stalled clients would be disconnected for its sake.
 const SOON: Duration = Duration::from_secs(4);
 
-/// How a client comes.
+/// Protocol and transport of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Nfs(Version, Transport),
@@ -85,7 +85,7 @@ async fn world() -> (World, tempfile::TempDir) {
     with_alice(|s| {
         s.admin = Admin::At(([127, 0, 0, 1], 0).into());
         s.privileged_ports = PrivilegedPorts::Off;
-        // One address may have 81 large buffers, more than there are deaf connections.
+        // One address may use 81 large buffers, more than there are stalled connections.
         s.memory = 384 << 20;
     })
     .await
@@ -100,7 +100,7 @@ fn ended(s: &Snapshot) -> u64 {
     limits.iter().filter_map(|name| s.limits.get(*name)).sum()
 }
 
-/// A client that has asked for all of the file and takes nothing of it.
+/// Starts a client that has requested the whole file and takes no data.
 async fn deaf(way: Way, world: &World) -> (Relay, JoinSet<()>) {
     let relay = Relay::to(way.server(world)).await.unwrap();
     let volume = Arc::new(way.open(world, relay.at).await);
@@ -109,7 +109,7 @@ async fn deaf(way: Way, world: &World) -> (Relay, JoinSet<()>) {
     (relay, asking)
 }
 
-/// From now on this client takes nothing; it asks for so many large answers.
+/// Makes this client stop taking data and request this many large replies.
 fn be_deaf(relay: &Relay, volume: &Arc<Volume>, file: &Arc<File>, asked: usize) -> JoinSet<()> {
     relay.be_deaf();
     let mut asking = JoinSet::new();
@@ -123,7 +123,7 @@ fn be_deaf(relay: &Relay, volume: &Arc<Volume>, file: &Arc<File>, asked: usize) 
     asking
 }
 
-/// A client that has read this file so often, all of it at once, before it takes nothing more.
+/// Starts a client that has read this file this often, all of it at once, before it stops taking data.
 async fn worked(way: Way, world: &World, times: usize) -> (Relay, JoinSet<()>) {
     let relay = Relay::to(way.server(world)).await.unwrap();
     let volume = Arc::new(way.open(world, relay.at).await);
@@ -139,7 +139,7 @@ async fn worked(way: Way, world: &World, times: usize) -> (Relay, JoinSet<()>) {
         }
         assert!(reading.join_all().await.into_iter().all(|n| n == MIB as usize));
     }
-    // From storage all of it comes at once, behind the time in which the first of it would have been seen to be left untaken.
+    // Storage then delivers all data at once, later than the time at which the first replies would have been noticed as untaken.
     let on_disk = fs::File::open(world.folder().join("earned")).unwrap();
     on_disk.sync_all().unwrap();
     rustix::fs::fadvise(&on_disk, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -147,7 +147,7 @@ async fn worked(way: Way, world: &World, times: usize) -> (Relay, JoinSet<()>) {
     (relay, asking)
 }
 
-/// Until the deaf ones have what they can have.
+/// Waits until the stalled clients occupy their maximum.
 async fn settled(world: &World) -> u64 {
     let mut last = (0, Instant::now());
     loop {
@@ -162,7 +162,7 @@ async fn settled(world: &World) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_nothing_keeps_nobody_of_its_address_waiting() {
+async fn stalled_clients_do_not_delay_address() {
     let (world, _dir) = world().await;
     let wanted = pattern("large", LARGE);
     let writer = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
@@ -198,7 +198,7 @@ async fn who_takes_nothing_keeps_nobody_of_its_address_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_worked_before_and_takes_nothing_holds_what_it_earned_and_no_more() {
+async fn stalled_client_holds_earned_amount() {
     let (world, _dir) = world().await;
     let writer = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
     write_all(&writer, "earned", &pattern("earned", EARNED_ASKED << 20)).await.unwrap();

@@ -1,5 +1,5 @@
-//! What an administrator takes from clients: single opens and locks by `headgate close`, all of a client by `headgate disconnect`.
-//! The client is told as its protocol allows, others get what was in their way, and what was acknowledged is there.
+//! Revocation by the administrator: single opens and locks with `headgate close`, whole clients with `headgate disconnect`. The
+//! client is informed as its protocol allows, conflicting clients proceed, and acknowledged data is kept.
 
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn plain() -> OpenHow {
     OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE }
 }
 
-/// What is held of the file, and is so.
+/// The holdings of the file that match.
 async fn held(world: &World, is: impl Fn(&HeldFile) -> bool) -> Vec<HeldFile> {
     let all = world.running.held_files().await.files;
     all.into_iter().filter(|f| f.path.as_deref() == Some("f") && is(f)).collect()
@@ -94,7 +94,7 @@ async fn with_a_file() -> (World, tempfile::TempDir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_of_both_versions_are_listed_and_taken_one_by_one() {
+async fn locks_are_listed_and_revoked_separately() {
     let (world, _dir) = with_a_file().await;
     let (first, fh) = nlm(&world, "first").await;
     let (second, _) = nlm(&world, "second").await;
@@ -108,7 +108,7 @@ async fn locks_of_both_versions_are_listed_and_taken_one_by_one() {
     assert_eq!(close(&world, What::Id(lock.id)).await, [], "it is gone");
     second.lock(&fh, ALL, true).await.unwrap();
     second.unlock(&fh, ALL).await.unwrap();
-    // Of version 4: the lock alone goes, and the client is told.
+    // Version 4: only the lock is revoked, and the client is informed.
     let (nfs, _recalls) = nfs4(&world, b"four").await;
     let file = open(&nfs, plain()).await;
     let stateid = nfs.lock(&file, b"locker", EXCLUSIVE, ALL).await.unwrap();
@@ -126,7 +126,7 @@ async fn locks_of_both_versions_are_listed_and_taken_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_held_of_a_file_is_closed_and_each_client_is_told() {
+async fn closing_file_informs_all_holders() {
     let (world, _dir) = with_a_file().await;
     let (nfs, _recalls) = nfs4(&world, b"four").await;
     let file = open(&nfs, plain()).await;
@@ -147,7 +147,7 @@ async fn all_that_is_held_of_a_file_is_closed_and_each_client_is_told() {
     let read = smb.read(&by_smb, 0, 7).await;
     assert!(matches!(read, Err(Error::Smb(_, NtStatus::FILE_CLOSED))), "{read:?}");
     assert_eq!(std::fs::read(world.folder().join("f")).unwrap(), b"CONTENT");
-    // Nobody is kept out.
+    // No client is blocked any more.
     let file = open(&nfs, plain()).await;
     nfs.close(&file).await.unwrap();
     let again = smb.find("f").await.unwrap();
@@ -156,7 +156,7 @@ async fn all_that_is_held_of_a_file_is_closed_and_each_client_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_keep_data_back_is_asked_for_it_first() {
+async fn caching_holder_is_recalled_before_close() {
     let (world, _dir) = with_a_file().await;
     let (nfs, mut recalls) = nfs4(&world, b"four").await;
     let file = open(&nfs, OpenHow::WRITE).await;
@@ -180,7 +180,7 @@ async fn who_may_keep_data_back_is_asked_for_it_first() {
     let how = SmbHow::WRITE.cached(Caching::Lease([9; 16], RWH));
     let (by_smb, granted) = smb.open_cached("f", &how).await.unwrap();
     assert_eq!(granted, RWH);
-    // Step by step, as far as it is asked.
+    // The lease is given up step by step, as requested.
     let holder = async {
         let mut wrote = false;
         while let Some(Break::LeaseNotice(told)) = breaks.recv().await {
@@ -205,9 +205,9 @@ async fn who_may_keep_data_back_is_asked_for_it_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
+async fn disconnected_client_returns_without_state() {
     let (world, _dir) = with_a_file().await;
-    // A persistent handle that waits for its client, which is gone.
+    // A persistent handle waits for its client, which has disconnected.
     let gone = smb(&world).await;
     let (_, _) = gone.open_persistent("f", [3; 16], Caching::None).await.unwrap();
     drop(gone);
@@ -239,7 +239,7 @@ async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
     assert!(smb.read(&by_smb, 0, 7).await.is_err());
     assert_eq!(world.running.held_files().await.files, []);
     assert_eq!(std::fs::read(world.folder().join("f")).unwrap(), b"written");
-    // With the same name and the same verifier: it is another client, and has nothing.
+    // With the same name and verifier: it is a new client without state.
     let (again, _recalls) = nfs4(&world, b"four").await;
     let read = again.read(&file.fh, file.stateid, 0, 7).await;
     assert_eq!(refused(read), Nfsstat4::BadStateId);
@@ -247,9 +247,9 @@ async fn a_client_goes_with_all_that_it_holds_and_may_come_back_with_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_made_again_on_a_connection_that_is_about_to_end() {
+async fn ending_connection_creates_no_state() {
     let (world, _dir) = with_a_file().await;
-    // Each costs a commit of the store when it goes, which takes its time.
+    // Each needs a commit of the store at its end, which takes time.
     let mut hosts = Vec::new();
     for number in 0..40 {
         let (host, fh) = nlm(&world, &format!("host {number}")).await;
@@ -259,7 +259,7 @@ async fn nothing_is_made_again_on_a_connection_that_is_about_to_end() {
     let (callbacks, _recalls) = Recalls::new();
     let at = world.running.nfs[0];
     let rpc = client::connect::tcp(at, &Local::default(), Arc::new(callbacks)).await.unwrap();
-    // Who has lost its session makes another and opens again, as long as its connection goes on.
+    // A client that has lost its session creates another and opens again, as long as its connection lasts.
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let mut ready = Some(ready);
     let stubborn = tokio::spawn(async move {
@@ -281,7 +281,7 @@ async fn nothing_is_made_again_on_a_connection_that_is_about_to_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_nfs_goes_by_its_name_alone() {
+async fn nfs_client_is_disconnected_by_name() {
     let (world, _dir) = with_a_file().await;
     let (one, _recalls) = nfs4(&world, b"one").await;
     let (other, _recalls) = nfs4(&world, b"other").await;
@@ -303,10 +303,10 @@ async fn until(is: impl AsyncFn() -> bool) {
     tokio::time::timeout(PATIENCE, wait).await.unwrap();
 }
 
-/// MS-SMB2 section 3.3.7.1 lets a durable open wait for its client; one that is deleted on close deletes its file at the latest
-/// when the gateway stops, because no other run of it knows of that.
+/// MS-SMB2 section 3.3.7.1 lets a durable open wait for its client; one with delete-on-close deletes its file at the latest when
+/// the gateway stops, because the next run does not know of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_removes_files_that_waited_for_their_client_to_be_closed() {
+async fn stop_deletes_files_of_durable_opens() {
     let (world, _dir) = with_alice(|_| ()).await;
     let how = SmbHow {
         access: SmbHow::WRITE.access | mask::DELETE,
@@ -314,7 +314,7 @@ async fn a_stop_removes_files_that_waited_for_their_client_to_be_closed() {
         ..SmbHow::WRITE.cached(Caching::Oplock(oplock::BATCH))
     };
     let doomed = SmbHow { options: how.options | option::DELETE_ON_CLOSE, ..how };
-    // One client is gone before the stop, one is cut off by it.
+    // One client has disconnected before the stop, the other is disconnected by it.
     let (gone, there) = (smb(&world).await, smb(&world).await);
     for (client, name) in [(&gone, "gone"), (&there, "there")] {
         client.open_durable(name, [1; 16], &doomed).await.unwrap();

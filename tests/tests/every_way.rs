@@ -1,10 +1,10 @@
-//! Every version over every transport: what one client writes, all others and the folder itself show.
+//! Every version over every transport: data written by one client is visible to all others and in the folder.
 
 use std::fs;
 
 use headgate_tests::world::{WAYS, World, pattern, read_all, write_all};
 
-/// Around the inline thresholds, pages and buffer sizes.
+/// Sizes around the inline thresholds, pages and buffer sizes.
 const SIZES: [usize; 14] = [
     0,
     1,
@@ -53,7 +53,7 @@ async fn what_one_writes_all_others_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bulk_leaves_a_byte_stream_as_pages_of_its_file() {
+async fn tcp_sends_bulk_data_as_pages() {
     let world = World::start().await;
     let wanted = pattern("paged", 5 << 20);
     for (version, transport) in WAYS {
@@ -63,7 +63,7 @@ async fn bulk_leaves_a_byte_stream_as_pages_of_its_file() {
         loop {
             let before = iobuf::paged_bytes();
             assert!(read_all(&client, "paged").await.unwrap() == wanted);
-            // Other tests of this process may add to it, or have the last pipe: then bytes are copied, for once.
+            // Other tests of this process may add to it, or use up the pipes: then bytes are copied once.
             let paged = iobuf::paged_bytes() - before;
             if transport == client::target::Transport::Rdma || paged >= 5 << 20 {
                 break;
@@ -76,7 +76,7 @@ async fn bulk_leaves_a_byte_stream_as_pages_of_its_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bulk_goes_by_rdma_and_small_in_line() {
+async fn bulk_uses_rdma_and_small_data_inline() {
     let world = World::start().await;
     for way in WAYS.into_iter().filter(|w| w.1 == client::target::Transport::Rdma) {
         let client = world.client("mem", way).await.unwrap();

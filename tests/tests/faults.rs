@@ -1,6 +1,5 @@
-//! A thousand runs with faults from a seed: late completions, refused posts, lost connections. A client writes, comes back
-//! when its connection is gone, and goes on. At the end every write that was acknowledged is there, and every buffer
-//! has come home.
+//! A thousand runs with seeded faults: late completions, refused posts, lost connections. A client writes, reconnects when its
+//! connection is lost, and continues. At the end every acknowledged write is present, and every buffer was returned.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,11 +28,11 @@ use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 const RUNS: u64 = 1000;
 const WRITES: usize = 14;
 const AT_ONCE: usize = 6;
-/// Room of one write in the file.
+/// Space for one write in the file.
 const ROOM: usize = 48 << 10;
 const FAULTS: Faults = Faults { delay: 200, refuse: 100, lose: 16, flip: 0 };
 
-/// What the server's side of one run has.
+/// The server's side of one run.
 struct Side {
     server: Arc<Server>,
     payload: Pool,
@@ -64,7 +63,7 @@ fn server() -> Arc<Server> {
     Server::new(core, [9; 16])
 }
 
-/// Serves connections until the listener's task is ended; then those that are open go on to their ends.
+/// Serves connections until the listener's task is ended; then open ones continue to their ends.
 async fn accept(
     mut listener: Box<dyn Listener>,
     side: Arc<Side>,
@@ -96,7 +95,7 @@ async fn connection(
     serve(Box::new(channel), Arc::new(session)).await;
 }
 
-/// A connection and the root of the share; tries until one lives long enough.
+/// Connects and mounts the share, and retries until a connection lasts long enough.
 async fn connected(to: SocketAddr, local: &Local) -> (Nfs3, Fh) {
     let cred = Credential::sys(0, 0, &[]);
     for _ in 0..1000 {
@@ -116,7 +115,7 @@ fn piece(seed: u64, n: usize) -> Vec<u8> {
     pattern(&format!("{seed}-{n}"), sizes[(n + usize::try_from(seed).unwrap_or(0)) % sizes.len()])
 }
 
-/// Writes every piece until it is acknowledged, several at once; gives how often the connection was lost.
+/// Writes every piece until it is acknowledged, several concurrently; returns how often the connection was lost.
 async fn write_all(seed: u64, to: SocketAddr, local: &Local) -> usize {
     let mut open: Vec<usize> = (0..WRITES).collect();
     let mut losses = 0;
@@ -166,7 +165,7 @@ async fn make(nfs: &Nfs3, root: &Fh) -> client::Result<Fh> {
     }
 }
 
-/// Without faults: every piece is there.
+/// Checks without faults that every piece is present.
 async fn compare(seed: u64, to: SocketAddr, local: &Local) {
     let (nfs, root) = connected(to, local).await;
     let (fh, _) =
@@ -207,7 +206,7 @@ async fn run(seed: u64) -> usize {
     side.calm.store(true, Ordering::Relaxed);
     compare(seed, to, &local).await;
     tasks.shutdown().await;
-    // The client's connections are gone; each of the server's drops its sender when it has ended.
+    // The client's connections are closed; each of the server's drops its sender when it has ended.
     let gone = tokio::time::timeout(Duration::from_secs(60), all_ended.recv()).await;
     assert!(gone == Ok(None), "seed {seed}: a connection did not end");
     let Ok(side) = Arc::try_unwrap(side) else { panic!("seed {seed}: somebody holds the server") };
@@ -232,7 +231,7 @@ async fn a_thousand_runs_lose_nothing() {
         let run = tokio::time::timeout(limit, run(seed)).await;
         losses += run.unwrap_or_else(|_| panic!("seed {seed}: not done within {limit:?}"));
     }
-    // Faults did happen: a wrapper that does nothing proves nothing.
+    // Ensures that faults occurred, since an inactive wrapper would prove no property.
     println!("{losses} connections lost");
     assert!(losses > 200, "only {losses} connections were lost");
 }

@@ -1,5 +1,4 @@
-//! The fuzz targets' code on their seeds, and on many small changes of each: what a fuzzer does for a minute, in a second
-//! and always the same.
+//! Runs the fuzz targets on their seeds, and on many small changes of each: a minute of fuzzing in a second, and reproducible.
 
 use std::panic::catch_unwind;
 
@@ -19,7 +18,7 @@ impl Numbers {
     }
 }
 
-/// One to four changes: a byte, a word to an extreme, a piece cut out or doubled, the end cut off.
+/// Makes one to four changes: a byte, a word to an extreme value, a piece removed or doubled, the end cut off.
 fn change(seed: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     let mut data = seed.to_vec();
     for _ in 0..=numbers.below(3) {
@@ -40,12 +39,12 @@ fn change(seed: &[u8], numbers: &mut Numbers) -> Vec<u8> {
 }
 
 #[test]
-fn no_target_falls_over_its_seeds_or_their_neighbours() {
+fn targets_survive_changed_seeds() {
     for (name, target) in TARGETS {
         for seed in seeds::of(name) {
             let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
             target(&seed);
-            // A server of its own takes longer than to decode a message.
+            // These targets start a server, which takes longer than decoding a message.
             let whole = [
                 "nfs40_args",
                 "nfs41_args",
@@ -65,7 +64,7 @@ fn no_target_falls_over_its_seeds_or_their_neighbours() {
 }
 
 #[test]
-fn every_target_has_a_program_and_seeds() {
+fn targets_have_programs_and_seeds() {
     let manifest = include_str!("../../fuzz/Cargo.toml");
     for (name, _) in TARGETS {
         assert!(

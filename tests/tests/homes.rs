@@ -17,11 +17,11 @@ use smb_proto::NtStatus;
 use smb_proto::smb2::Command;
 use tempfile::TempDir;
 
-/// No later is the store of a gateway that was stopped free.
+/// The store of a stopped gateway is free within this time.
 const SOON: Duration = Duration::from_secs(30);
 const USERS: [(&str, u32); 3] = [("bob", 2001), ("Carol", 2002), ("eve", 2003)];
 
-/// A gateway with homes in the folder behind `data`, and three users with numbers of their own; `eve` is denied.
+/// A gateway with homes in the folder behind `data`, and three users with separate ids; `eve` is denied.
 async fn world() -> (World, TempDir, Settings) {
     let mut kept = Settings::default();
     let (world, dir) = with_alice(|settings| {
@@ -55,7 +55,7 @@ async fn connect(world: &World, user: &str) -> Result<Smb> {
     connect_again(world, user, 0).await
 }
 
-/// By the machine of this user, which has lost the connection of that session.
+/// Reconnects from the machine of this user, which has lost the connection of that session.
 async fn connect_again(world: &World, user: &str, previous_session: u64) -> Result<Smb> {
     let machine = Some([user.as_bytes()[0]; 16]);
     let options = Options { machine, previous_session, ..Options::default() };
@@ -84,13 +84,13 @@ fn is_root() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_user_has_a_folder_of_its_own_and_sees_that_one_alone() {
+async fn user_sees_own_home_only() {
     if !is_root() {
         return;
     }
     let (world, _dir, _) = world().await;
     let bob = connect(&world, "bob").await.unwrap();
-    // By the name of the account, however it is typed.
+    // The folder has the name of the account, however the user types it.
     let carol = connect(&world, "CAROL").await.unwrap();
     for (name, uid) in [("bob", 2001), ("Carol", 2002)] {
         let made = std::fs::metadata(homes(&world).join(name)).unwrap();
@@ -107,7 +107,7 @@ async fn each_user_has_a_folder_of_its_own_and_sees_that_one_alone() {
     for path in ["bob", r"..\bob", r"Carol"] {
         assert!(carol.find(path).await.is_err(), "{path}");
     }
-    // By NFS it is the folder with all of them, and modes decide.
+    // Over NFS the share is the folder with all homes, and modes decide.
     let nfs = world.client("home", (Version::V42, Transport::Tcp)).await.unwrap();
     let mut listed = nfs.list().await.unwrap();
     listed.retain(|name| !name.starts_with(b"."));
@@ -116,7 +116,7 @@ async fn each_user_has_a_folder_of_its_own_and_sees_that_one_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_come_has_no_folder_made() {
+async fn denied_user_gets_no_home() {
     if !is_root() {
         return;
     }
@@ -134,7 +134,7 @@ async fn who_may_not_come_has_no_folder_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handle_in_a_home_is_told_of_by_its_user_and_outlives_a_restart() {
+async fn home_handle_survives_restart() {
     if !is_root() {
         return;
     }
@@ -149,7 +149,7 @@ async fn a_handle_in_a_home_is_told_of_by_its_user_and_outlives_a_restart() {
     assert_eq!(paths(&world).await, ["bob/kept"]);
     let session = bob.session();
     world.running.stop().await;
-    // Tasks of connections that are ending hold the store until they are gone.
+    // Tasks of ending connections hold the store until they are finished.
     let again = async {
         loop {
             match gateway::serve::start(settings.clone()).await {
@@ -170,7 +170,7 @@ async fn a_handle_in_a_home_is_told_of_by_its_user_and_outlives_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_that_has_homes_no_more_ends_its_tree_connects() {
+async fn removing_homes_ends_tree_connects() {
     if !is_root() {
         return;
     }

@@ -1,7 +1,7 @@
-//! Peers that break the rules of every layer. Each loses its connection, or gets its protocol's error; another client,
-//! connected all the while, notices nothing; nothing panics.
+//! Peers that violate the rules of every layer. Each loses its connection, or gets its protocol's error; another client, connected
+//! all the time, is not affected; the gateway never panics.
 
-// Helpers of a test fail as the test does.
+// Helpers may panic, which fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use headgate_tests::world::{World, pattern, read_all, write_all};
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Panics of the gateway's tasks end only the task: they must be counted to be seen.
+/// A panic of a task in the gateway ends only that task, so panics are counted.
 fn count_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -26,10 +26,10 @@ fn count_panics() {
     }));
 }
 
-/// Runs attacks on a gateway while a decent client works on it, and afterwards asks that client how it went.
+/// Runs attacks on a gateway while a valid client works on it, and checks that client's results afterwards.
 async fn attacked(attacks: impl FnOnce(SocketAddr, SocketAddr) + Send + 'static) {
     count_panics();
-    // The raw clients have ports above 1023.
+    // The raw clients use ports above 1023.
     let world = World::with(|s| s.privileged_ports = PrivilegedPorts::Off).await;
     let wanted = pattern("kept", 300_000);
     let mut clients = Vec::new();
@@ -58,16 +58,16 @@ async fn attacked(attacks: impl FnOnce(SocketAddr, SocketAddr) + Send + 'static)
     world.running.stop().await;
 }
 
-/// Sends these bytes on a new connection; the gateway must end it, after what it says.
+/// Sends these bytes on a new connection; the gateway must end it, possibly after a reply.
 fn refused(to: SocketAddr, what: &str, bytes: &[u8]) {
     let mut stream = RawIwarp::dial(to).unwrap();
-    // It may have ended the connection before it has read everything.
+    // It may have ended the connection before reading everything.
     let _ = stream.write_all(bytes);
     raw::wait_for_end(&mut stream)
         .unwrap_or_else(|e| panic!("{what}: the connection is kept ({e})"));
 }
 
-/// Sends a segment after a good handshake; the gateway must end the connection.
+/// Sends a segment after a valid handshake; the gateway must end the connection.
 fn refused_segment(to: SocketAddr, what: &str, segment: &[u8]) {
     let mut peer = RawIwarp::connect(to).unwrap_or_else(|e| panic!("{what}: {e}"));
     peer.null(1).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -133,7 +133,7 @@ async fn rpc_over_rdma_is_checked() {
         let message = |header: &[u32]| [words(header), call.clone()].concat();
         let endless: Vec<u32> =
             [2, 1, 32, 0].into_iter().chain([1, 4, 9, 9, 0, 0].repeat(150)).collect();
-        // RFC 8166 section 4.5: what can be answered is answered by RDMA_ERROR or ends the connection; never silence.
+        // RFC 8166 section 4.5: the server answers with RDMA_ERROR or ends the connection, and never stays silent.
         let cases: [(&str, Vec<u8>); 9] = [
             ("version 2", message(&[2, 2, 32, 0, 0, 0, 0])),
             ("procedure 9", message(&[2, 1, 32, 9, 0, 0, 0])),
@@ -152,7 +152,7 @@ async fn rpc_over_rdma_is_checked() {
             let mut peer = RawIwarp::connect(rdma).unwrap();
             peer.null(1).unwrap();
             peer.send(&message).unwrap();
-            // An answer, or the end; a read that ends in silence fails by its time limit.
+            // A reply, or the end; a silent peer causes a timeout of the read.
             match peer.receive() {
                 Ok(_) => {}
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => panic!("{what}: silence"),
@@ -208,7 +208,7 @@ async fn calls_are_checked() {
             "a COMPOUND of 4 G operations"
         );
         assert_eq!(call([0, 7, 100_003, 3, 0], &[])[2..], [1, 0, 2, 2], "RPC_MISMATCH");
-        // The connection has survived all that.
+        // The connection is still usable.
         assert_eq!(call([0, 2, 100_003, 3, 0], &[])[5..], [0], "NULL");
     })
     .await;
@@ -238,7 +238,7 @@ async fn damaged_messages_break_nothing() {
                 } else {
                     let mut peer = RawIwarp::connect(rdma).unwrap();
                     let _ = peer.send(&message);
-                    // And the same with the frame damaged.
+                    // The same with a damaged frame.
                     let mut frame = fpdu(&untagged(raw::SEND, 0, 2, 0, &message), false);
                     let at = below(frame.len());
                     frame[at] ^= 1 << below(8);

@@ -1,6 +1,6 @@
-//! A thousand clients that say nothing cost little, are kept, and are answered when they speak.
+//! A thousand silent clients cost little memory, stay connected, and are answered when they send a call.
 //!
-//! Alone in its program: it measures the memory of the whole process. The clients' side are bare sockets.
+//! Runs in a separate program, because it measures the memory of the whole process. The clients are bare sockets.
 
 use headgate_tests::process::{raise_open_files, resident};
 use headgate_tests::raw::RawIwarp;
@@ -10,11 +10,11 @@ const CONNECTIONS: u32 = 1000;
 const BYTES_MAX: u64 = 304 << 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_idle_iwarp_connections_are_held() {
+async fn idle_iwarp_connections_cost_little() {
     raise_open_files();
     let world = World::start().await;
     let to = world.running.nfs_rdma[0];
-    // What the first connection brings along (a pool's first slab, a thread's first stack) is not a connection's cost.
+    // One-time costs of the first connection (a pool's first slab, a thread's first stack) do not count.
     let first = tokio::task::spawn_blocking(move || {
         let mut first = RawIwarp::connect(to).unwrap();
         first.null(1).unwrap();

@@ -1,7 +1,7 @@
-//! Requests that lie on the heap are bounded by `memory` for as long as they are held, whoever sends them: calls whose answers
-//! nobody takes, tickets of nobody, and what stands behind a request that waits. Others are served meanwhile.
+//! Requests on the heap are limited by `memory` as long as they are held, whatever the sender: calls whose replies are not taken,
+//! tickets of unauthenticated clients, and messages queued after a waiting request. Other clients are served meanwhile.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue fails.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -25,10 +25,10 @@ use tokio::net::TcpSocket;
 const MEMORY: u64 = 64 << 20;
 const OF_ADDRESS: u64 = MEMORY / 8 / 4 * 3;
 const MIB: u32 = 1 << 20;
-/// Bytes that are compared with nothing.
+/// Size of the values to compare, which match no attribute.
 const BULK: usize = 1_000_000;
-/// Connections that take nothing, and calls that each sends: the first are answered, as far as sockets take it, and one more of
-/// each is held at least, which is more than the address may hold.
+/// Connections that take no replies, and calls that each sends: the first are answered as far as sockets buffer the replies, and at
+/// least one more of each is held, which together exceeds the limit of the address.
 const DEAF: usize = 12;
 const CALLS: usize = 40;
 const SOON: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ async fn look(world: &World) -> Snapshot {
     show::snapshot(world.running.admin.unwrap()).await.unwrap()
 }
 
-/// Until the gateway is like this; more than may be is never held.
+/// Waits for this state of the gateway; checks that the limit is never exceeded.
 async fn until(world: &World, what: &str, like: impl Fn(&Snapshot) -> bool) -> Snapshot {
     let began = Instant::now();
     loop {
@@ -61,7 +61,7 @@ fn limit(s: &Snapshot, name: &str) -> u64 {
     s.limits.get(name).copied().unwrap_or(0)
 }
 
-/// From this address, and its socket takes little.
+/// Connects from this address, with a small receive buffer.
 async fn dial(from: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(16 << 10).unwrap();
@@ -83,7 +83,7 @@ fn marked(body: Vec<u8>) -> Vec<u8> {
     [words(&[0x8000_0000 | u32::try_from(body.len()).unwrap()]), body].concat()
 }
 
-/// A COMPOUND of NFS 4.0 by root that reads so much of `/data/large`, then compares so many bytes with attributes.
+/// A COMPOUND of NFS 4.0 as root that reads this much of `/data/large`, then compares this many bytes with attributes.
 fn compound(read: u32, bulk: usize) -> Vec<u8> {
     let head = words(&[7, 0, 2, 100_003, 4, 1, 1, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 24, 15]);
     let (to, from) = ([opaque(b"data"), words(&[15]), opaque(b"large")].concat(), u32::MAX);
@@ -97,7 +97,7 @@ fn init(token: &[u8]) -> Vec<u8> {
     marked([head, opaque(token)].concat())
 }
 
-/// The next answer behind its transaction id.
+/// The next reply after its transaction id.
 fn answer(stream: &mut TcpStream) -> Vec<u8> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).unwrap();
@@ -107,7 +107,7 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_are_held_are_bounded_and_others_are_served() {
+async fn held_calls_are_limited() {
     let world = World::with(settings).await;
     let wanted = pattern("large", 4 << 20);
     let good = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
@@ -119,7 +119,7 @@ async fn calls_that_are_held_are_bounded_and_others_are_served() {
         let other = stream.try_clone().unwrap();
         let sends = std::thread::spawn(move || {
             let call = compound(MIB, BULK);
-            // It is ended, sooner or later.
+            // The connection is ended at some point.
             (0..CALLS).all(|_| stream.write_all(&call).is_ok())
         });
         deaf.push((other, sends));
@@ -127,7 +127,7 @@ async fn calls_that_are_held_are_bounded_and_others_are_served() {
     let full = OF_ADDRESS - BULK as u64;
     let seen = until(&world, "one waits", |s| s.heap.waiting > 0 && s.heap.bytes > full).await;
     assert!(limit(&seen, "large-messages") > 0, "{:?}", seen.limits);
-    // Others have theirs: of payload, and of large messages.
+    // Other clients have their parts of payload and of large messages.
     assert!(read_all(&good, "large").await.unwrap() == wanted);
     let mut other = dial([127, 0, 0, 1], to).await;
     let answered = tokio::task::spawn_blocking(move || {
@@ -137,7 +137,7 @@ async fn calls_that_are_held_are_bounded_and_others_are_served() {
     let answered = tokio::time::timeout(SOON, answered).await.unwrap().unwrap();
     assert_eq!(answered[..12], words(&[7, 1, 0]), "an accepted call");
     for (stream, sends) in deaf {
-        // The peer may have ended it.
+        // The peer may have closed it.
         let _ = stream.shutdown(std::net::Shutdown::Both);
         sends.join().unwrap();
     }
@@ -163,7 +163,7 @@ async fn tickets_of_nobody_are_bounded() {
     let mut all = Vec::new();
     for n in 0..CONNECTIONS {
         let mut stream = dial([127, 0, 0, 2], to).await;
-        // Too long for a ticket, and as long as one may be.
+        // Longer than any ticket, and the longest valid one.
         let token = vec![0x6e; if n % 2 == 0 { 60_000 } else { 48_000 }];
         all.push(std::thread::spawn(move || {
             let mut reads = stream.try_clone().unwrap();
@@ -184,7 +184,7 @@ async fn tickets_of_nobody_are_bounded() {
     world.running.stop().await;
 }
 
-/// Passes SMB messages on, each LOCK as this makes of it. Counts the interim answers.
+/// Forwards SMB messages, replacing each LOCK with the result of this function. Counts interim responses.
 fn with_locks(
     to: SocketAddr,
     lock: impl Fn(Vec<u8>) -> Vec<u8> + Send + 'static,
@@ -222,7 +222,7 @@ fn next_message(from: &mut TcpStream) -> Option<Vec<u8>> {
 
 fn pass_on(to: &mut TcpStream, message: &[u8]) {
     let len = u32::try_from(message.len()).unwrap();
-    // Whoever is at the other end may have gone.
+    // The other end may be closed.
     let _ = to.write_all(&[&len.to_be_bytes()[..], message].concat());
 }
 
@@ -233,7 +233,7 @@ async fn connect(at: SocketAddr) -> Smb {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_kept_behind_a_lock_that_waits() {
+async fn no_requests_queue_after_waiting_lock() {
     let (world, _dir) = with_alice(settings).await;
     let to = world.running.smb[0];
     let holder = connect(to).await;
@@ -256,14 +256,14 @@ async fn nothing_is_kept_behind_a_lock_that_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_kept_in_front_of_a_lock_that_waits() {
+async fn no_requests_queue_before_waiting_lock() {
     const LOCKS: usize = 6;
     let (world, _dir) = with_alice(settings).await;
     let to = world.running.smb[0];
     let holder = connect(to).await;
     let held = holder.create("f").await.unwrap();
     holder.lock(&held, (0, 1), true, false).await.unwrap();
-    // A chain of a CANCEL, which uses no number, and the LOCK.
+    // A chain of a CANCEL, which uses no message id, and the LOCK.
     let (at, pending) = with_locks(to, |lock| {
         let mut chain = lock[..64].to_vec();
         chain[12..14].copy_from_slice(&[12, 0]);

@@ -1,4 +1,4 @@
-//! Sixty-four clients that all want the most at once: a small pool serves them all, and nobody waits for ever.
+//! Sixty-four clients that all request the maximum concurrently: a small pool serves them all, and no request waits forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use headgate_tests::world::{World, pattern, write_all};
 const CLIENTS: usize = 64;
 const AT_ONCE: usize = 4;
 const MIB: usize = 1 << 20;
-/// Of the gateway; 64 clients with 4 reads each ask for four times as much.
+/// The gateway's memory; 64 clients with 4 reads each request four times as much.
 const POOL: u64 = 64 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +24,7 @@ async fn a_small_pool_serves_many_large_reads() {
     for n in 0..CLIENTS {
         let transport = if n % 2 == 0 { Transport::Rdma } else { Transport::Tcp };
         let client = world.client("data", (Version::V3, transport)).await.unwrap();
-        // Who says nothing for long is sent away, and on a busy machine it takes long until all have come.
+        // Silent clients are disconnected, and on a busy machine connecting all clients takes long.
         let file = client.find("large").await.unwrap();
         clients.push((client, file));
     }
@@ -41,7 +41,7 @@ async fn a_small_pool_serves_many_large_reads() {
             }
         });
     }
-    // That they are served in turn is for the tests of the pool to say; here nobody is forgotten.
+    // Fairness is tested with the pool; this test checks that no client is forgotten.
     let mut ended = 0;
     while let Some(done) =
         tokio::time::timeout(Duration::from_secs(120), tasks.join_next()).await.expect("all end")
@@ -50,7 +50,7 @@ async fn a_small_pool_serves_many_large_reads() {
         ended += 1;
     }
     assert_eq!(ended, CLIENTS);
-    // The clients' own buffers are in this process, too: what they may hold is allowed for.
+    // The clients' own buffers are in this process, too, so their maximum is subtracted.
     let clients_hold = (CLIENTS * AT_ONCE * MIB) as u64;
     let grown = resident().saturating_sub(before);
     assert!(grown < POOL + clients_hold + (64 << 20), "{} MiB more than before", grown >> 20);

@@ -1,5 +1,5 @@
-//! What protecting data costs that goes by SMB Direct: each side passes over it once, and nobody copies it. Alone in its process,
-//! since the counters count all of it.
+//! The cost of protecting data sent over SMB Direct: each side processes it once, without a copy. Runs in a separate process, since
+//! the counters are global.
 
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use headgate_tests::world::{buf, pattern};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 
 const LEN: usize = 8 << 20;
-/// Requests and answers, which are signed or encrypted as well, and the frames of iWARP that were cut between two reads of the
-/// socket: a sixteenth.
+/// Requests and responses, which are signed or encrypted as well, and iWARP frames split between two reads of the socket: at most a
+/// sixteenth.
 const SOME: u64 = LEN as u64 / 16;
 
-/// Bytes that were signed or encrypted, and bytes that were copied.
+/// Bytes signed or encrypted, and bytes copied.
 fn counted() -> [u64; 2] {
     [smb_crypto::touched_bytes(), iobuf::copied_bytes()]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn protected_data_is_passed_over_once_by_each_side_and_not_copied() {
+async fn protected_data_is_processed_once() {
     let (world, _dir) = with_alice(|_| ()).await;
     let local =
         Local { rdma: Some(Arc::new(Iwarp::new(IwarpConfig::default()))), ..Local::default() };

@@ -1,4 +1,4 @@
-//! The backend of `vfs/examples/backend.rs` is served and mounted: it says what every backend has to say and nothing else.
+//! Serves and mounts the backend of `vfs/examples/backend.rs`, which implements only the mandatory methods.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,11 +18,11 @@ use smb_proto::smb2::query_info::security_information as part;
 use smbd_core::dtyp::SecurityDescriptor;
 use vfs::namespace::{Enforce, Protocols, Rules, Share, Squash};
 
-/// Below, at and above what goes with the call itself and what takes several calls.
+/// Sizes below, at and above the limits of inline data and of a single call.
 const SIZES: [usize; 4] = [0, 1000, 70_000, 3 << 20];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_every_protocol_use_a_backend_of_ones_own() {
+async fn clients_use_minimal_backend() {
     let (world, _dir) = with_alice(|_| ()).await;
     let share = Share {
         name: "own".into(),
@@ -59,7 +59,7 @@ async fn clients_of_every_protocol_use_a_backend_of_ones_own() {
         assert!(found == pattern(name, size), "{name}");
         smb.close(file).await.unwrap();
     }
-    // What one protocol writes, the other reads; a list is kept and shown again.
+    // Each protocol reads data written over the other; a list is stored and returned.
     let file = smb.create("by-smb").await.unwrap();
     smb.write(&file, 0, vec![buf(b"from Windows")]).await.unwrap();
     smb.close(file).await.unwrap();

@@ -1,4 +1,4 @@
-//! One access control list for every protocol: whoever sets it, and whoever asks.
+//! One access control list for every protocol, whichever protocol sets or checks it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,19 +21,19 @@ use smbd_core::dtyp::{self, Acl, SecurityDescriptor, Sid, mask};
 const BOB: u32 = 1001;
 const CARL: u32 = 1002;
 const RW: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
-/// The same in NFS 4 and SMB: for files and directories below.
+/// Equal in NFS 4 and SMB: inherited by files and directories.
 const PASSED_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
 const NFSERR_ACCES: u32 = 13;
 const NFSERR_BADOWNER: u32 = 10_039;
 /// OPEN4_SHARE_ACCESS_WANT_NO_DELEG
 const WANT_NO_DELEG: u32 = 0x400;
 
-/// Two users of SMB: alice, who is root, and bob.
+/// Two SMB users: alice, who is root, and bob.
 async fn world() -> (World, tempfile::TempDir) {
     world_with(|_| {}).await
 }
 
-/// With other settings.
+/// Starts a gateway with changed settings.
 async fn world_with(change: impl FnOnce(&mut config::Settings)) -> (World, tempfile::TempDir) {
     with_alice(|settings| {
         change(settings);
@@ -79,7 +79,7 @@ async fn nfs(world: &World, uid: u32) -> Nfs {
 }
 
 impl Nfs {
-    /// Makes a file by version 3.
+    /// Creates a file over version 3.
     async fn make(&self, dir: &Fh, name: &str, mode: u32) -> Fh {
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.v3.create(dir, name.as_bytes(), CreateHow::Guarded(set)).await.unwrap();
@@ -90,12 +90,12 @@ impl Nfs {
         self.v4.walk(&format!("/data/{path}")).await.unwrap()
     }
 
-    /// Whether the user may open a file of the root to read, by every version the same.
+    /// True if the user may open a file in the root for reading; all versions must agree.
     async fn reads(&self, name: &str) -> bool {
         let found = self.v3.lookup(&self.root3, name.as_bytes()).await.unwrap().0;
         let v3 = self.v3.read(&found, 0, 1).await;
         let access = self.v3.access(&found, 1).await.unwrap();
-        // A delegation would have to be given back before anybody changes the list.
+        // A delegation would be recalled before a change of the list.
         let how = OpenHow { want: WANT_NO_DELEG, ..OpenHow::READ };
         let opened = self.v4.open(&self.root4, name.as_bytes(), b"o", how).await;
         match opened {
@@ -149,7 +149,7 @@ fn allow(who: &str, flags: u8, mask: u32) -> Ace {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_smb_denies_nfs_denies_and_shows() {
+async fn smb_list_binds_nfs() {
     let (world, _dir) = world().await;
     let (root, bob_4, carl) =
         (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
@@ -170,7 +170,7 @@ async fn what_smb_denies_nfs_denies_and_shows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nfs_sets_smb_shows_and_keeps_to() {
+async fn nfs_list_binds_smb() {
     let (world, _dir) = world().await;
     let (root, bob_4, carl) =
         (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
@@ -211,7 +211,7 @@ async fn what_nfs_sets_smb_shows_and_keeps_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
+async fn mode_change_binds_all_protocols() {
     use std::os::unix::fs::PermissionsExt;
     let (world, _dir) = world().await;
     let (root, bob_4) = (nfs(&world, 0).await, nfs(&world, BOB).await);
@@ -235,7 +235,7 @@ async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
     on_host(0o660);
     assert!(bob_4.reads("f").await);
     assert_eq!(root.v4.acl(&f).await.unwrap().unwrap(), list, "as it was set");
-    // Of a client it changes the list, also where the number is the same before and after (RFC 8881 section 6.4.1.1).
+    // A client's SETATTR of the mode changes the list even if the number stays the same (RFC 8881 section 6.4.1.1).
     root.v3.setattr(&f3, &mode(0o600)).await.unwrap();
     assert!(!bob_4.reads("f").await, "no more than the group");
     assert_eq!(open(&bob_s, "f", mask::READ_DATA).await.map(drop), Err(NtStatus::ACCESS_DENIED));
@@ -251,12 +251,12 @@ async fn a_mode_changed_by_nfs_or_on_the_host_counts_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_either_inherit_what_the_other_set() {
+async fn inheritance_works_across_protocols() {
     let (world, _dir) = world().await;
     let (root, bob_4, carl) =
         (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
     let (alice, bob_s) = (smb(&world, &alice()).await, smb(&world, &bob()).await);
-    // NFS sets, SMB makes.
+    // Set over NFS, inherited over SMB.
     let d = root.v4.mkdir(&root.root4, b"nfs", 0o755).await.unwrap();
     let all = [
         allow(&BOB.to_string(), PASSED_ON, mask::FILE_ALL),
@@ -273,7 +273,7 @@ async fn files_of_either_inherit_what_the_other_set() {
     assert_eq!(bob_4.v4.acl(&found).await.unwrap().unwrap(), inherited);
     let outside = carl.v4.lookup(&d, b"of-smb").await;
     assert!(matches!(outside, Err(Error::Nfs4(_, NFSERR_ACCES))), "{outside:?}");
-    // SMB sets, NFS makes.
+    // Set over SMB, inherited over NFS.
     let dir = alice.open("smb", mask::FILE_ALL, Disposition::Create, option::DIRECTORY_FILE).await;
     alice.close(dir.unwrap()).await.unwrap();
     let ace = |sid| dtyp::Ace::allow(sid, mask::FILE_ALL, PASSED_ON);
@@ -290,7 +290,7 @@ async fn files_of_either_inherit_what_the_other_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_domain_nfs_and_smb_know_one_name() {
+async fn domain_name_is_equal_across_protocols() {
     let (world, _dir) = world_with(|settings| {
         settings.domain = Some("example.org".parse().unwrap());
         settings.names = config::Names::Own;
@@ -320,7 +320,7 @@ async fn with_a_domain_nfs_and_smb_know_one_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_of_the_host_are_set_and_seen_by_version_3() {
+async fn v3_sets_and_shows_host_lists() {
     let (world, _dir) = world().await;
     let (root, bob_4, carl) =
         (nfs(&world, 0).await, nfs(&world, BOB).await, nfs(&world, CARL).await);
@@ -328,14 +328,14 @@ async fn lists_of_the_host_are_set_and_seen_by_version_3() {
     let f = root.find("f").await;
     let plain = [[1, 0, 6], [4, 0, 4], [0x10, 0, 4], [0x20, 0, 0]];
     assert_eq!(root.v3.acl(&f3).await.unwrap(), (plain.to_vec(), vec![]));
-    // A list of NFSv4 as version 3 can say it.
+    // A list of NFSv4 that version 3 can represent.
     let list = [allow(&BOB.to_string(), 0, RW), allow("OWNER@", 0, RW)];
     root.v4.set_acl(&f, &list).await.unwrap();
     let shown = [[1, 0, 6], [2, BOB, 6], [4, 0, 0], [0x10, 0, 6], [0x20, 0, 0]];
     let hidden = carl.v3.acl(&f3).await;
     assert!(matches!(hidden, Err(Error::Nfs3(NFSERR_ACCES))), "{hidden:?}");
     assert_eq!(root.v3.acl(&f3).await.unwrap().0, shown);
-    // One of the host's own in its place.
+    // A POSIX list in its place.
     let own = [[1, 0, 6], [2, CARL, 4], [4, 0, 0], [0x10, 0, 4], [0x20, 0, 0]];
     let denied = bob_4.v3.set_acl(&f3, &own, &[]).await;
     assert!(matches!(denied, Err(Error::Nfs3(1))), "nobody but the owner: {denied:?}");
@@ -348,7 +348,7 @@ async fn lists_of_the_host_are_set_and_seen_by_version_3() {
     root.v3.set_acl(&f3, &plain, &[]).await.unwrap();
     assert_eq!(root.v3.acl(&f3).await.unwrap().0, plain);
     assert!(!carl.reads("f").await && !bob_4.reads("f").await, "the list of NFSv4 is gone");
-    // What a folder gives on, and what is no list.
+    // A folder's default list, and an invalid list.
     let d = root.v4.mkdir(&root.root4, b"d", 0o755).await.unwrap();
     let d3 = root.v3.lookup(&root.root3, b"d").await.unwrap().0;
     let dir = [[1, 0, 7], [4, 0, 5], [0x10, 0, 5], [0x20, 0, 5]];

@@ -1,4 +1,5 @@
-//! Users of this host cannot claim to be others by NFS: what claims a user, a host or a lock comes from a port below 1024.
+//! Users of this host cannot pose as other users over NFS: calls that claim a user, a host or a lock must come from a port below
+//! 1024.
 
 #![allow(clippy::unwrap_used)]
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,7 +17,7 @@ use rustix::thread::set_thread_res_uid;
 const TCP: [(Version, Transport); 3] =
     [(Version::V3, Transport::Tcp), (Version::V41, Transport::Tcp), (Version::V42, Transport::Tcp)];
 
-/// What any user of this host can send.
+/// A client as any user of this host could run it.
 fn unprivileged() -> Local {
     Local { reserved_port: false, ..Local::default() }
 }
@@ -44,7 +45,7 @@ fn is_refused(error: &Error) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_of_this_host_cannot_claim_to_be_another() {
+async fn local_user_cannot_pose_as_another() {
     let (mut world, settings) = started(PrivilegedPorts::Local).await;
     std::fs::write(world.folder().join("secret"), "of 1234").unwrap();
     let path = world.folder().join("secret");
@@ -55,24 +56,24 @@ async fn a_user_of_this_host_cannot_claim_to_be_another() {
             let why = open(&world, way, Credential::sys(uid, uid, &[])).await.err().unwrap();
             assert!(is_refused(&why), "{way:?}: {why}");
         }
-        // Clients and stateids of version 4 are names that anybody can say.
+        // Client ids and stateids of version 4 can be guessed.
         if way.0 != Version::V3 {
             let why = open(&world, way, Credential::none()).await.err().unwrap();
             assert!(is_refused(&why), "{way:?}: {why}");
         }
-        // With the port of root the same call is answered.
+        // From root's port the same call is answered.
         if rustix::process::geteuid().is_root() {
             let volume = world.client("data", way).await.unwrap();
             volume.find("secret").await.unwrap();
         }
     }
-    // Version 3 does not have to mount: a handle that was found elsewhere opens nothing either.
+    // Version 3 works without a mount: a handle obtained elsewhere must not help.
     let rpc = connect::tcp(world.running.nfs[0], &unprivileged(), Arc::new(NoCallbacks)).await;
     let rpc = rpc.unwrap();
     let root = mount::mount(&rpc, &Credential::none(), "/data").await.unwrap();
     let as_owner = client::nfs3::Nfs3::new(rpc.clone(), Credential::sys(1234, 1234, &[]));
     assert!(is_refused(&as_owner.lookup(&root, b"secret").await.err().unwrap()));
-    // Nobody in particular is whom a user of this host may be.
+    // A user of this host may act as the anonymous user.
     let anonymous = client::nfs3::Nfs3::new(rpc.clone(), Credential::none());
     let (file, _) = anonymous.lookup(&root, b"secret").await.unwrap();
     assert_eq!(anonymous.read(&file, 0, 10).await.err(), Some(Error::Nfs3(13)));
@@ -93,7 +94,7 @@ async fn a_user_of_this_host_cannot_claim_to_be_another() {
     }
 }
 
-/// Opens a volume as an ordinary user of this host, by a thread of its own.
+/// Opens a volume as an ordinary user of this host, in a separate thread.
 async fn open_as(uid: u32, target: Target) -> Result<()> {
     let work = move || {
         let uid = Uid::from_raw(uid);
@@ -106,14 +107,14 @@ async fn open_as(uid: u32, target: Target) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_of_this_host_is_not_believed_by_iwarp() {
-    // Only root has another user to be.
+async fn local_iwarp_user_cannot_pose() {
+    // Only root can switch to another user.
     if !rustix::process::geteuid().is_root() {
         return;
     }
     let (mut world, settings) = started(PrivilegedPorts::Local).await;
     let way = (Version::V41, Transport::Rdma);
-    // Root of this host is, from any port.
+    // Root of this host may, from any port.
     world.client("data", way).await.unwrap();
     let why = open_as(1234, world.target("data", way)).await.unwrap_err();
     assert!(is_refused(&why), "{why}");

@@ -1,5 +1,5 @@
-//! The configuration changes while clients work: who is not concerned notices nothing, who is concerned loses what is gone and
-//! nothing else.
+//! Changes the configuration while clients work: unaffected clients notice no interruption, affected ones lose only what was
+//! removed.
 
 #![allow(clippy::unwrap_used)]
 use std::fs;
@@ -35,12 +35,12 @@ fn mem(name: &str) -> Share {
     Share { squash: Squash::None, ..Share::new(name, Source::Memory) }
 }
 
-/// A gateway with users `alice` and `bob`, its settings, and a folder for what they name.
+/// Starts a gateway with users `alice` and `bob`; returns its settings, and a folder for their files.
 async fn world() -> (World, Settings, tempfile::TempDir) {
     world_at([0; 4]).await
 }
 
-/// Ports that nobody has at any address of this host, below those that the kernel gives to whoever asks for one: they stay free.
+/// Ports unused at every address of this host, outside the kernel's ephemeral range, so that they stay free.
 fn free_ports() -> [u16; 4] {
     let from = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
     let is_free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
@@ -48,7 +48,7 @@ fn free_ports() -> [u16; 4] {
     std::array::from_fn(|_| free.next().unwrap())
 }
 
-/// At these ports: NFS, NFS by RDMA, SMB, SMB Direct; 0 is any.
+/// Starts a gateway on these ports: NFS, NFS over RDMA, SMB, SMB Direct; 0 is any.
 async fn world_at(ports: [u16; 4]) -> (World, Settings, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let mut kept = Settings::default();
@@ -71,7 +71,7 @@ async fn smb(world: &World, rdma: bool, name: &str, share: &str) -> Result<Smb, 
     Smb::connect(at, rdma, ("127.0.0.1", share), &user, Options::default(), &local).await
 }
 
-/// Writes and reads until it is told to stop: files of its own, and one that it holds open all the time.
+/// Writes and reads until stopped: its own files, and one that it keeps open.
 async fn work(volume: Volume, name: String, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
     let held = volume.create(&format!("{name}-held")).await.unwrap();
     let mut at = 0;
@@ -96,7 +96,7 @@ async fn work(volume: Volume, name: String, stop: Arc<AtomicBool>, done: Arc<Ato
     volume.close(held).await.unwrap_or_else(|e| panic!("{name}: close: {e}"));
 }
 
-/// The settings of one reload; every part that can come and go does, at its own pace.
+/// The settings of one reload; each optional part comes and goes at its own interval.
 fn step(base: &Settings, n: usize) -> Settings {
     let mut s = base.clone();
     if n % 2 == 1 {
@@ -109,7 +109,7 @@ fn step(base: &Settings, n: usize) -> Settings {
     if n % 4 == 1 {
         s.bind.push([127, 0, 0, 2].into());
     }
-    // Of a share that clients work in: what does not take anything from them.
+    // Changes of a share in use that do not affect its clients.
     s.shares.iter_mut().filter(|s| s.name == "data").for_each(|s| s.comment = format!("step {n}"));
     s.connections = 2048 + n;
     s.memory = (256 - (n as u64 % 5) * 16) << 20;
@@ -117,7 +117,7 @@ fn step(base: &Settings, n: usize) -> Settings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_reloads_are_not_noticed_by_those_who_are_not_concerned() {
+async fn reloads_do_not_affect_other_clients() {
     let (mut world, base, _dir) = world().await;
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut clients = tokio::task::JoinSet::new();
@@ -136,7 +136,7 @@ async fn a_hundred_reloads_are_not_noticed_by_those_who_are_not_concerned() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut refused, mut at) = (0, done.load(Ordering::Relaxed));
     for n in 1..=RELOADS {
-        // Some work is done between any two reloads, or somebody has failed.
+        // Some work is done between any two reloads, unless a client has failed.
         let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         while done.load(Ordering::Relaxed) < at + 4 {
             assert!(tokio::time::Instant::now() < deadline, "nobody works before reload {n}");
@@ -148,7 +148,7 @@ async fn a_hundred_reloads_are_not_noticed_by_those_who_are_not_concerned() {
         at = done.load(Ordering::Relaxed);
         let mut next = step(&base, n);
         if n % 7 == 0 {
-            // One that cannot be had: the port is somebody else's, and everything else would have changed with it.
+            // A reload that fails because its port is in use must not change any other setting.
             next.smb.port = taken.local_addr().unwrap().port();
             next.shares.remove(0);
             let before = world.running.endpoints();
@@ -179,7 +179,7 @@ fn status(e: Error) -> NtStatus {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_that_is_gone_is_gone_for_those_who_use_it_and_nothing_else_is() {
+async fn removed_share_affects_its_users_only() {
     let (mut world, base, _dir) = world().await;
     let mut with = base.clone();
     with.shares.push(mem("scratch"));
@@ -202,19 +202,19 @@ async fn a_share_that_is_gone_is_gone_for_those_who_use_it_and_nothing_else_is()
     }
     let why = status(of_smb.read(&c, 0, 10).await.unwrap_err());
     assert_eq!(why, NtStatus::NETWORK_NAME_DELETED);
-    // The connections are alive, and so is everything else.
+    // The connections stay open, and all else works.
     assert_eq!(elsewhere.write(&d, 0, vec![buf(b"still here")]).await.unwrap(), 10);
     let why = status(smb(&world, false, "alice", "scratch").await.err().unwrap());
     assert_eq!(why, NtStatus::BAD_NETWORK_NAME);
-    // Served again it is another volume, where nobody holds anything.
+    // When served again it is a new volume without state.
     world.running.reload(with).await.unwrap();
     let again = smb(&world, false, "alice", "scratch").await.unwrap();
     assert_eq!(status(again.find("c").await.unwrap_err()), NtStatus::OBJECT_NAME_NOT_FOUND);
 }
 
-/// Who waits in it, for a lock or for a change, is told at once; the same client goes on elsewhere.
+/// Requests that wait in it, for a lock or a change, are answered at once; their client continues elsewhere.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_in_a_share_that_is_gone() {
+async fn removed_share_ends_waiting_requests() {
     let (mut world, base, _dir) = world().await;
     let mut with = base.clone();
     with.shares.push(mem("scratch"));
@@ -229,13 +229,13 @@ async fn nobody_waits_in_a_share_that_is_gone() {
     let (w, options) = (waiter.clone(), option::DIRECTORY_FILE);
     let root = w.open("", access::READ_DATA, Disposition::Open, options).await.unwrap();
     let watching = tokio::spawn(async move { w.notify(&root, true, 0xff).await });
-    // Requests of one connection are begun in their order: when this one is answered, those before it wait.
+    // Requests of one connection are started in order: when this one is answered, those before it are waiting.
     waiter.list("").await.unwrap();
     let changes = world.running.reload(base).await.unwrap();
     assert_eq!((changes.trees_ended, changes.sessions_ended), (2, 0));
     let ended = |e: Error| {
         let why = status(e);
-        // By the end of the open, or of the tree, whichever the request looks at first (MS-SMB2 section 3.3.4.8, 3.3.5.8).
+        // Either the end of the open, or of the tree, whichever is noticed first (MS-SMB2 section 3.3.4.8, 3.3.5.8).
         let known = [
             NtStatus::NETWORK_NAME_DELETED,
             NtStatus::RANGE_NOT_LOCKED,
@@ -250,7 +250,7 @@ async fn nobody_waits_in_a_share_that_is_gone() {
     ended(locked.unwrap_err());
     let told = tokio::time::timeout(soon, watching).await.unwrap().unwrap();
     ended(told.unwrap_err());
-    // Served again, nobody has anything locked there.
+    // When served again, it has no locks.
     world.running.reload(with).await.unwrap();
     let again = smb(&world, false, "bob", "scratch").await.unwrap();
     let file = again.create("f").await.unwrap();
@@ -258,7 +258,7 @@ async fn nobody_waits_in_a_share_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_goes_from_both_protocols_to_one_and_back() {
+async fn share_protocols_can_change() {
     let (mut world, base, _dir) = world().await;
     let by = |protocols| {
         let mut s = base.clone();
@@ -270,7 +270,7 @@ async fn a_share_goes_from_both_protocols_to_one_and_back() {
     let of_smb = smb(&world, true, "alice", "mem").await.unwrap();
     let (a, b) = (v3.create("a").await.unwrap(), v41.create("b").await.unwrap());
     let c = of_smb.create("c").await.unwrap();
-    // By SMB only: NFS clients lose it and find it no more; the SMB client does not notice.
+    // Only SMB: NFS clients lose the share and cannot find it; the SMB client is not affected.
     let changes = world.running.reload(by(Protocols::Smb)).await.unwrap();
     assert_eq!((changes.trees_ended, changes.shares_changed), (0, vec!["mem".to_owned()]));
     assert!(changes.opens_ended >= 1, "the open of version 4.1");
@@ -287,7 +287,7 @@ async fn a_share_goes_from_both_protocols_to_one_and_back() {
     let names = root.list().await.unwrap();
     assert!(!names.is_empty() && !names.contains(&b"mem".to_vec()), "{names:?}");
     assert_eq!(of_smb.write(&c, 0, vec![buf(b"still here")]).await.unwrap(), 10);
-    // By NFS only: the same the other way round, and what was written by SMB is there.
+    // Only NFS: the reverse, and data written over SMB is present.
     let changes = world.running.reload(by(Protocols::Nfs)).await.unwrap();
     assert_eq!(changes.trees_ended, 1);
     let why = status(of_smb.read(&c, 0, 10).await.unwrap_err());
@@ -297,13 +297,13 @@ async fn a_share_goes_from_both_protocols_to_one_and_back() {
     let v3 = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
     let c = v3.find("c").await.unwrap();
     assert_eq!(v3.size(&c).await.unwrap(), 10);
-    // By both again.
+    // Both protocols again.
     world.running.reload(base.clone()).await.unwrap();
     smb(&world, false, "alice", "mem").await.unwrap().find("c").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_share_is_served_by_is_not_listened_for() {
+async fn unused_protocols_have_no_listener() {
     let (mut world, base, _dir) = world().await;
     let all = |protocols| {
         let mut s = base.clone();
@@ -325,7 +325,7 @@ async fn what_no_share_is_served_by_is_not_listened_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_is_gone_is_logged_off() {
+async fn removed_user_is_logged_off() {
     let (mut world, base, _dir) = world().await;
     let alice = smb(&world, false, "alice", "data").await.unwrap();
     let bob = smb(&world, false, "bob", "data").await.unwrap();
@@ -337,7 +337,7 @@ async fn a_user_who_is_gone_is_logged_off() {
     alice.list("").await.unwrap();
     let why = status(smb(&world, false, "bob", "data").await.err().unwrap());
     assert_eq!(why, NtStatus::LOGON_FAILURE);
-    // Somebody else to the file system: the session would go on as the one that it was.
+    // A changed uid: the session must not continue with the old one.
     let mut other = base;
     other.users[0].identity.uid = Some(7);
     let changes = world.running.reload(other).await.unwrap();
@@ -347,7 +347,7 @@ async fn a_user_who_is_gone_is_logged_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_of_a_share_hold_at_once_and_take_only_what_they_forbid() {
+async fn share_rules_apply_at_once() {
     let (mut world, base, _dir) = world().await;
     let nfs = world.client("mem", (Version::V41, Transport::Tcp)).await.unwrap();
     let of_smb = smb(&world, false, "alice", "mem").await.unwrap();
@@ -358,14 +358,14 @@ async fn rules_of_a_share_hold_at_once_and_take_only_what_they_forbid() {
         s.shares.iter_mut().filter(|s| s.name == "mem").for_each(f);
         s
     };
-    // More ranges of addresses, another comment: nobody is concerned.
+    // More address ranges, another comment: no client is affected.
     let wider = |s: &mut Share| {
         s.clients = Some(vec!["127.0.0.0/8".parse().unwrap(), "10.0.0.0/8".parse().unwrap()]);
     };
     let changes = world.running.reload(change(wider)).await.unwrap();
     assert_eq!((changes.trees_ended, changes.shares_changed), (0, vec!["mem".to_owned()]));
     of_smb.list("").await.unwrap();
-    // Read only: whoever may write is asked to come again; what is there stays.
+    // Read-only: clients that could write must reconnect; existing data stays.
     let changes = world.running.reload(change(|s| s.read_only = true)).await.unwrap();
     assert_eq!(changes.trees_ended, 1);
     assert_eq!(status(of_smb.list("").await.unwrap_err()), NtStatus::NETWORK_NAME_DELETED);
@@ -374,13 +374,13 @@ async fn rules_of_a_share_hold_at_once_and_take_only_what_they_forbid() {
     assert_eq!(data.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>(), b"kept");
     let again = smb(&world, false, "alice", "mem").await.unwrap();
     assert_eq!(status(again.create("g").await.unwrap_err()), NtStatus::MEDIA_WRITE_PROTECTED);
-    // And back.
+    // The change is reverted.
     world.running.reload(base).await.unwrap();
     nfs.write(&file, 0, vec![buf(b"more")]).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_come_and_go_with_the_connections_that_came_in_there() {
+async fn removed_address_ends_its_connections() {
     let (mut world, base, _dir) = world_at(free_ports()).await;
     let stays = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
     let before = world.running.nfs.clone();
@@ -390,7 +390,7 @@ async fn addresses_come_and_go_with_the_connections_that_came_in_there() {
     assert_eq!((changes.opened.len(), changes.closed.len()), (4, 0), "{changes}");
     let second = world.running.nfs[1];
     let mut raw = tokio::net::TcpStream::connect(second).await.unwrap();
-    // It is accepted before it is dismissed.
+    // The connection is accepted before it is closed.
     while world.running.connections() < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -403,7 +403,7 @@ async fn addresses_come_and_go_with_the_connections_that_came_in_there() {
     assert!(tokio::net::TcpStream::connect(second).await.is_err());
     assert_eq!(world.running.nfs, before);
     stays.create("f").await.unwrap();
-    // Every address becomes this one, on the same port: the old listener has to go first.
+    // All addresses are replaced by a single wildcard on the same port: the old listener must close first.
     let port = before[0].port();
     let all = Settings { nfs_port: port, bind: vec![[0, 0, 0, 0].into()], ..base.clone() };
     world.running.reload(all).await.unwrap();
@@ -419,7 +419,7 @@ async fn addresses_come_and_go_with_the_connections_that_came_in_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_change_is_named_and_nothing_else_changes() {
+async fn failed_reload_changes_no_setting() {
     let (mut world, base, dir) = world().await;
     let mut next = base.clone();
     next.state = dir.path().join("elsewhere");
@@ -436,7 +436,7 @@ async fn what_cannot_change_is_named_and_nothing_else_changes() {
     smb(&world, false, "alice", "data").await.unwrap();
     let why = status(smb(&world, false, "alice", "other").await.err().unwrap());
     assert_eq!(why, NtStatus::BAD_NETWORK_NAME);
-    // A folder that is not there.
+    // A folder that does not exist.
     let mut next = base;
     next.shares[0].source = Source::Folder("/no/such/folder".into());
     let why = world.running.reload(next).await.unwrap_err().to_string();
@@ -448,9 +448,9 @@ fn base_of(world: &World) -> Settings {
     world.running.settings().clone()
 }
 
-/// Also where the new folder contains the old one, so that each file of it is served again, under another path.
+/// Also if the new folder contains the old one, so that each of its files is served under another path.
 #[tokio::test(flavor = "multi_thread")]
-async fn handles_are_stale_when_the_share_has_another_folder() {
+async fn changed_folder_makes_handles_stale() {
     let (mut world, base, dir) = world().await;
     let (above, old) = (dir.path().join("above"), dir.path().join("above/old"));
     fs::create_dir_all(&old).unwrap();
@@ -471,7 +471,7 @@ async fn handles_are_stale_when_the_share_has_another_folder() {
         assert!(matches!(why, Error::Nfs3(70) | Error::Nfs4(_, 70)), "{why}");
     }
     assert_eq!(fs::read(old.join("a")).unwrap(), b"");
-    // What it had before it has again.
+    // The old handles are valid again.
     world.running.reload(of(&old)).await.unwrap();
     assert_eq!(v3.write(&a, 0, vec![buf(b"again")]).await.unwrap(), 5);
     assert_eq!(fs::read(old.join("a")).unwrap(), b"again");

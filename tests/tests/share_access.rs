@@ -1,4 +1,4 @@
-//! Who may use a share: `access`, by every protocol.
+//! The key `access` of a share, over every protocol.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ const DENIED: u32 = 2003;
 const STRANGER: u32 = 2004;
 /// Number of the operation (RFC 8881 section 16.2).
 const READ: u32 = 25;
-/// Of those who may read, by name and by group.
+/// Group of readers.
 const READERS: u32 = 2100;
 const USERS: [(&str, u32); 4] =
     [("reader", READER), ("writer", WRITER), ("denied", DENIED), ("stranger", STRANGER)];
@@ -42,7 +42,7 @@ fn access(read: &[&str], write: &[&str], deny: &[&str]) -> Access {
     Access { read: who(read), write: who(write), deny: who(deny) }
 }
 
-/// A gateway whose share `data` names its users; a folder in it, and a file, are everybody's.
+/// A gateway whose share `data` lists its users; all users may access a folder in it and a file.
 async fn world(access: Access) -> (World, TempDir, Settings) {
     let mut kept = Settings::default();
     let (world, dir) = with_alice(|settings| {
@@ -98,7 +98,7 @@ fn counted(rule: &str) -> u64 {
     rdma_transport::refused::counts().iter().find(|(r, _)| *r == rule).map_or(0, |(_, n)| *n)
 }
 
-/// Reads and makes a file; which of the two was allowed.
+/// Reads a file and creates one; returns which of the two was allowed.
 async fn by_nfs(volume: &Volume, name: &str) -> (bool, bool) {
     let allowed = |done: Result<()>| match done {
         Ok(()) => true,
@@ -132,7 +132,7 @@ async fn by_smb(smb: &Smb, name: &str) -> (bool, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_read_writers_write_and_others_do_nothing() {
+async fn access_lists_are_enforced() {
     if !is_root() {
         return;
     }
@@ -145,7 +145,7 @@ async fn readers_read_writers_write_and_others_do_nothing() {
             _ => (false, false),
         };
         for (n, way) in NFS.into_iter().enumerate() {
-            // Whoever may not use it mounts it all the same: clients mount as their root.
+            // Even a refused user can mount, because clients mount as root.
             let volume = volume(&world, way, credential(uid)).await.unwrap();
             assert_eq!(by_nfs(&volume, &format!("{name}{n}")).await, wanted, "{name} {way:?}");
         }
@@ -155,14 +155,14 @@ async fn readers_read_writers_write_and_others_do_nothing() {
             Err(e) => panic!("{name}: {e}"),
         }
     }
-    // A member of the group reads, also where it is no account of the gateway.
+    // A member of the group may read, even without an account in the gateway.
     let member = volume(&world, NFS[0], Credential::sys(9, 9, &[1, READERS])).await.unwrap();
     assert_eq!(by_nfs(&member, "member").await, (true, false));
     assert!(counted("share-access") > 0 && counted("share-access-deny") > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_sees_the_root_it_mounts_and_nothing_else() {
+async fn refused_user_sees_share_root_only() {
     let (world, _dir, _) = world(access(&[], &["writer"], &[])).await;
     let rpc = connect::tcp(world.running.nfs[0], &Local::default(), Arc::new(NoCallbacks)).await;
     let rpc = rpc.unwrap();
@@ -171,7 +171,7 @@ async fn who_is_refused_sees_the_root_it_mounts_and_nothing_else() {
         (Nfs3::new(rpc.clone(), credential(STRANGER)), Nfs3::new(rpc.clone(), credential(WRITER)));
     let (below, _) = writer.lookup(&root, b"below").await.unwrap();
     let refused = Error::Nfs3(13);
-    // What a mount asks for.
+    // The calls of a mount.
     stranger.getattr(&root).await.unwrap();
     stranger.fsinfo(&root).await.unwrap();
     stranger.fsstat(&root).await.unwrap();
@@ -190,7 +190,7 @@ async fn who_is_refused_sees_the_root_it_mounts_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_is_told_that_it_may_not_write() {
+async fn reader_gets_no_write_access_bits() {
     let (world, _dir, _) = world(access(&["reader"], &["writer"], &[])).await;
     let rpc = connect::tcp(world.running.nfs[0], &Local::default(), Arc::new(NoCallbacks)).await;
     let rpc = rpc.unwrap();
@@ -209,7 +209,7 @@ async fn a_reader_is_told_that_it_may_not_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_has_what_its_narrowest_range_says() {
+async fn narrowest_address_range_applies() {
     if !is_root() {
         return;
     }
@@ -248,14 +248,14 @@ async fn an_address_has_what_its_narrowest_range_says() {
         assert_eq!(by_nfs(&volume, &name).await, (true, true), "{way:?}");
         assert_eq!(owner(&name), (READER, READERS), "{way:?}");
     }
-    // By SMB it is known who has logged on.
+    // SMB users have logged on, so their identity is known.
     let by_writer = smb(&world, "writer").await.unwrap();
     assert_eq!(by_smb(&by_writer, "writers").await, (true, true));
     assert_eq!(owner("writers"), (WRITER, WRITER));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_is_done_as_the_forced_user_and_new_modes_are_limited() {
+async fn forced_user_and_masks_apply() {
     if !is_root() {
         return;
     }
@@ -271,7 +271,7 @@ async fn everything_is_done_as_the_forced_user_and_new_modes_are_limited() {
         (found.uid(), found.gid(), found.mode() & 0o7777)
     };
     for (n, way) in NFS.into_iter().enumerate() {
-        // Who comes is asked, not as whom that one acts.
+        // Access is checked for the caller, not for the forced user.
         let stranger = volume(&world, way, credential(STRANGER)).await.unwrap();
         assert_eq!(by_nfs(&stranger, "no").await, (false, false));
         let reader = volume(&world, way, credential(READER)).await.unwrap();
@@ -298,9 +298,9 @@ async fn everything_is_done_as_the_forced_user_and_new_modes_are_limited() {
     assert_eq!(found("d"), (STRANGER, READERS, 0o2770));
 }
 
-/// By version 3 and 4, whatever its name and its folder are called.
+/// Over versions 3 and 4, whatever the names of the share and its folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_is_mounted_by_the_path_that_it_exports() {
+async fn share_is_mounted_by_exported_path() {
     let (mut world, _dir, mut settings) = world(access(&["*"], &["writer"], &[])).await;
     settings.shares[0].export = Some("/srv/nfs/public".parse().unwrap());
     world.running.reload(settings).await.unwrap();
@@ -326,7 +326,7 @@ async fn names_by_smb(world: &World, user: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listings_leave_out_what_one_can_neither_read_nor_enter() {
+async fn listings_hide_inaccessible_entries() {
     if !is_root() {
         return;
     }
@@ -336,7 +336,7 @@ async fn listings_leave_out_what_one_can_neither_read_nor_enter() {
         std::os::unix::fs::chown(&path, Some(uid), Some(uid)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    // More than are fetched at once, and none of them the reader's.
+    // More entries than fetched at once, none accessible to the reader.
     for n in 0..1500 {
         let name = format!("z{n:04}");
         std::fs::write(world.folder().join(&name), "").unwrap();
@@ -368,7 +368,7 @@ async fn listings_leave_out_what_one_can_neither_read_nor_enter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reload_takes_rights_away_and_gives_them() {
+async fn reload_changes_access_rights() {
     let (mut world, _dir, settings) = world(access(&["reader"], &["writer"], &[])).await;
     let volumes = [
         volume(&world, NFS[0], credential(WRITER)).await.unwrap(),
@@ -391,12 +391,12 @@ async fn a_reload_takes_rights_away_and_gives_them() {
     for volume in &volumes {
         assert_eq!(by_nfs(volume, "after").await, (true, false));
     }
-    // Its tree connect promised more; the reader keeps what it had.
+    // Its tree connect granted more; the reader keeps its rights.
     assert!(by_writer.find("file").await.is_err());
     assert_eq!(by_smb(&by_reader, "after").await, (true, false));
     assert_eq!(by_smb(&smb(&world, "writer").await.unwrap(), "after").await, (true, false));
 
-    // What one holds is given back, whatever was taken away.
+    // State can be released after the loss of rights.
     let held = volumes[1].find("file").await.unwrap();
     world.running.reload(with(access(&["reader"], &[], &[]))).await.unwrap();
     assert_eq!(by_nfs(&volumes[1], "lost").await, (false, false));

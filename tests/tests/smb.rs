@@ -1,4 +1,4 @@
-//! SMB by our own client: every dialect over TCP, SMB Direct over iWARP, signed and sealed.
+//! SMB with our own client: every dialect over TCP, SMB Direct over iWARP, signed and encrypted.
 
 #![allow(clippy::unwrap_used)]
 use std::fs;
@@ -14,7 +14,7 @@ use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::Dialect;
 
-/// Around the thresholds: one SMB Direct message, the least that goes by RDMA, pages, buffers, the largest READ and WRITE.
+/// Sizes around the thresholds: one SMB Direct message, the smallest RDMA transfer, pages, buffers, the largest READ and WRITE.
 const SIZES: [usize; 17] = [
     0,
     1,
@@ -58,7 +58,7 @@ async fn read_all(smb: &Smb, name: &str, count: u32) -> Result<Vec<u8>> {
     Ok(data.iter().flat_map(|b| b.to_vec()).collect())
 }
 
-/// Files of every size, there and back, compared in the folder as well.
+/// Writes and reads files of every size, and compares them with the folder.
 async fn both_ways(world: &World, smb: &Smb, sizes: &[usize]) {
     for &size in sizes {
         let name = format!("file-{size}");
@@ -84,7 +84,7 @@ async fn both_ways(world: &World, smb: &Smb, sizes: &[usize]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_dialect_moves_files_of_every_size() {
+async fn dialects_transfer_all_sizes() {
     let (world, _dir) = with_alice(|_| ()).await;
     for dialect in Dialect::ALL {
         for (sign, seal) in [(false, false), (true, false), (false, true)] {
@@ -104,9 +104,9 @@ async fn every_dialect_moves_files_of_every_size() {
     world.running.stop().await;
 }
 
-/// What is signed or sealed cannot: those ways are above.
+/// Signed or encrypted data cannot use pages: those cases are above.
 #[tokio::test(flavor = "multi_thread")]
-async fn bulk_that_nobody_looks_at_leaves_as_pages_of_its_file() {
+async fn unprotected_bulk_is_sent_as_pages() {
     let (world, _dir) = with_alice(|_| ()).await;
     let smb = connect(&world, false, &alice(), Options::default()).await.unwrap();
     let wanted = pattern("paged", 8 << 20);
@@ -137,7 +137,7 @@ async fn smb_direct_moves_payload_by_rdma() {
         assert_eq!(after.0 - before.0, size as u64, "by RDMA Write");
         assert_eq!(after.1 - before.1, size as u64, "by RDMA Read");
         assert!(after.2 - before.2 < 16 << 10, "{} bytes in line", after.2 - before.2);
-        // Dialect 3.0 has no remote invalidation; the others ask for it with every READ and WRITE.
+        // Dialect 3.0 has no remote invalidation; later ones request it with every READ and WRITE.
         let invalidated = smb.info().traffic.invalidations.load(Relaxed);
         assert_eq!(invalidated > 0, dialect >= Dialect::V302, "{invalidated} invalidated");
         smb.unlink("bulk").await.unwrap();
@@ -146,16 +146,16 @@ async fn smb_direct_moves_payload_by_rdma() {
     world.running.stop().await;
 }
 
-/// Signed or sealed by itself, it is placed as if it were not.
+/// Data that is signed or encrypted separately uses RDMA like plain data.
 #[tokio::test(flavor = "multi_thread")]
-async fn smb_direct_signed_or_sealed_moves_payload_by_rdma() {
+async fn protected_smb_direct_uses_rdma() {
     let (world, _dir) = with_alice(|_| ()).await;
     for (sign, seal) in [(true, false), (false, true)] {
         let options = Options { sign, seal, ..Options::default() };
         let smb = connect(&world, true, &alice(), options).await.unwrap();
         both_ways(&world, &smb, &SIZES).await;
         let t = &smb.info().traffic;
-        // Less than a page goes inside the message, also what one WRITE of the largest size leaves over.
+        // Less than a page is sent inline, and so is the remainder of the largest WRITE.
         let direct = |size: &usize| {
             let rest = size % (8 << 20);
             size - if rest < 4096 { rest } else { 0 }
@@ -169,9 +169,9 @@ async fn smb_direct_signed_or_sealed_moves_payload_by_rdma() {
     world.running.stop().await;
 }
 
-/// Where either side has no transforms, what is signed or sealed goes inside the messages: nothing of it travels unprotected.
+/// If either side lacks transforms, protected data is sent inline, so that none is transferred unprotected.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_transforms_nothing_that_is_protected_moves_by_rdma() {
+async fn missing_transforms_keep_data_inline() {
     for (server_can, client_can) in [(true, false), (false, true)] {
         let off = |s: &mut config::Settings| s.smb.rdma_transforms = config::RdmaTransforms::Off;
         let (world, _dir) = with_alice(|s| {
@@ -193,7 +193,7 @@ async fn without_transforms_nothing_that_is_protected_moves_by_rdma() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_requests_are_under_way_at_once() {
+async fn requests_run_concurrently() {
     let (world, _dir) = with_alice(|_| ()).await;
     for rdma in [false, true] {
         let smb = connect(&world, rdma, &alice(), Options::default()).await.unwrap();
@@ -217,7 +217,7 @@ async fn many_requests_are_under_way_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_refused_and_says_no_more() {
+async fn wrong_password_is_refused() {
     let (world, _dir) = with_alice(|_| ()).await;
     for rdma in [false, true] {
         for (name, password) in [("alice", "wrong"), ("nobody", "correct horse")] {

@@ -1,7 +1,7 @@
-//! Clients that are stuck at every point where one can be, while others work: nobody is kept waiting by them, those who never
-//! introduce themselves are sent away, and the limits that they reached are told by name.
+//! Clients that are stuck at every possible point, while others work: they delay no other client, those that never introduce
+//! themselves are disconnected, and the limits reached are reported by name.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used)] // A test that cannot continue fails.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,12 +18,12 @@ use headgate_tests::raw::{self, MPA_REQUEST, RawIwarp, words};
 use headgate_tests::world::smb::{alice, with_alice};
 use headgate_tests::world::{World, pattern, read_all, write_all};
 
-/// Of each kind.
+/// Number of clients of each kind.
 const STUCK: usize = 12;
 const MIB: u32 = 1 << 20;
-/// Of those who take no answers: each holds about one, and together more than one address may have.
+/// Clients that take no replies: each occupies about one, together more than one address may.
 const DEAF: usize = 24;
-/// Answers of 1 MiB that a client asks for and does not take.
+/// Replies of 1 MiB that a client requests and does not take.
 const NOT_TAKEN: u32 = 24;
 /// The file that is read.
 const LARGE: usize = 8 << 20;
@@ -32,12 +32,12 @@ async fn world() -> (World, tempfile::TempDir) {
     with_alice(|s| {
         s.admin = Admin::At(([127, 0, 0, 1], 0).into());
         s.connections = 800;
-        // The clients here are bare sockets of any port.
+        // The clients here are bare sockets on any port.
         s.privileged_ports = PrivilegedPorts::Off;
-        // Its 1 MiB buffers are 24, fewer than the stuck ones ask for.
-        // Nine sixteenths are for payload.
+        // It has 24 buffers of 1 MiB, fewer than the stuck clients request. Nine sixteenths are for payload.
         s.memory = 86 << 20;
-        // So long that everybody else has said who it is, on a busy machine, too; the deaf ones are left after 5 s.
+        // Long enough for all valid clients to introduce themselves, even on a busy machine; stalled clients are disconnected after
+        // 5 s.
         s.limits = Limits { introduction: Duration::from_secs(4), ..Limits::default() };
     })
     .await
@@ -51,7 +51,7 @@ fn limit(s: &Snapshot, name: &str) -> u64 {
     s.limits.get(name).copied().unwrap_or(0)
 }
 
-/// A call of ONC RPC by root with its record mark.
+/// An ONC RPC call as root with its record mark.
 fn call(program: u32, procedure: u32, args: &[u32]) -> Vec<u8> {
     // AUTH_SYS: stamp, no name, uid, gid, no groups.
     let cred = [1, 20, 0, 0, 0, 0, 0];
@@ -61,7 +61,7 @@ fn call(program: u32, procedure: u32, args: &[u32]) -> Vec<u8> {
     [words(&[mark]), body].concat()
 }
 
-/// The words of the answer behind its RPC head.
+/// The words of the reply after its RPC head.
 fn answer(stream: &mut TcpStream) -> Vec<u32> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).unwrap();
@@ -71,7 +71,7 @@ fn answer(stream: &mut TcpStream) -> Vec<u32> {
     words.skip(6).collect()
 }
 
-/// A string, as XDR has it.
+/// A string in XDR form.
 fn text(s: &str) -> Vec<u32> {
     let mut bytes = s.as_bytes().to_vec();
     bytes.resize(s.len().next_multiple_of(4), 0);
@@ -79,7 +79,7 @@ fn text(s: &str) -> Vec<u32> {
     [vec![u32::try_from(s.len()).unwrap()], words.collect()].concat()
 }
 
-/// `/data/large` by NFS version 3, as READ wants it: length and bytes of the handle.
+/// The handle of `/data/large` over NFS version 3, as READ needs it: length and bytes.
 fn handle(to: SocketAddr) -> Vec<u32> {
     let first = |list: &[u32]| list[..1 + (list[0] as usize).div_ceil(4)].to_vec();
     let mut stream = RawIwarp::dial(to).unwrap();
@@ -92,7 +92,7 @@ fn handle(to: SocketAddr) -> Vec<u32> {
     first(&found[1..])
 }
 
-/// Asks for much and takes nothing.
+/// Requests much data and takes none.
 fn takes_nothing(to: SocketAddr, handle: &[u32]) -> TcpStream {
     asks_for_much(RawIwarp::dial(to).unwrap(), handle)
 }
@@ -106,12 +106,12 @@ fn asks_for_much(mut stream: TcpStream, handle: &[u32]) -> TcpStream {
     stream
 }
 
-/// Or the kernel would take what the client does not.
+/// Otherwise the kernel would buffer the data for the client.
 fn socket_takes_little(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_recv_buffer_size(stream, 16 << 10).unwrap();
 }
 
-/// Mounted something and then stopped inside a message.
+/// Mounts, and then stops inside a message.
 fn half_a_record(to: SocketAddr) -> TcpStream {
     let mut stream = RawIwarp::dial(to).unwrap();
     stream.write_all(&call(100_005, 1, &text("/data"))).unwrap();
@@ -121,7 +121,7 @@ fn half_a_record(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Those who never say who they are, by the limit that ends them.
+/// Clients that never introduce themselves, by the limit that disconnects them.
 fn strangers(
     nfs: SocketAddr,
     rdma: SocketAddr,
@@ -139,7 +139,7 @@ fn strangers(
         all.push(begun(nfs, &call(100_003, 0, &[])[..20]));
         all.push(begun(rdma, &MPA_REQUEST[..7]));
         all.push(begun(direct, &[]));
-        // Shakes hands and never asks for anything, or never negotiates.
+        // Shakes hands but never makes a request, or never negotiates.
         all.push(begun(rdma, &MPA_REQUEST));
         all.push(begun(direct, &MPA_REQUEST));
         all.push(begun(smb, &[]));
@@ -149,13 +149,13 @@ fn strangers(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stuck_clients_keep_nobody_waiting_and_are_named() {
+async fn stuck_clients_do_not_delay_others() {
     let (world, _dir) = world().await;
     let wanted = pattern("large", LARGE);
     let tcp = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
     write_all(&tcp, "large", &wanted).await.unwrap();
     let rdma = world.client("data", (Version::V3, Transport::Rdma)).await.unwrap();
-    // It has mounted by another connection; by this one it says its first word.
+    // It has mounted over another connection and makes its first call on this one.
     rdma.find("large").await.unwrap();
     let to = &world.running;
     let local = Local::default();
@@ -173,7 +173,7 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
         (deaf, half, strangers(nfs, to_rdma, to_smb, direct))
     });
     let (deaf, half, strangers) = stuck.await.unwrap();
-    // A byte now and then, of a record that never ends.
+    // Sends a byte now and then, of a record that never ends.
     let trickle = std::thread::spawn(move || {
         let mut stream = half_a_record(nfs);
         stream.write_all(&call(100_003, 0, &[])[20..]).unwrap();
@@ -184,7 +184,7 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
         }
     });
 
-    // Those who work need what the deaf ones hold, and get it.
+    // The working clients need memory that the stalled ones occupy, and get it.
     for round in 0..3 {
         for volume in &good {
             assert!(read_all(volume, "large").await.unwrap() == wanted, "round {round}");
@@ -194,7 +194,7 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
     assert!(limit(&s, "no-progress-while-others-wait") > 0, "{:?}", s.limits);
     assert_eq!(limit(&s, "no-progress"), 0, "nobody had to wait for that: {:?}", s.limits);
 
-    // Whoever has not said who it is goes, by the limit of the stage that it reached.
+    // Clients that have not introduced themselves are disconnected by the limit of their stage.
     let strangers = tokio::task::spawn_blocking(move || {
         strangers.into_iter().for_each(|mut s| raw::wait_for_end(&mut s).unwrap());
     });
@@ -206,7 +206,7 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
     assert_eq!(s.violations.get("iwarp_mpa_timeout"), Some(&(2 * each)), "{:?}", s.violations);
     println!("{:?}\n{:?}", s.limits, s.violations);
 
-    // And who has said it keeps its place, for the time that a message may take.
+    // Introduced clients stay connected for the time limit of a message.
     DONE.store(true, Ordering::Relaxed);
     trickle.join().unwrap();
     for mut stream in half {
@@ -218,7 +218,7 @@ async fn stuck_clients_keep_nobody_waiting_and_are_named() {
     world.running.stop().await;
 }
 
-/// From another address than everybody else.
+/// Connects from an address other than the rest.
 async fn dial_as_another(to: SocketAddr) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
@@ -228,7 +228,7 @@ async fn dial_as_another(to: SocketAddr) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_address_cannot_take_the_payload_memory_of_the_others() {
+async fn address_cannot_exhaust_payload_memory() {
     let (world, _dir) = world().await;
     let wanted = pattern("large", LARGE);
     let good = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
@@ -239,7 +239,7 @@ async fn one_address_cannot_take_the_payload_memory_of_the_others() {
     for _ in 0..DEAF {
         greedy.push(dial_as_another(to).await);
     }
-    // Together they ask for twenty-four times what there is, and take so much of it that nobody can call them stuck.
+    // Together they request twenty-four times the memory, and take enough data not to count as stalled.
     static DONE: AtomicBool = AtomicBool::new(false);
     let greedy = std::thread::spawn(move || {
         let mut greedy: Vec<TcpStream> =
@@ -251,7 +251,7 @@ async fn one_address_cannot_take_the_payload_memory_of_the_others() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    // They have their share, and wait.
+    // They have reached their part, and wait.
     let told = async {
         while limit(&look(&world).await, "memory-of-address") == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -273,10 +273,10 @@ async fn one_address_cannot_take_the_payload_memory_of_the_others() {
 
 /// Names in the folder that is listed.
 const NAMES: usize = 1500;
-/// Listings that each of two connections keeps asked for.
+/// Listings that each of two connections keeps requested.
 const LISTINGS: usize = 120;
 
-/// Two connections with many listings under way: each request of another client comes between them.
+/// Two connections with many concurrent listings: each request of another client is executed in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listings_without_end_delay_nobody() {
     let (world, _dir) = world().await;
@@ -315,7 +315,7 @@ async fn listings_without_end_delay_nobody() {
     });
     let longest = longest.await.unwrap();
     println!("longest GETATTR {longest:?}");
-    // A turn of 64 listings took longer, and a client waited for several.
+    // A turn of 64 listings took longer, and a client waited for several turns.
     assert!(longest < Duration::from_secs(2), "{longest:?}");
     world.running.stop().await;
 }

@@ -1,5 +1,5 @@
-//! NFS through TLS (RFC 9289), by the client of this workspace behind a relay that speaks TLS for it as a kernel's `tlshd` does,
-//! and by peers that break its rules.
+//! NFS over TLS (RFC 9289), with this workspace's client behind a relay that adds TLS as a kernel's `tlshd` does, and with peers
+//! that violate its rules.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-/// An authority, and certificates of its.
+/// A certificate authority and its certificates.
 struct Authority {
     issuer: Issuer,
 }
@@ -47,7 +47,7 @@ impl Authority {
         Self::of("lab")
     }
 
-    /// One of this name.
+    /// Creates an authority with this name.
     fn of(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -61,7 +61,7 @@ impl Authority {
         self.issue_with(name, |_| ())
     }
 
-    /// The same, changed before it is signed.
+    /// Like `issue`, with a change before signing.
     fn issue_with(
         &self,
         name: &str,
@@ -73,7 +73,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// Files of a gateway that this authority trusts, and that trusts clients of it.
+    /// The files of a gateway with a certificate of this authority, which also trusts its clients.
     fn gateway(&self, dir: &Path) -> config::Tls {
         let file = |name: &str, text: String| {
             let at = dir.join(name);
@@ -91,12 +91,12 @@ impl Authority {
         }
     }
 
-    /// What a client knows of it; with a certificate of this name where there is one.
+    /// The configuration of a client, with a certificate of this name if given.
     fn client(&self, name: Option<&str>) -> Arc<ClientConfig> {
         self.client_with(name.map(|name| self.issue(name)))
     }
 
-    /// With this certificate, whoever signed it.
+    /// Uses this certificate, whoever signed it.
     fn client_with(&self, own: Option<(rcgen::Certificate, KeyPair)>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
@@ -117,21 +117,21 @@ impl Authority {
     }
 }
 
-/// A gateway whose share `data` demands this of its clients.
+/// A gateway whose share `data` requires this of its clients.
 async fn gateway(authority: &Authority, demand: ShareTls) -> (World, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let tls = authority.gateway(dir.path());
     let world = World::with(|settings| {
         settings.tls = Some(tls);
         settings.shares[0].tls = demand;
-        // A relay calls from any port.
+        // The relay uses any port.
         settings.privileged_ports = PrivilegedPorts::Off;
     })
     .await;
     (world, dir)
 }
 
-/// A call of NULL that proposes TLS, with its record mark.
+/// A NULL call that requests TLS, with its record mark.
 fn proposal(change: impl FnOnce(&mut CallHead<'_>)) -> Vec<u8> {
     let mut head = CallHead {
         xid: 9,
@@ -156,7 +156,7 @@ async fn reply(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// What comes back for a proposal.
+/// The reply to a request for TLS.
 async fn proposed(
     stream: &mut TcpStream,
     change: impl FnOnce(&mut CallHead<'_>),
@@ -179,7 +179,7 @@ fn refused(stat: AuthStat) -> Vec<u8> {
     out
 }
 
-/// Speaks TLS for clients that do not.
+/// Adds TLS for clients without it.
 struct Relay {
     at: SocketAddr,
     _tasks: JoinSet<()>,
@@ -196,7 +196,7 @@ impl Relay {
                 let config = config.clone();
                 open.spawn(async move {
                     let Ok(mut server) = dial(server, config).await else { return };
-                    // Either end may go first.
+                    // Either end may close first.
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 });
             }
@@ -226,7 +226,7 @@ async fn dial(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_go_through_tls_as_they_are() {
+async fn files_survive_tls_transfer() {
     let authority = Authority::new();
     let (world, _dir) = gateway(&authority, ShareTls::Required).await;
     let relay = Relay::to(world.running.nfs[0], authority.client(None)).await;
@@ -248,7 +248,7 @@ async fn files_go_through_tls_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_has_no_clients_that_are_less_protected_than_it_demands() {
+async fn share_refuses_less_protected_clients() {
     let authority = Authority::new();
     for (demand, in_clear, in_tls) in [
         (ShareTls::Offered, true, true),
@@ -278,7 +278,7 @@ async fn a_share_has_no_clients_that_are_less_protected_than_it_demands() {
             assert_eq!(tls, in_tls, "{demand} {version:?} by TLS");
             let mutual = known.client(&world, "data", version).await.unwrap();
             mutual.create("mutual").await.unwrap();
-            // What demands nothing is there for all.
+            // A share without a requirement is available to all.
             world.client("mem", (version, Transport::Tcp)).await.unwrap();
         }
         let rules: Vec<_> = rdma_transport::refused::list()
@@ -294,7 +294,7 @@ async fn a_share_has_no_clients_that_are_less_protected_than_it_demands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_that_proves_nothing_is_refused_with_its_reason() {
+async fn untrusted_certificate_is_refused() {
     let (authority, stranger) = (Authority::new(), Authority::of("a stranger"));
     let (world, _dir) = gateway(&authority, ShareTls::Mutual).await;
     let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
@@ -303,21 +303,21 @@ async fn a_certificate_that_proves_nothing_is_refused_with_its_reason() {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     };
     for (config, remedy) in [
-        // It trusts the gateway and shows what a stranger signed.
+        // The client trusts the gateway and presents an untrusted certificate.
         (authority.client_with(Some(stranger.issue("alice.test"))), "sign the client's"),
         (authority.client_with(Some(authority.issue_with("alice.test", expired))), "run out"),
         (authority.client_with(Some(authority.issue_with("alice.test", early))), "not valid yet"),
         (authority.client_with(Some(authority.issue_with("alice.test", of_server))), "for clients"),
-        // It does not trust the gateway.
+        // The client does not trust the gateway.
         (stranger.client(None), "trust who signed `tls.certificate`"),
     ] {
         let ended = async {
             let mut stream = dial(world.running.nfs[0], config).await?;
-            // The client's handshake is done before the server has looked at its certificate.
+            // The client's handshake completes before the server has checked its certificate.
             stream.read_u8().await
         };
         assert!(timeout(PATIENCE, ended).await.unwrap().is_err(), "{remedy}");
-        // The server may hear of it later than the client.
+        // The server may notice it later than the client.
         let told = async {
             let is_told = || {
                 let rows = rdma_transport::refused::list();
@@ -330,14 +330,14 @@ async fn a_certificate_that_proves_nothing_is_refused_with_its_reason() {
         };
         assert!(timeout(PATIENCE, told).await.is_ok(), "no reason: {remedy}");
     }
-    // Whoever shows none has its handshake, and not the share.
+    // A client without a certificate completes the handshake but cannot use the share.
     let anonymous = Relay::to(world.running.nfs[0], authority.client(None)).await;
     assert!(anonymous.client(&world, "mem", Version::V42).await.is_ok());
 }
 
-/// One address begins as many handshakes as it may and ends none; another is served.
+/// One address starts as many handshakes as allowed and completes none; another address is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handshakes_without_end_keep_no_other_address_out() {
+async fn unfinished_handshakes_block_no_other_address() {
     let authority = Authority::new();
     let dir = tempfile::tempdir().unwrap();
     let tls = authority.gateway(dir.path());
@@ -353,7 +353,7 @@ async fn handshakes_without_end_keep_no_other_address_out() {
     for n in 0..200 {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, 9], 0).into()).unwrap();
-        // The later ones may be closed as they come, or make earlier ones go.
+        // Later ones may be closed at once, or replace earlier ones.
         let Ok(mut stream) = socket.connect(server).await else { continue };
         let Ok(Ok(answer)) = timeout(PATIENCE, proposed(&mut stream, |_| ())).await else {
             continue;
@@ -372,13 +372,13 @@ async fn handshakes_without_end_keep_no_other_address_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proposals_that_break_a_rule_are_refused_and_others_go_on_in_clear() {
+async fn invalid_tls_requests_are_refused() {
     let authority = Authority::new();
     let (world, _dir) = gateway(&authority, ShareTls::Offered).await;
     let without = World::start().await;
     let at = world.running.nfs[0];
     let connect = |at| async move { TcpStream::connect(at).await.unwrap() };
-    // A body in the credential; a verifier; another procedure than NULL.
+    // A non-empty body in the credential; a verifier; a procedure other than NULL.
     let mut stream = connect(at).await;
     let body = OpaqueAuth { flavor: AUTH_TLS, body: &[0; 4] };
     let answer = proposed(&mut stream, |head| head.cred = body).await.unwrap();
@@ -390,21 +390,21 @@ async fn proposals_that_break_a_rule_are_refused_and_others_go_on_in_clear() {
     let mut stream = connect(at).await;
     let answer = proposed(&mut stream, |head| head.procedure = 1).await.unwrap();
     assert_eq!(answer, refused(AuthStat::BadCred));
-    // Not the first call: no TLS, and the connection goes on.
+    // Not the first call: TLS is not started, and the connection continues.
     let answer = proposed(&mut stream, |_| ()).await.unwrap();
     assert_eq!(answer, accepted(b""));
     assert_eq!(
         proposed(&mut stream, |head| head.cred = OpaqueAuth::NONE).await.unwrap(),
         accepted(b"")
     );
-    // The port mapper is called in clear.
+    // The port mapper is always called in clear.
     let mut stream = connect(at).await;
     let answer = proposed(&mut stream, |head| (head.program, head.version) = (program::PORTMAP, 2));
     assert_eq!(answer.await.unwrap(), accepted(b""));
     // A gateway without a certificate.
     let mut stream = connect(without.running.nfs[0]).await;
     assert_eq!(proposed(&mut stream, |_| ()).await.unwrap(), accepted(b""));
-    // A second proposal inside TLS.
+    // A second request inside TLS.
     let mut stream = dial(at, authority.client(None)).await.unwrap();
     stream.write_all(&proposal(|_| ())).await.unwrap();
     let len = (stream.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
@@ -414,12 +414,12 @@ async fn proposals_that_break_a_rule_are_refused_and_others_go_on_in_clear() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_handshake_ends_the_connection_and_no_call_of_it_is_done() {
+async fn invalid_handshake_ends_connection() {
     let authority = Authority::new();
     let (world, _dir) = gateway(&authority, ShareTls::Offered).await;
     let at = world.running.nfs[0];
     let null = || proposal(|head| head.cred = OpaqueAuth::NONE);
-    // A call in clear behind the answer, and one that came before the answer was there.
+    // A call in clear after the reply, and one that was sent before the reply arrived.
     let mut behind = TcpStream::connect(at).await.unwrap();
     assert_eq!(proposed(&mut behind, |_| ()).await.unwrap(), accepted(STARTTLS));
     behind.write_all(&null()).await.unwrap();
@@ -429,7 +429,7 @@ async fn what_is_no_handshake_ends_the_connection_and_no_call_of_it_is_done() {
     for mut stream in [behind, pipelined] {
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap();
-        // An alert (RFC 8446 section 6) at most: content type 21.
+        // At most an alert (RFC 8446 section 6): content type 21.
         assert!(ended.is_err() || rest.is_empty() || rest[0] == 21, "{rest:?}");
     }
     assert!(count_of("tls-handshake") >= 2);
@@ -446,7 +446,7 @@ async fn what_is_no_handshake_ends_the_connection_and_no_call_of_it_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handshake_that_does_not_go_on_ends_with_the_time_of_newcomers() {
+async fn stalled_handshake_ends_in_time() {
     let authority = Authority::new();
     let dir = tempfile::tempdir().unwrap();
     let tls = authority.gateway(dir.path());
@@ -458,7 +458,7 @@ async fn a_handshake_that_does_not_go_on_ends_with_the_time_of_newcomers() {
     .await;
     let mut stream = TcpStream::connect(world.running.nfs[0]).await.unwrap();
     assert_eq!(proposed(&mut stream, |_| ()).await.unwrap(), accepted(STARTTLS));
-    // The head of a record with a ClientHello, and no more (RFC 8446 section 5.1).
+    // Only the head of a record with a ClientHello (RFC 8446 section 5.1).
     stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.unwrap();

@@ -1,5 +1,5 @@
-//! Data by SMB Direct that is signed or encrypted by itself: by every algorithm, of every size, in any number of pieces, and with
-//! a bit of it flipped on the way.
+//! SMB Direct data that is signed or encrypted separately: with every algorithm and size, in any number of pieces, and with a bit
+//! flipped in transit.
 
 #![allow(clippy::unwrap_used)]
 use std::fs;
@@ -35,12 +35,12 @@ use vfs::Cred;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
-/// Half of what comes by RDMA has a bit flipped.
+/// Flips a bit in half of the data received by RDMA.
 const HALF: Faults = Faults { delay: 0, refuse: 0, lose: 0, flip: 500 };
 const NONE: Faults = Faults { flip: 0, ..HALF };
 const LEN: u32 = 65_536;
 
-/// iWARP in user space with faults in what it receives.
+/// User-space iWARP with faults in received data.
 struct Flipping(Iwarp, Faults);
 
 impl Provider for Flipping {
@@ -86,7 +86,7 @@ impl Users for Alice {
     }
 }
 
-/// A server of this folder by SMB Direct, whose queue pairs have faults.
+/// Serves this folder over SMB Direct with faults in the queue pairs.
 async fn serve_folder(folder: &Path, faults: Faults) -> SocketAddr {
     let share = Share {
         name: "data".into(),
@@ -130,9 +130,10 @@ fn payloads_refused() -> u64 {
         .unwrap_or(0)
 }
 
-/// Between the RDMA Read of a WRITE's data and its check: what was fetched is refused, the file stays, the connection lives.
+/// A flip between the RDMA Read of a WRITE's data and its verification: the data is refused, the file is unchanged, the connection
+/// continues.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bit_flipped_in_what_is_written_reaches_no_file() {
+async fn flipped_write_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let at = serve_folder(dir.path(), HALF).await;
     let before = payloads_refused();
@@ -166,9 +167,9 @@ async fn a_bit_flipped_in_what_is_written_reaches_no_file() {
     assert_eq!(payloads_refused() - before, all, "each is counted");
 }
 
-/// Between the server's RDMA Write of a READ's data and the client's check.
+/// A flip between the server's RDMA Write of a READ's data and the client's verification.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bit_flipped_in_what_is_read_reaches_no_caller() {
+async fn flipped_read_is_detected() {
     let (world, _dir) = with_alice(|_| ()).await;
     let wanted = pattern("f", LEN as usize);
     fs::write(world.folder().join("f"), &wanted).unwrap();
@@ -193,10 +194,10 @@ async fn a_bit_flipped_in_what_is_read_reaches_no_caller() {
     world.running.stop().await;
 }
 
-/// MS-SMB2 section 2.2.41: the messages of one direction and the data that goes by RDMA are encrypted with one key, by four
-/// connections at once. Nonces of messages are seen, those of data stand inside them: what the counter has left out is as many.
+/// MS-SMB2 section 2.2.41: messages of one direction and RDMA data are encrypted with one key, on four connections concurrently.
+/// Nonces of messages are visible; nonces of data are inside them, and account for the gaps in the counter.
 #[tokio::test(flavor = "multi_thread")]
-async fn nonces_of_one_session_are_unique_on_all_its_connections() {
+async fn session_nonces_are_unique() {
     const CONNECTIONS: usize = 4;
     const EACH: usize = 1000;
     let (world, _dir) = with_alice(|_| ()).await;
@@ -237,7 +238,7 @@ async fn nonces_of_one_session_are_unique_on_all_its_connections() {
     world.running.stop().await;
 }
 
-/// The counter that the nonce of an encrypted message is.
+/// The counter in the nonce of an encrypted message.
 fn nonce(message: &[u8]) -> Option<u64> {
     let header = Transform::parse(message).ok()?;
     assert_eq!(header.nonce[8..], [0; 8]);
@@ -245,7 +246,7 @@ fn nonce(message: &[u8]) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_algorithm_moves_every_size_from_any_number_of_pieces() {
+async fn algorithms_transfer_all_sizes() {
     let (world, _dir) = with_alice(|_| ()).await;
     for (nth, (options, _)) in ways().into_iter().enumerate() {
         let smb = connect(world.running.smb_direct[0], options, &local(NONE)).await;

@@ -1,4 +1,4 @@
-//! What the admin address tells: every operation counted where it belongs, and for each connection why it is not on RDMA.
+//! Data of the admin address: operation counters by share and protocol, and for each connection why it does not use RDMA.
 
 #![allow(clippy::unwrap_used)]
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn counted(s: &Snapshot, key: (&str, Protocol, &str, &str)) -> (u64, u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shares_and_who_uses_them_are_told() {
+async fn shares_and_users_are_reported() {
     let (world, _dir) = world(|_| ()).await;
     let share =
         |s: &Snapshot, name: &str| s.shares.iter().find(|s| s.name == name).cloned().unwrap();
@@ -82,7 +82,7 @@ async fn shares_and_who_uses_them_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_is_counted_where_it_belongs() {
+async fn operations_are_counted_by_share() {
     let (world, _dir) = world(|_| ()).await;
     for (version, transport) in [
         (Version::V3, Transport::Tcp),
@@ -135,13 +135,13 @@ async fn every_operation_is_counted_where_it_belongs() {
     world.running.stop().await;
 }
 
-/// The connections of a protocol and transport, youngest first.
+/// Connections with this protocol and transport, newest first.
 fn of<'a>(s: &'a Snapshot, protocol: Protocol, transport: &str) -> Vec<&'a ConnectionStatus> {
     let wanted = |c: &&ConnectionStatus| c.protocol == protocol && c.transport == transport;
     s.connections.iter().rev().filter(wanted).collect()
 }
 
-/// The reason of the youngest connection. A client that has connected and asked nothing yet need not be accepted yet.
+/// The reason for the newest connection. A client that has connected without a request may not be accepted yet.
 async fn reason(world: &World, protocol: Protocol, transport: &str) -> String {
     let accepted = async {
         loop {
@@ -155,7 +155,7 @@ async fn reason(world: &World, protocol: Protocol, transport: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rdma_here_that_is_the_reason() {
+async fn missing_rdma_is_the_reason() {
     let (world, _dir) = world(|s| s.rdma = Rdma::Off).await;
     let _nfs = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
     assert_eq!(reason(&world, Protocol::Nfs, "tcp").await, "off");
@@ -165,7 +165,7 @@ async fn without_rdma_here_that_is_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_reason_is_named_as_it_comes_about() {
+async fn reasons_without_rdma_are_reported() {
     let (world, _dir) = world(|_| ()).await;
     let tcp = (Version::V42, Transport::Tcp);
     let nfs = world.client("mem", tcp).await.unwrap();
@@ -182,10 +182,10 @@ async fn each_reason_is_named_as_it_comes_about() {
     let can = smb(&world, false, multi).await;
     assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "not-asked");
     can.interfaces().await.unwrap();
-    // A client of the loopback is told of no RDMA: no device of its own reaches it there.
+    // A loopback client gets no RDMA address: no device reaches it there.
     assert_eq!(reason(&world, Protocol::Smb, "tcp").await, "none-told");
 
-    // Somebody who speaks no iWARP comes to the RDMA port from the same address.
+    // A client without iWARP connects to the RDMA port from the same address.
     for (protocol, at) in
         [(Protocol::Smb, world.running.smb_direct[0]), (Protocol::Nfs, world.running.nfs_rdma[0])]
     {
@@ -196,11 +196,11 @@ async fn each_reason_is_named_as_it_comes_about() {
     let s = look(&world).await;
     let why = of(&s, Protocol::Smb, "tcp")[0].why_not.clone().unwrap();
     assert!(why.text.contains("failed: "), "{}", why.text);
-    // What the client seems to be: by what it says of itself when it logs on.
+    // The client implementation, from its data at logon.
     let client = |c: &ConnectionStatus| c.facts.iter().any(|(name, _)| name == Facts::CLIENT);
     assert!(client(of(&s, Protocol::Smb, "tcp")[0]), "{s:?}");
 
-    // A client that comes through has RDMA, and its TCP connection is the first of its session.
+    // A client that succeeds uses RDMA, and its TCP connection is the first of its session.
     let direct = smb(&world, true, Options::default()).await;
     assert_eq!(reason(&world, Protocol::Smb, "iwarp").await, "none");
     let rdma = world.client("mem", (Version::V42, Transport::Rdma)).await.unwrap();
@@ -225,7 +225,7 @@ async fn each_reason_is_named_as_it_comes_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_of_one_client_are_told_by_name() {
+async fn client_limits_are_reported_by_name() {
     let (world, _dir) = world(|s| {
         s.limits = Limits { client_connections: Some(12), client_opens: 3, ..s.limits };
     })
@@ -248,7 +248,7 @@ async fn limits_of_one_client_are_told_by_name() {
     one.close(files.remove(0)).await.unwrap();
     one.create("f4").await.unwrap();
 
-    // An open of version 4 may have three states beside it.
+    // An open of version 4 may be accompanied by three states.
     let nfs = world.client("mem", (Version::V42, Transport::Tcp)).await.unwrap();
     let mut opened = 0;
     let why = loop {
@@ -262,7 +262,7 @@ async fn limits_of_one_client_are_told_by_name() {
     assert!((3..=12).contains(&opened), "{opened}");
     assert!(met("opens-of-client").await > 0);
 
-    // Three are there; whoever is one too many is closed at once.
+    // Three connections are open; each further one is closed at once.
     let at = world.running.nfs[0];
     let mut streams = Vec::new();
     let refused = async || met("connections-of-address").await > 0;
@@ -288,7 +288,7 @@ async fn until(is: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_holds_which_file_is_told_of_both_protocols() {
+async fn held_files_are_reported_for_protocols() {
     let (world, _dir) = world(|_| ()).await;
     assert_eq!(world.running.held_files().await.to_string(), "no client holds a file");
     let smb = smb(&world, false, Options::default()).await;
@@ -311,7 +311,7 @@ async fn who_holds_which_file_is_told_of_both_protocols() {
     assert!(
         of("mem", "by nfs").iter().any(|f| f.protocol == "nfs" && f.how.starts_with("open to"))
     );
-    // Another name, and none.
+    // A renamed file, and a removed one.
     smb.rename(&by_smb, "renamed", false).await.unwrap();
     nfs.remove("by nfs").await.unwrap();
     let held = world.running.held_files().await;

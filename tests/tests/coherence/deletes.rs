@@ -1,5 +1,5 @@
-//! A file that an SMB client has marked for removal: what clients of NFS are told while it waits for the last close. What one is
-//! told is done stays, and the removal that another was told of is done.
+//! A file that an SMB client has marked for deletion, used by NFS clients until the last close. Operations that were acknowledged
+//! must persist, and an acknowledged deletion must happen.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +31,7 @@ async fn sides() -> (World, tempfile::TempDir, Side, Side) {
     (world, dir, a, b)
 }
 
-/// As an SMB client that is about to delete opens it.
+/// Opens the file as an SMB client does before deleting it.
 async fn open_to_delete(side: &Side, name: &str) -> SmbFile {
     let how = SmbHow { access: SmbHow::READ.access | access::DELETE, ..SmbHow::READ };
     side.smb.open_cached(name, &how).await.unwrap().0
@@ -48,7 +48,7 @@ fn refused(what: &str, done: Result<()>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_acknowledged_that_goes_with_the_last_close() {
+async fn marked_file_accepts_no_nfs_changes() {
     let (world, _dir, a, b) = sides().await;
     fs::write(a.folder.join("f"), DATA).unwrap();
     let (fh, _) = b.nfs3.lookup(&b.root3, b"f").await.unwrap();
@@ -68,7 +68,7 @@ async fn nothing_is_acknowledged_that_goes_with_the_last_close() {
     refused("WRITE without an open", anonymous.await.map(drop));
     let read = b.nfs3.read(&fh, 0, 100).await.unwrap();
     assert_eq!(read.data.iter().flat_map(|d| d.to_vec()).collect::<Vec<_>>(), DATA);
-    // Whoever has it open keeps it, as a removed file.
+    // Clients that have the file open keep it, as a removed file.
     b.nfs4.write(&before.fh, before.io(), 0, data(), FILE_SYNC).await.unwrap();
 
     a.smb.close(marked).await.unwrap();
@@ -81,7 +81,7 @@ async fn nothing_is_acknowledged_that_goes_with_the_last_close() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mark_that_is_taken_back_forbids_nothing() {
+async fn withdrawn_mark_allows_opens() {
     let (world, _dir, a, b) = sides().await;
     fs::write(a.folder.join("f"), DATA).unwrap();
     let marked = open_to_delete(&a, "f").await;
@@ -95,7 +95,7 @@ async fn a_mark_that_is_taken_back_forbids_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_nfs_that_comes_beside_the_close_gets_a_new_file() {
+async fn nfs_create_during_close_makes_new_file() {
     let (world, _dir, a, b) = sides().await;
     for round in 0..20 {
         let name = format!("f{round}");
@@ -115,9 +115,9 @@ async fn a_client_of_nfs_that_comes_beside_the_close_gets_a_new_file() {
     world.running.stop().await;
 }
 
-/// A file with two names, so that its node alone does not say which of them is to go.
+/// A file with two links, so that its node does not tell which name must be removed.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_name_that_another_protocol_gave_it_goes() {
+async fn renamed_name_is_deleted() {
     let (world, _dir, a, b) = sides().await;
     fs::create_dir(a.folder.join("d")).unwrap();
     let (d, _) = b.nfs3.lookup(&b.root3, b"d").await.unwrap();
@@ -138,10 +138,10 @@ async fn the_name_that_another_protocol_gave_it_goes() {
     world.running.stop().await;
 }
 
-/// That the file may be deleted was decided when it was opened, and the delete is answered. The folder into which another moves it
-/// lets that user neither delete nor look.
+/// Permission to delete was checked at the open, and the deletion was acknowledged. Another client moves the file into a folder
+/// that grants that user neither deletion nor look-up.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answered_delete_is_done_in_a_folder_that_would_not_let_its_user() {
+async fn acknowledged_delete_survives_move() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: serving callers as themselves needs root");
         return;
@@ -178,7 +178,7 @@ async fn an_answered_delete_is_done_in_a_folder_that_would_not_let_its_user() {
             a.smb.close(marked).await.unwrap();
             assert!(!moved.exists(), "{name} in {to}: answered and done");
         }
-        // Another file that has the name by then is not the one that was judged.
+        // Another file that has the name by then must not be deleted.
         fs::write(a.folder.join("f"), DATA).unwrap();
         let marked = open_to_delete(&a, "f").await;
         a.smb.delete_on_close(&marked).await.unwrap();

@@ -1,4 +1,4 @@
-//! What clients of NFSv4 keep of directories, and of the times of files: over a session with its backchannel.
+//! Caching of directories and of file times by NFSv4 clients, over a session with its backchannel.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn sides() -> (World, tempfile::TempDir, Side, Side) {
     (world, dir, a, b)
 }
 
-/// Takes the delegation of a new directory.
+/// Obtains a delegation of a new directory.
 async fn delegated(a: &Side, name: &str) -> (Fh, Stateid) {
     std::fs::create_dir(a.folder.join(name)).unwrap();
     let (dir, _) = a.nfs4.lookup(&a.root4, name.as_bytes()).await.unwrap();
@@ -35,7 +35,7 @@ async fn delegated(a: &Side, name: &str) -> (Fh, Stateid) {
     (dir, stateid.unwrap())
 }
 
-/// Waits for the recall, says that the listing is as it was, and gives the delegation back.
+/// Waits for the recall, checks whether the listing is unchanged, and returns the delegation.
 async fn give_back(a: &mut Side, dir: &Fh, stateid: Stateid, unchanged: bool) {
     let recall = tokio::time::timeout(ENOUGH, a.recalls.recv()).await.unwrap();
     assert_eq!(recall.map(|r| (r.stateid, r.fh)), Some((stateid, dir.clone())));
@@ -46,7 +46,7 @@ async fn give_back(a: &mut Side, dir: &Fh, stateid: Stateid, unchanged: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delegated_directory_is_recalled_before_anybody_changes_it() {
+async fn directory_delegation_is_recalled_before_change() {
     let (world, _dir, mut a, b) = sides().await;
     for protocol in ["SMB", "NFSv3", "NFSv4", "local"] {
         let (dir, stateid) = delegated(&a, protocol).await;
@@ -63,7 +63,8 @@ async fn a_delegated_directory_is_recalled_before_anybody_changes_it() {
                 }
                 "NFSv4" => {
                     let (d, _) = b.nfs4.lookup(&b.root4, protocol.as_bytes()).await.unwrap();
-                    // It would be asked for the size of the new file, and does not listen.
+                    // Without this flag it would get a delegation, and be queried for the size of the new file, but it does not
+                    // answer callbacks.
                     let want = OpenHow::WANT_NO_DELEG;
                     let how = OpenHow { want, ..OpenHow::create(0o644) };
                     let made = patiently(|| b.nfs4.open(&d, b"new", b"owner", how)).await.unwrap();
@@ -79,7 +80,7 @@ async fn a_delegated_directory_is_recalled_before_anybody_changes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_lease_of_smb_and_a_delegation_stand_side_by_side_until_it_changes() {
+async fn directory_lease_and_delegation_coexist() {
     use client::smb::{Caching, OpenHow as Smb};
     let (world, _dir, mut a, mut b) = sides().await;
     let (dir, stateid) = delegated(&a, "d").await;
@@ -96,7 +97,7 @@ async fn a_directory_lease_of_smb_and_a_delegation_stand_side_by_side_until_it_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn times_that_a_client_keeps_are_seen_by_all_and_stay_when_it_leaves() {
+async fn delegated_times_are_visible_and_kept() {
     let (world, _dir, a, b) = sides().await;
     let (callbacks, _recalls) = Recalls::new();
     let keeps = callbacks.keeps();
@@ -114,7 +115,7 @@ async fn times_that_a_client_keeps_are_seen_by_all_and_stay_when_it_leaves() {
     let (access, modify) = ((1_000_000_000, 1), (1_000_000_001, 2));
     let kept = DelegatedAttrs { change: change + 1, size: 7, access, modify };
     keeps.lock().unwrap().insert(file.fh.clone(), kept);
-    // Another client by each protocol, with 7 bytes of which the server has 5.
+    // Other clients over each protocol see 7 bytes, of which the server has 5.
     let (fh3, _) = b.nfs3.lookup(&b.root3, b"f").await.unwrap();
     let seen = b.nfs3.getattr(&fh3).await.unwrap();
     assert_eq!((seen.size, seen.mtime), (7, (1_000_000_001, 2)));

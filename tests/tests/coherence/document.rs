@@ -1,4 +1,4 @@
-//! `docs/coherence.md`: written from what was seen, and read to be compared with it.
+//! Writes the observed results to `docs/coherence.md`, and compares them with it.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/coherence.md")
 }
 
-/// The document as it stands.
+/// The present document.
 pub(crate) struct Known {
     pub(crate) text: String,
 }
@@ -32,14 +32,14 @@ fn heading(first: Kind) -> String {
 }
 
 impl Known {
-    /// Nothing, when there is no document yet.
+    /// Reads the document; empty if it does not exist yet.
     pub(crate) fn read() -> Self {
         let whole = std::fs::read_to_string(path()).unwrap_or_default();
         let text = whole.split_once(BEGIN).map(|(_, text)| text.to_owned()).unwrap_or_default();
         Self { text }
     }
 
-    /// The document has this row under its heading.
+    /// True if the document has this row under its heading.
     pub(crate) fn agrees(&self, pair: (Kind, Kind), seen: &Seen) -> bool {
         let Some((_, section)) = self.text.split_once(&heading(pair.0)) else { return false };
         let section = section.split("\n### ").next().unwrap_or_default();
@@ -47,7 +47,7 @@ impl Known {
     }
 }
 
-/// What stands below the mark.
+/// The text below the mark.
 pub(crate) fn text(cells: &[Cell]) -> String {
     let mut out = String::new();
     for first in ALL {
@@ -59,7 +59,7 @@ pub(crate) fn text(cells: &[Cell]) -> String {
     out
 }
 
-/// Writes the document anew; what stands above the mark is kept.
+/// Rewrites the document; the text above the mark is kept.
 pub(crate) fn write(cells: &[Cell]) {
     let whole = std::fs::read_to_string(path()).unwrap_or_default();
     let head = whole.split_once(BEGIN).map_or(whole.as_str(), |(head, _)| head);

@@ -1,5 +1,5 @@
-//! Short histories of programs that meet on one file, some by SMB and some by NFS: how office programs and editors save, how a
-//! version control system fills a folder, what waits to be deleted while others move it.
+//! Typical sequences of programs that share a file over SMB and NFS: saving by office programs and editors, a version control
+//! system that fills a folder, deletion of a file that others move meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::side::{RANGE, Side, Way, patiently};
 const STALE: u32 = 70;
 const FILE_SYNC: StableHow4 = StableHow4::FileSync;
 const ENOUGH: Duration = Duration::from_secs(60);
-/// A lock of NFSv4 that excludes all others (RFC 8881 section 3.3.11).
+/// An exclusive lock of NFSv4 (RFC 8881 section 3.3.11).
 const WRITE_LT: LockType4 = LockType4::Write;
 
 async fn sides() -> (World, tempfile::TempDir, Side, Side) {
@@ -35,7 +35,7 @@ async fn sides() -> (World, tempfile::TempDir, Side, Side) {
 const TO_DELETE: OpenHow =
     OpenHow { access: OpenHow::WRITE.access | access::DELETE, ..OpenHow::WRITE };
 
-/// A file by SMB, written and closed.
+/// Writes and closes a file over SMB.
 async fn save(a: &Side, name: &str, text: &[u8]) {
     let how = OpenHow { disposition: Disposition::OverwriteIf, ..OpenHow::WRITE };
     let (file, _) = a.smb.open_cached(name, &how).await.unwrap();
@@ -49,7 +49,7 @@ async fn rename(a: &Side, from: &str, to: &str) {
     a.smb.close(file).await.unwrap();
 }
 
-/// A file by NFS 4.2, written and closed.
+/// Writes and closes a file over NFS 4.2.
 async fn save4(b: &Side, name: &str, text: &[u8]) {
     let how = V4How { want: V4How::WANT_NO_DELEG, ..V4How::create(0o644) };
     let open = patiently(|| b.nfs4.open(&b.root4, name.as_bytes(), b"saver", how)).await.unwrap();
@@ -86,9 +86,9 @@ fn are(world: &World, wanted: &[&str]) {
     assert_eq!(names(world), wanted.iter().map(|n| (*n).to_owned()).collect());
 }
 
-/// An office program writes a new file, moves the old one away, the new one to its name, and removes the old one.
+/// An office program writes a new file, renames the old one, renames the new one to its name, and removes the old one.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_office_program_saves_what_nfs_has_open() {
+async fn office_save_replaces_file_open_on_nfs() {
     let (world, _dir, a, b) = sides().await;
     save(&a, "doc", b"first").await;
     let (before, _) = b.nfs3.lookup(&b.root3, b"doc").await.unwrap();
@@ -100,7 +100,7 @@ async fn an_office_program_saves_what_nfs_has_open() {
     assert_eq!(text3(&b, "doc").await, b"second");
     a.smb.unlink("~old").await.unwrap();
     are(&world, &["doc"]);
-    // Who has it open reads what it opened, to the end.
+    // A client that has the file open can read it to the end.
     let (data, _) = patiently(|| b.nfs4.read(&open.fh, open.stateid, 0, 100)).await.unwrap();
     assert_eq!(data.iter().flat_map(|b| b.to_vec()).collect::<Vec<_>>(), b"first");
     b.nfs4.close(&open).await.unwrap();
@@ -110,9 +110,9 @@ async fn an_office_program_saves_what_nfs_has_open() {
     world.running.stop().await;
 }
 
-/// An editor moves the file to a name for the old one, writes a new one, and removes the old one.
+/// An editor renames the file to a backup name, writes a new one, and removes the backup.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_editor_on_nfs_saves_what_smb_has_open() {
+async fn nfs_editor_replaces_file_open_on_smb() {
     let (world, _dir, a, b) = sides().await;
     save(&a, "doc", b"first").await;
     let (file, _) = a.smb.open_cached("doc", &TO_DELETE).await.unwrap();
@@ -120,7 +120,7 @@ async fn an_editor_on_nfs_saves_what_smb_has_open() {
     save4(&b, "doc", b"second").await;
     assert_eq!(text(&a, &file).await, b"first", "it has the file, not the name");
     assert_eq!(text_of(&a, "doc").await, b"second");
-    // What it does to the name, it does to that of its file, and not to the file that has the old one now.
+    // An operation on the name affects the open file, not the file that has the old name now.
     a.smb.rename(&file, "kept", false).await.unwrap();
     are(&world, &["doc", "kept"]);
     assert_eq!(
@@ -130,7 +130,7 @@ async fn an_editor_on_nfs_saves_what_smb_has_open() {
     patiently(|| b.nfs4.remove(&b.root4, b"kept")).await.unwrap();
     are(&world, &["doc"]);
     assert_eq!(text(&a, &file).await, b"first");
-    // Without a name there is nothing to rename or to remove.
+    // A file without a name cannot be renamed or removed.
     let nameless = a.smb.rename(&file, "again", false).await;
     assert!(
         matches!(nameless, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND))),
@@ -141,9 +141,9 @@ async fn an_editor_on_nfs_saves_what_smb_has_open() {
     world.running.stop().await;
 }
 
-/// What an SMB client wants deleted goes, whatever name others have given it meanwhile, and nothing else does.
+/// The file that an SMB client has marked for deletion is removed, whatever name others have given it meanwhile, and no other file.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_to_be_deleted_goes_by_the_name_that_it_has() {
+async fn marked_file_is_deleted_after_rename() {
     let (world, _dir, a, b) = sides().await;
     std::fs::create_dir(world.folder().join("d")).unwrap();
     let (d4, d3) = (b.nfs4.walk("/data/d").await.unwrap(), &b.root3);
@@ -163,7 +163,7 @@ async fn what_waits_to_be_deleted_goes_by_the_name_that_it_has() {
         assert_eq!(text3(&b, "doomed").await, b"second");
         b.nfs3.remove(d3, b"doomed").await.unwrap();
     }
-    // Of a file with several names the one that was marked goes, by the name that it has now.
+    // For a file with several links, the marked link is removed, under its present name.
     save(&a, "doomed", b"first").await;
     let (file, _) = a.smb.open_cached("doomed", &TO_DELETE).await.unwrap();
     a.smb.delete_on_close(&file).await.unwrap();
@@ -175,9 +175,9 @@ async fn what_waits_to_be_deleted_goes_by_the_name_that_it_has() {
     world.running.stop().await;
 }
 
-/// A process of the host may rename as well.
+/// A process on the host may rename the file as well.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rename_on_the_host_is_followed() {
+async fn host_rename_is_followed() {
     let (world, _dir, a, b) = sides().await;
     save(&a, "f", b"text").await;
     let (file, _) = a.smb.open_cached("f", &TO_DELETE).await.unwrap();
@@ -193,10 +193,10 @@ async fn a_rename_on_the_host_is_followed() {
     world.running.stop().await;
 }
 
-/// A folder that others rename takes along what SMB has open below it: shown by its new path, renamed and removed where it is now,
-/// and in the way of whoever wants to rename the folder by SMB. A folder that has the old name now has nothing to do with it.
+/// When a folder is renamed, files below it that SMB clients have open follow: they are listed under the new path, can be renamed
+/// and removed there, and block a rename of the folder over SMB. A new folder with the old name is unrelated.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_open_below_a_folder_goes_with_it() {
+async fn open_files_follow_renamed_folder() {
     for by_nfs in [true, false] {
         let (world, _dir, a, b) = sides().await;
         let at = world.folder();
@@ -238,10 +238,10 @@ async fn what_is_open_below_a_folder_goes_with_it() {
     }
 }
 
-/// A client of SMB keeps the handle of a file after its program has closed it, and would give it to the next that opens the old
-/// path. It is asked for it before NFS renames a folder above; what a program really has open goes with the folder.
+/// An SMB client keeps the handle of a file after its program has closed it, and would reuse it for an open of the old path. The
+/// handle is recalled before NFS renames a folder above; files that a program really has open follow the folder.
 #[tokio::test(flavor = "multi_thread")]
-async fn handles_that_are_only_cached_are_given_back_before_a_folder_above_moves() {
+async fn folder_rename_recalls_cached_handles() {
     for version in [3, 4] {
         let (world, _dir, mut a, b) = sides().await;
         std::fs::create_dir_all(world.folder().join("one/two")).unwrap();
@@ -277,9 +277,9 @@ async fn handles_that_are_only_cached_are_given_back_before_a_folder_above_moves
     }
 }
 
-/// NFS moves a file over one that SMB has open: only if that shares deleting; its open goes on with what it opened.
+/// NFS may rename a file over one that SMB has open only if that open shares deletion; the open then continues with the old file.
 #[tokio::test(flavor = "multi_thread")]
-async fn nfs_moves_over_what_smb_has_open() {
+async fn nfs_rename_over_open_smb_file() {
     let (world, _dir, a, b) = sides().await;
     for shared in [share::READ | share::WRITE, share::READ | share::WRITE | share::DELETE] {
         save(&a, "target", b"old").await;
@@ -297,7 +297,7 @@ async fn nfs_moves_over_what_smb_has_open() {
         } else {
             moved.unwrap();
             assert_eq!(text3(&b, "target").await, b"new");
-            // What it has open has no name: deleting it leaves the file that has the name.
+            // The open file has no name: deleting it keeps the file that has the name.
             a.smb.delete_on_close(&file).await.unwrap();
         }
         assert_eq!(text(&a, &file).await, b"old");
@@ -308,10 +308,10 @@ async fn nfs_moves_over_what_smb_has_open() {
     world.running.stop().await;
 }
 
-/// A version control system makes objects under names for the moment and moves them; a client of SMB that caches the listing sees
-/// each of them after the call that made it.
+/// A version control system creates objects under temporary names and renames them; an SMB client that caches the listing sees each
+/// of them after the call that created it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listing_by_smb_keeps_up_with_what_nfs_makes() {
+async fn smb_listing_follows_nfs_changes() {
     let (world, _dir, mut a, b) = sides().await;
     std::fs::create_dir(world.folder().join("objects")).unwrap();
     let dir = b.nfs3.lookup(&b.root3, b"objects").await.unwrap().0;
@@ -337,7 +337,7 @@ async fn a_listing_by_smb_keeps_up_with_what_nfs_makes() {
                 panic!("a lease is broken");
             };
             assert_eq!((told.key, told.to & 1), (key, 0), "the listing may be cached no more");
-            // It may hold no handle either, for want of a reason: both are given up.
+            // The break may also take handle caching away: both are acknowledged.
             a.smb.acknowledge_lease(key, told.to).await.unwrap();
         };
         tokio::join!(made, told);
@@ -350,22 +350,22 @@ async fn a_listing_by_smb_keeps_up_with_what_nfs_makes() {
     world.running.stop().await;
 }
 
-/// A stream that SMB has made goes where NFS moves its file, and with it.
+/// A stream created over SMB follows its file when NFS renames or removes it.
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_go_with_a_file_that_nfs_moves_and_removes() {
+async fn streams_follow_file_over_nfs() {
     let (world, _dir, a, b) = sides().await;
     save(&a, "f", b"text").await;
     save(&a, "f:mark", b"from the web").await;
     b.nfs3.rename(&b.root3, b"f", &b.root3, b"g").await.unwrap();
     assert_eq!(text_of(&a, "g:mark").await, b"from the web");
-    // A new file of the old name has none; one that is replaced takes its streams along.
+    // A new file with the old name has no streams; a replaced file loses its streams.
     save4(&b, "f", b"new").await;
     let none = a.smb.open_cached("f:mark", &OpenHow::READ).await;
     assert!(matches!(none, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND))), "{none:?}");
     b.nfs3.rename(&b.root3, b"f", &b.root3, b"g").await.unwrap();
     let none = a.smb.open_cached("g:mark", &OpenHow::READ).await;
     assert!(matches!(none, Err(Error::Smb(_, NtStatus::OBJECT_NAME_NOT_FOUND))), "{none:?}");
-    // An open stream is no hindrance to who moves its file, and goes on.
+    // An open stream does not block a rename of its file, and stays usable.
     save(&a, "g:mark", b"again").await;
     let (stream, _) = a.smb.open_cached("g:mark", &OpenHow::READ).await.unwrap();
     b.nfs3.rename(&b.root3, b"g", &b.root3, b"h").await.unwrap();
@@ -374,9 +374,9 @@ async fn streams_go_with_a_file_that_nfs_moves_and_removes() {
     world.running.stop().await;
 }
 
-/// Names that differ in case alone, as NFS makes them: SMB reaches each, and what it does to one leaves the other.
+/// Names that differ only in case, created over NFS: SMB can open each, and operations on one do not affect the other.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_that_differ_in_case_are_kept_apart() {
+async fn case_variants_are_distinct_files() {
     let (world, _dir, a, b) = sides().await;
     save4(&b, "Makefile", b"large").await;
     save4(&b, "makefile", b"small").await;
@@ -388,7 +388,7 @@ async fn names_that_differ_in_case_are_kept_apart() {
         (text3(&b, "Makefile").await, text3(&b, "makefile").await),
         (b"large".into(), b"SMALL".into())
     );
-    // An editor by SMB saves one of them by renames.
+    // An SMB editor saves one of them with renames.
     save(&a, "tmp", b"newer").await;
     rename(&a, "makefile", "old").await;
     are(&world, &["Makefile", "old", "tmp"]);
@@ -402,15 +402,15 @@ async fn names_that_differ_in_case_are_kept_apart() {
     a.smb.unlink("old").await.unwrap();
     are(&world, &["Makefile", "tmp"]);
     assert_eq!(text3(&b, "Makefile").await, b"large");
-    // In another case it is the same file to SMB, and its name is that which it is given last.
+    // In another case it is the same file for SMB, and the latest spelling becomes its name.
     rename(&a, "MAKEFILE", "makefile").await;
     are(&world, &["makefile", "tmp"]);
     world.running.stop().await;
 }
 
-/// Who watches two folders is told of a file that goes from one to the other by NFS, in each; who watches the tree, of both.
+/// Watchers of two folders are notified of a file that NFS moves from one to the other; a watcher of the tree gets both notices.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_move_by_nfs_is_told_in_both_folders() {
+async fn nfs_move_notifies_both_folders() {
     let (world, _dir, a, b) = sides().await;
     for dir in ["one", "two"] {
         std::fs::create_dir(world.folder().join(dir)).unwrap();
@@ -425,7 +425,7 @@ async fn a_move_by_nfs_is_told_in_both_folders() {
     let (two, _) = b.nfs3.lookup(&b.root3, b"two").await.unwrap();
     let interims = a.smb.interims();
     let moved = async {
-        // All three watch once they were told that it takes a while.
+        // All three requests are pending once their interim responses have arrived.
         while a.smb.interims() < interims + 3 {
             tokio::task::yield_now().await;
         }
@@ -448,10 +448,10 @@ async fn a_move_by_nfs_is_told_in_both_folders() {
     world.running.stop().await;
 }
 
-/// What a lock of NFS excludes a program of SMB cannot write, unless the share says that such locks are advice. Locks of both
-/// exclude each other in either case.
+/// An SMB program cannot write a range locked over NFS, unless the share makes such locks advisory. Locks of both protocols always
+/// exclude each other.
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_of_nfs_bind_data_of_smb_as_the_share_says() {
+async fn share_decides_whether_nfs_locks_bind() {
     for nfs_locks in [NfsLocks::Enforced, NfsLocks::Advisory] {
         let (world, _dir) = with_alice(|s| s.shares[0].nfs_locks = nfs_locks).await;
         let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();

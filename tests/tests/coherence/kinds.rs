@@ -1,14 +1,14 @@
-//! What a client can hold of a file, or do to it: the rows and columns of the matrix.
+//! The holdings and operations of a client: rows and columns of the matrix.
 
 use client::smb::{Caching, OpenHow};
 use smb_proto::smb2::create::{access, oplock, share};
 
-/// `LeaseState` and what the letters mean.
+/// Bits of `LeaseState`.
 pub(crate) const R: u32 = 1;
 pub(crate) const H: u32 = 2;
 pub(crate) const W: u32 = 4;
 
-/// One of them.
+/// A holding or operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Lease(u32),
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 
 use Kind::*;
 
-/// All of them, in the order of the document.
+/// All kinds, in the order of the document.
 pub(crate) const ALL: [Kind; 18] = [
     Lease(R),
     Lease(R | H),
@@ -68,7 +68,7 @@ pub(crate) fn level(level: u8) -> &'static str {
 }
 
 impl Kind {
-    /// As the document names it.
+    /// Its name in the document.
     pub(crate) fn name(self) -> String {
         match self {
             Lease(state) => format!("SMB lease {}", letters(state)),
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// What it lets its holder cache, as lease letters.
+    /// What the holder may cache, as lease bits.
     pub(crate) fn caches(self) -> u32 {
         match self {
             Lease(state) => state,
@@ -100,17 +100,17 @@ impl Kind {
         }
     }
 
-    /// It changes data.
+    /// True if it changes data.
     pub(crate) fn writes(self) -> bool {
         matches!(self, V3Write | LocalWrite)
     }
 
-    /// It does not pass the gateway.
+    /// True if it bypasses the gateway.
     pub(crate) fn is_local(self) -> bool {
         matches!(self, LocalRead | LocalWrite)
     }
 
-    /// How an SMB client opens for it; `None` when it is not of SMB.
+    /// The SMB open for it; `None` for other protocols.
     pub(crate) fn smb(self, key: [u8; 16]) -> Option<OpenHow> {
         let writes = self.caches() & W != 0;
         let how = if writes { OpenHow::WRITE } else { OpenHow::READ };

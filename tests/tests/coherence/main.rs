@@ -1,8 +1,8 @@
-//! Every pair of what clients of all protocols can hold of one file: what the first holds, what the second then does, what each
-//! is told. What is seen becomes `docs/coherence.md`, and must be what stands there.
+//! Every pair of holdings of one file, over all protocols: the first client's holding, the second client's operation, and the
+//! notices to each. The results are compared with `docs/coherence.md`.
 //!
-//! `HEADGATE_UPDATE=1 cargo test --release -p headgate-tests --test coherence the_matrix` writes the document anew, and beside it
-//! `docs/coherence-times.md`: how long it took.
+//! `HEADGATE_UPDATE=1 cargo test --release -p headgate-tests --test coherence the_matrix` rewrites the document, and
+//! `docs/coherence-times.md` with the durations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,10 +31,10 @@ use headgate_tests::world::smb::{alice, with_alice};
 use kinds::{ALL, Kind};
 use side::{Side, Way};
 
-/// Cells under way at once.
+/// Cells run concurrently.
 const WORKERS: usize = 12;
 
-/// One cell and what was seen of it.
+/// One cell and its results.
 type Cell = ((Kind, Kind), Seen);
 
 async fn worker(
@@ -51,7 +51,7 @@ async fn worker(
             format!("{run} {x} {y}").replace(' ', "-").replace('/', "")
         };
         let (mut seen, _) = cell::run((&mut a, &b), pair, &name("first"), Pace::BRISK).await;
-        // A busy machine looks like a mute peer: what was not expected is tried again with more time.
+        // A busy machine can look like an unresponsive peer: unexpected results are repeated with more time.
         let agrees = || is_update() || known.agrees(pair, &seen);
         if !seen.faults.is_empty() || !agrees() {
             (seen, _) = cell::run((&mut a, &b), pair, &name("again"), Pace::CALM).await;
@@ -60,7 +60,7 @@ async fn worker(
     }
 }
 
-/// The document is to be written anew.
+/// True if the document must be rewritten.
 fn is_update() -> bool {
     std::env::var_os("HEADGATE_UPDATE").is_some()
 }
@@ -89,7 +89,7 @@ async fn side(world: &World, way: Way) -> Side {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_matrix_is_as_the_document_says() {
+async fn matrix_matches_document() {
     let known = Arc::new(document::Known::read());
     let tcp = all(Way::Tcp, &known).await;
     let rdma = all(Way::Rdma, &known).await;

@@ -1,8 +1,8 @@
-//! Files that are changed past the gateway after that of the cell, and that the first caches: when it is told of one of them, it
-//! was told of what was changed before.
+//! Files that are changed outside the gateway after the cell's file, and that the first client caches: a notice of one of them
+//! proves that all notices of earlier changes have arrived.
 //!
-//! Two, one after the other: the gateway takes what the kernel has told at once in any order, but not what comes when the first of
-//! them was told of already.
+//! Two, one after the other: the gateway handles events reported together in any order, but not events that arrive after a notice
+//! of the first marker was sent.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use client::smb::Break;
 use crate::kinds::{Kind, R};
 use crate::side::{Hold, LEN, Side};
 
-/// The kernel and the gateway tell of a change within this time, on any machine.
+/// Limit for kernel and gateway to report a change, on any machine.
 pub(crate) const TOLD_MAX: Duration = Duration::from_secs(60);
 
-/// A file that is changed, and how the first holds it.
+/// A file to change, and the first client's holding of it.
 pub(crate) struct Marker {
     name: String,
     hold: Hold,
 }
 
-/// Those that are still to be changed, the next one last.
+/// The remaining markers, the next one last.
 pub(crate) struct Markers(Vec<Marker>);
 
 impl Markers {
-    /// Makes them, and has the first cache them: by SMB, and the last of them as what it holds of the cell's file where that is a
-    /// delegation, since another protocol tells in its own time.
+    /// Creates the markers and has the first client cache them over SMB; the last one with a delegation if the cell's file has one,
+    /// since protocols are notified independently.
     pub(crate) async fn set(a: &Side, first: Kind, cell: &str) -> Self {
         let by_v4 = matches!(first, Kind::ReadDelegation | Kind::WriteDelegation);
         let last = if by_v4 { Kind::ReadDelegation } else { Kind::Lease(R) };
@@ -41,7 +41,7 @@ impl Markers {
         Self(all)
     }
 
-    /// Changes the next one, if there is one.
+    /// Changes the next marker, if any.
     pub(crate) async fn change_next(&mut self, a: &Side) -> Option<Marker> {
         let marker = self.0.pop()?;
         let changed = a.take(Kind::LocalWrite, &marker.name, b"later").await;
@@ -59,7 +59,7 @@ impl Marker {
         self.hold.delegation.as_ref().is_some_and(|(_, d)| d.stateid == recall.stateid)
     }
 
-    /// Gives it back and removes it.
+    /// Releases and removes the markers.
     pub(crate) async fn leave(mut self, a: &Side) {
         a.leave(&mut self.hold).await.unwrap();
         std::fs::remove_file(a.folder.join(&self.name)).unwrap();

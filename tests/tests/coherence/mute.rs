@@ -1,4 +1,4 @@
-//! A client that never answers: what it held is taken, it is told, and the others go on, each in the way of its protocol.
+//! A client that never answers: its holdings are revoked, it is informed, and other clients continue according to their protocol.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use smb_proto::smb2::create::oplock;
 use crate::kinds::{Kind, R, W};
 use crate::side::{Hold, Side, Way, patiently};
 
-/// How long a holder has in these tests.
+/// The time limit for recalls in these tests.
 const RECALL: Duration = Duration::from_millis(700);
-/// A holder that nobody waits for so long.
+/// A limit that is never reached.
 const NEVER: Duration = Duration::from_secs(60);
-/// Nobody waits longer than that and what a busy machine adds.
+/// A limit above all waits, including delays of a busy machine.
 const ENOUGH: Duration = Duration::from_secs(30);
 
 async fn world(recall: Duration) -> (World, tempfile::TempDir, Side, Side) {
@@ -35,7 +35,7 @@ async fn held(a: &Side, kind: Kind, name: &str) -> Hold {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mute_holder_loses_what_it_held_and_the_others_go_on() {
+async fn unresponsive_holder_is_revoked() {
     let (world, _dir, a, b) = world(RECALL).await;
     let holders = [
         Kind::Lease(7),
@@ -59,7 +59,7 @@ async fn a_mute_holder_loses_what_it_held_and_the_others_go_on() {
             assert!(came.good, "{first:?}, {second:?}: {}", came.outcome);
             assert!(took >= RECALL - Duration::from_millis(100), "{first:?}, {second:?}: {took:?}");
             assert!(took < ENOUGH, "{first:?}, {second:?}: {took:?}");
-            // Somebody of SMB who waits was told so.
+            // A waiting SMB client got an interim response.
             assert_eq!(b.smb.interims() > interims, second == Kind::RangeLock, "{first:?}");
             b.leave(&mut came.hold).await.unwrap();
             is_told(&a, first, &hold).await;
@@ -68,12 +68,12 @@ async fn a_mute_holder_loses_what_it_held_and_the_others_go_on() {
     world.running.stop().await;
 }
 
-/// The holder learns that it has nothing any more.
+/// Checks that the holder learns of the revocation.
 async fn is_told(a: &Side, first: Kind, hold: &Hold) {
     const NFS4ERR_DELEG_REVOKED: u32 = 10087;
     match first {
         Kind::Lease(_) => {
-            // MS-SMB2 section 3.3.5.22.2: what is acknowledged now was taken before.
+            // MS-SMB2 section 3.3.5.22.2: this acknowledgement is too late.
             let late = a.smb.acknowledge_lease(hold.key, 0).await;
             assert!(matches!(late, Err(Error::Smb(..))), "{late:?}");
         }
@@ -91,7 +91,7 @@ async fn is_told(a: &Side, first: Kind, hold: &Hold) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_client_of_nfs_is_told_to_come_back_and_one_of_smb_that_it_waits() {
+async fn waiting_clients_get_delay_or_interim() {
     const NFS3ERR_JUKEBOX: u32 = 10008;
     let (world, _dir, a, b) = world(NEVER).await;
     let hold = held(&a, Kind::Lease(7), "busy").await;
@@ -101,7 +101,7 @@ async fn a_waiting_client_of_nfs_is_told_to_come_back_and_one_of_smb_that_it_wai
     assert!(matches!(told, Err(Error::Nfs3(NFS3ERR_JUKEBOX))), "{told:?}");
     assert!(began.elapsed() < NEVER, "a short wait");
     let how = OpenHow::READ.cached(Caching::Oplock(oplock::II));
-    // The holder goes when the other was told that it waits.
+    // The holder disconnects after the other client got its interim response.
     let goes = async {
         while b.smb.interims() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

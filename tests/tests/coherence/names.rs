@@ -1,4 +1,4 @@
-//! Names as both sides see them, and names that go while somebody has the file open.
+//! Names as both protocols see them, and names removed while a client has the file open.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use smb_proto::smb2::create::{Disposition, access, share};
 
 use crate::side::{Side, Way, patiently};
 
-/// A name by NFS and in the folder, and the same by SMB.
+/// Names over NFS and in the folder, with the same names over SMB.
 const PAIRS: [(&str, &str); 8] = [
     ("plain", "plain"),
     ("Größe", "Größe"),
@@ -49,7 +49,7 @@ async fn status(a: &Side, name: &str, how: &OpenHow) -> Result<(), NtStatus> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_side_finds_what_the_other_made() {
+async fn protocols_find_each_others_files() {
     let (world, _dir, a, b) = sides().await;
     for (at, (nfs, smb)) in PAIRS.iter().enumerate() {
         if at % 2 == 0 {
@@ -74,7 +74,7 @@ async fn each_side_finds_what_the_other_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn case_is_kept_and_told_apart_by_nfs_only() {
+async fn only_nfs_distinguishes_case() {
     let (world, _dir, a, b) = sides().await;
     make(&b, "Readme").await;
     assert_eq!(status(&a, "README", &OpenHow::READ).await, Ok(()));
@@ -82,7 +82,7 @@ async fn case_is_kept_and_told_apart_by_nfs_only() {
     assert_eq!(status(&a, "readme", &new).await, Err(NtStatus::OBJECT_NAME_COLLISION));
     let missing = b.nfs3.lookup(&b.root3, b"readme").await;
     assert!(matches!(missing, Err(Error::Nfs3(2))), "NFS3ERR_NOENT: {missing:?}");
-    // NFS may make a second one; each side then reaches both by their exact names.
+    // NFS may create a second one; then both protocols reach both by their exact names.
     make(&b, "readme").await;
     std::fs::write(world.folder().join("readme"), b"small").unwrap();
     for (name, size) in [("readme", 5), ("Readme", 0)] {
@@ -90,7 +90,7 @@ async fn case_is_kept_and_told_apart_by_nfs_only() {
         assert_eq!(file.size, size, "{name}");
         a.smb.close(file).await.unwrap();
     }
-    // Composed and decomposed letters are two names, by either protocol.
+    // Composed and decomposed letters are different names, over either protocol.
     make(&b, "u\u{308}").await;
     assert_eq!(status(&a, "\u{fc}", &OpenHow::READ).await, Err(NtStatus::OBJECT_NAME_NOT_FOUND));
     assert_eq!(status(&a, "u\u{308}", &OpenHow::READ).await, Ok(()));
@@ -98,7 +98,7 @@ async fn case_is_kept_and_told_apart_by_nfs_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_that_shares_no_deleting_keeps_its_name() {
+async fn open_without_share_delete_keeps_name() {
     let (world, _dir, a, b) = sides().await;
     make(&b, "kept").await;
     let no_delete = OpenHow { share: share::READ | share::WRITE, ..OpenHow::READ };
@@ -107,12 +107,12 @@ async fn an_open_that_shares_no_deleting_keeps_its_name() {
     b.nfs3.rename(&b.root3, b"kept", &b.root3, b"moved").await.unwrap_err();
     b.nfs4.remove(&b.root4, b"kept").await.unwrap_err();
     b.nfs4.rename(&b.root4, b"kept", &b.root4, b"moved").await.unwrap_err();
-    // Nor may another file be moved over it.
+    // Neither can another file be renamed over it.
     make(&b, "other").await;
     b.nfs4.rename(&b.root4, b"other", &b.root4, b"kept").await.unwrap_err();
     assert!(world.folder().join("kept").exists());
     a.smb.close(file).await.unwrap();
-    // One that shares it lets a client of NFS hide the name of what it has open (the silly rename).
+    // An open that shares deletion lets an NFS client rename the file away (silly rename).
     let (file, _) = a.smb.open_cached("kept", &OpenHow::READ).await.unwrap();
     b.nfs4.rename(&b.root4, b"kept", &b.root4, b".nfs0001").await.unwrap();
     assert!(a.smb.read(&file, 0, 5).await.unwrap().is_empty());
@@ -121,7 +121,7 @@ async fn an_open_that_shares_no_deleting_keeps_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn state_belongs_to_the_file_and_not_to_its_name() {
+async fn state_belongs_to_file_not_name() {
     let (world, _dir, a, b) = sides().await;
     std::fs::write(world.folder().join("one"), b"12345").unwrap();
     let (fh, _) = b.nfs3.lookup(&b.root3, b"one").await.unwrap();
@@ -137,10 +137,10 @@ async fn state_belongs_to_the_file_and_not_to_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_to_be_deleted_goes_with_its_last_smb_open() {
+async fn marked_file_ends_with_last_smb_open() {
     let (world, _dir, mut a, b) = sides().await;
     std::fs::write(world.folder().join("doomed"), b"12345").unwrap();
-    // A client of NFS reads it by a delegation, which it gives back when it is asked.
+    // An NFS client reads it under a delegation, which it returns when recalled.
     let how = nfs4::OpenHow::READ;
     let open = b.nfs4.open(&b.root4, b"doomed", b"owner", how).await.unwrap();
     let delegation = open.delegation.expect("a delegation");
@@ -162,7 +162,7 @@ async fn what_waits_to_be_deleted_goes_with_its_last_smb_open() {
     assert!(world.folder().join("doomed").exists());
     a.smb.close(file).await.unwrap();
     assert!(!world.folder().join("doomed").exists());
-    // Who had it open by NFS has it still, as after a removal by NFS.
+    // An NFS client that has the file open keeps it, as after a removal over NFS.
     let read = patiently(|| b.nfs4.read(&open.fh, open.stateid, 0, 5)).await.unwrap();
     assert_eq!(read.0.iter().map(|p| p.len()).sum::<usize>(), 5);
     b.nfs4.close(&open).await.unwrap();

@@ -1,4 +1,4 @@
-//! What clients of SMB are told of directories that others change: by NFS, and past the gateway.
+//! Notices to SMB clients about directories that are changed over NFS, and outside the gateway.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn sh(dir: &std::path::Path, script: &str) {
     assert!(done.success(), "{script}: {done}");
 }
 
-/// Takes news until all of `wanted` have come, in their order.
+/// Receives notices until all of `wanted` have arrived, in order.
 async fn told(a: &Side, dir: &client::smb::SmbFile, below: bool, wanted: &[(Action, &str)]) {
     let mut wanted = wanted.iter().peekable();
     let mut seen: Vec<Change> = Vec::new();
@@ -35,7 +35,7 @@ async fn told(a: &Side, dir: &client::smb::SmbFile, below: bool, wanted: &[(Acti
     }
 }
 
-/// Until more requests wait than these.
+/// Waits until more requests are pending than before.
 async fn waits(a: &Side, before: u64) {
     let told = async {
         while a.smb.interims() == before {
@@ -46,14 +46,14 @@ async fn waits(a: &Side, before: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
+async fn watch_reports_nfs_and_host_changes() {
     let (world, _dir) = with_alice(|_| ()).await;
     let folder = world.folder();
     sh(&folder, "mkdir -p d/sub");
     let a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
     let b = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
     let (dir, _) = a.smb.open_cached("d", &OpenHow::LIST).await.unwrap();
-    // The first request begins the watch, which stands when the client is told that it waits; something must end it.
+    // The first request starts the watch, which is active when the interim response arrives; an event must end the request.
     let before = a.smb.interims();
     let first = async {
         waits(&a, before).await;
@@ -73,7 +73,7 @@ async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
     told(&a, &dir, true, &wanted).await;
     sh(&folder, "echo x > d/sub/deep");
     told(&a, &dir, true, &[(Action::Added, "sub\\deep")]).await;
-    // A directory that came while the watch stood is watched as well, from the next request on.
+    // A directory created during the watch is watched as well, from the next request on.
     let before = a.smb.interims();
     let later = async {
         waits(&a, before).await;
@@ -84,7 +84,7 @@ async fn a_watched_directory_tells_of_nfs_and_of_this_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cached_directory_is_given_up_for_what_comes_past_the_gateway() {
+async fn host_change_breaks_directory_lease() {
     let (world, _dir) = with_alice(|_| ()).await;
     sh(&world.folder(), "mkdir d");
     let mut a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();

@@ -1,5 +1,5 @@
-//! A file that a program of the host removes: whoever has nothing but its handle does not find it again, from the next call on, and
-//! whoever holds it goes on with it.
+//! A file removed by a program on the host: a bare file handle is stale from the next call on, and clients that have the file open
+//! keep it.
 
 use std::fs;
 use std::process::Command;
@@ -25,7 +25,7 @@ async fn sides() -> (World, tempfile::TempDir, Side, Side) {
     (world, dir, a, b)
 }
 
-/// A file with data, which a client of version 3 has looked at and read.
+/// Creates a file with data that a version 3 client has looked up and read.
 async fn known(side: &Side, name: &str) -> Fh {
     fs::write(side.folder.join(name), DATA).unwrap();
     let (fh, _) = side.nfs3.lookup(&side.root3, name.as_bytes()).await.unwrap();
@@ -34,7 +34,7 @@ async fn known(side: &Side, name: &str) -> Fh {
     fh
 }
 
-/// By a program of its own: what this process does itself counts as the gateway's doing.
+/// Removes it in a separate process: actions of this process count as the gateway's.
 fn remove(side: &Side, name: &str) {
     let done = Command::new("rm").arg(side.folder.join(name)).status().unwrap();
     assert!(done.success(), "rm {name}: {done}");
@@ -61,7 +61,7 @@ async fn is_there(side: &Side, fh: &Fh) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_only_its_handle_does_not_find_it_again() {
+async fn removed_file_makes_handle_stale() {
     let (world, _dir, a, _b) = sides().await;
     for round in 0..20 {
         let (looked_at, read_first) = (format!("looked-at-{round}"), format!("read-{round}"));
@@ -76,7 +76,7 @@ async fn who_has_only_its_handle_does_not_find_it_again() {
     world.running.stop().await;
 }
 
-/// Each operation of either version that is told of a file by its handle alone, as the first after the removal.
+/// Each operation of both versions that takes a bare file handle, as the first one after the removal.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_operation_goes_on_with_it() {
     let (world, _dir, a, _b) = sides().await;
@@ -111,7 +111,7 @@ async fn no_operation_goes_on_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_has_it_open_keeps_it_for_no_client() {
+async fn host_open_keeps_no_client_handle() {
     let (world, _dir, a, _b) = sides().await;
     let fh = known(&a, "f").await;
     let open = fs::File::open(a.folder.join("f")).unwrap();
@@ -134,7 +134,7 @@ async fn another_name_keeps_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_of_version_4_keeps_it() {
+async fn v4_open_keeps_removed_file() {
     let (world, _dir, a, b) = sides().await;
     let fh = known(&a, "f").await;
     let how = OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::READ };
@@ -146,9 +146,9 @@ async fn an_open_of_version_4_keeps_it() {
     world.running.stop().await;
 }
 
-/// The gateway watches what a client caches: it holds the file for that, which gives its handle no new life.
+/// The gateway watches files that a client caches, and holds them open for that, which must not revive the handle.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delegation_keeps_it_until_it_is_given_back() {
+async fn delegation_keeps_removed_file() {
     let (world, _dir, a, mut b) = sides().await;
     let fh = known(&a, "f").await;
     let open = b.nfs4.open(&b.root4, b"f", b"owner", OpenHow::READ).await.unwrap();

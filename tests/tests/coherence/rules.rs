@@ -1,8 +1,8 @@
-//! The rule behind each cell, and where it is written.
+//! The rule behind each cell, and its source.
 
 use crate::kinds::{H, Kind, W};
 
-/// What the first holds, as rules see it.
+/// The first client's holding, as rules distinguish them.
 enum First {
     Caches(u32, By),
     Shares,

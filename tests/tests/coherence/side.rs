@@ -1,4 +1,4 @@
-//! One of the two clients of a cell: by every protocol at once, with what it holds and what it was told.
+//! One of the two clients of a cell: connected over every protocol, with its holdings and notices.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use tokio::task::JoinSet;
 
 use crate::kinds::{Kind, R, W, letters, level};
 
-/// Bytes of every file, and what is locked of it.
+/// Size of every file, and of the locked range.
 pub(crate) const LEN: u32 = 5;
 pub(crate) const RANGE: (u64, u64) = (0, 10);
-/// What Linux wants of an OPEN.
+/// The delegation wants of Linux in OPEN.
 const AS_LINUX: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
-/// A client that is told to come back goes on asking for this long.
+/// How long a client retries after a delay status.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the lease is renewed, as any client does: another has the turn for longer than it lasts.
+/// Interval at which the lease is renewed, as every client does: the other client may be active for longer than a lease.
 const RENEW: Duration = Duration::from_secs(3);
 
 static KEYS: AtomicU64 = AtomicU64::new(1);
 
-/// How the clients reach the gateway.
+/// The transport of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Tcp,
@@ -45,7 +45,7 @@ pub(crate) struct Side {
     pub(crate) nfs4: Nfs4,
     pub(crate) recalls: Receiver<Recall>,
     pub(crate) nfs3: Nfs3,
-    /// By TCP whatever the way: NLM is not spoken over RDMA.
+    /// Always over TCP: NLM does not run over RDMA.
     pub(crate) nlm: Nlm,
     pub(crate) root4: Fh,
     pub(crate) root3: Fh,
@@ -53,7 +53,7 @@ pub(crate) struct Side {
     _renewing: JoinSet<()>,
 }
 
-/// What a side has of a file.
+/// A client's holding of a file.
 #[derive(Default)]
 pub(crate) struct Hold {
     pub(crate) smb: Option<SmbFile>,
@@ -62,23 +62,23 @@ pub(crate) struct Hold {
     pub(crate) lock: Option<Stateid>,
     pub(crate) delegation: Option<(Fh, Delegation)>,
     pub(crate) nlm: Option<nfs3::Fh>,
-    /// What it may cache, as lease letters.
+    /// What it may cache, as lease bits.
     pub(crate) caches: u32,
-    /// What it read last.
+    /// The data that it read last.
     pub(crate) seen: Vec<u8>,
-    /// What it has written and not sent.
+    /// Data written and not sent yet.
     pub(crate) delegated_attrs: Option<Vec<u8>>,
 }
 
-/// What came of taking a kind.
+/// The result of acquiring a holding.
 pub(crate) struct Taken {
     pub(crate) hold: Hold,
-    /// For the document.
+    /// The text for the document.
     pub(crate) outcome: String,
     pub(crate) good: bool,
 }
 
-/// Repeats what a server asks to come back for.
+/// Repeats a request as long as the server returns a delay status.
 pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T> {
@@ -100,7 +100,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// The name of a refusal, without numbers.
+/// The name of an error, without numbers.
 pub(crate) fn refusal(e: &Error) -> String {
     match e {
         Error::Smb(_, status) => format!("STATUS_{status:?}"),
@@ -120,7 +120,7 @@ fn flat(data: &[iobuf::Buf]) -> Vec<u8> {
 }
 
 impl Side {
-    /// Connects by every protocol, as root.
+    /// Connects over every protocol, as root.
     pub(crate) async fn connect(world: &World, user: &User, way: Way) -> Result<Side> {
         let local = Local::default();
         let rdma = way == Way::Rdma;
@@ -155,7 +155,7 @@ impl Side {
         Ok(Side { smb, breaks, nfs4, recalls, nfs3, nlm, root4, root3, folder, _renewing })
     }
 
-    /// Does what the kind says, and reads where it can; `mark` is what a kind that writes leaves in the file.
+    /// Acquires the holding, and reads if possible; `mark` is the data that a writing kind stores in the file.
     pub(crate) async fn take(&self, kind: Kind, name: &str, mark: &[u8]) -> Taken {
         let mut hold = Hold::default();
         let outcome = match kind {
@@ -208,7 +208,7 @@ impl Side {
         let how = match kind {
             Kind::V4Deny => OpenHow { deny: 3, ..OpenHow::READ },
             Kind::V4Lock => OpenHow { want: OpenHow::WANT_NO_DELEG, ..OpenHow::WRITE },
-            // The delegation stands for the open, as of a client of Linux.
+            // The delegation replaces the open, as for a Linux client.
             Kind::WriteDelegation => OpenHow { want: AS_LINUX, ..OpenHow::WRITE },
             _ => OpenHow { want: AS_LINUX, ..OpenHow::READ },
         };
@@ -281,7 +281,7 @@ impl Side {
         Ok(if writes { "written" } else { "read" }.into())
     }
 
-    /// What the file holds now, by its server's own view of this hold; `None` when it may not be read.
+    /// The file's present content as this holding sees it; `None` if it may not be read.
     pub(crate) async fn look(&self, hold: &Hold, name: &str) -> Option<Vec<u8>> {
         if let Some(file) = &hold.smb {
             return self.smb.read(file, 0, LEN).await.ok().map(|d| flat(&d));
@@ -291,7 +291,7 @@ impl Side {
         Some(flat(&read.data))
     }
 
-    /// Sends what was kept back.
+    /// Sends data kept back.
     pub(crate) async fn flush(&self, hold: &mut Hold) -> Result<()> {
         let Some(data) = hold.delegated_attrs.take() else { return Ok(()) };
         if let Some(file) = &hold.smb {
@@ -305,7 +305,7 @@ impl Side {
         Ok(())
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     pub(crate) async fn leave(&self, hold: &mut Hold) -> Result<()> {
         if hold.caches & W != 0 {
             self.flush(hold).await?;
@@ -342,12 +342,12 @@ async fn dial(
     }
 }
 
-/// As any process of the host does it.
+/// Accesses the file as a process on the host.
 fn local(path: &std::path::Path, mark: &[u8], writes: bool) -> std::io::Result<Vec<u8>> {
     use std::io::Write;
     use std::process::{Command, Stdio};
     if writes {
-        // The gateway of this test is this process, so another has to do it.
+        // The gateway runs in this process, so another process must do it.
         let to = format!("of={}", path.display());
         let mut dd = Command::new("dd")
             .args([to.as_str(), "conv=notrunc", "status=none"])

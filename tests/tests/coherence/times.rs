@@ -1,5 +1,5 @@
-//! `docs/coherence-times.md`: how long the second waits for what it asks, and when the first is told, where the first answers at
-//! once. Written with the matrix, one cell at a time, and compared with nothing: how long something takes is the machine's matter.
+//! `docs/coherence-times.md`: how long the second client waits for its result, and when the first is notified, if the first answers
+//! at once. Written together with the matrix, one cell at a time, and never compared, because durations depend on the machine.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use crate::cell::{self, Pace, Took};
 use crate::kinds::{ALL, Kind};
 use crate::side::{Side, Way};
 
-/// Runs of each cell, of which the median is written down.
+/// Runs of each cell; the median is reported.
 const RUNS: usize = 3;
-/// How often a run is repeated that a busy machine spoiled.
+/// How often a run disturbed by a busy machine is repeated.
 const TRIES: usize = 5;
 
 const HEAD: &str = "\
@@ -52,11 +52,11 @@ pub(crate) async fn measure(way: Way) -> Times {
     Times { way, took }
 }
 
-/// One run in which the first got what it asked for, and nothing else was wrong.
+/// One run in which the first client got its holding and no error occurred.
 async fn time((a, b): (&mut Side, &Side), pair: (Kind, Kind), name: &str) -> Took {
     let mut faults = Vec::new();
     for n in 0..TRIES {
-        // Rows go by in which a side has no use for NFSv4, and then its lease would end (RFC 8881 section 8.3).
+        // Some rows do not use NFSv4 on one side, and its lease would lapse (RFC 8881 section 8.3).
         for side in [&*a, b] {
             side.nfs4.call(side.nfs4.compound()).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! A client of SMB that opens a file again as soon as it has given it back, and one of NFS that wants to change it.
+//! An SMB client that reopens a file immediately after each break, and an NFS client that wants to change it.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ use crate::side::{Side, Way};
 
 /// READ, WRITE and HANDLE caching of a lease.
 const RWH: u32 = 7;
-/// Longer than a request of NFS waits inside, so that its client is sent away each time.
+/// Longer than an NFS request waits in the server, so that the client gets a delay status each time.
 const HOLDS_ON: Duration = Duration::from_millis(150);
-/// A client that is told to come back does so after this time, as one of Linux by version 4 does at first.
+/// A client retries after this time, as Linux does first for version 4.
 const COMES_BACK: Duration = Duration::from_millis(200);
 const JUKEBOX: u32 = 10008;
 
-/// Opens with a new key each time: after every break it holds on for a while, closes, and opens again at once.
+/// Opens with a new key each time: after every break it delays, closes, and opens again at once.
 async fn hoard(smb: &Smb, breaks: &mut Receiver<Break>, name: &str, has_it: &Notify) {
     for number in 1_u64.. {
         let mut key = [0xA5; 16];
@@ -39,7 +39,7 @@ async fn hoard(smb: &Smb, breaks: &mut Receiver<Break>, name: &str, has_it: &Not
     }
 }
 
-/// How often a client is sent away before it is served.
+/// Number of delay statuses before a request succeeds.
 async fn until_served<F: Future<Output = Result<()>>>(mut ask: impl FnMut() -> F) -> usize {
     let until = Instant::now() + Duration::from_secs(30);
     let mut sent_away = 0;
@@ -56,7 +56,7 @@ async fn until_served<F: Future<Output = Result<()>>>(mut ask: impl FnMut() -> F
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_opens_with_a_new_key_after_each_break_does_not_keep_a_writer_away() {
+async fn reopening_client_does_not_starve_writer() {
     let (world, _dir) = with_alice(|_| ()).await;
     for way in ["write", "truncate", "truncate by version 4"] {
         let mut a = Side::connect(&world, &alice(), Way::Tcp).await.unwrap();
@@ -91,7 +91,7 @@ async fn who_opens_with_a_new_key_after_each_break_does_not_keep_a_writer_away()
             sent_away = serve => sent_away,
             () = hoard(&a.smb, &mut a.breaks, way, &has_it) => panic!("{way}: the hoarder has ended"),
         };
-        // Once while the lease comes back, and once more while a busy machine is late.
+        // Once while the lease is returned, and once more if a busy machine is late.
         assert!(sent_away.iter().all(|n| *n <= 2), "{way}: {sent_away:?}");
         assert!(sent_away[0] > 0, "{way}: nobody was in the way: {sent_away:?}");
     }
