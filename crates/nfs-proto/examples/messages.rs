@@ -1,5 +1,5 @@
-//! Parse and emit of READ, WRITE and CREATE of version 3, and of a COMPOUND of SEQUENCE, PUTFH, READ and GETATTR, and the
-//! attributes of a file: nanoseconds for one.
+//! Measures parsing and encoding of READ, WRITE and CREATE of version 3, of a COMPOUND of SEQUENCE, PUTFH, READ and GETATTR, and of
+//! the attributes of a file, in nanoseconds each.
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use nfs_proto::oncrpc::{AUTH_SYS, CallHead, OpaqueAuth, program};
 use nfs_proto::wire;
 use nfs_proto::xdr::{Bulk, Xdr};
 
-/// Best of 20 rounds.
+/// Runs 20 rounds and prints the best.
 fn measure(name: &str, mut run: impl FnMut()) {
     const TIMES: u32 = 200_000;
     let best = (0..20).map(|_| {
@@ -23,7 +23,7 @@ fn measure(name: &str, mut run: impl FnMut()) {
     println!("{name}: {:.1} ns", best.fold(f64::INFINITY, f64::min));
 }
 
-/// The head of a call and its arguments.
+/// Encodes the header of a call and its arguments.
 fn call(version: u32, procedure: u32, emit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let cred = OpaqueAuth { flavor: AUTH_SYS, body: &[0; 24] };
     let (xid, program, verf) = (5, program::NFS, OpaqueAuth::NONE);
@@ -33,7 +33,7 @@ fn call(version: u32, procedure: u32, emit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8
     out
 }
 
-/// The arguments by the procedure's number, as a server parses them.
+/// Parses the arguments for the procedure number, like a server.
 fn arguments(message: &[u8]) -> wire::Parsed<'_, Option<Args<'_>>> {
     let (rest, head) = CallHead::parse(message)?;
     Args::parse(head.procedure, rest)
@@ -51,13 +51,13 @@ fn version_3<'a>(name: &str, number: u32, args: &impl Xdr<'a>) {
     });
 }
 
-/// What follows; the value counts as used.
+/// Returns the remaining input; keeps the compiler from optimizing the value away.
 fn kept<T>((rest, value): (&[u8], T)) -> &[u8] {
     black_box(value);
     rest
 }
 
-/// Each operation by its own parser.
+/// Parses each operation with its parser.
 fn parse(message: &[u8]) -> wire::Parsed<'_, ()> {
     let (rest, _) = CallHead::parse(message)?;
     let (mut rest, compound) = Compound::parse(rest)?;
@@ -106,7 +106,7 @@ fn version_4() {
     });
 }
 
-/// Attributes that clients ask for, of a file, by their numbers.
+/// Returns a typical value of a file attribute, selected by its number.
 fn value(number: u32, time: Nfstime4) -> Option<Value<'static>> {
     Some(match number {
         attr::TYPE => Value::Type(NfsFtype4::Reg),

@@ -1,9 +1,9 @@
-//! Messages of ONC RPC and of the programs around NFS, typed, in both directions, without a server and without I/O.
+//! Typed messages of ONC RPC and the programs of NFS, in both directions. Contains no server and performs no I/O.
 //!
-//! Each type is declared field by field, as the specification's `.x` file has it, and parses and emits itself ([`xdr::Xdr`]). A
-//! fault names its field, the rule that it breaks and the offset.
+//! Each type is declared field by field, like in the specification's `.x` file, and has a parser and an encoder ([`xdr::Xdr`]). A
+//! fault names the field, the rule that it breaks and the offset.
 //!
-//! The SM_NOTIFY that a Linux host sends after it was restarted:
+//! The SM_NOTIFY that a Linux host sends after a restart:
 //!
 //! ```
 //! use nfs_proto::{nsm, oncrpc, wire};
@@ -22,7 +22,7 @@
 //! let notify = nsm::StatChge { mon_name: b"client", state: 9 };
 //! assert_eq!(args, Ok((&[][..], Some(nsm::Args::Notify(notify)))));
 //!
-//! // A message that was cut: where, and in which field.
+//! // A truncated message: the fault has the field and the offset.
 //! let cut = &message[..54];
 //! let (arguments, head) = oncrpc::CallHead::decode(cut).unwrap();
 //! let fault = wire::decode(arguments, |i| nsm::Args::parse(head.procedure, i)).unwrap_err().at(cut);

@@ -1,22 +1,22 @@
-//! MOUNT version 3 (RFC 1813 section 5). Version 1 has the same procedures but MNT.
+//! MOUNT version 3 (RFC 1813 section 5). Version 1 has the same procedures except MNT.
 
 use crate::xdr::{Chain, Xdr, choice, numbers, structs};
 
-/// Version of the program.
+/// Version of the RPC program.
 pub const VERSION: u32 = 3;
-/// Bytes of a path (MNTPATHLEN).
+/// Maximum length of a path, in bytes (MNTPATHLEN).
 pub const PATH_MAX: usize = 1024;
-/// Bytes of the name of a host or group (MNTNAMLEN).
+/// Maximum length of a host or group name, in bytes (MNTNAMLEN).
 pub const NAME_MAX: usize = 255;
-/// Bytes of a file handle (FHSIZE3).
+/// Maximum length of a file handle, in bytes (FHSIZE3).
 pub const FH_MAX: usize = 64;
-/// Flavors of credentials that a server may list.
+/// Maximum number of credential flavors that a server may list.
 pub const FLAVORS_MAX: usize = 64;
-/// Elements of a list that are taken.
+/// Maximum number of list elements that are accepted.
 pub const LIST_MAX: usize = 4096;
 
 /// Procedure numbers (RFC 1813 section 5.2).
-#[allow(missing_docs)] // The names are the specification's own, without MOUNTPROC3_.
+#[allow(missing_docs)] // Names from the specification, without MOUNTPROC3_.
 pub mod procedure {
     pub const NULL: u32 = 0;
     pub const MNT: u32 = 1;
@@ -27,7 +27,7 @@ pub mod procedure {
 }
 
 numbers! {
-    /// `mountstat3` but MNT3_OK: why there is no handle.
+    /// `mountstat3` except MNT3_OK: the reason why no handle is returned.
     pub enum Mountstat3 {
         Perm = 1,
         Noent = 2,
@@ -54,7 +54,7 @@ structs! {
         auth_flavors: Vec<u32> as FLAVORS_MAX,
     }
 
-    /// `mountbody`: what a host has mounted.
+    /// `mountbody`: a mount of a host.
     pub struct Mountbody<'a> {
         ml_hostname: &'a [u8] as NAME_MAX,
         ml_directory: &'a [u8] as PATH_MAX,
@@ -65,7 +65,7 @@ structs! {
         mountlist: Chain<Mountbody<'a>> as LIST_MAX,
     }
 
-    /// `groupnode`: who may mount.
+    /// `groupnode`: a host or netgroup that may mount.
     pub struct Groupnode<'a> {
         gr_name: &'a [u8] as NAME_MAX,
     }
@@ -87,7 +87,7 @@ structs! {
 pub enum Mountres3<'a> {
     /// MNT3_OK.
     Ok(Mountres3Ok<'a>),
-    /// There is no handle.
+    /// The error status.
     Err(Mountstat3),
 }
 
@@ -111,7 +111,7 @@ impl<'a> Xdr<'a> for Mountres3<'a> {
 }
 
 choice! {
-    /// Arguments by procedure.
+    /// Arguments, selected by the procedure number.
     pub enum Args<'a> {
         0 => Null,
         1 => Mnt(Dirpath<'a>),
@@ -121,7 +121,7 @@ choice! {
         5 => Export,
     }
 
-    /// Results by procedure.
+    /// Results, selected by the procedure number.
     pub enum Results<'a> {
         0 => Null,
         1 => Mnt(Mountres3<'a>),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_an_end_is_refused() {
+    fn endless_list_is_refused() {
         let entry = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         let long = entry.repeat(LIST_MAX + 1);
         let fault = crate::xdr::decode::<Mountlist<'_>>(&long).unwrap_err().at(&long);

@@ -1,5 +1,5 @@
-//! NFS version 3 (RFC 1813). Handles and names are borrowed; the data of READ and WRITE, and the target of a symbolic link, are
-//! the end of their structure ([`Bulk`]).
+//! NFS version 3 (RFC 1813). Handles and names are borrowed. The data of READ and WRITE, and the target of a symbolic link, are the
+//! last field of their structure ([`Bulk`]).
 
 use wire::{Parsed, Rule, reject};
 
@@ -7,17 +7,17 @@ use crate::xdr::{Bulk, Chain, Xdr, choice, numbers, structs, union};
 
 pub mod acl;
 
-/// Version of the program.
+/// Version of the RPC program.
 pub const VERSION: u32 = 3;
-/// Bytes of a file handle (NFS3_FHSIZE).
+/// Maximum length of a file handle, in bytes (NFS3_FHSIZE).
 pub const FH_MAX: usize = 64;
-/// `filename3` and `nfspath3` have no limit but that of the message.
+/// Limit of `filename3` and `nfspath3`, which only the message length bounds.
 pub const UNLIMITED: usize = u32::MAX as usize;
-/// Entries of a directory that are taken from one reply.
+/// Maximum number of directory entries that are accepted from one reply.
 pub const ENTRIES_MAX: usize = 1 << 16;
 
 /// Procedure numbers (RFC 1813 section 3.3).
-#[allow(missing_docs)] // The names are the specification's own, without NFSPROC3_.
+#[allow(missing_docs)] // Names from the specification, without NFSPROC3_.
 pub mod procedure {
     pub const NULL: u32 = 0;
     pub const GETATTR: u32 = 1;
@@ -44,7 +44,7 @@ pub mod procedure {
 }
 
 numbers! {
-    /// `nfsstat3` but NFS3_OK (RFC 1813 section 2.6).
+    /// `nfsstat3` except NFS3_OK (RFC 1813 section 2.6).
     pub enum Nfsstat3 {
         Perm = 1,
         Noent = 2,
@@ -96,7 +96,7 @@ numbers! {
 }
 
 structs! {
-    /// `specdata3`: the number of a device.
+    /// `specdata3`: a device number.
     #[derive(Copy, Default)]
     pub struct Specdata3 {
         specdata1: u32,
@@ -270,7 +270,7 @@ structs! {
         count: u32,
     }
 
-    /// `post_op_attr`, the failure of procedures that change nothing.
+    /// `post_op_attr`, the failure result of procedures that change nothing.
     #[derive(Copy, Default)]
     pub struct PostOpAttr {
         attributes: Option<Fattr3>,
@@ -322,7 +322,7 @@ structs! {
         verf: [u8; 8],
     }
 
-    /// What CREATE, MKDIR, SYMLINK and MKNOD give.
+    /// The result of CREATE, MKDIR, SYMLINK and MKNOD.
     #[derive(Copy)]
     pub struct Create3resok<'a> {
         obj: Option<&'a [u8]> as FH_MAX,
@@ -330,14 +330,14 @@ structs! {
         dir_wcc: WccData,
     }
 
-    /// RENAME, in success and failure.
+    /// The result of RENAME, both on success and on failure.
     #[derive(Copy, Default)]
     pub struct RenameWcc {
         fromdir_wcc: WccData,
         todir_wcc: WccData,
     }
 
-    /// LINK, in success and failure.
+    /// The result of LINK, both on success and on failure.
     #[derive(Copy, Default)]
     pub struct LinkWcc {
         file_attributes: Option<Fattr3>,
@@ -461,7 +461,7 @@ union! {
 /// `nfstime3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nfstime3 {
-    /// Since 1970.
+    /// Seconds since 1970.
     pub seconds: u32,
     /// 0 to 999,999,999.
     pub nseconds: u32,
@@ -484,12 +484,12 @@ impl<'a> Xdr<'a> for Nfstime3 {
     }
 }
 
-/// The result of a procedure: NFS3_OK with one structure, or a status with another.
+/// The result of a procedure: NFS3_OK with one structure, or an error status with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Res<T, F> {
     /// NFS3_OK.
     Ok(T),
-    /// Why not.
+    /// The error status.
     Err(Nfsstat3, F),
 }
 
@@ -521,11 +521,11 @@ impl<'a, T: Xdr<'a>, F: Xdr<'a>> Xdr<'a> for Res<T, F> {
 }
 
 impl<T, F> Res<T, F> {
-    /// The structure of NFS3_OK.
+    /// Returns the structure of NFS3_OK.
     ///
     /// # Errors
     ///
-    /// The status.
+    /// The error status.
     pub fn ok(self) -> Result<T, Nfsstat3> {
         match self {
             Self::Ok(ok) => Ok(ok),
@@ -535,7 +535,7 @@ impl<T, F> Res<T, F> {
 }
 
 choice! {
-    /// Arguments by procedure.
+    /// Arguments, selected by the procedure number.
     #[derive(Copy)]
     pub enum Args<'a> {
         0 => Null,
@@ -562,7 +562,7 @@ choice! {
         21 => Commit(Commit3args<'a>),
     }
 
-    /// Results by procedure.
+    /// Results, selected by the procedure number.
     pub enum Results<'a> {
         0 => Null,
         1 => Getattr(Res<Getattr3resok, ()>),

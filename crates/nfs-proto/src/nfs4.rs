@@ -1,9 +1,9 @@
-//! NFS version 4: minor versions 0 (RFC 7531), 1 (RFC 5662) and 2 (RFC 7863), with the additions of RFC 8275, RFC 8276 and
-//! RFC 9754.
+//! NFS version 4: minor versions 0 (RFC 7531), 1 (RFC 5662) and 2 (RFC 7863), with the additions of RFC 8275, RFC 8276 and RFC
+//! 9754.
 //!
-//! A COMPOUND is a [`Compound`] with a number of operations behind it, each an opcode and its [`ops::Args`]; its reply is a
-//! [`Compounded`] with opcodes and [`ops::Results`]. Operations are parsed one by one, because the data of a WRITE or READ may be
-//! beside the message.
+//! A COMPOUND is a [`Compound`] followed by operations, each an opcode and its [`ops::Args`]; its reply is a [`Compounded`]
+//! followed by opcodes and [`ops::Results`]. Operations are parsed one by one, because the data of a WRITE or READ may be outside
+//! of the message.
 
 use crate::xdr::{numbers, structs};
 
@@ -11,27 +11,27 @@ pub mod attrs;
 pub mod cb;
 pub mod ops;
 
-/// Version of the program.
+/// Version of the RPC program.
 pub const VERSION: u32 = 4;
 /// NFSPROC4_COMPOUND; the only other procedure is NULL.
 pub const PROC_COMPOUND: u32 = 1;
 /// The highest minor version.
 pub const MINOR_MAX: u32 = 2;
-/// Bytes of a file handle.
+/// Maximum length of a file handle, in bytes.
 pub const FHSIZE: usize = 128;
-/// Bytes of a verifier.
+/// Length of a verifier, in bytes.
 pub const VERIFIER_SIZE: usize = 8;
-/// Bytes of the opaque identity of a client or owner.
+/// Maximum length of the opaque identity of a client or owner, in bytes.
 pub const OPAQUE_LIMIT: usize = 1024;
-/// Bytes of a session id.
+/// Length of a session id, in bytes.
 pub const SESSIONID_SIZE: usize = 16;
-/// Bytes of `stateid4`.
+/// Length of `stateid4`, in bytes.
 pub const STATEID_SIZE: usize = 16;
-/// Bytes of a network id or universal address.
+/// Maximum length of a network id or universal address, in bytes.
 pub const NETADDR_MAX: usize = 256;
-/// `component4`, `linktext4`, tags and data have no limit but that of the message.
+/// Limit of `component4`, `linktext4`, tags and data, which only the message length bounds.
 pub const UNLIMITED: usize = u32::MAX as usize;
-/// Elements that are taken of lists without a limit of their own.
+/// Maximum number of elements accepted in lists without a specific limit.
 pub const LIST_MAX: usize = 1 << 16;
 
 /// Operation numbers (`nfs_opnum4`).
@@ -40,7 +40,7 @@ pub mod op {
         ($($name:ident = $value:literal;)*) => {
             $(#[doc = concat!("OP_", stringify!($name))] pub const $name: u32 = $value;)*
 
-            /// The name of an operation, for logs and counters.
+            /// Returns the name of an operation, for logs and counters.
             pub fn name(op: u32) -> &'static str {
                 match op { $($value => stringify!($name),)* _ => "ILLEGAL" }
             }
@@ -208,8 +208,8 @@ pub mod attr {
     }
 }
 
-/// Calls a macro with the names, numbers and documentation of [`Nfsstat4`](crate::nfs4::Nfsstat4): a server's own type has them
-/// from here.
+/// Calls a macro with the names, numbers and documentation of [`Nfsstat4`](crate::nfs4::Nfsstat4), so that a server can define its
+/// own type with the same values.
 #[macro_export]
 macro_rules! nfsstat4s {
     ($callback:ident) => {
@@ -284,7 +284,7 @@ macro_rules! nfsstat4s {
             WrongSec = 10016,
             /// NFS4ERR_CLID_INUSE
             ClidInUse = 10017,
-            /// NFS4ERR_RESOURCE: not of minor versions above 0
+            /// NFS4ERR_RESOURCE: only in minor version 0
             Resource = 10018,
             /// NFS4ERR_MOVED
             Moved = 10019,
@@ -467,7 +467,7 @@ numbers! {
     pub enum LockType4 {
         Read = 1,
         Write = 2,
-        /// READW_LT: the client waits for it.
+        /// READW_LT: the client wants to wait.
         ReadWait = 3,
         /// WRITEW_LT.
         WriteWait = 4,
@@ -475,7 +475,7 @@ numbers! {
 }
 
 structs! {
-    /// `component4`, the only argument of some operations, and any other `utf8string` as a value by itself.
+    /// `component4`, the only argument of some operations, and any other `utf8string` that is a value.
     #[derive(Copy)]
     pub struct Component4<'a> {
         name: &'a [u8] as UNLIMITED,
@@ -490,9 +490,9 @@ structs! {
     /// `stateid4` (RFC 8881 section 8.2).
     #[derive(Copy, Hash)]
     pub struct Stateid4 {
-        /// Counts changes of the state; 0 in a request of minor version 1 and up means the newest.
+        /// Counts changes of the state; 0 in a request of minor version 1 or later means the newest.
         seqid: u32,
-        /// Names the state.
+        /// Identifies the state.
         other: [u8; 12],
     }
 
@@ -504,7 +504,7 @@ structs! {
         after: u64,
     }
 
-    /// `nfstime4`. Nanoseconds above 999,999,999 are the operation's to refuse (NFS4ERR_INVAL).
+    /// `nfstime4`. Each operation must refuse nanoseconds above 999,999,999 (NFS4ERR_INVAL).
     #[derive(Copy, Default)]
     pub struct Nfstime4 {
         seconds: i64,
@@ -518,7 +518,7 @@ structs! {
         minor: u64,
     }
 
-    /// `specdata4`: the number of a device.
+    /// `specdata4`: a device number.
     #[derive(Copy)]
     pub struct Specdata4 {
         specdata1: u32,
@@ -532,14 +532,14 @@ structs! {
         na_r_addr: &'a [u8] as NETADDR_MAX,
     }
 
-    /// `open_owner4`, `lock_owner4`: whoever holds, by a name of the client's.
+    /// `open_owner4`, `lock_owner4`: a state owner, named by the client.
     #[derive(Copy)]
     pub struct StateOwner4<'a> {
         clientid: u64,
         owner: &'a [u8] as OPAQUE_LIMIT,
     }
 
-    /// `COMPOUND4args` up to the operations, of which there are `argarray`.
+    /// `COMPOUND4args` up to the `argarray` operations.
     #[derive(Copy)]
     pub struct Compound<'a> {
         tag: &'a [u8] as UNLIMITED,
@@ -547,7 +547,7 @@ structs! {
         argarray: u32,
     }
 
-    /// `COMPOUND4res` up to the results, of which there are `resarray`.
+    /// `COMPOUND4res` up to the `resarray` results.
     #[derive(Copy)]
     pub struct Compounded<'a> {
         status: Nfsstat4,
@@ -557,13 +557,13 @@ structs! {
 }
 
 impl Stateid4 {
-    /// No open: READ, WRITE and SETATTR by themselves.
+    /// READ, WRITE and SETATTR without an open.
     pub const ANONYMOUS: Self = Self { seqid: 0, other: [0; 12] };
-    /// No open, and READ may pass share deny modes.
+    /// Without an open; READ may ignore share deny modes.
     pub const READ_BYPASS: Self = Self { seqid: u32::MAX, other: [0xff; 12] };
-    /// The current stateid of the COMPOUND (minor version 1 and up).
+    /// The current stateid of the COMPOUND (minor version 1 or later).
     pub const CURRENT: Self = Self { seqid: 1, other: [0; 12] };
-    /// Never valid (minor version 1 and up).
+    /// Never valid (minor version 1 or later).
     pub const INVALID: Self = Self { seqid: u32::MAX, other: [0; 12] };
 }
 

@@ -1,16 +1,16 @@
-//! NLM version 4 (RFC 1813 appendix II; X/Open XNFS chapter 10 for what is as in version 3).
+//! NLM version 4 (RFC 1813 appendix II; X/Open XNFS chapter 10 for the parts unchanged since version 3).
 
 use crate::xdr::{Xdr, choice, numbers, structs};
 
-/// Version of the program.
+/// Version of the RPC program.
 pub const VERSION: u32 = 4;
-/// Bytes of a caller's name, and of an opaque owner or cookie (`LM_MAXSTRLEN`, `MAXNETOBJ_SZ`).
+/// Maximum length of a caller's name, and of an opaque owner or cookie, in bytes (`LM_MAXSTRLEN`, `MAXNETOBJ_SZ`).
 pub const STRING_MAX: usize = 1024;
-/// Bytes of a file handle, which is one of NFS version 3.
+/// Maximum length of a file handle in bytes, the same as in NFS version 3.
 pub const FH_MAX: usize = 64;
 
 /// Procedure numbers (RFC 1813 section 6.3).
-#[allow(missing_docs)] // The names are the specification's own, without NLMPROC4_.
+#[allow(missing_docs)] // Names from the specification, without NLMPROC4_.
 pub mod procedure {
     pub const NULL: u32 = 0;
     pub const TEST: u32 = 1;
@@ -49,7 +49,7 @@ numbers! {
         Failed = 9,
     }
 
-    /// `fsh4_mode`: what a share denies others.
+    /// `fsh4_mode`: the access that a share denies.
     pub enum ShMode {
         DenyNone = 0,
         DenyRead = 1,
@@ -57,7 +57,7 @@ numbers! {
         DenyReadWrite = 3,
     }
 
-    /// `fsh4_access`: what a share is for.
+    /// `fsh4_access`: the access that a share requests.
     pub enum ShAccess {
         None = 0,
         Read = 1,
@@ -70,15 +70,15 @@ structs! {
     /// `nlm4_lock`.
     #[derive(Copy)]
     pub struct Lock<'a> {
-        /// The client's host, by its own name for itself.
+        /// The client's host, as it names itself.
         caller_name: &'a [u8] as STRING_MAX,
         fh: &'a [u8] as FH_MAX,
         /// The owner on that host.
         oh: &'a [u8] as STRING_MAX,
-        /// The process there.
+        /// The process on that host.
         svid: i32,
         l_offset: u64,
-        /// 0 means to the end.
+        /// 0 extends to the end.
         l_len: u64,
     }
 
@@ -180,7 +180,7 @@ structs! {
 pub enum Testrply<'a> {
     /// NLM4_DENIED.
     Denied(Holder<'a>),
-    /// Any other.
+    /// Another status.
     Stat(Stat),
 }
 
@@ -204,12 +204,12 @@ impl<'a> Xdr<'a> for Testrply<'a> {
 }
 
 choice! {
-    /// Arguments by procedure. A procedure and its asynchronous form have the same; the results of the latter are the
-    /// arguments of a call that goes back.
+    /// Arguments, selected by the procedure number. A procedure and its asynchronous form have the same arguments; the results of
+    /// the latter are the arguments of a call in the other direction.
     pub enum Args<'a> {
         0 => Null,
         1 | 6 => Test(Testargs<'a>),
-        /// Also NM_LOCK, whose `state` means nothing.
+        /// Also NM_LOCK, which ignores `state`.
         2 | 7 | 22 => Lock(Lockargs<'a>),
         3 | 8 => Cancel(Cancargs<'a>),
         4 | 9 => Unlock(Unlockargs<'a>),
@@ -221,7 +221,7 @@ choice! {
         23 => FreeAll(Notify<'a>),
     }
 
-    /// Results by procedure. Those of asynchronous procedures are void.
+    /// Results, selected by the procedure number. Asynchronous procedures return void.
     pub enum Results<'a> {
         0 | 6 | 7 | 8 | 9 | 10 | 11 | 12 | 13 | 14 | 15 | 23 => Void,
         1 => Test(Testres<'a>),

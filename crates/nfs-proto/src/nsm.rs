@@ -2,13 +2,13 @@
 
 use crate::xdr::{choice, numbers, structs};
 
-/// Version of the program.
+/// Version of the RPC program.
 pub const VERSION: u32 = 1;
-/// Bytes of a name (SM_MAXSTRLEN).
+/// Maximum length of a name, in bytes (SM_MAXSTRLEN).
 pub const STRING_MAX: usize = 1024;
 
 /// Procedure numbers (X/Open XNFS section 11.2).
-#[allow(missing_docs)] // The names are the specification's own, without SM_.
+#[allow(missing_docs)] // Names from the specification, without SM_.
 pub mod procedure {
     pub const NULL: u32 = 0;
     pub const STAT: u32 = 1;
@@ -34,7 +34,7 @@ structs! {
         mon_name: &'a [u8] as STRING_MAX,
     }
 
-    /// `my_id`: who wants to be called back, and how.
+    /// `my_id`: the procedure that the caller wants to be called back.
     #[derive(Copy)]
     pub struct MyId<'a> {
         my_name: &'a [u8] as STRING_MAX,
@@ -79,7 +79,7 @@ structs! {
 }
 
 choice! {
-    /// Arguments by procedure.
+    /// Arguments, selected by the procedure number.
     pub enum Args<'a> {
         0 => Null,
         1 => Stat(SmName<'a>),
@@ -90,7 +90,7 @@ choice! {
         6 => Notify(StatChge<'a>),
     }
 
-    /// Results by procedure.
+    /// Results, selected by the procedure number.
     pub enum Results {
         0 | 5 | 6 => Void,
         1 | 2 => StatRes(SmStatRes),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_procedure_has_the_words_of_the_specification() {
+    fn procedure_encodings_match_specification() {
         let mon_name: &[u8] = b"host";
         let host = [4, 0x686f_7374];
         let id = [2, 0x6d65_0000, 100_021, 4, 16];

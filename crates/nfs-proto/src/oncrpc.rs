@@ -1,4 +1,4 @@
-//! ONC RPC version 2 (RFC 5531): the heads of calls and replies, and AUTH_SYS. Arguments and results follow their head.
+//! ONC RPC version 2 (RFC 5531): headers of calls and replies, and AUTH_SYS. Arguments and results follow their header.
 
 use wire::{Malformed, Parsed, Rule, decode, reject};
 
@@ -6,19 +6,19 @@ use crate::xdr::{Bounded, Xdr, numbers, structs};
 
 /// The only version of the RPC protocol (RFC 5531 section 9).
 pub const RPC_VERSION: u32 = 2;
-/// Most bytes of the body of a credential or verifier (RFC 5531 section 8.2).
+/// Maximum length of the body of a credential or verifier, in bytes (RFC 5531 section 8.2).
 pub const AUTH_BODY_MAX: usize = 400;
 /// AUTH_NONE (RFC 5531 section 10.1).
 pub const AUTH_NONE: u32 = 0;
 /// AUTH_SYS (RFC 5531 appendix A).
 pub const AUTH_SYS: u32 = 1;
-/// AUTH_TLS (RFC 9289 section 4.1): a client proposes TLS by a call of NULL.
+/// AUTH_TLS (RFC 9289 section 4.1): a client proposes TLS with a NULL call.
 pub const AUTH_TLS: u32 = 7;
-/// What a server that agrees puts into the verifier of its answer, of flavor AUTH_NONE.
+/// Verifier body of flavor AUTH_NONE with which a server agrees to start TLS.
 pub const STARTTLS: &[u8] = b"STARTTLS";
-/// Longest machine name, in bytes (RFC 5531 appendix A).
+/// Maximum length of a machine name, in bytes (RFC 5531 appendix A).
 pub const MACHINE_NAME_MAX: usize = 255;
-/// Most supplementary groups (RFC 5531 appendix A).
+/// Maximum number of supplementary groups (RFC 5531 appendix A).
 pub const GIDS_MAX: usize = 16;
 
 const CALL: u32 = 0;
@@ -38,7 +38,7 @@ pub mod program {
     pub const NLM: u32 = 100_021;
     /// The status monitor, NSM.
     pub const NSM: u32 = 100_024;
-    /// Lists of POSIX.1e beside NFS version 3.
+    /// NFSACL: POSIX.1e access lists for NFS version 3.
     pub const NFSACL: u32 = 100_227;
 }
 
@@ -66,7 +66,7 @@ impl OpaqueAuth<'_> {
 }
 
 numbers! {
-    /// Why a credential or verifier is refused (RFC 5531 section 9, `auth_stat`).
+    /// The reason why a credential or verifier is refused (RFC 5531 section 9, `auth_stat`).
     pub enum AuthStat {
         /// No reason.
         Ok = 0,
@@ -78,7 +78,7 @@ numbers! {
         BadVerf = 3,
         /// The verifier expired or was replayed.
         RejectedVerf = 4,
-        /// The flavor is not served, or too weak for what was asked.
+        /// The flavor is not supported, or too weak for the request.
         TooWeak = 5,
         /// The response verifier is bogus.
         InvalidResp = 6,
@@ -101,43 +101,43 @@ numbers! {
     }
 }
 
-/// The head of a call (RFC 5531 section 9, `call_body`). Arguments follow.
+/// The header of a call (RFC 5531 section 9, `call_body`). Arguments follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHead<'a> {
     /// Chosen by the caller; the reply repeats it.
     pub xid: u32,
     /// Program.
     pub program: u32,
-    /// Version of the program.
+    /// Version of the RPC program.
     pub version: u32,
     /// Procedure of that version.
     pub procedure: u32,
-    /// Who calls.
+    /// Credential of the caller.
     pub cred: OpaqueAuth<'a>,
-    /// The proof of it.
+    /// Verifier of the credential.
     pub verf: OpaqueAuth<'a>,
 }
 
-/// Why a message is not a call that can be served.
+/// The reason why a message is not a valid call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// Not a call at all; there is nothing to answer.
+    /// Not a call, so no reply is possible.
     NotACall,
-    /// Another version of RPC: RPC_MISMATCH.
+    /// Another version of RPC: reply with RPC_MISMATCH.
     RpcMismatch {
-        /// Of the call.
+        /// xid of the call.
         xid: u32,
     },
-    /// The credential or verifier cannot be read: AUTH_ERROR.
+    /// The credential or verifier is malformed: reply with AUTH_ERROR.
     Auth {
-        /// Of the call.
+        /// xid of the call.
         xid: u32,
-        /// Which of them.
+        /// The reason for the reply.
         stat: AuthStat,
     },
-    /// It ends before the credential: GARBAGE_ARGS.
+    /// The call ends before the credential: reply with GARBAGE_ARGS.
     Short {
-        /// Of the call.
+        /// xid of the call.
         xid: u32,
     },
 }
@@ -145,11 +145,11 @@ pub enum CallError {
 type Refused<'a> = (CallError, Malformed<'a>);
 
 impl<'a> CallHead<'a> {
-    /// Reads the head of a call: what follows, and the head.
+    /// Parses the header of a call; returns the remaining bytes and the header.
     ///
     /// # Errors
     ///
-    /// What the call is to be answered by, and the field at fault.
+    /// The kind of reply to send, and the invalid field.
     #[inline]
     pub fn decode(message: &'a [u8]) -> Result<(&'a [u8], Self), Refused<'a>> {
         let not_a_call = |e| (CallError::NotACall, e);
@@ -170,7 +170,7 @@ impl<'a> CallHead<'a> {
         Ok((rest, Self { xid, program, version, procedure, cred, verf }))
     }
 
-    /// The same as a parser.
+    /// Like `decode`, as a parser.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl<'a> CallHead<'a> {
         Self::decode(input).map_err(|(_, why)| nom::Err::Error(why))
     }
 
-    /// Appends it.
+    /// Appends its encoding.
     pub fn emit(&self, out: &mut Vec<u8>) {
         for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
             word.emit(out);
@@ -212,14 +212,14 @@ fn auth_of<'a>([flavor, body]: [&'static str; 2], input: &'a [u8]) -> Parsed<'a,
     Ok((rest, OpaqueAuth { flavor, body }))
 }
 
-/// What became of a call that was accepted (RFC 5531 section 9, `accept_stat`).
+/// The status of an accepted call (RFC 5531 section 9, `accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptStat {
     /// Results follow.
     Success,
-    /// The program is not served here.
+    /// The server does not have the program.
     ProgUnavail,
-    /// The program is, in versions of this range.
+    /// The server has only the versions in this range.
     ProgMismatch(u32, u32),
     /// The version has no such procedure.
     ProcUnavail,
@@ -229,33 +229,33 @@ pub enum AcceptStat {
     SystemErr,
 }
 
-/// What stands behind the xid of a reply (RFC 5531 section 9, `reply_body`).
+/// The reply after its xid (RFC 5531 section 9, `reply_body`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyBody<'a> {
     /// MSG_ACCEPTED, with the server's verifier.
     Accepted(OpaqueAuth<'a>, AcceptStat),
-    /// RPC_MISMATCH: the versions of RPC that are served, lowest and highest.
+    /// RPC_MISMATCH: the supported versions of RPC, lowest and highest.
     RpcMismatch(u32, u32),
     /// AUTH_ERROR.
     AuthError(AuthStat),
 }
 
-/// The head of a reply. Results follow [`AcceptStat::Success`].
+/// The header of a reply. Results follow [`AcceptStat::Success`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHead<'a> {
-    /// Of the call.
+    /// xid of the call.
     pub xid: u32,
-    /// What became of it.
+    /// The status of the call.
     pub body: ReplyBody<'a>,
 }
 
 impl<'a> ReplyHead<'a> {
-    /// An accepted call, with the empty verifier of AUTH_NONE.
+    /// Builds the header of an accepted call with the empty verifier of AUTH_NONE.
     pub fn accepted(xid: u32, stat: AcceptStat) -> Self {
         Self { xid, body: ReplyBody::Accepted(OpaqueAuth::NONE, stat) }
     }
 
-    /// Reads the head of a reply.
+    /// Parses the header of a reply.
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ impl<'a> ReplyHead<'a> {
         Ok((rest, Self { xid, body }))
     }
 
-    /// Appends it.
+    /// Appends its encoding.
     #[inline]
     pub fn emit(&self, out: &mut Vec<u8>) {
         self.xid.emit(out);

@@ -1,16 +1,16 @@
-//! The port mapper, version 2, and rpcbind, versions 3 and 4 (RFC 1833); addresses as they write them (RFC 5665).
+//! The port mapper, version 2, and rpcbind, versions 3 and 4 (RFC 1833), with universal addresses (RFC 5665).
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::xdr::{Chain, choice, structs};
 
-/// Bytes of a universal address, a network id or an owner's name.
+/// Maximum length of a universal address, a network id or an owner's name, in bytes.
 pub const STRING_MAX: usize = 256;
-/// Bytes of the arguments and results of a call that is passed on.
+/// Maximum length of the arguments and results of a forwarded call, in bytes.
 pub const CALLIT_MAX: usize = 9000;
-/// Elements of a list that are taken.
+/// Maximum number of list elements that are accepted.
 pub const LIST_MAX: usize = 4096;
-/// Highest procedure of version 4, with NULL (RPCBSTAT_HIGHPROC).
+/// Number of procedures in version 4, including NULL (RPCBSTAT_HIGHPROC).
 pub const STAT_HIGHPROC: usize = 13;
 
 /// IPPROTO_TCP in `mapping`.
@@ -18,15 +18,15 @@ pub const TCP: u32 = 6;
 /// IPPROTO_UDP in `mapping`.
 pub const UDP: u32 = 17;
 
-/// Procedure numbers. NULL, SET, UNSET and DUMP are of all versions.
-#[allow(missing_docs)] // The names are the specification's own, without PMAPPROC_ and RPCBPROC_.
+/// Procedure numbers. All versions have NULL, SET, UNSET and DUMP.
+#[allow(missing_docs)] // Names from the specification, without PMAPPROC_ and RPCBPROC_.
 pub mod procedure {
     pub const NULL: u32 = 0;
     pub const SET: u32 = 1;
     pub const UNSET: u32 = 2;
-    /// Of version 2.
+    /// In version 2.
     pub const GETPORT: u32 = 3;
-    /// Of versions 3 and 4.
+    /// In versions 3 and 4.
     pub const GETADDR: u32 = 3;
     pub const DUMP: u32 = 4;
     pub const CALLIT: u32 = 5;
@@ -54,7 +54,7 @@ structs! {
         pmaplist: Chain<Mapping> as LIST_MAX,
     }
 
-    /// `call_args` of version 2, `rpcb_rmtcallargs` of the others.
+    /// `call_args` of version 2, `rpcb_rmtcallargs` of versions 3 and 4.
     #[derive(Copy)]
     pub struct CallArgs<'a> {
         prog: u32,
@@ -85,7 +85,7 @@ structs! {
         rpcblist: Chain<Rpcb<'a>> as LIST_MAX,
     }
 
-    /// A universal address; empty where there is none.
+    /// A universal address; may be empty.
     #[derive(Copy)]
     pub struct Uaddr<'a> {
         uaddr: &'a [u8] as STRING_MAX,
@@ -151,7 +151,7 @@ structs! {
         rmtinfo: Chain<Rmtcalllist<'a>> as LIST_MAX,
     }
 
-    /// `rpcb_stat_byvers`: of versions 2, 3 and 4.
+    /// `rpcb_stat_byvers`: statistics of versions 2, 3 and 4.
     pub struct StatByvers<'a> {
         version2: Stat<'a>,
         version3: Stat<'a>,
@@ -160,7 +160,7 @@ structs! {
 }
 
 choice! {
-    /// Arguments of version 2 by procedure.
+    /// Arguments of version 2, selected by the procedure number.
     pub enum Args2<'a> {
         0 => Null,
         1 => Set(Mapping),
@@ -170,7 +170,7 @@ choice! {
         5 => Callit(CallArgs<'a>),
     }
 
-    /// Results of version 2 by procedure.
+    /// Results of version 2, selected by the procedure number.
     pub enum Results2<'a> {
         0 => Null,
         1 => Set(bool),
@@ -180,7 +180,7 @@ choice! {
         5 => Callit(CallResult<'a>),
     }
 
-    /// Arguments of version 4 by procedure. Version 3 ends with TADDR2UADDR.
+    /// Arguments of version 4, selected by the procedure number. TADDR2UADDR is the last procedure of version 3.
     pub enum Args4<'a> {
         0 => Null,
         1 => Set(Rpcb<'a>),
@@ -197,7 +197,7 @@ choice! {
         12 => Getstat,
     }
 
-    /// Results of version 4 by procedure. Version 3 ends with TADDR2UADDR.
+    /// Results of version 4, selected by the procedure number. TADDR2UADDR is the last procedure of version 3.
     pub enum Results4<'a> {
         0 => Null,
         1 => Set(bool),
@@ -215,13 +215,13 @@ choice! {
     }
 }
 
-/// A universal address (RFC 5665 section 5.2): the two bytes of the port stand behind the host's address.
+/// Formats a universal address (RFC 5665 section 5.2): the host's address followed by the two bytes of the port.
 pub fn universal(at: SocketAddr) -> String {
     let [high, low] = at.port().to_be_bytes();
     format!("{}.{high}.{low}", at.ip())
 }
 
-/// Reads a universal address.
+/// Parses a universal address.
 pub fn parse_universal(text: &[u8]) -> Option<SocketAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let (rest, low) = text.rsplit_once('.')?;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn universal_addresses_of_the_specification() {
+    fn universal_addresses_match_specification() {
         let at = |s: &str| s.parse::<SocketAddr>().unwrap();
         assert_eq!(universal(at("10.77.0.1:2049")), "10.77.0.1.8.1");
         assert_eq!(universal(at("[fe80::1]:111")), "fe80::1.0.111");
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_address_is_read_as_it_was_written(ip in any::<IpAddr>(), port in any::<u16>()) {
+        fn universal_addresses_round_trip(ip in any::<IpAddr>(), port in any::<u16>()) {
             let at = SocketAddr::new(ip, port);
             prop_assert_eq!(parse_universal(universal(at).as_bytes()), Some(at));
         }

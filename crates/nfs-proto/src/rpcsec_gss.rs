@@ -1,49 +1,49 @@
-//! RPCSEC_GSS version 1 (RFC 2203): what stands in credentials, in the calls that make and end a context, and around protected
+//! RPCSEC_GSS version 1 (RFC 2203): the formats of credentials, of the calls that create and destroy a context, and of protected
 //! arguments and results. Tokens are opaque here.
 
 use crate::xdr::{Bulk, numbers, structs};
 
 /// The flavor of credentials and verifiers (RFC 2203 section 5).
 pub const RPCSEC_GSS: u32 = 6;
-/// The only version served (RFC 2203 section 5.1, `RPCSEC_GSS_VERS_1`).
+/// The only supported version (RFC 2203 section 5.1, `RPCSEC_GSS_VERS_1`).
 pub const VERSION_1: u32 = 1;
-/// The largest sequence number (RFC 2203 section 5.3.3.1, `MAXSEQ`): beyond it the context is at its end.
+/// The largest sequence number (RFC 2203 section 5.3.3.1, `MAXSEQ`), after which the context is unusable.
 pub const MAXSEQ: u32 = 0x8000_0000;
-/// Longest context handle, in bytes: with the words around it, it fills a credential of 400 bytes.
+/// Maximum length of a context handle in bytes: with the other fields, it fills a credential of 400 bytes.
 pub const HANDLE_MAX: usize = 380;
-/// Longest token of a context being made, in bytes: a Kerberos ticket of a user in a thousand groups has 64 KiB.
+/// Maximum length of a token that establishes a context, in bytes: a Kerberos ticket of a user in a thousand groups has 64 KiB.
 pub const TOKEN_MAX: usize = 128 << 10;
-/// Longest MIC, in bytes: those of RFC 4121 have 40 at most.
+/// Maximum length of a MIC, in bytes: in RFC 4121 a MIC has at most 40.
 pub const MIC_MAX: usize = 256;
-/// Longest sealed body, in bytes; the transport's own limit is smaller.
+/// Maximum length of an encrypted body, in bytes; the transport's limit is smaller.
 pub const SEALED_MAX: usize = 16 << 20;
 
 numbers! {
-    /// What a call does with its context (RFC 2203 section 5.1, `rpc_gss_proc_t`).
+    /// The purpose of a call (RFC 2203 section 5.1, `rpc_gss_proc_t`).
     pub enum GssProc {
         /// A call of the program.
         Data = 0,
-        /// The first token of a context.
+        /// Sends the first token of a context.
         Init = 1,
-        /// A further one.
+        /// Sends a further token.
         ContinueInit = 2,
-        /// The end of the context.
+        /// Destroys the context.
         Destroy = 3,
     }
 
-    /// How arguments and results are protected (RFC 2203 section 5.1, `rpc_gss_service_t`).
+    /// The protection of arguments and results (RFC 2203 section 5.1, `rpc_gss_service_t`).
     pub enum GssService {
-        /// Not at all: the header of the call is.
+        /// Only the header of the call is protected.
         None = 1,
-        /// By a MIC.
+        /// A MIC.
         Integrity = 2,
-        /// By encryption.
+        /// Encryption.
         Privacy = 3,
     }
 }
 
 structs! {
-    /// The body of a credential (RFC 2203 section 5.1, `rpc_gss_cred_t`): the version, then what version 1 has.
+    /// The body of a credential (RFC 2203 section 5.1, `rpc_gss_cred_t`): the version, then the fields of version 1.
     #[derive(Copy)]
     pub struct GssCred<'a> {
         vers: u32,
@@ -53,13 +53,13 @@ structs! {
         handle: &'a [u8] as HANDLE_MAX,
     }
 
-    /// The arguments of the calls that make a context (RFC 2203 section 5.2.2, `rpc_gss_init_arg`).
+    /// The arguments of calls that establish a context (RFC 2203 section 5.2.2, `rpc_gss_init_arg`).
     #[derive(Copy)]
     pub struct GssInitArg<'a> {
         gss_token: &'a [u8] as TOKEN_MAX,
     }
 
-    /// Their results (RFC 2203 section 5.2.3.1, `rpc_gss_init_res`).
+    /// The results of these calls (RFC 2203 section 5.2.3.1, `rpc_gss_init_res`).
     #[derive(Copy)]
     pub struct GssInitRes<'a> {
         handle: &'a [u8] as HANDLE_MAX,
@@ -69,15 +69,15 @@ structs! {
         gss_token: &'a [u8] as TOKEN_MAX,
     }
 
-    /// The beginning of arguments or results with a MIC (RFC 2203 section 5.3.2.2, `rpc_gss_integ_data`): the length of what
-    /// `databody_integ` holds, and its first word. The arguments or results follow, then [`GssMic`].
+    /// The start of arguments or results with a MIC (RFC 2203 section 5.3.2.2, `rpc_gss_integ_data`): the length of
+    /// `databody_integ`, and its first word. The arguments or results follow, then [`GssMic`].
     #[derive(Copy)]
     pub struct GssInteg {
         databody_integ: u32,
         seq_num: u32,
     }
 
-    /// The end of them.
+    /// The end of arguments or results with a MIC.
     #[derive(Copy)]
     pub struct GssMic<'a> {
         checksum: &'a [u8] as MIC_MAX,
@@ -109,9 +109,9 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// The words that the Linux client sends: version 1, RPCSEC_GSS_DATA, number 7, integrity, a handle.
+    /// The credential of a Linux client: version 1, RPCSEC_GSS_DATA, number 7, integrity, a handle.
     #[test]
-    fn a_credential_has_the_words_of_the_specification() {
+    fn credential_matches_specification() {
         let (gss_proc, service) = (GssProc::Data, GssService::Integrity);
         let cred =
             GssCred { vers: VERSION_1, gss_proc, seq_num: 7, service, handle: &[0, 0, 0, 9] };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_without_a_meaning_are_refused() {
+    fn undefined_numbers_are_refused() {
         let fault = |w: [u32; 5]| {
             let bytes = words(&w);
             decode::<GssCred<'_>>(&bytes).unwrap_err().at(&bytes).to_string()

@@ -1,8 +1,7 @@
-//! XDR (RFC 4506): the types of `wire`, and the declarations of the specifications' structures.
+//! XDR (RFC 4506): the types of `wire`, and macros that declare the specifications' structures.
 //!
-//! The structures of the specifications are written once, field by field in the order of the `.x` file, by the macros of
-//! this module, which make `parse` and `emit` of them. A list or opaque says its limit behind `as`, and a count is compared with it
-//! before memory is taken.
+//! Each structure is declared once, field by field in the order of the `.x` file; the macros of this module generate `parse` and
+//! `emit`. The limit of a list or opaque field follows `as`, and a count is checked against it before memory is allocated.
 
 mod macros;
 #[cfg(test)]

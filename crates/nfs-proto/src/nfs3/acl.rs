@@ -1,16 +1,16 @@
-//! NFSACL version 3: lists of POSIX.1e beside NFS version 3, by a program of its own. No RFC has it; it is Solaris' `nfs_acl.x`, as
-//! Linux has it since 2.6.13.
+//! NFSACL version 3: POSIX.1e access lists for NFS version 3, as a separate RPC program. It has no RFC; the source is Solaris'
+//! `nfs_acl.x`, which Linux implements since 2.6.13.
 
 use super::{FH_MAX, Fattr3, PostOpAttr, Res};
 use crate::xdr::{choice, structs};
 
-/// Version of the program.
+/// Version of the RPC program.
 pub const VERSION: u32 = 3;
-/// Entries of a list (`NFS_ACL_MAX_ENTRIES`).
+/// Maximum number of entries in a list (`NFS_ACL_MAX_ENTRIES`).
 pub const ENTRIES_MAX: usize = 1024;
 
 /// Procedure numbers.
-#[allow(missing_docs)] // The names are the program's own, without ACLPROC3_.
+#[allow(missing_docs)] // Names from the program, without ACLPROC3_.
 pub mod procedure {
     pub const NULL: u32 = 0;
     pub const GETACL: u32 = 1;
@@ -20,15 +20,15 @@ pub mod procedure {
     pub const GETXATTRDIR: u32 = 5;
 }
 
-/// Bits of a mask: which parts are asked for, or there.
+/// Bits of a mask: the parts that a request asks for or a reply contains.
 pub mod mask {
     /// The node's own list.
     pub const ACL: u32 = 1;
-    /// How many entries it has.
+    /// Number of its entries.
     pub const ACLCNT: u32 = 2;
     /// A directory's default list.
     pub const DFACL: u32 = 4;
-    /// How many entries that has.
+    /// Number of its entries.
     pub const DFACLCNT: u32 = 8;
 }
 
@@ -44,7 +44,7 @@ structs! {
         perm: u32,
     }
 
-    /// `secattr`. A count is that of the list, also where the list itself is left out.
+    /// `secattr`. A count is the length of the list even if the list itself is omitted.
     #[derive(Default)]
     pub struct Secattr {
         mask: u32,
@@ -75,14 +75,14 @@ structs! {
 }
 
 choice! {
-    /// Arguments by procedure: those that are in use.
+    /// Arguments of the supported procedures, selected by the procedure number.
     pub enum Args<'a> {
         0 => Null,
         1 => Getacl(Getacl3args<'a>),
         2 => Setacl(Setacl3args<'a>),
     }
 
-    /// Results by procedure.
+    /// Results, selected by the procedure number.
     pub enum Results {
         0 => Null,
         1 => Getacl(Res<Getacl3resok, PostOpAttr>),

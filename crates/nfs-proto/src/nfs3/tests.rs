@@ -27,7 +27,7 @@ fn words(w: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn attributes_are_set_in_the_order_of_the_specification() {
+fn set_attributes_follow_specification_order() {
     let time = Nfstime3 { seconds: 1, nseconds: 2 };
     let set = Sattr3 {
         mode: Some(0o640),
@@ -40,14 +40,14 @@ fn attributes_are_set_in_the_order_of_the_specification() {
 }
 
 #[test]
-fn a_write_is_parsed_up_to_its_data() {
+fn write_parses_up_to_data() {
     let message = words(&[4, 9, 0, 4096, 5, 2, 5, 0x6865_6c6c, 0x6f00_0000]);
     let (rest, args) = decode::<Write3args<'_>>(&message).unwrap();
     assert_eq!((args.offset, args.stable, args.data.len), (4096, StableHow::FileSync, 5));
     assert_eq!(message.len() - rest.len(), 28);
     let (rest, data) = wire::decode(rest, crate::xdr::data(args.data.len, "data")).unwrap();
     assert_eq!((rest, data), (&[][..], &b"hello"[..]));
-    // The data may be beside the message.
+    // The data may be outside of the message.
     assert_eq!(decode::<Write3args<'_>>(&message[..28]), Ok((&[][..], args)));
 }
 
@@ -68,7 +68,7 @@ fn faults_name_their_field() {
 }
 
 #[test]
-fn a_status_that_there_is_not_is_refused() {
+fn unknown_status_is_refused() {
     let message = words(&[3]);
     let fault = decode::<Res<WccData, WccData>>(&message).unwrap_err().at(&message);
     assert_eq!(fault.to_string(), "status invalid at 0");

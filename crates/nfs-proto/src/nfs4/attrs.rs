@@ -1,4 +1,4 @@
-//! Attributes: sets of them, their values, and access control lists.
+//! Attributes: sets, values, and access control lists.
 
 use wire::{Parsed, Rule, be_u32, emit, reject};
 
@@ -7,24 +7,24 @@ use super::{
 };
 use crate::xdr::{Bounded, Xdr, choice, numbers, structs, union};
 
-/// Words of a set: attributes are numbered below 96, and there is room for those to come.
+/// Maximum number of words in a set: attribute numbers are below 96, the rest is for future ones.
 pub const BITMAP_WORDS_MAX: usize = 64;
-/// Words that hold every attribute with a number here.
+/// Number of words for all known attributes.
 const WORDS: usize = 3;
 
 /// `bitmap4` as a set of attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap4 {
     words: [u32; WORDS],
-    /// It names attributes of higher numbers than any that has a meaning here. Which ones is not kept.
+    /// The set has attributes above all known numbers, which are not stored.
     beyond: bool,
 }
 
 impl Bitmap4 {
-    /// No attribute.
+    /// The empty set.
     pub const EMPTY: Self = Self { words: [0; WORDS], beyond: false };
 
-    /// The attributes of these numbers, all below 96.
+    /// Builds the set of these numbers, all below 96.
     pub const fn of(numbers: &[u32]) -> Self {
         let mut words = [0; WORDS];
         let mut i = 0;
@@ -35,7 +35,7 @@ impl Bitmap4 {
         Self { words, beyond: false }
     }
 
-    /// The attribute is in the set.
+    /// Checks whether the attribute is in the set.
     pub fn has(&self, number: u32) -> bool {
         let word = usize::try_from(number / 32).ok().and_then(|i| self.words.get(i));
         word.is_some_and(|word| word & (1 << (number % 32)) != 0)
@@ -46,36 +46,36 @@ impl Bitmap4 {
         *self = self.or(&Self::of(&[number]));
     }
 
-    /// No attribute is in the set.
+    /// Checks that the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words == [0; WORDS] && !self.beyond
     }
 
-    /// What is in both.
+    /// Returns the attributes in both sets.
     pub const fn and(&self, other: &Self) -> Self {
         let (a, b) = (&self.words, &other.words);
         Self { words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]], beyond: false }
     }
 
-    /// What is in one of them or in both.
+    /// Returns the attributes in either set.
     pub const fn or(&self, other: &Self) -> Self {
         let (a, b) = (&self.words, &other.words);
         let beyond = self.beyond || other.beyond;
         Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], beyond }
     }
 
-    /// What is in this one and not in the other.
+    /// Returns the attributes of this set that are not in the other.
     pub const fn without(&self, other: &Self) -> Self {
         let (a, b) = (&self.words, &other.words);
         Self { words: [a[0] & !b[0], a[1] & !b[1], a[2] & !b[2]], beyond: self.beyond }
     }
 
-    /// Everything here is in the other, too.
+    /// Checks that the other set contains all attributes of this one.
     pub fn is_within(&self, other: &Self) -> bool {
         self.without(other).is_empty()
     }
 
-    /// The numbers, ascending: the order in which values stand in `attrlist4`.
+    /// Iterates over the numbers in ascending order, which is the order of values in `attrlist4`.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         (0..).step_by(32).zip(self.words).flat_map(|(first, mut word)| {
             std::iter::from_fn(move || {
@@ -106,8 +106,8 @@ impl<'a> Xdr<'a> for Bitmap4 {
         Ok((rest, set))
     }
 
-    /// Without trailing words of zeros. Of numbers beyond the words that are kept only that there are some is known: the first of
-    /// them is written.
+    /// Omits trailing zero words. Attributes above the stored words are encoded as the first such number, because only their
+    /// existence is known.
     #[inline]
     fn emit(&self, out: &mut Vec<u8>) {
         if self.beyond {
@@ -154,9 +154,9 @@ numbers! {
     }
 }
 
-/// Places in `fls_info` and what stands there (RFC 8881 section 11.17.1).
+/// Positions in `fls_info` and their values (RFC 8881 section 11.17.1).
 pub mod fsli4bx {
-    /// Bytes of it.
+    /// Length of `fls_info`, in bytes.
     pub const LEN: usize = 12;
     /// FSLI4BX_GFLAGS
     pub const GFLAGS: usize = 0;
@@ -168,12 +168,12 @@ pub mod fsli4bx {
     pub const WRITERANK: usize = 9;
     /// FSLI4GF_WRITABLE, a general flag.
     pub const GF_WRITABLE: u8 = 1;
-    /// FSLI4TF_RDMA, a flag of the transport.
+    /// FSLI4TF_RDMA, a transport flag.
     pub const TF_RDMA: u8 = 1;
 }
 
 structs! {
-    /// `fattr4`: which attributes, and their values one behind the other in the order of their numbers.
+    /// `fattr4`: a set of attributes, and their values in the order of their numbers.
     #[derive(Copy)]
     pub struct Fattr4<'a> {
         attrmask: Bitmap4,
@@ -220,14 +220,14 @@ structs! {
     /// `fs_locations_server4`.
     #[derive(Copy)]
     pub struct FsLocationsServer4<'a> {
-        /// Seconds by which the data there may be older; -1: not known.
+        /// Maximum age of the data on that server, in seconds; -1: unknown.
         fls_currency: i32,
-        /// Bytes that [`fsli4bx`] numbers.
+        /// Bytes at the positions in [`fsli4bx`].
         fls_info: &'a [u8] as OPAQUE_LIMIT,
         fls_server: Component4<'a>,
     }
 
-    /// `fs_locations_item4`: servers that have the file system at one path.
+    /// `fs_locations_item4`: servers that have the file system at the same path.
     pub struct FsLocationsItem4<'a> {
         fli_entries: Vec<FsLocationsServer4<'a>> as LIST_MAX,
         fli_rootpath: Pathname4<'a>,
@@ -236,7 +236,7 @@ structs! {
     /// `fs_locations_info4` (RFC 8881 section 11.17).
     pub struct FsLocationsInfo4<'a> {
         fli_flags: u32,
-        /// Seconds for which a client may keep it.
+        /// Seconds for which a client may cache it.
         fli_valid_for: i32,
         fli_fs_root: Pathname4<'a>,
         fli_items: Vec<FsLocationsItem4<'a>> as LIST_MAX,
@@ -249,7 +249,7 @@ structs! {
         fss_type: Fs4StatusType,
         fss_source: Component4<'a>,
         fss_current: Component4<'a>,
-        /// Seconds; -1: it says nothing here.
+        /// Age in seconds; -1: not applicable.
         fss_age: i32,
         fss_version: Nfstime4,
     }
@@ -297,7 +297,7 @@ union! {
 }
 
 choice! {
-    /// The value of an attribute, by its number.
+    /// The value of an attribute, selected by its number.
     pub enum Value<'a> {
         0 => SupportedAttrs(Bitmap4),
         1 => Type(NfsFtype4),
@@ -375,12 +375,12 @@ choice! {
 }
 
 impl<'a> Fattr4<'a> {
-    /// The values, in the order of their numbers.
+    /// Parses the values in the order of their numbers.
     ///
     /// # Errors
     ///
-    /// The first value that breaks a rule; [`Rule::Value`] of `attrmask` for an attribute without a type here, of `attr_vals` for
-    /// bytes behind the last value.
+    /// The first value that breaks a rule; [`Rule::Value`] of `attrmask` for an attribute of unknown type, of `attr_vals` for bytes
+    /// after the last value.
     pub fn values(&self) -> Parsed<'a, Vec<Value<'a>>> {
         let mut rest = self.attr_vals;
         let mut values = Vec::new();
@@ -399,7 +399,7 @@ impl<'a> Fattr4<'a> {
     }
 }
 
-/// Appends `fattr4` with these values, in the order of their numbers.
+/// Appends a `fattr4` with these values, in the order of their numbers.
 pub fn put_fattr(attrmask: &Bitmap4, values: &[Value<'_>], out: &mut Vec<u8>) {
     attrmask.emit(out);
     let mut vals = Vec::new();

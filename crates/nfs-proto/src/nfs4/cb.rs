@@ -1,4 +1,4 @@
-//! Callbacks: what a server calls at its client (RFC 8881 section 20).
+//! Callbacks from a server to its client (RFC 8881 section 20).
 
 pub use super::Compounded;
 use super::attrs::{Bitmap4, Fattr4};
@@ -10,7 +10,7 @@ use crate::xdr::{choice, structs, union};
 pub const PROC_COMPOUND: u32 = 1;
 
 /// Operation numbers (`nfs_cb_opnum4`).
-#[allow(missing_docs)] // The names are the specification's own, without OP_CB_.
+#[allow(missing_docs)] // Names from the specification, without OP_CB_.
 pub mod op {
     pub const GETATTR: u32 = 3;
     pub const RECALL: u32 = 4;
@@ -145,7 +145,7 @@ union! {
 pub enum OffloadInfo4 {
     /// NFS4_OK.
     Ok(super::ops::WriteResponse4),
-    /// What failed, and the bytes that were copied.
+    /// The error status, and the number of bytes that were copied.
     Failed(Nfsstat4, u64),
 }
 
@@ -176,7 +176,7 @@ impl<'a> crate::xdr::Xdr<'a> for OffloadInfo4 {
 }
 
 choice! {
-    /// Arguments by operation.
+    /// Arguments, selected by the operation number.
     pub enum Args<'a> {
         3 => Getattr(Getattr<'a>),
         4 => Recall(Recall<'a>),
@@ -190,7 +190,7 @@ choice! {
         15 => Offload(Offload<'a>),
     }
 
-    /// Results by operation.
+    /// Results, selected by the operation number.
     pub enum Results<'a> {
         3 => Getattr(Res<Fattr4<'a>>),
         11 => Sequence(Res<Sequenced>),

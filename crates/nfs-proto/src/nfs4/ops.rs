@@ -1,4 +1,4 @@
-//! Arguments and results of every operation, by the names of RFC 8881 and RFC 7862 without their common prefixes.
+//! Arguments and results of every operation, named as in RFC 8881 and RFC 7862 without their common prefixes.
 
 use wire::Parsed;
 
@@ -17,7 +17,7 @@ pub use super::{Component4, NfsFh4};
 pub use pnfs::*;
 pub use session::*;
 
-/// Largest value of an extended attribute that is read, in bytes.
+/// Maximum length of an extended attribute's value, in bytes.
 const XATTR_VALUE_MAX: usize = 1 << 24;
 
 structs! {
@@ -186,7 +186,7 @@ structs! {
         share_deny: u32,
     }
 
-    /// `READ4args`, also those of READ_PLUS.
+    /// `READ4args`, also the arguments of READ_PLUS.
     #[derive(Copy)]
     pub struct Read {
         stateid: Stateid4,
@@ -266,7 +266,7 @@ structs! {
         obj_attributes: Fattr4<'a>,
     }
 
-    /// `SETATTR4res`: the attributes that were set also where it failed.
+    /// `SETATTR4res`: contains the attributes that were set even on failure.
     #[derive(Copy)]
     pub struct SetattrDone {
         status: Nfsstat4,
@@ -526,7 +526,7 @@ union! {
         2 => Blocks(ModifiedLimit4),
     }
 
-    /// `open_none_delegation4`: why there is none.
+    /// `open_none_delegation4`: the reason why no delegation was granted.
     #[derive(Copy)]
     pub enum NoneDelegation4 switch "ond_why" {
         0 => NotWanted,
@@ -540,7 +540,7 @@ union! {
         8 => IsDir,
     }
 
-    /// `open_delegation4`, with those of attributes (RFC 9754).
+    /// `open_delegation4`, including delegations of attributes (RFC 9754).
     #[derive(Copy)]
     pub enum OpenDelegation4<'a> switch "delegation_type" {
         0 => None,
@@ -567,7 +567,7 @@ union! {
     }
 }
 
-/// A union of the specifications whose other numbers have an empty arm.
+/// Declares a union of the specifications in which all other numbers have an empty arm.
 macro_rules! with_default {
     ($(
         $(#[$meta:meta])*
@@ -577,10 +577,10 @@ macro_rules! with_default {
     )*) => { $(
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)] // The names are the specification's own.
+        #[allow(missing_docs)] // Names from the specification.
         pub enum $name<$lt> {
             $( $variant $(($ty))?, )*
-            /// Another number, which has nothing behind it.
+            /// Another number, which has no data.
             Other(u32),
         }
 
@@ -620,7 +620,7 @@ macro_rules! with_default {
 }
 
 with_default! {
-    /// `createtype4`: what CREATE makes.
+    /// `createtype4`: the type of object that CREATE creates.
     pub enum Createtype4<'a> switch "type" {
         2 => Dir,
         3 => Blk(Specdata4),
@@ -630,29 +630,29 @@ with_default! {
         7 => Fifo,
     }
 
-    /// `secinfo4`: a flavor.
+    /// `secinfo4`: a security flavor.
     pub enum Secinfo4<'a> switch "flavor" {
         6 => RpcsecGss(RpcsecGssInfo<'a>),
     }
 }
 
-/// The result of most operations: NFS4_OK with what it gives, or the status alone.
+/// The result of most operations: NFS4_OK with its data, or an error status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Res<T> {
     /// NFS4_OK.
     Ok(T),
-    /// Why not.
+    /// The error status.
     Err(Nfsstat4),
 }
 
-/// The result of an operation one of whose errors has something to say.
+/// The result of an operation with one error that has data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResWith<T, F, const STATUS: u32> {
     /// NFS4_OK.
     Ok(T),
     /// The error with this status.
     With(F),
-    /// Another one.
+    /// Another error.
     Err(Nfsstat4),
 }
 
@@ -712,7 +712,7 @@ const TRYLATER: u32 = Nfsstat4::LayoutTryLater as u32;
 const NO_REQS: u32 = Nfsstat4::OffloadNoReqs as u32;
 
 choice! {
-    /// Arguments by operation.
+    /// Arguments, selected by the operation number.
     pub enum Args<'a> {
         3 => Access(u32),
         4 => Close(Close),
@@ -789,9 +789,9 @@ choice! {
         75 => Removexattr(Component4<'a>),
     }
 
-    /// Results by operation.
+    /// Results, selected by the operation number.
     pub enum Results<'a> {
-        /// Those that give nothing but a status.
+        /// Results with only a status.
         7 | 8 | 15 | 16 | 17 | 19 | 22 | 23 | 24 | 30 | 31 | 32 | 36 | 37 | 39 | 40 | 44 | 45 | 57 | 58 | 59 | 62
             | 64 | 65 | 66 | 71 | 10044 => Status(Nfsstat4),
         3 => Access(Res<Accessed>),
@@ -837,7 +837,7 @@ choice! {
     }
 }
 
-/// An operation of a COMPOUND: its number and its arguments, `None` when no minor version has it.
+/// Parses an operation of a COMPOUND: its number and its arguments, `None` for an unknown operation.
 ///
 /// # Errors
 ///

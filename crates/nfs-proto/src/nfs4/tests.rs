@@ -65,7 +65,7 @@ fn words(w: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn every_operation_has_arguments_and_results() {
+fn every_operation_has_both_types() {
     for number in op::ACCESS..=op::REMOVEXATTR {
         assert!(Args::NUMBERS.contains(&number), "{}", op::name(number));
         assert!(Results::NUMBERS.contains(&number), "{}", op::name(number));
@@ -74,8 +74,8 @@ fn every_operation_has_arguments_and_results() {
 }
 
 #[test]
-fn a_compound_is_parsed_operation_by_operation() {
-    // SEQUENCE, PUTFH, WRITE of five bytes, whose data are beside the message.
+fn compound_parses_operation_by_operation() {
+    // SEQUENCE, PUTFH, WRITE of five bytes, whose data are outside of the message.
     let sequence = [53, 1, 2, 3, 4, 9, 0, 0, 1];
     let write = [38, 0, 0, 0, 0, 0, 4096, 2, 5];
     let message = words(&[&[0, 1, 3][..], &sequence, &[22, 4, 7], &write].concat());
@@ -91,7 +91,7 @@ fn a_compound_is_parsed_operation_by_operation() {
 }
 
 #[test]
-fn a_read_ends_at_its_data() {
+fn read_parses_up_to_data() {
     let message = words(&[0, 1, 3, 0x6162_6300]);
     let (rest, read) = decode::<Res<ReadDone>>(&message).unwrap();
     let Res::Ok(read) = read else { panic!("{read:?}") };
@@ -101,14 +101,14 @@ fn a_read_ends_at_its_data() {
 }
 
 #[test]
-fn trailing_zero_words_are_not_sent() {
+fn trailing_zero_words_are_omitted() {
     assert_eq!(encode(&Bitmap4::EMPTY), words(&[0]));
     assert_eq!(encode(&Bitmap4::of(&[1])), words(&[1, 2]));
     assert_eq!(encode(&Bitmap4::of(&[33])), words(&[2, 0, 2]));
 }
 
 #[test]
-fn attributes_above_all_known_ones_are_noticed() {
+fn unknown_attributes_are_noticed() {
     let of = |w: &[u32]| {
         let bytes = words(w);
         decode::<Bitmap4>(&bytes).map(|(_, set)| set).map_err(|e| e.rule)
@@ -122,7 +122,7 @@ fn attributes_above_all_known_ones_are_noticed() {
 }
 
 #[test]
-fn values_stand_in_the_order_of_their_numbers() {
+fn values_follow_attribute_order() {
     let mask = Bitmap4::of(&[attr::TYPE, attr::SIZE, attr::OWNER]);
     let values = [
         Value::Type(attrs::NfsFtype4::Reg),
@@ -143,7 +143,7 @@ fn values_stand_in_the_order_of_their_numbers() {
 
 proptest::proptest! {
     #[test]
-    fn sets_obey_their_algebra(a: [u32; 3], b: [u32; 3]) {
+    fn attribute_sets_obey_set_algebra(a: [u32; 3], b: [u32; 3]) {
         let of = |w: [u32; 3]| decode::<Bitmap4>(&words(&[3, w[0], w[1], w[2]])).unwrap().1;
         let (a, b) = (of(a), of(b));
         proptest::prop_assert!(a.and(&b).is_within(&a));
@@ -156,12 +156,12 @@ proptest::proptest! {
 }
 
 #[test]
-fn statuses_have_the_numbers_of_the_specifications() {
+fn status_numbers_match_specifications() {
     assert_eq!(Nfsstat4::Stale as u32, 70);
     assert_eq!(Nfsstat4::OpIllegal as u32, 10044);
     assert_eq!(Nfsstat4::DelegRevoked as u32, 10087);
     assert_eq!(Nfsstat4::Xattr2Big as u32, 10096);
-    // 19 was used by NFSv3 only, 10073 is unused.
+    // 19 exists only in NFSv3, 10073 is unused.
     assert_eq!(Nfsstat4::from_u32(19), None);
     assert_eq!(Nfsstat4::from_u32(10073), None);
     assert!(Nfsstat4::ALL.iter().all(|s| Nfsstat4::from_u32(*s as u32) == Some(*s)));

@@ -29,7 +29,7 @@ const LOCK: Lock<'_> = Lock {
     l_len: 9,
 };
 
-/// Its words: name, handle, owner, svid, offset, length.
+/// The encoded lock: name, handle, owner, svid, offset, length.
 const LOCK_WORDS: [u32; 13] = [
     4,
     0x686f_7374,
@@ -47,7 +47,7 @@ const LOCK_WORDS: [u32; 13] = [
 ];
 
 #[test]
-fn every_procedure_has_the_words_of_the_specification() {
+fn procedure_encodings_match_specification() {
     let cookie: &[u8] = b"abcd";
     let (c, l) = ([4, 0x6162_6364], LOCK_WORDS);
     let alock = LOCK;
@@ -92,7 +92,7 @@ fn every_procedure_has_the_words_of_the_specification() {
 }
 
 #[test]
-fn what_is_too_long_or_no_value_of_its_type_is_refused() {
+fn invalid_lengths_and_values_are_refused() {
     let of = |number, w: &[u32]| {
         let message = bytes(w);
         Args::parse(number, &message).map(|_| ()).map_err(|e| match e {
@@ -114,7 +114,7 @@ fn what_is_too_long_or_no_value_of_its_type_is_refused() {
 }
 
 #[test]
-fn answers_have_the_words_of_the_specification() {
+fn result_encodings_match_specification() {
     let cookie: &[u8] = b"abcd";
     let c = [4, 0x6162_6364];
     assert_eq!(encode(&Res { cookie, stat: Stat::Fbig }), bytes(&[c[0], c[1], 8]));

@@ -8,7 +8,7 @@ fn words(w: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_call_is_read_up_to_its_arguments() {
+fn call_parses_up_to_arguments() {
     let message = words(&[9, 0, 2, 100_003, 3, 1, 0, 0, 0, 0, 77]);
     let (rest, head) = CallHead::decode(&message).unwrap();
     let none = OpaqueAuth::NONE;
@@ -18,7 +18,7 @@ fn a_call_is_read_up_to_its_arguments() {
 }
 
 #[test]
-fn each_broken_head_has_its_own_error() {
+fn malformed_headers_have_distinct_errors() {
     let of = |w: &[u32]| {
         let message = words(w);
         let (error, why) = CallHead::decode(&message).unwrap_err();
@@ -39,7 +39,7 @@ fn each_broken_head_has_its_own_error() {
 }
 
 #[test]
-fn every_reply_head_has_the_words_of_the_specification() {
+fn reply_headers_match_specification() {
     let of = |body, wanted: &[u32]| {
         let head = ReplyHead { xid: 9, body };
         let mut out = Vec::new();
@@ -59,7 +59,7 @@ fn every_reply_head_has_the_words_of_the_specification() {
 }
 
 #[test]
-fn auth_sys_is_held_to_255_name_bytes_and_16_groups() {
+fn auth_sys_limits_are_enforced() {
     let of = |machine: usize, gids: usize| {
         let machinename = vec![b'a'; machine];
         let gids = vec![7; gids];
@@ -80,7 +80,7 @@ round_trips! {
 
 proptest! {
     #[test]
-    fn call_head(seed in seed()) {
+    fn call_header_round_trips(seed in seed()) {
         let mut seed = Seed(&seed);
         let [xid, program, version, procedure] = [(); 4].map(|()| u32::sample(&mut seed));
         let [cred, verf] = [(); 2].map(|()| OpaqueAuth::sample(&mut seed));
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn reply_head(seed in seed(), stat in 0..6u32) {
+    fn reply_header_round_trips(seed in seed(), stat in 0..6u32) {
         let mut seed = Seed(&seed);
         let xid = u32::sample(&mut seed);
         let verf = OpaqueAuth::sample(&mut seed);

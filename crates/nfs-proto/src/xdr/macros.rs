@@ -1,6 +1,6 @@
-//! The declarations of XDR's language: `struct`, `enum`, `union`, and what a procedure number chooses.
+//! Macros for the declarations of the XDR language: `struct`, `enum`, `union`, and choices by procedure number.
 
-/// Structures: each field in order, with the limit of a list or opaque behind `as`.
+/// Declares structures: each field in order, with the limit of a list or opaque after `as`.
 macro_rules! structs {
     ($(
         $(#[$meta:meta])*
@@ -10,7 +10,7 @@ macro_rules! structs {
     )*) => { $(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)] // The names are the specification's own.
+        #[allow(missing_docs)] // Names from the specification.
         pub struct $name $(<$lt>)? {
             $( $(#[$field_meta])* pub $field: $ty ),*
         }
@@ -50,7 +50,7 @@ macro_rules! structs {
     };
 }
 
-/// Enumerations.
+/// Declares enumerations.
 macro_rules! numbers {
     ($(
         $(#[$meta:meta])*
@@ -61,16 +61,16 @@ macro_rules! numbers {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
-        #[allow(missing_docs)] // The names are the specification's own, without their common prefix.
+        #[allow(missing_docs)] // The names come from the specification, without their common prefix.
         pub enum $name {
             $( $(#[$variant_meta])* $variant = $number ),*
         }
 
         impl $name {
-            /// All of them.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The one of this number.
+            /// Returns the value with this number.
             #[inline]
             pub const fn from_u32(number: u32) -> Option<Self> {
                 match number {
@@ -101,7 +101,7 @@ macro_rules! numbers {
     )* };
 }
 
-/// Unions: the field that chooses, then each arm's number. A number without an arm has no such value.
+/// Declares unions: the discriminant, then the number of each arm. Other numbers are invalid.
 macro_rules! union {
     ($(
         $(#[$meta:meta])*
@@ -111,7 +111,7 @@ macro_rules! union {
     )*) => { $(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        // The names are the specification's own, without their common prefix. A value lives as long as one call.
+        // Names from the specification, without their common prefix. A value lives only during one call.
         #[allow(missing_docs, clippy::large_enum_variant)]
         pub enum $name $(<$lt>)? {
             $( $(#[$variant_meta])* $variant $(($ty))? ),*
@@ -165,7 +165,7 @@ macro_rules! union {
     };
 }
 
-/// What a number chooses that stands elsewhere, as a procedure's number does in the head of the call.
+/// Declares choices by a number that is stored elsewhere, like a procedure number in the header of the call.
 macro_rules! choice {
     ($(
         $(#[$meta:meta])*
@@ -178,23 +178,23 @@ macro_rules! choice {
     )*) => { $(
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        // The names are the specification's own, without their common prefix. A value lives as long as one call.
+        // Names from the specification, without their common prefix. A value lives only during one call.
         #[allow(missing_docs, clippy::large_enum_variant)]
         pub enum $name $(<$lt>)? {
             $( $(#[$variant_meta])* $variant $(($ty))? ),*
         }
 
         impl<'a> $name $(<$lt>)? {
-            /// All numbers that choose something.
+            /// All numbers with a choice.
             pub const NUMBERS: &'static [u32] = &[$($number $(, $more)*),*];
 
-            /// Reads what this number chooses; `None`, and nothing is read, when that is nothing.
+            /// Parses the choice for this number; `None`, without consuming input, for other numbers.
             ///
             /// # Errors
             ///
             /// The first field that breaks a rule.
             #[inline]
-            #[allow(clippy::manual_range_patterns)] // The numbers are listed, for `NUMBERS`.
+            #[allow(clippy::manual_range_patterns)] // `NUMBERS` needs the list of numbers.
             pub fn parse(number: u32, input: &'a [u8]) -> ::wire::Parsed<'a, Option<Self>> {
                 match number {
                     $( $number $(| $more)* => {
@@ -205,7 +205,7 @@ macro_rules! choice {
                 }
             }
 
-            /// Appends it, without the number.
+            /// Appends its encoding, without the number.
             #[inline]
             pub fn emit(&self, out: &mut Vec<u8>) {
                 let _ = &out;
@@ -216,7 +216,7 @@ macro_rules! choice {
                 }
             }
 
-            /// One that this number chooses.
+            /// Generates a choice for this number.
             #[cfg(test)]
             #[allow(clippy::manual_range_patterns)]
             pub(crate) fn sample(number: u32, seed: &mut $crate::xdr::sample::Seed<'a>) -> Self {

@@ -1,10 +1,11 @@
-//! Values made of any bytes, for the round trip of every type: what is emitted is parsed, and no part of it is.
+//! Generates values from arbitrary bytes for round-trip tests of every type: the encoding parses completely, and no prefix of it
+//! does.
 
 use proptest::prelude::*;
 
 use super::{Bulk, Chain};
 
-/// Bytes that choose a value. When they are used up, everything is zero or empty.
+/// Bytes that determine a value. When they are used up, everything is zero or empty.
 #[derive(Debug)]
 pub(crate) struct Seed<'a>(pub(crate) &'a [u8]);
 
@@ -102,12 +103,12 @@ impl<'a> SampleBounded<'a> for Bulk {
     }
 }
 
-/// Enough for the largest of them.
+/// Generates enough bytes for the largest type.
 pub(crate) fn seed() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..600)
 }
 
-/// What is emitted is parsed, to its last byte, and what is cut short is truncated.
+/// Checks that the encoding parses to its last byte, and that every prefix is truncated.
 pub(crate) fn round_trip<'a, T: PartialEq + std::fmt::Debug>(
     value: &T,
     bytes: &'a [u8],
@@ -123,7 +124,7 @@ pub(crate) fn round_trip<'a, T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// A property for each type.
+/// Declares a round-trip test for each type.
 macro_rules! round_trips {
     ($($name:ident: $ty:ty),* $(,)?) => { proptest::proptest! { $(
         #[test]
@@ -136,7 +137,7 @@ macro_rules! round_trips {
     )* } };
 }
 
-/// A property for what each number chooses.
+/// Declares a round-trip test for each number of a choice.
 macro_rules! choices {
     ($($name:ident: $ty:ty),* $(,)?) => { proptest::proptest! { $(
         #[test]

@@ -4,7 +4,7 @@ use super::{
     Bitmap4, LIST_MAX, Nfsstat4, Nfstime4, Stateid4, UNLIMITED, VERIFIER_SIZE, structs, union,
 };
 
-/// Bytes of the number of a device.
+/// Length of a device id, in bytes.
 pub const DEVICEID_SIZE: usize = 16;
 
 structs! {

@@ -7,13 +7,13 @@ use super::{
 use crate::nfs4::Nfstime4;
 use crate::xdr::numbers;
 
-/// Ways to make callbacks that are read of one list.
+/// Maximum number of callback security parameters in one list.
 pub const SEC_PARMS_MAX: usize = 8;
-/// Algorithms of SSV that are read of one list.
+/// Maximum number of SSV algorithms in one list.
 const ALGS_MAX: usize = 16;
 
 numbers! {
-    /// `channel_dir_from_client4`: what BIND_CONN_TO_SESSION asks for.
+    /// `channel_dir_from_client4`: the channels that BIND_CONN_TO_SESSION requests.
     pub enum ChannelDir4 {
         Fore = 1,
         Back = 2,
@@ -226,7 +226,7 @@ union! {
     #[derive(Copy)]
     pub enum DirDelegation4 switch "gddrnf_status" {
         0 => Ok(DirDelegated),
-        /// It will be signalled when there can be one.
+        /// The server will signal when a delegation is available.
         1 => Unavail(bool),
     }
 
