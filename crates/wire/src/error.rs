@@ -1,11 +1,11 @@
-//! The one error of every parser.
+//! The error type of every parser.
 
 use std::fmt;
 
 use nom::IResult;
 use nom::error::{ErrorKind, ParseError};
 
-/// What a parser gives: what follows, and the value.
+/// The result of a parser: the remaining input and the value.
 pub type Parsed<'a, T> = IResult<&'a [u8], T, Malformed<'a>>;
 
 /// The rule that a field breaks.
@@ -15,42 +15,42 @@ pub enum Rule {
     Truncated,
     /// A count or length is above its limit.
     OverLimit {
-        /// The limit: elements of a list, bytes of opaque data.
+        /// The limit: elements of a list, or bytes of opaque data.
         max: usize,
     },
-    /// The type of the field has no such value.
+    /// The value is not valid for the field's type.
     Value,
     /// The field points outside the message.
     OutOfBounds,
 }
 
-/// A message that a parser rejects. Borrows from it: [`Malformed::at`] gives what outlives it.
+/// A message that a parser rejects. It borrows from the message; [`Malformed::at`] converts it to an owned error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed<'a> {
     /// The field's name in its specification.
     pub field: &'static str,
     /// The rule that it breaks.
     pub rule: Rule,
-    /// The message from the field on.
+    /// The message from the invalid field on.
     pub rest: &'a [u8],
 }
 
-/// The same with the field's place as a number.
+/// An owned error with the offset of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The field's name in its specification.
     pub field: &'static str,
     /// The rule that it breaks.
     pub rule: Rule,
-    /// Bytes of the message in front of the field.
+    /// Number of bytes before the field.
     pub offset: usize,
 }
 
 impl Malformed<'_> {
-    /// The fault in `message`, the whole that the parser was given, or from which a part was cut for it.
+    /// Converts to a fault in `message`, which the parser was given completely or in part.
     pub fn at(&self, message: &[u8]) -> Fault {
         let distance = self.rest.as_ptr().addr().checked_sub(message.as_ptr().addr());
-        // An empty part need not lie in the message.
+        // An empty part may point outside of the message.
         let offset = distance.filter(|&d| d <= message.len()).unwrap_or(message.len());
         Fault { field: self.field, rule: self.rule, offset }
     }
@@ -62,11 +62,11 @@ pub fn reject<'a>(field: &'static str, rule: Rule, rest: &'a [u8]) -> nom::Err<M
     nom::Err::Error(Malformed { field, rule, rest })
 }
 
-/// Runs a parser on a message: gives what follows and the value.
+/// Runs a parser on a message; returns the remaining bytes and the value.
 ///
 /// # Errors
 ///
-/// What the parser rejects.
+/// The field that the parser rejects.
 #[inline]
 pub fn decode<'a, T>(
     message: &'a [u8],
@@ -74,13 +74,13 @@ pub fn decode<'a, T>(
 ) -> Result<(&'a [u8], T), Malformed<'a>> {
     parser(message).map_err(|e| match e {
         nom::Err::Error(why) | nom::Err::Failure(why) => why,
-        // Only a parser of streams asks for more.
+        // Only streaming parsers return this.
         nom::Err::Incomplete(_) => Malformed::from_error_kind(message, ErrorKind::Eof),
     })
 }
 
 impl<'a> ParseError<&'a [u8]> for Malformed<'a> {
-    /// For nom's own leaves, which know no field.
+    /// Converts errors of nom's own primitives, which have no field name.
     fn from_error_kind(rest: &'a [u8], kind: ErrorKind) -> Self {
         let rule = match kind {
             ErrorKind::Eof | ErrorKind::Complete => Rule::Truncated,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_field_rule_and_offset() {
+    fn fault_shows_field_rule_and_offset() {
         let at = |field, rule, offset| Fault { field, rule, offset }.to_string();
         assert_eq!(at("FileId.Volatile", Rule::Truncated, 24), "FileId.Volatile truncated at 24");
         let over = Rule::OverLimit { max: 1 << 20 };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_counts_from_the_message_also_in_a_part_of_it() {
+    fn offset_in_part_counts_from_message() {
         let message = [0; 16];
         let at = |rest| Malformed { field: "f", rule: Rule::Value, rest }.at(&message).offset;
         assert_eq!(at(&message), 0);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn noms_own_leaves_have_the_same_error() {
+    fn nom_errors_convert_to_malformed() {
         let parsed = decode(&[1], nom::number::complete::be_u16);
         assert_eq!(parsed.map_err(|e| e.rule), Err(Rule::Truncated));
         let parsed = decode(&[1], nom::bytes::complete::tag(&[2][..]));

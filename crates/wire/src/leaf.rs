@@ -4,12 +4,12 @@ use nom::Parser;
 
 use crate::error::{Malformed, Parsed, Rule, reject};
 
-/// Zero bytes that follow `n` bytes of opaque data (RFC 4506 section 4.10).
+/// Returns the number of zero bytes that pad `n` bytes of opaque data (RFC 4506 section 4.10).
 pub const fn pad(n: usize) -> usize {
     n.wrapping_neg() & 3
 }
 
-/// An array of bytes as it stands. XDR pads arrays whose length is no multiple of four; those are read by [`take`].
+/// Parses an array of bytes without padding. Use [`take`] for XDR arrays whose length is not a multiple of four.
 #[inline]
 pub fn bytes<'a, const N: usize>(
     field: &'static str,
@@ -20,7 +20,7 @@ pub fn bytes<'a, const N: usize>(
     }
 }
 
-/// So many bytes, borrowed.
+/// Takes this many bytes, borrowed.
 #[inline]
 pub fn take<'a>(
     count: usize,
@@ -46,21 +46,21 @@ macro_rules! number {
 }
 
 number! {
-    /// One byte.
+    /// Parses one byte.
     le_u8 u8 from_le_bytes
-    /// Two bytes, the lowest first.
+    /// Parses two bytes, little-endian.
     le_u16 u16 from_le_bytes
-    /// Four bytes, the lowest first.
+    /// Parses four bytes, little-endian.
     le_u32 u32 from_le_bytes
-    /// Eight bytes, the lowest first.
+    /// Parses eight bytes, little-endian.
     le_u64 u64 from_le_bytes
-    /// Four bytes, the highest first: XDR's `unsigned int` (RFC 4506 section 4.2).
+    /// Parses four bytes, big-endian: XDR's `unsigned int` (RFC 4506 section 4.2).
     be_u32 u32 from_be_bytes
-    /// Eight bytes, the highest first: XDR's `unsigned hyper` (RFC 4506 section 4.5).
+    /// Parses eight bytes, big-endian: XDR's `unsigned hyper` (RFC 4506 section 4.5).
     be_u64 u64 from_be_bytes
 }
 
-/// What `each` reads, where `to` knows it; [`Rule::Value`] otherwise.
+/// Converts the result of `each` with `to`; fails with [`Rule::Value`] if `to` returns `None`.
 #[inline]
 pub fn known<'a, T, U>(
     field: &'static str,
@@ -73,7 +73,7 @@ pub fn known<'a, T, U>(
     }
 }
 
-/// XDR's `bool`: 0 or 1 (RFC 4506 section 4.4).
+/// Parses XDR's `bool`: 0 or 1 (RFC 4506 section 4.4).
 #[inline]
 pub fn bool<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> Parsed<'a, bool> + Copy {
     move |input| match be_u32(field)(input)? {
@@ -83,7 +83,7 @@ pub fn bool<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> Parsed<'a, bool> + 
     }
 }
 
-/// XDR's optional data: a `bool`, and the value behind it if that is 1 (RFC 4506 section 4.19).
+/// Parses XDR's optional data: a `bool`, followed by the value if it is 1 (RFC 4506 section 4.19).
 #[inline]
 pub fn optional<'a, T>(
     field: &'static str,
@@ -95,7 +95,7 @@ pub fn optional<'a, T>(
     }
 }
 
-/// A count or length of XDR, at most `max`.
+/// Parses an XDR count or length of at most `max`.
 #[inline]
 fn count<'a>(max: usize, field: &'static str) -> impl Fn(&'a [u8]) -> Parsed<'a, usize> {
     move |input| {
@@ -107,8 +107,8 @@ fn count<'a>(max: usize, field: &'static str) -> impl Fn(&'a [u8]) -> Parsed<'a,
     }
 }
 
-/// XDR's `opaque<max>` and `string<max>`, borrowed (RFC 4506 section 4.10). Its padding must be there; what the padding
-/// holds means nothing.
+/// Parses XDR's `opaque<max>` and `string<max>`, borrowed (RFC 4506 section 4.10). The padding must be present; its contents are
+/// ignored.
 #[inline]
 pub fn opaque<'a>(
     max: usize,
@@ -122,7 +122,7 @@ pub fn opaque<'a>(
     }
 }
 
-/// XDR's variable-length array of at most `max` elements (RFC 4506 section 4.13).
+/// Parses XDR's variable-length array of at most `max` elements (RFC 4506 section 4.13).
 #[inline]
 pub fn list<'a, T>(
     max: usize,
@@ -135,7 +135,7 @@ pub fn list<'a, T>(
     }
 }
 
-/// So many elements. The caller has compared the number with its limit.
+/// Parses this many elements. The caller has checked the number against its limit.
 #[inline]
 pub fn times<'a, T>(
     count: usize,
@@ -150,7 +150,7 @@ fn many<'a, T>(
     each: &mut impl Parser<&'a [u8], Output = T, Error = Malformed<'a>>,
     mut rest: &'a [u8],
 ) -> Parsed<'a, Vec<T>> {
-    // Room that is taken ahead is no larger than the message, however large elements are in memory: a count can lie.
+    // Preallocate no more than the size of the message, whatever the size of an element in memory, because the count may be wrong.
     let mut out = Vec::with_capacity(count.min(rest.len() / size_of::<T>().max(4)));
     for _ in 0..count {
         let (behind, value) = each.parse(rest)?;
@@ -160,23 +160,23 @@ fn many<'a, T>(
     Ok((rest, out))
 }
 
-/// Opaque data that may be elsewhere: behind its length, beside the message, in memory of the peer.
+/// Opaque data that may be stored elsewhere: after its length, outside of the message, or in memory of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bulk<'a> {
-    /// Bytes, without padding.
+    /// Length without padding, in bytes.
     pub len: usize,
-    /// The message from the place of the data on.
+    /// The message from the position of the data on.
     pub rest: &'a [u8],
 }
 
 impl Bulk<'_> {
-    /// Offset of the data in `message`, the whole that the parser was given.
+    /// Returns the offset of the data in `message`, which the parser was given completely.
     pub fn at(&self, message: &[u8]) -> usize {
         message.len().saturating_sub(self.rest.len())
     }
 }
 
-/// XDR's `opaque<max>` up to its data, which is not looked at and need not be there.
+/// Parses XDR's `opaque<max>` up to its data, which need not be present.
 #[inline]
 pub fn bulk<'a>(
     max: usize,

@@ -1,11 +1,11 @@
-//! Security identifiers (MS-DTYP section 2.4.2): in messages of SMB, in tickets, in the lists that are kept with files.
+//! Security identifiers (MS-DTYP section 2.4.2), as used in SMB messages, tickets, and access lists of files.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Fault, Parsed, bytes, decode, known, le_u8, le_u32, times};
 
-/// The part of an identifier that does not fit.
+/// The invalid part of an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadSid(pub &'static str);
 
@@ -17,7 +17,7 @@ impl fmt::Display for BadSid {
 
 impl std::error::Error for BadSid {}
 
-/// A security identifier: an authority of 48 bits and up to 15 numbers below it.
+/// A security identifier: an authority of 48 bits and up to 15 subauthorities.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sid {
     authority: u64,
@@ -25,12 +25,12 @@ pub struct Sid {
 }
 
 impl Sid {
-    /// Most numbers below the authority.
+    /// Maximum number of subauthorities.
     pub const SUBS_MAX: usize = 15;
-    /// Most bytes.
+    /// Maximum length, in bytes.
     pub const LEN_MAX: usize = 8 + 4 * Self::SUBS_MAX;
 
-    /// Of an authority and the numbers below it; `None` when there are too many or the authority has over 48 bits.
+    /// Builds an identifier; `None` if there are too many subauthorities or the authority has over 48 bits.
     pub fn new(authority: u64, subs: &[u32]) -> Option<Self> {
         (subs.len() <= Self::SUBS_MAX && authority >> 48 == 0)
             .then(|| Self { authority, subs: subs.into() })
@@ -52,7 +52,7 @@ impl Sid {
     pub fn creator_group() -> Self {
         Self::fixed(3, &[1])
     }
-    /// S-1-3-4: whoever owns the object; takes the owner's implicit rights away.
+    /// S-1-3-4: the current owner of the object; such an entry removes the owner's implicit rights.
     pub fn owner_rights() -> Self {
         Self::fixed(3, &[4])
     }
@@ -76,7 +76,7 @@ impl Sid {
     pub fn administrators() -> Self {
         Self::fixed(5, &[32, 544])
     }
-    /// S-1-22-1-UID: a user of a Unix host that has no SID of another kind.
+    /// S-1-22-1-UID: a Unix user without another SID.
     pub fn unix_user(uid: u32) -> Self {
         Self::fixed(22, &[1, uid])
     }
@@ -84,12 +84,12 @@ impl Sid {
     pub fn unix_group(gid: u32) -> Self {
         Self::fixed(22, &[2, gid])
     }
-    /// S-1-5-88-3-MODE: says the mode bits of a file to clients that do not know the POSIX extensions.
+    /// S-1-5-88-3-MODE: contains the mode bits of a file, for clients without the POSIX extensions.
     pub fn unix_mode(mode: u32) -> Self {
         Self::fixed(5, &[88, 3, mode])
     }
 
-    /// The uid of an S-1-22-1 or S-1-5-88-1 identifier.
+    /// Returns the uid of an S-1-22-1 or S-1-5-88-1 identifier.
     pub fn as_unix_user(&self) -> Option<u32> {
         match (self.authority, &*self.subs) {
             (22, [1, uid]) | (5, [88, 1, uid]) => Some(*uid),
@@ -97,7 +97,7 @@ impl Sid {
         }
     }
 
-    /// The gid of an S-1-22-2 or S-1-5-88-2 identifier.
+    /// Returns the gid of an S-1-22-2 or S-1-5-88-2 identifier.
     pub fn as_unix_group(&self) -> Option<u32> {
         match (self.authority, &*self.subs) {
             (22, [2, gid]) | (5, [88, 2, gid]) => Some(*gid),
@@ -105,7 +105,7 @@ impl Sid {
         }
     }
 
-    /// The mode bits of an S-1-5-88-3 identifier.
+    /// Returns the mode bits of an S-1-5-88-3 identifier.
     pub fn as_unix_mode(&self) -> Option<u32> {
         match (self.authority, &*self.subs) {
             (5, [88, 3, mode]) => Some(*mode),
@@ -113,41 +113,41 @@ impl Sid {
         }
     }
 
-    /// One more number below this one.
+    /// Appends a subauthority.
     pub fn child(&self, sub: u32) -> Option<Self> {
         let mut subs = self.subs.to_vec();
         subs.push(sub);
         Self::new(self.authority, &subs)
     }
 
-    /// The last number (the RID of a domain's account) and what stands before it.
+    /// Splits off the last subauthority (the RID of a domain's account).
     pub fn split(&self) -> Option<(Self, u32)> {
         let (last, rest) = self.subs.split_last()?;
         Some((Self::fixed(self.authority, rest), *last))
     }
 
-    /// The last number, where all before it are those of this domain.
+    /// Returns the last subauthority if the rest equals this domain.
     pub fn rid_in(&self, domain: &Self) -> Option<u32> {
         let (rid, subs) = self.subs.split_last()?;
         (self.authority == domain.authority && *subs == *domain.subs).then_some(*rid)
     }
 
-    /// The authority: 48 bits.
+    /// Returns the authority: 48 bits.
     pub fn authority(&self) -> u64 {
         self.authority
     }
 
-    /// The numbers below the authority.
+    /// Returns the subauthorities.
     pub fn subs(&self) -> &[u32] {
         &self.subs
     }
 
-    /// Bytes on the wire.
+    /// Returns the length on the wire, in bytes.
     pub fn wire_len(&self) -> usize {
         8 + 4 * self.subs.len()
     }
 
-    /// Reads one from the start of `bytes`; what follows it means nothing (MS-DTYP section 2.4.2.2).
+    /// Parses an identifier at the start of `bytes`; ignores the bytes after it (MS-DTYP section 2.4.2.2).
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Sid {
         decode(bytes, Self::field).map(|(_, sid)| sid).map_err(|why| why.at(bytes))
     }
 
-    /// Reads one where a message has come to.
+    /// Parses an identifier inside a message.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl Sid {
         Ok((i, Self { authority, subs: subs.into() }))
     }
 
-    /// Appends it.
+    /// Appends its encoding.
     pub fn put(&self, out: &mut Vec<u8>) {
         // Invariant: `SUBS_MAX` fits a byte.
         #[allow(clippy::cast_possible_truncation)]
@@ -181,7 +181,7 @@ impl Sid {
         out.extend(self.subs.iter().flat_map(|s| s.to_le_bytes()));
     }
 
-    /// Its bytes.
+    /// Encodes it.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.wire_len());
         self.put(&mut out);
@@ -191,7 +191,7 @@ impl Sid {
 
 impl fmt::Display for Sid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An authority beyond 32 bits is written in hexadecimal (MS-DTYP section 2.4.2.1).
+        // An authority above 32 bits is written in hexadecimal (MS-DTYP section 2.4.2.1).
         if self.authority >> 32 == 0 {
             write!(f, "S-1-{}", self.authority)?;
         } else {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn known_identifiers() {
+    fn known_identifiers_format_correctly() {
         let s: Sid = "S-1-5-32-544".parse().unwrap();
         assert_eq!(s, Sid::administrators());
         assert_eq!(s.subs(), [32, 544]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_identifier_is_named() {
+    fn invalid_identifier_names_field() {
         let said = |bytes: &[u8]| Sid::parse(bytes).map_err(|fault| fault.to_string());
         assert_eq!(said(&[2, 0, 0, 0, 0, 0, 0, 0]), Err("Revision invalid at 0".into()));
         assert_eq!(said(&[1, 16, 0, 0, 0, 0, 0, 0]), Err("SubAuthorityCount invalid at 1".into()));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_identifier_has_fifteen_numbers() {
+    fn longest_identifier_has_fifteen_subauthorities() {
         let longest = Sid::new(5, &[u32::MAX; 15]).unwrap();
         assert_eq!((longest.wire_len(), Sid::LEN_MAX), (68, 68));
         assert_eq!(Sid::new(5, &[0; 16]), None);
@@ -270,7 +270,7 @@ mod tests {
 
     /// MS-DTYP section 2.4.2.1.
     #[test]
-    fn an_authority_beyond_32_bits_is_written_in_hexadecimal() {
+    fn large_authority_is_hexadecimal() {
         for (authority, text) in [
             (5, "S-1-5-21"),
             (0xffff_ffff, "S-1-4294967295-21"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_its_domain_and_a_number() {
+    fn split_separates_domain_and_rid() {
         let domain = Sid::new(5, &[21, 7]).unwrap();
         let account: Sid = "S-1-5-21-7-500".parse().unwrap();
         assert_eq!(domain.child(500), Some(account.clone()));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_unix_is_read_from_its_own_authority_alone() {
+    fn unix_ids_require_unix_authority() {
         for (text, user, group, mode) in [
             ("S-1-22-1-7", Some(7), None, None),
             ("S-1-22-2-7", None, Some(7), None),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_which_part_does_not_fit() {
+    fn parse_error_names_invalid_part() {
         let error = "S-1-5-x".parse::<Sid>().unwrap_err();
         assert_eq!(error.to_string(), "no security identifier: SubAuthority");
     }

@@ -2,19 +2,19 @@
 
 use crate::{Malformed, Parsed, be_u32, be_u64, emit, list, opaque, optional, pad, take};
 
-/// A type of XDR whose length needs no limit.
+/// An XDR type without a length limit.
 pub trait Xdr<'a>: Sized {
-    /// Reads the field of this name. A structure's own fields have names of their own.
+    /// Parses the field with this name. The fields of a structure have separate names.
     ///
     /// # Errors
     ///
     /// The first field that breaks a rule.
     fn field(name: &'static str, input: &'a [u8]) -> Parsed<'a, Self>;
 
-    /// Appends it.
+    /// Appends its encoding.
     fn emit(&self, out: &mut Vec<u8>);
 
-    /// Reads it as a whole.
+    /// Parses a complete value.
     ///
     /// # Errors
     ///
@@ -25,20 +25,20 @@ pub trait Xdr<'a>: Sized {
     }
 }
 
-/// A type of XDR with a count or length in front: at most `max`.
+/// An XDR type that starts with a count or length of at most `max`.
 pub trait Bounded<'a>: Sized {
-    /// Reads the field of this name.
+    /// Parses the field with this name.
     ///
     /// # Errors
     ///
     /// The first field that breaks a rule.
     fn bounded(max: usize, name: &'static str, input: &'a [u8]) -> Parsed<'a, Self>;
 
-    /// Appends it. The limit is the caller's to keep.
+    /// Appends its encoding. The caller ensures the limit.
     fn put(&self, out: &mut Vec<u8>);
 }
 
-/// Reads a value that fills `message`, or stands at its start: the value and the bytes behind it.
+/// Parses a value at the start of `message`; returns the remaining bytes and the value.
 ///
 /// # Errors
 ///
@@ -47,14 +47,14 @@ pub fn decode<'a, T: Xdr<'a>>(message: &'a [u8]) -> Result<(&'a [u8], T), Malfor
     crate::decode(message, T::parse)
 }
 
-/// The bytes of a value.
+/// Encodes a value.
 pub fn encode<'a>(value: &impl Xdr<'a>) -> Vec<u8> {
     let mut out = Vec::new();
     value.emit(&mut out);
     out
 }
 
-/// Opaque data of `len` bytes behind a structure that ends at its data, with the padding.
+/// Parses opaque data of `len` bytes and its padding, after a structure that ends before its data.
 #[inline]
 pub fn data<'a>(len: usize, name: &'static str) -> impl Fn(&'a [u8]) -> Parsed<'a, &'a [u8]> {
     move |input| {
@@ -110,7 +110,7 @@ impl<'a> Xdr<'a> for () {
     fn emit(&self, _: &mut Vec<u8>) {}
 }
 
-/// Opaque data of fixed length (RFC 4506 section 4.9). All that the protocols of this crate have are multiples of four.
+/// Opaque data of fixed length (RFC 4506 section 4.9). In the protocols of this crate every such length is a multiple of four.
 impl<'a, const N: usize> Xdr<'a> for [u8; N] {
     #[inline]
     fn field(name: &'static str, input: &'a [u8]) -> Parsed<'a, Self> {
@@ -124,7 +124,7 @@ impl<'a, const N: usize> Xdr<'a> for [u8; N] {
     }
 }
 
-/// Optional data (RFC 4506 section 4.19), and the unions of NFS version 3 that are the same on the wire.
+/// Optional data (RFC 4506 section 4.19), and the unions of NFS version 3 with the same encoding.
 impl<'a, T: Xdr<'a>> Xdr<'a> for Option<T> {
     #[inline]
     fn field(name: &'static str, input: &'a [u8]) -> Parsed<'a, Self> {
@@ -180,11 +180,11 @@ impl<'a, T: Xdr<'a>> Bounded<'a> for Vec<T> {
     }
 }
 
-/// Opaque data whose bytes follow, or are beside the message (RFC 8166 section 3.4): the length word alone. What has such a field
-/// ends with it, so the parser stops where the data belong; [`data`] reads them where they are in line.
+/// Opaque data that follows or is outside of the message (RFC 8166 section 3.4): only the length word. It must be the last field of
+/// a structure, so that the parser stops at the position of the data; [`data`] parses inline data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bulk {
-    /// Bytes, without padding.
+    /// Length without padding, in bytes.
     pub len: usize,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Bounded<'a> for Bulk {
     }
 }
 
-/// A list that XDR writes as optional data, each element with the next behind it: entries of directories, mounts, mappings.
+/// A list that XDR encodes as optional data, each element followed by the next: entries of directories, mounts, mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain<T>(pub Vec<T>);
 

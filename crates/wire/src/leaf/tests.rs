@@ -13,7 +13,7 @@ fn fault<'a, T>(
 }
 
 #[test]
-fn numbers_have_their_byte_order() {
+fn numbers_use_their_byte_order() {
     let message = [1, 2, 3, 4, 5, 6, 7, 8, 9];
     assert_eq!(le_u8("f")(&message), Ok((&message[1..], 1)));
     assert_eq!(le_u16("f")(&message), Ok((&message[2..], 0x0201)));
@@ -26,7 +26,7 @@ fn numbers_have_their_byte_order() {
 }
 
 #[test]
-fn a_short_field_is_truncated_where_it_starts() {
+fn short_field_is_truncated_at_start() {
     let whole = |i| (be_u32("a"), be_u64("b")).parse(i);
     for len in 0..12 {
         let at = if len < 4 { 0 } else { 4 };
@@ -39,7 +39,7 @@ fn a_short_field_is_truncated_where_it_starts() {
 }
 
 #[test]
-fn opaque_data_keeps_its_limit_and_needs_its_padding() {
+fn opaque_requires_limit_and_padding() {
     let message = [0, 0, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0, 9];
     assert_eq!(opaque(5, "f")(&message), Ok((&[9][..], &message[4..9])));
     assert_eq!(fault(&message, opaque(4, "f")), Some((Rule::OverLimit { max: 4 }, 0)));
@@ -49,12 +49,12 @@ fn opaque_data_keeps_its_limit_and_needs_its_padding() {
 }
 
 #[test]
-fn a_count_is_checked_before_memory_is_taken() {
+fn count_is_checked_before_allocation() {
     let two = [0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 8];
     assert_eq!(list(2, "f", be_u32("e"))(&two), Ok((&[][..], vec![7, 8])));
     assert_eq!(fault(&two, list(1, "f", be_u32("e"))), Some((Rule::OverLimit { max: 1 }, 0)));
     assert_eq!(fault(&two[..10], list(2, "f", be_u32("e"))), Some((Rule::Truncated, 8)));
-    // A number of the peer within the limit takes no more than the message could hold.
+    // A peer's count within the limit allocates no more than the message could contain.
     let many = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 7];
     assert_eq!(fault(&many, list(usize::MAX, "f", be_u64("e"))), Some((Rule::Truncated, 4)));
     let (_, made) = times(2, le_u8("e"))(&[1, 2, 3]).unwrap();
@@ -62,7 +62,7 @@ fn a_count_is_checked_before_memory_is_taken() {
 }
 
 #[test]
-fn values_that_the_type_does_not_have_are_rejected() {
+fn invalid_values_are_rejected() {
     let yes = [0, 0, 0, 1, 0, 0, 0, 7];
     assert_eq!(bool("f")(&yes[..4]), Ok((&[][..], true)));
     assert_eq!(optional("f", be_u32("v"))(&yes), Ok((&[][..], Some(7))));
@@ -75,7 +75,7 @@ fn values_that_the_type_does_not_have_are_rejected() {
 }
 
 #[test]
-fn bulk_data_is_a_place_that_nobody_looks_at() {
+fn bulk_data_is_not_accessed() {
     let message = [0, 0, 0, 9, 0, 0, 0, 100];
     let (rest, (_, data)) = (be_u32("count"), bulk(100, "data")).parse(&message[..]).unwrap();
     assert_eq!((data.at(&message), data.len, rest), (8, 100, &[][..]));
@@ -85,7 +85,7 @@ fn bulk_data_is_a_place_that_nobody_looks_at() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn encoded_fields_round_trip(
         small in any::<(u16, u32)>(),
         big in any::<(u32, u64)>(),
         data in proptest::collection::vec(any::<u8>(), 0..40),
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_reads_as_its_elements_do(
+    fn list_parses_like_its_elements(
         items in proptest::collection::vec(any::<u64>(), 0..20),
         max in 0usize..20,
     ) {
