@@ -1,10 +1,10 @@
-//! Access control lists: the one that is kept with a file, and those of POSIX that the cluster knows.
+//! Access control lists of CephFS files: the NFSv4 list stored with a file, and the POSIX lists that the cluster supports.
 //!
-//! *Operation.* A list of NFSv4 is side data ([`crate::acl::NAME`]). Other clients of the cluster know nothing of it: they judge by
-//! mode bits, which are set together with the list. A POSIX list that a file is given later is newer than ours, so that it decides:
-//! setting ours takes that one away.
+//! *Operation.* An NFSv4 list is side data ([`crate::acl::NAME`]). Other clients of the cluster ignore it and use the mode bits,
+//! which are set together with the list. A POSIX list set on a file later is newer than ours and takes precedence: setting ours
+//! removes it.
 //!
-//! *Errors.* A record that cannot be read counts as none: mode bits were set with it.
+//! *Errors.* An unreadable record counts as no list, because mode bits were set with it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::types::*;
 
 use super::node::CephNode;
 
-/// Where the library shows POSIX lists.
+/// The attribute in which the library exposes POSIX lists.
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
@@ -50,7 +50,7 @@ impl CephNode {
                 Step::Keep => {
                     let done = self.do_side_set(acl::NAME, Some(&kept.encode()));
                     if done.is_err() && narrowed {
-                        // The list that was there before goes with the bits that were.
+                        // The previous list matched the previous mode bits, so both are restored.
                         self.chmod(attr.mode)?;
                     }
                     done?;

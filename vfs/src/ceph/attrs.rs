@@ -1,8 +1,8 @@
-//! Attributes and permission.
+//! Attributes and permission checks of CephFS files.
 //!
-//! *Operation.* What a caller may do with data is decided here, by a list that is kept with the file, by a POSIX list, or by mode,
-//! owner and group, because one open file serves all callers; as `nfsd` does, a regular file's owner needs no permission. What
-//! changes attributes is judged here first, so that nothing is done halfway, and then by the library for the caller.
+//! *Operation.* Data permission is checked here, by a stored list, a POSIX list, or mode, owner and group, because one open file
+//! serves all callers; as in `nfsd`, a regular file's owner needs no permission. Changes of attributes are checked here first, so
+//! that none is done in part, and then by the library for the caller.
 
 use std::sync::atomic::Ordering;
 
@@ -17,11 +17,11 @@ use crate::types::*;
 use super::node::CephNode;
 use super::stat::kept;
 
-/// What decides about a caller.
+/// The rule that decides on a caller's rights.
 enum Judge {
-    /// A list that is kept with the file gives these rights.
+    /// A stored list grants these rights.
     List(u32),
-    /// Mode bits or a POSIX list give these bits.
+    /// Mode bits or a POSIX list grant these bits.
     Bits(u32),
 }
 
@@ -47,7 +47,7 @@ impl CephNode {
         }))
     }
 
-    /// What the list that is kept with the file gives the caller; `None` where there is none, and for the superuser.
+    /// The caller's rights by the stored list; `None` if there is no list, and for the superuser.
     pub(super) fn by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>> {
         Ok(match self.judge(cred, attr)? {
             Judge::List(allowed) => Some(allowed),
@@ -55,7 +55,7 @@ impl CephNode {
         })
     }
 
-    /// The caller may do what needs this; `attr` was just seen.
+    /// Checks that the caller has the needed rights; `attr` was read just before.
     pub(super) fn permitted(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()> {
         match self.judge(cred, attr)? {
             Judge::List(allowed) => perm::enough(allowed, need),
@@ -64,12 +64,12 @@ impl CephNode {
         }
     }
 
-    /// As above, for a caller whose attributes are not at hand.
+    /// Like [`CephNode::permitted`], but reads the attributes first.
     pub(super) fn permitted_now(&self, cred: &Cred, need: Need) -> VfsResult<()> {
         self.permitted(cred, need, &self.attr()?)
     }
 
-    /// May read or write the data of this file, of which `attr` was just seen.
+    /// Checks that the caller may read or write the file's data; `attr` was read just before.
     pub(super) fn may_use_data(&self, cred: &Cred, attr: &Attr, write: bool) -> VfsResult<()> {
         if cred.uid == 0 || cred.uid == attr.uid {
             return Ok(());
@@ -77,7 +77,7 @@ impl CephNode {
         if write { self.permitted(cred, perm::WRITE, attr) } else { self.readable(cred, attr) }
     }
 
-    /// May read, or may execute, which an NFS client can do only by reading.
+    /// Checks for read permission, or for execute permission, which an NFS client can use only by reading.
     fn readable(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
         let why = match self.permitted(cred, perm::READ, attr) {
             Err(why @ VfsError::Access) => why,
@@ -105,7 +105,7 @@ impl CephNode {
         Ok(attr)
     }
 
-    /// [`VfsError::ReadOnly`] in a snapshot, and where nothing may be changed.
+    /// [`VfsError::ReadOnly`] in a snapshot, and on a read-only share.
     pub(super) fn changeable(&self) -> VfsResult<()> {
         match self.vino.snap {
             CEPH_NOSNAP => self.volume.writable(),
@@ -172,10 +172,10 @@ impl CephNode {
         }
     }
 
-    /// All that forbids a change of attributes; their size is data, and was judged. True where the caller sets times because it may
-    /// write (utimensat(2)).
+    /// Checks all that forbids a change of attributes, except the size, which was checked as data. True if the caller may set times
+    /// only because it may write (utimensat(2)).
     fn may_set(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<bool> {
-        // The number that means "leave it" elsewhere is nobody's.
+        // This value means "unchanged" in other calls, and is not a valid id.
         if [set.uid, set.gid].contains(&Some(u32::MAX)) {
             return Err(VfsError::Invalid);
         }
@@ -197,9 +197,9 @@ impl CephNode {
         Ok(by_writing)
     }
 
-    /// Sets attributes. Owner and mode first, times last, because a new size changes them.
+    /// Sets attributes: owner and mode first, times last, because a new size changes them.
     pub(super) fn apply(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<()> {
-        // Links keep no mode; clients send one all the same when they make one.
+        // Symbolic links have no mode, but clients send one when they create a link.
         let mut set = SetAttr { mode: set.mode.filter(|_| self.kind != Kind::Symlink), ..*set };
         if set == (SetAttr { umask: set.umask, ..SetAttr::default() }) {
             return Ok(());
@@ -212,7 +212,7 @@ impl CephNode {
         let caller = if listed { None } else { Some(self.volume.perm(cred)?) };
         let perm = caller.as_ref().unwrap_or(&self.volume.process);
         let times = SetAttr { atime: set.atime, mtime: set.mtime, ..SetAttr::default() };
-        // The library lets nobody but the owner set times apart from writing.
+        // The library lets only the owner set times without writing.
         let for_times = if by_writing { &self.volume.process } else { perm };
         self.set(&SetAttr { atime: None, mtime: None, ..set }, perm)?;
         self.shed(cred, &set, attr)?;
@@ -222,7 +222,7 @@ impl CephNode {
         self.set(&times, for_times)
     }
 
-    /// Set-id bits go with another owner, and when somebody else than the superuser changes the data.
+    /// Clears set-id bits when the owner changes, or when a user other than the superuser changes the data.
     fn shed(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<()> {
         let owned = (set.uid.is_some() || set.gid.is_some()) && self.kind != Kind::Dir;
         let cut = set.size.is_some() && cred.uid != 0;
@@ -233,7 +233,7 @@ impl CephNode {
         self.set(&SetAttr { mode, ..SetAttr::default() }, &self.volume.process)
     }
 
-    /// The same when somebody has written.
+    /// Clears set-id bits after a write.
     pub(super) fn shed_by_writing(&self, mode: u32) -> VfsResult<()> {
         let mode = Some(without_set_id(mode));
         self.set(&SetAttr { mode, ..SetAttr::default() }, &self.volume.process)
@@ -243,7 +243,7 @@ impl CephNode {
         if i64::try_from(size).is_err() {
             return Err(VfsError::TooBig);
         }
-        // The cluster leaves the time alone where the size stays, and other file systems do not.
+        // The cluster leaves the time unchanged if the size stays the same; other file systems do not.
         let mask = ffi::CEPH_SETATTR_SIZE | ffi::CEPH_SETATTR_MTIME | ffi::CEPH_SETATTR_MTIME_NOW;
         let mut changes = Changes { mask, ..Changes::default() };
         (changes.to.stx_size, changes.to.stx_mtime) = (size, kept(Time::now()));
@@ -256,7 +256,7 @@ impl CephNode {
         )
     }
 
-    /// Owner, mode and times, for this user.
+    /// Sets owner, mode and times as this user.
     pub(super) fn set(&self, set: &SetAttr, perm: &Perm) -> VfsResult<()> {
         let mut changes = Changes::default();
         let to = &mut changes.to;

@@ -1,12 +1,12 @@
-//! Data: reading, writing, making durable.
+//! Reads, writes and syncs CephFS files.
 //!
 //! *Operation.* One open file for each inode serves all callers; permission is checked before. Transfers run on threads of the
-//! volume, one copy for each byte. The library hands what is written to the OSDs before it returns.
+//! volume, with one copy of each byte. The library passes written data to the OSDs before it returns.
 //!
-//! *Memory.* Jobs own their buffers, so dropping a request is safe. A read takes its buffers as everywhere
-//! ([`crate::engine::transfer`]).
+//! *Memory.* Jobs own their buffers, so requests can be dropped safely. Reads take their buffers as described in
+//! [`crate::engine::transfer`].
 //!
-//! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
+//! *Errors.* A write that reaches the volume's limit returns the bytes written so far.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use super::held::Open;
 use super::node::CephNode;
 
 impl CephNode {
-    /// The inode, open for data by the superuser.
+    /// The inode, opened for data by the superuser.
     pub(super) fn file(&self) -> VfsResult<Arc<File>> {
         let mut open = locked(&self.open);
         if let Some(Open(file)) = &*open {
@@ -43,8 +43,7 @@ impl CephNode {
         Ok(file)
     }
 
-    /// How many of `count` bytes the file has at `at`, as far as is known, so that a large read of a small file takes a small
-    /// buffer.
+    /// How many of `count` bytes the file probably has at `at`, so that a large read of a small file takes a small buffer.
     fn likely(&self, at: u64, count: usize) -> usize {
         let left = self.size.load(Ordering::Relaxed).saturating_sub(at);
         count.min(usize::try_from(left).unwrap_or(count)).max(count.min(CLASS_SIZES[0]))
@@ -63,12 +62,12 @@ impl CephNode {
         if done.eof || likely == count || done.len() < likely {
             return Ok(done);
         }
-        // The file has grown since it was looked at last. Now it is known by how much.
+        // The file has grown since its size was read, and the new size is known now.
         drop(done);
         Box::pin(self.read_admitted(cred, at, self.likely(at, count), into)).await
     }
 
-    /// Reads once the client takes answers, memory is there and the volume has a turn.
+    /// Reads after the client takes replies, memory is available and the volume has a free turn.
     async fn read_admitted(
         &self,
         cred: Option<&Cred>,
@@ -89,14 +88,14 @@ impl CephNode {
                 let eof = n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size;
                 return Ok(ReadData { data: views(bufs, n), pages: None, eof, attr: Some(attr) });
             }
-            // It took its time, and its client takes no answers now: the data waits as reads do that have not begun. A second time
-            // it is kept, however long it takes.
+            // The read was slow, and its client takes no replies now: the data waits like a read that has not begun. A second
+            // result is kept, however long that takes.
             again = true;
         }
     }
 
-    /// Reads into these buffers; then looks at the attributes. What was read is dropped if it was not allowed.
-    #[allow(clippy::type_complexity)] // The job's answer.
+    /// Reads into these buffers, then reads the attributes. The data is discarded if access was not allowed.
+    #[allow(clippy::type_complexity)] // The result of the job.
     fn read_job(
         &self,
         room: Option<Room>,
@@ -109,7 +108,7 @@ impl CephNode {
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         Ok(move || {
             let _room = room;
-            // The library takes no offset beyond 63 bits; no file has data there.
+            // The library accepts 63-bit offsets only; no file has data beyond them.
             let has_data = i64::try_from(at.saturating_add(count as u64)).is_ok();
             let file = me.file()?;
             let mut n = 0;
@@ -119,7 +118,7 @@ impl CephNode {
                     Ok(0) => break,
                     Ok(more) => n += more,
                     Err(e) if n == 0 => return Err(e),
-                    // What was read is good; the error comes again with the next read.
+                    // The data read so far is valid; the next read returns the error.
                     Err(_) => break,
                 }
             }
@@ -163,7 +162,7 @@ impl CephNode {
         }
     }
 
-    /// Writes; with [`Stable::File`] the attributes are durable as well.
+    /// Writes; with [`Stable::File`] the attributes are made durable as well.
     fn write_all(&self, at: u64, data: &[Buf], count: usize, stable: Stable) -> VfsResult<usize> {
         if i64::try_from(at.saturating_add(count as u64)).is_err() {
             return Err(VfsError::TooBig);
@@ -187,7 +186,7 @@ impl CephNode {
         Ok(n)
     }
 
-    /// Takes set-id bits away from a file that this writer has changed: the open file is the superuser's. True where it had some.
+    /// Clears set-id bits of a file that this writer has changed, because the superuser opened it. True if it had some.
     fn shed_set_id(&self, writer: Option<&Cred>, attr: &Attr) -> VfsResult<bool> {
         let sheds = writer.is_none_or(|c| c.uid != 0) && sheds_set_id(attr.mode);
         if sheds {
@@ -213,7 +212,7 @@ impl CephNode {
         Ok(Written { count: n, stable: stable.max(Stable::Data), before, after, verifier: 0 })
     }
 
-    /// Additions by this gateway go one after the other.
+    /// Appends by this gateway to one file are executed one after the other.
     pub(super) async fn do_append(
         &self,
         room: Option<Room>,
@@ -242,8 +241,8 @@ impl CephNode {
         self.volume.engine.run_long(add).await
     }
 
-    /// See [`crate::backend::Node::sync`]. The others come after the node, in one job: what was done to them came before what was
-    /// done to it, so that the MDS has written its journal that far, and nothing is left to wait for.
+    /// See [`crate::backend::Node::sync`]. The other nodes follow in the same job: they were changed before this one, so the MDS
+    /// has already written its journal up to their changes, and no further wait is needed.
     pub(super) fn start_sync(&self, others: &[&NodeRef]) -> BoxFuture<'_, VfsResult<()>> {
         let (tell, told) = oneshot::channel();
         let strong = |other: &&NodeRef| self.same_backend(&***other).and_then(CephNode::strong);
@@ -265,12 +264,12 @@ impl CephNode {
                 }
                 done = done.and(one);
             }
-            // It may have gone.
+            // The caller may be gone.
             let _ = tell.send(done);
         };
         match self.volume.engine.submit_sync(job) {
             Err(e) => ready(Err(e)),
-            // Dropped unseen where no thread could be had.
+            // Dropped if no thread could be started.
             Ok(()) => Box::pin(async move { by_event(told).await.unwrap_or(Err(VfsError::Delay)) }),
         }
     }
@@ -281,7 +280,7 @@ impl CephNode {
         self.attr()
     }
 
-    /// The library knows no holes: a file is data up to its end.
+    /// The library has no holes: a file is data up to its end.
     pub(super) fn do_seek(&self, at: u64, what: Seek) -> VfsResult<u64> {
         self.regular()?;
         let size = self.attr()?.size;

@@ -1,12 +1,11 @@
-//! Who may change names, and the one call that a list permits.
+//! Permission for changes of names, and the single call that a list permits.
 //!
-//! *Operation.* The library knows nothing of the lists that are kept with files. A change of names that a list permits is made as
-//! the superuser of the cluster, whom the library asks nothing: so all that it would have asked the caller is asked here, the
-//! sticky bit too. [`Override`] is that permission: made by a decision about one folder, consumed by one call. Where it is the
-//! file's own list that permits a removal, the name is looked at once more just before the call, which is made only while it still
-//! is that file's.
+//! *Operation.* The library ignores stored lists. A change of names that a list permits is made as the superuser of the cluster,
+//! for whom the library checks no permission: so all checks for the caller are made here, including the sticky bit. [`Override`]
+//! represents the permission: created by a decision on one folder, consumed by one call. If a file's own list permits its removal,
+//! the name is looked up again just before the call, which is made only if it still refers to that file.
 //!
-//! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
+//! *Errors.* [`VfsError::Access`] if a list denies, [`VfsError::Perm`] if a sticky folder does.
 
 use std::sync::Arc;
 
@@ -21,23 +20,23 @@ use crate::types::*;
 use super::node::CephNode;
 use super::stat::vino_of;
 
-/// Who judges a change of names in a folder.
+/// The authority that decides on a change of names in a folder.
 pub(super) enum Judge<'a> {
-    /// The folder keeps no list: the library.
+    /// The library, because the folder has no stored list.
     Library,
-    /// Its list has permitted it.
+    /// The folder's list, which has permitted it.
     List(Override<'a>),
 }
 
-/// Permission for one call that changes names. It can be neither copied nor used twice.
+/// Permission for one call that changes names. It can be neither copied nor reused.
 pub(super) struct Override<'a> {
     folder: &'a CephNode,
-    /// The only file that may lose this name.
+    /// The only file that this name may be removed from.
     exact: Option<(&'a [u8], Vino)>,
 }
 
 impl<'a> Override<'a> {
-    /// Only while the name is still that of the file that was seen under it.
+    /// Restricts the permission to the file that was found under the name.
     pub(super) fn of_exactly(mut self, name: &'a [u8], seen: Vino) -> Self {
         self.exact.get_or_insert((name, seen));
         self
@@ -49,7 +48,7 @@ impl<'a> Override<'a> {
         call(&self.folder.volume.process)
     }
 
-    /// Makes a call that changes names in two folders, each of which was decided about.
+    /// Makes a call that changes names in two folders, with a permission for each.
     pub(super) fn run_both<T>(
         self,
         other: Override<'_>,
@@ -59,7 +58,7 @@ impl<'a> Override<'a> {
         other.run(call)
     }
 
-    /// The name is still that of the file whose own list was asked.
+    /// Checks that the name still refers to the file whose own list was checked.
     fn verify(&self) -> VfsResult<()> {
         let Some((name, file)) = self.exact else { return Ok(()) };
         if self.folder.seen(name)?.0 == file { Ok(()) } else { Err(VfsError::NotFound) }
@@ -89,14 +88,14 @@ impl CephNode {
         Override { folder: self, exact: None }
     }
 
-    /// What has this name here now, as the superuser sees it: its number and its owner.
+    /// Looks up this name as the superuser; returns the inode number and attributes.
     pub(super) fn seen(&self, name: &[u8]) -> VfsResult<(Vino, Attr)> {
         let name = self.volume.done(Name::new(name))?;
         let (_, stat) = self.by_name(|| self.inode().lookup(&name, &self.volume.process))?;
         Ok((vino_of(&stat), self.volume.present(&stat)?))
     }
 
-    /// Who judges what needs this on the names here; `attr` was just seen.
+    /// Decides which authority checks this need for names here; `attr` was read just before.
     pub(super) fn decide(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<Judge<'_>> {
         Ok(match self.judged_by(by, need, attr)? {
             By::Host => Judge::Library,
@@ -104,7 +103,7 @@ impl CephNode {
         })
     }
 
-    /// The caller may change names here so, by the folder's list or by mode bits.
+    /// Checks that the caller may change names here, by the folder's list or by mode bits.
     pub(super) fn allows_names(
         &self,
         by: &Acting<'_>,
@@ -115,7 +114,8 @@ impl CephNode {
         Ok(self.override_here())
     }
 
-    /// The caller may take this name away; where that is by the file's own list, of this file alone.
+    /// Checks that the caller may remove this name; if only the file's own list permits it, the permission is restricted to this
+    /// file.
     pub(super) fn may_take<'a>(
         &'a self,
         by: &Acting<'_>,
@@ -128,7 +128,7 @@ impl CephNode {
         })
     }
 
-    /// As [`CephNode::may_take`], by the list of the file alone.
+    /// Like [`CephNode::may_take`], using only the file's own list.
     pub(super) fn may_delete_itself<'a>(
         &'a self,
         by: &Acting<'_>,
@@ -139,8 +139,8 @@ impl CephNode {
         Ok(Override { folder: self, exact: Some((name, file.vino)) })
     }
 
-    /// What is asked of whoever links a file that is not its own (proc(5), `protected_hardlinks`; the library asks the same): it is
-    /// a regular file without set-id bits, and the caller may read and write it.
+    /// The rule for linking a file of another owner (proc(5), `protected_hardlinks`; the library applies the same): it is a regular
+    /// file without set-id bits, and the caller may read and write it.
     pub(super) fn may_be_linked(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
         if [0, attr.uid].contains(&cred.uid) {
             return Ok(());
@@ -151,10 +151,10 @@ impl CephNode {
         self.permitted(cred, perm::BOTH, attr).map_err(|_| VfsError::Perm)
     }
 
-    /// Takes back what was made a moment ago under this name, if it still is that.
+    /// Removes an object created just before under this name, if the name still refers to it.
     pub(super) fn unmake(&self, name: &[u8], made: Vino, kind: Kind) {
         let power = Override { folder: self, exact: Some((name, made)) };
-        // Nobody is left to be told.
+        // The result does not matter: the caller already returns an error.
         let _ = power.run(|perm| self.take_name(name, kind == Kind::Dir, perm));
     }
 }

@@ -1,9 +1,9 @@
-//! Listing a directory.
+//! Lists CephFS directories.
 //!
-//! *Operation.* By the library's own places in a list of names, which follow the names' hashes and so hold while others come and
-//! go, from one run to the next. A directory keeps one open listing, so that reading on asks the cluster for nothing twice.
+//! *Operation.* Cookies are the library's positions, which follow the hashes of names and so stay valid when names are added or
+//! removed, and across restarts. A directory keeps one open listing, so that continuing needs no repeated requests to the cluster.
 //!
-//! *Errors.* A cookie that cannot be one is [`VfsError::BadCookie`].
+//! *Errors.* An invalid cookie is [`VfsError::BadCookie`].
 
 use mutex::locked;
 
@@ -35,9 +35,9 @@ impl CephNode {
         entries_max: usize,
     ) -> VfsResult<(Vec<DirEntry>, bool)> {
         self.names()?;
-        // This also finds out whether the directory is gone: a removed one would list as empty.
+        // This also detects a removed directory, which would list as empty.
         self.permitted_now(cred, crate::perm::READ)?;
-        // The cookies below the minimum stand for the start, `.` and `..`.
+        // Cookies below the minimum mean the start, `.` and `..`.
         let offset = i64::try_from(cookie.saturating_sub(DirEntry::COOKIE_MIN))
             .map_err(|_| VfsError::BadCookie)?;
         let entries_max = entries_max.min(ENTRIES_MAX);
@@ -55,7 +55,7 @@ impl CephNode {
         };
         let mut out = Vec::new();
         loop {
-            // One more than wanted is looked at: the end is told with the last entry.
+            // Reads one entry more than requested, to report the end with the last entry.
             let Some(entry) = self.next_of(&mut listing)? else { return Ok((out, true)) };
             if out.len() == entries_max {
                 listing.ahead = Some(entry);
@@ -68,7 +68,7 @@ impl CephNode {
         Ok((out, false))
     }
 
-    /// The next entry that clients see.
+    /// The next entry visible to clients.
     fn next_of(&self, listing: &mut Listing) -> VfsResult<Option<DirEntry>> {
         if let Some(entry) = listing.ahead.take() {
             return Ok(Some(entry));

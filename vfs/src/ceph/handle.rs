@@ -1,9 +1,9 @@
-//! Handles: a tag, the number of the inode, and that of its snapshot.
+//! File handles: a tag, the inode number, and the snapshot number.
 //!
-//! *Operation.* The tag is of the cluster, the file system and the folder that is served, so that a share that is given another
-//! folder finds nothing by handles of the old one. What is written on the volume itself has a tag without the folder.
+//! *Operation.* The tag is derived from cluster, file system and served folder, so that handles of a share become invalid when it
+//! is given another folder. Handles stored on the volume itself have a tag that omits the folder.
 //!
-//! *Errors.* [`VfsError::BadHandle`] for what has another length, [`VfsError::Stale`] for another tag.
+//! *Errors.* [`VfsError::BadHandle`] for a wrong length, [`VfsError::Stale`] for a different tag.
 
 use ceph_sys::Vino;
 
@@ -21,11 +21,11 @@ fn short(number: u64) -> [u8; TAG] {
     [a ^ e, b ^ f, c ^ g, d ^ h]
 }
 
-/// What handles of a volume begin with.
+/// The prefixes of a volume's handles.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
     folder: [u8; TAG],
-    /// Of the file system.
+    /// The tag for stored handles, without the folder.
     volume: [u8; TAG],
 }
 
@@ -36,13 +36,13 @@ impl Tag {
         Self { folder: short(folder), volume: short(fsid) }
     }
 
-    /// The handle of an inode.
+    /// Builds the handle of an inode.
     pub(super) fn make(&self, vino: Vino) -> VfsResult<Handle> {
         let [ino, snap] = [vino.ino.to_be_bytes(), vino.snap.to_be_bytes()];
         Handle::new(&[&self.folder[..], &ino, &snap].concat()).ok_or(VfsError::BadHandle)
     }
 
-    /// The inode of a handle.
+    /// Parses the inode from a handle.
     pub(super) fn parse(&self, handle: &Handle) -> VfsResult<Vino> {
         let bytes: &[u8; LEN] = handle.as_bytes().try_into().map_err(|_| VfsError::BadHandle)?;
         if bytes[..TAG] != self.folder {
@@ -56,12 +56,12 @@ impl Tag {
         Ok(Vino { ino: number(TAG), snap: number(TAG + 8) })
     }
 
-    /// As it is written on the volume.
+    /// Converts a handle to its stored form.
     pub(super) fn stored(&self, handle: &Handle) -> Handle {
         retag(handle, self.folder, self.volume)
     }
 
-    /// The way back.
+    /// Converts a handle from its stored form.
     pub(super) fn served(&self, stored: &Handle) -> Handle {
         retag(stored, self.volume, self.folder)
     }

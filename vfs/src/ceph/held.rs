@@ -1,4 +1,4 @@
-//! What the record of an inode holds of it besides the inode itself.
+//! State in the record of an inode, besides the inode.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::acl::Acl;
 use crate::dos::Dos;
 use crate::types::{DirEntry, XattrSizes};
 
-/// An inode that is open for data.
+/// An inode opened for data.
 pub(super) struct Open(pub(super) Arc<File>);
 
-/// An open listing and where it stands.
+/// An open listing with its position.
 pub(super) struct Listing {
     pub(super) dir: Dir,
-    /// The cookie behind which it goes on.
+    /// The cookie of the last entry returned.
     pub(super) at: u64,
-    /// The next entry, where it was looked at already.
+    /// The next entry, if it was read already.
     pub(super) ahead: Option<DirEntry>,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct Home {
     pub(super) name: Box<[u8]>,
 }
 
-/// What is kept with a node.
+/// Access control lists of a node.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    /// The list of NFSv4, as owner and mode leave it.
+    /// The NFSv4 list, adjusted to owner and mode.
     pub(super) acl: Option<Arc<Acl>>,
-    /// The POSIX list as one of NFSv4.
+    /// The POSIX list converted to NFSv4.
     pub(super) of_host: Option<Acl>,
     /// The POSIX lists themselves.
     pub(super) access: Option<Vec<u8>>,

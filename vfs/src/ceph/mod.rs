@@ -1,27 +1,26 @@
-//! A folder of a CephFS file system, by the cluster's own client library.
+//! Backend for a folder of a CephFS file system, using the cluster's own client library.
 //!
 //! *Operation.* The gateway is one client of the cluster for each share ([`ceph_sys::Mount`]). Every file in use has one record
-//! (`node`) that holds its inode; names are single components looked up in inodes that are held, and symbolic links are never
-//! followed. Each call is made as its caller: the library compares user, group and groups with mode bits and POSIX lists, as a
-//! kernel does. Where a list that is kept with a file grants more, that one call is made as the superuser, after the list was asked
-//! ([`crate::authority`]). Each call may wait for other machines, so it takes one of the volume's turns ([`crate::engine::far`]),
-//! and data moves on threads of the volume alone.
+//! (`node`) with its inode; names are single components looked up in these inodes, and symbolic links are never followed. Each call
+//! is made as its caller: the library checks user, group and groups against mode bits and POSIX lists, as a kernel does. If a
+//! stored list grants more, that single call is made as the superuser after checking the list ([`crate::authority`]). Each call may
+//! wait for other machines, so it takes one of the volume's turns ([`crate::engine::far`]), and data is transferred on the volume's
+//! own threads.
 //!
-//! *Handles.* Number of the inode and of its snapshot, behind a tag of the folder that is served. They survive renames, restarts
-//! of the gateway and of the cluster. A file that was moved out of the folder by another client stays reachable by handles from
-//! before, a directory does not.
+//! *Handles.* Inode and snapshot number, after a tag of the served folder. They survive renames, restarts of the gateway and of the
+//! cluster. A file that another client has moved out of the folder stays reachable by earlier handles, a directory does not.
 //!
-//! *Durability.* The library keeps no data back (`client_oc`): what a WRITE has taken is with the OSDs when it is answered. What
-//! the gateway does not live to say, the size of a file that has grown, the MDS finds out from the OSDs.
+//! *Durability.* The library does not buffer data (`client_oc`): the data of an answered WRITE is with the OSDs. If the gateway
+//! crashes before it reports the new size of a file, the MDS recovers the size from the OSDs.
 //!
-//! *Another run.* A mount is called by a name that stays the same from one run to the next. Mounting ends the session of an earlier
-//! run, and of another gateway that uses the same state folder: what is left of it can write no more. A gateway that was cut off so
-//! says it in its log and its status, and fails every operation ([`VfsError::Io`]).
+//! *Restart.* A mount has a name that stays the same from one run to the next. Mounting ends the session of an earlier run, and of
+//! another gateway that uses the same state folder, which can then no longer write. A gateway whose session was ended reports it in
+//! its log and status, and fails every operation ([`VfsError::Io`]).
 //!
 //! *Change attribute.* The cluster's own (`STATX_VERSION`).
 //!
-//! *Limits.* No file system event tells what other clients of the cluster change. Storage cannot be reserved, holes are not told
-//! apart from zeros, and nothing is copied, cloned or exchanged inside the cluster.
+//! *Limits.* The file system sends no events for changes by other clients of the cluster. Storage cannot be reserved, holes look
+//! like zeros, and server-side copy, clone and exchange are not available.
 
 mod acl;
 mod attrs;
@@ -60,7 +59,7 @@ use handle::Tag;
 use node::CephNode;
 use records::Records;
 
-/// How a folder of CephFS is served.
+/// Configuration of a CephFS folder.
 #[derive(Clone, Debug)]
 pub struct CephConfig {
     /// The file system.
@@ -69,22 +68,22 @@ pub struct CephConfig {
     pub root: String,
     /// The user of the cluster, without `client.`; `None`: `admin`.
     pub id: Option<String>,
-    /// The cluster's configuration; `None`: the usual places.
+    /// The cluster's configuration file; `None`: the default locations.
     pub conf: Option<PathBuf>,
-    /// The user's key; `None`: where the configuration says.
+    /// The user's keyring; `None`: as configured.
     pub keyring: Option<PathBuf>,
-    /// Stays the same from one run to the next; `None`: no earlier session is ended.
+    /// The name of the session, constant from one run to the next; `None`: no earlier session is ended.
     pub uuid: Option<String>,
-    /// Nothing may be changed.
+    /// Refuse all changes.
     pub read_only: bool,
-    /// No other client of the cluster changes anything in the folder, so that clients of the gateway may cache what is there.
+    /// No other client of the cluster changes the folder, so that clients of the gateway may cache its content.
     pub exclusive: bool,
-    /// Payload that transfers hold at most, together and also those whose clients have gone.
+    /// Limits the payload held by transfers in total, including those whose clients have disconnected.
     pub payload: PayloadBudget,
 }
 
 impl CephConfig {
-    /// With the usual settings.
+    /// Uses default settings.
     pub fn new(fs: impl Into<String>, root: impl Into<String>) -> Self {
         Self {
             fs: fs.into(),
@@ -100,8 +99,8 @@ impl CephConfig {
     }
 }
 
-/// What the library is told. It keeps back no written data, knows POSIX lists, compares rights itself, gives up on monitors that
-/// say nothing, and tells the number of names as the size of a directory.
+/// Settings of the library: it buffers no written data, supports POSIX lists, checks permission itself, gives up on silent
+/// monitors, and reports the number of names as the size of a directory.
 const SETTINGS: [(&str, &str); 5] = [
     ("client_oc", "false"),
     ("client_acl_type", "posix_acl"),
@@ -110,34 +109,34 @@ const SETTINGS: [(&str, &str); 5] = [
     ("client_dirsize_rbytes", "false"),
 ];
 
-/// Where the configuration does not say otherwise the library keeps no log of each call in memory, for the case that it ends the
-/// process: a thread of it wakes up for every line. Option, the library's own value, and ours.
+/// Unless configured otherwise, the library does not log each call in memory (for crash reports): a thread would wake up for every
+/// line. Option, the library's default, and ours.
 const DEFAULTS: [(&str, &str, &str); 1] = [("debug_client", "0/5", "0/0")];
 
-/// What is told once nothing works any more.
+/// The message after the session was ended.
 const CUT_OFF: &str = "the cluster has cut this gateway off (its address is in `ceph osd blocklist ls`, or its session was ended): \
      every operation on the share fails until the configuration is read again; does another gateway use the same state folder?";
 
 /// Name of the gateway's own folder in the root of a share.
 const HIDDEN: &[u8] = b".headgate";
 
-/// How often what is idle is let go.
+/// Interval at which idle records are released.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// What all records of a backend share.
+/// State shared by all records of a backend.
 struct Volume {
-    /// Gone when the volume goes.
+    /// `None` after the volume was dropped.
     mount: Option<Arc<Mount>>,
     /// The superuser of the cluster.
     process: Perm,
     root: Vino,
-    /// The folder that is served is the whole file system.
+    /// The served folder is the root of the file system.
     is_whole: bool,
     tag: Tag,
     fsid: u64,
     read_only: bool,
     exclusive: bool,
-    /// As it was configured, for messages.
+    /// The name in messages, as configured.
     name: String,
     turns: Turns,
     engine: Arc<Engine>,
@@ -145,14 +144,14 @@ struct Volume {
     renames: Renames,
     started: Instant,
     strict: [AtomicBool; 2],
-    /// The cluster refuses this client.
+    /// The cluster has ended this client's session.
     cut_off: AtomicBool,
     open_to_others: AtomicBool,
 }
 
-/// Keeps renames apart from everything else that names something in the same folder. libcephfs 16.2 lets calls wait that name what
-/// another is renaming, and never wakes them where that rename finds nothing to move. So the name is looked at first, and nobody
-/// here removes it in between.
+/// Excludes renames from all other calls that use names in the same folder. libcephfs 16.2 makes calls wait for a rename of the
+/// same name, and never wakes them if the rename finds no file to move. So the name is looked up first, and this lock keeps this
+/// gateway from removing it in between.
 struct Renames([RwLock<()>; Self::PARTS]);
 
 impl Default for Renames {
@@ -162,7 +161,7 @@ impl Default for Renames {
 }
 
 impl Renames {
-    /// Folders share locks.
+    /// Several folders share a lock.
     const PARTS: usize = 64;
 
     fn part(dir: Vino) -> usize {
@@ -170,12 +169,12 @@ impl Renames {
         usize::try_from(dir.ino % Self::PARTS as u64).unwrap_or(0)
     }
 
-    /// Held by a call that names something in this folder.
+    /// Locks for a call that uses a name in this folder.
     fn name(&self, dir: Vino) -> RwLockReadGuard<'_, ()> {
         reading(&self.0[Self::part(dir)])
     }
 
-    /// Held by a rename from one of these folders to the other.
+    /// Locks for a rename from one of these folders to the other.
     #[allow(clippy::type_complexity)] // Two guards.
     fn rename(
         &self,
@@ -184,14 +183,14 @@ impl Renames {
     ) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
         let (a, b) = (Self::part(from), Self::part(to));
         let lock = |part: usize| writing(&self.0[part]);
-        // In one order, or two renames would wait for each other.
+        // In a fixed order, so that two renames cannot deadlock.
         let first = lock(a.min(b));
         (first, (a != b).then(|| lock(a.max(b))))
     }
 }
 
-/// Mounts a folder for what the gateway keeps for itself, by the settings of one that is served and these; the sessions of the
-/// names in `ended` are ended first, as that of its own name is. Blocks for some seconds where no monitor answers.
+/// Mounts a folder for the gateway's own data, with the settings of a served folder and additional ones; ends the sessions named in
+/// `ended` first, as well as an earlier one of its own name. Blocks for some seconds if no monitor answers.
 pub fn mount(
     config: &CephConfig,
     more: &[(&str, &str)],
@@ -213,7 +212,7 @@ pub fn mount(
     })
 }
 
-/// A folder of CephFS that is served.
+/// A served folder of CephFS.
 pub struct CephBackend {
     volume: Arc<Volume>,
     root: Arc<CephNode>,
@@ -221,7 +220,7 @@ pub struct CephBackend {
 }
 
 impl CephBackend {
-    /// Mounts. Blocks for some seconds where no monitor answers.
+    /// Mounts. Blocks for some seconds if no monitor answers.
     pub fn open(config: &CephConfig) -> Result<Arc<Self>, MountError> {
         Self::on(mount(config, &[], &[])?, config).map_err(|errno| MountError {
             step: Step::Mount,
@@ -262,13 +261,13 @@ impl CephBackend {
         Ok(Arc::new(Self { volume, root, hidden: Mutex::default() }))
     }
 
-    /// The number by which the cluster knows this client.
+    /// The cluster's number of this client.
     pub fn client_id(&self) -> u64 {
         self.volume.mount.as_ref().map_or(0, |mount| mount.client_id())
     }
 
-    /// Whether the superuser may do here what the gateway does by itself: it makes a file, keeps side data with it, and removes it.
-    /// Blocks.
+    /// Checks that the superuser has the rights that the gateway itself needs: creates a file, stores side data with it, and
+    /// removes it. Blocks.
     pub fn prove(&self) -> VfsResult<()> {
         self.root.prove()
     }
@@ -285,7 +284,7 @@ impl CephBackend {
         Ok(found.map(|n| n as NodeRef))
     }
 
-    /// A snapshot has the folder where it was taken of the share's own folder or of one above it.
+    /// In a snapshot, the hidden folder exists if the snapshot was taken of the share's own folder or of one above it.
     fn hidden_folder_of(&self, node: &NodeRef) -> VfsResult<(Option<NodeRef>, Handle)> {
         let Vino { ino, snap } = self.root.same_backend(&**node)?.vino;
         if snap == CEPH_NOSNAP {
@@ -301,24 +300,24 @@ impl CephBackend {
     }
 }
 
-/// Number of the top of every CephFS file system (`CEPH_INO_ROOT`).
+/// Inode number of the root of every CephFS file system (`CEPH_INO_ROOT`).
 const ROOT_INO: u64 = 1;
 
 impl Drop for CephBackend {
     fn drop(&mut self) {
-        // Records refer to the volume and its list to records: this ends the circle.
+        // Records refer to the volume, and its list refers to records: this breaks the cycle.
         self.volume.records.clear();
     }
 }
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Whoever lets go of a share last does not wait for the cluster.
+        // Unmounting on another thread, so that dropping a share does not wait for the cluster.
         self.mount.take().into_iter().for_each(unmount_aside);
     }
 }
 
-/// A thread that lets go of what is idle, until the backend is gone.
+/// Runs a thread that releases idle records, until the backend is dropped.
 fn janitor(volume: Weak<Volume>) {
     let started = std::thread::Builder::new().name("ceph-janitor".into()).spawn(move || {
         loop {
@@ -342,7 +341,7 @@ impl Volume {
         if self.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// The library's answer. Notices when the cluster has cut this client off.
+    /// Converts the library's result, and detects that the cluster has ended the session.
     fn done<T>(&self, answer: Result<T, Errno>) -> VfsResult<T> {
         answer.map_err(|e| self.failed(e))
     }
@@ -359,18 +358,18 @@ impl Volume {
         }
     }
 
-    /// The caller, as the library knows users.
+    /// Converts the caller to the library's form.
     fn perm(&self, cred: &Cred) -> VfsResult<Perm> {
         let mount = self.mount.as_ref().ok_or(VfsError::Io)?;
         self.done(Perm::new(mount, cred.uid, cred.gid, &cred.groups))
     }
 
-    /// The superuser with this first group: what it makes belongs to that.
+    /// The superuser with this primary group, which its new files get.
     fn process_in(&self, gid: u32) -> VfsResult<Perm> {
         self.perm(&Cred { uid: 0, gid, groups: Arc::new([]) })
     }
 
-    /// The record of an inode that was just given.
+    /// The record of an inode obtained just now.
     fn adopt(self: &Arc<Self>, inode: Inode, stat: &stat::Stat) -> VfsResult<Arc<CephNode>> {
         let vino = stat::vino_of(stat);
         if let Some(node) = self.records.find(vino, self.now()) {
@@ -380,13 +379,13 @@ impl Volume {
         Ok(self.records.enter(node, self.now()))
     }
 
-    /// What a handle names, where the cluster need not be asked: a file that somebody holds open.
+    /// The node of a handle if no request to the cluster is needed: an open file.
     fn at_hand(&self, handle: &Handle) -> Option<Arc<CephNode>> {
         let node = self.records.find(self.tag.parse(handle).ok()?, self.now())?;
         (node.kind != Kind::Dir && node.is_held()).then_some(node)
     }
 
-    /// Finds what a handle names.
+    /// Finds the node of a handle.
     fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<CephNode>> {
         let node = self.hold(self.tag.parse(handle)?)?;
         if !node.has_a_name()? {
@@ -398,7 +397,7 @@ impl Volume {
         Ok(node)
     }
 
-    /// The record of an inode by its number, wherever it is. [`VfsError::Stale`] where there is none.
+    /// The record of an inode by its number, anywhere in the file system. [`VfsError::Stale`] if it does not exist.
     fn hold(self: &Arc<Self>, vino: Vino) -> VfsResult<Arc<CephNode>> {
         if let Some(node) = self.records.find(vino, self.now()) {
             return Ok(node);
@@ -408,7 +407,7 @@ impl Volume {
             VfsError::NotFound | VfsError::Invalid => VfsError::Stale,
             e => e,
         };
-        // Of what has no number the library ends the process.
+        // The library aborts the process for a zero number.
         if vino.ino == 0 || vino.snap == 0 {
             return Err(VfsError::Stale);
         }
@@ -420,7 +419,8 @@ impl Volume {
         self.adopt(inode, &stat)
     }
 
-    /// The MDS finds an inode also in a snapshot that was removed, whose data the OSDs are free to drop, or never taken.
+    /// True if the inode exists: the MDS also finds inodes in snapshots that were removed, whose data the OSDs may drop, or never
+    /// taken.
     fn is_there(&self, vino: Vino, inode: &Inode, stat: &stat::Stat) -> VfsResult<bool> {
         match vino.snap {
             CEPH_NOSNAP => Ok(true),
@@ -429,7 +429,7 @@ impl Volume {
         }
     }
 
-    /// An operation that is done when it returns, in its turn.
+    /// Runs a synchronous operation in its turn.
     fn at_once<'a, T: Send + 'a>(
         &'a self,
         f: impl FnOnce() -> VfsResult<T> + Send + 'a,
@@ -437,7 +437,7 @@ impl Volume {
         Box::pin(self.turns.stepped(async move { f() }))
     }
 
-    /// Says once that streams are not served.
+    /// Warns once that streams are not supported.
     fn is_open_to_others(&self) {
         if !self.open_to_others.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -479,7 +479,7 @@ impl Backend for CephBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             name_max: 255,
-            // The file system has a limit of its own (`max_file_size`), which the library does not tell.
+            // The file system has its own limit (`max_file_size`), which the library does not report.
             size_max: i64::MAX.unsigned_abs(),
             link_max: u32::MAX,
             xattr: true,

@@ -1,10 +1,10 @@
-//! Names: finding, making, moving and removing them.
+//! Finds, creates, renames and removes names in CephFS.
 //!
-//! *Operation.* A name is one component looked up in an inode that is held. What makes or removes names runs as the caller, or as
-//! the superuser where a list permits it ([`super::decide`]); then what was made is given to the caller by its inode, which no
-//! other client can exchange.
+//! *Operation.* A name is one component looked up in a held inode. Calls that create or remove names run as the caller, or as the
+//! superuser if a list permits it ([`super::decide`]); then the new object is given to the caller by its inode, which no other
+//! client can replace.
 //!
-//! *Errors.* The library's. A directory that is gone is [`VfsError::Stale`].
+//! *Errors.* Those of the library. A removed directory is [`VfsError::Stale`].
 
 use std::sync::Arc;
 
@@ -27,24 +27,24 @@ use super::stat::{Stat, vino_of};
 /// Longest name, in bytes.
 const NAME_MAX: u32 = 255;
 
-/// How often a name may vanish between two calls before the caller is told to try again.
+/// How often a name may vanish between two calls before the caller gets an error to retry.
 const RACES_MAX: usize = 8;
 
-/// The bits of a mode with which what is run acts as another.
+/// The set-id bits of a mode.
 const SET_ID: u32 = 0o6000;
 
-/// The mode with which this user makes a file in a directory of these attributes. Where that gives the file its group, the bit that
-/// lends the group's rights goes to its members alone (`mode_strip_sgid` of Linux). The cluster does not ask that.
+/// The mode of a new file of this user in a directory with these attributes. If the directory gives the file its group, only
+/// members of the group may set the set-group-id bit (`mode_strip_sgid` of Linux); the cluster does not check that.
 fn mode_here(cred: &Cred, dir: &Attr, mode: u32) -> u32 {
     let is_lent = dir.mode & 0o2000 != 0 && cred.uid != 0 && !cred.in_group(dir.gid);
     if is_lent { mode & !0o2000 } else { mode }
 }
 
-/// Something that was just made: its record, and its attributes.
+/// A new object: its record and its attributes.
 type New = (Arc<CephNode>, Stat);
 
 impl CephNode {
-    /// This is a directory below the share that others may look names up in.
+    /// Checks that this is a directory below the share in which clients may look up names.
     pub(super) fn names(&self) -> VfsResult<()> {
         match self.kind {
             Kind::Dir => self.inside(),
@@ -53,7 +53,7 @@ impl CephNode {
         }
     }
 
-    /// A name that is to be made or removed in this directory.
+    /// Checks and converts a name to be created or removed in this directory.
     fn change_name(&self, name: &[u8]) -> VfsResult<Name> {
         self.changeable()?;
         self.names()?;
@@ -64,12 +64,12 @@ impl CephNode {
         self.volume.done(Name::new(name))
     }
 
-    /// The name of the gateway's own folder here, or of what that was in a snapshot.
+    /// True for the name of the gateway's own folder here, or in a snapshot of it.
     pub(super) fn hides(&self, name: &[u8]) -> bool {
         name == HIDDEN && self.vino.ino == self.volume.root.ino
     }
 
-    /// "No such name" in a directory that is gone itself is "stale".
+    /// Turns "not found" into "stale" if the directory itself was removed.
     fn or_stale(&self, e: VfsError) -> VfsError {
         if e == VfsError::NotFound && self.attr().is_err() { VfsError::Stale } else { e }
     }
@@ -86,13 +86,13 @@ impl CephNode {
         self.lookup_as(cred, name).map_err(|e| self.or_stale(e))
     }
 
-    /// A call of the library that names something in this directory.
+    /// Makes a library call that uses a name in this directory.
     pub(super) fn by_name<T>(&self, call: impl FnOnce() -> Result<T, Errno>) -> VfsResult<T> {
         let _apart = self.volume.renames.name(self.vino);
         self.volume.done(call())
     }
 
-    /// What has this name, for a caller who may look it up.
+    /// Finds this name, if the caller may look it up.
     fn lookup_as(&self, cred: &Cred, name: &[u8]) -> VfsResult<(Arc<CephNode>, Attr)> {
         if cred.uid == 0 {
             return self.find(name);
@@ -105,7 +105,7 @@ impl CephNode {
         self.found(name, &self.volume.perm(cred)?)
     }
 
-    /// What has this name, as the superuser finds it.
+    /// Finds this name as the superuser.
     pub(super) fn find(&self, name: &[u8]) -> VfsResult<(Arc<CephNode>, Attr)> {
         self.found(name, &self.volume.process)
     }
@@ -119,14 +119,14 @@ impl CephNode {
         Ok((node, attr))
     }
 
-    /// The directory above; the root's is the root.
+    /// The parent directory; the root is its own parent.
     fn parent(&self, cred: &Cred) -> VfsResult<(Arc<CephNode>, Attr)> {
         self.permitted_now(cred, perm::EXECUTE)?;
         if self.is_root() {
             return Ok((self.strong()?, self.attr()?));
         }
         let node = self.above()?;
-        // This directory may have been moved out since it was last looked at.
+        // This directory may have been moved out of the share since the last check.
         node.inside_now()?;
         let attr = node.attr()?;
         Ok((node, attr))
@@ -136,7 +136,7 @@ impl CephNode {
         if self.kind != Kind::Symlink {
             return Err(VfsError::Invalid);
         }
-        // Links can be read by everybody: their mode means nothing on Linux.
+        // All users may read symbolic links: their mode is ignored on Linux.
         self.volume.done(self.inode().readlink(&self.volume.process))
     }
 
@@ -157,8 +157,8 @@ impl CephNode {
         let mode = set.mode.take().unwrap_or(0o600) & 0o7777;
         let number = exclusive::number(how, by.cred.uid);
         let make = |perm: &Perm, mode: u32| {
-            // As a device is made: what makes and opens at once looks for the name first, which is a question to the MDS where
-            // the library does not know the whole folder.
+            // Created like a device: a combined create and open looks the name up first, which needs a request to the MDS unless
+            // the library has cached the whole folder.
             let made = || self.inode().mknod(&its, libc::S_IFREG | mode, number.into(), perm);
             let (inode, stat) = self.by_name(made)?;
             Ok((self.volume.adopt(inode, &stat)?, stat))
@@ -183,7 +183,7 @@ impl CephNode {
         Err(VfsError::Delay)
     }
 
-    /// Finishes what an exclusive create of this caller has made under this name, with this mode.
+    /// Completes an exclusive create of this caller under this name, with this mode.
     fn finish(
         &self,
         by: &Acting<'_>,
@@ -198,8 +198,8 @@ impl CephNode {
             stat.stx_uid == by.cred.uid && mode & SET_ID & !u32::from(stat.stx_mode) == 0;
         let mut new = (node, stat);
         if !is_given {
-            // Only a list has what it permits made by the superuser, and must still permit it: that a name is there is told to
-            // whoever may look.
+            // Only objects permitted by a list are created by the superuser, and the list must still permit it: any caller that may
+            // look up the name learns that it exists.
             let Judge::List(power) = self.decide(by, perm::ADD_FILE, &before)? else {
                 return Err(VfsError::Exists);
             };
@@ -208,7 +208,7 @@ impl CephNode {
         self.made(by.cred, name, new, set, before)
     }
 
-    /// The name was there: opens what has it, if the way of creating allows that.
+    /// Opens an existing file, if the way of creating allows that.
     fn existing(
         &self,
         cred: &Cred,
@@ -230,8 +230,8 @@ impl CephNode {
         Ok(Made { node, attr, dir, created })
     }
 
-    /// Makes what shall stand under `name` in this directory, with the attributes it had and this mode, as the caller. By a list it
-    /// is made as the superuser, without set-id bits, and given to the caller.
+    /// Creates an object under `name` in this directory (with its previous attributes) with this mode, as the caller. If a list
+    /// permits it, creates it as the superuser, without set-id bits, and gives it to the caller.
     fn making(
         &self,
         by: &Acting<'_>,
@@ -245,7 +245,7 @@ impl CephNode {
             Ok(Judge::Library) => {
                 let caller = self.volume.perm(by.cred)?;
                 make(&caller, mode).map_err(|e| match e {
-                    // The library asks for the right first; to whoever may look, a name that is there is no question of it.
+                    // The library checks the right first; a caller that may look up the name must learn that it exists.
                     VfsError::Access if self.found(name, &caller).is_ok() => VfsError::Exists,
                     e => e,
                 })
@@ -269,7 +269,7 @@ impl CephNode {
         }
     }
 
-    /// Gives what the superuser has made to the caller, with the set-id bits of this mode.
+    /// Gives an object created by the superuser to the caller, with the set-id bits of this mode.
     fn give(&self, by: &Acting<'_>, name: &[u8], (node, stat): New, mode: u32) -> VfsResult<New> {
         let own = SetAttr { uid: Some(by.cred.uid), ..SetAttr::default() };
         let given = node.set(&own, &self.volume.process).and_then(|()| {
@@ -283,7 +283,7 @@ impl CephNode {
         Ok((node, stat))
     }
 
-    /// Finishes what was just made: further attributes, the directory afterwards.
+    /// Completes a new object: sets further attributes, and reads the directory's attributes.
     fn made(
         &self,
         cred: &Cred,
@@ -295,13 +295,13 @@ impl CephNode {
         node.is_at(self, name);
         let mut set = SetAttr { umask: 0, ..*set };
         if let Some(asked) = set.mode.take() {
-            // No more than is missing: a default list of the folder may have kept permissions out.
+            // Only missing bits are added: a default list of the folder may have removed permissions.
             let now = u32::from(stat.stx_mode) & 0o7777;
             let missing = asked & SET_ID & !now;
             set.mode = (missing != 0).then_some(now | missing);
         }
         if cred.uid != 0 {
-            // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
+            // As in the kernel's server, an ordinary user owns its new files, whatever owner the client sends.
             set.uid = None;
             set.gid = set.gid.filter(|g| cred.in_group(*g));
         }
@@ -311,7 +311,7 @@ impl CephNode {
             attr
         } else {
             let applied = node.apply(cred, &set, &attr);
-            // Where that fails nothing was made, as far as anybody was told.
+            // If that fails, the new object is removed, since the client gets an error.
             applied.inspect_err(|_| self.unmake(name, node.vino, node.kind))?;
             node.attr()?
         };
@@ -319,7 +319,7 @@ impl CephNode {
         Ok(Made { node, attr, dir, created: true })
     }
 
-    /// Makes something of this kind that is no regular file with `make`, and finishes it.
+    /// Creates an object other than a regular file with `make`, and completes it.
     fn make(
         &self,
         by: &Acting<'_>,
@@ -386,7 +386,7 @@ impl CephNode {
             Special::Socket => (libc::S_IFSOCK, 0),
         };
         if matches!(what, Special::Block(..) | Special::Char(..)) && by.cred.uid != 0 {
-            // The kernel's rule, whatever a list says.
+            // The kernel's rule, whatever a list grants.
             self.allows_names(by, perm::ADD_FILE, &self.attr()?)?;
             return Err(VfsError::Perm);
         }
@@ -395,7 +395,7 @@ impl CephNode {
         })
     }
 
-    /// The call that removes a name.
+    /// Removes a name.
     pub(super) fn take_name(&self, name: &[u8], dir: bool, perm: &Perm) -> VfsResult<()> {
         let name = self.volume.done(Name::new(name))?;
         self.by_name(|| match dir {
@@ -424,7 +424,7 @@ impl CephNode {
             Err(e) => Err(e),
         };
         let done = match first {
-            // Its own list may let the caller remove it all the same.
+            // The file's own list may still permit the removal.
             Err(e @ (VfsError::Access | VfsError::Perm)) => {
                 match self.may_delete_itself(by, name, &before) {
                     Ok(power) => power.run(remove),
@@ -438,19 +438,19 @@ impl CephNode {
         Ok(DirChange { before, after: self.attr()?, atomic: false })
     }
 
-    /// The record of what is to lose a name, if there is one.
+    /// The record of the object that will lose a name, if there is one.
     fn victim(&self, vino: Vino, attr: &Attr) -> Option<Victim> {
         let node = self.volume.records.find(vino, self.volume.now())?;
         Some((node, attr.nlink <= 1 || attr.kind == Kind::Dir))
     }
 
-    /// The record of what has this name now, if there is one.
+    /// The record of the object with this name, if there is one.
     fn known(&self, name: &[u8]) -> Option<Arc<CephNode>> {
         let (vino, _) = self.seen(name).ok()?;
         self.volume.records.find(vino, self.volume.now())
     }
 
-    /// The cluster renames, after a look at both names just before: see `Renames`.
+    /// Renames in the cluster, after looking up both names: see `Renames`.
     fn rename_now(&self, old: &Name, target: &Self, new: &Name, perm: &Perm) -> VfsResult<()> {
         let _apart = self.volume.renames.rename(self.vino, target.vino);
         let look = |dir: &Self, name| {
@@ -459,7 +459,7 @@ impl CephNode {
         };
         let moved = look(self, old)?;
         match look(target, new) {
-            // Two names of one file both stay (POSIX rename). The library would take both for gone.
+            // Two names of one file both stay (POSIX rename). The library would treat both as removed.
             Ok(there) if there == moved => return Ok(()),
             Err(VfsError::NotFound) | Ok(_) => {}
             Err(e) => return Err(e),
@@ -471,10 +471,10 @@ impl CephNode {
         Ok(())
     }
 
-    /// Asks the MDS for this directory's attributes. It tells a client that is alone with a directory nothing of what a rename
-    /// out of it has changed there, and the library would go on with its own.
+    /// Requests this directory's attributes from the MDS, which does not notify the only client of a directory about changes by a
+    /// rename out of it; the library would continue to use its cached ones.
     fn look_anew(&self) {
-        // Whoever asks for what is summed up below it is answered by the MDS. If not, the next look tells it.
+        // The MDS itself answers requests for recursive statistics. If this fails, the next request reports the error.
         let _ = Name::new(b"ceph.dir.rctime")
             .map(|name| self.inode().getxattr(&name, &self.volume.process));
     }
@@ -498,14 +498,15 @@ impl CephNode {
         let there = there.map(|(vino, _)| vino);
         let moved = match self.seen(from) {
             Err(VfsError::NotFound) => {
-                // Whoever may not look names up is not told that there is none.
+                // Without search permission return EACCES rather than ENOENT, so that the caller does not learn whether the name
+                // exists.
                 self.permitted(by.cred, perm::EXECUTE, &before)?;
                 return Err(self.or_stale(VfsError::NotFound));
             }
             other => other?,
         };
         let (moved, its) = moved;
-        // Two names of one file both stay (POSIX rename); so do the directories.
+        // Two names of one file both stay (POSIX rename), and the directories are unchanged.
         let stays = there == Some(moved);
         let replaces = there.is_some() && !stays;
         if there.is_some() && !replace {
@@ -526,14 +527,14 @@ impl CephNode {
             self.may_change_parent(by, names).and_then(|()| rename(&self.volume.perm(by.cred)?))
         };
         let done = match done {
-            // The file's own list may let the caller take it away all the same.
+            // The file's own list may still permit the removal.
             Err(e @ (VfsError::Access | VfsError::Perm)) if !listed && by.cred.uid != 0 => {
                 by_lists().map_err(|_| e)
             }
             other => other,
         };
         let done = match done {
-            // The MDS looks first whether the directory is empty, and then at what is to take its place.
+            // The MDS first checks whether the directory is empty, and only then the type of the replacement.
             Err(VfsError::NotEmpty) if its.kind != Kind::Dir => Err(VfsError::IsDir),
             other => other,
         };
@@ -551,8 +552,8 @@ impl CephNode {
         Ok((change, to_change))
     }
 
-    /// A directory that gets another one above it must be writable for the caller, as its `..` changes (rename(2)): the library
-    /// does not ask that.
+    /// A directory that gets another parent must be writable for the caller, as its `..` changes (rename(2)); the library does not
+    /// check that.
     fn may_change_parent(
         &self,
         by: &Acting<'_>,
@@ -568,7 +569,7 @@ impl CephNode {
         }
     }
 
-    /// What a rename needs where a list is kept: to take the name away here, to add it there, and to take away what it replaces.
+    /// Checks what a rename needs where lists are stored: removing the name here, adding it there, and removing a replaced file.
     fn may_move<'a>(
         &'a self,
         by: &Acting<'_>,
@@ -605,7 +606,7 @@ impl CephNode {
         let is_listed = self.by_list(by.cred, &its)?.is_some();
         let made = match target.decide(by, perm::ADD_FILE, &before) {
             Ok(Judge::Library) if is_listed => {
-                // The library does not know by what the caller may read and write it.
+                // The library does not know the lists by which the caller may read and write it.
                 self.may_be_linked(by.cred, &its)?;
                 let power = target.allows_names(by, perm::ADD_FILE, &before);
                 power.and_then(|power| power.run(link))
@@ -632,8 +633,8 @@ impl CephNode {
         Ok((self.attr()?, DirChange { before, after: target.attr()?, atomic: false }))
     }
 
-    /// Finds the gateway's own folder in this one. One that another made, or can enter, is refused: he could read and change what
-    /// clients keep there.
+    /// Finds the gateway's own folder in this one. A folder that another user has created or can enter is refused: that user could
+    /// read and change the clients' data in it.
     pub(super) fn open_hidden(&self, make: bool) -> VfsResult<Option<Arc<CephNode>>> {
         if make {
             self.changeable()?;
@@ -676,16 +677,16 @@ impl CephNode {
     }
 }
 
-/// A file that is to lose a name, and whether that is its last, as far as is known.
+/// A file about to lose a name, and whether that is its last, as far as known.
 type Victim = (Arc<CephNode>, bool);
 
-/// A file lost a name; if that was the last, its record is let go.
+/// Handles the loss of a name; after the last one, the record is released.
 fn lost_a_name(victim: Option<Victim>) {
     match victim {
-        // The MDS need not be asked: what has got a name meanwhile is found again by it.
+        // No request to the MDS is needed: a file that got another name meanwhile is found by that.
         Some((node, true)) => node.volume.records.forget(&node),
         Some((node, false)) => {
-            // Looking at a file without a name makes the list forget it.
+            // Reading the attributes of a file with link count 0 removes its record.
             let _ = node.attr();
         }
         None => {}

@@ -1,12 +1,12 @@
-//! The record of one inode, and the way from the trait to the operations.
+//! The record of one inode, which implements the trait with the operations.
 //!
-//! *Operation.* Each operation is in the file that bears its name ([`super::attrs`], [`super::names`], [`super::dir`],
-//! [`super::data`], [`super::xattr`], [`super::acl`]), and takes a turn of the volume.
+//! *Operation.* Each operation is in the file of its name ([`super::attrs`], [`super::names`], [`super::dir`], [`super::data`],
+//! [`super::xattr`], [`super::acl`]), and takes a turn of the volume.
 //!
-//! *Memory.* A record holds its inode as long as it lives, and opens it for data or for listing when that is needed; the sweep
-//! closes those again.
+//! *Memory.* A record holds its inode as long as it exists, and opens it for data or listing on demand; the sweep closes these
+//! again.
 //!
-//! *Errors.* A directory that has no name any more is [`VfsError::Stale`]; a file without one works while it is referred to.
+//! *Errors.* A directory without a name is [`VfsError::Stale`]; a file without one works while it is referred to.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use super::Volume;
 use super::held::{Beside, Home, Listing, Open};
 use super::stat::{self, Stat};
 
-/// A file of a CephFS.
+/// A file of CephFS.
 pub(super) struct CephNode {
     pub(super) volume: Arc<Volume>,
     pub(super) me: Weak<CephNode>,
@@ -39,19 +39,19 @@ pub(super) struct CephNode {
     /// Open for data.
     pub(super) open: Mutex<Option<Open>>,
     pub(super) listing: Mutex<Option<Listing>>,
-    /// Held by whoever adds data to the file.
+    /// Held while data is appended to the file.
     pub(super) appends: Mutex<()>,
-    /// Bytes in the file when it was last looked at: a hint for the size of buffers.
+    /// Last known size: a hint for the size of buffers.
     pub(super) size: AtomicU64,
-    /// When it was last found below the share, on the volume's clock; 0 is never.
+    /// When it was last found below the share, on the volume's clock; 0: never.
     pub(super) inside_at: AtomicU64,
-    /// It has lost its last name.
+    /// Its link count is 0.
     nameless: AtomicBool,
-    /// What is kept with it, and the change attribute for which that holds.
+    /// Its access control lists, and the change attribute for which they are valid.
     pub(super) beside: Mutex<Option<(u64, Arc<Beside>)>>,
     /// Where it was last found.
     pub(super) home: Mutex<Option<Home>>,
-    /// When it was last used, and whether the list of records keeps it.
+    /// When it was last used; the next field tells whether the list of records keeps it.
     pub(super) used: AtomicU64,
     pub(super) is_kept: AtomicBool,
 }
@@ -87,7 +87,7 @@ impl CephNode {
     }
 
     pub(super) fn strong(&self) -> VfsResult<Arc<Self>> {
-        // Somebody calls a method, so somebody has a reference.
+        // A method is being called, so a reference exists.
         self.me.upgrade().ok_or(VfsError::Stale)
     }
 
@@ -99,14 +99,14 @@ impl CephNode {
         self.nameless.load(Ordering::Relaxed)
     }
 
-    /// Somebody beside the caller holds it open.
+    /// True if a holder other than the caller has it open.
     pub(super) fn is_held(&self) -> bool {
-        // One reference is the caller's, one the list's.
+        // One reference belongs to the caller, one to the list.
         let known = 1 + usize::from(self.is_kept.load(Ordering::Relaxed));
         self.me.strong_count() > known
     }
 
-    /// For a record found by a handle: the file still has a name, or somebody else holds it open.
+    /// For a record found by a handle: true if the file still has a name, or another holder has it open.
     pub(super) fn has_a_name(&self) -> VfsResult<bool> {
         if self.is_held() {
             return Ok(true);
@@ -118,7 +118,7 @@ impl CephNode {
         }
     }
 
-    /// The attributes now.
+    /// The present attributes.
     pub(super) fn attr(&self) -> VfsResult<Attr> {
         let stat = self.volume.done(self.inode.getattr(&self.volume.process));
         let attr = self.take(&stat.map_err(|e| match e {
@@ -131,7 +131,7 @@ impl CephNode {
         Ok(attr)
     }
 
-    /// Makes attributes that were just seen of this inode presentable.
+    /// Converts attributes of this inode, read just now, for clients.
     pub(super) fn take(&self, stat: &Stat) -> VfsResult<Attr> {
         let attr = self.volume.present(stat)?;
         self.size.store(attr.size, Ordering::Relaxed);
@@ -141,14 +141,14 @@ impl CephNode {
         Ok(attr)
     }
 
-    /// Takes out what can be opened again.
+    /// Takes the open files, which can be opened again.
     pub(super) fn take_open(&self) -> (Option<Open>, Option<Listing>) {
         let open = self.open.try_lock().ok().and_then(|mut open| open.take());
         let listing = self.listing.try_lock().ok().and_then(|mut l| l.take());
         (open, listing)
     }
 
-    /// The other node of a two-node operation.
+    /// The other node of an operation on two nodes.
     pub(super) fn same_backend<'a>(&self, other: &'a dyn Node) -> VfsResult<&'a Self> {
         other
             .as_any()
@@ -157,7 +157,7 @@ impl CephNode {
             .ok_or(VfsError::CrossDevice)
     }
 
-    /// [`VfsError::IsDir`] and so on for what is not a regular file.
+    /// Checks for a regular file; the error depends on the actual type.
     pub(super) fn regular(&self) -> VfsResult<()> {
         match self.kind {
             Kind::File => Ok(()),
@@ -343,7 +343,7 @@ impl Node for CephNode {
         count: usize,
         into: &'a ReadInto,
     ) -> BoxFuture<'a, VfsResult<ReadData>> {
-        // It takes its turn itself: never while it waits for its client or for memory.
+        // The read takes its turn itself: never while it waits for its client or for memory.
         Box::pin(self.do_read(cred, at, count, into))
     }
 
@@ -393,7 +393,7 @@ impl Node for CephNode {
         _at: u64,
         _count: u64,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        // The library would extend the file and reserve nothing.
+        // The library would extend the file without reserving storage.
         ready(self.volume.writable().and(self.regular()).and(Err(VfsError::NotSupported)))
     }
 

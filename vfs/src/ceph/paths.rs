@@ -1,10 +1,10 @@
-//! Where a node is.
+//! Finds the path of a node.
 //!
-//! *Operation.* The library tells the directory above a directory, and no names. So a record remembers where its node was last
-//! found, and asks whether it still is there; a directory that was found by its handle alone is looked for among the names above
-//! it. A directory is below the share when one of those above it is the share's own; that is asked again now and then.
+//! *Operation.* The library reports the parent of a directory, but no names. So a record remembers where its node was last found,
+//! and checks whether it still is there; a directory found by its handle is searched for among the names in its parent. A directory
+//! is below the share if one of its ancestors is the share's folder; that is checked again periodically.
 //!
-//! *Errors.* [`VfsError::Stale`] for a file that was found by its handle alone: nobody knows its name.
+//! *Errors.* [`VfsError::Stale`] for a file that was found by its handle only: its name is unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,19 +21,19 @@ use super::held::Home;
 use super::node::CephNode;
 use super::{HIDDEN, ROOT_INO};
 
-/// For how many milliseconds a directory that was found below the share is taken to be there still.
+/// How long a directory found below the share is assumed to be still there, in milliseconds.
 const RECHECK_MS: u64 = 1000;
 
-/// In place of the number of a snapshot: the directory that leads to all of them (`CEPH_SNAPDIR`).
+/// A special snapshot number: the directory that contains all snapshots (`CEPH_SNAPDIR`).
 pub(super) const SNAPDIR: u64 = u64::MAX;
 
-/// A directory that is held, and a name in it.
+/// A held directory, and a name in it.
 type Found = (Arc<CephNode>, Box<[u8]>);
 
-/// The way up from a directory. While others move the directories above it, what was asked one by one may lead in a circle.
+/// The ascent from a directory. If other clients move its ancestors meanwhile, the steps may form a loop.
 #[derive(Debug)]
 struct Climb {
-    /// Where it was at the last power of two of steps: a circle comes back to one of them (Brent's way to find it).
+    /// The position at the last power of two of steps: a loop returns to one of them (Brent's algorithm).
     seen: Vino,
     steps: usize,
 }
@@ -43,8 +43,8 @@ impl Climb {
         Self { seen: at, steps: 0 }
     }
 
-    /// One directory further up. [`VfsError::Delay`] in a circle, which the next look does not find;
-    /// [`VfsError::NameTooLong`] of a directory that is deeper than any path.
+    /// Goes one directory up. [`VfsError::Delay`] in a loop, which the next attempt does not find; [`VfsError::NameTooLong`] for a
+    /// directory deeper than any path.
     fn reaches(&mut self, at: Vino) -> VfsResult<()> {
         self.steps += 1;
         if at == self.seen {
@@ -61,17 +61,17 @@ impl Climb {
 }
 
 impl CephNode {
-    /// It was found under this name.
+    /// Remembers that it was found under this name.
     pub(super) fn is_at(&self, dir: &CephNode, name: &[u8]) {
-        // The way into snapshots has a name that leads to no other place.
+        // The directory of snapshots has a name, but no other path leads to it.
         *locked(&self.home) = Some(Home { dir: dir.vino, name: name.into() });
     }
 
-    /// The directory above this one. Above a directory that leads to snapshots, and above the share's own as a snapshot has it,
-    /// is what they are of.
+    /// The parent of this directory. For a directory of snapshots, and for the share's folder in a snapshot, it is the original
+    /// folder.
     ///
-    /// The library remembers where it saw a directory last, also when another client has moved it since. A look at the name there
-    /// makes it forget that.
+    /// The library remembers where it last saw a directory, even if another client has moved it since. Looking up the name there
+    /// makes the library forget that.
     pub(super) fn above(&self) -> VfsResult<Arc<CephNode>> {
         let is_top = self.vino.ino == self.volume.root.ino;
         if self.vino.snap == SNAPDIR || is_top && self.vino.snap != self.volume.root.snap {
@@ -88,13 +88,13 @@ impl CephNode {
         let (inode, stat) = self.volume.done(found)?;
         let above = self.volume.adopt(inode, &stat)?;
         match home {
-            // It was just seen that this one is not there.
+            // The look-up has just shown that this one is not there.
             Some(home) if home.dir == above.vino => Err(VfsError::Stale),
             _ => Ok(above),
         }
     }
 
-    /// [`VfsError::Stale`] for a directory that is not below the share any more.
+    /// [`VfsError::Stale`] for a directory that is no longer below the share.
     pub(super) fn inside(&self) -> VfsResult<()> {
         if self.is_root() || self.volume.is_whole {
             return Ok(());
@@ -108,7 +108,7 @@ impl CephNode {
         Ok(())
     }
 
-    /// The same, asked now.
+    /// Like [`CephNode::inside`], without using an earlier result.
     pub(super) fn inside_now(&self) -> VfsResult<()> {
         if self.vino.ino == self.volume.root.ino || self.volume.is_whole {
             return Ok(());
@@ -116,7 +116,7 @@ impl CephNode {
         let mut climb = Climb::from(self.vino);
         let mut at = self.above()?;
         loop {
-            // In a snapshot it is the share's own folder as it was.
+            // In a snapshot this is the share's own folder at that time.
             if at.vino.ino == self.volume.root.ino {
                 return Ok(());
             }
@@ -167,7 +167,7 @@ impl CephNode {
         }
     }
 
-    /// Looks for this directory among the names above it.
+    /// Searches for this directory among the names in its parent.
     fn sought(&self) -> VfsResult<Found> {
         if self.kind != Kind::Dir {
             return Err(VfsError::Stale);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_wherever_it_begins() {
+    fn loop_of_ancestors_is_detected() {
         for line in 0..40 {
             for circle in 1..40 {
                 let mut climb = Climb::from(at(0));

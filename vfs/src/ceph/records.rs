@@ -1,11 +1,10 @@
-//! Which nodes are in memory.
+//! The records of nodes in memory.
 //!
-//! *Operation.* A record exists once for each inode while anybody refers to it. Those that were used lately are kept, so that a
-//! request that names its file by handle finds what is known of it; a sweep lets go of what is idle, first of open files, then of
-//! records.
+//! *Operation.* An inode has one record while it is referred to. Recently used records are kept, so that a request by handle finds
+//! their cached state; a sweep releases idle open files first, then idle records.
 //!
-//! *Memory.* [`KEPT_MAX`] records are kept at most beside those that someone refers to: each holds a right of the cluster to cache
-//! its inode, which an MDS asks back where its own memory is short.
+//! *Memory.* At most [`KEPT_MAX`] records are kept without other references: each holds a capability of the cluster to cache its
+//! inode, which an MDS recalls when its memory is short.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +17,10 @@ use mutex::locked;
 
 use super::node::CephNode;
 
-/// Records that are kept.
 const KEPT_MAX: usize = 8192;
-/// After so many milliseconds without use a record's files are closed ...
+/// A record's files are closed after this many milliseconds without use.
 const CLOSE_MS: u64 = 20_000;
-/// ... and after so many the record goes.
+/// A record is dropped after this many milliseconds without use.
 const DROP_MS: u64 = 60_000;
 
 /// The records of one backend.
@@ -30,19 +28,19 @@ const DROP_MS: u64 = 60_000;
 pub(super) struct Records {
     by_vino: DashMap<Vino, Weak<CephNode>>,
     kept: Mutex<HashMap<Vino, Arc<CephNode>>>,
-    /// Nothing is kept any more: a record holds its volume, and would keep the mount for ever.
+    /// No records are kept any more: a record refers to its volume, and would keep the mount open.
     is_cleared: AtomicBool,
 }
 
 impl Records {
-    /// The record of an inode.
+    /// Finds the record of an inode.
     pub(super) fn find(&self, vino: Vino, now: u64) -> Option<Arc<CephNode>> {
         let found = self.by_vino.get(&vino).and_then(|w| w.upgrade())?;
         self.touch(&found, now);
         Some(found)
     }
 
-    /// Enters a new record, or gives the one that another thread entered first.
+    /// Enters a new record, or returns the one that another thread entered first.
     pub(super) fn enter(&self, node: Arc<CephNode>, now: u64) -> Arc<CephNode> {
         let first = match self.by_vino.entry(node.vino) {
             Entry::Occupied(mut e) => match e.get().upgrade() {
@@ -57,13 +55,13 @@ impl Records {
                 None
             }
         };
-        // The other record is dropped here, where no lock is held.
+        // The other record is dropped here, without holding a lock.
         let node = first.unwrap_or(node);
         self.touch(&node, now);
         node
     }
 
-    /// Takes a record that is going out of the map, unless a newer one has its place.
+    /// Removes a dropped record from the map, unless a newer one has replaced it.
     pub(super) fn gone(&self, vino: Vino) {
         self.by_vino.remove_if(&vino, |_, w| w.strong_count() == 0);
     }
@@ -84,7 +82,7 @@ impl Records {
         drop(dropped);
     }
 
-    /// Lets a record go: its inode has no name any more.
+    /// Releases the record of an inode without a name.
     pub(super) fn forget(&self, node: &CephNode) {
         let mut kept = locked(&self.kept);
         node.is_kept.store(false, Ordering::Relaxed);
@@ -93,7 +91,7 @@ impl Records {
         drop(dropped);
     }
 
-    /// Lets go of what was not used lately.
+    /// Releases records that were not used recently.
     pub(super) fn sweep(&self, now: u64) {
         let mut dropped = Vec::new();
         let mut kept = locked(&self.kept);
@@ -112,10 +110,10 @@ impl Records {
         drop(dropped);
     }
 
-    /// Lets go of everything that nobody else refers to, and keeps nothing from now on.
+    /// Releases all records without other references, and keeps none from now on.
     pub(super) fn clear(&self) {
         let kept = {
-            // Under the lock: whoever looked before has entered what is taken here.
+            // Under the lock, so that all records entered before are included.
             let mut kept = locked(&self.kept);
             self.is_cleared.store(true, Ordering::Relaxed);
             std::mem::take(&mut *kept)
@@ -124,7 +122,7 @@ impl Records {
     }
 }
 
-/// The half of the records that was not used for the longest time, as far as nobody refers to them.
+/// Removes the least recently used half of the records without other references.
 fn spared(kept: &mut HashMap<Vino, Arc<CephNode>>) -> Vec<Arc<CephNode>> {
     let mut used: Vec<u64> = kept.values().map(|n| n.used.load(Ordering::Relaxed)).collect();
     let middle = used.len() / 2;

@@ -1,11 +1,11 @@
-//! Snapshots of a directory, and when they were taken.
+//! Lists the snapshots of a directory with their times.
 //!
-//! *Operation.* The MDS tells with each inode of a snapshot when that was taken (`ceph.snap.btime`), as long as there is one. Those
-//! of a directory are the names in its `.snap`, among them those that were taken of directories above it.
+//! *Operation.* The MDS reports with each inode of an existing snapshot when it was taken (`ceph.snap.btime`). The snapshots of a
+//! directory are the names in its `.snap`, including snapshots of its ancestors.
 //!
 //! *Memory.* [`SNAPSHOTS_MAX`] for one directory.
 //!
-//! *Errors.* Of looking names up.
+//! *Errors.* Those of look-ups.
 
 use ceph_sys::ffi::CEPH_NOSNAP;
 use ceph_sys::{Inode, Name, Perm};
@@ -17,17 +17,16 @@ use crate::types::*;
 
 use super::node::CephNode;
 
-/// Snapshots of one directory that are told of. The MDS keeps 100 for each directory unless it is told otherwise
-/// (`mds_max_snaps_per_dir`).
+/// Maximum snapshots listed for one directory. By default the MDS keeps 100 for each directory (`mds_max_snaps_per_dir`).
 const SNAPSHOTS_MAX: usize = 4096;
 
-/// When the snapshot was taken of which this inode is; `None` where there is no such snapshot.
+/// The time of the snapshot that contains this inode; `None` if there is no such snapshot.
 pub(super) fn taken(inode: &Inode, process: &Perm) -> Option<Time> {
     let name = Name::new(b"ceph.snap.btime").ok()?;
     parsed(&inode.getxattr(&name, process).ok()?)
 }
 
-/// Seconds, a point, and nine digits.
+/// Parses seconds, a point, and nine digits.
 fn parsed(value: &[u8]) -> Option<Time> {
     let text = std::str::from_utf8(value).ok()?.trim_end_matches('\0');
     let (sec, nsec) = text.split_once('.').unwrap_or((text, "0"));
@@ -38,7 +37,7 @@ impl CephNode {
     pub(super) fn do_snapshots(&self, cred: &Cred) -> VfsResult<Vec<Snapshot>> {
         self.names()?;
         if self.vino.snap != CEPH_NOSNAP {
-            // Snapshots have none.
+            // Snapshots have no snapshots.
             return Ok(Vec::new());
         }
         self.permitted_now(cred, perm::EXECUTE)?;

@@ -1,4 +1,4 @@
-//! Attributes as the library gives and takes them, and as clients know them.
+//! Converts attributes between the library's form and that of `vfs`.
 
 use ceph_sys::Vino;
 use ceph_sys::ffi::{self, CEPH_NOSNAP};
@@ -11,7 +11,7 @@ use super::Volume;
 /// Attributes as the library gives them.
 pub(super) type Stat = ffi::ceph_statx;
 
-/// The number of an inode; the library tells that of its snapshot as the number of a device.
+/// The inode number; the library reports the snapshot number as device number.
 pub(super) fn vino_of(stat: &Stat) -> Vino {
     Vino { ino: stat.stx_ino, snap: stat.stx_dev }
 }
@@ -29,8 +29,7 @@ pub(super) fn kind_of(stat: &Stat) -> VfsResult<Kind> {
     })
 }
 
-/// The nearest time that the cluster keeps: it has 32 bits for the seconds since 1970, and would take others for what is left of
-/// them.
+/// The nearest time that the cluster can store: it has 32 bits for the seconds since 1970, and would truncate others.
 pub(super) fn kept(t: Time) -> libc::timespec {
     let last = i64::from(u32::MAX);
     let nsec = if (0..=last).contains(&t.sec) { t.nsec } else { 0 };
@@ -42,13 +41,12 @@ fn time(t: libc::timespec) -> Time {
 }
 
 impl Volume {
-    /// Attributes as others know them. Each snapshot is a file system of its own: its files have the numbers of those that they
-    /// were.
+    /// Converts attributes. Each snapshot has a separate file system id, and its files keep their numbers.
     pub(super) fn present(&self, stat: &Stat) -> VfsResult<Attr> {
         let in_snapshot = stat.stx_dev != CEPH_NOSNAP;
         let born = stat.stx_mask & ffi::CEPH_STATX_BTIME != 0;
         let kind = kind_of(stat)?;
-        // Regular files may have a number, too (`exclusive`).
+        // Regular files may have a device number, too (see `exclusive`).
         let is_device = matches!(kind, Kind::Block | Kind::Char);
         let rdev = if is_device { stat.stx_rdev } else { 0 };
         Ok(Attr {

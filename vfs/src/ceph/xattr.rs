@@ -1,10 +1,10 @@
-//! Extended attributes: those of clients, and side data.
+//! Extended attributes of clients, and side data.
 //!
-//! *Operation.* Clients see the `user.` space. Side data is kept as `trusted.headgate.*`, which the library gives to the superuser
-//! of the cluster alone. What is kept with a node is known until its change attribute moves.
+//! *Operation.* Clients see the `user.` namespace. Side data is stored as `trusted.headgate.*`, which the library makes accessible
+//! only to the superuser of the cluster. Access control lists are cached until the node's change attribute differs.
 //!
-//! *Errors.* [`VfsError::NoXattr`] for a name that is not there; [`VfsError::NotSupported`] where the node cannot have any. The
-//! MDS holds 64 KiB for one node in all: [`VfsError::NoSpace`].
+//! *Errors.* [`VfsError::NoXattr`] for a missing name; [`VfsError::NotSupported`] if the node cannot have any. The MDS stores at
+//! most 64 KiB for one node: [`VfsError::NoSpace`].
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use super::acl::{ACCESS, DEFAULT};
 use super::held::Beside;
 use super::node::CephNode;
 
-/// Where side data is.
+/// Prefix of side data.
 const SIDE: &str = "trusted.headgate.";
 
-/// What names the cluster; empty where the library does not tell.
+/// The id of the cluster; empty if the library does not report it.
 pub(super) fn cluster_of(inode: &Inode, process: &Perm) -> Vec<u8> {
     let asked = Name::new(b"ceph.cluster_fsid").and_then(|name| inode.getxattr(&name, process));
     asked.unwrap_or_default()
@@ -39,7 +39,7 @@ impl CephNode {
         matches!(self.kind, Kind::File | Kind::Dir)
     }
 
-    /// The value of an attribute by its whole name, as the superuser.
+    /// Reads an attribute by its full name, as the superuser.
     pub(super) fn value(&self, name: &[u8]) -> VfsResult<Option<Vec<u8>>> {
         let name = self.volume.done(Name::new(name))?;
         match self.volume.done(self.inode().getxattr(&name, &self.volume.process)) {
@@ -48,7 +48,7 @@ impl CephNode {
         }
     }
 
-    /// Sets an attribute by its whole name, or with `None` removes it, as the superuser.
+    /// Sets an attribute by its full name, or removes it (`None`), as the superuser.
     pub(super) fn set_value(&self, name: &[u8], value: Option<&[u8]>) -> VfsResult<()> {
         let name = self.volume.done(Name::new(name))?;
         let done = match value {
@@ -62,7 +62,7 @@ impl CephNode {
         }
     }
 
-    /// What is kept with the node; `attr` was just seen. One list of names says which of it there is.
+    /// The access control lists of the node; `attr` was read just before. One listing of names tells which of them exist.
     pub(super) fn beside(&self, attr: &Attr) -> VfsResult<Arc<Beside>> {
         if let Some((change, known)) = &*locked(&self.beside)
             && *change == attr.change
@@ -81,14 +81,14 @@ impl CephNode {
         let list = access.as_deref();
         let of_host = list.and_then(|list| posix::list(attr.mode, Some(list), None, is_dir));
         let kept = side(acl::NAME)?.and_then(|record| Kept::decode(&record));
-        // One that the cluster was given later is newer.
+        // A POSIX list set by the cluster later is newer.
         let kept = kept.filter(|_| of_host.is_none());
         let now = |kept: Kept| kept.now(Owner::of(attr), attr.mode, is_dir).into_owned();
         let dos = xattrs::dos(side(dos::NAME)?, || ask(SAMBA.as_bytes()))?;
         let mut sizes = XattrSizes::default();
         if self.has_xattrs() {
             for name in seen_by_clients(&names) {
-                // One that went meanwhile is none.
+                // An attribute removed meanwhile does not count.
                 if let Some(value) = self.value(&[PREFIX, name].concat())? {
                     sizes.add(name.len(), value.len());
                 }
@@ -100,7 +100,7 @@ impl CephNode {
         Ok(found)
     }
 
-    /// Runs `f` for the caller, or as the superuser where a list permits it.
+    /// Runs `f` as the caller, or as the superuser if a list permits it.
     fn with_xattrs<T>(
         &self,
         cred: &Cred,
@@ -164,7 +164,7 @@ impl CephNode {
         if !self.has_xattrs() {
             return Ok(Vec::new());
         }
-        // The library lists names to everybody; a client needs the right to read (RFC 8276 section 8.4.3).
+        // The library lists names for every caller; a client needs read permission (RFC 8276 section 8.4.3).
         let list = self.with_xattrs(cred, perm::READ_XATTR, |perm| self.inode().listxattr(perm))?;
         Ok(seen_by_clients(&list).map(<[u8]>::to_vec).collect())
     }

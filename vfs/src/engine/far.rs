@@ -1,16 +1,16 @@
-//! Turns of a volume that may fall silent: another machine or a program answers for it.
+//! Turns of a volume that may stop responding, because another machine or a program serves it.
 //!
-//! *Operation.* An operation that blocks for as long as the other says nothing takes with it, of the runtime's worker that runs it,
-//! the tasks in its queue, and the turn to wait for sockets. So the worker leaves its place to another thread first
-//! ([`tokio::task::block_in_place`]): everybody else goes on.
+//! *Operation.* An operation that blocks without an answer would also block the tasks queued on its worker of the runtime, and
+//! possibly the polling of sockets. So the worker is replaced by another thread first ([`tokio::task::block_in_place`]).
 //!
-//! What runs on threads (transfers, long work, syncs) has threads of the volume's own: [`engine`].
+//! Transfers, long work and syncs run on the volume's own threads: [`engine`].
 //!
-//! *Memory.* A thread for each operation that waits, [`AT_ONCE`] for a volume at most, and payload up to the volume's part
-//! ([`PayloadBudget`]): of operations, and of the [`JOBS_MAX`] jobs on threads, which keep it also when their clients have gone.
+//! *Memory.* A thread for each waiting operation, at most [`AT_ONCE`] for a volume, and payload within the volume's part
+//! ([`PayloadBudget`]): of operations, and of the [`JOBS_MAX`] jobs on threads, which keep it even after their clients have
+//! disconnected.
 //!
-//! *Errors.* [`VfsError::Delay`] for an operation that had no turn in [`PATIENCE`]: those before it get no answer. While that
-//! lasts, for each that comes.
+//! *Errors.* [`VfsError::Delay`] for an operation that got no turn within [`PATIENCE`], because earlier ones get no answer; while
+//! that lasts, for every further one at once.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -28,36 +28,34 @@ use crate::error::{VfsError, VfsResult};
 
 use super::threads::Engine;
 
-/// Operations of one volume under way at once.
+/// Concurrent operations of one volume.
 const AT_ONCE: usize = 48;
 /// How long an operation waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Jobs of one volume on its threads, waiting and under way: those of the operations, and some whose clients
-/// have gone.
+/// Jobs of one volume on its threads, waiting and running: those of its operations, and some whose clients have disconnected.
 const JOBS_MAX: usize = AT_ONCE + 16;
-/// How often a read that has memory finds that others have taken all turns meanwhile.
+/// How often a read that has memory retries because others have taken all turns.
 const TRIES: u32 = 3;
-/// How long memory waits for a turn of a volume that many use.
+/// How long allocated memory waits for a turn of a busy volume.
 const HELD_MAX: Duration = Duration::from_millis(200);
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// Operations that had no turn, since the start.
+/// Number of operations without a turn, since the start.
 pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// Bytes of payload that are counted as one.
+/// Unit of payload accounting, in bytes.
 const UNIT: usize = 4 << 10;
 
-/// Payload that an operation may hold: taken for as long as somebody has a clone, its client's request or a job on a thread.
+/// Payload that an operation may hold: reserved until all clones are dropped, by the client's request and by jobs on threads.
 pub(crate) type Room = Arc<[Taken]>;
 
-/// Payload that volumes of one server may hold which can fall silent. Clones share it.
+/// The payload of all volumes of one server that may stop responding. Clones share it.
 ///
-/// One volume has a quarter of all payload at most, and all together three quarters: what is left is for volumes that always
-/// answer.
-/// A thirty-second is each volume's own, so that one that answers goes on while others hold the rest and hang.
+/// One volume may hold at most a quarter of all payload, and all together three quarters: the rest is for volumes that always
+/// respond. A thirty-second is reserved for each volume, so that a responding one continues while others hang with the rest.
 #[derive(Clone, Debug)]
 pub struct PayloadBudget(Arc<Budget>);
 
@@ -67,14 +65,14 @@ struct Budget {
     volumes: Mutex<Volumes>,
 }
 
-/// What each volume has of it, and those that there are.
+/// The size of each volume's part, and the existing volumes.
 #[derive(Debug)]
 struct Volumes {
     sizes: Sizes,
     parts: Vec<Weak<Parts>>,
 }
 
-/// In [`UNIT`]s.
+/// Sizes in [`UNIT`]s.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     own: u32,
@@ -84,7 +82,7 @@ struct Sizes {
 
 impl Sizes {
     fn of(bytes: u64) -> Self {
-        // A semaphore counts to an eighth of all numbers at most.
+        // A semaphore supports at most an eighth of the number range.
         let units = |part: u64| {
             u32::try_from(part / UNIT as u64).unwrap_or(u32::MAX).clamp(1, u32::MAX >> 3)
         };
@@ -93,14 +91,14 @@ impl Sizes {
 }
 
 impl PayloadBudget {
-    /// Of so many bytes of payload in all.
+    /// Creates a budget of this many bytes.
     pub fn of(bytes: u64) -> Self {
         let sizes = Sizes::of(bytes);
         let volumes = Mutex::new(Volumes { sizes, parts: Vec::new() });
         Self(Arc::new(Budget { common: Units::new(sizes.of_all), volumes }))
     }
 
-    /// From now on of so many bytes, also for the volumes that there are. What operations hold beyond it is not given out again.
+    /// Changes the budget, also for existing volumes. Amounts in use above it are not granted again.
     pub fn resize(&self, bytes: u64) {
         let mut volumes = self.volumes();
         volumes.sizes = Sizes::of(bytes);
@@ -116,7 +114,7 @@ impl PayloadBudget {
         locked(&self.0.volumes)
     }
 
-    /// For one more volume.
+    /// Adds a volume.
     fn parts(&self) -> Arc<Parts> {
         let mut volumes = self.volumes();
         let Sizes { own, of_one, .. } = volumes.sizes;
@@ -128,27 +126,27 @@ impl PayloadBudget {
 }
 
 impl Default for PayloadBudget {
-    /// Without a limit that is ever met.
+    /// A budget that is never exhausted.
     fn default() -> Self {
         Self::of(u64::MAX)
     }
 }
 
-/// What one volume has.
+/// The parts of one volume.
 #[derive(Debug)]
 struct Parts {
-    /// Payload that no other volume takes.
+    /// Payload reserved for this volume.
     own: Units,
-    /// How much this volume may hold of what all share.
+    /// Limit of this volume on the shared payload.
     of_common: Units,
 }
 
-/// Payload in [`UNIT`]s, and all there is of it.
+/// A counter of payload in [`UNIT`]s, with its limit.
 #[derive(Debug)]
 struct Units {
     free: Arc<Semaphore>,
     all: AtomicU32,
-    /// Taken, and not to be given out again.
+    /// Units in use that must not be granted again.
     excess: Arc<AtomicU32>,
 }
 
@@ -162,7 +160,7 @@ impl Units {
         self.all.load(Ordering::Relaxed)
     }
 
-    /// One at a time.
+    /// Must not be called concurrently.
     fn resize(&self, all: u32) {
         let before = self.all.swap(all, Ordering::Relaxed);
         let more = all.saturating_sub(before);
@@ -173,7 +171,7 @@ impl Units {
         self.excess.fetch_add(less - u32::try_from(forgotten).unwrap_or(less), Ordering::Relaxed);
     }
 
-    /// One operation has room by itself, whatever its size.
+    /// The units charged for a request: a single operation always fits, whatever its size.
     fn of(&self, units: u32) -> u32 {
         units.min(self.all())
     }
@@ -193,7 +191,7 @@ impl Units {
     }
 }
 
-/// Payload that somebody holds.
+/// Payload in use.
 #[derive(Debug)]
 pub(crate) struct Taken {
     permit: OwnedSemaphorePermit,
@@ -210,7 +208,7 @@ impl Drop for Taken {
     }
 }
 
-/// Makes a number less by this, as far as it goes; by how much.
+/// Decrements a number by at most this; returns by how much.
 fn take_from(number: &AtomicU32, most: u32) -> u32 {
     let less = |n: u32| Some(n.saturating_sub(most));
     let before = number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -222,12 +220,12 @@ pub(crate) struct Turns {
     free: Semaphore,
     parts: Arc<Parts>,
     budget: PayloadBudget,
-    /// All were taken for [`PATIENCE`], and no operation has ended since. Nobody waits for the next: the payload of a crowd that
-    /// waits would be missed by other shares.
+    /// All turns were taken for [`PATIENCE`], and no operation has ended since. Operations then fail at once: the payload of
+    /// waiting ones would be missing for other shares.
     stuck: AtomicBool,
 }
 
-/// One of them.
+/// A taken turn.
 pub(crate) struct Turn<'a> {
     of: &'a Turns,
     room: Option<Room>,
@@ -235,7 +233,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// For a job that holds the operation's payload on a thread.
+    /// The operation's payload, for a job that keeps it on a thread.
     pub(crate) fn room(&self) -> Option<Room> {
         self.room.clone()
     }
@@ -247,18 +245,18 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Threads for one volume that may fall silent.
+/// Creates threads for one volume that may stop responding.
 pub(crate) fn engine() -> Arc<Engine> {
     Engine::of_one(JOBS_MAX, &REFUSED)
 }
 
-/// Bytes of the buffers that hold so many (see `iobuf::CLASS_SIZES`).
+/// Bytes of the buffers for this many (see `iobuf::CLASS_SIZES`).
 fn held(bytes: usize) -> usize {
     let [small, middle, large] = CLASS_SIZES;
     [small, middle].into_iter().find(|size| bytes <= *size).unwrap_or(bytes.next_multiple_of(large))
 }
 
-/// Of the buffers for so many bytes.
+/// Units of the buffers for this many bytes.
 fn units(bytes: usize) -> u32 {
     match bytes {
         0 => 0,
@@ -272,7 +270,7 @@ fn refuse() -> VfsError {
 }
 
 impl Turns {
-    /// With a part of this payload.
+    /// Creates turns with a part of this budget.
     pub(crate) fn new(payload: &PayloadBudget) -> Self {
         Self {
             free: Semaphore::new(AT_ONCE),
@@ -282,7 +280,7 @@ impl Turns {
         }
     }
 
-    /// For an operation with so many bytes of payload.
+    /// Takes a turn for an operation with this many bytes of payload.
     async fn next(&self, bytes: usize) -> VfsResult<Turn<'_>> {
         if let Some(turn) = self.at_once(bytes) {
             return Ok(turn);
@@ -299,16 +297,16 @@ impl Turns {
     async fn both(&self, bytes: usize) -> Result<Turn<'_>, AcquireError> {
         let room = match units(bytes) {
             0 => None,
-            // Waiting is rare: each operation would have room for it.
+            // Boxed because waiting is rare, and the future would enlarge every operation.
             units => Some(Box::pin(self.room(units)).await?),
         };
         Ok(Turn { of: self, room, _permit: self.free.acquire().await? })
     }
 
-    /// Of the volume's own, or of what all share, whichever comes first.
+    /// Takes payload of the volume's own part or of the shared one, whichever is available first.
     async fn room(&self, units: u32) -> Result<Room, AcquireError> {
         let shared = async {
-            // In this order: what waits for the volume keeps nothing from others.
+            // In this order, so that waiting for the volume's limit does not occupy shared payload.
             let part = self.parts.of_common.take(units).await?;
             Ok([part, self.budget.0.common.take(units).await?].into())
         };
@@ -327,7 +325,7 @@ impl Turns {
         Some(Turn { of: self, room, _permit: permit })
     }
 
-    /// One operation that is larger than the volume's own has that as the last resort: it counts there for less than it is.
+    /// One operation larger than the volume's own part may use it as a last resort: it is charged less than its size there.
     fn room_at_once(&self, units: u32) -> Option<Room> {
         let Parts { own, of_common } = &*self.parts;
         let of_own = || Some([own.try_take(units)?].into());
@@ -338,19 +336,19 @@ impl Turns {
         if units <= own.all() { of_own().or_else(shared) } else { shared().or_else(of_own) }
     }
 
-    /// An operation without payload each step of which may block, in its turn.
+    /// Runs an operation without payload, each step of which may block, in its turn.
     pub(crate) async fn stepped<T>(&self, f: impl Future<Output = VfsResult<T>>) -> VfsResult<T> {
         let _turn = self.next(0).await?;
         polled(f).await
     }
 
-    /// Runs what may block in a turn that is free now, as a part of an operation of another volume.
+    /// Runs blocking work in a turn if one is free now, as part of an operation of another volume.
     pub(crate) fn in_turn_at_once<T>(&self, f: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
         let _turn = self.at_once(0).ok_or_else(refuse)?;
         in_place(f)
     }
 
-    /// The same for an operation that holds so many bytes of payload.
+    /// Like [`Turns::stepped`], for an operation with this many bytes of payload.
     pub(crate) async fn stepped_with<T, F: Future<Output = VfsResult<T>>>(
         &self,
         bytes: usize,
@@ -360,7 +358,7 @@ impl Turns {
         polled(f(turn.room())).await
     }
 
-    /// An operation that holds so many bytes of payload and does all that may block on the volume's threads ([`engine`]).
+    /// Runs an operation with this many bytes of payload that does all blocking work on the volume's threads ([`engine`]).
     pub(crate) async fn on_threads<T, F: Future<Output = VfsResult<T>>>(
         &self,
         bytes: usize,
@@ -370,9 +368,9 @@ impl Turns {
         f(turn.room()).await
     }
 
-    /// A turn together with what depends on other clients, such as memory. Waits for neither while it has the other: a client that
-    /// takes no answers keeps nobody from the volume, and a volume that hangs keeps no memory from others. The turn has room for so
-    /// many bytes.
+    /// Takes a turn together with a resource that depends on other clients, such as memory. Waits for neither while it holds the
+    /// other: a client that takes no replies must not block the volume, and a hanging volume must not occupy memory. The turn
+    /// covers this many bytes.
     pub(crate) async fn next_with<T, F: Future<Output = VfsResult<T>>>(
         &self,
         bytes: usize,
@@ -392,7 +390,7 @@ impl Turns {
             if let Some(turn) = self.at_once(bytes) {
                 return Ok((turn, got));
             }
-            // Many want both: the last time it waits for a turn with what it has, though not for long.
+            // Under contention, the last attempt waits for a turn while holding the resource, for a short time.
             if round == TRIES
                 && let Ok(turn) = tokio::time::timeout(HELD_MAX, self.next(bytes)).await
             {
@@ -403,13 +401,13 @@ impl Turns {
     }
 }
 
-/// Runs what may block, with no task behind it. Elsewhere than on a worker of several there is nobody to leave the place to.
+/// Runs blocking work outside of a task. On a runtime with a single thread there is no other worker to take over.
 pub(crate) fn in_place<T>(f: impl FnOnce() -> T) -> T {
     let has_others = |h: Handle| h.runtime_flavor() == RuntimeFlavor::MultiThread;
     if Handle::try_current().is_ok_and(has_others) { tokio::task::block_in_place(f) } else { f() }
 }
 
-/// A part of an operation that has its turn.
+/// Runs part of an operation that has its turn.
 pub(crate) async fn polled<T>(f: impl Future<Output = T>) -> T {
     let mut f = pin!(f);
     poll_fn(|cx| in_place(|| f.as_mut().poll(cx))).await
@@ -422,13 +420,13 @@ mod tests {
     const MIB: usize = 1 << 20;
     const ALL: usize = 128 * MIB;
 
-    /// Fills a volume that hangs: how many transfers of 1 MiB hold their data for ever.
+    /// Fills a hanging volume; returns the rooms of transfers of 1 MiB that never end.
     fn filled(volume: &Turns) -> Vec<Room> {
         std::iter::from_fn(|| volume.room_at_once(units(MIB))).collect()
     }
 
     #[test]
-    fn a_volume_that_hangs_leaves_three_quarters_and_many_leave_a_part_to_each() {
+    fn hanging_volume_leaves_payload_for_others() {
         let budget = PayloadBudget::of(ALL as u64);
         let volumes: Vec<Turns> = (0..5).map(|_| Turns::new(&budget)).collect();
         let held: Vec<_> = volumes[..4].iter().map(filled).collect();
@@ -451,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_have_their_part_of_other_payload_from_when_it_is_another() {
+    fn resized_budget_applies_to_volumes() {
         let budget = PayloadBudget::of(ALL as u64);
         let volume = Turns::new(&budget);
         let room = |held: &[Room]| held.len() * MIB;
@@ -466,7 +464,7 @@ mod tests {
         let more = filled(&volume);
         assert_eq!(room(&held) + room(&more), ALL / 2);
         assert_eq!(room(&filled(&Turns::new(&budget))), ALL / 2);
-        // Twice while all is held: what is owed is not given out by the second.
+        // Twice while all is in use: the second call must not grant what is still owed.
         for bytes in [ALL / 2, ALL] {
             budget.resize(bytes as u64);
         }
@@ -476,11 +474,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_payload_gets_what_comes_first() {
+    async fn waiter_takes_first_available_payload() {
         let budget = PayloadBudget::of(ALL as u64);
         let (one, other) = (Turns::new(&budget), Turns::new(&budget));
         let mut held = filled(&one);
-        // The volume's own was taken first.
+        // The volume's own part was taken first.
         let ends = [held.remove(0), held.remove(held.len() - 1)];
         let mut turns = Vec::new();
         for first in ends {

@@ -1,42 +1,42 @@
-//! Every number of this crate's file engine and caches.
+//! Limits of the file engine and the caches.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Threads that read and write where that waits. More than there are processors, because they sleep most of the time.
+/// Threads for reads and writes that may wait. More than processors, because they mostly sleep.
 pub const IO_THREADS: usize = 16;
 
-/// Threads for what may take seconds.
+/// Threads for work that may take seconds.
 pub const LONG_THREADS: usize = 16;
 
-/// Threads that copy from file to file; where all is in memory a copy takes a processor, so there are fewer.
+/// Threads for copies between files; a copy in memory occupies a processor, so there are fewer.
 pub const COPY_THREADS: usize = 8;
 
-/// Threads that make things durable. A journal commits all who wait for it at once, so that few of them keep others waiting.
+/// Threads that make data durable. A journal commits all waiting syncs at once, so a few of them suffice.
 pub const SYNC_THREADS: usize = 32;
 
-/// How long a thread of a single volume waits for work before it ends.
+/// How long an idle thread of a single volume lasts.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// Jobs that may wait for a thread. Clients' requests are bounded by credits and slots before they get here.
+/// Jobs that may wait for a thread. Credits and slots limit the requests of clients before.
 pub const QUEUE_MAX: usize = 8192;
 
-/// Up to this many bytes a read is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that one
-/// connection's bulk reads are copied on one processor while its replies leave by another.
+/// Reads up to this size are tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that copying and sending of
+/// one connection's bulk reads use two processors.
 const READ_IN_PLACE_MAX: usize = 64 << 10;
-/// Up to this many bytes a write is tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that the
-/// next request is received meanwhile: new pages cost several times the copy.
+/// Writes up to this size are tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that the next request is
+/// received meanwhile: allocating pages costs several times the copy.
 const WRITE_IN_PLACE_MAX: usize = 64 << 10;
-/// The same for both where there is one processor: nothing is copied meanwhile, and the way to a thread and back costs as
-/// much as a small transfer.
+/// The limit for both on a single processor: there is no concurrency to gain, and switching threads costs as much as a small
+/// transfer.
 const ALONE_IN_PLACE_MAX: usize = 1 << 20;
 
-/// From this many bytes on, what is read for a socket is handed to it as pages of the file (where they begin at a page): for less,
-/// two more system calls cost as much as the copy.
+/// Reads of at least this size for a socket use pages of the file (if they begin at a page boundary): for smaller ones, two
+/// additional system calls cost as much as the copy.
 pub const PAGED_MIN: usize = (64 << 10) + 1;
-/// Offsets at which a page begins, whatever its size may be, or nearly so: behind others a pipe full of pages holds less than was
-/// asked for.
+/// Required alignment of such reads, at most a page, whatever the page size: with other offsets a full pipe contains less than
+/// requested.
 pub const PAGED_ALIGN: u64 = 4 << 10;
 
 /// Processors that this process may use.
@@ -45,44 +45,44 @@ pub fn processors() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// So long has a read its turn among those of its connection: a copy out of memory is done long before. What storage keeps for
-/// longer is waited for beside others.
+/// How long a read keeps its turn among those of its connection: a copy from memory takes less. Reads that wait longer for storage
+/// run concurrently with others.
 pub const TURN_MAX: Duration = Duration::from_millis(10);
 
-/// So long a read waits for payload memory. Its request may hold some itself, as a WRITE in one compound with it does: requests
-/// that wait for each other's would do so for ever.
+/// How long a read waits for payload memory. Its request may hold some itself, as with a WRITE in the same compound: such requests
+/// could otherwise deadlock.
 pub const MEMORY_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Up to this many bytes a read is tried in place.
+/// Reads up to this size are tried in place.
 pub fn read_in_place_max() -> usize {
     if processors() == 1 { ALONE_IN_PLACE_MAX } else { READ_IN_PLACE_MAX }
 }
 
-/// Up to this many bytes a write is tried in place.
+/// Writes up to this size are tried in place.
 pub fn write_in_place_max() -> usize {
     if processors() == 1 { ALONE_IN_PLACE_MAX } else { WRITE_IN_PLACE_MAX }
 }
 
-/// A copy inside the volume does at most this much before it answers.
+/// A copy within the volume transfers at most this much before it returns.
 pub const COPY_MAX: u64 = 256 << 20;
 
-/// Descriptors that nodes and directory listings may hold at once, whatever the process may have.
+/// Maximum descriptors held by nodes and directory listings, whatever the limit of the process.
 pub const DESCRIPTORS_MAX: usize = 64 << 10;
 
 /// Bytes of directory entries fetched with one system call.
 pub const LISTING: usize = 32 << 10;
 
-/// Entries that one call of `readdir` gives, however many are asked for.
+/// Maximum entries returned by one `readdir`, whatever the request.
 pub const ENTRIES_MAX: usize = 16 << 10;
 
-/// Directories above a directory that are looked at to see whether it is still below the share.
+/// Maximum ancestors of a directory examined to check that it is still below the share.
 pub const DEPTH_MAX: usize = 2048;
 
-/// Nodes that the search for a handle looks at (unprivileged mode).
+/// Maximum nodes examined in the search for a handle (unprivileged mode).
 pub const SCAN_MAX: usize = 8 << 20;
 
-/// Bytes of an extended attribute's value, and of a list of names: the kernel's own limits.
+/// Bytes of an extended attribute's value, and of a list of names: the kernel's limits.
 pub const XATTR_MAX: usize = 64 << 10;
 
-/// Bytes of one value of side data: what an extended attribute can hold. File systems may hold less.
+/// Largest value of side data, in bytes: as much as an extended attribute can hold. File systems may have lower limits.
 pub const SIDE_MAX: usize = XATTR_MAX;

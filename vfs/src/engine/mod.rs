@@ -1,4 +1,4 @@
-//! How bytes get from a file to a buffer: in place when they are at hand, else on threads of our own.
+//! Transfers between files and buffers: in place if the data is cached, else on separate threads.
 
 pub mod far;
 pub mod limits;

@@ -1,19 +1,19 @@
 //! Threads for work that waits for storage.
 //!
 //! *Operation.* An [`Engine`] has five kinds of threads. [`Engine::run`], [`Engine::run_long`] and [`Engine::run_copy`] queue a job
-//! and give a future of its answer: for transfers; for what may take seconds (stable writes, searches), so that reads never stand
-//! behind it; and for what the host's kernel copies from file to file, of which one client may ask for any amount by a few bytes.
-//! What makes files and folders durable has threads of its own; [`Engine::run_cached`] is for copies out of memory, and
-//! [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads start when jobs
-//! wait and none is idle, up to a limit. Handing over costs one futex wake, and nothing when all threads are busy. Volumes on
-//! disks of this host share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop answering
-//! has one of its own ([`Engine::of_one`]): its jobs never take a thread that another volume could use.
+//! and return a future of its result: for transfers; for work that may take seconds (stable writes, searches), so that reads are
+//! never queued behind it; and for copies between files by the host's kernel, of which one client can request any amount with a few
+//! bytes. Syncs of files and folders have separate threads; [`Engine::run_cached`] is for copies from memory, and
+//! [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads are started when jobs
+//! wait and none is idle, up to a limit. Submitting costs one futex wake, and no system call when all threads are busy. Volumes on
+//! local disks share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding has a
+//! separate engine ([`Engine::of_one`]), so its jobs never occupy threads of other volumes.
 //!
-//! *Memory.* A job owns all it touches: dropping the future loses the answer, never the memory under I/O. The engine of one volume
-//! has a limit for jobs, so that requests whose clients have left do not pile up behind a file system that hangs.
+//! *Memory.* A job owns all memory that it uses: dropping the future loses the result, never the memory under I/O. The engine of a
+//! single volume limits jobs, so that requests whose clients have disconnected do not accumulate behind a hanging file system.
 //!
-//! *Errors.* [`VfsError::Delay`] when the queue is full or the jobs of the volume are at their limit (counted), [`VfsError::Io`]
-//! when a job panicked.
+//! *Errors.* [`VfsError::Delay`] if the queue is full or the volume's limit of jobs is reached (counted), [`VfsError::Io`] if a job
+//! panicked.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,11 +37,11 @@ struct Queue {
     jobs: VecDeque<Job>,
     idle: usize,
     threads: usize,
-    /// Nobody submits any more: idle threads end.
+    /// No jobs are submitted any more: idle threads end.
     closed: bool,
 }
 
-/// Threads and the queue before them.
+/// Threads with their queue.
 struct Threads {
     queue: Mutex<Queue>,
     work: Condvar,
@@ -52,18 +52,18 @@ struct Threads {
     queue_max: usize,
     /// An idle thread ends after this time; `None`: it stays.
     idle_max: Option<Duration>,
-    /// Answers wake those who wait for them by an event of their runtime.
+    /// Results wake waiting tasks through an event of their runtime.
     wakes_by_event: bool,
 }
 
-/// The threads that volumes use together, or those of one volume.
+/// The threads shared by volumes, or those of one volume.
 pub struct Engine {
     cached: Arc<Threads>,
     transfers: Arc<Threads>,
     long: Arc<Threads>,
     copies: Arc<Threads>,
     syncs: Arc<Threads>,
-    /// Of the jobs of one volume, waiting and under way.
+    /// Limits the jobs of one volume, waiting and running.
     jobs: Option<JobLimit>,
 }
 
@@ -72,21 +72,21 @@ struct JobLimit {
     refused: &'static AtomicU64,
 }
 
-/// What the threads are doing.
+/// Statistics of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Jobs that wait now.
+    /// Jobs waiting now.
     pub waiting: usize,
     /// Threads that run.
     pub threads: usize,
-    /// Jobs taken up since the start.
+    /// Jobs started since the beginning.
     pub done: u64,
     /// Jobs refused because the queue was full.
     pub refused: u64,
 }
 
 impl Engine {
-    /// That of all volumes on disks of this host.
+    /// The engine of all volumes on local disks.
     pub fn common() -> Arc<Self> {
         static COMMON: LazyLock<Arc<Engine>> = LazyLock::new(|| {
             let names = ["vfs-mem", "vfs-io", "vfs-long", "vfs-copy", "vfs-sync"];
@@ -95,8 +95,8 @@ impl Engine {
         COMMON.clone()
     }
 
-    /// One for a single volume, which may have at most `jobs_max` jobs, also counting those whose callers have gone. `refused`
-    /// counts what exceeds that. Idle threads end, and all of them when the engine is dropped and their jobs are done.
+    /// Creates an engine for a single volume, with at most `jobs_max` jobs, including those whose callers are gone. `refused`
+    /// counts jobs beyond that. Idle threads end, and all of them when the engine is dropped and its jobs are done.
     pub fn of_one(jobs_max: usize, refused: &'static AtomicU64) -> Arc<Self> {
         let names = ["far-mem", "far-io", "far-long", "far-copy", "far-sync"];
         let jobs = JobLimit { room: Arc::new(Semaphore::new(jobs_max)), refused };
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// The job, which counts until it is done or dropped where jobs are limited.
+    /// Wraps a job so that it counts until it is done or dropped, if jobs are limited.
     fn admit<T>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -133,25 +133,25 @@ impl Engine {
         };
         Ok(move || {
             let done = job();
-            // Before the answer: whoever has that may come with the next job.
+            // Released before the result, so that the receiver can submit the next job.
             drop(permit);
             done
         })
     }
 
-    /// Runs a short job some time, whatever else waits; in place where no thread can be had for it.
+    /// Runs a short job at some time, in any order; in place if no thread is available.
     pub(crate) fn dispose(&self, job: impl FnOnce() + Send + 'static) {
-        // A job that is refused is dropped here, with what it was to let go of.
+        // A refused job is dropped here, which releases what it owns.
         let _ = self.long.submit(Box::new(job));
     }
 
-    /// Starts a job that makes something durable and tells those who wait for it itself.
+    /// Starts a sync job, which notifies its waiters itself.
     pub(crate) fn submit_sync(&self, job: impl FnOnce() + Send + 'static) -> VfsResult<()> {
         self.syncs.submit(Box::new(self.admit(job)?))
     }
 
-    /// Runs a transfer that will not wait, because what it reads is in memory. There are as many threads for these as processors:
-    /// more would only take the caches from each other.
+    /// Runs a transfer that does not wait, because its data is cached. There are as many threads for these as processors: more
+    /// would only compete for the caches.
     pub async fn run_cached<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> VfsResult<T> + Send + 'static,
@@ -167,7 +167,7 @@ impl Engine {
         self.transfers.run(self.admit(job)?).await
     }
 
-    /// Runs what may take seconds.
+    /// Runs work that may take seconds.
     pub async fn run_long<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> VfsResult<T> + Send + 'static,
@@ -175,7 +175,7 @@ impl Engine {
         self.long.run(self.admit(job)?).await
     }
 
-    /// Runs what copies or clears as much as its client says.
+    /// Runs a copy or clearing of a size that the client chooses.
     pub async fn run_copy<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> VfsResult<T> + Send + 'static,
@@ -183,8 +183,8 @@ impl Engine {
         self.copies.run(self.admit(job)?).await
     }
 
-    /// Runs a transfer on a thread that may wait, after those that came before it. Whoever has the answer knows that the job has
-    /// let go of all it touched; the thread holds on to nothing but `turns`.
+    /// Runs a transfer on a thread that may wait, after earlier ones in `turns`. When the result is available, the job has released
+    /// all it used; the thread refers only to `turns`.
     pub async fn run_in_turn<T: Send + 'static>(
         &self,
         turns: &Arc<JobQueue>,
@@ -197,30 +197,30 @@ impl Engine {
                 tracing::error!("a file I/O job panicked");
                 Err(VfsError::Io)
             });
-            // The one who asked may have gone.
+            // The caller may be gone.
             let _ = answer.send(done);
         };
         self.transfers.submit_in_turn(turns.clone(), Box::new(job))?;
-        // Dropped unseen, because no thread could be had for those before it: nothing was written, so trying again is right.
+        // Dropped because no thread was available for earlier jobs: no data was written, so a retry is safe.
         answered.await.unwrap_or(Err(VfsError::Delay))
     }
 
-    /// The figures of transfers.
+    /// Statistics of transfers.
     pub fn stats(&self) -> Stats {
         self.transfers.stats()
     }
 
-    /// The figures of long jobs.
+    /// Statistics of long jobs.
     pub fn long_stats(&self) -> Stats {
         self.long.stats()
     }
 
-    /// The figures of copies.
+    /// Statistics of copies.
     pub fn copy_stats(&self) -> Stats {
         self.copies.stats()
     }
 
-    /// The figures of jobs that make things durable.
+    /// Statistics of syncs.
     pub fn sync_stats(&self) -> Stats {
         self.syncs.stats()
     }
@@ -243,25 +243,25 @@ impl JobLimit {
     }
 }
 
-/// Jobs of which only one can make progress at a time: writes of one file, which the kernel lets in one by one. Threads that waited
-/// for each other there would take a processor each to do so.
+/// Jobs of which only one can progress at a time: writes to one file, which the kernel serializes. Threads waiting there would each
+/// occupy a processor.
 #[derive(Default)]
 pub struct JobQueue(Mutex<QueuedJobs>);
 
 #[derive(Default)]
 struct QueuedJobs {
     jobs: VecDeque<Job>,
-    /// A thread has taken this up and goes on until nothing waits.
+    /// A thread is executing these jobs until the queue is empty.
     taken_up: bool,
 }
 
 impl JobQueue {
     fn lock(&self) -> MutexGuard<'_, QueuedJobs> {
-        // As with the queue of all threads: whole at every step.
+        // As for the queue of all threads: consistent after every step.
         locked(&self.0)
     }
 
-    /// The next job, or the end of this thread's turn.
+    /// The next job; `None` ends this thread's work on the queue.
     fn next(&self) -> Option<Job> {
         let mut turn = self.lock();
         let job = turn.jobs.pop_front();
@@ -270,7 +270,7 @@ impl JobQueue {
     }
 }
 
-/// The first of the jobs that take turns, on its way to a thread. Where it gets none, those that queued behind it go with it.
+/// The first job of a queue, before it has a thread. If none is available, the jobs queued behind it are dropped, too.
 struct TakenUp {
     turns: Arc<JobQueue>,
     first: Option<Job>,
@@ -311,7 +311,7 @@ impl Threads {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Jobs run outside the lock; the queue is whole at every step.
+        // Jobs run outside the lock; the queue is consistent after every step.
         locked(&self.queue)
     }
 
@@ -331,7 +331,7 @@ impl Threads {
     ) -> VfsResult<T> {
         let (answer, answered) = oneshot::channel();
         self.submit(Box::new(move || {
-            // The one who asked may have gone.
+            // The caller may be gone.
             let _ = answer.send(job());
         }))?;
         let answered = match self.wakes_by_event {
@@ -381,7 +381,7 @@ impl Threads {
         self.submit(Box::new(move || taken_up.run()))
     }
 
-    /// A thread could not be started. With others running, the job waits for them; with none, nobody would take it.
+    /// Handles the failure to start a thread: if others are running, the job waits for them; otherwise it is refused.
     fn retreat(&self) -> VfsResult<()> {
         let mut q = self.lock();
         q.threads -= 1;
@@ -394,7 +394,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Lets idle threads end; jobs that were submitted are done.
+    /// Lets idle threads end; submitted jobs are completed.
     fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
@@ -421,7 +421,7 @@ impl Threads {
         }
     }
 
-    /// Waits for work; also says whether an idle thread's time is over.
+    /// Waits for work; also returns whether an idle thread's time is over.
     fn wait<'a>(&self, q: MutexGuard<'a, Queue>) -> (MutexGuard<'a, Queue>, bool) {
         match self.idle_max {
             None => (self.work.wait(q).unwrap_or_else(PoisonError::into_inner), false),
@@ -434,7 +434,7 @@ impl Threads {
     }
 }
 
-/// A job that panics is an error of that job alone.
+/// Runs a job; a panic affects only that job.
 fn run_guarded(job: Job) {
     if catch_unwind(AssertUnwindSafe(job)).is_err() {
         tracing::error!("a file I/O job panicked");
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_answer_and_a_panic_is_an_error() {
+    fn panicking_job_returns_error() {
         let engine = Engine::common();
         block_on(async {
             assert_eq!(engine.run(|| Ok(7)).await, Ok(7));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn many_jobs_at_once_are_all_answered() {
+    fn concurrent_jobs_are_all_answered() {
         block_on(async {
             let one = |i| async move { Engine::common().run(move || Ok(i)).await };
             let all: Vec<_> = (0..500_u32).map(|i| tokio::spawn(one(i))).collect();
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_in_turn_run_one_at_a_time_in_order_and_go_on_after_a_panic() {
+    fn serialized_jobs_survive_panic() {
         let file = Arc::new(JobQueue::default());
         let inside = Arc::new(AtomicU64::new(0));
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_let_go_when_its_answer_is_there() {
+    fn job_releases_memory_before_answering() {
         let (file, held) = (Arc::new(JobQueue::default()), Arc::new(()));
         for _ in 0..1000 {
             let (now, later) = (held.clone(), held.clone());
@@ -528,7 +528,7 @@ mod tests {
                 let job = move || wait.lock().unwrap().recv().map_err(|_| VfsError::Io);
                 all.push(tokio::spawn(async move { few.run(job).await }));
             }
-            // Both threads have taken a job before the queue is filled.
+            // Both threads have started a job before the queue is filled.
             while few.stats().done < 2 {
                 tokio::task::yield_now().await;
             }
@@ -551,9 +551,9 @@ mod tests {
 
     static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-    /// A file system that hangs keeps its own threads, and what its clients left behind has a limit.
+    /// A hanging file system occupies only its own threads, and jobs of disconnected clients are limited.
     #[test]
-    fn an_engine_of_one_volume_takes_no_thread_of_others_and_no_more_jobs_than_its_own() {
+    fn separate_engine_limits_own_jobs() {
         const JOBS: usize = IO_THREADS + 4;
         let its = Engine::of_one(JOBS, &REFUSED);
         let (answers, hangs) = std::sync::mpsc::channel::<()>();
@@ -562,7 +562,7 @@ mod tests {
             for _ in 0..JOBS {
                 let hangs = hangs.clone();
                 let job = move || hangs.lock().unwrap().recv().map_err(|_| VfsError::Io);
-                // Its caller leaves.
+                // Its caller is dropped.
                 let mut left = Box::pin(its.run(job));
                 let once = std::future::poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx))).await;
                 assert!(once.is_pending());
@@ -582,7 +582,7 @@ mod tests {
         });
     }
 
-    /// What one client copies may take all threads for copies: the stable writes of others wait for none of it.
+    /// One client's copies may occupy all copy threads; stable writes of others do not wait for them.
     #[test]
     fn long_jobs_do_not_wait_for_copies() {
         let engine = Arc::new(Engine::new(["a", "b", "c", "d", "e"], None, None));
@@ -610,7 +610,7 @@ mod tests {
         });
     }
 
-    /// Waits until an event that a thread brings about.
+    /// Waits until a thread has caused this condition.
     fn until(is_so: impl Fn() -> bool) {
         let began = std::time::Instant::now();
         while !is_so() {
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_one_volume_end_with_it_and_idle_ones_before() {
+    fn idle_threads_end_with_volume() {
         let its = Engine::of_one(8, &REFUSED);
         let threads = its.transfers.clone();
         block_on(its.run(|| Ok(()))).unwrap();

@@ -1,10 +1,10 @@
-//! Buffers of a read or write, and their parts as vectors for one call.
+//! Buffers of reads and writes, and their parts as vectors for system calls.
 //!
-//! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
-//! only the first, the read is shorter. A read has its turn among those of its connection ([`iobuf::Backpressure`]) for as long as
-//! a copy takes; one that waits longer for storage goes on without it.
+//! *Memory.* All buffers of a read are taken before it starts, and it never waits while it holds one: if the pool has only the
+//! first, the read is shortened. A read has a turn among those of its connection ([`iobuf::Backpressure`]) for the duration of a
+//! copy; one that waits longer for storage continues without it.
 //!
-//! *Errors.* [`VfsError::Resources`] where the pool has ended, or has given nothing for [`MEMORY_WAIT_MAX`].
+//! *Errors.* [`VfsError::Resources`] if the pool was closed, or had no memory for [`MEMORY_WAIT_MAX`].
 
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
@@ -18,24 +18,24 @@ use crate::backend::ReadInto;
 use crate::engine::limits::{MEMORY_WAIT_MAX, TURN_MAX};
 use crate::error::{VfsError, VfsResult};
 
-/// Vectors that one system call takes (`IOV_MAX`).
+/// Vectors in one system call (`IOV_MAX`).
 pub(crate) const VECTORS_MAX: usize = 1024;
 
 static WAITED_IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
-/// Reads that got no payload memory in [`MEMORY_WAIT_MAX`], since the start.
+/// Number of reads that got no payload memory within [`MEMORY_WAIT_MAX`], since the start.
 pub fn waited_in_vain() -> u64 {
     WAITED_IN_VAIN.load(Ordering::Relaxed)
 }
 
-/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: storage that takes long, or for ever, keeps back what
-/// it was asked for, and no read of another device.
+/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: slow or hanging storage then delays only its own
+/// reads, not those of other devices.
 pub(crate) async fn in_turn<T>(
     turn: &mut Option<Admitted<'_>>,
     read: impl Future<Output = T>,
 ) -> T {
     let mut read = pin!(read);
-    // Most of it is in memory, and needs no timer.
+    // Most data is cached, and needs no timer.
     let at_once = poll_fn(|task| Poll::Ready(read.as_mut().poll(task))).await;
     if let Poll::Ready(data) = at_once {
         return data;
@@ -49,7 +49,7 @@ pub(crate) async fn in_turn<T>(
     read.await
 }
 
-/// The first buffer of a read, once its turn has come.
+/// Takes the first buffer of a read in its turn.
 async fn first_buffer(
     count: usize,
     size: usize,
@@ -72,11 +72,11 @@ async fn first_buffer(
         if !admitted.as_ref().is_some_and(Admitted::is_outdated) {
             return Ok((admitted, buffer));
         }
-        // It would lie with a peer that takes nothing while others wait for it.
+        // The buffer is returned: it would be unused while its peer takes no replies and other reads wait for memory.
     }
 }
 
-/// Buffers for `count` bytes, or for as many as can be had without waiting for more than one.
+/// Takes buffers for `count` bytes, or for as many as are available without waiting for more than one.
 pub(crate) async fn buffers(
     count: usize,
     into: &ReadInto,
@@ -128,7 +128,7 @@ pub(crate) fn vectors_mut(bufs: &mut [BufMut], from: usize, count: usize) -> Vec
     out
 }
 
-/// The data behind its first `skip` bytes, as much as one call takes.
+/// The data after its first `skip` bytes, as much as fits in one call.
 pub(crate) fn vectors(data: &[Buf], mut skip: usize) -> Vec<IoSlice<'_>> {
     let mut out = Vec::with_capacity(data.len().min(VECTORS_MAX));
     for b in data {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_that_gets_no_memory_does_not_wait_for_ever() {
+    async fn read_without_memory_times_out() {
         let pool = Pool::new(PoolLimits { buffers_max: [2; 3] });
         let mut all = Vec::new();
         for size in CLASS_SIZES.into_iter().rev() {
@@ -161,7 +161,7 @@ mod tests {
         let (began, before) = (tokio::time::Instant::now(), waited_in_vain());
         assert_eq!(buffers(4096, &into).await.map(drop), Err(VfsError::Resources));
         assert!(began.elapsed() >= MEMORY_WAIT_MAX && waited_in_vain() > before);
-        // What comes back in time is taken.
+        // Memory returned in time is used.
         let soon = tokio::time::timeout(Duration::from_secs(60), buffers(4096, &into));
         let give = async {
             tokio::time::sleep(MEMORY_WAIT_MAX / 2).await;

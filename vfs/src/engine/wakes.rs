@@ -1,16 +1,16 @@
-//! How a thread outside wakes tasks of a runtime that has several workers.
+//! Wakes tasks of a multi-threaded runtime from an outside thread.
 //!
-//! *Operation.* A worker that another thread wakes finds the task in the queue of all, and wakes a second worker before it runs it,
-//! to look for more. Where an answer comes alone that is for nothing, and each costs as much as a small read takes. An event of a
-//! descriptor wakes the one worker that waits for sockets, which runs the task and nobody else. So those that are to be woken are
-//! listed here, and an eventfd(2) tells a task of the runtime, once for all that come until it has looked ([`by_event`]). Of a
-//! runtime with one thread nothing changes.
+//! *Operation.* A worker woken from outside finds the task in the global queue, and wakes a second worker before running it, to
+//! look for more. For a single result that is useless, and each wake-up costs as much as a small read. An event of a descriptor
+//! wakes only the worker that polls sockets, which then runs the task. So tasks to wake are collected in a list, and an eventfd(2)
+//! notifies a task of the runtime, once for all entries until it has read the list ([`by_event`]). On a single-threaded runtime
+//! tasks are woken directly.
 //!
-//! *Memory.* A descriptor and a task for each runtime, and a waker for each task that waits.
+//! *Memory.* A descriptor and a task for each runtime, and a waker for each waiting task.
 //!
-//! *Errors.* None: where there is no descriptor to be had, or the runtime ends, tasks are woken directly.
+//! *Errors.* If no descriptor is available, or the runtime ends, tasks are woken directly.
 
-// What a descriptor that tokio watches must be.
+// Required for descriptors that tokio watches.
 #![allow(unsafe_code)]
 
 use std::future::poll_fn;
@@ -25,20 +25,20 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
-/// The tasks of one runtime that are to be woken.
+/// The tasks of one runtime to be woken.
 struct Wakes {
     event: OwnedFd,
-    /// `None`: nobody listens any more.
+    /// `None` after the listener has ended.
     list: Mutex<Option<Vec<Waker>>>,
 }
 
 static ALL: RwLock<Vec<(Id, Arc<Wakes>)>> = RwLock::new(Vec::new());
 
-/// Polls `f`, and has its task woken by an event of the runtime it is polled in.
+/// Polls `f`, and has its task woken through the event of its runtime.
 pub(crate) async fn by_event<T>(f: impl Future<Output = T>) -> T {
     let Some(wakes) = Wakes::of_this_runtime() else { return f.await };
     let mut f = pin!(f);
-    // One waker does as long as the task is the same.
+    // One waker suffices as long as the task is the same.
     let mut last: Option<(Waker, Waker)> = None;
     poll_fn(|task| {
         if !last.as_ref().is_some_and(|(its, _)| its.will_wake(task.waker())) {
@@ -53,7 +53,7 @@ pub(crate) async fn by_event<T>(f: impl Future<Output = T>) -> T {
     .await
 }
 
-/// A task that waits.
+/// A waiting task.
 struct Sleeper {
     wakes: Arc<Wakes>,
     waker: Waker,
@@ -70,7 +70,7 @@ impl Wake for Sleeper {
 }
 
 impl Wakes {
-    /// That of the runtime of the calling task, if it has several workers.
+    /// The list of the calling task's runtime, if it has several workers.
     fn of_this_runtime() -> Option<Arc<Self>> {
         let handle = Handle::try_current().ok()?;
         if handle.runtime_flavor() != RuntimeFlavor::MultiThread {
@@ -95,7 +95,7 @@ impl Wakes {
         let listener = listener.ok()?;
         let wakes = Arc::new(Self { event, list: Mutex::new(Some(Vec::new())) });
         all.push((id, wakes.clone()));
-        // A runtime that ends drops the task at once, which takes this lock.
+        // An ending runtime drops the task at once, which takes this lock.
         drop(all);
         handle.spawn(Listening(wakes.clone(), id).listen(listener));
         Some(wakes)
@@ -113,7 +113,7 @@ impl Wakes {
             }
             None => return waker.wake_by_ref(),
         };
-        // The number is never read: each write is an event.
+        // The counter is never read: each write causes an event.
         if is_first && rustix::io::write(&self.event, &1_u64.to_ne_bytes()).is_err() {
             self.wake_all();
         }
@@ -125,13 +125,13 @@ impl Wakes {
     }
 }
 
-/// The task that listens. When it goes, its runtime goes.
+/// The task that listens. It is dropped when its runtime ends.
 struct Listening(Arc<Wakes>, Id);
 
 impl Listening {
     async fn listen(self, event: AsyncFd<OwnedFd>) {
         while let Ok(mut told) = event.readable().await {
-            // Before the look: what comes after that is an event of its own.
+            // Cleared before waking: a later write causes another event.
             told.clear_ready();
             self.0.wake_all();
         }
@@ -176,9 +176,9 @@ mod tests {
         }
     }
 
-    /// A task that waits here may belong to another runtime than that which listens.
+    /// A waiting task may belong to another runtime than the listener.
     #[test]
-    fn the_end_of_a_runtime_leaves_nobody_asleep() {
+    fn ending_runtime_wakes_waiting_tasks() {
         let (ends, stays) = (runtime(), runtime());
         let (answer, answered) = oneshot::channel::<u32>();
         let wakes = ends.block_on(async { Wakes::of_this_runtime().unwrap() });
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_of_one_thread_has_none() {
+    fn single_threaded_runtime_has_no_list() {
         let one = Builder::new_current_thread().build().unwrap();
         assert!(one.block_on(async { Wakes::of_this_runtime().is_none() }));
         assert_eq!(one.block_on(by_event(async { 7 })), 7);

@@ -1,10 +1,10 @@
-//! The access control list that is kept with a file of the host.
+//! The access control list stored with a local file.
 //!
-//! *Operation.* Side data ([`crate::acl::NAME`]), known until the file's change time moves. The kernel knows nothing of it: it
-//! judges programs of the host by mode bits, which are set together with the list. A list that the host's own means give the
-//! file later (POSIX.1e) is newer than ours, so that it decides: setting ours takes that one away.
+//! *Operation.* The list is side data ([`crate::acl::NAME`]), cached until the file's change time differs. The kernel ignores it:
+//! for programs on the host the mode bits apply, which are set together with the list. A POSIX.1e list set on the host later is
+//! newer and takes precedence: setting ours removes it.
 //!
-//! *Errors.* A record that cannot be read counts as none: mode bits were set with it.
+//! *Errors.* An unreadable record counts as no list, because mode bits were set with it.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::xattr::growing;
 
-/// Where Linux shows its own lists.
+/// The attribute in which Linux exposes POSIX lists.
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
@@ -76,9 +76,8 @@ impl LocalNode {
         Ok(acl)
     }
 
-    /// Whether there may be a list of ours, and whether there is one of the host's own: most files have neither, which one look at
-    /// the names of their extended attributes tells. `None`: it has to be asked for, because not every file system of another kind
-    /// than the host's own names its lists.
+    /// Whether a list of ours may exist, and whether a POSIX list exists: most files have neither, which one listing of their
+    /// extended attributes tells. `None`: it must be read, because not every foreign file system reports its lists among the names.
     fn lists_named(&self) -> VfsResult<(bool, Option<bool>)> {
         if !self.volume.posix {
             return Ok((true, None));
@@ -111,7 +110,7 @@ impl LocalNode {
         self.volume.writable()?;
         let attr = self.attr()?;
         let is_dir = self.kind == Kind::Dir;
-        // Who serves everybody as itself needs its own files whatever the list says of it.
+        // A gateway that serves all users with one identity needs access to its own files whatever the list grants.
         let own = match (self.volume.identity.is_single(), is_dir) {
             (false, _) => 0,
             (true, false) => 0o600,
@@ -126,7 +125,7 @@ impl LocalNode {
                 Step::Keep => {
                     let done = self.do_side_set(acl::NAME, Some(&kept.encode()));
                     if done.is_err() && narrowed {
-                        // The list that was there before goes with the bits that were.
+                        // The previous list matched the previous mode bits, so both are restored.
                         self.chmod(attr.mode)?;
                     }
                     done
@@ -143,7 +142,7 @@ impl LocalNode {
         Ok(())
     }
 
-    /// Takes the host's own lists away, so that ours decides.
+    /// Removes POSIX lists, so that ours applies.
     fn remove_host_lists(&self) -> VfsResult<()> {
         remove(self.fd(), ACCESS)?;
         if self.kind == Kind::Dir { remove(self.fd(), DEFAULT) } else { Ok(()) }
@@ -180,7 +179,7 @@ impl LocalNode {
         Ok(())
     }
 
-    /// Makes what shall stand under `name` in this directory, with the attributes it had, as the caller.
+    /// Creates an object under `name` in this directory (with its previous attributes), as the caller.
     pub(super) fn making<T: Send>(
         &self,
         by: &Acting<'_>,

@@ -1,11 +1,11 @@
-//! Work on a thread beside the one that asks for it, which waits.
+//! Runs work on a companion thread, while the calling thread waits.
 //!
-//! The kernel's RDMA interface takes commands only with the very credentials that its descriptor was opened with
-//! (`ib_safe_file_access` compares the objects, not what is in them), and a thread that has acted as somebody else never gets its
-//! old object back. So where RDMA devices are used, a thread of the runtime keeps its own and lets a companion act.
+//! The kernel's RDMA interface accepts commands only with the credential object with which its descriptor was opened
+//! (`ib_safe_file_access` compares pointers, not contents), and a thread that has switched identity never gets its old object back.
+//! So if RDMA devices are used, a thread of the runtime keeps its credentials and lets a companion switch.
 //!
-//! *Operation.* Each thread that calls [`run`] has one companion, which ends with it. *Errors.* A panic of the work goes on in the
-//! caller. Without a companion (no thread to be had) the work is done in place.
+//! *Operation.* Each thread that calls [`run`] has one companion, which ends with it. *Errors.* A panic of the work continues in
+//! the caller. If no thread can be started, the work is done in place.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// Runs what is borrowed, and is done with it before it answers.
+/// Borrowed work, which the companion has finished when it answers.
 type Job = &'static mut (dyn FnMut() + Send);
 
 struct Companion {
@@ -47,7 +47,7 @@ impl Companion {
     }
 }
 
-/// Runs `f` on the companion of this thread and gives its answer.
+/// Runs `f` on the companion of this thread and returns its result.
 pub(super) fn run<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     COMPANION.with(|companion| match companion {
         Some(companion) => companion.run(f),
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_work_is_done_elsewhere_and_always_at_the_same_place() {
+    fn work_runs_on_same_companion() {
         let here = thread::current().id();
         let mut seen = Vec::new();
         for n in 0..100 {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_comes_back_and_the_next_work_is_done() {
+    fn panic_returns_and_companion_continues() {
         let panicked = catch_unwind(|| run(|| -> u8 { panic!("on purpose") }));
         assert_eq!(*panicked.unwrap_err().downcast_ref::<&str>().unwrap(), "on purpose");
         assert_eq!(run(|| 7), 7);

@@ -1,15 +1,15 @@
-//! Data that is only ever added to a file.
+//! Appends data to files.
 //!
-//! *Operation.* Each addition has a descriptor of its own with `O_APPEND`: the kernel finds the end and writes there in one step,
-//! also beside programs of the host that do the same. Clients do not write what only grows by the host's will (`chattr +a`), so the
-//! file is opened in the ordinary way as well. Additions of ours to one file go one after the other, so that one stays in one
-//! piece whatever number of calls it takes, and so that one which leaves a hole in front of it, which the kernel cannot do in one
-//! step, comes behind all others.
+//! *Operation.* Each append opens a separate descriptor with `O_APPEND`: the kernel finds the end and writes there in one step,
+//! also concurrently with programs on the host that do the same. Clients must not write to files that the host has made append-only
+//! (`chattr +a`), so the file is also opened for ordinary writing. Appends of ours to one file are executed one after the other, so
+//! that each stays contiguous whatever number of calls it takes, and so that one that leaves a hole before it, which the kernel
+//! cannot do in one step, follows all others.
 //!
 //! *Memory.* Jobs own their buffers.
 //!
-//! *Errors.* As of any write; [`VfsError::Access`] where the offset is in front of the end, [`VfsError::Delay`] where it had to be
-//! the end and is not.
+//! *Errors.* As for any write; [`VfsError::Access`] if the offset is before the end, [`VfsError::Delay`] if it had to be the end
+//! and is not.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,18 +28,19 @@ use super::node::LocalNode;
 use super::stat;
 use crate::engine::far::Room;
 
-/// What is to be added.
+/// An append request.
 struct Addition {
     at: AppendAt,
     data: Vec<Buf>,
-    /// What `data` takes of the volume's payload.
+    /// The payload of the volume reserved for `data`.
     _room: Option<Room>,
     count: usize,
     stable: Stable,
-    /// For the place behind the last byte, and to make durable what was added, wherever: opened before that, it reports it.
+    /// For appending at the end, and for the sync after an append at any position: opened before the write, it reports write-back
+    /// errors.
     end: Fd,
-    /// For a place further behind. The file's own, which reports what storage fails to keep to those who commit: nobody closes it
-    /// meanwhile, and an addition takes no report from it.
+    /// For a position beyond the end. This is the file's shared descriptor, which reports write-back errors to COMMIT: it stays
+    /// open meanwhile, and an append does not consume its errors.
     shared: DataFd,
 }
 
@@ -53,10 +54,10 @@ impl LocalNode {
     ) -> VfsResult<Appended> {
         self.volume.writable()?;
         self.regular()?;
-        // Before the first byte: a failure from here on shows by another value.
+        // Read before the first byte is written: a later failure changes it.
         let verifier = self.volume.ledger.verifier();
         let count = data.iter().map(Buf::len).sum();
-        // Both by the process, before the thread is the caller.
+        // Both are opened by the process, before the thread switches to the caller.
         let shared = self.data_fd_soon(true).await?;
         let open = || self.reopen(OFlags::WRONLY | OFlags::APPEND);
         let end = self.volume.retried(|| self.volume.cache.with_room(open)).await.map(Fd::new)?;
@@ -77,11 +78,11 @@ impl LocalNode {
         Ok(Appended { at, written })
     }
 
-    /// Where it came to stand, and how many bytes of it.
+    /// Writes; returns the position and the number of bytes.
     fn add(&self, a: &Addition) -> VfsResult<(u64, usize)> {
         let turn = locked(&self.appends);
         let placed = self.place(a);
-        // The bytes stand. Others add theirs while the device keeps these, and share its work.
+        // The bytes are placed, so other appends may proceed while the device stores these, and share its work.
         drop(turn);
         let (at, n) = placed?;
         if a.stable != Stable::Unstable && n > 0 && !self.volume.in_memory {
@@ -90,7 +91,7 @@ impl LocalNode {
         Ok((at, n))
     }
 
-    /// Writes it where it comes to stand.
+    /// Writes the data at its position.
     fn place(&self, a: &Addition) -> VfsResult<(u64, usize)> {
         let size = stat::of_fd(self.fd())?.attr.size;
         let start = match a.at {
@@ -149,9 +150,9 @@ mod tests {
     use crate::backend::Backend;
     use crate::local::{LocalBackend, LocalConfig};
 
-    /// A program of the host and a client add to one file.
+    /// A program on the host and a client append to one file.
     #[tokio::test]
-    async fn the_host_and_a_client_add_to_one_file() {
+    async fn host_and_client_append_concurrently() {
         const EACH: usize = 500;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
