@@ -1,12 +1,11 @@
-//! What a large cluster asks of etcd: `cargo run --release -p cluster --example capacity http://127.0.0.1:2379 [NODES SERVICES
-//! CANDIDATES TTL SPREAD]`, the last two in seconds.
+//! Measures the load that a large cluster causes on etcd: `cargo run --release -p cluster --example capacity http://127.0.0.1:2379
+//! [NODES SERVICES CANDIDATES TTL SPREAD]`, the last two in seconds.
 //!
-//! *Operation.* All nodes run in this process, each a [`Runner`] of its own with its lease and its watch; the gateway of a service
-//! is a program that does nothing and closes its input. Each service has a chosen node and as many `CANDIDATES` that may serve it.
-//! Nodes start one after the other in the time SPREAD. It measures how long it takes until all are served, what etcd does in a
-//! minute without changes, and what it does and how long it takes when a node dies, and when all die and start again at once. What
-//! etcd does is read from its own metrics.
-//! It wants an etcd of its own, and may have to open a file and a half for each service.
+//! *Operation.* All nodes run in this process, each a separate [`Runner`] with its lease and its watch; the gateway of a service is
+//! a program that waits until its input closes. Each service has a preferred node and `CANDIDATES` nodes that may run it. Nodes
+//! start one after the other during SPREAD. The program measures the time until all services run, the load of etcd during a minute
+//! without changes, and load and time when a node dies and when all nodes die and restart at once. The load comes from etcd's own
+//! metrics. It requires a separate etcd, and may need one and a half open files per service.
 
 #![allow(clippy::expect_used, clippy::cast_precision_loss)]
 
@@ -26,19 +25,19 @@ use tokio::time::{interval, sleep};
 
 const NAME: &str = "capacity";
 const CALM: Duration = Duration::from_secs(60);
-/// Between lines that say how many are served.
+/// Interval of progress lines.
 const TOLD_EACH: Duration = Duration::from_secs(10);
-/// Between looks at who serves what.
+/// Interval at which the running services are counted.
 const STEP: Duration = Duration::from_millis(50);
 
-/// What is measured.
+/// The parameters of the measurement.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
     services: usize,
     candidates: usize,
     ttl: Duration,
-    /// In which all nodes start, one after the other.
+    /// Time during which all nodes start, one after the other.
     spread: Duration,
 }
 
@@ -49,7 +48,8 @@ struct Node {
 }
 
 impl Size {
-    /// The nodes that may serve a service, the chosen one first. Those of one chosen node are spread over all others.
+    /// Returns the nodes that may run a service, the preferred one first. The alternatives of one preferred node are spread over
+    /// all other nodes.
     fn nodes_of(self, service: usize) -> Vec<String> {
         let (chosen, others) = (service % self.nodes, self.nodes - 1);
         let other = |n| (chosen + 1 + (service / self.nodes + n) % others) % self.nodes;
@@ -82,7 +82,7 @@ fn service_name(number: usize) -> String {
     format!("s{number}")
 }
 
-/// What etcd has done so far: calls by method, its work and its memory.
+/// Returns etcd's counters: calls by method, work and memory.
 async fn counters(at: &Endpoint) -> BTreeMap<String, f64> {
     const SHOWN: [(&str, &str); 3] = [
         ("etcd_server_proposals_committed_total", "raft proposals"),
@@ -110,7 +110,7 @@ async fn counters(at: &Endpoint) -> BTreeMap<String, f64> {
     counters
 }
 
-/// What was done between two times, of all that was done at all.
+/// Prints the differences between two samples of the counters.
 fn show(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, time: Duration) {
     for (name, value) in after {
         let done = value - before.get(name).copied().unwrap_or(0.0);
@@ -120,12 +120,12 @@ fn show(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, time: Dur
     }
 }
 
-/// How many services these nodes serve.
+/// Returns how many services these nodes run.
 fn served<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> usize {
     nodes.into_iter().map(|node| node.board.served()).sum()
 }
 
-/// Waits until these nodes serve so many services; when the first of `from` more was there, half of them, and all.
+/// Waits until these nodes run `all` services; returns the times of the first after `from`, of half of them, and of all.
 async fn until_served(nodes: &[Node], from: usize, all: usize) -> [Duration; 3] {
     let began = Instant::now();
     let mut times = [None; 3];
@@ -150,7 +150,7 @@ async fn until_served(nodes: &[Node], from: usize, all: usize) -> [Duration; 3] 
     }
 }
 
-/// The busiest second of etcd until `stop`: calls, and what was committed.
+/// Returns the busiest second of etcd until `stop`: calls and commits.
 async fn busiest(at: Endpoint, mut stop: watch::Receiver<bool>) -> (f64, f64) {
     let (mut calls, mut committed) = (0.0_f64, 0.0_f64);
     let sum = |counters: &BTreeMap<String, f64>| -> f64 {
@@ -172,7 +172,7 @@ async fn busiest(at: Endpoint, mut stop: watch::Receiver<bool>) -> (f64, f64) {
     (calls, committed)
 }
 
-/// A part of the measurement: what etcd does meanwhile.
+/// One section of the measurement, with the load of etcd during it.
 struct Part {
     at: Endpoint,
     before: BTreeMap<String, f64>,
@@ -197,7 +197,7 @@ impl Part {
     }
 }
 
-/// The nodes of the cluster, started one after the other.
+/// Starts the nodes of the cluster one after the other.
 async fn start(at: &Endpoint, size: Size, services: &[Service], spread: Duration) -> Vec<Node> {
     let mut nodes = Vec::new();
     for number in 0..size.nodes {
@@ -229,7 +229,7 @@ async fn measure(at: Endpoint, size: Size) {
     );
     part.end().await;
 
-    // What the start has left over.
+    // Wait for the aftermath of the start.
     sleep(4 * size.ttl).await;
     let before = counters(&at).await;
     sleep(CALM).await;

@@ -1,17 +1,17 @@
-//! Tells the neighbours of a network where an address is now: ARP (RFC 826, RFC 5227 section 3) and neighbour advertisements
-//! (RFC 4861 section 7.2.6).
+//! Announces the new location of an address to the network: ARP (RFC 826, RFC 5227 section 3) and neighbour advertisements (RFC
+//! 4861 section 7.2.6).
 //!
-//! Without it a neighbour sends to the node before for as long as its own entry seems to work: minutes.
+//! Otherwise neighbours keep sending to the previous node as long as their cached entry seems to work, which can take minutes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pnet_datalink::{Channel, Config, NetworkInterface};
 
-/// A hardware address of Ethernet.
+/// An Ethernet hardware address.
 pub(crate) type Mac = [u8; 6];
 
-/// A device by its name, and its hardware address.
+/// Finds a network device by name, and its hardware address.
 pub(crate) fn interface(device: &str) -> io::Result<(NetworkInterface, Mac)> {
     let is_it = |interface: &NetworkInterface| interface.name == device;
     let interface = pnet_datalink::interfaces()
@@ -23,7 +23,8 @@ pub(crate) fn interface(device: &str) -> io::Result<(NetworkInterface, Mac)> {
     Ok((interface, mac))
 }
 
-/// Announces that the address is at this device. Sent twice: a request and a reply of ARP, since some hosts hear one of them only.
+/// Announces that the address is on this device. Sends both an ARP request and a reply, because some hosts process only one of
+/// them.
 pub(crate) fn announce(ip: IpAddr, device: &str) -> io::Result<()> {
     let (interface, mac) = interface(device)?;
     let frames = match ip {
@@ -44,12 +45,12 @@ const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
 pub(crate) const TO_ALL: Mac = [0xff; 6];
 
-/// An ARP packet whose sender and target are the address itself.
+/// Builds an ARP packet whose sender and target are the address itself.
 pub(crate) fn arp_announcement(mac: Mac, ip: Ipv4Addr, operation: u16) -> [u8; 42] {
     let mut frame = [0; 42];
     frame[..6].copy_from_slice(&TO_ALL);
     frame[6..12].copy_from_slice(&mac);
-    // Ethernet type of ARP; hardware type Ethernet, protocol IPv4, their lengths.
+    // EtherType of ARP; hardware type Ethernet, protocol IPv4, their address lengths.
     frame[12..20].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4]);
     frame[20..22].copy_from_slice(&operation.to_be_bytes());
     frame[22..28].copy_from_slice(&mac);
@@ -62,20 +63,20 @@ pub(crate) fn arp_announcement(mac: Mac, ip: Ipv4Addr, operation: u16) -> [u8; 4
 }
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// ICMPv6 in the IPv6 header.
+/// Protocol number of ICMPv6 in the IPv6 header.
 const ICMPV6: u8 = 58;
-/// An unsolicited neighbour advertisement with the override flag.
+/// Builds an unsolicited neighbour advertisement with the override flag.
 pub(crate) fn advertisement(mac: Mac, ip: Ipv6Addr) -> Vec<u8> {
     const ADVERTISEMENT: u8 = 136;
     const OVERRIDE: u8 = 0x20;
     let head = [ADVERTISEMENT, 0, 0, 0, OVERRIDE, 0, 0, 0];
-    // Option: target link-layer address, in units of eight bytes.
+    // Option: target link-layer address, length in units of eight bytes.
     let message = [&head[..], &ip.octets(), &[2, 1], &mac].concat();
     // The multicast address of all nodes (RFC 2464 section 7).
     icmp_frame((mac, [0x33, 0x33, 0, 0, 0, 1]), (ip, ALL_NODES), &message)
 }
 
-/// A frame with a message of ICMPv6, whose sum is put in. `ends`: sender and receiver.
+/// Builds a frame with an ICMPv6 message and fills in its checksum. `ends`: sender and receiver.
 pub(crate) fn icmp_frame(
     (from_mac, to_mac): (Mac, Mac),
     (from, to): (Ipv6Addr, Ipv6Addr),
@@ -83,19 +84,19 @@ pub(crate) fn icmp_frame(
 ) -> Vec<u8> {
     let len = u8::try_from(message.len()).unwrap_or(0);
     let mut frame = [&to_mac[..], &from_mac, &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
-    // Payload length, next header, and the hop limit that RFC 4861 section 7.1.2 demands.
+    // Payload length, next header, and the hop limit that RFC 4861 section 7.1.2 requires.
     frame.extend_from_slice(&[0, len, ICMPV6, 255]);
     for ip in [from, to] {
         frame.extend_from_slice(&ip.octets());
     }
     frame.extend_from_slice(message);
-    // With its pseudo-header (RFC 8200 section 8.1); the field itself is zero.
+    // The checksum covers the pseudo-header (RFC 8200 section 8.1); the checksum field is zero.
     let sum = internet_checksum(&[&frame[22..], &[0, len, 0, ICMPV6]]);
     frame[56..58].copy_from_slice(&sum.to_be_bytes());
     frame
 }
 
-/// The sum of IP, TCP and ICMP (RFC 1071) of pieces with even lengths.
+/// Computes the checksum of IP, TCP and ICMP (RFC 1071) over pieces of even length.
 pub(crate) fn internet_checksum(pieces: &[&[u8]]) -> u16 {
     let words = pieces.iter().flat_map(|piece| piece.chunks_exact(2));
     let mut sum: u32 = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
@@ -112,7 +113,7 @@ mod tests {
     const MAC: Mac = [2, 0, 0, 0, 0, 0xa];
 
     #[test]
-    fn an_arp_announcement_names_the_address_as_sender_and_target() {
+    fn arp_announcement_has_equal_addresses() {
         let frame = arp_announcement(MAC, Ipv4Addr::new(192, 0, 2, 10), REQUEST);
         assert_eq!(
             frame,
@@ -126,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_has_a_sum_that_any_receiver_accepts() {
+    fn advertisement_has_valid_checksum() {
         let ip: Ipv6Addr = "2001:db8::10".parse().unwrap();
         let frame = advertisement(MAC, ip);
         assert_eq!((frame[54], frame[21], frame[58]), (136, 255, 0x20));
-        // With the sum in place the whole comes to nothing.
+        // The checksum over the frame including its checksum field is zero.
         assert_eq!(internet_checksum(&[&frame[22..], &[0, 32, 0, 58]]), 0);
         assert_eq!(&frame[62..78], &ip.octets());
     }

@@ -1,4 +1,4 @@
-//! What a node knows of its services, for its metrics and for `headgate cluster status`.
+//! The state of a node's services, for its metrics and for `headgate cluster status`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,27 +9,26 @@ use serde_json::{Value, json};
 
 use crate::hold::{Hold, now};
 
-/// A service that a node took over, as the key `takeover` in etcd says, too.
+/// A takeover of a service; also stored in etcd under the key `takeover`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Takeover {
-    /// The node.
     pub node: String,
-    /// In which epoch.
+    /// Epoch of the takeover.
     pub epoch: u64,
-    /// The node that it fenced.
+    /// The node that was fenced.
     pub fenced: Option<String>,
-    /// Seconds since 1970, when it served.
+    /// Time at which the service ran, in seconds since 1970.
     pub at: u64,
-    /// How long the fence took.
+    /// Duration of the fence.
     pub fence: Duration,
-    /// How long the storage took to be attached.
+    /// Duration of attaching the storage.
     pub attach: Duration,
-    /// From the election until it served.
+    /// Time from the election until the service ran.
     pub total: Duration,
 }
 
 impl Takeover {
-    /// As it stands in etcd: times in milliseconds.
+    /// Serializes it for etcd; times are in milliseconds.
     pub fn to_bytes(&self) -> Vec<u8> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let said = json!({
@@ -39,7 +38,7 @@ impl Takeover {
         said.to_string().into_bytes()
     }
 
-    /// What stands in etcd. `None` where it is something else.
+    /// Parses the value in etcd; `None` if it has another format.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let said: Value = serde_json::from_slice(bytes).ok()?;
         let ms = |field: &str| said[field].as_u64().map(Duration::from_millis);
@@ -55,53 +54,53 @@ impl Takeover {
     }
 }
 
-/// Why a node could not serve a service, as its key in etcd says.
+/// The reason why a node could not run a service; stored in etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What was wrong.
+    /// Describes the error.
     pub why: String,
-    /// Seconds since 1970, when it was.
+    /// Time of the error, in seconds since 1970.
     pub at: u64,
 }
 
 impl Trouble {
-    /// As it stands in etcd.
+    /// Serializes it for etcd.
     pub fn to_bytes(&self) -> Vec<u8> {
         json!({"why": self.why, "at": self.at}).to_string().into_bytes()
     }
 
-    /// What stands in etcd. `None` where it is something else.
+    /// Parses the value in etcd; `None` if it has another format.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let said: Value = serde_json::from_slice(bytes).ok()?;
         Some(Self { why: said["why"].as_str()?.into(), at: said["at"].as_u64()? })
     }
 }
 
-/// A service, as this node sees it.
+/// The state of a service on this node.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceState {
     /// The epoch in which this node owns it.
     pub epoch: Option<u64>,
-    /// Its gateway runs, and its addresses are here.
+    /// Its gateway runs, and its addresses are on this node.
     pub serves: bool,
-    /// The lease by which it is owned.
+    /// The time for which the owner's lease is valid.
     pub hold: Option<Hold>,
-    /// How often this node took it over.
+    /// Number of takeovers by this node.
     pub takeovers: u64,
-    /// The last of them.
+    /// The most recent takeover.
     pub last: Option<Takeover>,
-    /// How often its lease was not renewed in time.
+    /// How often the lease was not renewed in time.
     pub lost: u64,
-    /// How often its gateway ended by itself.
+    /// How often its gateway exited unexpectedly.
     pub ended: u64,
-    /// How often this node was elected and could not serve it.
+    /// How often this node won the election but could not run the service.
     pub failed: u64,
-    /// Why this node may not or cannot take it over at present.
+    /// The reason why this node may not or cannot take it over at present.
     pub trouble: Option<String>,
 }
 
 impl ServiceState {
-    /// How long this node may still serve it.
+    /// Returns how long this node may still run it.
     pub fn left(&self) -> Duration {
         self.hold.map_or(Duration::ZERO, |hold| hold.left(now()))
     }
@@ -112,12 +111,12 @@ impl ServiceState {
 pub struct Board(Mutex<BTreeMap<String, ServiceState>>);
 
 impl Board {
-    /// All of them, by name.
+    /// Returns all services by name.
     pub fn services(&self) -> BTreeMap<String, ServiceState> {
         locked(&self.0).clone()
     }
 
-    /// How many of them this node serves.
+    /// Returns the number of services that this node runs.
     pub fn served(&self) -> usize {
         let services = locked(&self.0);
         services.values().filter(|it| it.serves).count()
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_etcd_is_read_as_it_was_written() {
+    fn etcd_values_round_trip() {
         let takeover = Takeover {
             node: "gw1".into(),
             epoch: 7,

@@ -1,14 +1,14 @@
-//! Who owns a service: the keys of it in etcd, and what stands in them.
+//! Ownership of a service: its keys in etcd and their values.
 //!
-//! *Operation.* The owner is whoever made the key `owner`, which ends with the lease of its node ([`crate::lease`]), and before
-//! that when the owner deletes it. The revision at which it was made is the epoch, and more by what `base` says where etcd began to
-//! count anew ([`adopt`]). `last` outlives it: which node owned the service last, and whether it let go of it with all that it had.
-//! Where it did not, the next owner fences it. `wanted` names the node that an administrator chose, `asked` that it is there and
-//! waits: an owner leaves for nobody else.
+//! *Operation.* The node that created the key `owner` owns the service. The key disappears with the lease of its node
+//! ([`crate::lease`]), or earlier if the owner deletes it. The epoch is the revision at which the key was created, plus the value
+//! of `base`, which compensates for an etcd that restarted its revisions ([`adopt`]). The key `last` survives: it names the last
+//! owner and says whether it released everything. If it did not, the next owner fences it. The key `wanted` names the node that an
+//! administrator prefers, and `asked` says that this node is running and waiting; an owner leaves for no other node.
 //!
-//! *Errors.* A request whose answer was lost may have made the key, or make it later. The key is that of a candidature if it has
-//! the lease of the node and the number of the candidature. With the lease and another number it is left over from an earlier one,
-//! and is deleted: it must not count as an election that was won, because a request to delete it may still be under way.
+//! *Errors.* A request without a reply may have created the key, or may create it later. A key belongs to a candidature if it has
+//! the node's lease and the candidature's number. A key with the lease and another number remains from an earlier candidature and
+//! is deleted. It must not count as a won election, because a request to delete it may still be in progress.
 
 use serde_json::{Value, json};
 
@@ -18,26 +18,26 @@ use crate::lease::Lease;
 /// The keys of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// Who owns it.
+    /// The current owner.
     pub owner: String,
-    /// Who owned it last.
+    /// The last owner.
     pub last: String,
-    /// Who is to own it.
+    /// The preferred node.
     pub wanted: String,
-    /// That node is there and waits for it.
+    /// The preferred node is running and waits for the service.
     pub asked: String,
-    /// How it was taken over last ([`crate::board::Takeover`]).
+    /// The last takeover ([`crate::board::Takeover`]).
     pub takeover: String,
-    /// Why nodes could not serve it: this, and the name of the node.
+    /// Prefix of the keys with the reasons why nodes could not run it; the node name follows.
     pub trouble: String,
-    /// By how much its epochs are more than etcd's revisions; not there: by nothing.
+    /// Offset of its epochs from etcd's revisions; missing: zero.
     pub base: String,
-    /// What all of them begin with.
+    /// Common prefix of all keys.
     pub all: String,
 }
 
 impl Keys {
-    /// Of this service in this cluster.
+    /// Builds the keys of a service in a cluster.
     pub fn new(cluster: &str, service: &str) -> Self {
         let key = |what| format!("/{cluster}/services/{service}/{what}");
         let (owner, last, wanted, asked) = (key("owner"), key("last"), key("wanted"), key("asked"));
@@ -46,30 +46,29 @@ impl Keys {
     }
 }
 
-/// The key that says that a node is to own nothing.
+/// Returns the key that marks a node as drained: it must own no service.
 pub fn drained(cluster: &str, node: &str) -> String {
     format!("/{cluster}/nodes/{node}/drained")
 }
 
-/// Who owned a service, as the key `last` says.
+/// The last owner of a service, stored under the key `last`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Last {
-    /// Name of the node.
     pub node: String,
-    /// Names its machine, where two nodes have one name.
+    /// Identifies its machine, in case two nodes have the same name.
     pub machine: String,
-    /// In which epoch.
+    /// Epoch of its ownership.
     pub epoch: u64,
-    /// It has ended its gateway and let go of the storage.
+    /// The owner has stopped its gateway and released the storage.
     pub ended: bool,
-    /// It attaches storage, in this boot of its machine; `None`: that has ended, or nothing is attached.
+    /// Boot identifier of its machine while it attaches storage; `None`: attaching has finished, or the service attaches none.
     pub attaching: Option<String>,
-    /// Hardware addresses of its devices, where its addresses may still be.
+    /// Hardware addresses of its devices, which may still have its addresses.
     pub hardware: Vec<String>,
 }
 
 impl Last {
-    /// As it stands in etcd.
+    /// Serializes it for etcd.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { node, machine, epoch, ended, attaching, hardware } = self;
         let said = json!({
@@ -79,7 +78,7 @@ impl Last {
         said.to_string().into_bytes()
     }
 
-    /// What stands in etcd. `None` where it is something else.
+    /// Parses the value in etcd; `None` if it has another format.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let said: Value = serde_json::from_slice(bytes).ok()?;
         Some(Self {
@@ -96,21 +95,22 @@ impl Last {
     }
 }
 
-/// What must be done about the owner before.
+/// How to deal with the previous owner.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Nothing: there was none, or it has let go.
+    /// No action: there was no owner, or it has released the service.
     Gone,
-    /// Nothing: it was a gateway of this machine, which ends with its parent. Not known is whether it has, and what it has left.
+    /// No action: it was a gateway of this machine, which ends with its parent process. It may still be ending and may have left
+    /// resources.
     OwnLeft(Last),
-    /// It may still write.
+    /// Fence it, because it may still write.
     Fence(Last),
-    /// A node of another machine has this node's name.
+    /// Another machine uses this node's name.
     SameName(Last),
 }
 
 impl Before {
-    /// For `node` on `machine`, elected after this one.
+    /// Decides for `node` on `machine`, which was elected after `last`.
     pub fn of(last: Option<Last>, node: &str, machine: &str) -> Self {
         match last {
             None => Self::Gone,
@@ -125,14 +125,14 @@ impl Before {
 /// The number of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// For records and people.
+    /// Shown in records and to administrators.
     pub epoch: u64,
-    /// For etcd: the revision at which the key `owner` was made.
+    /// For etcd: the revision at which the key `owner` was created.
     pub created: u64,
 }
 
 impl Term {
-    /// Of an owner whose key was made at this revision, where `base` has this value.
+    /// Computes the term of an owner whose key was created at this revision, with this value of `base`.
     pub fn of(created: u64, base: Option<&[u8]>) -> Option<Self> {
         let base = match base {
             None => 0,
@@ -142,15 +142,15 @@ impl Term {
     }
 }
 
-/// Lets the next epochs of a service be above this one, where etcd has lost what it knew and counts from less. False: a node owns
-/// the service.
+/// Raises the next epochs of a service above `epoch`, after etcd lost its data and its revisions restarted. Returns false if a node
+/// owns the service.
 pub async fn adopt(etcd: &Etcd, keys: &Keys, epoch: u64) -> Result<bool, Error> {
-    // Of a key that is not there the revision is zero.
+    // The revision of a missing key is zero.
     let base = epoch.to_string();
     etcd.change_while(&keys.owner, 0, &[Change::Put(&keys.base, base.as_bytes())]).await
 }
 
-/// The keys of a service at one revision.
+/// The keys of a service, read at one revision.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) owner: Option<Entry>,
@@ -177,59 +177,59 @@ impl Look {
         look
     }
 
-    /// The name of the node that was chosen.
+    /// Returns the name of the preferred node.
     pub(crate) fn chosen(&self) -> Option<&[u8]> {
         self.wanted.as_ref().map(|wanted| &*wanted.value)
     }
 
-    /// Another node than this one was chosen, is there and waits.
+    /// Checks whether another node is preferred, running and waiting.
     pub(crate) fn is_asked_for(&self, node: &str) -> bool {
         let asked = self.asked.as_ref().map(|asked| &*asked.value);
         self.chosen().is_some_and(|chosen| chosen != node.as_bytes()) && self.chosen() == asked
     }
 }
 
-/// Looks at a service.
+/// Reads the keys of a service.
 pub(crate) async fn look(etcd: &Etcd, keys: &Keys) -> Result<Look, Error> {
     Ok(Look::of(keys, etcd.below(&keys.all).await?))
 }
 
-/// An election that was won.
+/// A won election.
 #[derive(Debug)]
-pub(crate) struct Won {
-    /// Its number.
+pub(crate) struct WonElection {
+    /// The number of the election.
     pub(crate) term: Term,
-    /// The lease with which it ends.
+    /// The lease with which the ownership ends.
     pub(crate) lease: Lease,
-    /// The key `last`, read with the election: only an owner changes it.
+    /// The key `last`, read with the election; only an owner changes it.
     pub(crate) last: Option<Entry>,
 }
 
-/// The name of the node that a key `owner` holds.
+/// Returns the node name in the value of a key `owner`.
 pub fn owner_of(value: &[u8]) -> String {
     let said: Value = serde_json::from_slice(value).unwrap_or_default();
     said["node"].as_str().unwrap_or("?").to_owned()
 }
 
-/// Says that the node which was chosen is there and waits, for as long as its lease lives: a node that is gone asks for nothing.
-/// Whoever owns the service next takes it away, and a node that no longer waits does so itself ([`take_back`]).
+/// Records that the preferred node is running and waits, for as long as its lease lives, so that a dead node requests no service.
+/// The next owner deletes the key; a node that stops waiting deletes it itself ([`take_back`]).
 pub(crate) async fn ask(etcd: &Etcd, keys: &Keys, node: &str, lease: Lease) -> Result<(), Error> {
     etcd.create(&keys.asked, node.as_bytes(), lease.id, &keys.asked).await.map(drop)
 }
 
-/// Takes away what was asked by a node that does not wait for the service; what was asked since then stays.
+/// Deletes the request of a node that no longer waits; keeps a newer request.
 pub(crate) async fn take_back(etcd: &Etcd, keys: &Keys, asked: &Entry) -> Result<(), Error> {
     etcd.change_while(&keys.asked, asked.created, &[Change::Delete(&keys.asked)]).await.map(drop)
 }
 
-/// Stands for election once; `None`: the service has an owner. No other candidature of this node under this lease had this
-/// `number`.
+/// Tries once to become owner; `None` if the service has an owner. `number` must be unique among this node's candidatures under
+/// this lease.
 pub(crate) async fn stand(
     etcd: &Etcd,
     keys: &Keys,
     (node, number): (&str, u64),
     lease: Lease,
-) -> Result<Option<Won>, Error> {
+) -> Result<Option<WonElection>, Error> {
     let value = json!({ "node": node, "candidature": number }).to_string().into_bytes();
     let look = Look::of(keys, etcd.create(&keys.owner, &value, lease.id, &keys.all).await?);
     let owner = look.owner.ok_or(Error::Malformed("owner"))?;
@@ -238,7 +238,7 @@ pub(crate) async fn stand(
     }
     let term = Term::of(owner.created, look.base.as_ref().map(|entry| &*entry.value));
     let term = term.ok_or(Error::Malformed("base"))?;
-    Ok(Some(Won { term, lease, last: look.last }))
+    Ok(Some(WonElection { term, lease, last: look.last }))
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_did_not_let_go_is_fenced() {
+    fn unreleased_owner_is_fenced() {
         let before = |last| Before::of(last, "gw1", "m1");
         assert_eq!(before(None), Before::Gone);
         for (node, machine) in [("gw1", "m1"), ("gw1", "m2"), ("gw2", "m2")] {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_are_counted_from_what_is_said() {
+    fn base_offsets_epochs() {
         let epoch = |base: Option<&[u8]>| Term::of(7, base).map(|term| term.epoch);
         assert_eq!(
             (epoch(None), epoch(Some(b"0")), epoch(Some(b"100"))),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_last_is_read_as_it_was_written() {
+    fn last_owner_round_trips() {
         let one = last("gw1", "m1", true);
         for one in [Last { attaching: None, ..one.clone() }, one] {
             assert_eq!(Last::parse(&one.to_bytes()), Some(one));

@@ -1,13 +1,14 @@
 //! A client of etcd, version 3.4 or later.
 //!
-//! *Operation.* etcd serves its API as JSON over HTTP beside gRPC; that needs no compiler of protocol buffers where this is built.
-//! One request is one connection: a node sends one every TTL/3. Endpoints are tried in turn, the one that answered last first.
+//! *Operation.* Uses etcd's JSON API over HTTP, the alternative to gRPC, so that building needs no protocol buffer compiler. Each
+//! request uses a new connection: a node sends one every TTL/3. Endpoints are tried in order, starting with the one that replied
+//! last.
 //!
-//! *Memory.* An answer, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`Pace`] bounds how many
-//! requests run at a time.
+//! *Memory.* A reply, and each message of a watch, has at most 1 MiB; long lists are read in pages. [`Pace`] bounds the number of
+//! concurrent requests.
 //!
-//! *Errors.* [`Error`] says which endpoint failed and how. etcd may have carried out a request whose answer was lost, or do so
-//! later: the caller looks ([`crate::election`]).
+//! *Errors.* [`Error`] names the failed endpoint and the error. etcd may have executed a request whose reply was lost, or may
+//! execute it later; callers must check ([`crate::election`]).
 
 use std::fmt;
 use std::io;
@@ -32,25 +33,24 @@ use tokio_rustls::TlsConnector;
 
 const ANSWER_MAX: usize = 1 << 20;
 
-/// Keys in one answer to a range.
+/// Maximum number of keys in one reply to a range request.
 const PAGE: usize = 200;
 
 const NO_ENDPOINT: &str = "no endpoint is named";
 
-/// Bytes of an answer that is no JSON which are shown.
+/// Maximum length of a non-JSON reply in messages, in bytes.
 const REASON_MAX: usize = 120;
 
-/// Tells a member to end what it cannot answer truly: a watch on one that lost the others would be silent, whoever dies.
+/// Tells a member to fail requests while it has no leader: otherwise a watch on an isolated member would stay silent forever.
 const HAS_LEADER: &str = "Grpc-Metadata-hasleader";
 
-/// Where a member of etcd answers.
+/// The address of an etcd member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// By TLS.
+    /// Use TLS.
     pub tls: bool,
     /// Host name, or address without brackets.
     pub host: String,
-    /// Port.
     pub port: u16,
 }
 
@@ -65,16 +65,16 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why etcd did not do what it was asked.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub enum Error {
-    /// No endpoint answered in time; the last one's reason.
+    /// No endpoint replied in time; has the error of the last one.
     Unreachable(String),
-    /// It answered that it will not.
+    /// etcd refused the request.
     Refused(String),
-    /// It answered what no etcd does.
+    /// The reply is not valid for etcd.
     Malformed(&'static str),
-    /// A watch left changes out: etcd has compacted them, counts anew, or sent more than fits.
+    /// A watch lost changes: etcd compacted them, restarted its revisions, or sent more than the limit.
     Missed,
 }
 
@@ -93,32 +93,32 @@ impl std::error::Error for Error {}
 
 type Done<T> = Result<T, Error>;
 
-/// A key with its value.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: String,
-    /// Its value.
     pub value: Vec<u8>,
-    /// The revision of the store when the key was made.
+    /// Revision of the store at which the key was created.
     pub created: u64,
-    /// The lease with which it ends; 0: with none.
+    /// Lease with which the key ends; 0: no lease.
     pub lease: u64,
 }
 
 /// A change of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Sets it to this value, without a lease.
+    /// Sets the key to this value, without a lease.
     Put(&'a str, &'a [u8]),
-    /// Deletes it.
+    /// Deletes the key.
     Delete(&'a str),
 }
 
-/// How many requests of this client run at a time, leases and services that are given up aside: fewer while etcd is slow.
+/// Limits the concurrent requests of this client, except for leases and releases of services; the limit is lower while etcd is
+/// slow.
 ///
-/// After an outage of etcd the services of all nodes look and stand at once. Requests that wait in etcd for longer than their
-/// senders do are sent again, renewals come too late between them, leases are lost, and all look again: it would never end.
+/// After an outage of etcd, the services of all nodes read keys and campaign at once. If requests waited in etcd for
+/// longer than their senders do, they would be sent again, renewals would be late, leases would be lost, and all nodes would start
+/// over, without end.
 struct Pace {
     places: Semaphore,
     most: AtomicUsize,
@@ -131,7 +131,7 @@ impl Pace {
         Self { places: Semaphore::new(1), most: AtomicUsize::new(1) }
     }
 
-    /// A request took so long.
+    /// Records the duration of a request.
     fn took(&self, place: SemaphorePermit<'_>, time: Duration, patience: Duration) {
         let change = |to: fn(usize) -> Option<usize>| {
             self.most.fetch_update(Ordering::Relaxed, Ordering::Relaxed, to).is_ok()
@@ -146,7 +146,7 @@ impl Pace {
     }
 }
 
-/// The members of an etcd, and how to talk to them.
+/// The members of an etcd and the settings for accessing them.
 pub struct Etcd {
     endpoints: Vec<Endpoint>,
     tls: Option<TlsConnector>,
@@ -167,19 +167,19 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Etcd {
-    /// These members; one has `patience` to answer before the next is asked.
+    /// Uses these members; each has `patience` to reply before the next is tried.
     pub fn new(endpoints: Vec<Endpoint>, patience: Duration) -> Self {
         let (token, best) = (Mutex::default(), AtomicUsize::new(0));
         Self { endpoints, tls: None, user: None, token, patience, best, pace: Pace::new() }
     }
 
-    /// With these certificates, for `https`.
+    /// Uses these certificates for `https`.
     pub fn with_tls(mut self, config: rustls::ClientConfig) -> Self {
         self.tls = Some(Arc::new(config).into());
         self
     }
 
-    /// As this user of etcd.
+    /// Authenticates as this etcd user.
     pub fn with_user(mut self, name: String, password: String) -> Self {
         self.user = Some((name, password));
         self
@@ -196,7 +196,7 @@ impl Etcd {
         Ok(Box::new(tls.connect(name, stream).await?))
     }
 
-    /// One request to one member; the answer's head has come.
+    /// Sends one request to one member; returns when the header of the reply has arrived.
     async fn ask(
         &self,
         at: &Endpoint,
@@ -207,7 +207,7 @@ impl Etcd {
         let stream = self.stream(at).await?;
         let shake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
         let (mut sender, connection) = shake.await.map_err(io::Error::other)?;
-        // Ends with the request: nobody else holds the sender.
+        // Ends with the request, because only the request holds the sender.
         tokio::spawn(connection);
         let mut request = Request::post(path)
             .header(HOST, format!("{}:{}", at.host, at.port))
@@ -221,14 +221,14 @@ impl Etcd {
         sender.send_request(request).await.map_err(io::Error::other)
     }
 
-    /// All members, the one that answered last first.
+    /// Iterates over all members, starting with the one that replied last.
     fn in_turn(&self) -> impl Iterator<Item = (usize, &Endpoint)> {
         let first = self.best.load(Ordering::Relaxed);
         let all = self.endpoints.iter().enumerate();
         all.clone().skip(first).chain(all.take(first))
     }
 
-    /// The first answer of a member, whole.
+    /// Returns the first complete reply of any member.
     async fn once(&self, path: &str, body: &Value, token: Option<&str>) -> Done<Value> {
         let mut why = NO_ENDPOINT.to_owned();
         for (number, at) in self.in_turn() {
@@ -261,10 +261,10 @@ impl Etcd {
                 self.best.store(number, Ordering::Relaxed);
                 return Ok(said);
             }
-            // What is no etcd, or speaks TLS alone, answers with a line of text.
+            // A server that is not etcd, or accepts only TLS, replies with a line of text.
             let text = String::from_utf8_lossy(&body[..body.len().min(REASON_MAX)]);
             let reason = said["message"].as_str().or(said["error"].as_str()).unwrap_or(text.trim());
-            // Without a leader, another member may have one.
+            // A member without a leader fails, but another member may have one.
             if status.is_server_error() {
                 why = format!("{at}: {reason}");
                 continue;
@@ -289,13 +289,13 @@ impl Etcd {
         done
     }
 
-    /// Beside all others, however many wait.
+    /// Sends a request regardless of the limit.
     async fn call_now(&self, path: &str, body: Value) -> Done<Value> {
         if self.user.is_none() {
             return self.once(path, &body, None).await;
         }
         let mut token = self.token.lock().await.clone();
-        // A token ends; the second is new.
+        // A token expires; the second one is new.
         for _ in 0..2 {
             if let Some(token) = &token {
                 match self.once(path, &body, Some(token)).await {
@@ -308,7 +308,7 @@ impl Etcd {
         self.once(path, &body, token.as_deref()).await
     }
 
-    /// A new token, for all requests from now on; `None`: it asks as nobody.
+    /// Gets a token for all further requests; `None` without a user.
     async fn login(&self) -> Done<Option<String>> {
         let Some((name, password)) = &self.user else { return Ok(None) };
         let login = json!({"name": name, "password": password});
@@ -318,28 +318,28 @@ impl Etcd {
         Ok(token)
     }
 
-    /// A new lease that ends `ttl` (whole seconds) after its last renewal; its number.
+    /// Creates a lease that ends `ttl` (whole seconds) after its last renewal; returns its number.
     pub async fn grant(&self, ttl: Duration) -> Done<u64> {
         let answer =
             self.call_now("/v3/lease/grant", json!({"TTL": ttl.as_secs().to_string()})).await?;
         number(&answer, "ID")
     }
 
-    /// Renews a lease; false: it has ended.
+    /// Renews a lease; returns false if it has ended.
     pub async fn keep_alive(&self, lease: u64) -> Done<bool> {
         let answer = self.call_now("/v3/lease/keepalive", json!({"ID": lease.to_string()})).await?;
-        // Of one that has ended it names no time.
+        // The reply for an ended lease has no TTL.
         number(&answer["result"], "ID")?;
         Ok(number(&answer["result"], "TTL").is_ok_and(|left| left > 0))
     }
 
-    /// Ends a lease, and the keys that have it.
+    /// Ends a lease and deletes its keys.
     pub async fn revoke(&self, lease: u64) -> Done<()> {
         self.call_now("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
     }
 
-    /// Makes a key, for as long as the lease lives, unless the key exists. Returns all keys that begin with `prefix` after that,
-    /// read in the same transaction.
+    /// Creates a key with this lease unless it exists. Returns all keys with the prefix `prefix` afterwards, read in the same
+    /// transaction.
     pub async fn create(
         &self,
         key: &str,
@@ -358,8 +358,8 @@ impl Etcd {
         entries(&looked.ok_or(Error::Malformed("responses"))?["response_range"])
     }
 
-    /// Makes these changes in one transaction if the key `owner` was made at the revision `created` (0: if it does not exist);
-    /// false: nothing was changed.
+    /// Applies changes in one transaction if the key `owner` was created at the revision `created` (0: if it does not exist);
+    /// returns false if nothing was changed.
     pub async fn change_while(
         &self,
         owner: &str,
@@ -370,7 +370,7 @@ impl Etcd {
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
 
-    /// As [`Etcd::change_while`], however many requests wait.
+    /// Like [`Etcd::change_while`], regardless of the limit.
     pub(crate) async fn change_now_while(
         &self,
         owner: &str,
@@ -381,7 +381,7 @@ impl Etcd {
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
 
-    /// Sets a key that has the value `from` to another, however many requests wait; false: it has another value.
+    /// Replaces the value `from` of a key, regardless of the limit; returns false if the key has another value.
     pub(crate) async fn replace(&self, key: &str, from: &[u8], to: &[u8]) -> Done<bool> {
         let has_it = json!({
             "key": coded(key), "target": "VALUE", "result": "EQUAL", "value": STANDARD.encode(from),
@@ -397,12 +397,12 @@ impl Etcd {
         self.call("/v3/kv/put", body).await.map(drop)
     }
 
-    /// Removes a key.
+    /// Deletes a key.
     pub async fn delete(&self, key: &str) -> Done<()> {
         self.call("/v3/kv/deleterange", json!({"key": coded(key)})).await.map(drop)
     }
 
-    /// All keys that begin with this, and the revision at which they were read.
+    /// Returns all keys with this prefix, and the revision at which they were read.
     pub async fn below_at(&self, prefix: &str) -> Done<(Vec<Entry>, u64)> {
         let end = coded_end(prefix);
         let (mut from, mut revision, mut found) = (coded(prefix), 0, Vec::new());
@@ -419,17 +419,17 @@ impl Etcd {
             let Some(last) = last.filter(|_| answer["more"].as_bool() == Some(true)) else {
                 return Ok((found, revision));
             };
-            // The first key after it.
+            // The key immediately after the last one.
             from = STANDARD.encode([bytes(last, "key")?, vec![0]].concat());
         }
     }
 
-    /// A key.
+    /// Returns a key.
     pub async fn get(&self, key: &str) -> Done<Option<Entry>> {
         Ok(self.range(json!({"key": coded(key)})).await?.into_iter().next())
     }
 
-    /// All keys that begin with this.
+    /// Returns all keys with this prefix.
     pub async fn below(&self, prefix: &str) -> Done<Vec<Entry>> {
         Ok(self.below_at(prefix).await?.0)
     }
@@ -438,7 +438,7 @@ impl Etcd {
         entries(&self.call("/v3/kv/range", body).await?)
     }
 
-    /// Watches all keys that begin with this, from the revision `from` on; 0: from now on. It has begun when this returns.
+    /// Watches all keys with this prefix from the revision `from`; 0: from now. Returns once the watch is active.
     pub async fn watch(&self, prefix: &str, from: u64) -> Done<Watch> {
         let create = json!({"create_request": {
             "key": coded(prefix), "range_end": coded_end(prefix), "start_revision": from.to_string(),
@@ -447,7 +447,7 @@ impl Etcd {
         if token.is_none() {
             token = self.login().await?;
         }
-        // A token ends, and renewals of a lease, which are all that an idle node sends besides, do not show it.
+        // A token may have expired unnoticed, because an idle node otherwise sends only renewals of its lease.
         match self.watch_as(token.as_deref(), &create).await {
             Err(Error::Refused(_)) if self.user.is_some() => {}
             done => return done,
@@ -485,27 +485,27 @@ impl Etcd {
     }
 }
 
-/// A watch of keys at one member, which ends it when it has no leader.
+/// A watch of keys on one member, which ends it when it has no leader.
 #[derive(Debug)]
 pub struct Watch {
     at: Endpoint,
     answer: Incoming,
-    /// What has come of the next message.
+    /// The incomplete next message.
     bytes: Vec<u8>,
     began: u64,
 }
 
-/// Changes that a watch tells at once.
+/// Changes reported together by a watch.
 #[derive(Debug)]
 pub struct Changes {
-    /// The revision of the last of them: all up to it were told.
+    /// Revision of the last change: all changes up to it were reported.
     pub revision: u64,
-    /// The keys that were set or deleted.
+    /// Keys that were set or deleted.
     pub keys: Vec<String>,
 }
 
 impl Watch {
-    /// The revision of the store when the watch began.
+    /// Returns the revision of the store when the watch began.
     pub fn began(&self) -> u64 {
         self.began
     }
@@ -525,7 +525,7 @@ impl Watch {
         }
     }
 
-    /// The next message, a line of JSON.
+    /// Returns the next message, a line of JSON.
     async fn message(&mut self) -> Done<Value> {
         let end = loop {
             if let Some(end) = self.bytes.iter().position(|b| *b == b'\n') {
@@ -543,7 +543,7 @@ impl Watch {
         let mut said: Value = serde_json::from_slice(&self.bytes[..end]).unwrap_or_default();
         self.bytes.drain(..=end);
         let result = said.get_mut("result").map(Value::take).unwrap_or_default();
-        // etcd keeps a connection open whose watch it has cancelled.
+        // etcd keeps the connection of a cancelled watch open.
         if said["error"].is_null() && result["canceled"].as_bool() != Some(true) {
             return Ok(result);
         }
@@ -572,18 +572,18 @@ fn no_answer(at: &Endpoint, e: &dyn fmt::Display) -> Error {
     Error::Unreachable(format!("{at}: {e}"))
 }
 
-/// etcd does not know the token, or users or roles have changed since it was given.
+/// Checks whether the error concerns the token: unknown, or outdated because users or roles changed.
 fn is_of_token(reason: &str) -> bool {
     reason.contains("auth token") || reason.contains("revision of auth store is old")
 }
 
-/// The peer took the request and closed the connection, as one that speaks TLS alone does.
+/// Checks whether the peer closed the connection after the request, like a server that accepts only TLS.
 fn is_cut_short(e: &io::Error) -> bool {
     let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<hyper::Error>());
     inner.is_some_and(hyper::Error::is_incomplete_message)
 }
 
-/// What to do about a connection that failed.
+/// Suggests a remedy for a failed connection.
 fn remedy(e: &io::Error, at: &Endpoint) -> String {
     let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
@@ -596,7 +596,7 @@ fn remedy(e: &io::Error, at: &Endpoint) -> String {
         }
         Some(rustls::Error::InvalidMessage(_)) => "; does that port speak TLS?".into(),
         _ if !at.tls && is_cut_short(e) => "; does that port want `https`?".into(),
-        // One that does not closes the connection, whose bytes it has not all read: a reset.
+        // A server without TLS closes the connection with unread data, which causes a reset.
         _ if at.tls
             && matches!(
                 e.kind(),
@@ -609,7 +609,7 @@ fn remedy(e: &io::Error, at: &Endpoint) -> String {
     }
 }
 
-/// The condition that a key was made at this revision; 0: that it does not exist.
+/// Builds the condition that a key was created at this revision; 0: that it does not exist.
 fn is_made_at(key: &str, created: u64) -> Value {
     json!({
         "key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": created.to_string(),
@@ -625,7 +625,7 @@ fn coded(key: &str) -> String {
     STANDARD.encode(key)
 }
 
-/// What comes after all keys that begin with this.
+/// Returns the end of the range of all keys with this prefix.
 fn coded_end(prefix: &str) -> String {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -634,7 +634,7 @@ fn coded_end(prefix: &str) -> String {
     STANDARD.encode(end)
 }
 
-/// 64-bit numbers are strings in JSON, for the sake of programs that have no such numbers.
+/// Parses a 64-bit number, which JSON represents as a string for the sake of programs without such numbers.
 fn number(of: &Value, field: &'static str) -> Done<u64> {
     of[field].as_str().and_then(|n| n.parse().ok()).ok_or(Error::Malformed(field))
 }
@@ -668,7 +668,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_etcd_is_asked_less_at_a_time_and_a_fast_one_more() {
+    fn pace_adapts_to_etcd_speed() {
         let (pace, patience) = (Pace::new(), Duration::from_secs(1));
         let most = |time: u64, times: usize| {
             for _ in 0..times {

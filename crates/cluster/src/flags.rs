@@ -1,12 +1,12 @@
-//! One watch of the cluster's keys, for all tasks of a node.
+//! A single watch of the cluster's keys for all tasks of a node.
 //!
-//! *Operation.* A task that waits for keys has a [`Flag`]. A change of one of these keys raises it; the task then looks at them
-//! itself. [`Flags::follow`] watches all keys of the cluster and begins again from the last revision that it was told, with another
-//! member of etcd where one fails. It does so after some time anyway: a member that stands still tells nothing.
+//! *Operation.* Each task that waits for keys has a [`Flag`], which is raised when one of the keys changes; the task then reads the
+//! keys. [`Flags::follow`] watches all keys of the cluster and, if a member of etcd fails, resumes from the last reported revision
+//! on another member. It also does so periodically, because a frozen member reports no error.
 //!
-//! *Memory.* One bit for each task. Changes are not kept, so a slow task costs nothing and delays no other.
+//! *Memory.* One bit per task. Changes are not stored, so a slow task costs no memory and delays no other.
 //!
-//! *Errors.* Where etcd no longer has all changes since then, every flag is raised.
+//! *Errors.* If etcd no longer has all changes since the last revision, every flag is raised.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::etcd::{Error, Etcd};
 use crate::outage;
 
-/// Tells one task to look again: it stays raised until the task has been notified.
+/// Tells one task to read its keys again; stays raised until the task was notified.
 pub(crate) type Flag = Arc<Notify>;
 
-/// Lowers a flag: a look that follows sees all changes so far.
+/// Lowers a flag: a later read sees all changes so far.
 pub(crate) async fn lower(flag: &Flag) {
     tokio::select! {
         biased;
@@ -30,12 +30,12 @@ pub(crate) async fn lower(flag: &Flag) {
     }
 }
 
-/// The flags of a node, by key.
+/// The flags of a node by key.
 #[derive(Debug, Default)]
 pub(crate) struct Flags(HashMap<String, Flag>);
 
 impl Flags {
-    /// A flag that changes of these keys raise.
+    /// Returns a flag that changes of these keys raise.
     pub(crate) fn of(&mut self, keys: &[&str]) -> Flag {
         let flag = Flag::default();
         self.0.extend(keys.iter().map(|key| ((*key).to_owned(), flag.clone())));
@@ -50,7 +50,7 @@ impl Flags {
         keys.into_iter().filter_map(|key| self.0.get(key)).for_each(|flag| flag.notify_one());
     }
 
-    /// Watches all keys that begin with `prefix`; each watch is believed for so long. Does not return.
+    /// Watches all keys with this prefix; renews each watch after `believed`. Never returns.
     pub(crate) async fn follow(&self, etcd: &Etcd, prefix: &str, believed: Duration) {
         let mut told = None;
         loop {
@@ -67,7 +67,7 @@ impl Flags {
         }
     }
 
-    /// One watch, from the revision `told`, up to which all changes are known.
+    /// Runs one watch from the revision `told`, up to which all changes are known.
     async fn watch(
         &self,
         etcd: &Etcd,
@@ -77,7 +77,7 @@ impl Flags {
     ) -> Result<(), Error> {
         let mut watch = etcd.watch(prefix, told.map_or(0, |told| told + 1)).await?;
         match *told {
-            // etcd was restored or made anew and counts from less: it would tell nothing until it has come as far again.
+            // etcd was restored or recreated with lower revisions, and would report no change until it has caught up.
             Some(told) if watch.began() < told => return Err(Error::Missed),
             Some(_) => {}
             None => {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_raised_by_its_own_keys_and_once_however_often_they_change() {
+    fn flag_is_raised_once_by_own_keys() {
         let mut flags = Flags::default();
         let (slow, other) = (flags.of(&["/c/a/owner", "/c/a/wanted"]), flags.of(&["/c/b/owner"]));
         let change = |key: &str| flags.raise(&[key.to_owned()]);

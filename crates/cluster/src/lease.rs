@@ -1,13 +1,13 @@
-//! The lease of a node in etcd, with which everything ends that the node owns.
+//! The lease of a node in etcd, with which all of the node's ownerships end.
 //!
-//! *Operation.* [`keep`] has a thread ask etcd for a lease and renew it every third of its TTL. A lease that ended is followed by a
-//! new one, under which services are elected anew. The thread does nothing else and has a runtime of its own: a service that
-//! blocks threads delays no renewal.
+//! *Operation.* [`keep`] starts a thread that requests a lease from etcd and renews it every third of its TTL. If the lease ends,
+//! it requests a new one, under which services are elected again. The thread has its own runtime and no other work, so that a
+//! service that blocks threads cannot delay a renewal.
 //!
-//! *Time.* The lease counts from when the last renewal that was answered was sent ([`Hold`]).
+//! *Time.* The lease counts from the time when the last answered renewal was sent ([`Hold`]).
 //!
-//! *Errors.* A failed renewal is repeated until that time is over. The lease is not revoked then: it keeps other nodes away while
-//! the services of this one stop.
+//! *Errors.* A failed renewal is retried until the hold is over. The lease is not revoked then, so that it keeps other nodes away
+//! while the services of this node stop.
 
 use std::io;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::etcd::Etcd;
 use crate::hold::{Hold, now};
 use crate::outage;
 
-/// A lease that was granted.
+/// A granted lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// Its number in etcd.
+    /// Number of the lease in etcd.
     pub(crate) id: u64,
-    /// Until when the node may act by it.
+    /// The time until which the node may act.
     pub(crate) hold: Hold,
 }
 
-/// The lease of the node, as last renewed; `None` while it has none.
+/// The current lease of the node; `None` while it has no lease.
 pub(crate) type Leased = watch::Receiver<Option<Lease>>;
 
 /// Keeps a lease until all receivers are dropped.
@@ -44,7 +44,7 @@ pub(crate) fn keep(etcd: Arc<Etcd>, ttl: Duration) -> io::Result<Leased> {
                 () = lease.closed() => {}
             }
         });
-        // Without waiting for the name of an endpoint that is still being looked up.
+        // Do not wait for a name look-up of an endpoint.
         runtime.shutdown_background();
     };
     std::thread::Builder::new().name("lease".into()).spawn(keep)?;
@@ -53,7 +53,7 @@ pub(crate) fn keep(etcd: Arc<Etcd>, ttl: Duration) -> io::Result<Leased> {
 
 async fn forever(etcd: &Etcd, ttl: Duration, lease: &watch::Sender<Option<Lease>>) {
     loop {
-        // It counts from here; it cannot begin sooner in etcd.
+        // Count from here, because the lease cannot begin earlier in etcd.
         let hold = Hold::new(ttl, now());
         match etcd.grant(ttl).await {
             Ok(id) => {
@@ -74,7 +74,7 @@ async fn forever(etcd: &Etcd, ttl: Duration, lease: &watch::Sender<Option<Lease>
     }
 }
 
-/// Renews a lease until its time is over or etcd has ended it.
+/// Renews a lease until its hold is over or etcd has ended it.
 async fn renew(
     etcd: &Etcd,
     ttl: Duration,

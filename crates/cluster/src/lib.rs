@@ -1,21 +1,23 @@
-//! Which node serves what: one owner of each service, elected in etcd.
+//! Decides which node runs which service: each service has one owner, elected through etcd.
 //!
-//! *Operation.* A service is a gateway of its own: addresses, shares, users and records, all in one configuration file. Each node
-//! runs [`Runner`]; for every service that it may own it stands for election ([`election`]), and whoever is elected fences the
-//! owner before it, attaches the storage, starts the gateway, and takes the addresses, in this order ([`service`]). The number
-//! of the election is the epoch of the service: it only grows, and the gateway refuses records of a newer one.
-//! etcd decides who *should* serve. What keeps a former owner from writing is the fence, which needs no clock.
+//! *Operation.* Start with [`Runner`]. A service is a gateway with its addresses, shares, users and records in one configuration
+//! file. Each node runs a [`Runner`], which campaigns for every service that it may own ([`election`]). The elected node
+//! fences the previous owner, attaches the storage, starts the gateway and takes the addresses, in this order ([`service`]). The
+//! number of the election is the epoch of the service: it only grows, and the gateway refuses records of a newer epoch. etcd
+//! decides which node *should* run a service; the fence, which does not depend on clocks, keeps a former owner from writing.
 //!
-//! A node has one lease for all that it owns ([`lease`]) and one watch of the cluster's keys ([`flags`]); each service has a task,
-//! which looks at its own keys when the watch has seen one of them change.
+//! A node has one lease for all its services ([`lease`]) and one watch of the cluster's keys ([`flags`]). Each service has a task,
+//! which reads its keys when the watch reports a change.
 //!
-//! *Time.* A node's lease in etcd ends no sooner than its TTL after the last renewal was received. The node counts from when it
-//! *sent* that renewal and stops a second earlier ([`Hold`]), by a clock that goes on while the machine sleeps.
+//! *Time.* A node's lease in etcd ends no earlier than its TTL after etcd received the last renewal. The node counts from when it
+//! *sent* that renewal and stops a second earlier ([`Hold`]), on a clock that includes sleep.
 //!
-//! *Memory.* A few kilobytes for each service, whatever etcd answers ([`etcd`] has a limit).
+//! *Memory.* A few kilobytes per service; [`etcd`] limits the size of replies.
 //!
-//! *Errors.* Whatever cannot be done is told in the log with the service and what to do, and tried again: a node that cannot
-//! fence, or cannot take an address, lets go of the service and stands again after a pause, behind others.
+//! *Errors.* Failures are logged with the service and a remedy, and retried: a node that cannot fence the previous owner or take an
+//! address releases the service, and campaigns again after a pause, behind other nodes.
+
+#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
 
 mod announce;
 pub mod board;
@@ -48,91 +50,90 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// So many TTLs a watch is believed: a member of etcd that stands still says nothing, and another is asked then.
+/// Number of TTLs after which a watch is renewed on another member, because a frozen member reports no error.
 const WATCH_BELIEVED: u32 = 2;
 
-/// What this node knows of the cluster.
+/// The configuration of this node's cluster.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Name of the cluster: the first part of all its keys in etcd.
     pub name: String,
-    /// Name of this node, that no other has.
+    /// Unique name of this node.
     pub node: String,
-    /// How long etcd keeps an owner that does not renew.
+    /// Time after which etcd drops an owner that does not renew.
     pub ttl: Duration,
-    /// The services that some node is to serve.
+    /// The services of the cluster.
     pub services: Vec<Service>,
 }
 
-/// A service: what moves between nodes as one.
+/// A service, the unit that moves between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name in the cluster.
+    /// Name in the cluster.
     pub name: String,
-    /// The gateway that serves it: program and arguments. It prints a line that begins with `headgate ready` when it listens.
+    /// The gateway that runs it: program and arguments. The gateway prints a line that begins with `headgate ready` when it
+    /// listens.
     pub command: Vec<String>,
     /// Addresses that move with it.
     pub addresses: Vec<Address>,
     /// Nodes that may own it; empty: all.
     pub nodes: Vec<String>,
-    /// Keeps the owner before from the storage, for ever: program and arguments. `None` where the storage does it itself.
+    /// Permanently keeps the previous owner from the storage: program and arguments. `None` if the storage does this itself.
     pub fence: Option<Vec<String>>,
-    /// Makes the storage of the service usable here, and lets go of it; `None` where it always is.
+    /// Makes the storage of the service usable on this node: program and arguments; `None` if it always is.
     pub attach: Option<Vec<String>>,
     /// Undoes `attach`.
     pub detach: Option<Vec<String>>,
-    /// Where it stands which connections the gateway before had ([`tickle`]); `None`: nowhere.
+    /// The list of the previous gateway's connections ([`tickle`]); `None`: no list.
     pub connections: Option<Connections>,
-    /// Its gateway has sessions with the storage that are to be ended where it lets go in order: otherwise the next owner has the
-    /// storage end them, which takes a second. It is told to by [`LEAVE`].
+    /// Whether its gateway should end its sessions with the storage when it is stopped normally, on the command [`LEAVE`].
+    /// Otherwise the next owner has the storage end them, which takes a second.
     pub has_sessions: bool,
 }
 
-/// A file that says which connections a gateway had.
+/// A file with the connections of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// On the storage of the service: the next gateway writes its own there.
+    /// On the storage of the service: the next gateway overwrites it with its own list.
     Kept(PathBuf),
-    /// On this node: the next gateway brings it before it is ready.
+    /// On this node: the next gateway fetches it before it is ready.
     Brought(PathBuf),
 }
 
-/// An address with the device that carries it.
+/// An address and the device that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The address.
     pub ip: IpAddr,
-    /// Bits of its network.
+    /// Prefix length of the address.
     pub prefix: u8,
-    /// The network device.
     pub device: String,
 }
 
-/// What programs are told in their environment: the gateway, `fence`, `attach` and `detach`.
+/// Environment variables of the gateway and of the programs `fence`, `attach` and `detach`.
 pub mod environment {
-    /// The service that a gateway serves. It ends with the process that started it.
+    /// The service of a gateway. The gateway exits with the process that started it.
     pub const SERVICE: &str = "HEADGATE_SERVICE";
     /// The epoch of the service, a decimal number.
     pub const EPOCH: &str = "HEADGATE_EPOCH";
-    /// For a fence: the node to keep from the storage.
+    /// In a fence: the node to cut off from the storage.
     pub const FENCED_NODE: &str = "HEADGATE_FENCED_NODE";
-    /// For a fence: the epoch in which that node owned the service.
+    /// In a fence: the epoch in which that node owned the service.
     pub const FENCED_EPOCH: &str = "HEADGATE_FENCED_EPOCH";
-    /// This node.
+    /// The name of this node.
     pub const NODE: &str = "HEADGATE_NODE";
     /// The process that started a gateway.
     pub const PARENT: &str = "HEADGATE_PARENT";
-    /// The cluster.
+    /// The name of the cluster.
     pub const CLUSTER: &str = "HEADGATE_CLUSTER";
 }
 
-/// The line on the standard input of a gateway that has it end its sessions with the storage, and then itself, without a word to
-/// clients ([`Service::has_sessions`]).
+/// Line on a gateway's standard input that makes it end its sessions with the storage and then exit, without notifying clients
+/// ([`Service::has_sessions`]).
 pub const LEAVE: &str = "leave";
-/// How long it may take for that. Where it takes longer, whoever opens the storage next ends the sessions.
+/// Time limit for that. If it is exceeded, the next gateway that opens the storage ends the sessions.
 pub const LEAVE_MAX: Duration = Duration::from_secs(2);
 
-/// The services of this node.
+/// Runs the services of this node.
 #[derive(Debug)]
 pub struct Runner {
     plan: Arc<Plan>,
@@ -141,21 +142,21 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Of this plan, by this etcd.
+    /// Creates a runner for this plan and etcd.
     pub fn new(plan: Plan, etcd: etcd::Etcd) -> Self {
         Self { plan: Arc::new(plan), etcd: Arc::new(etcd), board: Arc::default() }
     }
 
-    /// What it knows of its services while it runs.
+    /// Returns the state of its services.
     pub fn board(&self) -> Arc<board::Board> {
         self.board.clone()
     }
 
-    /// Stands for all services of this node until `stop` says true; then hands each over. All have ended when it returns.
+    /// Campaigns for all services of this node until `stop` is true; then hands each over. All services have ended when it returns.
     ///
     /// # Errors
     ///
-    /// This machine may not be the node whose name it has; why.
+    /// Another machine may be using this node's name; describes the conflict.
     pub async fn run(self, mut stop: watch::Receiver<bool>) -> Result<(), String> {
         let Plan { name, node, ttl, .. } = &*self.plan;
         let leased = lease::keep(self.etcd.clone(), *ttl)
@@ -170,7 +171,7 @@ impl Runner {
         let runs = self.runs((&leased, &renewals), &mut flags, &end, &drained);
         let (told, is_registered) = oneshot::channel();
         let registered = move || {
-            // Nobody waits for it once this node is told to stop.
+            // No receiver is left if this node is stopping.
             let _ = told.send(());
         };
         let registering = registration::keep(
@@ -185,7 +186,7 @@ impl Runner {
         let looking = self.look_whether_drained(&drained_key, &is_drained_anew, &drained);
         let serving = serve(runs, is_registered, end.subscribe());
         let stopping = async {
-            // Whoever could say so has gone: it is to end as well.
+            // If the sender is gone, stop as well.
             let _ = stop.wait_for(|stop| *stop).await;
             end.send_replace(true);
             std::future::pending::<()>().await;
@@ -203,7 +204,7 @@ impl Runner {
             serving.await;
         }
         let lease = leased.borrow().map(|lease| lease.id);
-        // It is not renewed from here on.
+        // The lease is not renewed from here on.
         drop(leased);
         if let Some(lease) = lease {
             let _ = self.etcd.revoke(lease).await;
@@ -211,7 +212,7 @@ impl Runner {
         refused.map_or(Ok(()), Err)
     }
 
-    /// The services that this node may serve.
+    /// Returns the services that this node may run.
     fn runs(
         &self,
         (leased, renewals): (&Leased, &Renewals),
@@ -248,7 +249,7 @@ impl Runner {
         runs
     }
 
-    /// Looks whether this node is drained, for all its services at once. It does not return.
+    /// Checks for all services of this node whether it is drained. Never returns.
     async fn look_whether_drained(
         &self,
         key: &str,
@@ -256,7 +257,7 @@ impl Runner {
         drained: &watch::Sender<Option<bool>>,
     ) {
         loop {
-            // Whether etcd answers is the lease's concern.
+            // The lease handles an unresponsive etcd.
             let Ok(entry) = self.etcd.get(key).await else {
                 sleep(self.plan.ttl / 10).await;
                 continue;
@@ -270,7 +271,7 @@ impl Runner {
     }
 }
 
-/// Stands for these services from when the node is registered; returns when all have ended.
+/// Campaigns for these services once the node is registered; returns when all have ended.
 async fn serve(
     runs: Vec<Run>,
     is_registered: oneshot::Receiver<()>,

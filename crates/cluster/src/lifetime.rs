@@ -1,18 +1,19 @@
-//! Addresses that the kernel removes when this process does not renew them.
+//! Addresses that the kernel removes unless this process renews them.
 //!
-//! *Operation.* An address has a lifetime of [`LIFETIME`], which this process renews every [`PAUSE`] while it may serve.
-//! Once it is killed, together with its gateway, the address goes about when that is over. A kernel that kept it would refuse
-//! connections, and a client that is refused backs off: the NFS client of Linux tries again after 3 s, then 6 s, then 12 s, whoever
-//! serves meanwhile. Where no host has the address, its SYN is sent again every second and reaches the next owner. A node that
-//! stands still loses its addresses in the same way.
+//! *Operation.* An address has a lifetime of [`LIFETIME`], renewed every [`PAUSE`] while the node may serve. If this process and
+//! its gateway are killed, the address disappears shortly afterwards. If the kernel kept the address, it would refuse connections,
+//! and a refused client backs off: the Linux NFS client retries after 3 s, then 6 s, then 12 s, even if another node already
+//! serves. If no host has the address, the client repeats its SYN every second and reaches the next owner. A frozen node loses its
+//! addresses in the same way.
 //!
-//! The kernel gives the route of an IPv6 address's network the lifetime of the address. At the usual metric that route would be
-//! the one that the node's own addresses of the network have, which would go with it; at [`ROUTE_METRIC`] it is another, behind it.
+//! The kernel gives the network route of an IPv6 address the lifetime of the address. With the default metric this would be the
+//! same route as for the node's own addresses in that network, and would disappear with it; [`ROUTE_METRIC`] makes it a separate
+//! route of lower priority.
 //!
-//! *Blocking.* The kernel carries a renewal out in the thread that sends it, and keeps that waiting for as long as another changes
-//! the network's configuration. A thread of its own renews ([`Renewals`]), so that nothing else of the node waits.
+//! *Blocking.* The kernel executes a renewal in the sending thread, and blocks it while another process changes the network
+//! configuration. A separate thread renews ([`Renewals`]), so that the rest of the node does not wait.
 //!
-//! *Errors.* What the kernel refuses is logged once, and tried again.
+//! *Errors.* Errors of the kernel are logged once, and the renewal is retried.
 
 use std::io;
 use std::net::IpAddr;
@@ -30,17 +31,17 @@ use tokio::time::sleep;
 use crate::Address;
 use crate::hold::{Hold, now};
 
-/// In seconds, as the kernel counts. Less than the first back-off of a client that is refused, with a second to spare.
+/// Lifetime in seconds, the kernel's unit. One second less than the first back-off of a refused client.
 pub(crate) const LIFETIME: u32 = 2;
-/// Of the route of an IPv6 address's network. That of an address without a lifetime has 256.
+/// Metric of the network route of an IPv6 address. The route of an address without a lifetime has 256.
 pub(crate) const ROUTE_METRIC: u32 = 512;
-/// Between renewals: three may be late before an address goes.
+/// Interval of renewals: three may be late before an address disappears.
 const PAUSE: Duration = Duration::from_millis(500);
-/// A header, an error number, and the request that it is about.
+/// Length of a header, an error number, and the request that it refers to.
 const ANSWER_MAX: usize = 256;
 
-/// The thread that renews all addresses of this node, for as long as a copy of this lives. The kernel may hold it up: one lock of
-/// its network configuration is for all.
+/// The thread that renews all addresses of this node, for as long as a clone of this value exists. The kernel may block it, since
+/// all changes of the network configuration share one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewals {
     thread: Handle,
@@ -48,7 +49,7 @@ pub(crate) struct Renewals {
 }
 
 impl Renewals {
-    /// Begins without an address.
+    /// Starts the thread without addresses.
     pub(crate) fn start() -> io::Result<Self> {
         let (end, lives) = watch::channel(());
         let runtime = Builder::new_current_thread().enable_time().build()?;
@@ -58,7 +59,7 @@ impl Renewals {
         Ok(Self { thread, _lives: lives })
     }
 
-    /// Renews this address too, at once and then while the owner may act, until `kept` is shut down.
+    /// Renews this address, at once and then while the owner may act, until `kept` is shut down.
     pub(crate) fn keep(
         &self,
         Address { ip, prefix, device }: &Address,
@@ -77,12 +78,12 @@ async fn keep_one(
 ) {
     let mut is_told = false;
     loop {
-        // A process that stood still for longer than its lease must not take the address from the next owner.
+        // A process that was frozen for longer than its lease must not take the address from the next owner.
         if hold.borrow().left(now()).is_zero() {
             sleep(PAUSE).await;
             continue;
         }
-        // In this task: once it has ended, nothing is under way that would add the address again.
+        // Renew in this task: once it has ended, no operation is pending that would add the address again.
         match renew(ip, prefix, &device) {
             Ok(()) => is_told = false,
             Err(_) if is_told => {}
@@ -98,18 +99,18 @@ async fn keep_one(
     }
 }
 
-/// Gives the address its lifetime from now on, and adds it where it is gone.
+/// Renews the lifetime of an address, and adds the address if it is missing.
 fn renew(ip: IpAddr, prefix: u8, device: &str) -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let index = netdevice::name_to_index(&socket, device)?;
     send(&socket, &request(ip, prefix, index), SendFlags::empty())?;
     let mut answer = [0; ANSWER_MAX];
-    // The kernel carries it out, and answers, before `send` returns.
+    // The kernel executes the request and replies before `send` returns.
     let (len, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
     judge(answer.get(..len).unwrap_or(&answer))
 }
 
-/// RTM_NEWADDR (rtnetlink(7)), in the byte order of this host.
+/// Builds an RTM_NEWADDR request (rtnetlink(7)), in host byte order.
 fn request(ip: IpAddr, prefix: u8, index: u32) -> Vec<u8> {
     const AF_INET: u8 = 2;
     const AF_INET6: u8 = 10;
@@ -125,7 +126,7 @@ fn request(ip: IpAddr, prefix: u8, index: u32) -> Vec<u8> {
         let len = u16::try_from(4 + value.len()).unwrap_or(0);
         [&len.to_ne_bytes(), &kind.to_ne_bytes(), value].concat()
     };
-    // Preferred and valid for; the kernel notes from when.
+    // Preferred and valid lifetime; the kernel sets the timestamps.
     let times = [LIFETIME, LIFETIME, 0, 0].map(u32::to_ne_bytes).concat();
     let (family, flags, octets, route) = match ip {
         IpAddr::V4(ip) => (AF_INET, 0, ip.octets().to_vec(), Vec::new()),
@@ -135,7 +136,7 @@ fn request(ip: IpAddr, prefix: u8, index: u32) -> Vec<u8> {
         }
     };
     let message = [
-        // Its scope, that of every other host, is zero.
+        // The scope zero is global.
         [family, prefix, flags, 0].to_vec(),
         index.to_ne_bytes().to_vec(),
         attribute(IFA_LOCAL, &octets),
@@ -150,7 +151,7 @@ fn request(ip: IpAddr, prefix: u8, index: u32) -> Vec<u8> {
     [&len.to_ne_bytes()[..], &kind, &[0; 8], &message].concat()
 }
 
-/// NLMSG_ERROR, which also says that there was none (netlink(7)).
+/// Evaluates NLMSG_ERROR, which also reports success (netlink(7)).
 fn judge(answer: &[u8]) -> io::Result<()> {
     const NLMSG_ERROR: u16 = 2;
     let number = |at: usize| answer.get(at..at + 4).and_then(|b| b.try_into().ok());
@@ -173,7 +174,7 @@ mod tests {
     const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
 
     #[test]
-    fn a_request_says_how_long_it_is_and_for_how_long_the_address_is_valid() {
+    fn request_has_length_and_lifetime() {
         let bytes = request(IP, 24, 7);
         assert_eq!(bytes.len(), 16 + 8 + 8 + 8 + 20);
         assert_eq!(bytes[..4], 60_u32.to_ne_bytes());
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_route_of_an_address_of_ipv6_is_one_of_its_own() {
+    fn ipv6_route_has_separate_metric() {
         let ip = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
         let bytes = request(ip.into(), 64, 7);
         assert_eq!(bytes.len(), 16 + 8 + 20 + 20 + 20 + 8);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_an_error() {
+    fn kernel_refusal_is_an_error() {
         let answer = |kind: u16, error: i32| {
             let mut bytes = [0; 36];
             bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewal_is_sent_at_once_and_one_that_hangs_holds_up_nothing_else() {
+    async fn hanging_renewal_blocks_only_its_thread() {
         let (began, has_begun) = std::sync::mpsc::channel();
         let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
         let hang = move |_: IpAddr, _: u8, _: &str| {
@@ -224,7 +225,7 @@ mod tests {
         let address = (IP, 24, "no-such-device".into());
         kept.spawn_on(keep_one(address, hold.subscribe(), hang), &renewals.thread);
         has_begun.recv().unwrap();
-        // This thread goes on meanwhile, and is not told that nothing is under way.
+        // This thread continues meanwhile, and does not see the pending operation end.
         assert!(timeout(PAUSE, kept.shutdown()).await.is_err());
         go_on.send(()).unwrap();
         kept.shutdown().await;
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_an_error() {
+    fn missing_device_is_an_error() {
         assert!(renew(IP, 24, "no-such-device").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What a node does for a service: its gateway, its addresses.
+//! Operations of a node for a service: its gateway and its addresses.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -14,29 +14,29 @@ use crate::announce::{Mac, announce, interface};
 use crate::hold::Hold;
 use crate::lifetime::{self, Renewals};
 use crate::probe::other_owner;
-use crate::program::{COMMAND_MAX, Told, command, run};
+use crate::program::{COMMAND_MAX, ProgramEnvironment, command, run};
 use crate::{Address, LEAVE, LEAVE_MAX, environment};
 
-/// How long a gateway may take until it listens.
+/// Time limit for a gateway to start listening.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// The line that says so.
+/// Line with which a gateway reports that it listens.
 const READY: &str = "headgate ready";
 
-/// A gateway that was started. It may write until it has ended, whether it listens or not, and whoever has it ends it.
+/// A started gateway. It may write until it has ended, whether or not it listens, so the holder of this value must end it.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     child: Child,
-    /// Its command, for people.
+    /// Its command, for messages.
     shown: String,
-    /// Tells it to leave, once.
+    /// Sends the command to leave, once.
     leave: Option<oneshot::Sender<()>>,
 }
 
 impl Gateway {
-    /// Starts it. It is told until when it may serve.
+    /// Starts a gateway, and keeps it informed of the time until which it may serve.
     pub(crate) fn start(
         words: &[String],
-        told: &Told,
+        told: &ProgramEnvironment,
         hold: watch::Receiver<Hold>,
     ) -> Result<Self, String> {
         let shown = words.join(" ");
@@ -70,7 +70,7 @@ impl Gateway {
         if let Some(why) = why {
             return Err(format!("`{}` {why}; its log says more", self.shown));
         }
-        // What it prints later goes on to the log; a full pipe would stop it.
+        // Copy further output to the log; a full pipe would block the gateway.
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 tracing::info!("{line}");
@@ -79,12 +79,12 @@ impl Gateway {
         Ok(())
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Has it end its sessions with the storage, then ends it. For the former there is as much time as it may still serve.
+    /// Makes it end its sessions with the storage, within the time that it may still serve, and then kills it.
     pub(crate) async fn leave(&mut self, left: Duration) -> Result<(), String> {
         if let Some(leave) = self.leave.take()
             && !left.is_zero()
@@ -95,7 +95,7 @@ impl Gateway {
         self.kill().await
     }
 
-    /// Ends it at once. It is gone when this returns, or the kernel does not let go of it.
+    /// Kills it. When this returns it is gone, or the kernel cannot end it.
     pub(crate) async fn kill(&mut self) -> Result<(), String> {
         let _ = self.child.start_kill();
         match timeout(COMMAND_MAX, self.child.wait()).await {
@@ -106,8 +106,9 @@ impl Gateway {
     }
 }
 
-/// Writes until when a gateway may serve, a line for each renewal, to its standard input. It ends with the gateway, and with the
-/// owner that renews: what is closed then says that nobody does. Or it is the last line that says to leave.
+/// Writes the time until which a gateway may serve to its standard input, one line per renewal. Ends with the gateway, or with the
+/// owner that renews; the closed pipe then tells the gateway that renewals have stopped. The last line may instead be the command
+/// to leave.
 async fn tell_until(
     mut input: ChildStdin,
     mut hold: watch::Receiver<Hold>,
@@ -115,7 +116,7 @@ async fn tell_until(
 ) {
     loop {
         let line = format!("{}\n", hold.borrow_and_update().until().as_nanos());
-        // A gateway that stands still takes nothing once the pipe is full; what it reads when it wakes is too old.
+        // A frozen gateway stops reading once the pipe is full; the lines that it reads later are too old to be useful.
         if input.write_all(line.as_bytes()).await.is_err() {
             return;
         }
@@ -130,17 +131,17 @@ async fn tell_until(
     }
 }
 
-/// Takes or lets go of an address.
+/// Adds or removes an address.
 async fn ip(verb: &str, address: &Address, extra: &[&str]) -> Result<(), String> {
     let Address { ip, prefix, device } = address;
     let mut words: Vec<String> = ["ip", "address", verb].map(str::to_owned).into();
     words.extend([format!("{ip}/{prefix}"), "dev".into(), device.clone()]);
     words.extend(extra.iter().map(|word| (*word).to_owned()));
-    run(&words, &Told(Vec::new())).await
+    run(&words, &ProgramEnvironment(Vec::new())).await
 }
 
-/// Are these addresses nobody else's? What stands in `fenced` are hardware addresses of a node that was fenced: where its
-/// storage alone was taken from it, its kernel may still answer.
+/// Checks that no other machine has these addresses. `fenced` has the hardware addresses of a fenced node: if only its storage was
+/// cut off, its kernel may still respond.
 pub(crate) async fn free(addresses: &[Address], fenced: &[String]) -> Result<(), String> {
     let mut asked = JoinSet::new();
     for Address { ip, device, .. } in addresses.iter().cloned() {
@@ -178,27 +179,27 @@ pub(crate) async fn free(addresses: &[Address], fenced: &[String]) -> Result<(),
     taken
 }
 
-/// As it is usually written.
+/// Formats a hardware address in the usual notation.
 fn hardware(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// The hardware addresses of the devices of these addresses.
+/// Returns the hardware addresses of these addresses' devices.
 pub(crate) fn hardware_of(addresses: &[Address]) -> Vec<String> {
     let of = |address: &Address| Some(hardware(interface(&address.device).ok()?.1));
     addresses.iter().filter_map(of).collect()
 }
 
-/// Ends what TCP connections of an address this host's kernel still has, without a word to their peers: the address is not here.
+/// Removes this host's TCP connections of an address silently, because the address is not on this host.
 ///
-/// A connection whose program has closed it waits for minutes for the acknowledgement of its end (FIN-WAIT-1). A client that
-/// takes the same port again, as the kernel's NFS 3 client does, finds it when the service is back within that time: it is
-/// answered from a state of the connection that is long over, and hears of nothing that ends its own.
+/// A connection closed by its program may wait for minutes for the acknowledgement of its end (FIN-WAIT-1). A client that reuses
+/// the same port, like the kernel's NFS version 3 client, meets that connection if the service returns within this time. It then
+/// gets replies from the old connection's state, and never learns that its own ended.
 async fn end_connections(address: &Address) {
     let Address { ip, .. } = address;
     let source = if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
     let words = ["ss", "--kill", "--tcp", "--no-header", "state", "connected", "src", &source];
-    if let Err(why) = run(&words.map(str::to_owned), &Told(Vec::new())).await {
+    if let Err(why) = run(&words.map(str::to_owned), &ProgramEnvironment(Vec::new())).await {
         tracing::warn!(
             address = %ip,
             "connections of an address that is not here were not ended; clients that come back to this node in the next minutes \
@@ -207,7 +208,7 @@ async fn end_connections(address: &Address) {
     }
 }
 
-/// Takes the addresses and tells the neighbours. They stay until `kept` ends, and are then to be released.
+/// Adds the addresses and announces them. They stay until `kept` ends, and must then be released.
 pub(crate) async fn take(
     addresses: &[Address],
     hold: &watch::Receiver<Hold>,
@@ -217,15 +218,15 @@ pub(crate) async fn take(
     let seconds = lifetime::LIFETIME.to_string();
     let metric = lifetime::ROUTE_METRIC.to_string();
     for address in addresses {
-        // A run before this one may have been killed.
+        // An earlier run may have been killed.
         end_connections(address).await;
         let mut extra = vec!["valid_lft", &*seconds, "preferred_lft", &*seconds];
         if address.ip.is_ipv6() {
-            // Nobody else has it, which was asked before ([`free`]). The kernel's own test for duplicates would take a second.
+            // [`free`] has checked before that no other machine has it. The kernel's duplicate detection would take a second.
             extra.extend(["nodad", "metric", &*metric]);
         }
         ip("replace", address, &extra).await?;
-        // Each from here on: those that follow may take longer than it lives.
+        // Renew each address from here on, because adding the others may take longer than its lifetime.
         renewals.keep(address, hold, kept);
     }
     for address in addresses {
@@ -236,16 +237,16 @@ pub(crate) async fn take(
     Ok(())
 }
 
-/// Lets go of the addresses, as far as they are here. `kept` is what [`take`] has filled.
+/// Removes the addresses that are on this host. `kept` was filled by [`take`].
 pub(crate) async fn release(addresses: &[Address], kept: &mut JoinSet<()>) -> Result<(), String> {
     let mut failed = Ok(());
-    // No renewal after the one that is under way.
+    // No renewal may follow the one in progress.
     if timeout(COMMAND_MAX, kept.shutdown()).await.is_err() {
         failed = Err(format!("the kernel has not renewed an address within {COMMAND_MAX:?}"));
     }
     for address in addresses {
         if let Err(why) = ip("delete", address, &[]).await
-            // It is not here, or neither is its device.
+            // The address or its device does not exist.
             && !["Cannot assign", "not found", "Cannot find device"].iter().any(|it| why.contains(it))
         {
             failed = Err(why);
@@ -256,9 +257,9 @@ pub(crate) async fn release(addresses: &[Address], kept: &mut JoinSet<()>) -> Re
     failed
 }
 
-/// What programs are told of a service.
-pub(crate) fn told(cluster: &str, node: &str, service: &str, epoch: u64) -> Told {
-    Told(vec![
+/// Returns the environment of programs for a service.
+pub(crate) fn told(cluster: &str, node: &str, service: &str, epoch: u64) -> ProgramEnvironment {
+    ProgramEnvironment(vec![
         (environment::CLUSTER, cluster.to_owned()),
         (environment::NODE, node.to_owned()),
         (environment::SERVICE, service.to_owned()),
@@ -274,7 +275,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_gateway_that_is_not_told_to_leave_hears_that_nobody_renews() {
+    async fn gateway_without_renewals_sees_closed_input() {
         let mut child = Command::new("cat");
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let hold = watch::Sender::new(Hold::new(Duration::from_secs(2), Duration::from_secs(7)));

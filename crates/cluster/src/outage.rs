@@ -1,4 +1,4 @@
-//! Log lines of an outage of etcd: each thing that fails is tried several times a second, and told once a minute.
+//! Rate limit for log lines during an outage of etcd: each operation fails several times a second but is logged once a minute.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use mutex::locked;
 
-/// For how long the same failure is not told again.
+/// Time during which the same failure is not logged again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// When each failure was told last: one entry for each kind and service.
+/// The time at which each failure was last logged: one entry per kind and service.
 #[derive(Debug)]
-struct Told(BTreeMap<(&'static str, String), Instant>);
+struct LogTimes(BTreeMap<(&'static str, String), Instant>);
 
-static TOLD: Mutex<Told> = Mutex::new(Told(BTreeMap::new()));
+static TOLD: Mutex<LogTimes> = Mutex::new(LogTimes(BTreeMap::new()));
 
-impl Told {
+impl LogTimes {
     fn is_news(&mut self, what: &'static str, service: &str, now: Instant) -> bool {
         let last = self.0.get(&(what, service.to_owned()));
         if last.is_some_and(|last| now.duration_since(*last) < SILENCE) {
@@ -26,7 +26,7 @@ impl Told {
     }
 }
 
-/// Returns whether the log is to have this failure; `service` is empty where it is of the whole node.
+/// Checks whether to log this failure; `service` is empty if it concerns the whole node.
 pub(crate) fn is_news(what: &'static str, service: &str) -> bool {
     locked(&TOLD).is_news(what, service, Instant::now())
 }
@@ -36,9 +36,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_once_a_minute() {
-        let (mut told, begun) = (Told(BTreeMap::new()), Instant::now());
-        let lines = |told: &mut Told, what, service| {
+    fn failure_is_logged_once_a_minute() {
+        let (mut told, begun) = (LogTimes(BTreeMap::new()), Instant::now());
+        let lines = |told: &mut LogTimes, what, service| {
             (0..240_u64)
                 .filter(|n| told.is_news(what, service, begun + Duration::from_millis(250 * n)))
                 .count()

@@ -1,10 +1,10 @@
-//! Who else has an address: ARP probes (RFC 5227 section 2.1.1) and neighbor solicitations of duplicate address detection
-//! (RFC 4862 section 5.4).
+//! Finds other machines with the same address: ARP probes (RFC 5227 section 2.1.1) and neighbour solicitations of duplicate address
+//! detection (RFC 4862 section 5.4).
 //!
-//! *Operation.* Probes are sent in [`PAUSE`] steps; whoever has the address answers, as a rule within a millisecond. It goes
-//! on beside the start of the gateway, so that a takeover takes no longer by it than that start is shorter than [`LISTEN`].
+//! *Operation.* Sends probes at intervals of [`PAUSE`]; a machine with the address usually replies within a millisecond. Runs in
+//! parallel with the start of the gateway, so a takeover takes longer only if that start is shorter than [`LISTEN`].
 //!
-//! *Errors.* A device on which nothing can be asked (no Ethernet) is told, and the address is taken.
+//! *Errors.* If a device does not support probes (not Ethernet), this is logged and the address is used.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,16 +14,16 @@ use pnet_datalink::{Channel, Config, NetworkInterface};
 
 use crate::announce::{Mac, TO_ALL, icmp_frame, interface};
 
-/// Between probes.
+/// Interval of probes.
 const PAUSE: Duration = Duration::from_millis(80);
-/// How long answers are waited for, from the first probe.
+/// Time to wait for replies, from the first probe.
 const LISTEN: Duration = Duration::from_millis(250);
 
-/// The hardware address of another machine that has this address; `None`: nobody answers. Blocks for [`LISTEN`].
+/// Returns the hardware address of another machine with this address; `None` if there is no reply. Blocks for [`LISTEN`].
 ///
 /// # Errors
 ///
-/// The device cannot be asked.
+/// The device does not support probes.
 pub(crate) fn other_owner(ip: IpAddr, device: &str) -> io::Result<Option<Mac>> {
     let (device, mac) = interface(device)?;
     let probe = match ip {
@@ -64,19 +64,19 @@ fn ask(
     Ok(None)
 }
 
-/// A request for an address by a sender that has none yet.
+/// Builds a request for an address, from a sender without an address.
 fn arp_probe(mac: Mac, ip: Ipv4Addr) -> [u8; 42] {
     let mut frame = [0; 42];
     frame[..6].copy_from_slice(&TO_ALL);
     frame[6..12].copy_from_slice(&mac);
-    // Ethernet type of ARP; hardware type Ethernet, protocol IPv4, their lengths; a request.
+    // EtherType of ARP; hardware type Ethernet, protocol IPv4, their address lengths; a request.
     frame[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
     frame[22..28].copy_from_slice(&mac);
     frame[38..42].copy_from_slice(&ip.octets());
     frame
 }
 
-/// A solicitation for an address by a sender that has none yet (RFC 4861 section 4.3).
+/// Builds a neighbour solicitation for an address, from a sender without an address (RFC 4861 section 4.3).
 fn solicitation(mac: Mac, ip: Ipv6Addr) -> Vec<u8> {
     const SOLICITATION: u8 = 135;
     let last = &ip.octets()[13..];
@@ -91,13 +91,13 @@ fn solicitation(mac: Mac, ip: Ipv6Addr) -> Vec<u8> {
     icmp_frame((mac, group), (Ipv6Addr::UNSPECIFIED, to), &message)
 }
 
-/// The sender of a frame that says that it has this address.
+/// Returns the sender of a frame that claims this address.
 fn answer(frame: &[u8], ip: IpAddr) -> Option<Mac> {
     const ARP: [u8; 2] = [8, 6];
     const IPV6: [u8; 2] = [0x86, 0xdd];
     const ADVERTISEMENT: u8 = 136;
     let says = match ip {
-        // Whatever the operation is: its sender uses the address.
+        // The sender uses the address, whatever the operation.
         IpAddr::V4(ip) => frame.get(12..14)? == ARP && frame.get(28..32)? == ip.octets(),
         IpAddr::V6(ip) => {
             frame.get(12..14)? == IPV6
@@ -121,7 +121,7 @@ mod tests {
     const OTHER: Mac = [2, 0, 0, 0, 0, 0xb];
 
     #[test]
-    fn a_probe_names_no_sender() {
+    fn probe_has_no_sender_address() {
         let frame = arp_probe(MAC, Ipv4Addr::new(192, 0, 2, 10));
         assert_eq!((&frame[28..32], &frame[38..]), (&[0; 4][..], &[192, 0, 2, 10][..]));
         assert_eq!(answer(&frame, "192.0.2.10".parse().unwrap()), None, "a probe is no answer");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_that_it_has_the_address_is_its_owner() {
+    fn claiming_frame_names_other_owner() {
         let ip: Ipv4Addr = "192.0.2.10".parse().unwrap();
         let frame = arp_announcement(OTHER, ip, 2);
         assert_eq!(answer(&frame, ip.into()), Some(OTHER));

@@ -1,12 +1,12 @@
 //! Programs that a node runs for a service: fences, attachments, changes of addresses.
 //!
-//! *Operation.* Each is a process group of its own, since it is a script as a rule and its work is done by what it starts. It has
-//! ended by itself when nobody holds its standard error any more. Where it is ended, nothing of its group may live either: a
-//! process that the kernel does not let go of, since its storage hangs, lives on whatever signal it was sent.
+//! *Operation.* Each program is a separate process group, because it is usually a script that starts the programs that do the work.
+//! It has exited on its own when no process holds its standard error any more. If it is killed, the whole group must be gone: a
+//! process that the kernel cannot end, because its storage hangs, survives every signal.
 //!
-//! *Memory.* Of its standard error the end is kept ([`SAID_MAX`]); its standard output goes nowhere.
+//! *Memory.* Keeps the end of its standard error ([`SAID_MAX`]); discards its standard output.
 //!
-//! *Errors.* One that is dropped before its end is ended by SIGKILL, all of its group.
+//! *Errors.* Dropping a running program kills its whole group with SIGKILL.
 
 use std::fs;
 use std::io;
@@ -19,18 +19,18 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-/// How long a fence, an attachment or a change of addresses may take, and how long it may take to end by SIGKILL.
+/// Time limit for a fence, an attachment or a change of addresses, and for a program to end after SIGKILL.
 pub(crate) const COMMAND_MAX: Duration = Duration::from_secs(30);
-/// How much of what a program says is kept, in bytes.
+/// Maximum length of the output that is kept, in bytes.
 const SAID_MAX: usize = 4096;
-/// Between looks whether a group has ended.
+/// Interval at which a group is checked for its end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What programs are told in their environment.
+/// The environment variables of programs.
 #[derive(Clone, Debug)]
-pub(crate) struct Told(pub(crate) Vec<(&'static str, String)>);
+pub(crate) struct ProgramEnvironment(pub(crate) Vec<(&'static str, String)>);
 
-pub(crate) fn command(words: &[String], told: &Told) -> io::Result<Command> {
+pub(crate) fn command(words: &[String], told: &ProgramEnvironment) -> io::Result<Command> {
     let (program, args) =
         words.split_first().ok_or_else(|| io::Error::other("no program is named"))?;
     let mut command = Command::new(program);
@@ -39,15 +39,15 @@ pub(crate) fn command(words: &[String], told: &Told) -> io::Result<Command> {
     Ok(command)
 }
 
-/// Runs a program to its end, which must be a good one.
-pub(crate) async fn run(words: &[String], told: &Told) -> Result<(), String> {
+/// Runs a program, which must exit successfully.
+pub(crate) async fn run(words: &[String], told: &ProgramEnvironment) -> Result<(), String> {
     Program::start(words, told).ended_in_time().await?
 }
 
-/// A program that was started.
+/// A started program.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Its command, for people.
+    /// Its command, for messages.
     shown: String,
     state: State,
     said: Vec<u8>,
@@ -55,15 +55,15 @@ pub(crate) struct Program {
 
 #[derive(Debug)]
 enum State {
-    /// Its file may lie on storage that hangs, which would hold a thread of all services up.
+    /// The program file may be on hanging storage, which would block a thread that all services share.
     Starting(JoinHandle<io::Result<Child>>),
-    /// Not waited for before all of it has ended: until then no other process can have its number.
+    /// Not reaped before the whole group has ended: until then no other process can get its number.
     Running(Box<Child>, ChildStderr),
     Ended,
 }
 
 impl Program {
-    pub(crate) fn start(words: &[String], told: &Told) -> Self {
+    pub(crate) fn start(words: &[String], told: &ProgramEnvironment) -> Self {
         let command = command(words, told).map(|mut command| {
             command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
             command
@@ -72,11 +72,11 @@ impl Program {
         Self { shown: words.join(" "), state, said: Vec::new() }
     }
 
-    /// Waits for its end; inside, whether that was a good one.
+    /// Waits until it exits; the inner result is whether it succeeded.
     ///
     /// # Errors
     ///
-    /// It may still run: it has not ended in time.
+    /// It has not exited in time and may still run.
     pub(crate) async fn ended_in_time(&mut self) -> Result<Result<(), String>, String> {
         match timeout(COMMAND_MAX, self.ended()).await {
             Ok(ended) => Ok(ended),
@@ -84,7 +84,7 @@ impl Program {
         }
     }
 
-    /// Waits for its end, once; it may be asked again where that was broken off.
+    /// Waits until it exits; may be called again if the wait was cancelled.
     async fn ended(&mut self) -> Result<(), String> {
         let failed = |shown: &str, e: io::Error| Err(format!("`{shown}`: {e}"));
         if let State::Starting(started) = &mut self.state {
@@ -123,7 +123,7 @@ impl Program {
         }
     }
 
-    /// Ends it at once. It is gone when this returns, or the kernel does not let go of it.
+    /// Kills it. When this returns it is gone, or the kernel cannot end it.
     pub(crate) async fn kill(&mut self) -> Result<(), String> {
         let ended = async {
             if let State::Starting(started) = &mut self.state {
@@ -140,7 +140,7 @@ impl Program {
             while self.lives().await {
                 sleep(LOOK).await;
             }
-            // Whether it was a good one is of no concern.
+            // Its success does not matter.
             let _ = self.ended().await;
         };
         let ended = timeout(COMMAND_MAX, ended).await.is_ok();
@@ -156,13 +156,13 @@ impl Program {
         }
     }
 
-    /// While it has not been waited for.
+    /// Returns its process group, until it was reaped.
     fn group(&self) -> Option<Pid> {
         let State::Running(child, _) = &self.state else { return None };
         child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
     }
 
-    /// A process of its group has not ended. What cannot be found out is not taken for an end.
+    /// Checks whether a process of its group lives. If this cannot be determined, assumes that one does.
     async fn lives(&self) -> bool {
         let Some(group) = self.group() else { return false };
         let looked = spawn_blocking(move || lives(group.as_raw_nonzero().get()));
@@ -176,12 +176,12 @@ impl Drop for Program {
     }
 }
 
-/// By `/proc/PID/stat` (proc(5)): state, parent and process group follow the name, which is in brackets. A process whose first
-/// thread has ended is a zombie to its state, and its other threads are not.
+/// Reads `/proc/PID/stat` (proc(5)): state, parent and process group follow the name in parentheses. A process whose first thread
+/// has exited is reported as a zombie, although its other threads may live.
 fn lives(group: i32) -> io::Result<bool> {
     let group = group.to_string();
     for process in fs::read_dir("/proc")? {
-        // It may end meanwhile.
+        // It may exit meanwhile.
         let Ok(tasks) = fs::read_dir(process?.path().join("task")) else { continue };
         for task in tasks {
             let Ok(stat) = task.and_then(|task| fs::read_to_string(task.path().join("stat")))
@@ -203,11 +203,11 @@ mod tests {
     use super::*;
 
     fn script(text: &str) -> Program {
-        Program::start(&["sh", "-c", text].map(str::to_owned), &Told(Vec::new()))
+        Program::start(&["sh", "-c", text].map(str::to_owned), &ProgramEnvironment(Vec::new()))
     }
 
     #[tokio::test]
-    async fn the_last_line_says_why_it_failed_however_much_it_says() {
+    async fn failure_reports_last_output_line() {
         let noisy = "yes 'a line of no use' | head -n 100000 >&2; yes | head -n 100000; echo because >&2; exit 3";
         let why = script(noisy).ended().await.unwrap_err();
         assert!(why.ends_with("ended with exit status: 3: because"), "{why}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_started_ends_with_it_and_is_waited_for() {
+    async fn killed_program_ends_its_children() {
         let dir = tempfile::tempdir().unwrap();
         let begun = dir.path().join("begun");
         let text = format!("(touch {}; sleep 1000) & wait", begun.display());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_group_lives_though_it_holds_nothing_of_the_program() {
+    async fn detached_child_keeps_group_alive() {
         let mut program = script("exec 2>/dev/null; sleep 1000 & wait");
         while !program.lives().await {
             assert!(timeout(LOOK, program.ended()).await.is_err());
@@ -239,10 +239,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_end_is_not_said_to_have_ended() {
+    async fn unkillable_program_is_reported_running() {
         let dir = tempfile::tempdir().unwrap();
         let [begun, end] = ["begun", "end"].map(|name| dir.path().join(name));
-        // In a group of its own, as the kernel would not let go of it.
+        // In a separate group, as if the kernel could not end it.
         let inner = format!(
             "touch {}; until [ -e {} ]; do sleep 0.01; done",
             begun.display(),

@@ -1,11 +1,11 @@
-//! A node's name is its own: the key of it in etcd, under the lease of the node.
+//! Registers a node's name in etcd, under the node's lease, so that no other machine can use it.
 //!
-//! *Operation.* A runner registers before it stands for anything, with what tells its machine from others. A second run on
-//! the same machine is the same node. Another machine that has the name keeps it: whoever comes later ends and says so, and
-//! so does a node whose registration ended, where another took the name meanwhile. The runner looks again when the key changes and
-//! when the node has another lease.
+//! *Operation.* A runner registers with an identifier of its machine before it campaigns. A second run on the same
+//! machine counts as the same node. If another machine has the name, it keeps it: the later one reports this and ends, and so does
+//! a node whose registration expired if another machine has taken the name. The runner checks again when the key changes and when
+//! the node gets another lease.
 //!
-//! *Errors.* While etcd does not answer the registration is tried again; nothing is served without it anyway.
+//! *Errors.* While etcd does not respond the registration is retried; no service can run without etcd anyway.
 
 use std::fs;
 
@@ -19,22 +19,22 @@ use crate::hold::now;
 use crate::lease::Leased;
 use crate::outage;
 
-/// What tells this machine from others: `/etc/machine-id`, empty where there is none.
+/// Returns the identifier of this machine: `/etc/machine-id`, or empty if it is missing.
 pub(crate) fn machine() -> String {
     fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
-/// What tells this boot of the machine from others.
+/// Returns the identifier of this boot of the machine.
 pub(crate) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// The key of a node.
+/// Returns the key of a node.
 pub(crate) fn key(cluster: &str, node: &str) -> String {
     format!("/{cluster}/nodes/{node}/here")
 }
 
-/// What a node says of itself. Machines that were copied from one image may have one `machine-id`; they were not started at once.
+/// The identity of a node. Machines cloned from one image may have the same `machine-id`, but were not booted at the same moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     machine: String,
@@ -57,18 +57,18 @@ impl Identity {
     }
 }
 
-/// Without it nothing may be served.
+/// The error that stops all services.
 const NO_RENEWALS: &str = "the thread that renews the lease has ended";
 
-/// How a registration was tried.
-enum Tried {
-    /// The key is this machine's.
+/// The result of a registration attempt.
+enum Registration {
+    /// The key belongs to this machine.
     Own,
     /// Another machine has the name.
     Other(Identity),
 }
 
-/// Registers, and calls `registered` when the name is this machine's. Returns when another machine has it, with what to do.
+/// Registers, and calls `registered` once this machine has the name. Returns a remedy if another machine has it.
 pub(crate) async fn keep(
     plan: &Plan,
     etcd: &Etcd,
@@ -83,7 +83,7 @@ pub(crate) async fn keep(
             .into();
     }
     let mut registered = Some(registered);
-    // Since when each look has found another.
+    // Time since which every check has found another machine.
     let mut other_since = None;
     // Another machine took the name that this one had.
     let is_taken = |other: &Identity| other.machine != own.machine;
@@ -98,7 +98,7 @@ pub(crate) async fn keep(
             continue;
         };
         let pause = match once(plan, etcd, &own, lease).await {
-            Ok(Tried::Own) => {
+            Ok(Registration::Own) => {
                 if let Some(registered) = registered.take() {
                     registered();
                 }
@@ -109,9 +109,9 @@ pub(crate) async fn keep(
                 }
                 continue;
             }
-            // This machine may have been started again: what it was before has a lease that ends, and that counts anew where etcd
-            // was started again too, or restored.
-            Ok(Tried::Other(other))
+            // This machine may have been rebooted: its earlier registration expires with its lease, whose time starts again if etcd
+            // was restarted or restored.
+            Ok(Registration::Other(other))
                 if !(registered.is_none() && is_taken(&other))
                     && now() < *other_since.get_or_insert_with(now) + 2 * plan.ttl =>
             {
@@ -122,7 +122,7 @@ pub(crate) async fn keep(
                 );
                 plan.ttl / 5
             }
-            Ok(Tried::Other(other)) => {
+            Ok(Registration::Other(other)) => {
                 return format!(
                     "two nodes are named {}: the machine {} has registered with that name; give each \
                      node a `node` of its own",
@@ -141,14 +141,14 @@ pub(crate) async fn keep(
     }
 }
 
-/// Makes the key of the node where there is none.
-async fn once(plan: &Plan, etcd: &Etcd, own: &Identity, lease: u64) -> Result<Tried, Error> {
+/// Creates the key of the node if it does not exist.
+async fn once(plan: &Plan, etcd: &Etcd, own: &Identity, lease: u64) -> Result<Registration, Error> {
     let key = key(&plan.name, &plan.node);
     let entries = etcd.create(&key, &own.to_bytes(), lease, &key).await?;
     let entry = entries.iter().find(|entry| entry.key == key).ok_or(Error::Malformed("here"))?;
     let registered = Identity::parse(&entry.value);
-    // That of a run before this one, or beside it, is this machine's as well.
-    Ok(if registered == *own { Tried::Own } else { Tried::Other(registered) })
+    // A registration by an earlier or parallel run on this machine is also this machine's.
+    Ok(if registered == *own { Registration::Own } else { Registration::Other(registered) })
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_read_as_it_was_written() {
+    fn identity_round_trips() {
         let one = Identity { machine: "m".into(), boot: "b".into() };
         assert_eq!(Identity::parse(&one.to_bytes()), one);
         assert_ne!(Identity::parse(b"{}"), one);

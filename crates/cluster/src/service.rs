@@ -1,17 +1,17 @@
-//! A service on this node, from candidature to candidature.
+//! A service on this node: repeated candidatures, and serving in between.
 //!
-//! *Operation.* Elected, in this order: fence, record, attach, gateway, addresses. Letting go, in this order: addresses, gateway,
-//! storage, record with the key `owner`: addresses leave first, so that clients meet silence and then the next owner, and no reset
-//! that would make them wait. A gateway that ends by itself is started again here, a few times.
+//! *Operation.* After an election, the order is: fence, record, attach, gateway, addresses. When releasing: addresses, gateway,
+//! storage, record with the key `owner`. Addresses leave first, so that clients see silence and then the next owner, and not a
+//! reset that would make them wait. A gateway that exits unexpectedly is restarted here a few times.
 //!
-//! *Time.* The lease of the node is renewed all the while ([`crate::lease`]); when its time is over ([`Hold`]), addresses and
-//! gateway go at once, whatever step is under way. The gateway is told of each renewal until when it may serve, and ends by itself
-//! where this process cannot end it; addresses go by themselves where it cannot remove them ([`crate::lifetime`]).
+//! *Time.* The node's lease is renewed throughout ([`crate::lease`]). When the hold is over ([`Hold`]), addresses and gateway are
+//! removed at once, whatever step is in progress. The gateway is informed of each renewal and exits on its own if this process
+//! cannot end it; addresses expire if this process cannot remove them ([`crate::lifetime`]).
 //!
-//! *What does not end.* A gateway or an attachment whose storage hangs may outlive SIGKILL. It is kept, and until it has ended this
-//! node neither stands again nor says that it let go: the next owner fences it. A run that was killed may have left as much. Until
-//! a gateway of the run after it is ready, which has the state folder then, that one does not say that it let go either; nor ever,
-//! in this boot of its machine, where the killed run was attaching storage: `last` says so until that has ended.
+//! *Unfinished ends.* A gateway or an attachment on hanging storage may survive SIGKILL. It is remembered, and until it has ended
+//! this node neither campaigns again nor reports a release, so the next owner fences it. A killed run may have left the same. The
+//! next run does not report a release until its gateway is ready, which proves that it has the state folder; and never during this
+//! boot of the machine if the killed run was attaching storage, which `last` records until attaching has finished.
 //!
 //! *Errors.* See [the crate](crate).
 
@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::board::{Board, Takeover, Trouble};
-use crate::election::{self, Before, Keys, Last, Look, Term, Won};
+use crate::election::{self, Before, Keys, Last, Look, Term, WonElection};
 use crate::etcd::{Change, Entry, Error, Etcd};
 use crate::flags::{self, Flag};
 use crate::hold::{Hold, now};
@@ -32,23 +32,23 @@ use crate::lease::{Lease, Leased};
 use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
 use crate::outage;
-use crate::program::{self, Program, Told};
+use crate::program::{self, Program, ProgramEnvironment};
 use crate::registration::{boot, machine};
 use crate::tickle::{self, Flow};
 use crate::{Connections, Plan, Service, environment};
 
-/// A gateway that ended by itself is started again so often in an epoch.
+/// Maximum number of restarts of a gateway in one epoch.
 const RESTARTS_MAX: u32 = 3;
-/// How much sooner than its gateway an address leaves, at most. Less than the margin of a [`Hold`].
+/// Maximum time by which an address is removed before its gateway. Less than the margin of a [`Hold`].
 const ADDRESSES_MAX: Duration = Duration::from_millis(300);
-/// How long the list of connections may take to be read: a service is not kept waiting for it.
+/// Time limit for reading the list of connections, so that it does not delay the service.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(1);
-/// For so long a node that stops tells an etcd that does not answer what it has let go of: no longer than service managers wait.
+/// Time for which a stopping node tries to report its releases to an unresponsive etcd: at most as long as service managers wait.
 const TELL_MAX: Duration = Duration::from_secs(20);
-/// For so long a node that was chosen and could not serve does not ask for the service: others have it meanwhile.
+/// Time for which a preferred node that failed to run a service does not request it again; other nodes run it meanwhile.
 const FAILED_QUIET: Duration = Duration::from_secs(300);
 
-/// A service for which this node stands.
+/// A service for which this node campaigns.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
@@ -57,106 +57,110 @@ pub(crate) struct Run {
     pub(crate) keys: Keys,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) board: Arc<Board>,
-    /// This node is drained; `None`: that is not known yet.
+    /// Whether this node is drained; `None`: not yet known.
     pub(crate) drained: watch::Receiver<Option<bool>>,
     pub(crate) leased: Leased,
     pub(crate) renewals: Renewals,
-    /// A key of the service has changed that decides who serves it.
+    /// Raised when a key changes that decides which node runs the service.
     pub(crate) changed: Flag,
-    /// Addresses of a run before this one are gone.
+    /// Addresses of an earlier run were removed.
     pub(crate) is_cleared: bool,
-    /// How many candidatures there were.
+    /// Number of candidatures.
     pub(crate) candidatures: u64,
-    /// It does not stand before this time ([`now`]).
+    /// Time before which this node does not campaign ([`now`]).
     pub(crate) stand_from: Duration,
-    /// Since when no owner has been seen.
+    /// Time since which no owner was seen.
     pub(crate) vacant_since: Option<Duration>,
-    /// It does not ask for the service before this time ([`now`]).
+    /// Time before which this node does not request the service ([`now`]).
     pub(crate) quiet_until: Duration,
-    /// What this node has let go of and etcd does not know.
-    pub(crate) untold: Option<Untold>,
-    /// What this node owned and could not end.
-    pub(crate) unended: Option<Unended>,
-    /// One reads the list of connections: storage that hangs keeps its thread.
+    /// A release that etcd does not know of.
+    pub(crate) untold: Option<UnreportedEnd>,
+    /// An ownership that this node could not end.
+    pub(crate) unended: Option<UnfinishedEnd>,
+    /// Allows one reader of the list of connections: hanging storage blocks its thread.
     pub(crate) reader: Arc<Semaphore>,
 }
 
-/// The end of an owner that etcd was not told of.
+/// The end of an ownership that was not reported to etcd.
 #[derive(Debug)]
-pub(crate) struct Untold {
-    /// The revision of its key `owner`.
+pub(crate) struct UnreportedEnd {
+    /// Revision of its key `owner`.
     created: u64,
-    /// What it has set `last` to, and what is true now.
+    /// The value that it set `last` to, and the current value.
     last: Vec<u8>,
     ended: Vec<u8>,
 }
 
-/// What is left of an owner that could not let go of all.
+/// The rest of an ownership that could not be released completely.
 #[derive(Debug)]
-pub(crate) struct Unended {
+pub(crate) struct UnfinishedEnd {
     term: Term,
-    held: Held,
+    held: OwnedResources,
 }
 
-/// What an owner has.
+/// The resources of an owner.
 #[derive(Debug, Default)]
-struct Held {
+struct OwnedResources {
     gateway: Option<Gateway>,
-    /// Keeps the addresses.
+    /// Renews the addresses.
     addresses: JoinSet<()>,
-    /// What attaches or detaches the storage, and may still run.
+    /// The program that attaches or detaches the storage, which may still run.
     step: Option<Program>,
-    /// Something was attached, be it in part or by a run before this one.
+    /// Storage was attached, possibly only in part or by an earlier run.
     is_attached: bool,
-    /// What names this owner in the key `last`: whoever was before has let go or is fenced.
+    /// The value of `last` that names this owner, set once the previous owner was released or fenced.
     last: Option<Vec<u8>>,
-    /// A gateway of this node that was not seen to end may still be there.
+    /// A gateway of this node whose end was not observed may still run.
     has_left: bool,
-    /// So may a program that attaches storage, of a run before this one. Nothing here tells when it has ended.
+    /// A program of an earlier run that attaches storage may still run. Its end cannot be observed here.
     may_be_attaching: bool,
 }
 
-impl Held {
-    /// Runs a program to its end; inside, whether that was a good one. One that has not ended in time is kept.
-    async fn step(&mut self, words: &[String], told: &Told) -> Result<Result<(), String>, String> {
+impl OwnedResources {
+    /// Runs a program to its end; the inner result is whether it succeeded. Keeps a program that did not exit in time.
+    async fn step(
+        &mut self,
+        words: &[String],
+        told: &ProgramEnvironment,
+    ) -> Result<Result<(), String>, String> {
         let ended = self.step.insert(Program::start(words, told)).ended_in_time().await?;
         self.step = None;
         Ok(ended)
     }
 
-    /// Something that was started has not ended.
+    /// Checks whether a started program has not ended.
     fn runs(&self) -> bool {
         self.gateway.is_some() || self.step.is_some()
     }
 
-    /// What another run of this node has left may not have ended.
+    /// Checks whether another run of this node may have left running programs.
     fn is_not_alone(&self) -> bool {
         self.has_left || self.may_be_attaching
     }
 }
 
-/// What was done before a gateway could start.
+/// The result of the steps before a gateway starts.
 #[derive(Debug, Default)]
-struct Prepared {
-    /// The owner before, where it had to be fenced.
+struct Preparation {
+    /// The previous owner, if it had to be fenced.
     fenced: Option<Last>,
     fence: Duration,
     attach: Duration,
 }
 
-/// Why an owner lets go.
+/// The reason why an owner releases a service.
 #[derive(Debug)]
 enum End {
-    /// It is told to: another node may have it at once.
+    /// On request: another node may have it at once.
     HandOver,
-    /// It cannot serve it.
+    /// This node cannot run it.
     Failed(String),
-    /// Its time is over, or etcd names another; which of the two.
+    /// The hold is over, or etcd names another owner; describes which.
     Lost(&'static str),
 }
 
 impl Run {
-    /// Stands, serves, lets go, and again, until it is told to stop and etcd knows what has ended.
+    /// Campaigns, serves and releases repeatedly, until it must stop and etcd knows all releases.
     pub(crate) async fn forever(mut self) {
         let service = self.service.name.clone();
         self.board.note(&service, |_| ());
@@ -188,20 +192,20 @@ impl Run {
         }
     }
 
-    /// Tells etcd that this node has let go of what it owned, where that is not known: the next owner need not fence it.
+    /// Reports an unreported release to etcd, so that the next owner need not fence this node.
     async fn tell_end(&self) -> Result<(), Error> {
         match &self.untold {
             // Another owner has changed it meanwhile, and has fenced this node.
-            Some(Untold { last, ended, .. }) => {
+            Some(UnreportedEnd { last, ended, .. }) => {
                 self.etcd.replace(&self.keys.last, last, ended).await.map(drop)
             }
             None => Ok(()),
         }
     }
 
-    /// Ends what could not be ended before, as far as that can be done until this node is to stop.
+    /// Tries to end programs that could not be ended before, until this node must stop.
     async fn end_what_is_left(&mut self) {
-        let Some(Unended { term, mut held }) = self.unended.take() else { return };
+        let Some(UnfinishedEnd { term, mut held }) = self.unended.take() else { return };
         let mut stop = self.stop.clone();
         let ended = tokio::select! {
             ended = self.let_go(term.epoch, &mut held, None) => ended,
@@ -212,7 +216,7 @@ impl Run {
             let why = ended.err().unwrap_or_default();
             tracing::warn!(service, epoch, "this node does not stand for the service: {why}");
             self.board.note(service, |s| s.trouble = Some(why));
-            self.unended = Some(Unended { term, held });
+            self.unended = Some(UnfinishedEnd { term, held });
             return;
         }
         match &ended {
@@ -222,8 +226,8 @@ impl Run {
         self.untold = self.untold(term, ended.is_ok(), &mut held);
     }
 
-    /// Takes addresses away that a killed run before this one has left, whose gateways ended with it. Not so while the service is
-    /// owned by a run of this node that lives, which needs them.
+    /// Removes addresses that a killed earlier run left; its gateways ended with it. Does nothing while a live run of this node
+    /// owns the service and needs the addresses.
     async fn clear(&mut self, look: &Look) {
         let is_own = |owner: &Entry| election::owner_of(&owner.value) == self.plan.node;
         if self.is_cleared || look.owner.as_ref().is_some_and(is_own) {
@@ -236,7 +240,7 @@ impl Run {
         }
     }
 
-    /// Waits until there is a reason to look again, at most until `until` ([`now`]). `lease` is what the node had at the last look.
+    /// Waits for a reason to check again, at most until `until` ([`now`]). `lease` is the node's lease at the last check.
     async fn news(&mut self, lease: Option<Lease>, until: Option<Duration>) {
         let Self { changed, stop, drained, leased, .. } = self;
         let id = |lease: &Option<Lease>| lease.map(|lease| lease.id);
@@ -256,9 +260,9 @@ impl Run {
         }
     }
 
-    /// One look, and what follows from it.
+    /// Checks the keys once and acts on them.
     async fn once(&mut self) -> Result<(), Error> {
-        // Before others can be elected, if etcd was away for all.
+        // Report first, before others can be elected after an outage of etcd.
         let is_told = self.tell_end().await.is_ok();
         let lease = *self.leased.borrow();
         let Some(lease) = lease else {
@@ -274,8 +278,8 @@ impl Run {
         let left = self.untold.take_if(|_| is_told);
         let left = left.as_ref().or(self.untold.as_ref());
         if let Some(owner) = look.owner.as_ref().filter(|owner| owner.lease == lease.id) {
-            // Of a candidature whose answer was lost, or not given up in time. Kept, it would keep the service from every node for
-            // as long as this one lives.
+            // The key remains from a candidature whose reply was lost, or that was not given up in time. It would block the service
+            // for every node as long as this one lives.
             let left = left.filter(|left| left.created == owner.created);
             let changes = given_up(&self.keys, left.map(|left| &*left.ended));
             self.etcd.change_while(&self.keys.owner, owner.created, &changes).await?;
@@ -284,7 +288,7 @@ impl Run {
         if self.unended.is_some() {
             self.end_what_is_left().await;
             if self.unended.is_none() {
-                // Said first.
+                // Report it first.
                 return Ok(());
             }
         }
@@ -299,20 +303,22 @@ impl Run {
         Ok(())
     }
 
-    /// Asks another owner for the service where this node was chosen, and takes back what it asked where it would not stand now.
+    /// Requests the service from another owner if this node is preferred, and withdraws the request if this node would not campaign
+    /// now.
     async fn ask(&self, lease: Lease, look: &Look, is_quiet: bool) -> Result<(), Error> {
         let Self { etcd, keys, .. } = self;
         let node = &*self.plan.node;
         let is_chosen = look.chosen() == Some(node.as_bytes());
-        // One of this name has it already: another run, or the one before this, whose lease ends.
+        // An owner with this node's name is another run, or an earlier one whose lease will end.
         let owner = look.owner.as_ref().map(|owner| election::owner_of(&owner.value));
         let is_owner = owner.as_deref() == Some(node);
-        // Not known yet, it neither asks nor takes back.
+        // Neither request nor withdraw until it is known whether the node is drained.
         let Some(is_drained) = *self.drained.borrow() else { return Ok(()) };
         let waits = is_chosen && !is_owner && !is_quiet && !is_drained;
         match &look.asked {
             None if waits => election::ask(etcd, keys, node, lease).await,
-            // Its own, or that of a node which was chosen before: where that has gone, there is news, and this node asks.
+            // This node's own request, or the request of a node that was preferred before; when that one withdraws, the keys change
+            // and this node requests.
             Some(asked) if waits != (asked.value == node.as_bytes()) => {
                 election::take_back(etcd, keys, asked).await
             }
@@ -320,7 +326,7 @@ impl Run {
         }
     }
 
-    /// Stands, where it is this node's turn.
+    /// Campaigns when this node may.
     async fn stand_in_turn(&mut self, lease: Lease, look: Look) -> Result<(), Error> {
         let plan = self.plan.clone();
         let Plan { ttl, ref node, .. } = *plan;
@@ -329,7 +335,7 @@ impl Run {
             self.news(Some(lease), Some(now() + ttl)).await;
             return Ok(());
         }
-        // Not known yet, it does not stand.
+        // Do not campaign until it is known that the node is not drained.
         if *self.drained.borrow() != Some(false) {
             self.news(Some(lease), None).await;
             return Ok(());
@@ -337,10 +343,10 @@ impl Run {
         let last = look.last.as_ref().and_then(|entry| Last::parse(&entry.value));
         let mut from = self.stand_from;
         if let Some(chosen) = look.chosen().filter(|chosen| *chosen != node.as_bytes())
-            // A chosen node that owned it last is dead, drained or stopped, and asks for the service when it is back.
+            // A preferred node that owned it last is dead, drained or stopped, and requests the service when it is back.
             && last.is_none_or(|last| last.node.as_bytes() != chosen)
         {
-            // The other's own chance, and then nobody waits for a node that does not come.
+            // Give the preferred node a chance, then do not wait for it any longer.
             from = from.max(since + ttl);
         }
         if now() < from {
@@ -358,7 +364,7 @@ impl Run {
         let back = match self.own(won).await {
             End::HandOver => {
                 tracing::info!(service, epoch, "handed over");
-                // Whoever is to have it stands first.
+                // The preferred node campaigns first.
                 ttl
             }
             End::Failed(why) => {
@@ -378,7 +384,7 @@ impl Run {
         Ok(())
     }
 
-    /// Says why this node could not serve: to its metrics, and to those who ask etcd.
+    /// Reports to metrics and etcd why this node could not run the service.
     async fn failed(&self, why: String) {
         let trouble = Trouble { why: why.clone(), at: seconds() };
         let key = format!("{}{}", self.keys.trouble, self.plan.node);
@@ -389,8 +395,8 @@ impl Run {
         });
     }
 
-    /// Says that this node serves, and what it took, to its metrics and to those who ask etcd. `began`: when it was elected.
-    async fn serves(&self, term: Term, prepared: &Prepared, began: Duration) {
+    /// Reports to metrics and etcd that this node runs the service, and the durations. `began`: time of the election.
+    async fn serves(&self, term: Term, prepared: &Preparation, began: Duration) {
         let takeover = Takeover {
             node: self.plan.node.clone(),
             epoch: term.epoch,
@@ -407,19 +413,19 @@ impl Run {
             s.takeovers += 1;
             s.last = Some(takeover);
         });
-        // For those who look alone: the service goes on without it.
+        // Only for information: the service does not depend on it.
         let trouble = format!("{}{}", self.keys.trouble, self.plan.node);
         let changes = [Change::Put(&self.keys.takeover, &bytes), Change::Delete(&trouble)];
         let _ = self.etcd.change_while(&self.keys.owner, term.created, &changes).await;
     }
 
-    /// Serves until it must let go, and lets go.
-    async fn own(&mut self, won: Won) -> End {
-        let Won { term, lease: Lease { id, hold }, last } = won;
+    /// Runs the service until it must be released, and releases it.
+    async fn own(&mut self, won: WonElection) -> End {
+        let WonElection { term, lease: Lease { id, hold }, last } = won;
         let epoch = term.epoch;
         self.board.note(&self.service.name, |s| (s.epoch, s.hold) = (Some(epoch), Some(hold)));
         let hold = watch::Sender::new(hold);
-        let mut held = Held::default();
+        let mut held = OwnedResources::default();
         let end = tokio::select! {
             end = self.serve((term, last), &hold, &mut held) => end,
             () = self.follow(id, &hold) => End::Lost("the lease in etcd was not renewed in time"),
@@ -440,29 +446,35 @@ impl Run {
         let untold = self.untold(term, has_let_go.is_ok(), &mut held);
         let is_given_up = is_in_order
             && tokio::select! {
-                // The record says no more than is true: while the key lives, nobody else has written there.
+                // The record is accurate: while the key lives, no other node has written to the storage.
                 done = self.give_up(term, untold.as_ref().map(|it| &*it.ended)) => done,
                 // The key ends with the lease.
                 () = self.follow(id, &hold) => false,
             };
         self.untold = untold.filter(|_| !is_given_up);
-        self.unended = held.runs().then_some(Unended { term, held });
+        self.unended = held.runs().then_some(UnfinishedEnd { term, held });
         end
     }
 
-    /// What etcd is to be told of the end of an owner; nothing where it has not let go of all, or may not be the last of this node.
-    fn untold(&self, term: Term, has_let_go: bool, held: &mut Held) -> Option<Untold> {
+    /// Returns the release record for etcd; `None` if the owner has not released everything, or an earlier run of this node might
+    /// still hold resources.
+    fn untold(
+        &self,
+        term: Term,
+        has_let_go: bool,
+        held: &mut OwnedResources,
+    ) -> Option<UnreportedEnd> {
         let is_known = has_let_go && !held.is_not_alone();
         let last = held.last.take_if(|_| is_known)?;
         let ended = Last { ended: true, ..self.last(term.epoch) }.to_bytes();
-        Some(Untold { created: term.created, last, ended })
+        Some(UnreportedEnd { created: term.created, last, ended })
     }
 
-    /// Deletes the key `owner`, with what `last` says from then on. Tries again for a TTL; false: the next look finds the key.
+    /// Deletes the key `owner` and sets `last`. Retries for a TTL; returns false if the next check must handle the key.
     async fn give_up(&self, term: Term, ended: Option<&[u8]>) -> bool {
         let changes = given_up(&self.keys, ended);
         let until_it_is = async {
-            // Where all services of the node leave at once, the last would wait for longer than that for its turn.
+            // If all services of the node leave at once, the last would wait for longer than that in the queue.
             while let Err(e) =
                 self.etcd.change_now_while(&self.keys.owner, term.created, &changes).await
             {
@@ -473,7 +485,7 @@ impl Run {
         timeout(self.plan.ttl, until_it_is).await.is_ok()
     }
 
-    /// Follows the renewals of the lease until its time is over.
+    /// Follows the renewals of the lease until the hold is over.
     async fn follow(&self, lease: u64, hold: &watch::Sender<Hold>) {
         let mut leased = self.leased.clone();
         loop {
@@ -488,12 +500,12 @@ impl Run {
         }
     }
 
-    /// All steps to a service that is there, and waiting for its end.
+    /// Performs all steps until the service runs, and waits for its end.
     async fn serve(
         &self,
         (term, last): (Term, Option<Entry>),
         hold: &watch::Sender<Hold>,
-        held: &mut Held,
+        held: &mut OwnedResources,
     ) -> End {
         let epoch = term.epoch;
         let began = now();
@@ -502,12 +514,12 @@ impl Run {
             Err(why) => return End::Failed(why),
         };
         let fenced = prepared.fenced.as_ref().map_or(&[][..], |last| &last.hardware);
-        // Asked once: from here on this node announces them.
+        // Check only once: from here on this node announces the addresses.
         let mut free = Some(node::free(&self.service.addresses, fenced));
         let mut is_first = true;
         let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
         for _ in 0..=RESTARTS_MAX {
-            // The next gateway writes its own there.
+            // Read it now, because the next gateway overwrites the list.
             let mut before = self.connections_kept().await;
             let ready = match Gateway::start(&self.service.command, &told, hold.subscribe()) {
                 Ok(started) => held.gateway.insert(started).ready(),
@@ -523,7 +535,7 @@ impl Run {
                 both = async { tokio::join!(ready, free) } => both,
                 () = self.told_to_stop() => return End::HandOver,
             };
-            // It has the state folder, which no other gateway has then.
+            // The gateway has the state folder, so no other gateway does.
             held.has_left &= ready.is_err();
             if let Err(why) = ready.and(free) {
                 return End::Failed(why);
@@ -537,7 +549,7 @@ impl Run {
             if let Some(Connections::Brought(file)) = &self.service.connections {
                 before = self.connections_before(file).await;
             }
-            // Ends with what follows: later this node may not speak for the service.
+            // Dropped with this scope: later this node may not speak for the service.
             let _telling = self.tell(before);
             let telling_others = async {
                 if std::mem::take(&mut is_first) {
@@ -559,10 +571,10 @@ impl Run {
                 }
                 end = self.told_to_leave(term) => return end,
                 () = self.told_to_stop() => return End::HandOver,
-                // Beside them: etcd may take long.
+                // Reported in parallel: etcd may be slow.
                 end = telling_others => return end,
             }
-            // Clients wait for less where nobody answers than where there is an address and no server.
+            // Clients recover faster from silence than from an address without a server.
             if let Err(why) = node::release(&self.service.addresses, &mut held.addresses).await {
                 return End::Failed(why);
             }
@@ -570,7 +582,7 @@ impl Run {
         End::Failed("the gateway ends again and again".into())
     }
 
-    /// Those of the gateway before, where what lists them stays at its place.
+    /// Returns the connections of the previous gateway if the list is on the service's storage.
     async fn connections_kept(&self) -> Vec<Flow> {
         match &self.service.connections {
             Some(Connections::Kept(file)) => self.connections_before(file).await,
@@ -578,7 +590,7 @@ impl Run {
         }
     }
 
-    /// The connections that the gateway before had, as far as its storage says so in time.
+    /// Returns the connections of the previous gateway, if the storage delivers the list in time.
     async fn connections_before(&self, file: &Path) -> Vec<Flow> {
         let (file, reader) = (file.to_owned(), self.reader.clone());
         let read = async {
@@ -599,7 +611,7 @@ impl Run {
         Vec::new()
     }
 
-    /// Tells the clients of these connections that the owner before is gone, until what it returns is dropped.
+    /// Notifies the clients of these connections that the previous owner is gone, until the result is dropped.
     fn tell(&self, flows: Vec<Flow>) -> JoinSet<()> {
         let mut telling = JoinSet::new();
         let connections = flows.len();
@@ -619,13 +631,13 @@ impl Run {
         telling
     }
 
-    /// Fences who was before, says so, and attaches the storage. What that took.
+    /// Fences the previous owner, records that, and attaches the storage. Returns the durations.
     async fn prepare(
         &self,
         term: Term,
         last: Option<Entry>,
-        held: &mut Held,
-    ) -> Result<Prepared, String> {
+        held: &mut OwnedResources,
+    ) -> Result<Preparation, String> {
         let epoch = term.epoch;
         let last = match last {
             None => None,
@@ -633,7 +645,7 @@ impl Run {
                 format!("the key {} in etcd is not of this program, or of a newer one", entry.key)
             })?),
         };
-        let mut prepared = Prepared::default();
+        let mut prepared = Preparation::default();
         match Before::of(last, &self.plan.node, &machine()) {
             Before::Gone => {}
             Before::OwnLeft(last) => {
@@ -655,9 +667,9 @@ impl Run {
         }
         let attaching = (self.service.attach.is_some() || held.may_be_attaching).then(boot);
         let mine = Last { attaching, ..self.last(epoch) }.to_bytes();
-        // Even where the answer is lost: the owner before has let go or is fenced.
+        // Valid even if the reply is lost: the previous owner was released or fenced.
         held.last = Some(mine.clone());
-        // Whoever asked for it has it, or asks again.
+        // The node that requested it has it, or requests it again.
         let changes = [Change::Put(&self.keys.last, &mine), Change::Delete(&self.keys.asked)];
         let put = self.etcd.change_while(&self.keys.owner, term.created, &changes).await;
         if !put.map_err(|e| e.to_string())? {
@@ -665,10 +677,10 @@ impl Run {
         }
         if let Some(attach) = &self.service.attach {
             let told = node::told(&self.plan.name, &self.plan.node, &self.service.name, epoch);
-            // Even what fails may have been done in part.
+            // Even a failed attachment may be partial.
             held.is_attached = true;
             let began = now();
-            // What a run that was killed has attached is there already: to attach it again would fail.
+            // Storage that a killed run attached is still attached; attaching it again would fail.
             if let Some(detach) = self.service.detach.as_ref().filter(|_| held.has_left)
                 && let Err(why) = held.step(detach, &told).await?
             {
@@ -682,8 +694,8 @@ impl Run {
         Ok(prepared)
     }
 
-    /// Says that what attaches the storage has ended. Where that is not heard, `last` says more than is true, which is safe.
-    async fn no_longer_attaches(&self, term: Term, held: &mut Held) {
+    /// Records that attaching the storage has finished. If the record is lost, `last` claims too much, which is safe.
+    async fn no_longer_attaches(&self, term: Term, held: &mut OwnedResources) {
         if held.may_be_attaching {
             return;
         }
@@ -695,7 +707,7 @@ impl Run {
         }
     }
 
-    /// Fences an owner; how long that took.
+    /// Fences an owner; returns the duration.
     async fn fence(&self, last: &Last, epoch: u64) -> Result<Duration, String> {
         let Some(fence) = &self.service.fence else {
             tracing::info!(
@@ -717,35 +729,40 @@ impl Run {
         Ok(took)
     }
 
-    /// Returns when another node is to have the service, or has it.
+    /// Returns when another node should have, or has, the service.
     async fn told_to_leave(&self, term: Term) -> End {
         loop {
             match election::look(&self.etcd, &self.keys).await {
-                // An etcd that was restored from a backup may know the lease of the node, and another owner.
+                // An etcd restored from a backup may know the node's lease but another owner.
                 Ok(look) if look.owner.as_ref().map(|it| it.created) != Some(term.created) => {
                     return End::Lost("etcd does not name this node as the owner any more");
                 }
                 Ok(look) if look.is_asked_for(&self.plan.node) => return End::HandOver,
                 Ok(_) => self.changed.notified().await,
-                // Whether etcd answers is the lease's concern.
+                // The lease handles an unresponsive etcd.
                 Err(_) => sleep(self.plan.ttl / 10).await,
             }
         }
     }
 
-    /// Returns when this node is to serve nothing any more.
+    /// Returns when this node must not run any service.
     async fn told_to_stop(&self) {
         let (mut stop, mut drained) = (self.stop.clone(), self.drained.clone());
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => {}
-            // Or the runner that looks has ended: so does all of it.
+            // The runner that checks may also have ended, which ends everything.
             _ = drained.wait_for(|drained| *drained == Some(true)) => {}
         }
     }
 
-    /// Addresses first, then the gateway, then the storage. A gateway does not wait for addresses that do not go. `lease`: the one
-    /// that gives it time for its sessions; `None`: that is over.
-    async fn let_go(&self, epoch: u64, held: &mut Held, lease: Option<u64>) -> Result<(), String> {
+    /// Releases addresses first, then the gateway, then the storage. The gateway does not wait for addresses that cannot be
+    /// removed. `lease` gives the gateway time for its sessions; `None`: the hold is over.
+    async fn let_go(
+        &self,
+        epoch: u64,
+        held: &mut OwnedResources,
+        lease: Option<u64>,
+    ) -> Result<(), String> {
         let addresses = &self.service.addresses;
         let left = timeout(ADDRESSES_MAX, node::release(addresses, &mut held.addresses)).await;
         let ended = match &mut held.gateway {
@@ -756,7 +773,7 @@ impl Run {
             Some(gateway) => gateway.kill().await,
             None => Ok(()),
         };
-        // What still has an address does not keep its storage from being detached.
+        // Detach the storage even if an address could not be removed.
         let left = match left {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => node::release(addresses, &mut held.addresses).await,
@@ -769,7 +786,7 @@ impl Run {
             None => Ok(()),
         };
         match &self.service.detach {
-            // It may be what ends a program that goes on.
+            // Detaching may end a program that hangs.
             Some(detach) if killed.is_err() => drop(program::run(detach, &told).await),
             Some(detach) if held.is_attached => held.step(detach, &told).await??,
             Some(_) | None => {}
@@ -791,13 +808,13 @@ impl Run {
     }
 }
 
-/// What gives a service up; `ended` is what `last` says from then on.
+/// Returns the changes that give a service up; `ended` is the new value of `last`.
 fn given_up<'a>(keys: &'a Keys, ended: Option<&'a [u8]>) -> Vec<Change<'a>> {
     let ended = ended.map(|ended| Change::Put(&keys.last, ended));
     ended.into_iter().chain([Change::Delete(&keys.owner)]).collect()
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,16 +1,17 @@
-//! Tells the clients of a service that the owner before is gone.
+//! Notifies the clients of a service that the previous owner is gone.
 //!
-//! *Operation.* A client that has sent a request which the owner before took and never answered waits for as long as it likes: its
-//! TCP has nothing to send again. The new owner sends each connection that there was a bare ACK with numbers that are wrong. The
-//! client's kernel answers it with the right ones (RFC 9293 section 3.10.7.4), the new owner's kernel knows no such connection and
-//! resets it, and the client connects again at once. A connection that was made since answers as well, and nothing happens to it.
+//! *Operation.* A client whose request was accepted by the previous owner but never answered may wait without limit, because its
+//! TCP has no data to retransmit. The new owner sends a bare ACK with wrong numbers on each connection of the previous owner. The
+//! client's kernel replies with the correct numbers (RFC 9293 section 3.10.7.4), the new owner's kernel does not know the
+//! connection and resets it, and the client reconnects at once. A connection established since then also replies, but is
+//! unaffected.
 //!
-//! The gateway writes which connections it has to [`FILE`] beside its records, which the new owner reads before it starts its own;
-//! where only a gateway can read that, it leaves [`BROUGHT`] in its state folder before it is ready.
+//! The gateway writes its connections to [`FILE`] next to its records, and the new owner reads the file before it starts its
+//! gateway. If only a gateway can read the storage, the new gateway writes [`BROUGHT`] to its state folder before it is ready.
 //!
 //! *Memory.* At most [`FLOWS_MAX`] connections.
 //!
-//! *Errors.* A segment that cannot be sent is left out and sent in a later round. What in the file is no connection is left out.
+//! *Errors.* A segment that cannot be sent is skipped and sent in a later round. Invalid lines of the file are ignored.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,36 +24,37 @@ use tokio::time::sleep;
 
 use crate::announce::internet_checksum;
 
-/// The connections of a gateway, in its state folder.
+/// File with the connections of a gateway, in its state folder.
 pub const FILE: &str = "connections";
-/// Those of the owner before, in the state folder of a gateway whose records are not there.
+/// File with the connections of the previous owner, in the state folder of a gateway whose records are elsewhere.
 pub const BROUGHT: &str = "connections.before";
-/// As many connections are written and told; a gateway may have more.
+/// Maximum number of connections that are written and notified; a gateway may have more.
 pub const FLOWS_MAX: usize = 65_536;
-/// The first line of the file.
+/// First line of the file.
 const HEAD: &str = "headgate connections 1";
-/// Two addresses of IPv6 with their ports.
+/// Maximum length of a line: two IPv6 addresses with ports.
 const LINE_MAX: usize = 128;
-/// Pauses before the rounds. Linux answers such segments of a connection once in half a second; neighbours may have to be found.
+/// Pauses before the rounds. Linux replies to such segments at most once per half second and connection; neighbours may have to be
+/// resolved.
 const ROUNDS: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(200),
     Duration::from_millis(600),
     Duration::from_millis(1200),
 ];
-/// Segments that are sent before others have their turn.
+/// Number of segments sent before yielding to other tasks.
 const TURN: usize = 256;
 
-/// A connection of TCP.
+/// A TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// The service.
+    /// Address of the service.
     pub local: SocketAddr,
-    /// The client.
+    /// Address of the client.
     pub peer: SocketAddr,
 }
 
-/// As they stand in the file.
+/// Serializes the connections for the file.
 pub fn to_bytes(flows: &[Flow]) -> Vec<u8> {
     let mut text = format!("{HEAD}\n");
     for Flow { local, peer } in flows.iter().take(FLOWS_MAX) {
@@ -61,7 +63,7 @@ pub fn to_bytes(flows: &[Flow]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The connections of such a file; none where it is of another program.
+/// Parses the connections of such a file; empty if another program wrote it.
 pub fn parse(bytes: &[u8]) -> Vec<Flow> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
@@ -76,11 +78,11 @@ pub fn parse(bytes: &[u8]) -> Vec<Flow> {
     lines.filter_map(flow).take(FLOWS_MAX).collect()
 }
 
-/// Those in a file; none where there is none. Blocks.
+/// Reads the connections of a file; empty if it does not exist. Blocks.
 ///
 /// # Errors
 ///
-/// Those of the file system.
+/// Errors of the file system.
 pub fn read(file: &Path) -> io::Result<Vec<Flow>> {
     let opened = match File::open(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -92,7 +94,7 @@ pub fn read(file: &Path) -> io::Result<Vec<Flow>> {
     Ok(parse(&bytes))
 }
 
-/// Tells them, in some rounds, from addresses that this node has. How many segments left.
+/// Notifies the clients in several rounds, from addresses of this node. Returns the number of segments sent.
 pub(crate) async fn tell(flows: Vec<Flow>, addresses: Vec<IpAddr>) -> usize {
     let mut sent = 0;
     for pause in ROUNDS {
@@ -108,11 +110,11 @@ pub(crate) async fn tell(flows: Vec<Flow>, addresses: Vec<IpAddr>) -> usize {
     sent
 }
 
-/// A raw socket that sends from this address, and hears nothing.
+/// Opens a raw socket that sends from this address and receives nothing.
 fn sender(local: IpAddr) -> io::Result<Socket> {
     let domain = if local.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP))?;
-    // It would be given a copy of all that comes by TCP. BPF_RET | BPF_K: no byte is kept.
+    // Otherwise it would receive a copy of all TCP packets. BPF_RET | BPF_K: keep zero bytes.
     socket.attach_filter(&[SockFilter::new(6, 0, 0, 0)])?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(SocketAddr::new(local, 0)))?;
@@ -132,7 +134,7 @@ async fn round(socket: &Socket, flows: impl Iterator<Item = &Flow>) -> usize {
     sent
 }
 
-/// An ACK whose numbers are none of the connection's.
+/// Builds an ACK whose numbers are wrong for the connection.
 fn ack(flow: &Flow) -> [u8; 20] {
     const ACK: u8 = 0x10;
     const TCP: u8 = 6;
@@ -142,7 +144,7 @@ fn ack(flow: &Flow) -> [u8; 20] {
     // Sequence and acknowledgment number are zero; the header is five words long.
     segment[12] = 5 << 4;
     segment[13] = ACK;
-    // RFC 9293 section 3.1: the sum has the addresses, the protocol and the length, too.
+    // RFC 9293 section 3.1: the checksum also covers addresses, protocol and length.
     let addresses = match (flow.local.ip(), flow.peer.ip()) {
         (IpAddr::V4(a), IpAddr::V4(b)) => [a.octets(), b.octets()].concat(),
         (IpAddr::V6(a), IpAddr::V6(b)) => [a.octets(), b.octets()].concat(),
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_as_it_was_written_and_nonsense_is_left_out() {
+    fn connection_file_round_trips() {
         let flows = vec![
             flow("192.0.2.10:2049", "192.0.2.1:777"),
             flow("[2001:db8::10]:445", "[2001:db8::1]:50000"),
@@ -180,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn an_ack_has_a_sum_that_any_receiver_accepts() {
+    fn ack_has_valid_checksum() {
         let segment = ack(&flow("192.0.2.10:2049", "192.0.2.1:777"));
         assert_eq!((&segment[..4], segment[13]), (&[8, 1, 3, 9][..], 0x10));
-        // With the sum in place the whole comes to nothing.
+        // The checksum over the segment including its checksum field is zero.
         let pseudo = [192, 0, 2, 10, 192, 0, 2, 1, 0, 6, 0, 20];
         assert_eq!(internet_checksum(&[&pseudo, &segment]), 0);
     }

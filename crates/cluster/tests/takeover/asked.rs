@@ -1,4 +1,4 @@
-//! What a node says that was chosen for a service which another owns.
+//! Requests of a preferred node for a service that another node owns.
 
 use cluster::election::{Keys, Last, drained};
 use cluster::etcd::{Entry, Etcd};
@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::world::{PATIENCE, TTL, World, post, until};
 
-/// Owns a service and leaves for nobody, until its lease is revoked.
+/// Owns a service without ever leaving, until its lease is revoked.
 async fn own(etcd: &Etcd, keys: &Keys) -> u64 {
     own_as("stays", etcd, keys).await
 }
@@ -22,7 +22,7 @@ async fn own_as(node: &str, etcd: &Etcd, keys: &Keys) -> u64 {
     lease
 }
 
-/// Waits until this node asks for the service.
+/// Waits until this node requests the service.
 async fn asked_by(etcd: &Etcd, keys: &Keys, node: &str) -> Entry {
     let asked = || async { etcd.get(&keys.asked).await.unwrap() };
     until(&format!("{node} asks"), || async {
@@ -37,7 +37,7 @@ async fn until_nobody_asks(etcd: &Etcd, keys: &Keys, why: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_asks_for_all_services_under_its_one_lease_and_asks_no_more_when_it_is_gone() {
+async fn dead_node_withdraws_all_requests() {
     let world = World::new().await;
     let etcd = world.etcd();
     let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
@@ -63,7 +63,7 @@ async fn a_node_asks_for_all_services_under_its_one_lease_and_asks_no_more_when_
         }
         assert!(asked.iter().all(|asked| asked.lease == lease), "{asked:?}");
         assert_eq!(leases().await, of_owners + 1);
-        // What waits costs nothing: it is said once.
+        // Waiting costs no requests: the key is written once.
         sleep(TTL).await;
         for (keys, asked) in keys.iter().zip(&asked) {
             assert_eq!(etcd.get(&keys.asked).await.unwrap().as_ref(), Some(asked));
@@ -81,7 +81,7 @@ async fn a_node_asks_for_all_services_under_its_one_lease_and_asks_no_more_when_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_drained_or_no_longer_chosen_takes_back_what_it_asked() {
+async fn drained_node_withdraws_request() {
     let world = World::new().await;
     let (etcd, keys) = (world.etcd(), Keys::new("c", "files"));
     own(&etcd, &keys).await;
@@ -97,7 +97,7 @@ async fn a_node_that_is_drained_or_no_longer_chosen_takes_back_what_it_asked() {
     until_nobody_asks(&etcd, &keys, "another was chosen, which is not there").await;
     etcd.put(&keys.wanted, b"gw2").await.unwrap();
     asked_by(&etcd, &keys, "gw2").await;
-    // Of a node that cannot take it back: it is cut off, and its lease has not ended.
+    // The request of a node that cannot withdraw it: it is cut off, and its lease has not ended.
     let lease = etcd.grant(PATIENCE).await.unwrap();
     two.end().await;
     etcd.create(&keys.asked, b"gw2", lease, &keys.asked).await.unwrap();
@@ -107,9 +107,9 @@ async fn a_node_that_is_drained_or_no_longer_chosen_takes_back_what_it_asked() {
     assert_eq!(world.journal(), [""; 0]);
 }
 
-/// An owner would leave for it again and again.
+/// Otherwise an owner would leave for it again and again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_could_not_serve_takes_back_what_it_asked() {
+async fn failed_node_withdraws_request() {
     let world = World::new().await;
     let (etcd, keys) = (world.etcd(), Keys::new("c", "files"));
     std::fs::write(world.path("no-fence"), b"").unwrap();
@@ -129,7 +129,7 @@ async fn a_node_that_could_not_serve_takes_back_what_it_asked() {
     etcd.revoke(first).await.unwrap();
     let trouble = format!("{}gw1", keys.trouble);
     until("it cannot fence", || async { etcd.get(&trouble).await.unwrap().is_some() }).await;
-    // It did not come so far as to take it away.
+    // The node did not get far enough to delete it.
     assert_eq!(etcd.get(&keys.asked).await.unwrap(), Some(asked));
     own(&etcd, &keys).await;
     until_nobody_asks(&etcd, &keys, "it is quiet for some minutes").await;
@@ -139,9 +139,9 @@ async fn a_node_that_could_not_serve_takes_back_what_it_asked() {
     assert_eq!(world.journal(), [""; 0]);
 }
 
-/// After all nodes have died and come back this would be two changes for each service, when etcd has most to do.
+/// After all nodes died and restarted, this would be two changes for each service, when etcd is busiest.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_asks_nothing_of_a_run_before_it() {
+async fn restarted_node_requests_nothing_of_itself() {
     let world = World::new().await;
     let etcd = world.etcd();
     let (own_before, of_another) = (Keys::new("c", "files"), Keys::new("c", "second"));

@@ -1,4 +1,4 @@
-//! What the client of etcd tells of changes, and how it reads many keys.
+//! Tests of the etcd client: watches, and reading many keys.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::world::{PATIENCE, World, compact, etcd, post, start_etcd, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_tells_all_changes_from_a_revision_on_or_says_that_it_cannot() {
+async fn watch_reports_all_changes_or_fails() {
     let world = World::new().await;
     let etcd = world.etcd();
     etcd.put("/x/a", b"1").await.unwrap();
@@ -26,7 +26,7 @@ async fn a_watch_tells_all_changes_from_a_revision_on_or_says_that_it_cannot() {
         keys.extend(changes.keys);
     }
     assert_eq!((keys, last), (vec!["/x/b".to_owned(), "/x/a".into()], first + 3));
-    // From now on: nothing of what was before.
+    // From now on: reports no earlier change.
     let mut watch = etcd.watch("/x/", 0).await.unwrap();
     assert_eq!(watch.began(), last);
     etcd.put("/x/c", b"1").await.unwrap();
@@ -37,13 +37,13 @@ async fn a_watch_tells_all_changes_from_a_revision_on_or_says_that_it_cannot() {
         Err(e) => Err(e),
     };
     assert!(matches!(missed, Err(Error::Missed)), "{missed:?}");
-    // etcd tells nothing until it has come so far: the revision at which it began gives that away.
+    // etcd reports nothing until it has reached that revision; the revision at which the watch began reveals this.
     assert!(etcd.watch("/x/", 1 << 40).await.unwrap().began() < 1 << 40);
 }
 
-/// A member that lost the others knows nothing of what they decide.
+/// An isolated member does not learn of changes.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_on_a_member_without_a_leader_ends() {
+async fn watch_without_leader_ends() {
     let dir = tempfile::tempdir().unwrap();
     let mut members = start_etcd(dir.path(), 3).await;
     let mut watch = etcd(&[members[0].port]).watch("/x/", 0).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_watch_on_a_member_without_a_leader_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_keys_than_one_answer_holds_are_read_at_one_revision() {
+async fn paged_keys_share_one_revision() {
     let world = World::new().await;
     let etcd = world.etcd();
     let value = [b'v'; 2000];
@@ -74,9 +74,9 @@ async fn more_keys_than_one_answer_holds_are_read_at_one_revision() {
     assert_eq!(revision, etcd.get("/y").await.unwrap().unwrap().created);
 }
 
-/// An idle node asks nothing else of etcd that would show that its token has ended.
+/// An idle node sends no other request that would reveal an expired token.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_begins_although_the_token_has_ended() {
+async fn watch_renews_expired_token() {
     let mut world = World::new().await;
     let port = world.member.port;
     let login = r#"{"name":"root","password":"p"}"#;
@@ -88,12 +88,12 @@ async fn a_watch_begins_although_the_token_has_ended() {
     let (etcd, other) = (named(), named());
     other.watch("/x/", 0).await.expect("nothing has logged in before");
     etcd.put("/x/a", b"").await.unwrap();
-    // A member that starts knows no token.
+    // A restarted member knows no token.
     world.member.restart();
     let is_there = || async { other.put("/x/b", b"").await.is_ok() };
     until("etcd answers", is_there).await;
     etcd.watch("/x/", 0).await.expect("it logs in again");
-    // Nor does etcd take one from before a change of its users.
+    // etcd also rejects tokens from before a change of its users.
     let answer = post(port, "auth/authenticate", login, "").await;
     let token = answer.split_once("\"token\":\"").unwrap().1.split_once('"').unwrap().0;
     post(port, "auth/role/add", r#"{"name":"more"}"#, token).await;
@@ -101,9 +101,9 @@ async fn a_watch_begins_although_the_token_has_ended() {
     other.put("/x/c", b"").await.expect("it logs in again");
 }
 
-/// What another program says at the port of a member is no answer, and the next member is asked.
+/// A reply of another program on a member's port is ignored, and the next member is tried.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_of_etcd_does_not_end_a_lease() {
+async fn foreign_reply_never_ends_lease() {
     let world = World::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stranger = listener.local_addr().unwrap().port();
@@ -114,7 +114,7 @@ async fn what_is_not_of_etcd_does_not_end_a_lease() {
             let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length";
             let answer = format!("{head}: {}\r\n\r\n{answer}", answer.len());
             let _ = from.write_all(answer.as_bytes()).await;
-            // Until the client closes: what it has not read yet would be lost.
+            // Wait until the client closes: unread data would be lost.
             let _ = from.read(&mut [0; 4096]).await;
         }
     });

@@ -1,4 +1,4 @@
-//! What an owner leaves that does not end, or that nobody has seen to end.
+//! Programs of an owner that do not end, or whose end was not observed.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::world::{TTL, Way, World, lives, until};
 
-/// As long as a node waits for a program to end.
+/// Time for which a node waits for a program to end.
 const PROGRAM_ENDS_MAX: Duration = Duration::from_secs(30);
 
 fn sh(text: String) -> Option<Vec<String>> {
@@ -35,7 +35,7 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
 
-/// What a run of gw1 that was killed has set.
+/// Sets the value of `last` that a killed run of gw1 would have set.
 async fn set_last(world: &World, attaching: Option<String>) {
     let left = Last {
         node: "gw1".into(),
@@ -53,7 +53,7 @@ async fn serves(world: &World) -> bool {
     world.etcd().get(&takeover).await.unwrap().is_some()
 }
 
-/// The first time it hangs, and goes on although it is sent SIGKILL with all of its group: as what the kernel does not let go of.
+/// Builds a program that hangs the first time and survives SIGKILL to its group, as if the kernel could not end it.
 fn hangs_once(begun: &Path, end: &Path) -> Option<Vec<String>> {
     let (begun, end) = (begun.display(), end.display());
     let hangs = format!("touch {begun}; until test -e {end}; do sleep 0.1; done");
@@ -61,7 +61,7 @@ fn hangs_once(begun: &Path, end: &Path) -> Option<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_still_be_attaching_storage_neither_says_that_it_let_go_nor_stands_again() {
+async fn hanging_attachment_blocks_release_and_candidature() {
     let world = World::new().await;
     let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
     let [begun, end] = ["begun", "end"].map(|name| world.path(name));
@@ -73,11 +73,11 @@ async fn who_may_still_be_attaching_storage_neither_says_that_it_let_go_nor_stan
     way.set(Way::OPEN);
     let here = || async { etcd.get("/c/nodes/gw1/here").await.unwrap().is_some() };
     until("it has a lease again", here).await;
-    // It has waited for its end in vain, and would have stood.
+    // The node has now waited in vain for its end, and would have campaigned.
     sleep(PROGRAM_ENDS_MAX + 3 * TTL).await;
     assert!(world.owner("files").await.is_none());
     assert!(!last(&world).await.ended);
-    // So that it says so and nothing else follows at once.
+    // The node should only report, with no other action following at once.
     etcd.put(&drained("c", "gw1"), b"").await.unwrap();
     fs::write(end, b"").unwrap();
     until("it says that it has let go", || async { last(&world).await.ended }).await;
@@ -86,13 +86,13 @@ async fn who_may_still_be_attaching_storage_neither_says_that_it_let_go_nor_stan
     one.end().await;
 }
 
-/// The gateway of a run that was killed ends with it, unless its storage hangs.
+/// The gateway of a killed run ends with it, unless its storage hangs.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
+async fn killed_run_ends_with_ready_gateway() {
     let world = World::new().await;
     let port = world.member.port;
     set_last(&world, None).await;
-    // Attached by the run that was killed: to attach it again would fail.
+    // The killed run attached it, so attaching it again would fail.
     let attached = world.path("attached");
     fs::create_dir(&attached).unwrap();
     let attach = sh(format!("mkdir {}", attached.display()));
@@ -111,9 +111,9 @@ async fn what_a_killed_run_left_has_not_ended_before_a_gateway_is_ready() {
     assert!(last(&world).await.ended);
 }
 
-/// It may attach the storage once more, when another node has it.
+/// It may attach the storage again when another node already has it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_attachment_that_a_killed_run_has_begun_may_end_at_any_time() {
+async fn killed_attachment_prevents_release_report() {
     let another = || Some("another boot".to_owned());
     for (left, is_told) in [(another(), true), (Some(boot()), false)] {
         let world = World::new().await;
@@ -136,7 +136,7 @@ async fn an_attachment_that_a_killed_run_has_begun_may_end_at_any_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_to_stop_does_not_wait_for_a_gateway_to_be_ready() {
+async fn stop_never_waits_for_ready_gateway() {
     let world = World::new().await;
     let begun = world.path("begun");
     let command = sh(format!("echo $$ >{}; exec sleep 1000", begun.display())).unwrap();
@@ -151,9 +151,9 @@ async fn who_is_to_stop_does_not_wait_for_a_gateway_to_be_ready() {
     assert!(world.owner("files").await.is_none());
 }
 
-/// After a power cut etcd gives what was registered before its time anew, however long the node has waited for etcd.
+/// After a power cut, etcd restarts the TTL of the earlier registration, however long the node has waited for etcd.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_waits_for_its_own_registration_of_before_it_was_started() {
+async fn node_waits_for_own_old_registration() {
     let world = World::new().await;
     let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
     way.set(Way::CUT);

@@ -1,8 +1,8 @@
-//! Nodes and a real etcd. Each service is a program that holds a lock while it runs: two at once would be seen.
+//! Tests nodes with a real etcd. Each service is a program that holds a lock while it runs, which detects two at once.
 //!
-//! Wants `etcd` (package etcd-server): the tier `third` installs and runs it.
+//! Requires `etcd` (package etcd-server), which the tier `third` installs.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)] // A test that cannot go on says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)] // A test that cannot continue should panic with a message.
 
 mod asked;
 mod changes;
@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use world::{Node, PATIENCE, TTL, Way, World, compact, lives, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_is_handed_over_without_a_fence() {
+async fn handover_needs_no_fence() {
     let world = World::new().await;
     let port = world.member.port;
     let etcd = world.etcd();
@@ -30,17 +30,17 @@ async fn a_service_is_handed_over_without_a_fence() {
     let first = world.line(1).await;
     assert_eq!(first[..2], ["serves", "gw1"]);
     let two = world.node("gw2", port, world.service());
-    // Chosen for another node.
+    // Prefer another node.
     etcd.put(&keys.wanted, b"gw2").await.unwrap();
     let second = world.line(2).await;
     assert_eq!(second[..2], ["serves", "gw2"]);
     assert!(second[2].parse::<u64>().unwrap() > first[2].parse().unwrap(), "epochs grow");
     assert!(!lives(&first[3]), "the gateway before has ended");
-    // Its node is drained, and is the one that was chosen: the other has it all the same.
+    // The preferred node is drained; the other node gets the service nevertheless.
     etcd.put(&drained("c", "gw2"), b"").await.unwrap();
     assert_eq!(world.line(3).await[..2], ["serves", "gw1"]);
     etcd.delete(&drained("c", "gw2")).await.unwrap();
-    // Back to where it was chosen to be; then that node ends.
+    // The service returns to its preferred node; then that node ends.
     assert_eq!(world.line(4).await[..2], ["serves", "gw2"]);
     two.end().await;
     let last = world.line(5).await;
@@ -51,19 +51,19 @@ async fn a_service_is_handed_over_without_a_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_is_cut_off_stops_before_another_is_elected_and_is_fenced() {
+async fn isolated_owner_stops_and_is_fenced() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
     let two = world.node("gw2", world.member.port, world.service());
     way.set(Way::CUT);
-    // The lock of the journal would tell if it had not stopped.
+    // The lock of the journal would detect an owner that had not stopped.
     let fenced = world.line(2).await;
     assert_eq!(fenced, ["fenced", "gw1", &first[2]]);
     assert!(!lives(&first[3]), "it stopped by its own clock");
     assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
-    // It comes back, and is told that another owns it now.
+    // The node returns, and learns that another owns the service now.
     way.set(Way::OPEN);
     two.end().await;
     assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
@@ -72,7 +72,7 @@ async fn an_owner_that_is_cut_off_stops_before_another_is_elected_and_is_fenced(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_cannot_fence_does_not_serve() {
+async fn node_without_fence_never_serves() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
@@ -80,7 +80,7 @@ async fn a_node_that_cannot_fence_does_not_serve() {
     fs::write(world.path("no-fence"), b"").unwrap();
     let two = world.node("gw2", world.member.port, world.service());
     way.set(Way::CUT);
-    // Two times it was elected, and gave up.
+    // It was elected twice, and gave up.
     let etcd = world.etcd();
     let keys = Keys::new("c", "files");
     let began = Instant::now();
@@ -99,7 +99,7 @@ async fn a_node_that_cannot_fence_does_not_serve() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_ends_is_started_again_and_one_that_cannot_goes_to_another_node() {
+async fn failed_gateway_restarts_or_moves() {
     let world = World::new().await;
     let port = world.member.port;
     let one = world.node("gw1", port, world.service());
@@ -119,7 +119,7 @@ async fn a_gateway_that_ends_is_started_again_and_one_that_cannot_goes_to_anothe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_etcd_a_service_stops_and_with_it_comes_back() {
+async fn service_follows_etcd_availability() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
@@ -134,14 +134,14 @@ async fn without_etcd_a_service_stops_and_with_it_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_stays_where_it_is_while_the_node_that_was_chosen_is_not_there() {
+async fn service_stays_while_preferred_node_absent() {
     let world = World::new().await;
     let port = world.member.port;
     let etcd = world.etcd();
     let one = world.node("gw1", port, world.service());
     let first = world.line(1).await;
     etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
-    // So long an owner that leaves for it would have looked three times, and left.
+    // An owner that gave way would have checked three times by now, and left.
     sleep(TTL).await;
     assert!(lives(&first[3]), "{:?}", world.journal());
     let two = world.node("gw2", port, world.service());
@@ -150,13 +150,13 @@ async fn a_service_stays_where_it_is_while_the_node_that_was_chosen_is_not_there
     two.end().await;
 }
 
-/// In which epoch the service is owned, if it is.
+/// Returns the epoch in which the service is owned, if it is.
 async fn epoch(world: &World) -> Option<u64> {
     let etcd = world.etcd();
     etcd.get(&Keys::new("c", "files").owner).await.unwrap().map(|it| it.created)
 }
 
-/// How long it takes from the end of this epoch until line `number` of the journal is there.
+/// Returns the time from the end of this epoch until line `number` of the journal.
 async fn after(world: &World, ended: Option<u64>, number: usize) -> Duration {
     until("the epoch ends", || async { epoch(world).await != ended }).await;
     let began = Instant::now();
@@ -165,7 +165,7 @@ async fn after(world: &World, ended: Option<u64>, number: usize) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_that_was_chosen_is_not_waited_for_where_it_owned_the_service_last() {
+async fn dead_preferred_owner_is_not_awaited() {
     let world = World::new().await;
     let port = world.member.port;
     let etcd = world.etcd();
@@ -174,14 +174,14 @@ async fn the_node_that_was_chosen_is_not_waited_for_where_it_owned_the_service_l
     let one = world.node("gw1", way.port, world.service());
     assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
     let two = world.node("gw2", port, world.service());
-    // It stands, and waits for the end of the owner.
+    // It campaigns, and waits for the end of the owner.
     sleep(TTL).await;
     let first = epoch(&world).await;
     way.set(Way::CUT);
     let waited = after(&world, first, 2).await;
     assert!(waited < TTL, "{waited:?} until gw1 was fenced, which was cut off");
     assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
-    // It comes back, and has the service again; then it is drained.
+    // It returns and gets the service again; then it is drained.
     way.set(Way::OPEN);
     assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
     let third = epoch(&world).await;
@@ -194,7 +194,7 @@ async fn the_node_that_was_chosen_is_not_waited_for_where_it_owned_the_service_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elected() {
+async fn takeover_after_compaction_is_fast() {
     let world = World::new().await;
     let port = world.member.port;
     let way = Way::to(port).await;
@@ -202,7 +202,7 @@ async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elect
     world.line(1).await;
     compact(port).await;
     let two = world.node("gw2", port, world.service());
-    // It has stood, and waits.
+    // It has campaigned, and waits.
     sleep(TTL).await;
     let began = Instant::now();
     way.set(Way::CUT);
@@ -213,7 +213,7 @@ async fn a_takeover_is_as_fast_where_etcd_has_forgotten_when_the_owner_was_elect
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_longer_than_a_ttl_to_let_go_is_not_fenced() {
+async fn slow_release_avoids_fence() {
     let world = World::new().await;
     let port = world.member.port;
     let etcd = world.etcd();
@@ -238,14 +238,14 @@ async fn who_takes_longer_than_a_ttl_to_let_go_is_not_fenced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_could_not_say_in_time_that_it_let_go_is_not_fenced() {
+async fn late_release_report_avoids_fence() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
     way.set(Way::UNCHANGED);
     world.etcd().put(&drained("c", "gw1"), b"").await.unwrap();
-    // It waits a second for each answer, and says it for a TTL: more of them come from its looks after that.
+    // It waits a second for each reply, and reports for a TTL; later reports come from its checks.
     until("it says so no more", || async { way.kept_back() as u64 >= 2 * TTL.as_secs() }).await;
     assert!(!lives(&first[3]));
     way.set(Way::OPEN);
@@ -256,7 +256,7 @@ async fn who_could_not_say_in_time_that_it_let_go_is_not_fenced() {
     two.end().await;
 }
 
-/// A node whose etcd fell silent has stopped, and the key by which it owned the service has ended.
+/// Returns a node that stopped because etcd was unresponsive, and whose key `owner` has expired.
 async fn stopped_without_etcd(world: &World, way: &Way) -> Node {
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
@@ -267,7 +267,7 @@ async fn stopped_without_etcd(world: &World, way: &Way) -> Node {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_stopped_since_etcd_was_silent_says_so_when_it_answers() {
+async fn stopped_owner_reports_after_outage() {
     let world = World::new().await;
     let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
     let one = stopped_without_etcd(&world, &way).await;
@@ -287,7 +287,7 @@ async fn who_stopped_since_etcd_was_silent_says_so_when_it_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_ended_while_etcd_is_silent_says_so_before_it_has_gone() {
+async fn ending_node_reports_before_exit() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let one = stopped_without_etcd(&world, &way).await;
@@ -303,13 +303,13 @@ async fn who_is_ended_while_etcd_is_silent_says_so_before_it_has_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gateway_that_ends_is_started_again_while_etcd_takes_long() {
+async fn gateway_restarts_while_etcd_slow() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let (go_on, mut service) = (world.path("go-on"), world.service());
     let wait = format!("while test ! -e {}; do sleep 0.1; done; echo", go_on.display());
     service.command[2] = service.command[2].replace("echo headgate", &format!("{wait} headgate"));
-    // It asks one after the other: a second for each.
+    // It tries one after the other: a second for each.
     let one = world.node_of("gw1", &[way.port; 60], &[service]);
     let first = world.line(1).await;
     way.set(Way::UNCHANGED);

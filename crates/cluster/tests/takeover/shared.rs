@@ -1,4 +1,4 @@
-//! What the services of a node share, the lease and the watch, and what they do not.
+//! Resources that the services of a node share, the lease and the watch, and those that they do not share.
 
 use cluster::election::{Keys, Last, drained};
 use tokio::time::sleep;
@@ -7,13 +7,13 @@ use crate::world::{TTL, Way, World, compact, etcd, leader, lives, start_etcd, un
 
 const BOTH: [&str; 2] = ["files", "second"];
 
-/// The lease of a node.
+/// Returns the lease of a node.
 async fn lease_of(world: &World, node: &str) -> u64 {
     world.etcd().get(&format!("/c/nodes/{node}/here")).await.unwrap().unwrap().lease
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_of_a_node_have_one_lease_and_one_is_handed_over_without_the_other() {
+async fn services_share_lease_but_move_separately() {
     let world = World::new().await;
     let (etcd, port) = (world.etcd(), world.member.port);
     let services = BOTH.map(|name| world.named(name));
@@ -28,7 +28,7 @@ async fn services_of_a_node_have_one_lease_and_one_is_handed_over_without_the_ot
     etcd.put(&Keys::new("c", "second").wanted, b"gw2").await.unwrap();
     assert_eq!(world.line_of("second", 2).await[..2], ["serves", "gw2"]);
     assert_eq!(world.owner("second").await.unwrap().lease, lease_of(&world, "gw2").await);
-    // It comes back under the same lease, in a later epoch.
+    // It returns under the same lease, in a later epoch.
     etcd.put(&Keys::new("c", "second").wanted, b"gw1").await.unwrap();
     let third = world.line_of("second", 3).await;
     let owner = world.owner("second").await.unwrap();
@@ -47,7 +47,7 @@ async fn services_of_a_node_have_one_lease_and_one_is_handed_over_without_the_ot
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_the_lease_of_a_node_all_its_services_end() {
+async fn lost_lease_ends_all_services() {
     let world = World::new().await;
     let way = Way::to(world.member.port).await;
     let services = BOTH.map(|name| world.named(name));
@@ -57,7 +57,7 @@ async fn with_the_lease_of_a_node_all_its_services_end() {
     let two = world.node_of("gw2", &[world.member.port], &services);
     way.set(Way::CUT);
     for (name, first) in BOTH.into_iter().zip(&first) {
-        // The lock of the journal would tell if it had not stopped.
+        // The lock of the journal would detect an owner that had not stopped.
         assert_eq!(world.line_of(name, 2).await, ["fenced", "gw1", &first[2]]);
         assert!(!lives(&first[3]), "{name} stopped by its own clock");
         assert_eq!(world.line_of(name, 3).await[..2], ["serves", "gw2"]);
@@ -74,7 +74,7 @@ async fn with_the_lease_of_a_node_all_its_services_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_etcd_has_ended_is_followed_by_another() {
+async fn ended_lease_is_replaced() {
     let world = World::new().await;
     let services = BOTH.map(|name| world.named(name));
     let one = world.node_of("gw1", &[world.member.port], &services);
@@ -90,9 +90,9 @@ async fn a_lease_that_etcd_has_ended_is_followed_by_another() {
     one.end().await;
 }
 
-/// As it is after etcd was restored from a backup that knows the lease of the node, and not what it has owned since.
+/// Simulates an etcd restored from a backup that knows the node's lease but not its later ownerships.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_whose_key_is_gone_stops_although_its_lease_lives() {
+async fn owner_without_key_stops() {
     let world = World::new().await;
     let services = BOTH.map(|name| world.named(name));
     let one = world.node_of("gw1", &[world.member.port], &services);
@@ -107,7 +107,7 @@ async fn an_owner_whose_key_is_gone_stops_although_its_lease_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_whose_storage_hangs_holds_up_no_other() {
+async fn hanging_storage_delays_no_other_service() {
     let world = World::new().await;
     let port = world.member.port;
     let (hangs, goes_on) = (world.path("hangs"), world.path("goes-on"));
@@ -123,7 +123,7 @@ async fn a_service_whose_storage_hangs_holds_up_no_other() {
     let one = world.node_of("gw1", &[port], &services);
     let first = world.line_of("second", 1).await;
     until("the storage hangs", || async { hangs.exists() }).await;
-    // Without renewals both would have ended, and stand again.
+    // If renewals had stopped, both would have ended, and would campaign again.
     sleep(2 * TTL).await;
     let owner = world.owner("second").await.unwrap();
     assert!(lives(&first[3]) && owner.created.to_string() == first[2]);
@@ -139,11 +139,11 @@ async fn a_service_whose_storage_hangs_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_election_whose_answer_was_lost_is_won_once() {
+async fn lost_election_reply_wins_once() {
     let world = World::new().await;
     let (etcd, way) = (world.etcd(), Way::to(world.member.port).await);
     let keys = Keys::new("c", "files");
-    // Another owns it until the node has registered, and asks the member first that will give no answer.
+    // Another node owns it until this node has registered; this node first tries the member that will not reply.
     etcd.put(&keys.owner, b"{\"node\":\"gw2\"}").await.unwrap();
     let one = world.node_of("gw1", &[way.port, world.member.port], &[world.service()]);
     let here = || async { etcd.get("/c/nodes/gw1/here").await.unwrap().is_some() };
@@ -159,12 +159,12 @@ async fn an_election_whose_answer_was_lost_is_won_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_a_candidature_without_an_answer_keeps_no_other_node_away() {
+async fn unanswered_candidature_blocks_no_node() {
     let world = World::new().await;
     let (etcd, way) = (world.etcd(), Way::to(world.member.port).await);
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
-    // It lets go, and stands again without ever being told that it was elected.
+    // It releases the service, and campaigns again without ever learning that it was elected.
     way.set(Way::UNANSWERED);
     let owner = world.owner("files").await.unwrap();
     assert_eq!(first[2], owner.created.to_string());
@@ -173,11 +173,11 @@ async fn a_key_of_a_candidature_without_an_answer_keeps_no_other_node_away() {
     let again = world.owner("files").await.unwrap();
     assert_eq!(again.lease, owner.lease);
     assert!(!lives(&first[3]));
-    // It deletes the key, and is not told of that either: none of these requests may hit an owner of later.
+    // It deletes the key without getting a reply either: none of these requests may affect a later owner.
     etcd.put(&drained("c", "gw1"), b"").await.unwrap();
     until("it has let go", || async { world.owner("files").await.is_none() }).await;
     let two = world.node("gw2", world.member.port, world.service());
-    // That the first owner has let go was said as well.
+    // The release of the first owner was reported as well.
     let second = world.line(2).await;
     assert_eq!(second[..2], ["serves", "gw2"]);
     sleep(2 * TTL).await;
@@ -189,9 +189,9 @@ async fn a_key_of_a_candidature_without_an_answer_keeps_no_other_node_away() {
     assert_eq!(world.journal().len(), 2, "{:?}", world.journal());
 }
 
-/// A peer of an earlier version has a lease for each service, and says no number of its candidature.
+/// A peer of an earlier version has one lease per service, and no number of its candidature.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_of_an_earlier_version_is_obeyed_and_takes_over() {
+async fn older_version_interoperates() {
     let world = World::new().await;
     let etcd = world.etcd();
     let keys = Keys::new("c", "files");
@@ -219,7 +219,7 @@ async fn an_owner_of_an_earlier_version_is_obeyed_and_takes_over() {
     assert_eq!(world.line(1).await, ["fenced", "old", &old.created.to_string()]);
     let served = world.line(2).await;
     assert_eq!(served[..2], ["serves", "gw1"]);
-    // It asks for the service, and gets it.
+    // It requests the service, and gets it.
     etcd.put(&keys.wanted, b"old").await.unwrap();
     let lease = etcd.grant(minute).await.unwrap();
     etcd.create(&keys.asked, b"old", lease, &keys.asked).await.unwrap();
@@ -233,7 +233,7 @@ async fn an_owner_of_an_earlier_version_is_obeyed_and_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changed_while_nothing_was_told_is_seen_when_a_watch_succeeds() {
+async fn changes_before_watch_are_seen() {
     for is_compacted in [false, true] {
         let world = World::new().await;
         let (etcd, way) = (world.etcd(), Way::to(world.member.port).await);
@@ -242,7 +242,7 @@ async fn what_changed_while_nothing_was_told_is_seen_when_a_watch_succeeds() {
         let two = world.node("gw2", world.member.port, world.service());
         way.set(Way::UNWATCHED);
         etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
-        // Told of that, it would have left long ago.
+        // If it had been notified, it would have left long ago.
         sleep(TTL).await;
         assert!(lives(&first[3]), "its lease is renewed");
         if is_compacted {
@@ -256,7 +256,7 @@ async fn what_changed_while_nothing_was_told_is_seen_when_a_watch_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn services_outlive_the_leader_of_etcd_and_move_afterwards() {
+async fn services_survive_etcd_leader_loss() {
     let world = World::new().await;
     let dir = tempfile::tempdir().unwrap();
     let mut members = start_etcd(dir.path(), 3).await;
@@ -288,7 +288,7 @@ async fn services_outlive_the_leader_of_etcd_and_move_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_dies_leaves_keys_that_end_with_its_lease() {
+async fn dead_node_keys_expire_with_lease() {
     let world = World::new().await;
     let port = world.member.port;
     let services = BOTH.map(|name| world.named(name));

@@ -1,4 +1,4 @@
-//! etcd, a way to it that fails in several manners, and nodes whose services are programs.
+//! etcd, a proxy to it that fails in several ways, and nodes whose services are programs.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener as Free};
@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The shortest that a member of etcd with its defaults gives is two seconds.
+/// Members of etcd with default settings grant at least two seconds.
 pub const TTL: Duration = Duration::from_secs(3);
-/// What a loaded machine takes for what should take no time.
+/// Time limit for fast operations on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A member of etcd.
@@ -30,7 +30,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// It ends, and begins again with its data.
+    /// Stops it, and starts it again with its data.
     pub fn restart(&mut self) {
         self.kill();
         self.child = self.command.spawn().unwrap();
@@ -48,7 +48,7 @@ impl Drop for Member {
     }
 }
 
-/// An etcd of so many members, which keep their data in this folder.
+/// Starts an etcd with this number of members, which keep their data in this folder.
 pub async fn start_etcd(dir: &Path, members: usize) -> Vec<Member> {
     let free = || Free::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ports: Vec<(u16, u16)> = (0..members).map(|_| (free(), free())).collect();
@@ -75,7 +75,7 @@ pub async fn start_etcd(dir: &Path, members: usize) -> Vec<Member> {
     members
 }
 
-/// A client of the members at these ports of this machine.
+/// Returns a client of the members at these local ports.
 pub fn etcd(ports: &[u16]) -> Etcd {
     let at = |port: &u16| Endpoint { tls: false, host: "127.0.0.1".into(), port: *port };
     Etcd::new(ports.iter().map(at).collect(), Duration::from_secs(1))
@@ -89,29 +89,29 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() ->
     }
 }
 
-/// What a way to etcd keeps back; nobody is told.
+/// The requests and replies that a proxy silently drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct DropFilter {
     requests: &'static [&'static str],
     answers: &'static [&'static str],
 }
 
-/// A way to etcd.
+/// A proxy to etcd.
 pub struct Way {
     pub port: u16,
-    kept: watch::Sender<Kept>,
+    kept: watch::Sender<DropFilter>,
     kept_back: Arc<AtomicUsize>,
 }
 
 impl Way {
-    pub const OPEN: Kept = Kept { requests: &[], answers: &[] };
-    pub const CUT: Kept = Kept { requests: &[""], answers: &[] };
-    /// Without watches.
-    pub const UNWATCHED: Kept = Kept { requests: &["watch"], answers: &[] };
-    /// Without transactions: nothing is changed, and keys are read.
-    pub const UNCHANGED: Kept = Kept { requests: &["kv/txn"], answers: &[] };
-    /// Transactions are carried out, and no answer comes.
-    pub const UNANSWERED: Kept = Kept { requests: &[], answers: &["kv/txn"] };
+    pub const OPEN: DropFilter = DropFilter { requests: &[], answers: &[] };
+    pub const CUT: DropFilter = DropFilter { requests: &[""], answers: &[] };
+    /// Drops watches.
+    pub const UNWATCHED: DropFilter = DropFilter { requests: &["watch"], answers: &[] };
+    /// Drops transactions: keys can be read but not changed.
+    pub const UNCHANGED: DropFilter = DropFilter { requests: &["kv/txn"], answers: &[] };
+    /// Executes transactions but drops their replies.
+    pub const UNANSWERED: DropFilter = DropFilter { requests: &[], answers: &["kv/txn"] };
 
     pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -128,21 +128,21 @@ impl Way {
         Self { port: at, kept, kept_back }
     }
 
-    pub fn set(&self, kept: Kept) {
+    pub fn set(&self, kept: DropFilter) {
         self.kept.send_replace(kept);
     }
 
-    /// How many requests were kept back, or passed on and their answers kept back.
+    /// Returns the number of dropped requests and replies.
     pub fn kept_back(&self) -> usize {
         self.kept_back.load(Ordering::Relaxed)
     }
 }
 
-/// One connection is one request.
+/// Forwards one connection, which is one request.
 async fn pass(
     mut from: TcpStream,
     port: u16,
-    mut kept: watch::Receiver<Kept>,
+    mut kept: watch::Receiver<DropFilter>,
     kept_back: Arc<AtomicUsize>,
 ) {
     let mut head = [0; 64];
@@ -164,16 +164,16 @@ async fn pass(
     let cut = async {
         let _ = kept.wait_for(|kept| is(kept.requests)).await;
     };
-    // In this order: a way that is cut already passes nothing on.
+    // In this order: a proxy that is already cut forwards nothing.
     let is_cut = tokio::select! { biased; () = cut => true, () = through => false };
     if is_cut {
         kept_back.fetch_add(1, Ordering::Relaxed);
-        // Held open, silent.
+        // Keep it open, silently.
         sleep(PATIENCE).await;
     }
 }
 
-/// A folder for what the programs of a test tell.
+/// A folder for the output of a test's programs.
 pub struct World {
     pub member: Member,
     dir: tempfile::TempDir,
@@ -190,17 +190,17 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// A client of its etcd.
+    /// Returns a client of its etcd.
     pub fn etcd(&self) -> Etcd {
         etcd(&[self.member.port])
     }
 
-    /// The service `files`.
+    /// Returns the service `files`.
     pub fn service(&self) -> Service {
         self.named("files")
     }
 
-    /// A service with a journal of its own.
+    /// Returns a service with a separate journal.
     pub fn named(&self, name: &str) -> Service {
         let word = |s: &str| s.to_owned();
         let journal = self.path(&format!("{name}.journal"));
@@ -232,7 +232,7 @@ impl World {
         self.node_of(name, &[port], &[service])
     }
 
-    /// A node of several services, by several members of etcd.
+    /// Starts a node with several services and several members of etcd.
     pub fn node_of(&self, name: &str, ports: &[u16], services: &[Service]) -> Node {
         let (name, services) = (name.to_owned(), services.to_vec());
         let plan = Plan { name: "c".into(), node: name, ttl: TTL, services };
@@ -240,7 +240,7 @@ impl World {
         Node { stop, task: tokio::spawn(Runner::new(plan, etcd(ports)).run(stopped)) }
     }
 
-    /// What the programs of `files` told, line by line; nothing was ever served twice at a time.
+    /// Returns the output of the programs of `files`, line by line; checks that no two ran at the same time.
     pub fn journal(&self) -> Vec<String> {
         self.journal_of("files")
     }
@@ -252,7 +252,7 @@ impl World {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits for so many lines, and gives the last.
+    /// Waits for this number of lines, and returns the last.
     pub async fn line(&self, number: usize) -> Vec<String> {
         self.line_of("files", number).await
     }
@@ -263,13 +263,13 @@ impl World {
         self.journal_of(service)[number - 1].split(' ').map(str::to_owned).collect()
     }
 
-    /// The key `owner` of a service.
+    /// Returns the key `owner` of a service.
     pub async fn owner(&self, service: &str) -> Option<Entry> {
         self.etcd().get(&Keys::new("c", service).owner).await.unwrap()
     }
 }
 
-/// etcd forgets what was before its newest revision, as many are told to do every few minutes.
+/// Makes etcd forget all revisions before the newest, as many are configured to do every few minutes.
 pub async fn compact(port: u16) {
     let etcd = etcd(&[port]);
     etcd.put("/newest", b"").await.unwrap();
@@ -280,7 +280,7 @@ pub async fn compact(port: u16) {
     post(port, "kv/compaction", &body, "").await;
 }
 
-/// What etcd answers to a request which its client here does not make.
+/// Sends a request to etcd that the client does not support, and returns the reply.
 pub async fn post(port: u16, path: &str, body: &str, token: &str) -> String {
     let head = format!("POST /v3/{path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
     let request = match token {
@@ -295,7 +295,7 @@ pub async fn post(port: u16, path: &str, body: &str, token: &str) -> String {
     answer
 }
 
-/// The member that leads the others.
+/// Returns the member that leads the others.
 pub async fn leader(members: &[Member]) -> usize {
     for (number, member) in members.iter().enumerate() {
         let answer = post(member.port, "maintenance/status", "{}", "").await;
@@ -321,7 +321,7 @@ impl Node {
         self.task.await.unwrap().unwrap();
     }
 
-    /// All that it does ends, and its programs.
+    /// Ends all its tasks and programs at once.
     pub fn dies(self) {
         self.task.abort();
     }
