@@ -1,13 +1,12 @@
-//! Attributes and permission.
+//! Attributes and permission checks of local files.
 //!
-//! *Operation.* The kernel decides. Where the file system is one of the host's own and a file has no access control list, its
-//! decision follows from mode, owner and group alone ([`crate::perm`]), and is taken from them, because becoming the
-//! caller costs several times as much as most operations; elsewhere, and to learn why something is refused, it is
-//! asked with `faccessat2` as the caller. For reads and writes of a regular file its owner needs no
-//! permission: he may have opened it before he took it away (RFC 1813 section 4.4).
+//! *Operation.* The kernel decides. On an ordinary local file system, for a file without an access control list, its decision
+//! follows from mode, owner and group alone ([`crate::perm`]) and is computed, because switching to the caller costs several times
+//! as much as most operations; otherwise, and to learn the reason of a refusal, `faccessat2` is called as the caller. The owner of
+//! a regular file needs no permission for reads and writes: the file may have been opened before a chmod (RFC 1813 section 4.4).
 //!
-//! Where an access control list is kept with a file ([`super::acl`]), the list decides and the kernel is not asked: what the list
-//! allows is done as the process.
+//! If an access control list is stored with a file ([`super::acl`]), the list decides instead of the kernel: permitted operations
+//! are done as the process.
 
 use mutex::locked;
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
@@ -28,11 +27,11 @@ use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::sys;
 
-/// How long the kernel's clock for change times can stand still where it goes by ticks, and then some.
+/// An upper bound for the resolution of a tick-based kernel clock for change times.
 const TICK: Duration = Duration::from_millis(50);
 
 impl LocalNode {
-    /// What mode, owner and group give the caller, where nothing else counts.
+    /// The rights that mode, owner and group grant the caller, if no other rule applies.
     fn rights(&self, cred: &Cred, attr: &Attr) -> Option<u32> {
         let volume = &self.volume;
         let who = volume.identity.effective(cred);
@@ -45,8 +44,8 @@ impl LocalNode {
         Some(perm::rights(self.kind, attr.mode, attr.uid, attr.gid, who))
     }
 
-    /// The file has an access control list of the host's own, or it is not known. Remembered until its change time moves; a change
-    /// time that is very recent may stand for more than one change and is not trusted.
+    /// True if the file has a POSIX access control list, or if that is unknown. Cached until its change time differs; a very recent
+    /// change time may cover several changes and is not trusted.
     pub(super) fn has_list(&self, attr: &Attr) -> bool {
         if let Some((ctime, has)) = *locked(&self.listed)
             && ctime == attr.ctime
@@ -63,7 +62,7 @@ impl LocalNode {
         has
     }
 
-    /// What the list that is kept with the file gives the caller; `None` where there is none, and for the superuser.
+    /// The caller's rights by the stored list; `None` if there is no list, and for the superuser.
     pub(super) fn by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>> {
         if cred.uid == 0 {
             return Ok(None);
@@ -71,7 +70,7 @@ impl LocalNode {
         Ok(self.do_acl(attr)?.map(|acl| acl.allowed(cred, Owner::of(attr))))
     }
 
-    /// The caller may do what needs this; `attr` was just seen.
+    /// Checks that the caller has the needed rights; `attr` was read just before.
     pub(super) fn permitted(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()> {
         if let Some(allowed) = self.by_list(cred, attr)? {
             return perm::enough(allowed, need);
@@ -82,13 +81,13 @@ impl LocalNode {
         self.volume.identity.run(cred, || sys::access(self.fd(), need.bits))
     }
 
-    /// As above, for a caller whose attributes are not at hand.
+    /// Like [`LocalNode::permitted`], but reads the attributes first.
     pub(super) fn permitted_now(&self, cred: &Cred, need: Need) -> VfsResult<()> {
         self.permitted(cred, need, &self.attr()?)
     }
 
-    /// Runs a call that looks up or changes names in this directory and creates nothing: as the process, if the caller has
-    /// the permission that it needs, else as the caller, so that the kernel says what is wrong.
+    /// Runs a call that looks up or changes names in this directory without creating any: as the process if the caller has
+    /// permission, else as the caller, so that the kernel returns the error.
     pub(super) fn on_names<T: Send>(
         &self,
         cred: &Cred,
@@ -103,7 +102,7 @@ impl LocalNode {
             Some(attr) => *attr,
             None => self.attr()?,
         };
-        // In a sticky directory it matters whose the file is.
+        // In a sticky directory the owner of the file matters.
         let sticky = need.bits & W != 0 && attr.mode & 0o1000 != 0;
         if let Some(allowed) = self.by_list(cred, &attr)? {
             perm::enough(allowed, need)?;
@@ -117,7 +116,7 @@ impl LocalNode {
         identity.run(cred, f)
     }
 
-    /// May read or write the data of this file, of which `attr` was just seen.
+    /// Checks that the caller may read or write the file's data; `attr` was read just before.
     pub(super) fn may_use_data(&self, cred: &Cred, attr: &Attr, write: bool) -> VfsResult<()> {
         if cred.uid == 0 || cred.uid == attr.uid {
             return Ok(());
@@ -130,7 +129,7 @@ impl LocalNode {
         if write { self.permitted(cred, perm::WRITE, attr) } else { self.readable(cred, attr) }
     }
 
-    /// May read, or may execute, which an NFS client can do only by reading.
+    /// Checks for read permission, or for execute permission, which an NFS client can use only by reading.
     fn readable(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
         let why = match self.permitted(cred, perm::READ, attr) {
             Err(why @ VfsError::Access) => why,
@@ -179,7 +178,7 @@ impl LocalNode {
         Ok(Access(if self.volume.read_only { may & !CHANGES } else { may }))
     }
 
-    /// Which of `all` the kernel grants.
+    /// The rights in `all` that the kernel grants.
     fn ask(&self, cred: &Cred, all: u32) -> VfsResult<u32> {
         self.volume.identity.run(cred, || {
             if all == 0 || sys::access(self.fd(), all).is_ok() {
@@ -231,15 +230,15 @@ impl LocalNode {
                 Err(VfsError::NotSupported)
             }
             Intent::SetXattr => self.permitted_now(cred, perm::WRITE_XATTR),
-            // The kernel asks for the same where it is the one to judge.
+            // The kernel applies the same rule when it decides.
             Intent::Link if self.volume.posix => self.may_be_linked(cred, &self.attr()?),
             Intent::Link => Ok(()),
             Intent::Add(kind) => self.permitted_now(cred, perm::adding(kind)),
         }
     }
 
-    /// All that is known to forbid a change of attributes. Where the file system has rules of its own, the call is left to find
-    /// out.
+    /// Checks all known rules against a change of attributes. If the file system has additional rules, the call itself detects
+    /// them.
     fn may_set(&self, cred: &Cred, set: &SetAttr, open_write: bool) -> VfsResult<()> {
         self.volume.writable()?;
         let attr = self.attr()?;
@@ -257,7 +256,7 @@ impl LocalNode {
             return Ok(());
         }
         let who = self.volume.identity.effective(cred);
-        // Linux keeps no mode for links.
+        // Linux stores no mode for symbolic links.
         let mode = set.mode.filter(|_| self.kind != Kind::Symlink);
         match perm::may_set_by_mode(who, owner, &SetAttr { mode, ..*set })? {
             true => self.permitted(cred, perm::WRITE, &attr),
@@ -273,14 +272,14 @@ impl LocalNode {
         })
     }
 
-    /// The record itself where a file is to lose more than [`LARGE`], which takes long.
+    /// Returns the record itself if the file will lose more than [`LARGE`] bytes, which takes long.
     pub(super) fn apart_if_it_frees_much(&self, set: &SetAttr) -> Option<Arc<Self>> {
         let frees = self.size.load(Ordering::Relaxed).saturating_sub(set.size?);
         self.strong().ok().filter(|_| frees > LARGE)
     }
 
-    /// Sets attributes as the caller, by the kernel's rules. Owner first, because that clears the set-id bits that a new
-    /// mode may ask for; times last, because a new size changes them.
+    /// Sets attributes as the caller, by the kernel's rules: owner first, because that clears the set-id bits that a new mode may
+    /// set; times last, because a new size changes them.
     pub(super) fn apply(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<()> {
         if *set == SetAttr::default() {
             return Ok(());
@@ -319,7 +318,7 @@ impl LocalNode {
             _ => Ok(()),
         };
         let done = match listed {
-            // As the caller, so that the kernel takes set-id bits away.
+            // As the caller, so that the kernel clears set-id bits.
             Some(_) => {
                 rest().and_then(|()| self.volume.identity.run(cred, cut)).and_then(|()| times())
             }
@@ -336,9 +335,9 @@ impl LocalNode {
         done
     }
 
-    /// Whoever may write may set times of another's file to now, the two or one of them; the kernel takes only the two together,
-    /// and Linux' NFS client sends one with each size. False where the caller is its owner or sets none. Asked before anything is
-    /// set: times come last, when the data may be gone.
+    /// True if the caller sets times that only its write permission allows: a writer may set the times of another owner's file to
+    /// now, both or one; the kernel allows only both together, and Linux' NFS client sends one with each change of size. Checked
+    /// before any attribute is set: times come last, when data may be gone.
     fn dates_by_writing(&self, cred: &Cred, set: &SetAttr, attr: &Attr) -> VfsResult<bool> {
         let times = [set.atime, set.mtime];
         let who = self.volume.identity.effective(cred).uid;
@@ -352,8 +351,8 @@ impl LocalNode {
         Ok(true)
     }
 
-    /// Runs `f`, which sets attributes: as the process where the kernel would let the caller do the same with the same
-    /// result, else as the caller.
+    /// Runs `f`, which sets attributes: as the process if the kernel would allow the caller the same with the same result, else as
+    /// the caller.
     fn setting<T: Send>(
         &self,
         cred: &Cred,
@@ -375,7 +374,7 @@ impl LocalNode {
     }
 
     fn chown(&self, uid: Option<u32>, gid: Option<u32>) -> VfsResult<()> {
-        // The number that the kernel takes for "leave it".
+        // The kernel interprets this number as "unchanged".
         if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
             return Err(VfsError::Invalid);
         }
@@ -386,7 +385,7 @@ impl LocalNode {
 
     pub(super) fn chmod(&self, mode: u32) -> VfsResult<()> {
         if self.kind == Kind::Symlink {
-            // Linux keeps no mode for links; clients send one all the same when they make one.
+            // Linux stores no mode for symbolic links, but clients send one when they create a link.
             return Ok(());
         }
         self.volume.chmod(self.fd(), Mode::from_raw_mode(mode & 0o7777))
@@ -410,8 +409,8 @@ impl LocalNode {
 }
 
 impl Volume {
-    /// A change from now on has another time than this one, which was just seen: because it lies so far back (a time in the future
-    /// tells nothing), or always.
+    /// True if any later change will have a change time different from this one, read just now: because it is old enough (a time in
+    /// the future proves no age), or because times are exact.
     pub(super) fn is_settled(&self, ctime: Time) -> bool {
         if self.exact_times {
             return true;
@@ -421,7 +420,7 @@ impl Volume {
         since.checked_sub(Duration::new(sec, nsec)).is_some_and(|age| age > TICK)
     }
 
-    /// Finds an access control list: [`VfsError::NoXattr`] when there is none.
+    /// Reads a POSIX access control list: [`VfsError::NoXattr`] if there is none.
     fn acl(&self, fd: BorrowedFd<'_>) -> VfsResult<()> {
         let path = ProcPath::of(fd);
         let mut none = [0_u8; 0];
@@ -437,7 +436,7 @@ mod tests {
     use crate::types::Cred;
 
     #[tokio::test]
-    async fn where_all_are_served_as_the_process_all_date_what_is_its_own() {
+    async fn single_identity_owner_sets_times() {
         let dir = tempfile::tempdir().unwrap();
         let stranger = Cred { uid: 54_321, gid: 54_321, groups: [].into() };
         for unprivileged in [true, false] {

@@ -1,15 +1,15 @@
-//! Which nodes are in memory, and how many descriptors they hold.
+//! The records of nodes in memory, and the descriptors that they hold.
 //!
-//! *Operation.* A record exists once for each inode while anybody refers to it; it holds the inode by an `O_PATH`
-//! descriptor, so its inode number cannot be given to another file. Two maps find it, by inode number and by handle. A clock
-//! (second-chance list) keeps recently used records alive and is swept when descriptors run short, and now and then to let go of
-//! what is idle: a file that was removed on the host gets its storage back after a while.
+//! *Operation.* An inode has one record while it is referred to; the record holds the inode by an `O_PATH` descriptor, so its inode
+//! number cannot be reused. Two maps find it, by inode number and by handle. A clock (second-chance list) keeps recently used
+//! records and is swept when descriptors run short, and periodically to release idle ones: the storage of a file removed on the
+//! host is freed after a while.
 //!
-//! *Durability.* A record with data that no sync has covered keeps its descriptors; its sync is started when it would be closed,
-//! and it is closed at a later look.
+//! *Durability.* A record with unsynced data keeps its descriptors; when it would be closed its sync is started, and it is closed
+//! at a later sweep.
 //!
-//! *Memory.* Records that someone refers to stay; the clock only ever drops its own references. Nothing is dropped under a
-//! lock of this module, because the last reference takes the record out of the maps.
+//! *Memory.* Records with references stay; the clock only drops its own references. References are never dropped under a lock of
+//! this module, because the last one removes the record from the maps.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -28,14 +28,14 @@ use super::descriptors::{self, Fd, descriptors_max};
 use super::held::{Moment, NO_SLOT};
 use super::node::LocalNode;
 
-/// After so many sweeps without use a record's data descriptors are closed ...
+/// A record's data descriptors are closed after this many sweeps without use.
 const AGE_CLOSE: u8 = 2;
-/// ... and after so many the record goes.
+/// A record is dropped after this many sweeps without use.
 const AGE_DROP: u8 = 6;
-/// Slots looked at for each descriptor that is to be freed.
+/// Slots examined for each descriptor to free.
 const STEP: usize = 16;
 
-/// It has data that no sync has covered, and a name: closed now, it could not report a failure to anybody.
+/// True if it has a name and unsynced data: if closed now, a failure could not be reported.
 fn is_unsynced(node: &LocalNode) -> bool {
     node.unsynced.load(Ordering::Acquire) && !node.is_nameless()
 }
@@ -53,9 +53,9 @@ pub(crate) struct Cache {
     by_inode: DashMap<(u64, u64), Weak<LocalNode>>,
     by_handle: DashMap<Handle, Weak<LocalNode>>,
     clock: Mutex<Clock>,
-    /// Records made so far.
+    /// Number of records created so far.
     made: AtomicU64,
-    /// What keeps inode numbers from coming back too early, and until when: see [`Cache::keep`].
+    /// Descriptors that keep inode numbers from being reused too early, with their expiry: see [`Cache::keep`].
     young: Mutex<VecDeque<(Instant, Fd)>>,
 }
 
@@ -65,8 +65,8 @@ impl Cache {
         Moment(self.made.fetch_add(1, Ordering::SeqCst).saturating_add(1))
     }
 
-    /// Now. An inode number that is read after this belongs to a record that was made before it, if that record lives still: it
-    /// held the inode all the time. A younger record may hold another inode, which got the number when the one that was seen was
+    /// The current moment. An inode number read after it refers to the inode of an existing record made before it, because that
+    /// record held the inode all the time. A younger record may hold another inode that got the number after the observed one was
     /// removed.
     pub(super) fn moment(&self) -> Moment {
         Moment(self.made.load(Ordering::SeqCst))
@@ -77,10 +77,10 @@ impl Cache {
         self.by_inode(dev, ino).filter(|node| node.made <= moment)
     }
 
-    /// Keeps the inode of a record that is going, so that its number is given to nobody `for_long`.
+    /// Keeps the inode of a dropped record open `for_long`, so that its number is not reused.
     pub(super) fn keep(&self, inode: BorrowedFd<'_>, for_long: Duration) {
         let Ok(fd) = inode.try_clone_to_owned() else {
-            // No descriptor is left: then it is this one that must stay.
+            // No descriptor is available, so the present one must stay open.
             std::thread::sleep(for_long);
             return;
         };
@@ -90,7 +90,7 @@ impl Cache {
         drop(old);
     }
 
-    /// What need not be kept any more.
+    /// Removes the expired ones.
     fn grown(&self) -> Vec<(Instant, Fd)> {
         let mut young = locked(&self.young);
         let now = Instant::now();
@@ -108,7 +108,7 @@ impl Cache {
         Some(found)
     }
 
-    /// The record of this inode, which stays as old as it is.
+    /// The record of this inode, without marking it as used.
     #[cfg(test)]
     pub(super) fn by_inode_untouched(&self, ino: (u64, u64)) -> Option<Arc<LocalNode>> {
         self.by_inode.get(&ino).and_then(|w| w.upgrade())
@@ -120,7 +120,7 @@ impl Cache {
         Some(found)
     }
 
-    /// Enters a new record, or gives the one that another thread entered first.
+    /// Enters a new record, or returns the one that another thread entered first.
     pub(super) fn enter(&self, node: Arc<LocalNode>) -> Arc<LocalNode> {
         let first = match self.by_inode.entry((node.dev, node.ino)) {
             Entry::Occupied(mut e) => match e.get().upgrade() {
@@ -147,13 +147,13 @@ impl Cache {
         node
     }
 
-    /// Takes a record that is going out of the maps, unless a newer one has its place.
+    /// Removes a dropped record from the maps, unless a newer one has replaced it.
     pub(super) fn gone(&self, node: &LocalNode) {
         self.by_inode.remove_if(&(node.dev, node.ino), |_, w| w.strong_count() == 0);
         self.by_handle.remove_if(&node.handle, |_, w| w.strong_count() == 0);
     }
 
-    /// Takes a record out of the maps although it is held: its number and handle are another file's now.
+    /// Removes a held record from the maps: its number and handle now belong to another file.
     pub(super) fn displace(&self, node: &Arc<LocalNode>) {
         let is_it = |known: &Weak<LocalNode>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(node));
         self.by_inode.remove_if(&(node.dev, node.ino), |_, known| is_it(known));
@@ -161,7 +161,7 @@ impl Cache {
         self.forget(node);
     }
 
-    /// Notes that a record was used.
+    /// Marks a record as used.
     pub(super) fn touch(&self, node: &Arc<LocalNode>) {
         node.age.store(0, Ordering::Relaxed);
         if node.slot.load(Ordering::Relaxed) != NO_SLOT || node.is_nameless() {
@@ -179,7 +179,7 @@ impl Cache {
         node.slot.store(slot, Ordering::Relaxed);
     }
 
-    /// Gives up the clock's reference: the file has no name any more.
+    /// Drops the clock's reference to a file without a name.
     pub(super) fn forget(&self, node: &LocalNode) {
         let kept = {
             let mut c = self.clock();
@@ -223,15 +223,15 @@ impl Cache {
         unsynced.iter().for_each(|node: &Arc<LocalNode>| node.sync_in_background());
     }
 
-    /// Lets go of what was not used since the last calls.
+    /// Releases records that were not used since the last sweeps.
     pub(super) fn sweep(&self) {
         drop(self.grown());
         let unsynced = self.drop_aged(|node| node.age.load(Ordering::Relaxed).saturating_add(1));
         unsynced.iter().for_each(|node| node.sync_in_background());
     }
 
-    /// Lets go of all that can be spared: a descriptor could not be had. What has unsynced data is not spared: its sync is
-    /// started, and whoever can waits for that ([`super::Volume::patient`]).
+    /// Releases all unused records when no descriptor is available. Records with unsynced data stay: their syncs are started, and
+    /// callers that can wait do so ([`super::Volume::patient`]).
     fn squeeze(&self) {
         let unsynced = self.drop_aged(|_| AGE_DROP);
         if let Some(volume) = unsynced.first().map(|node| node.volume.clone()) {
@@ -239,7 +239,7 @@ impl Cache {
         }
     }
 
-    /// Runs what opens something; where descriptors have run out, makes room and tries once more.
+    /// Runs a call that opens a file; if descriptors have run out, makes room and tries once more.
     pub(super) fn with_room<T>(&self, f: impl Fn() -> VfsResult<T>) -> VfsResult<T> {
         let is_full = || descriptors::held() >= descriptors::bound();
         if is_full() {
@@ -257,7 +257,7 @@ impl Cache {
         }
     }
 
-    /// Gives what must be synced before it can go.
+    /// Returns records that must be synced before they can be dropped.
     fn drop_aged(&self, age: impl Fn(&LocalNode) -> u8) -> Vec<Arc<LocalNode>> {
         let (mut dropped, mut unsynced) = (Vec::new(), Vec::new());
         let mut c = self.clock();
@@ -281,7 +281,7 @@ impl Cache {
         unsynced
     }
 
-    /// Lets go of everything that nobody else refers to.
+    /// Releases all records without other references.
     pub(super) fn clear(&self) {
         let slots = {
             let mut c = self.clock();

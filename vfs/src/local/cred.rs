@@ -1,15 +1,14 @@
-//! Acting as the caller: the file system identity of a thread.
+//! Switches the file system identity of a thread to the caller.
 //!
-//! *Operation.* Linux keeps a file system user, group and supplementary groups for each thread. [`Identity::enter`] sets
-//! them to the caller's and the guard it gives puts user and group back when it is dropped, so that no other code of the
-//! thread ever runs as a client. The supplementary groups stay and are changed only when the next caller has others: for a
-//! thread whose file system user is root with `CAP_DAC_OVERRIDE` they decide nothing. A caller who is root costs no
-//! system call. The kernel drops the file system capabilities (`CAP_DAC_OVERRIDE`, `CAP_CHOWN`, ...) of a thread while its file
-//! system user is not root, so all its rules apply: ownership, modes, access control lists, sticky bits, quota. `CAP_SYS_RESOURCE`,
-//! which is not among those and lets a writer use root's reserve and exceed quotas, is lowered for good in every thread that has
-//! acted as a caller.
+//! *Operation.* Linux keeps a file system user, group and supplementary groups for each thread. [`Identity::enter`] sets them to
+//! the caller's, and dropping its guard restores user and group, so that no other code of the thread runs as a client. The
+//! supplementary groups stay, and are changed only for a caller with different ones: for a thread whose file system user is root
+//! with `CAP_DAC_OVERRIDE` they have no effect. A root caller needs no system call. The kernel drops the file system capabilities
+//! (`CAP_DAC_OVERRIDE`, `CAP_CHOWN`, ...) of a thread while its file system user is not root, so all its rules apply: ownership,
+//! modes, access control lists, sticky bits, quota. `CAP_SYS_RESOURCE` is not among them and would let a writer use root's reserve
+//! and exceed quotas, so it is dropped permanently in every thread that has acted as a caller.
 //!
-//! *Errors.* A user or group that the kernel does not take (not mapped in this user namespace) is [`VfsError::Access`].
+//! *Errors.* A user or group that the kernel rejects (not mapped in this user namespace) is [`VfsError::Access`].
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -23,36 +22,36 @@ use crate::types::Cred;
 use super::{apart, sys};
 
 thread_local! {
-    /// The supplementary groups of this thread as we last set them. A new thread inherits unknown ones.
+    /// The supplementary groups that this thread has set last. A new thread inherits unknown ones.
     static GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
-    /// This thread has no right to root's reserve any more.
+    /// This thread has dropped its right to root's reserve.
     static LOWERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a caller's thread may go past for one call.
+/// Checks that a caller's thread may bypass for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Past {
-    /// Mode bits and the host's own lists.
+    /// Mode bits and POSIX lists.
     Modes,
-    /// The owners that a sticky folder asks for as well.
+    /// Also the rule of sticky folders.
     Sticky,
 }
 
-/// Whether and from which identity this process can switch.
+/// Whether this process can switch identity, and from which one.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// The process's own user, group and groups.
     own: Cred,
     switches: bool,
-    /// Not every user or group exists here, so that each switch is looked at afterwards.
+    /// Not every user or group exists here, so each switch is verified.
     partial: bool,
     /// Threads of the runtime keep their identity: see [`apart`].
     apart: bool,
 }
 
 impl Identity {
-    /// Finds out what this process may do. `alone`: do not switch even if it could.
-    /// A superuser that cannot become anybody else is refused: it would serve every caller as itself.
+    /// Determines the process's capabilities. `alone`: do not switch even if possible. A superuser that cannot switch is refused:
+    /// it would serve every caller as itself.
     pub(crate) fn probe(alone: bool, apart: bool) -> VfsResult<Self> {
         let own = Cred {
             uid: rustix::process::geteuid().as_raw(),
@@ -75,22 +74,22 @@ impl Identity {
         Ok(Self { own, switches, partial, apart })
     }
 
-    /// An operation for `cred` needs other rights than the process's own.
+    /// True if an operation for `cred` needs an identity other than the process's own.
     pub(crate) fn differs(&self, cred: &Cred) -> bool {
         self.switches && cred.uid != self.own.uid
     }
 
-    /// Every caller is served as the process itself.
+    /// True if every caller is served as the process itself.
     pub(crate) fn is_single(&self) -> bool {
         !self.switches
     }
 
-    /// As whom an operation for `cred` is done.
+    /// The identity under which an operation for `cred` is done.
     pub(crate) fn effective<'a>(&'a self, cred: &'a Cred) -> &'a Cred {
         if self.switches { cred } else { &self.own }
     }
 
-    /// Takes the caller's identity on this thread until the guard is dropped.
+    /// Switches this thread to the caller until the guard is dropped.
     fn enter(&self, cred: &Cred) -> VfsResult<Scope> {
         let mut scope = Scope { uid: None, gid: None, on_this_thread: PhantomData };
         if !self.switches {
@@ -124,8 +123,7 @@ impl Identity {
         self.run_with(cred, None, f)
     }
 
-    /// Runs one call as the caller, past what mode bits say. Whoever decided that it may be made has an
-    /// [`Override`](super::decide::Override).
+    /// Runs one call as the caller, bypassing mode bits. The caller of this function has an [`Override`](super::decide::Override).
     pub(super) fn run_past<T: Send>(
         &self,
         cred: &Cred,
@@ -158,8 +156,8 @@ impl Identity {
     }
 }
 
-/// Gives this thread, which acts as a caller, capabilities back. They go with the file system user, when the kernel gives the
-/// thread all of them back.
+/// Gives capabilities to this thread, which acts as a caller. They end with the file system user, when the kernel restores all of
+/// them.
 fn raise(past: Past) -> VfsResult<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     sets.effective |= match past {
@@ -169,7 +167,7 @@ fn raise(past: Past) -> VfsResult<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Nothing that a thread does for callers needs what `CAP_SYS_RESOURCE` gives: root's reserve, and files beyond a quota.
+/// Drops `CAP_SYS_RESOURCE`, which threads never need for callers: it grants root's reserve, and files beyond a quota.
 fn lower_reserve() {
     if LOWERED.get() {
         return;
@@ -196,13 +194,13 @@ fn set_groups(groups: &Arc<[u32]>) -> VfsResult<()> {
     })
 }
 
-/// The user namespace knows every id, as the first one does.
+/// True if the user namespace maps every id, as the initial one does.
 fn all_mapped(map: &str) -> bool {
     std::fs::read_to_string(map).is_ok_and(|m| m.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
-/// Gives up the right to make devices (`CAP_MKNOD`), for this thread and all that it starts. To be called before there are others.
-/// Without it nobody makes one, whoever a caller says to be.
+/// Drops the right to create devices (`CAP_MKNOD`), for this thread and all that it starts. Must be called before other threads
+/// exist. Without it no caller can create devices.
 pub fn give_up_devices() {
     let Ok(mut sets) = rustix::thread::capabilities(None) else { return };
     if !sets.permitted.contains(CapabilitySet::MKNOD) {
@@ -216,13 +214,13 @@ pub fn give_up_devices() {
     }
 }
 
-/// Has what switching needs.
+/// True if the process has the capabilities for switching.
 fn has_capabilities() -> bool {
     let needed = CapabilitySet::DAC_OVERRIDE | CapabilitySet::SETGID | CapabilitySet::SETUID;
     rustix::thread::capabilities(None).is_ok_and(|c| c.effective.contains(needed))
 }
 
-/// While this lives, the thread acts as a caller. It cannot leave the thread.
+/// While this exists, the thread acts as a caller. It cannot leave the thread.
 struct Scope {
     uid: Option<u32>,
     gid: Option<u32>,
@@ -231,7 +229,7 @@ struct Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // The kernel always allows the way back to the process's own ids.
+        // The kernel always allows returning to the process's own ids.
         if let Some(uid) = self.uid {
             sys::set_fsuid(uid);
         }

@@ -1,25 +1,25 @@
-//! File systems that are mounted below a share.
+//! File systems mounted below a share.
 //!
-//! *Operation.* Where a share crosses into them, each mount is a [`Volume`] with an `fsid` and handles that say so, made when a
-//! look-up or a handle first leads there. The kernel judges callers there as everywhere else, and so do lists. Names do not move
-//! between volumes ([`VfsError::CrossDevice`]).
+//! *Operation.* If a share crosses mount points, each mount is a [`Volume`] with a separate `fsid` and distinct handles, created
+//! when a look-up or handle first leads there. Permission checks are the same as elsewhere. Names cannot be moved between volumes
+//! ([`VfsError::CrossDevice`]).
 //!
-//! *No loops.* A mount that shows a part of the share again, or of another mount below it, or a folder that the share is below, is
-//! refused with [`VfsError::Access`]: its files would have two records, of which neither knew the locks of the other. So are the
-//! kernel's own file systems ([`KERNELS_OWN`]), and files that are mount points. A file with several hard links can still have two:
-//! one link is in the share, and another in a folder outside it that is mounted below it.
+//! *No loops.* A mount that shows a part of the share again, or of another mount below it, or a folder that contains the share, is
+//! refused with [`VfsError::Access`]: its files would have two records with separate locks. Kernel file systems ([`KERNELS_OWN`])
+//! and files that are mount points are refused, too. A file with several hard links can still have two records: one link in the
+//! share, and another in a folder outside it that is mounted below it.
 //!
-//! *Handles.* A handle of a volume that is not in use makes the share look at all mounts below it. The share remembers the tags it
-//! saw and holds the volumes until the janitor's next round. A handle is [`VfsError::Stale`] only after a look that began when
-//! the request was there, or with a table of mounts that the kernel says has not changed since; [`VfsError::Delay`] while some
-//! mount could not be entered.
+//! *Handles.* For a handle of a volume that is not in use, the share examines all mounts below it. It remembers their tags, and
+//! keeps the volumes until the janitor's next round. A handle is [`VfsError::Stale`] only after an examination that began after the
+//! request, or with a mount table that has not changed since according to the kernel; [`VfsError::Delay`] while some mount could
+//! not be entered.
 //!
-//! *Mounts that may fall silent.* A mount that asks another program or machine, or has such a mount above it, is entered on
-//! a thread of its own. Requests wait for that up to [`PATIENCE`], and get [`VfsError::Delay`] then.
+//! *Mounts that may stop responding.* A mount served by another program or machine, or below such a mount, is entered on a separate
+//! thread. Requests wait for that up to [`PATIENCE`], and then get [`VfsError::Delay`].
 //!
-//! *Coming and going.* A volume lives while somebody uses a file in it, or has lately; until then the host says "busy" to a plain
-//! `umount`. What was unmounted all the same (`umount -l`) is [`VfsError::Stale`]. Handles name a file system by its UUID or by
-//! what statfs(2) says, so that they hold again when it is mounted at its place again, also in another run.
+//! *Unmounting.* A volume exists while a file in it is in use, or was recently; until then a plain `umount` on the host fails with
+//! "busy". After a lazy unmount (`umount -l`) its files are [`VfsError::Stale`]. Handles identify a file system by its UUID or its
+//! statfs(2) data, so they are valid again after it is mounted at the same path, also in another run.
 //!
 //! *Memory.* [`MOUNTS_MAX`] volumes, each with two descriptors.
 
@@ -46,22 +46,22 @@ use crate::engine::limits::LISTING;
 use crate::error::{VfsError, VfsResult};
 use crate::types::{Handle, Kind};
 
-/// Mounts below one share that are served at once.
+/// Mounts below one share that are served concurrently.
 const MOUNTS_MAX: usize = 256;
-/// Least time between two looks at the same mounts while some of them cannot be entered.
+/// Least time between two examinations of the same mounts while some cannot be entered.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long requests wait for a mount that another program or machine answers for.
+/// How long requests wait for a mount that another program or machine serves.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Requests that wait for mounts of one share at once.
+/// Requests that wait for mounts of one share concurrently.
 const WAITERS_MAX: usize = 32;
-/// Volumes that are kept after a look although no file in them is in use.
+/// Volumes kept after an examination although no file in them is in use.
 const RECENT_MAX: usize = 64;
-/// Entries of a folder that are looked at for the number of the one that is covered.
+/// Entries of a folder searched for the number of a covered one.
 const ENTRIES_MAX: usize = 1 << 16;
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// File systems that show the kernel or other programs, not files (proc(5), `fs/*/` of Linux).
+/// File systems of the kernel or of other programs that do not contain files (proc(5), `fs/*/` of Linux).
 const KERNELS_OWN: [&str; 22] = [
     "autofs",
     "binfmt_misc",
@@ -87,7 +87,7 @@ const KERNELS_OWN: [&str; 22] = [
     "tracefs",
 ];
 
-/// Where a share ends: what all its volumes have in common.
+/// The boundary of a share: the state shared by all its volumes.
 pub(super) struct Border {
     /// The folder of the share.
     pub(super) root: OwnedFd,
@@ -97,23 +97,23 @@ pub(super) struct Border {
     crosses: AtomicBool,
     /// Folders of other shares.
     others: Mutex<Vec<PathBuf>>,
-    /// As the share was opened.
+    /// The configuration of the share.
     config: LocalConfig,
     top: OnceLock<Weak<Volume>>,
     volumes: Mutex<Volumes>,
     survey: Mutex<Survey>,
-    /// Locked by the request that looks at the mounts.
+    /// Locked by the request that examines the mounts.
     looking: Mutex<()>,
-    /// Entries under way into mounts that may fall silent, by the number of the mount.
+    /// Entries in progress into mounts that may stop responding, by mount number.
     entries: Mutex<HashMap<u64, Arc<Entry>>>,
     waiters: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Volumes {
-    /// By the kernel's number of the mount, which nobody else gets while its volume lives.
+    /// By the kernel's mount number, which is not reused while the volume exists.
     by_mount: HashMap<u64, Weak<Volume>>,
-    /// Those that handles led to lately.
+    /// Volumes that handles have referred to recently.
     recent: Vec<Arc<Volume>>,
 }
 
@@ -126,7 +126,7 @@ impl Volumes {
     }
 }
 
-/// What the last look at the mounts below the share found.
+/// The result of the last examination of the mounts below the share.
 #[derive(Default)]
 struct Survey {
     watch: Option<Watch>,
@@ -137,7 +137,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// No file system was mounted or unmounted since.
+    /// True if no file system was mounted or unmounted since.
     fn is_current(&mut self) -> bool {
         let is_current = self.watch.as_ref().is_some_and(Watch::is_unchanged);
         if !is_current {
@@ -151,14 +151,14 @@ impl Survey {
     }
 }
 
-/// The kernel's table of mounts, open since before it was read.
+/// The kernel's mount table, opened before it was read.
 struct Watch {
     table: File,
     _held: Held,
 }
 
 impl Watch {
-    /// The kernel reports a change of the table once to each that has it open (proc_pid_mountinfo(5)).
+    /// The kernel reports a change of the table once to each descriptor (proc_pid_mountinfo(5)).
     fn is_unchanged(&self) -> bool {
         let changed = PollFlags::ERR | PollFlags::PRI;
         let mut polled = [PollFd::new(&self.table, PollFlags::PRI)];
@@ -167,7 +167,7 @@ impl Watch {
     }
 }
 
-/// An entry under way into a mount that may fall silent.
+/// An entry in progress into a mount that may stop responding.
 struct Entry {
     began: Instant,
     found: Mutex<Option<VfsResult<Arc<Volume>>>>,
@@ -175,7 +175,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The volume, or [`VfsError::Delay`] when the entry has taken too long.
+    /// Waits for the volume, or returns [`VfsError::Delay`] if the entry takes too long.
     fn wait(&self) -> VfsResult<Arc<Volume>> {
         let left = PATIENCE.saturating_sub(self.began.elapsed());
         let found = locked(&self.found);
@@ -185,7 +185,7 @@ impl Entry {
     }
 }
 
-/// Ends an entry, also one whose job did not run.
+/// Ends an entry, even if its job did not run.
 struct EndOfEntry {
     border: Arc<Border>,
     mount: u64,
@@ -201,7 +201,7 @@ impl Drop for EndOfEntry {
 }
 
 impl Border {
-    /// Around this folder, of which a readable descriptor is given.
+    /// Creates the boundary of this folder, given a readable descriptor.
     pub(super) fn new(root: BorrowedFd<'_>, stat: &Stat, config: &LocalConfig) -> VfsResult<Self> {
         Ok(Self {
             root: root.try_clone_to_owned()?,
@@ -219,18 +219,18 @@ impl Border {
         })
     }
 
-    /// Mounts are served.
+    /// True if mounts are served.
     pub(super) fn crosses(&self) -> bool {
         self.crosses.load(Ordering::Relaxed)
     }
 
-    /// Serves mounts or not, but those in which other shares have folders.
+    /// Enables or disables mounts, except those in which other shares have folders.
     pub(super) fn set_cross(&self, crosses: bool, others: Vec<PathBuf>) {
         *locked(&self.others) = others;
         self.crosses.store(crosses, Ordering::Relaxed);
     }
 
-    /// The volume of the share's own folder.
+    /// Sets the volume of the share's own folder.
     pub(super) fn set_top(&self, top: &Arc<Volume>) {
         let _ = self.top.set(Arc::downgrade(top));
     }
@@ -239,7 +239,8 @@ impl Border {
         self.top.get()?.upgrade()
     }
 
-    /// Another share has files of the mount at this path: a folder in it, or one below the share's own (`root`) in which it is.
+    /// True if another share has files of the mount at this path: a folder in it, or a folder below the share's own (`root`) that
+    /// contains it.
     fn is_of_another(&self, root: &[u8], mount: &[u8]) -> bool {
         locked(&self.others).iter().any(|other| {
             let other = other.as_os_str().as_bytes();
@@ -248,14 +249,14 @@ impl Border {
         })
     }
 
-    /// The volumes of mounts that are in use.
+    /// The volumes of mounts in use.
     pub(super) fn crossed(&self) -> Vec<Arc<Volume>> {
         let mut volumes = locked(&self.volumes);
         volumes.by_mount.retain(|_, volume| volume.strong_count() > 0);
         volumes.by_mount.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets go of the volumes that are kept although no file in them is in use.
+    /// Releases the volumes kept although no file in them is in use.
     pub(super) fn forget_recent(&self) {
         let recent = std::mem::take(&mut locked(&self.volumes).recent);
         drop(recent);
@@ -265,7 +266,7 @@ impl Border {
         locked(&self.volumes).by_mount.get(&mount).and_then(Weak::upgrade)
     }
 
-    /// The volume of what was just opened in another one.
+    /// The volume of an object that was opened through another one.
     pub(super) fn volume(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
@@ -293,7 +294,7 @@ impl Border {
         self.waiting(|| entry.wait())
     }
 
-    /// Opens the volume on a thread of its own, unless another request has begun to.
+    /// Opens the volume on a separate thread, unless another request has begun to.
     fn start(
         self: &Arc<Self>,
         mount: u64,
@@ -313,7 +314,7 @@ impl Border {
             entry
         };
         let end = EndOfEntry { border: self.clone(), mount, entry: entry.clone() };
-        // The thread ends after the job: an engine is never held up by another mount.
+        // The thread ends after the job, so another mount never delays an engine.
         far::engine().dispose(move || {
             let found = open(&end.border);
             *locked(&end.entry.found) = Some(found);
@@ -321,7 +322,7 @@ impl Border {
         entry
     }
 
-    /// Waits on behalf of a request, while the runtime's worker goes on elsewhere.
+    /// Waits on behalf of a request, while another worker of the runtime takes over.
     fn waiting<T>(&self, wait: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
         let is_free = self.waiters.fetch_add(1, Ordering::Relaxed) < WAITERS_MAX;
         let got = if is_free { far::in_place(wait) } else { Err(VfsError::Delay) };
@@ -329,8 +330,8 @@ impl Border {
         got
     }
 
-    /// Enters a new volume among those in use, unless another request has been as quick.
-    /// [`VfsError::Delay`] when another volume came that may show the same files and is not among those `compared` with it.
+    /// Enters a new volume, unless another request was faster. [`VfsError::Delay`] if another volume was added that may show the
+    /// same files and is not among those `compared` with it.
     fn add(&self, volume: Arc<Volume>, compared: &[Arc<Volume>]) -> VfsResult<Arc<Volume>> {
         let mut volumes = locked(&self.volumes);
         if volumes.by_mount.len() >= MOUNTS_MAX {
@@ -357,7 +358,7 @@ impl Border {
         }))
     }
 
-    /// Opens the volume of the mount in which this is: its root is at the mount's top.
+    /// Opens the volume of the mount that contains this: its root is the root of the mount.
     fn open(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
@@ -370,7 +371,7 @@ impl Border {
         }
         let root = top.reopen(fd, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let path = top.path_of(root.as_fd())?;
-        // A handle or `..` may have led into the middle of it.
+        // A handle or `..` may have led into the middle of the mount.
         if its.at.as_os_str().as_bytes() != path {
             return Err(VfsError::Access);
         }
@@ -391,7 +392,7 @@ impl Border {
         self.add(Volume::open(config, root, (self.clone(), Some(covered)), |_| {})?, &others)
     }
 
-    /// The volume in use that gave this handle. Of two, as after `umount -l`, the one that is still mounted.
+    /// The volume in use to which this handle belongs. Of two, as after `umount -l`, the one that is still mounted.
     pub(super) fn held(&self, handle: &Handle) -> Option<Arc<Volume>> {
         let mut given = self.crossed();
         given.retain(|volume| handle::has_tag(handle, volume.tag));
@@ -402,7 +403,7 @@ impl Border {
         given.into_iter().find(|volume| volume.is_mounted())
     }
 
-    /// The volume that gave this handle, where it is mounted. [`VfsError::Stale`] is certain.
+    /// The volume to which this handle belongs, if mounted. [`VfsError::Stale`] is certain.
     pub(super) fn volume_of(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<Volume>> {
         if let Some(known) = self.held(handle) {
             return Ok(known);
@@ -413,7 +414,7 @@ impl Border {
         let tag = handle::tag_of(handle).ok_or(VfsError::BadHandle)?;
         self.waiting(|| {
             let _one = locked(&self.looking);
-            // Another request has looked meanwhile.
+            // Another request has examined the mounts meanwhile.
             if let Some(known) = self.held(handle) {
                 return Ok(known);
             }
@@ -432,7 +433,7 @@ impl Border {
         })
     }
 
-    /// The volume of this tag where the last look found it. Without a look at the others.
+    /// The volume of this tag at the path of the last examination, without examining others.
     fn at_its_place(self: &Arc<Self>, at: Option<PathBuf>, tag: [u8; 4]) -> Option<Arc<Volume>> {
         let (at, all) = (at?, mounted());
         let own = self.top()?.path_of(self.root.as_fd()).ok()?;
@@ -443,14 +444,14 @@ impl Border {
         Some(volume)
     }
 
-    /// Looks at all mounts below the share, for the volume of this tag.
+    /// Examines all mounts below the share for the volume of this tag.
     fn look(self: &Arc<Self>, tag: [u8; 4]) -> VfsResult<Arc<Volume>> {
         let own = self.top().ok_or(VfsError::Stale)?.path_of(self.root.as_fd())?;
         let began = Some(Instant::now());
         let (watch, all) = watched();
         let is_served = |m: &&Mount| m.is_inside(&own) && !is_kernels_own(&m.kind);
         let entries = all.iter().filter(is_served).map(|m| (m, self.enter(&own, m, &all)));
-        // All that may fall silent are asked at once.
+        // All mounts that may stop responding are entered concurrently.
         let entries: Vec<(&Mount, Found)> = entries.collect();
         let (mut by_tag, mut is_complete, mut found) = (HashMap::new(), watch.is_some(), None);
         for (mount, entry) in entries {
@@ -488,7 +489,7 @@ impl Border {
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = rustix::fs::openat2(&self.root, path, PATH, Mode::empty(), within)?;
         let seen = stat::at_hand(fd.as_fd())?;
-        // Another was mounted there meanwhile.
+        // Another file system was mounted there meanwhile.
         if seen.mount != its.id {
             return Err(VfsError::Delay);
         }
@@ -496,7 +497,7 @@ impl Border {
     }
 }
 
-/// A volume, or the entry into it.
+/// A volume, or the entry in progress into it.
 enum Found {
     Now(VfsResult<Arc<Volume>>),
     Later(Arc<Entry>),
@@ -512,7 +513,7 @@ impl Found {
 }
 
 impl Volume {
-    /// It is mounted below the share still, or is the share's own.
+    /// True if it is still mounted below the share, or is the share's own.
     pub(super) fn is_mounted(&self) -> bool {
         let paths = || {
             let own = self.path_of(self.root.as_fd())?;
@@ -521,7 +522,7 @@ impl Volume {
         self.covers.is_none() || paths().is_ok_and(|(own, share)| is_mount_below(&own, &share))
     }
 
-    /// The folder is in this volume, or the volume's root is in it: both show the same files.
+    /// True if the folder is in this volume, or the volume's root is below the folder: both show the same files.
     fn overlaps(&self, folder: BorrowedFd<'_>) -> bool {
         let Ok(its) = stat::at_hand(folder) else { return true };
         let is_one =
@@ -529,7 +530,7 @@ impl Volume {
         if !is_one {
             return false;
         }
-        // Where the folder is by the way of this mount.
+        // The path of the folder through this mount.
         let seen = sys::name_to_handle(folder)
             .and_then(|h| sys::open_by_handle(self.root.as_fd(), h.kind, &h.bytes))
             .and_then(|fd| self.path_of(fd.as_fd()));
@@ -538,18 +539,18 @@ impl Volume {
     }
 }
 
-/// A mount at this path is below this folder. One that was unmounted has another path.
+/// True if a mount at this path is below this folder. An unmounted one has a different path.
 pub(super) fn is_mount_below(mount: &[u8], folder: &[u8]) -> bool {
     mount != folder && mount != b"/" && is_below(mount, folder)
 }
 
-/// One path is the other or below it.
+/// True if one path equals the other or is below it.
 fn is_below(path: &[u8], folder: &[u8]) -> bool {
     let rest = path.strip_prefix(folder);
     folder == b"/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// The number of the folder that a mount covers, as the folder above lists it.
+/// The inode number of the folder that a mount covers, from the listing of its parent.
 fn covered(root: BorrowedFd<'_>, path: &[u8]) -> Option<u64> {
     let name = path.rsplit(|b| *b == b'/').next()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -568,15 +569,15 @@ fn covered(root: BorrowedFd<'_>, path: &[u8]) -> Option<u64> {
 /// A mount of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
-    /// The kernel's number of it.
+    /// The kernel's mount number.
     id: u64,
-    /// Where it is.
+    /// The mount point.
     at: PathBuf,
     /// The type of its file system.
     kind: String,
 }
 
-/// A file system of this type shows the kernel or other programs, and is never served below a share.
+/// True if file systems of this type belong to the kernel or other programs, so they are never served below a share.
 pub fn is_kernels_own(kind: &str) -> bool {
     KERNELS_OWN.contains(&kind)
 }
@@ -587,7 +588,7 @@ impl Mount {
         at != folder && is_below(at, folder)
     }
 
-    /// Its files, or folders on the way to it, are on a file system that asks another program or machine.
+    /// True if its file system, or one on the path to it, is served by another program or machine.
     fn may_fall_silent(&self, all: &[Self]) -> bool {
         let at = self.at.as_os_str().as_bytes();
         let is_on_the_way = |m: &&Self| is_below(at, m.at.as_os_str().as_bytes());
@@ -595,12 +596,12 @@ impl Mount {
     }
 }
 
-/// All mounts that this process sees.
+/// All mounts visible to this process.
 fn mounted() -> Vec<Mount> {
     watched().1
 }
 
-/// The same with what tells of changes since. Of several mounts at one place the last covers the others.
+/// All mounts, with a watch for later changes. Of several mounts at one path, the last covers the others.
 fn watched() -> (Option<Watch>, Vec<Mount>) {
     let mut text = Vec::new();
     let watch = File::open("/proc/thread-self/mountinfo").ok().and_then(|mut table| {
@@ -615,19 +616,19 @@ fn watched() -> (Option<Watch>, Vec<Mount>) {
     (watch, all)
 }
 
-/// A line of proc_pid_mountinfo(5).
+/// Parses a line of proc_pid_mountinfo(5).
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let at = PathBuf::from(OsString::from_vec(unescaped(fields.nth(3)?)));
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     let kind = String::from_utf8_lossy(kind);
-    // What a program in user space calls itself is not asked for.
+    // The subtype, which a program in user space chooses, is ignored.
     let kind = kind.split('.').next().unwrap_or_default().to_owned();
     Some(Mount { id, at, kind })
 }
 
-/// Blanks, line ends and backslashes are written as three octal digits.
+/// Decodes blanks, line ends and backslashes, which are written as three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,20 +1,20 @@
-//! Data: reading, writing, making durable.
+//! Reads, writes and syncs local files.
 //!
-//! *Operation.* One descriptor for each file, for reading until somebody writes, opened as the process; permission is
-//! checked as `nfsd` does, with the owner's right to what he has open. Small transfers are tried in place with
-//! `RWF_NOWAIT`; what is large, or would wait, goes to a thread. A read in place is `preadv2`, and `statx` where
-//! its attributes are wanted or it comes near the end.
-//! A large read for a socket takes the pages themselves ([`iobuf::Pages`]).
+//! *Operation.* Each file has one descriptor, opened by the process for reading until the first write; permission is checked as in
+//! `nfsd`, including the owner's right to open files. Small transfers are tried in place with `RWF_NOWAIT`; large ones, and those
+//! that would wait, run on a thread. A read in place is `preadv2`, plus `statx` if attributes are wanted or the end is near. A
+//! large read for a socket uses the pages themselves ([`iobuf::Pages`]).
 //!
-//! *Storage.* The descriptor is the process's, and so would be the storage. A write that may take some, because it ends behind the
-//! file's end or the file has holes, is made as its caller: root's reserve and quotas hold. So is one to a file with set-id bits:
-//! the kernel takes them away before the data changes. A write within a file that has all its storage changes no identity.
+//! *Storage.* The descriptor belongs to the process, which would also be charged for storage. A write that may allocate storage,
+//! because it ends beyond the end of the file or the file has holes, is made as its caller: root's reserve and quotas apply. So is
+//! one to a file with set-id bits, which the kernel clears before the data changes. A write within a fully allocated file switches
+//! no identity.
 //!
-//! *Memory.* All buffers of a read are taken before it starts and it never waits while it holds one: where the pool can give
-//! only the first, the read is shorter. Jobs own their buffers, so dropping a request is safe. A read has its turn among those of
-//! its connection ([`iobuf::Backpressure`]) for as long as a copy takes; one that waits longer for storage goes on without it.
+//! *Memory.* All buffers of a read are taken before it starts, and it never waits while it holds one: if the pool has only the
+//! first, the read is shortened. Jobs own their buffers, so requests can be dropped safely. A read has a turn among those of its
+//! connection ([`iobuf::Backpressure`]) for the duration of a copy; one that waits longer for storage continues without it.
 //!
-//! *Errors.* A write that comes to the volume's limit half-way answers with what was taken.
+//! *Errors.* A write that reaches the volume's limit returns the bytes written so far.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,24 +38,24 @@ use super::node::LocalNode;
 use super::sync_queue;
 use crate::engine::far::{Room, Turn};
 
-/// Bytes of a read that has one buffer.
+/// Bytes of a read that fits one buffer.
 const SMALL_MAX: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
 
-/// How a transfer in place ended.
+/// The result of a transfer in place.
 enum InPlace {
     Done(usize),
-    /// So many bytes; the rest would wait.
+    /// This many bytes; the rest would wait.
     Partly(usize),
 }
 
 impl LocalNode {
-    /// The file's descriptor for data, where it is open.
+    /// The file's descriptor for data, if open.
     fn open_data_fd(&self, write: bool) -> Option<DataFd> {
         locked(&self.data).as_ref().filter(|data| data.write || !write).cloned()
     }
 
-    /// The file's descriptor for data. It is opened with no lock held: an open that hangs keeps none waiting who has a descriptor,
-    /// or only looks whether there is one.
+    /// The file's descriptor for data. It is opened without holding a lock: a hanging open must not block users of an existing
+    /// descriptor.
     pub(super) fn data_fd(&self, write: bool) -> VfsResult<DataFd> {
         if let Some(open) = self.open_data_fd(write) {
             return Ok(open);
@@ -64,7 +64,7 @@ impl LocalNode {
         let fd = self.volume.cache.with_room(|| self.reopen(flags))?;
         let opened = DataFd::new(fd, write);
         let mut data = locked(&self.data);
-        // Another has been as quick: all share one, which tells them what the device lost.
+        // Another thread was faster: all share one descriptor, which reports write-back errors to them.
         if let Some(first) = data.as_ref().filter(|first| first.write || !write) {
             return Ok(first.clone());
         }
@@ -75,13 +75,13 @@ impl LocalNode {
         Ok(opened)
     }
 
-    /// The same, also where files that wait for their syncs hold all descriptors.
+    /// Like [`LocalNode::data_fd`], but waits if files that are being synced hold all descriptors.
     pub(super) async fn data_fd_soon(&self, write: bool) -> VfsResult<DataFd> {
         self.volume.retried(|| self.data_fd(write)).await
     }
 
-    /// A small read for which turn, buffer and data are at hand, as for most: no future is made for it. `None` where it would wait
-    /// for one of them or something is wrong; nothing has happened then, and [`LocalNode::do_read`] does it.
+    /// A small read whose turn, buffer and data are available, as usual: it needs no future. `None` if it would wait for one of
+    /// them or an error occurs; then it had no effect, and [`LocalNode::do_read`] follows.
     pub(super) fn read_at_hand(
         &self,
         cred: Option<&Cred>,
@@ -112,7 +112,7 @@ impl LocalNode {
         } else {
             let attr = self.attr().ok()?;
             match self.ended(cred, at, likely, some, &attr) {
-                // Short of the end: only so much is cached, or the file has grown.
+                // Short of the end: only a part is cached, or the file has grown.
                 Ok(eof) if eof || some == count => (eof, Some(attr)),
                 Ok(_) => return None,
                 Err(refused) => return Some(Err(refused)),
@@ -135,7 +135,7 @@ impl LocalNode {
         if done.eof || likely == count || done.len() < likely {
             return Ok(done);
         }
-        // The file has grown since it was looked at last. Now it is known by how much.
+        // The file has grown since its size was read, and the new size is known now.
         drop(done);
         Box::pin(self.read_some(cred, at, self.likely(at, count), into)).await
     }
@@ -148,7 +148,7 @@ impl LocalNode {
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
         self.regular()?;
-        // Futures that are handed on are pinned here: each function that took one by value would keep room for it once more.
+        // Futures are pinned here: each function that took one by value would need additional space for it.
         let fd = match self.open_data_fd(false) {
             Some(fd) => fd,
             None => self.volume.stepped(pin!(self.data_fd_soon(false))).await?,
@@ -160,15 +160,15 @@ impl LocalNode {
         if kept_turn || !into.backpressure.as_ref().is_some_and(|to| to.is_blocked()) {
             return Ok(data);
         }
-        // It took its time, and its client takes no answers now: the data waits as reads do that have not begun. Storage has been
-        // asked for it; a second time it is kept, however long it takes.
+        // The read was slow, and its client takes no replies now: the data waits like a read that has not begun, but storage has
+        // been read. A second result is kept, however long that takes.
         drop(data);
         let again = Box::pin(self.read_admitted(&fd, cred, at, count, into)).await;
         again.map(|(_, data)| data)
     }
 
-    /// Reads once the client takes answers, memory is there and the volume has a turn; also says whether the read kept its turn
-    /// among those of its connection.
+    /// Reads after the client takes replies, memory is available and the volume has a free turn; also returns whether the read kept
+    /// its turn among those of its connection.
     async fn read_admitted(
         &self,
         fd: &DataFd,
@@ -198,12 +198,12 @@ impl LocalNode {
         let count = count.min(bufs.iter().map(BufMut::capacity).sum());
         if into.pages
             && self.suits_pages(at, count)
-            // Of its own memory, as what waits below: most reads need no room for it.
+            // Boxed like the waiting part below: most reads need no space for it.
             && let Some(pages) = Box::pin(self.read_pages(fd, at, count)).await
         {
             let attr = self.attr()?;
             let eof = self.ended(cred, at, count, pages.len(), &attr)?;
-            // Pages larger than 4 KiB may leave room too small for the last: who asks by SMB takes a short answer for the end.
+            // With pages larger than 4 KiB the last one may not fit, and SMB clients take a short read for the end of the file.
             if eof || pages.len() == count {
                 let pages = Some(pages.freeze(bufs));
                 return Ok(ReadData { data: Vec::new(), pages, eof, attr: Some(attr) });
@@ -238,7 +238,7 @@ impl LocalNode {
                     if some == count || at.saturating_add(some as u64) >= attr.size {
                         return self.finish_read(cred, at, count, some, bufs, attr);
                     }
-                    // Short of the end: only so much was cached.
+                    // Short of the end: only a part was cached.
                     n = some;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -257,7 +257,7 @@ impl LocalNode {
         self.finish_read(cred, at, count, n, bufs, attr)
     }
 
-    /// The kernel takes no offset beyond 63 bits; no file has data there.
+    /// The kernel accepts 63-bit offsets only; no file has data beyond them.
     fn read_nothing(&self, cred: Option<&Cred>, at: u64) -> VfsResult<ReadData> {
         let attr = self.attr()?;
         self.read_check(cred, &attr)?;
@@ -269,8 +269,8 @@ impl LocalNode {
         !refused && (PAGED_MIN..=PAGES_MAX).contains(&count) && at.is_multiple_of(PAGED_ALIGN)
     }
 
-    /// The pages of a part of the file; `None` where there is no pipe for them, or they cannot be had. What is wrong with the file
-    /// is told by the copy that is then made.
+    /// Reads file pages; `None` if no pipe is available for them, or they cannot be obtained. The copy made instead reports errors
+    /// of the file.
     async fn read_pages(&self, fd: &DataFd, at: u64, count: usize) -> Option<PagesMut> {
         let mut pages = PagesMut::take(count)?;
         let fd = fd.clone();
@@ -278,7 +278,7 @@ impl LocalNode {
             pages.fill(fd.as_fd(), at, count)?;
             Ok(pages)
         };
-        // A thread where that may wait for storage; nothing is copied, so it holds up nobody where it does not.
+        // On a thread if that may wait for storage; otherwise it is fast, because no data is copied.
         let filled =
             if self.volume.in_memory { fill() } else { self.volume.engine.run(fill).await };
         if matches!(filled, Err(VfsError::Invalid | VfsError::NotSupported)) {
@@ -287,14 +287,13 @@ impl LocalNode {
         filled.ok()
     }
 
-    /// How many of `count` bytes the file has at `at`, as far as is known, so that a large read of a small file takes a
-    /// small buffer.
+    /// How many of `count` bytes the file probably has at `at`, so that a large read of a small file takes a small buffer.
     fn likely(&self, at: u64, count: usize) -> usize {
         let left = self.size.load(Ordering::Relaxed).saturating_sub(at);
         count.min(usize::try_from(left).unwrap_or(count)).max(count.min(CLASS_SIZES[0]))
     }
 
-    /// `RWF_NOWAIT`, or nothing where nothing can wait. `None` where the volume refuses it.
+    /// `RWF_NOWAIT`, or no flag if transfers never wait. `None` if the volume refuses it.
     fn flags_in_place(&self, refused: &AtomicBool) -> Option<ReadWriteFlags> {
         if self.volume.in_memory {
             Some(ReadWriteFlags::empty())
@@ -305,7 +304,7 @@ impl LocalNode {
         }
     }
 
-    /// All that was asked for was read, so nobody need look at the file: who reads may, and it is known to go on behind that.
+    /// A full read below the known size needs no fstat: access was checked at open and EOF was not reached.
     fn tells_enough(&self, cred: Option<&Cred>, at: u64, count: usize, into: &ReadInto) -> bool {
         let end = at.saturating_add(count as u64);
         !into.attributes && cred.is_none() && end < self.size.load(Ordering::Relaxed)
@@ -315,7 +314,7 @@ impl LocalNode {
         cred.map_or(Ok(()), |cred| self.may_use_data(cred, attr, false))
     }
 
-    /// The attributes `attr` after the read decide about permission and end of file.
+    /// Checks permission and end of file by the attributes after the read.
     fn ended(
         &self,
         cred: Option<&Cred>,
@@ -325,11 +324,11 @@ impl LocalNode {
         attr: &Attr,
     ) -> VfsResult<bool> {
         self.read_check(cred, attr)?;
-        // Nothing was read although something was wanted: the end, even if the file has grown since.
+        // A read of zero bytes means the end, even if the file has grown since.
         Ok(n == 0 && count > 0 || at.saturating_add(n as u64) >= attr.size)
     }
 
-    /// What was read is dropped if it was not allowed.
+    /// Discards the data if access was not allowed.
     fn finish_read(
         &self,
         cred: Option<&Cred>,
@@ -352,7 +351,7 @@ impl LocalNode {
     ) -> VfsResult<Written> {
         self.volume.writable()?;
         self.regular()?;
-        // Before the first byte: a failure from here on shows by another value.
+        // Read before the first byte is written: a later failure changes it.
         let verifier = self.volume.ledger.verifier();
         let count: usize = data.iter().map(Buf::len).sum();
         let before = match by.judged() {
@@ -367,7 +366,7 @@ impl LocalNode {
             return Err(VfsError::TooBig);
         }
         let owner = by.owner().filter(|c| self.takes_storage(c, at.saturating_add(count as u64)));
-        // Memory has nothing that a write could wait for.
+        // In memory a write never waits.
         let waits = stable != Stable::Unstable && !self.volume.in_memory;
         let fd = match waits {
             true => self.volume.retried(|| self.own_fd()).await,
@@ -378,7 +377,7 @@ impl LocalNode {
             let write = || self.write_in_place(&fd, at, &data, count);
             match self.as_owner(owner, write)? {
                 InPlace::Done(n) => {
-                    // While the descriptor is in use: until then nobody closes it.
+                    // Marked while the descriptor is in use, so that it is not closed before.
                     self.note_unsynced();
                     drop(fd);
                     return self.finish_write(by.owner(), before, (n, count), stable, verifier);
@@ -402,7 +401,7 @@ impl LocalNode {
         self.finish_write(by.owner(), before, (n?, count), stable, verifier)
     }
 
-    /// A write for this caller that ends there may take storage, or takes set-id bits away.
+    /// True if a write of this caller that ends there may allocate storage, or clears set-id bits.
     fn takes_storage(&self, cred: &Cred, end: u64) -> bool {
         let fits =
             || end <= self.size.load(Ordering::Relaxed) && self.plain.load(Ordering::Relaxed);
@@ -420,7 +419,7 @@ impl LocalNode {
         }
     }
 
-    /// As [`LocalNode::as_owner`], on a thread.
+    /// Like [`LocalNode::as_owner`], on a thread.
     pub(super) fn later_as<T, F>(
         &self,
         owner: Option<&Cred>,
@@ -461,14 +460,14 @@ impl LocalNode {
         }
     }
 
-    /// A descriptor for one stable write: it reports the failure of that write, whoever else has seen it, and leaves to the
-    /// shared one what that has to report.
+    /// A separate descriptor for one stable write: it reports that write's failure, even if others have seen it, and leaves the
+    /// shared descriptor's errors to be reported there.
     fn own_fd(&self) -> VfsResult<DataFd> {
         let open = || self.reopen(OFlags::WRONLY);
         Ok(DataFd::new(self.volume.cache.with_room(open)?, true))
     }
 
-    /// Writes the rest, `n` bytes being written already, as durably as asked.
+    /// Writes the rest after `n` bytes, with the requested durability.
     pub(super) fn write_rest(
         &self,
         fd: &DataFd,
@@ -492,7 +491,7 @@ impl LocalNode {
             }
         }
         if stable == Stable::Unstable {
-            // While the descriptor is in use: until then nobody closes it.
+            // Marked while the descriptor is in use, so that it is not closed before.
             self.note_unsynced();
         }
         match done {
@@ -520,8 +519,8 @@ impl LocalNode {
         Ok(Written { count: n, stable, before, after, verifier })
     }
 
-    /// Takes set-id bits away from a file that this writer has changed, where the kernel has not: it does when a user writes, and
-    /// the descriptor is the superuser's. True where the file had some.
+    /// Clears set-id bits of a file that this writer has changed. The kernel does so only for an ordinary user's write, but the
+    /// descriptor belongs to the superuser. True if the file had some.
     pub(super) fn shed_set_id(&self, writer: Option<&Cred>, attr: &Attr) -> VfsResult<bool> {
         let root = writer.is_some_and(|c| self.volume.identity.effective(c).uid == 0);
         if root || !sheds_set_id(attr.mode) {
@@ -544,7 +543,7 @@ impl LocalNode {
     }
 }
 
-/// Reads what can be had without waiting.
+/// Reads cached data without waiting.
 fn read_in_place(
     fd: &DataFd,
     at: u64,
@@ -555,7 +554,7 @@ fn read_in_place(
     rustix::io::preadv2(fd, &mut vectors_mut(bufs, 0, count), at, flags)
 }
 
-/// Reads until all is there or the file ends; `n` bytes are there already.
+/// Reads until all data is read or the file ends; `n` bytes were read before.
 fn read_rest(
     fd: BorrowedFd<'_>,
     at: u64,
@@ -570,7 +569,7 @@ fn read_rest(
             Ok(more) => n += more,
             Err(Errno::INTR) => {}
             Err(e) if n == 0 => return Err(e.into()),
-            // What was read is good; the error comes again with the next read.
+            // The data read so far is valid; the next read returns the error.
             Err(_) => break,
         }
     }
@@ -598,7 +597,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[tokio::test]
-    async fn a_read_that_is_stuck_in_storage_keeps_no_other_of_its_connection() {
+    async fn stuck_read_does_not_delay_connection() {
         let (go, stuck) = mpsc::channel::<()>();
         let into = ReadInto {
             pool: Pool::new(PoolLimits { buffers_max: [8; 3] }),
@@ -628,10 +627,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_read_whose_data_is_at_hand_keeps_its_turn() {
+    async fn cached_read_keeps_turn() {
         let to = Backpressure::default();
         let mut turn = Some(to.admit(MIB).await);
-        // Not at once, and within its time however busy this machine is: data is looked for before the clock.
+        // Not at once, but within the time limit even on a busy machine: the data is polled before the timer.
         let soon = async {
             tokio::task::yield_now().await;
             7
@@ -640,7 +639,7 @@ mod tests {
         assert!(turn.is_some());
     }
 
-    /// A volume that may fall silent, by the word of this test.
+    /// A volume that the test treats as one that may stop responding.
     fn far(folder: &std::path::Path) -> Arc<LocalBackend> {
         let fuse = |found: &mut Found| found.magic = 0x6573_5546;
         LocalBackend::open_with(LocalConfig::new(folder), fuse).unwrap()
@@ -656,7 +655,7 @@ mod tests {
         }
     }
 
-    /// More reads than the volume has turns, each as far as it comes.
+    /// Starts more reads than the volume has turns, and polls each once.
     async fn begun<'a>(
         file: &'a NodeRef,
         into: &'a ReadInto,
@@ -670,7 +669,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_read_that_waits_for_its_client_or_for_memory_holds_no_turn_of_the_volume() {
+    async fn waiting_read_holds_no_turn() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("f"), b"data").unwrap();
         let backend = far(dir.path());
@@ -689,11 +688,11 @@ mod tests {
         }
     }
 
-    /// What the C library keeps at hand for each thread; beyond it each READ costs a search for memory.
+    /// The largest allocation in the C library's per-thread cache; a larger one makes each READ slower.
     const AT_HAND: usize = 1032;
 
     #[tokio::test]
-    async fn a_read_takes_no_more_memory_of_its_own_than_is_at_hand() {
+    async fn read_future_fits_thread_cache() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("f"), b"data").unwrap();
         let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();

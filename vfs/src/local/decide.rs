@@ -1,13 +1,13 @@
-//! Who may change names, and the one call that a folder's list permits.
+//! Permission for changes of names, and the single call that a folder's list permits.
 //!
-//! *Operation.* The kernel knows nothing of the lists that are kept with files. So a change of names that a list permits is made as
-//! the caller, in a thread that has `CAP_DAC_OVERRIDE` for that call alone: the kernel skips the folder's mode bits and judges all
-//! the rest as it would for the caller. The file belongs to the caller from its first moment, a sticky folder is sticky, devices
-//! are the superuser's, quotas hold. [`Override`] is that permission: made by a decision about one folder, consumed by one call,
-//! which reaches the folder by its descriptor. Where it is the file's own list that permits the removal, the name is looked at
-//! once more just before the call, which is made only while it still is that file's.
+//! *Operation.* The kernel ignores stored lists. So a change of names that a list permits is made as the caller, in a thread with
+//! `CAP_DAC_OVERRIDE` for that call only: the kernel skips the folder's mode bits and checks all other rules for the caller. A new
+//! file belongs to the caller from the start, sticky bits apply, only the superuser creates devices, quotas apply. [`Override`]
+//! represents the permission: created by a decision on one folder, consumed by one call, which uses the folder's descriptor. If a
+//! file's own list permits its removal, the name is looked up again just before the call, which is made only if it still refers to
+//! that file.
 //!
-//! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
+//! *Errors.* [`VfsError::Access`] if a list denies, [`VfsError::Perm`] if a sticky folder does.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock};
@@ -22,23 +22,23 @@ use super::cred::Past;
 use super::node::LocalNode;
 use super::stat;
 
-/// Who judges a change of names in a folder.
+/// The authority that decides on a change of names in a folder.
 pub(super) enum Judge<'a> {
-    /// The folder keeps no list: mode bits, the host's own lists.
+    /// The kernel, because the folder has no stored list: mode bits, POSIX lists.
     Kernel,
-    /// Its list has permitted it.
+    /// The folder's list, which has permitted it.
     List(Override<'a>),
 }
 
-/// Permission for one call that changes names in one folder or two. It can be neither copied nor used twice.
+/// Permission for one call that changes names in one or two folders. It can be neither copied nor reused.
 pub(super) struct Override<'a> {
     folder: &'a LocalNode,
     past: Past,
-    /// The only file that may lose this name.
+    /// The only file that this name may be removed from.
     exact: Option<(&'a [u8], File)>,
 }
 
-/// One file of the host.
+/// Identifies a file of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct File {
     dev: u64,
@@ -46,7 +46,7 @@ pub(super) struct File {
 }
 
 impl<'a> Override<'a> {
-    /// Only while the name is still that of the file that was seen under it.
+    /// Restricts the permission to the file that was found under the name.
     pub(super) fn of_exactly(mut self, name: &'a [u8], seen: &stat::Stat) -> Self {
         self.exact.get_or_insert((name, File { dev: seen.dev, ino: seen.ino }));
         self
@@ -63,7 +63,7 @@ impl<'a> Override<'a> {
         self.folder.volume.identity.run_past(cred, self.past, || call(fd))
     }
 
-    /// Makes a call that changes names in two folders, each of which was decided about.
+    /// Makes a call that changes names in two folders, with a permission for each.
     pub(super) fn run_both<T: Send>(
         self,
         other: Override<'_>,
@@ -77,7 +77,7 @@ impl<'a> Override<'a> {
         self.folder.volume.identity.run_past(cred, past, || call(a, b))
     }
 
-    /// The name is still that of the file whose own list was asked.
+    /// Checks that the name still refers to the file whose own list was checked.
     fn verify(&self) -> VfsResult<()> {
         let Some((name, file)) = &self.exact else { return Ok(()) };
         let now = self.folder.volume.stat_of(self.folder.fd(), name)?;
@@ -109,13 +109,13 @@ impl LocalNode {
         Override { folder: self, past: Past::Modes, exact: None }
     }
 
-    /// Permission to take this name of this file alone.
+    /// Permission to remove this name of this file only.
     fn override_of<'a>(&'a self, name: &'a [u8], file: &Self) -> Override<'a> {
         let file = File { dev: file.dev, ino: file.ino };
         Override { folder: self, past: Past::Sticky, exact: Some((name, file)) }
     }
 
-    /// Who judges what needs this on the names here; `attr` was just seen.
+    /// Decides which authority checks this need for names here; `attr` was read just before.
     pub(super) fn decide(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<Judge<'_>> {
         Ok(match self.judged_by(by, need, attr)? {
             By::Host => Judge::Kernel,
@@ -123,7 +123,7 @@ impl LocalNode {
         })
     }
 
-    /// The caller may change names here so, by the folder's list or by what the kernel says of it.
+    /// Checks that the caller may change names here, by the folder's list or by the kernel's rules.
     pub(super) fn allows_names(
         &self,
         by: &Acting<'_>,
@@ -134,7 +134,8 @@ impl LocalNode {
         Ok(self.override_here())
     }
 
-    /// The caller may take this name away; where that is by the file's own list, of this file alone.
+    /// Checks that the caller may remove this name; if only the file's own list permits it, the permission is restricted to this
+    /// file.
     pub(super) fn may_take<'a>(
         &'a self,
         by: &Acting<'_>,
@@ -147,7 +148,7 @@ impl LocalNode {
         })
     }
 
-    /// As [`LocalNode::may_take`], by the list of the file alone.
+    /// Like [`LocalNode::may_take`], using only the file's own list.
     pub(super) fn may_delete_itself<'a>(
         &'a self,
         by: &Acting<'_>,
@@ -158,9 +159,9 @@ impl LocalNode {
         Ok(self.override_of(name, &file))
     }
 
-    /// What the kernel asks of whoever links a file that is not its own (proc(5), `protected_hardlinks`), as far as the call that a
-    /// folder's list permits goes past it: the caller may read and write the file. That it is a regular file without set-id bits
-    /// the kernel asks in that call as well.
+    /// The kernel's rule for linking a file of another owner (proc(5), `protected_hardlinks`), as far as a call permitted by a list
+    /// bypasses it: the caller may read and write the file. The kernel itself still checks that it is a regular file without set-id
+    /// bits.
     pub(super) fn may_be_linked(&self, cred: &Cred, attr: &Attr) -> VfsResult<()> {
         static PROTECTED: LazyLock<bool> = LazyLock::new(|| {
             let set = std::fs::read("/proc/sys/fs/protected_hardlinks");
@@ -172,7 +173,7 @@ impl LocalNode {
         self.permitted(cred, perm::BOTH, attr).map_err(|_| VfsError::Perm)
     }
 
-    /// Takes back what was made a moment ago under this name, if it still is that.
+    /// Removes an object created just before under this name, if the name still refers to it.
     pub(super) fn unmake(&self, name: &[u8], made: &stat::Stat) {
         let file = File { dev: made.dev, ino: made.ino };
         let power = Override { folder: self, past: Past::Sticky, exact: Some((name, file)) };
@@ -180,7 +181,7 @@ impl LocalNode {
             Kind::Dir => rustix::fs::AtFlags::REMOVEDIR,
             _ => rustix::fs::AtFlags::empty(),
         };
-        // Nobody is left to be told.
+        // The result does not matter: the caller already returns an error.
         let _ = power.run(&Cred::root(), |dir| Ok(rustix::fs::unlinkat(dir, name, how)?));
     }
 }
@@ -194,15 +195,15 @@ mod tests {
     use super::*;
     use crate::local::{LocalBackend, LocalConfig};
 
-    /// Puts another file under a name, as a client or a program of the host does.
+    /// Puts another file under a name, as a client or a program on the host does.
     fn exchange(dir: &Path, name: &str) {
         std::fs::write(dir.join("other"), b"other").unwrap();
         std::fs::rename(dir.join("other"), dir.join(name)).unwrap();
     }
 
-    /// Between the decision and the call another file can come under the name. That one stays.
+    /// Between the decision and the call another file may get the name. That file must stay.
     #[test]
-    fn a_permission_about_one_file_is_of_no_use_for_another() {
+    fn permission_is_bound_to_file() {
         let dir = tempfile::tempdir().unwrap();
         let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
         let (folder, cred) = (&backend.root, Cred::root());
@@ -225,7 +226,7 @@ mod tests {
         power.run(&cred, remove).unwrap();
         assert!(!is_there("f"));
 
-        // Of two names either may be another's by now.
+        // Each of the two names may belong to another file by now.
         for exchanged in ["f", "g"] {
             let ((one, _), (two, _)) = (permit("f"), permit("g"));
             exchange(dir.path(), exchanged);

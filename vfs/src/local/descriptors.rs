@@ -1,4 +1,4 @@
-//! Descriptors, and how many of them the local backends of the process may hold together.
+//! Limits the descriptors held by all local backends of the process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -30,7 +30,7 @@ impl AsFd for Fd {
     }
 }
 
-/// Descriptors that count against the budget and are kept elsewhere.
+/// Descriptors that count against the budget and are stored elsewhere.
 pub(super) struct Held(usize);
 
 impl Held {
@@ -46,14 +46,13 @@ impl Drop for Held {
     }
 }
 
-/// Lets this process open as many files as it may, and at least so many where it has the privilege for that (CAP_SYS_RESOURCE).
-/// Gives how many it may open then; `u64::MAX`: nothing limits it.
+/// Raises the limit on open files to the maximum, and at least to `wanted` if the process has the privilege (CAP_SYS_RESOURCE).
+/// Returns the resulting limit; `u64::MAX`: unlimited.
 pub fn raise_open_files(wanted: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let more = now.maximum.map(|most| most.max(wanted));
-    // The first is refused to those without the privilege, the second only where a sandbox forbids it; then the soft limit is
-    // what there is.
+    // Without the privilege the first attempt fails; the second fails only in a sandbox, and then the soft limit stays.
     for limit in [more, now.maximum] {
         if setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).is_ok() {
             break;
@@ -65,15 +64,15 @@ pub fn raise_open_files(wanted: u64) -> u64 {
 /// The bound of [`limit_descriptors`].
 static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// From now on all local backends of the process together hold no more descriptors than this: what would need another is refused
-/// with [`VfsError::Resources`](crate::VfsError::Resources) when nothing can be closed. For a process that needs the others for
-/// something else.
+/// Limits the descriptors of all local backends of the process: an operation that needs another one fails with
+/// [`VfsError::Resources`](crate::VfsError::Resources) if none can be closed. For a process that needs descriptors for other
+/// purposes.
 pub fn limit_descriptors(most: usize) {
     BOUND.store(most, Ordering::Relaxed);
 }
 
-/// How many descriptors all local backends of the process keep together while files are in use that can be spared: half of what the
-/// process may have, after its soft limit was raised to the hard one.
+/// The number of descriptors that all local backends keep open for reuse: half of the process's limit, after its soft limit was
+/// raised to the hard one.
 pub fn descriptors_max() -> usize {
     static BUDGET: OnceLock<usize> = OnceLock::new();
     *BUDGET.get_or_init(|| {
@@ -82,12 +81,12 @@ pub fn descriptors_max() -> usize {
     })
 }
 
-/// How many there are.
+/// The number of open ones.
 pub(super) fn held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 
-/// What [`limit_descriptors`] was told.
+/// The bound set with [`limit_descriptors`].
 pub(super) fn bound() -> usize {
     BOUND.load(Ordering::Relaxed)
 }

@@ -1,11 +1,10 @@
-//! Listing a directory.
+//! Lists local directories.
 //!
-//! *Operation.* `getdents64` with the file system's own cookies, shifted by [`DirEntry::COOKIE_MIN`]. They are stable while names
-//! come and go on every file system that can be exported. A directory keeps one open listing with the entries that
-//! were fetched and not asked for yet, so that reading on neither seeks nor fetches again; entries older than a second are
-//! fetched anew.
+//! *Operation.* Uses `getdents64` with the file system's cookies, shifted by [`DirEntry::COOKIE_MIN`]. On every file system that
+//! can be exported they are stable when names are added or removed. A directory keeps one open listing with entries fetched ahead,
+//! so that continuing needs neither a seek nor another fetch; entries older than a second are fetched again.
 //!
-//! *Errors.* A cookie that cannot be one is [`VfsError::BadCookie`].
+//! *Errors.* An invalid cookie is [`VfsError::BadCookie`].
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -22,10 +21,10 @@ use super::held::Listing;
 use super::node::LocalNode;
 use super::stat;
 
-/// For how many milliseconds fetched entries are good.
+/// How long fetched entries are valid, in milliseconds.
 const FRESH_MS: u64 = 1000;
 
-/// Bytes of a usual entry, and of the smallest fetch, which holds several of the longest.
+/// Bytes of a typical entry, and of the smallest fetch, which holds several of the longest entries.
 const ENTRY_USUAL: usize = 48;
 const LISTING_MIN: usize = 2048;
 
@@ -37,7 +36,7 @@ impl LocalNode {
         entries_max: usize,
     ) -> VfsResult<(Vec<DirEntry>, bool)> {
         let dir = self.dir_fd()?;
-        // This also finds out whether the directory is gone: a removed one would list as empty.
+        // This also detects a removed directory, which would list as empty.
         self.permitted_now(cred, crate::perm::READ)?;
         let entries_max = entries_max.min(ENTRIES_MAX);
         let mut kept = locked(&self.listing);
@@ -77,7 +76,7 @@ impl LocalNode {
 }
 
 impl Listing {
-    /// The next entry is the one behind `cookie`, and still believed.
+    /// True if the next entry is the one after `cookie`, and is still valid.
     fn continues(&self, cookie: u64, now: u64) -> bool {
         cookie >= DirEntry::COOKIE_MIN
             && self.at == cookie
@@ -86,7 +85,7 @@ impl Listing {
     }
 
     fn go_to(&mut self, cookie: u64) -> VfsResult<()> {
-        // The cookies below the minimum stand for the start, `.` and `..`.
+        // Cookies below the minimum mean the start, `.` and `..`.
         let offset = cookie.saturating_sub(DirEntry::COOKIE_MIN);
         if i64::try_from(offset).is_err() {
             return Err(VfsError::BadCookie);
@@ -99,7 +98,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Fetches about `wanted` entries: who asks for few shall not make us keep many.
+    /// Fetches about `wanted` entries: a small request must not make us keep many.
     fn fetch(&mut self, now: u64, wanted: usize, hides: impl Fn(&[u8]) -> bool) -> VfsResult<()> {
         let bytes = wanted.saturating_mul(ENTRY_USUAL).clamp(LISTING_MIN, LISTING);
         let mut room: Vec<u8> = Vec::with_capacity(bytes);
@@ -126,7 +125,7 @@ impl Listing {
                     }
                 }
             }
-            // The next step would ask the kernel again.
+            // The next iteration would call the kernel again.
             if raw.is_buffer_empty() {
                 return Ok(());
             }

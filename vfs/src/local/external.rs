@@ -1,14 +1,14 @@
-//! Changes by processes of this host that do not come through `FileOps`.
+//! Detects changes by processes of this host that bypass `FileOps`.
 //!
-//! *Operation.* The kernel tells which of the files and directories that were asked for were changed, and by which process
-//! (`fanotify(7)`); what this process did itself is passed over, because `FileOps` tells of that. One thread reads what the
-//! kernel has to say, for all backends, from the first [`watch`] on.
+//! *Operation.* The kernel reports changes of watched files and directories, with the process that made them (`fanotify(7)`);
+//! changes by this process are ignored, because `FileOps` reports those. One thread reads the events for all backends, started by
+//! the first [`watch`].
 //!
 //! *Memory.* [`MARKS_MAX`] watched nodes; the kernel holds the inode of each. A node has one mark and one descriptor, which counts
-//! against the budget of local files, however many listeners it has.
+//! against the budget of local files, whatever the number of listeners.
 //!
-//! *Errors.* Where the kernel does not offer this (`fanotify_init` is forbidden in a container, or the file system has no file
-//! handles), [`watch`] gives `None`: changes by others are then seen when somebody looks, and the log says so once.
+//! *Errors.* If the kernel does not support this (`fanotify_init` is forbidden in a container, or the file system has no file
+//! handles), [`watch`] returns `None`: changes by others are then noticed by polling, and the log says so once.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,12 +21,12 @@ use super::fanotify::{self, Seen, Subject};
 use crate::VfsResult;
 use crate::external_change::{Change, Listener, Watched};
 
-/// Nodes watched at once.
+/// Nodes watched concurrently.
 const MARKS_MAX: usize = 1 << 16;
 
 struct Entry {
     is_dir: bool,
-    /// Removes the mark when the last listener goes.
+    /// Needed to remove the mark when the last listener ends.
     node: Fd,
     listeners: Vec<(u64, Listener)>,
 }
@@ -38,7 +38,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// Adds a listener to a node that has a mark, and returns the listener's number.
+    /// Adds a listener to a node with a mark, and returns the listener's number.
     fn join(&mut self, subject: &Subject, listener: &Listener) -> Option<u64> {
         let entry = self.by_subject.get_mut(subject)?;
         self.next += 1;
@@ -47,7 +47,7 @@ impl Marks {
     }
 }
 
-/// The kernel's voice.
+/// The fanotify group with its listeners.
 struct Hub {
     group: OwnedFd,
     marks: Mutex<Marks>,
@@ -70,21 +70,21 @@ fn start() -> Option<Arc<Hub>> {
     thread.spawn(move || reader.run()).ok().map(|_| hub)
 }
 
-/// Says once that watches are refused.
+/// Warns once that watches are refused.
 pub(super) fn refused(why: &str) {
     REFUSED.call_once(|| {
         tracing::warn!("changes by other processes of this host are noticed late: fanotify: {why}");
     });
 }
 
-/// One listener of a watched node: the watch ends with it.
+/// One listener of a watched node; dropping it ends the watch.
 struct Mark {
     hub: Arc<Hub>,
     subject: Subject,
     number: u64,
 }
 
-/// Adds a listener to a node that is watched. `None`: it is not, or nothing can be.
+/// Adds a listener to a watched node. `None` if it is not watched, or watching is unsupported.
 pub(super) fn join(node: BorrowedFd<'_>, listener: &Listener) -> Option<Watched> {
     let hub = HUB.as_ref()?;
     let subject = fanotify::subject(node).ok()?;
@@ -92,8 +92,8 @@ pub(super) fn join(node: BorrowedFd<'_>, listener: &Listener) -> Option<Watched>
     Some(hub.watched(subject, number))
 }
 
-/// Watches a file for changes, or a directory for changes of what it lists, by processes other than this one. Takes a descriptor
-/// where the node is not watched yet.
+/// Watches a file for changes, or a directory for changes of its entries, by processes other than this one. Takes a descriptor if
+/// the node is not watched yet.
 pub(super) fn watch(
     node: BorrowedFd<'_>,
     is_dir: bool,
@@ -107,7 +107,7 @@ pub(super) fn watch(
 
 impl Hub {
     fn marks(&self) -> MutexGuard<'_, Marks> {
-        // Whole at every step.
+        // Consistent after every step.
         locked(&self.marks)
     }
 
@@ -171,7 +171,7 @@ impl Hub {
                 let listeners = entry.map(|e| e.listeners.iter().map(|(_, l)| l.clone()));
                 listeners.map(Iterator::collect).unwrap_or_default()
             };
-            // Not under the lock: a listener may end a watch.
+            // Called outside the lock: a listener may end a watch.
             listeners.iter().for_each(|l| l(&change));
         }
     }

@@ -1,4 +1,4 @@
-//! `fanotify(7)`: the system calls, and what they say in safe words.
+//! Safe wrappers of the system calls of `fanotify(7)`.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,7 +26,7 @@ const INFO_DFID: u8 = 3;
 const INFO_OLD_DFID_NAME: u8 = 10;
 const INFO_NEW_DFID_NAME: u8 = 12;
 
-/// What the kernel calls an inode: its file system, and its handle there.
+/// The identity of an inode in events: its file system, and its handle there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     fsid: [u8; 8],
@@ -34,7 +34,7 @@ pub(crate) struct Subject {
     bytes: Vec<u8>,
 }
 
-/// A group that reports names and handles.
+/// Creates a group that reports names and handles.
 pub(crate) fn group() -> VfsResult<OwnedFd> {
     let flags = libc::FAN_CLOEXEC
         | libc::FAN_CLASS_NOTIF
@@ -50,7 +50,7 @@ pub(crate) fn group() -> VfsResult<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// How events will name what is open.
+/// The identity of an open file in events.
 pub(crate) fn subject(fd: BorrowedFd<'_>) -> VfsResult<Subject> {
     let handle = name_to_handle(fd)?;
     let mut fs = std::mem::MaybeUninit::<libc::statfs>::zeroed();
@@ -79,25 +79,24 @@ fn mask(is_dir: bool) -> u64 {
     if is_dir { DIR } else { FILE }
 }
 
-/// Tells of this inode from now on.
+/// Starts reporting events of this inode.
 pub(crate) fn mark(group: BorrowedFd<'_>, fd: BorrowedFd<'_>, is_dir: bool) -> VfsResult<()> {
     set(group, fd, libc::FAN_MARK_ADD, mask(is_dir))
 }
 
-/// Does not any more.
+/// Stops reporting events of this inode.
 pub(crate) fn unmark(group: BorrowedFd<'_>, fd: BorrowedFd<'_>, is_dir: bool) -> VfsResult<()> {
     set(group, fd, libc::FAN_MARK_REMOVE, mask(is_dir))
 }
 
-/// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     mask: u64,
-    /// This process did it.
+    /// True if this process made the change.
     pub(crate) is_own: bool,
     /// Events were lost.
     pub(crate) overflow: bool,
-    /// Kind of record, the inode it names, and a name in it.
+    /// For each record: its type, the inode, and a name in it.
     records: Vec<(u8, Subject, Vec<u8>)>,
 }
 
@@ -116,7 +115,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk::<4>().map(|b| u32::from_ne_bytes(*b))
 }
 
-/// Reads events; one that makes no sense ends the list.
+/// Parses events; an invalid one ends the list.
 fn parse(mut bytes: &[u8], me: u32) -> Vec<Seen> {
     let mut out = Vec::new();
     while let Some(event) = word(bytes, 0)
@@ -166,7 +165,7 @@ fn record(info: &[u8]) -> Option<(u8, Subject, Vec<u8>)> {
 }
 
 impl Seen {
-    /// What happened to whom.
+    /// The changed inodes with their changes.
     pub(crate) fn changes(&self) -> Vec<(&Subject, Change)> {
         let mut out = Vec::new();
         let is_dir = self.mask & libc::FAN_ONDIR != 0;
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_within_is_a_pair_and_across_a_loss_and_a_gain() {
+    fn rename_yields_pair_or_two_changes() {
         for (to, want) in [
             (b"aaaa", [Action::RenamedOld, Action::RenamedNew]),
             (b"bbbb", [Action::Removed, Action::Added]),

@@ -1,16 +1,14 @@
 //! Handles of local files.
 //!
-//! *Operation.* Where the process may use `open_by_handle_at` (`CAP_DAC_READ_SEARCH`), a handle is the kernel's own: it
-//! survives restart, rename and loss of caches, and is stale for ever once the file is gone, because it carries the
-//! inode's generation. Elsewhere, and for file systems whose handles are too long, it is the inode number with whatever
-//! tells two uses of that number apart (the kernel's handle if it gives one, else the time of birth); [`super::search`]
-//! finds the file again. File systems count time by ticks: a number is not given back within the tick in which its file was born
-//! ([`young_for`]). Where a file system knows no time of birth either, a number that comes back is the same file to those who have
-//! its handle.
+//! *Operation.* If the process may use `open_by_handle_at` (`CAP_DAC_READ_SEARCH`), a handle contains the kernel's handle: it
+//! survives restarts, renames and loss of caches, and is stale forever once the file is gone, because it includes the inode's
+//! generation. Otherwise, and for file systems whose handles are too long, it contains the inode number with data that
+//! distinguishes two uses of that number (the kernel's handle if available, else the birth time); [`super::search`] finds the file
+//! again. File system clocks have ticks: a number is not released within the tick in which its file was born ([`young_for`]). If a
+//! file system has no birth time either, a reused number denotes the same file to holders of its handle.
 //!
-//! Each carries a tag of the file system and of the folder that is served ([`tag`]), so that a share that was given another
-//! volume, or another folder of the same one, does not answer handles of the old one: not with strangers, and not with files that
-//! nobody serves any more.
+//! Each handle has a tag of the file system and of the served folder ([`tag`]), so that a share that was given another volume or
+//! folder does not accept old handles: neither as other files, nor as files that are no longer served.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -26,19 +24,19 @@ const KERNEL: u8 = 1;
 const SEARCH: u8 = 2;
 const BIRTH: u8 = 3;
 
-/// What the handles of a volume are made of, where nothing forbids it for a single file.
+/// The form of a volume's handles, unless a single file needs another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The kernel opens its own.
+    /// Kernel handles, which the kernel opens.
     Kernel,
-    /// The kernel gives them, and they are searched for.
+    /// Kernel handles, which are searched for.
     Search,
-    /// The kernel gives none.
+    /// Without kernel handles: by birth time.
     Birth,
 }
 
 impl Form {
-    /// A volume of this form gives such handles: what they name, and this process does not find, is gone.
+    /// True if a volume of this form creates such handles: if this process does not find such a file, it is gone.
     pub(super) fn gives(self, handle: &Handle) -> bool {
         let form = match self {
             Self::Kernel => KERNEL,
@@ -49,10 +47,10 @@ impl Form {
     }
 }
 
-/// Longer than a tick of any clock that file systems take their times from, which is 10 ms at the most.
+/// Longer than a tick of any file system clock, which is at most 10 ms.
 const TICK: Duration = Duration::from_millis(20);
 
-/// For how long another file that gets the number of this one could get its handle, too: it is to be kept open for that time.
+/// How long this file must be kept open so that no other file with its number can get an equal handle.
 pub(super) fn young_for(handle: &Handle, now: impl FnOnce() -> Time) -> Option<Duration> {
     let (form, rest) = handle.as_bytes().split_first()?;
     let birth = rest.get(12..).filter(|_| *form == BIRTH)?;
@@ -61,13 +59,13 @@ pub(super) fn young_for(handle: &Handle, now: impl FnOnce() -> Time) -> Option<D
     let now = now();
     let nanos = |sec: i64, nsec: u32| i128::from(sec) * 1_000_000_000 + i128::from(nsec);
     let age = nanos(now.sec, now.nsec) - nanos(i64::from_be_bytes(*sec), nsec);
-    // A clock that was set back says nothing: a tick from now is enough.
+    // A clock that was set back proves no age: a tick from now suffices.
     let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
     TICK.checked_sub(age).filter(|left| !left.is_zero())
 }
 
-/// Names the folder that is served: the file system, the folder's inode number, and its time of birth, so that a folder that gets a
-/// number which was another's is another one.
+/// The tag of the served folder: the file system, the folder's inode number, and its birth time, so that a folder with a reused
+/// number is different.
 pub(super) fn tag(fsid: u64, root: &Stat) -> [u8; 4] {
     let mut identity = [0; 28];
     identity[..8].copy_from_slice(&fsid.to_be_bytes());
@@ -80,42 +78,42 @@ pub(super) fn tag(fsid: u64, root: &Stat) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// The tag of the file system alone, which handles on the volume carry.
+/// The tag of the file system without the folder, for handles stored on the volume.
 pub(super) fn volume_tag(fsid: u64) -> [u8; 4] {
     let [a, b, c, d, ..] = fsid.to_be_bytes();
     [a, b, c, d]
 }
 
-/// The handle with the tag `to` where it has the tag `from`; any other stays as it is.
+/// Replaces the tag `from` by `to`; handles with another tag are unchanged.
 pub(super) fn retag(handle: &Handle, from: [u8; 4], to: [u8; 4]) -> Handle {
     let mut bytes = handle.as_bytes().to_vec();
     if let Some(tag) = bytes.get_mut(1..5).filter(|tag| **tag == from) {
         tag.copy_from_slice(&to);
     }
-    // It is as long as it was.
+    // The length does not change.
     Handle::new(&bytes).unwrap_or_else(|| handle.clone())
 }
 
-/// The tag of the folder that the handle is of.
+/// The tag of a handle.
 pub(super) fn tag_of(handle: &Handle) -> Option<[u8; 4]> {
     handle.as_bytes().get(1..)?.first_chunk().copied()
 }
 
-/// The handle is of this folder.
+/// True if the handle has this tag.
 pub(super) fn has_tag(handle: &Handle, tag: [u8; 4]) -> bool {
     tag_of(handle) == Some(tag)
 }
 
-/// What a handle says.
+/// The content of a handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parsed<'a> {
-    /// To be opened by the kernel.
+    /// The kernel opens it.
     Kernel { kind: i32, bytes: &'a [u8] },
-    /// To be searched for by this inode number.
+    /// Must be searched for by this inode number.
     Search { ino: u64 },
 }
 
-/// The handle of the open file `fd`.
+/// Builds the handle of the open file `fd`.
 pub(super) fn make(fd: BorrowedFd<'_>, stat: &Stat, tag: [u8; 4], form: Form) -> VfsResult<Handle> {
     let mut out = Vec::with_capacity(Handle::MAX);
     if form != Form::Birth
@@ -143,7 +141,7 @@ pub(super) fn make(fd: BorrowedFd<'_>, stat: &Stat, tag: [u8; 4], form: Form) ->
     Handle::new(&out).ok_or(VfsError::Io)
 }
 
-/// Takes a handle apart.
+/// Parses a handle.
 pub(super) fn parse(handle: &Handle, tag: [u8; 4], form: Form) -> VfsResult<Parsed<'_>> {
     let (first, rest) = handle.as_bytes().split_first().ok_or(VfsError::BadHandle)?;
     let (its_tag, rest) = rest.split_first_chunk::<4>().ok_or(VfsError::BadHandle)?;
@@ -153,7 +151,7 @@ pub(super) fn parse(handle: &Handle, tag: [u8; 4], form: Form) -> VfsResult<Pars
     match *first {
         KERNEL => {
             let (kind, bytes) = rest.split_first().ok_or(VfsError::BadHandle)?;
-            // A handle from a run with more rights than this one has.
+            // A handle from a run with more privileges than this one.
             if form != Form::Kernel {
                 return Err(VfsError::Stale);
             }

@@ -1,4 +1,4 @@
-//! What the record of an inode holds of it besides the inode itself.
+//! State in the record of an inode, besides the inode.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use crate::types::{Attr, DirEntry, Time, XattrSizes};
 
 use super::descriptors::Fd;
 
-/// A descriptor for data, shared by the requests that use it.
+/// A descriptor for data, shared by requests.
 #[derive(Clone)]
 pub(super) struct DataFd {
     fd: Arc<Fd>,
@@ -21,7 +21,7 @@ impl DataFd {
         Self { fd: Arc::new(Fd::new(fd)), write }
     }
 
-    /// Nobody uses it now. To be asked under the lock that gives it out.
+    /// True if it is unused. Called under the lock that lends it.
     pub(super) fn is_unused(&mut self) -> bool {
         Arc::get_mut(&mut self.fd).is_some()
     }
@@ -33,18 +33,18 @@ impl AsFd for DataFd {
     }
 }
 
-/// An open listing and where it stands.
+/// An open listing with its position.
 pub(super) struct Listing {
     pub(super) fd: Fd,
-    /// The cookie behind which `ahead` begins.
+    /// The cookie before the entries in `ahead`.
     pub(super) at: u64,
     pub(super) ahead: VecDeque<DirEntry>,
-    /// Nothing comes behind `ahead`.
+    /// No entries follow those in `ahead`.
     pub(super) end: bool,
     pub(super) fetched: u64,
 }
 
-/// What was found beside a node when its change time was this.
+/// Side data read when the node had this change time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside {
     pub(super) ctime: Time,
@@ -52,17 +52,17 @@ pub(super) struct Beside {
     pub(super) xattrs: XattrSizes,
 }
 
-/// Not in the clock.
+/// Marks a record outside the clock.
 pub(super) const NO_SLOT: usize = usize::MAX;
 
-/// A moment among the makings of records: see [`Cache::moment`](super::cache::Cache::moment).
+/// A moment in the sequence of created records: see [`Cache::moment`](super::cache::Cache::moment).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(pub(super) u64);
 
-/// Names that a record keeps.
+/// Number of names that a record remembers.
 const NAMES_MAX: usize = 4;
 
-/// Directories of a file and its names in them, the last one found first: see [`super::renew`].
+/// Directories of a file with its names in them, latest first: see [`super::renew`].
 pub(super) struct KnownNames<Dir>(Vec<(Weak<Dir>, Box<[u8]>)>);
 
 impl<Dir> Default for KnownNames<Dir> {
@@ -91,10 +91,10 @@ impl<Dir> KnownNames<Dir> {
     }
 }
 
-/// What shows later whether a file is the same.
+/// Properties that show later whether a file is the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastSeen {
-    /// It has a name more, as far as the file system counts names.
+    /// It has another name, according to its link count.
     has_more: bool,
     size: u64,
     mtime: Time,
@@ -107,7 +107,7 @@ impl LastSeen {
         Self { has_more, size: attr.size, mtime: attr.mtime, btime: attr.btime }
     }
 
-    /// A file of the same number may be this one. A file that was seen with a single name may have got others on the host since,
+    /// True if a file with the same number may be this one. A file seen with a single link may have got others on the host since,
     /// which changes neither size nor time.
     pub(super) fn may_be(&self, found: &Attr) -> bool {
         let is_born_alike = self.btime.zip(found.btime).is_none_or(|(one, other)| one == other);

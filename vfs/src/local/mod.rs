@@ -1,47 +1,46 @@
-//! A real directory of the host.
+//! Backend for a real directory of the host.
 //!
-//! *Operation.* Every file in use has one record (`node`) that holds it by an `O_PATH` descriptor; names are single
-//! components relative to such descriptors and symbolic links are never followed, so no request can leave the share.
-//! Metadata calls run in place, as the caller (`cred`); data moves by `preadv2` and `pwritev2`, in place while the page
-//! cache has it, else on the threads of [`crate::engine`].
+//! *Operation.* Every file in use has one record (`node`) that holds it by an `O_PATH` descriptor; names are single components
+//! relative to such descriptors and symbolic links are never followed, so no request can leave the share. Metadata calls run in
+//! place, as the caller (`cred`); data is transferred by `preadv2` and `pwritev2`, in place while it is in the page cache, else on
+//! the threads of [`crate::engine`].
 //!
-//! *The border.* A directory that was moved out of the share's folder on the host is served no more, at the latest
-//! [`LocalConfig::recheck`] later; `..` is checked each time. A file that was moved out stays reachable by handles that were given
-//! while it was inside, as with the kernel's server without `subtree_check`: a file may have many names, of which the kernel tells
-//! none or any when it opens one by its handle, so that nothing says whether one of them is inside. (A handle is taken to be one
-//! that was given: front ends let no others through.) Other file systems mounted below the share are served where it crosses
-//! ([`cross`]); elsewhere their mount points are listed and refused with [`VfsError::Access`]. Subvolumes of one file system are
-//! served, each with its own `fsid`.
+//! *Boundary.* A directory that was moved out of the share's folder on the host is no longer served after at most
+//! [`LocalConfig::recheck`]; `..` is checked each time. A file that was moved out stays reachable by handles obtained before, as
+//! with the kernel's server without `subtree_check`: a file may have many names, and the kernel does not report them when it opens
+//! a file by handle, so it is unknown whether one of them is inside. (Handles are assumed to be genuine: front ends reject others.)
+//! Other file systems mounted below the share are served if it crosses mount points ([`cross`]); otherwise their mount points are
+//! listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served, each with a separate `fsid`.
 //!
-//! *Handles.* See `handle`: kernel handles where the process may open them, else inode numbers that are searched for
-//! after a restart. Both survive renames. A folder that vanishes makes everything in it [`VfsError::Stale`]. So is a file without
-//! a name, also where a process of the host has it open still, unless somebody holds it here.
+//! *Handles.* See `handle`: kernel handles if the process may open them, else inode numbers that are searched for after a restart.
+//! Both survive renames. If the folder vanishes, all files in it are [`VfsError::Stale`]. So is a file without a name, even if a
+//! process on the host has it open, unless a client does.
 //!
-//! *Links.* Some file systems in user space count no links: all of their files have none. Where no count was ever seen, a file
-//! without links is one with a single name.
+//! *Link counts.* Some file systems in user space report a link count of 0 for all files. As long as no other count was seen, a
+//! file with count 0 is assumed to have one name.
 //!
-//! *Inodes of FUSE.* A file system in user space may give each name of a file an inode of the kernel, with the same number
-//! (mergerfs with `use_ino`): the inode is stale once its name is gone, although the file has other names. Its record has one
-//! descriptor, which is opened again by a name that was seen of the file ([`renew`]).
+//! *Inodes of FUSE.* A file system in user space may give each name of a file a separate kernel inode with the same number
+//! (mergerfs with `use_ino`): the inode is stale once its name is gone, although the file has other names. The record has one
+//! descriptor, which is opened again through a known name of the file ([`renew`]).
 //!
-//! *Change attribute.* The change time in nanoseconds. Where the kernel's clock for it is coarse, several changes can share one
-//! value: while a record lives it then counts up by one for each change made here, and never goes back. After a restart
-//! it is the change time again, which is the larger of the two unless more changes than nanoseconds were made.
+//! *Change attribute.* The change time in nanoseconds. If the kernel's clock for it is coarse, several changes can share one value:
+//! while a record exists the attribute is incremented for each change made here, and never decreases. After a restart it is the
+//! change time again, which is larger unless more changes than nanoseconds occurred.
 //!
-//! *Before and after.* The attributes around a change of a directory are never called atomic: another process of the
-//! host may change the directory between two system calls.
+//! *Before and after.* The attributes around a change of a directory are never reported as atomic: another process on the host may
+//! change the directory between two system calls.
 //!
-//! *Durability.* Data is durable when a client asks for it (stable writes, commit); `sync` is about failures of that. Names and
-//! attributes are taken by the host when an operation ends, and are durable before it is answered where the share is strict
-//! ([`crate::durability`]). Elsewhere they survive the end of this process, but the last seconds of them need not survive a
-//! crash of the host.
+//! *Durability.* Data becomes durable when a client requests it (stable writes, commit); `sync` handles its failures. Changes of
+//! names and attributes reach the host when an operation ends, and are durable before the reply if the share is strict
+//! ([`crate::durability`]). Otherwise they survive the end of this process, but the last seconds may be lost in a crash of the
+//! host.
 //!
-//! *Descriptors.* A file that was written through the share stays open for writing for up to 20 seconds after its last use,
-//! and whatever was used for up to a minute: until then the host cannot execute that file (ETXTBSY), and the storage of
-//! one that was removed on the host is not free. Files that are removed through the share are let go at once.
+//! *Descriptors.* A file written through the share stays open for writing for up to 20 seconds after its last use, and any used
+//! file for up to a minute: until then the host cannot execute the written file (ETXTBSY), and the storage of a file removed on the
+//! host is not freed. Files removed through the share are closed at once.
 //!
-//! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send the modes they want; default ACLs are the
-//! kernel's business) and raises the soft limit of open files to the hard one.
+//! *Process-wide effects.* Opening a backend sets the umask to 0 (clients send complete modes; the kernel applies default ACLs) and
+//! raises the soft limit of open files to the hard one.
 
 mod acl;
 mod apart;
@@ -109,34 +108,33 @@ pub use sync::SyncCalls;
 use sync::{Kernel, Ledger};
 use sync_queue::SyncQueue;
 
-/// How a directory is served.
+/// Configuration of a directory.
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// The directory. Symbolic links in this path are followed once, when it is opened.
+    /// The directory. Symbolic links in this path are followed once, at opening.
     pub root: PathBuf,
-    /// Nothing may be changed.
+    /// Refuse all changes.
     pub read_only: bool,
-    /// Use no privilege even if the process has it: no kernel handles, and everybody is served as the process itself. What
-    /// a process that is not root does anyway.
+    /// Use no privilege even if the process has it: no kernel handles, and all callers are served as the process itself. This is
+    /// always so for a process that is not root.
     pub unprivileged: bool,
-    /// Threads of the runtime never act as a caller themselves, which costs some microseconds for each access that needs
-    /// that: for a process that uses RDMA devices.
+    /// Threads of the runtime never switch identity themselves, which costs some microseconds for each access that needs switching:
+    /// for a process that uses RDMA devices.
     pub callers_apart: bool,
-    /// For how long a directory that was found below the share is taken to be there still.
+    /// How long a directory found below the share is assumed to be still there.
     pub recheck: Duration,
-    /// System calls to make data durable with, instead of the kernel's own. A volume that has some counts as storage, whatever
-    /// its file system is.
+    /// System calls for syncs in place of the kernel's. A volume that has them counts as storage, whatever its file system.
     pub calls: Option<Arc<dyn SyncCalls>>,
-    /// Seals access control lists where the process may not use `trusted.` attributes. `None`: with a key of this run alone.
+    /// Authenticates access control lists if the process may not use `trusted.` attributes. `None`: uses a key of this run.
     pub seal: Option<SealKey>,
-    /// Payload that transfers hold at most, where the volume can fall silent (FUSE, NFS and the like).
+    /// Limits the payload held by transfers, if the volume may stop responding (FUSE, NFS and the like).
     pub payload: PayloadBudget,
-    /// File systems mounted below the directory are served too ([`Backend::set_cross`]).
+    /// Serve file systems mounted below the directory, too ([`Backend::set_cross`]).
     pub cross: bool,
 }
 
 impl LocalConfig {
-    /// With the usual settings.
+    /// Uses default settings.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -152,15 +150,15 @@ impl LocalConfig {
     }
 }
 
-/// What all records of a backend share.
+/// State shared by all records of a backend.
 struct Volume {
-    /// Where the share ends, which has this volume and perhaps others.
+    /// The boundary of the share, which contains this volume and perhaps others.
     border: Arc<Border>,
-    /// Of a volume that is mounted below the share: the inode number of the folder that its root covers.
+    /// For a volume mounted below the share: the inode number of the folder that its root covers.
     covers: Option<u64>,
-    /// Its own descriptors, where they come from the budget of clients' files.
+    /// Its own descriptors, if they are part of the budget of clients' files.
     _held: Option<Held>,
-    /// A readable descriptor of the root: names the file system for handles, and answers `statfs`.
+    /// A readable descriptor of the root: identifies the file system for handles, and is used for `statfs`.
     root: OwnedFd,
     root_dev: u64,
     root_ino: u64,
@@ -168,33 +166,33 @@ struct Volume {
     fsid: u64,
     uuid: Option<[u8; 16]>,
     tag: [u8; 4],
-    /// `/proc/self/fd`, to open again what is held by an `O_PATH` descriptor.
+    /// `/proc/self/fd`, to reopen files held by an `O_PATH` descriptor.
     proc_fd: OwnedFd,
     identity: Identity,
     handles: Form,
     read_only: bool,
-    /// As it was configured, for messages.
+    /// The path in messages, as configured.
     folder: PathBuf,
     vanished: AtomicBool,
     open_to_others: AtomicBool,
     recheck: Duration,
     started: Instant,
     caps: Capabilities,
-    /// The file system refuses `RWF_NOWAIT`, learned at the first try.
+    /// The file system refuses `RWF_NOWAIT`, as the first attempt has shown.
     no_nowait_read: AtomicBool,
     no_nowait_write: AtomicBool,
-    /// It gives no pages of its files, learned at the first try.
+    /// It provides no pages of its files, as the first attempt has shown.
     no_pages: AtomicBool,
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,
-    /// Of operations, where the file system may fall silent.
+    /// Turns of operations, if the file system may stop responding.
     turns: Option<Turns>,
-    /// Threads for what waits: its own where the file system may fall silent.
+    /// Threads for waiting work: separate ones if the file system may stop responding.
     engine: Arc<Engine>,
-    /// What makes it durable, who waits for all of it, and what it failed to keep.
+    /// Sync calls, the queue of syncs of the whole volume, and the record of lost data.
     calls: Arc<dyn SyncCalls>,
     syncs: Arc<SyncQueue>,
-    /// Files with unsynced data that hold all descriptors, and who waits until they are durable.
+    /// Files with unsynced data that hold all descriptors; callers wait until they are durable.
     pressed: Mutex<Vec<Arc<LocalNode>>>,
     pressing: Arc<SyncQueue>,
     ledger: Ledger,
@@ -204,19 +202,19 @@ struct Volume {
     posix: bool,
     /// See [`probe::Found::exact_times`].
     exact_times: bool,
-    /// The file system counts the links of files: it is of a kind that does, or one with some was seen.
+    /// The file system reports link counts: its type does, or a file with one was seen.
     counts_links: AtomicBool,
     /// See [`probe::Found::inode_per_name`].
     inode_per_name: bool,
-    /// Side data is kept in `trusted.` attributes.
+    /// Side data is stored in `trusted.` attributes.
     trusted: bool,
-    /// Seals lists that are not.
+    /// Authenticates lists stored elsewhere.
     seal: SealKey,
     cache: Cache,
     search: search::Search,
 }
 
-/// A directory of the host that is served.
+/// A served directory of the host.
 pub struct LocalBackend {
     volume: Arc<Volume>,
     root: Arc<LocalNode>,
@@ -226,7 +224,7 @@ pub struct LocalBackend {
 /// Name of the gateway's own folder in the root of a share.
 const HIDDEN: &[u8] = b".headgate";
 
-/// What is known of that folder. Only this process makes it.
+/// The state of that folder, which only this process creates.
 #[derive(Default)]
 enum Hidden {
     #[default]
@@ -236,12 +234,12 @@ enum Hidden {
 }
 
 impl LocalBackend {
-    /// Opens the directory and finds out what its file system can do.
+    /// Opens the directory and determines the capabilities of its file system.
     pub fn open(config: LocalConfig) -> VfsResult<Arc<Self>> {
         Self::open_with(config, |_| {})
     }
 
-    /// [`LocalBackend::open`] after `change` of what was found out.
+    /// Like [`LocalBackend::open`], with `change` applied to the detected capabilities.
     fn open_with(config: LocalConfig, change: impl Fn(&mut Found)) -> VfsResult<Arc<Self>> {
         rustix::process::umask(Mode::empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -260,7 +258,7 @@ impl LocalBackend {
     fn hidden_folder(&self, make: bool) -> VfsResult<Option<NodeRef>> {
         let mut hidden = locked(&self.hidden);
         match &*hidden {
-            // Somebody on the host may have cleared the share, and this folder with it.
+            // A program on the host may have emptied the share, including this folder.
             Hidden::There(node) if node.attr().is_ok() => {
                 return Ok(Some(node.clone()));
             }
@@ -273,18 +271,18 @@ impl LocalBackend {
         Ok(found.map(|n| n as NodeRef))
     }
 
-    /// Access control lists are kept where no local user can change them; else sealed, where one who may write the file can remove
-    /// them.
+    /// True if access control lists are stored where no local user can change them; otherwise they are authenticated, and a user
+    /// with write permission on the file can remove them.
     pub fn has_trusted_lists(&self) -> bool {
         self.volume.trusted
     }
 
-    /// The volume that a node of this backend is on.
+    /// The volume of a node of this backend.
     fn volume_of<'a>(&'a self, node: &'a NodeRef) -> &'a Arc<Volume> {
         node.as_any().downcast_ref::<LocalNode>().map_or(&self.volume, |node| &node.volume)
     }
 
-    /// File handles are the kernel's own. Otherwise a file that is no longer known is searched for by its number.
+    /// True if file handles are the kernel's. Otherwise a file that is not in a record is searched for by its number.
     pub fn has_kernel_handles(&self) -> bool {
         self.volume.handles == Form::Kernel
     }
@@ -292,14 +290,14 @@ impl LocalBackend {
 
 impl Drop for LocalBackend {
     fn drop(&mut self) {
-        // Records refer to the volume and its clock to records: this ends the circle.
+        // Records refer to the volume, and its clock refers to records: this breaks the cycle.
         self.volume.cache.clear();
         self.volume.border.forget_recent();
         self.volume.border.crossed().iter().for_each(|crossed| crossed.cache.clear());
     }
 }
 
-/// A thread that lets go of what is idle, until the backend is gone.
+/// Runs a thread that releases idle records, until the backend is dropped.
 fn janitor(volume: Weak<Volume>) {
     let started = std::thread::Builder::new().name("vfs-janitor".into()).spawn(move || {
         loop {
@@ -316,7 +314,7 @@ fn janitor(volume: Weak<Volume>) {
 }
 
 impl Volume {
-    /// The volume of this folder, of which a readable descriptor is given.
+    /// Opens the volume of this folder, given a readable descriptor.
     fn open(
         config: LocalConfig,
         root: OwnedFd,
@@ -329,7 +327,7 @@ impl Volume {
         let mut found = probe::probe(root.as_fd(), config.read_only)?;
         change(&mut found);
         if covers.is_some() && !found.is_numbered {
-            // As that of every FUSE: its place tells it from others.
+            // As for every FUSE file system: its path distinguishes it from others.
             found.fsid ^= fnv(config.root.as_os_str().as_bytes());
         }
         if covers.is_some() {
@@ -391,17 +389,17 @@ impl Volume {
         Ok(self.cache.enter(LocalNode::new(self.clone(), fd, stat, handle)))
     }
 
-    /// Refuses what is mounted below a share that does not cross.
+    /// Refuses objects mounted below a share that does not cross mount points.
     fn crosses(&self) -> VfsResult<()> {
         if self.border.crosses() { Ok(()) } else { Err(VfsError::Access) }
     }
 
-    /// Refuses what is on another volume.
+    /// Refuses objects on another volume.
     fn same_mount(&self, stat: &Stat) -> VfsResult<()> {
         if stat.mount == self.mount { Ok(()) } else { Err(VfsError::Access) }
     }
 
-    /// Opens again what is held by any descriptor, with other flags. As the process: the caller checks permission.
+    /// Reopens any descriptor with other flags, as the process: the caller checks permission.
     fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> VfsResult<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let mut name = [0u8; 12];
@@ -409,15 +407,15 @@ impl Volume {
         Ok(rustix::fs::openat(&self.proc_fd, name, flags, Mode::empty())?)
     }
 
-    /// The path of what is open, as the kernel tells it.
+    /// The path of an open file, according to the kernel.
     fn path_of(&self, fd: BorrowedFd<'_>) -> VfsResult<Vec<u8>> {
         let mut name = [0u8; 12];
         let name = decimal(fd.as_raw_fd(), &mut name);
         Ok(rustix::fs::readlinkat(&self.proc_fd, name, Vec::with_capacity(512))?.into_bytes())
     }
 
-    /// The directory is the root of the share or below it. The kernel tells both paths from the same mount and as they are at
-    /// that moment; where a path is too long for it the parents are walked.
+    /// True if the directory is the root of the share or below it. The kernel reports both paths in the same mount and at that
+    /// moment; if a path is too long for it, the ancestors are walked.
     fn is_inside(&self, fd: BorrowedFd<'_>) -> VfsResult<bool> {
         let root = self.path_of(self.border.root.as_fd())?;
         let own = || self.path_of(self.root.as_fd());
@@ -451,8 +449,8 @@ impl Volume {
         Err(VfsError::NameTooLong)
     }
 
-    /// Opens the gateway's own folder. One that somebody else made, or can enter, is refused: he could read and change what
-    /// clients keep there.
+    /// Opens the gateway's own folder. A folder that another user has created or can enter is refused: that user could read and
+    /// change the clients' data in it.
     fn open_hidden(self: &Arc<Self>, make: bool) -> VfsResult<Option<Arc<LocalNode>>> {
         if make {
             self.writable()?;
@@ -476,7 +474,7 @@ impl Volume {
         self.adopt(fd, &stat).map(Some)
     }
 
-    /// Says once that the share's folder is gone.
+    /// Warns once that the share's folder is gone.
     fn has_vanished(&self) {
         if !self.vanished.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -486,7 +484,7 @@ impl Volume {
         }
     }
 
-    /// Says once that streams are not served.
+    /// Warns once that streams are not supported.
     fn is_open_to_others(&self) {
         if !self.open_to_others.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -522,7 +520,7 @@ impl Volume {
             let open = || volume.cache.with_room(|| volume.open_handle(handle));
             return volume.patient(move || open().map(|n| n as NodeRef));
         }
-        // The search may walk through the whole share.
+        // The search may visit the whole share.
         let (volume, handle) = (volume.clone(), handle.clone());
         Box::pin(async move {
             let its = volume.clone();
@@ -546,11 +544,11 @@ impl Volume {
         }))
     }
 
-    /// Opens what a handle names and is in no record.
+    /// Opens the file of a handle that is in no record.
     fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<LocalNode>> {
         let fd = match handle::parse(handle, self.tag, self.handles)? {
             Parsed::Kernel { kind, bytes } => {
-                // EINVAL: not a handle of this kind of file system.
+                // EINVAL: not a handle of this type of file system.
                 sys::open_by_handle(self.root.as_fd(), kind, bytes).map_err(|e| match e {
                     VfsError::Invalid => VfsError::BadHandle,
                     VfsError::NotFound => VfsError::Stale,
@@ -563,17 +561,17 @@ impl Volume {
         if stat.attr.kind == Kind::Dir && !self.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
-        // Whoever holds it here has a record, which was looked for before.
+        // A file that a client has open has a record, which was looked up before.
         if self.is_removed(&stat.attr) {
             return Err(VfsError::Stale);
         }
         let node = self.adopt(fd, &stat)?;
-        // Where each name has an inode, each has a handle; the file has one record.
+        // If each name has an inode, each has a handle; the file has one record.
         let is_it = node.handle == *handle || self.inode_per_name;
         if is_it { Ok(node) } else { Err(VfsError::Stale) }
     }
 
-    /// Attributes as the kernel gave them are those of what has lost its last name.
+    /// True if attributes from the kernel belong to a file without a name.
     fn is_removed(&self, attr: &Attr) -> bool {
         attr.nlink == 0 && (attr.kind == Kind::Dir || self.counts_links.load(Ordering::Relaxed))
     }
@@ -607,7 +605,7 @@ impl Backend for LocalBackend {
         if handle::has_tag(handle, own.tag) || !border.crosses() {
             return own.handles.gives(handle);
         }
-        // A volume that is not mounted now may come again.
+        // A volume that is not mounted now may be mounted again.
         border.held(handle).is_some_and(|its| its.handles.gives(handle))
     }
 
@@ -617,18 +615,18 @@ impl Backend for LocalBackend {
             let its = if handle::has_tag(handle, own.tag) || !border.crosses() {
                 own.clone()
             } else {
-                // A volume that is not mounted now may come again.
+                // A volume that is not mounted now may be mounted again.
                 match border.volume_of(handle) {
                     Err(VfsError::Stale | VfsError::BadHandle) => return Ok(false),
                     other => other?,
                 }
             };
-            // A program in user space may not know its handles again after it was mounted anew.
+            // A program in user space may not recognize its handles after a remount.
             if !its.handles.gives(handle) || its.inode_per_name {
                 return Ok(false);
             }
             match its.resolve(handle).await {
-                // Nor is what is in a volume that was unmounted meanwhile.
+                // Files of a volume unmounted meanwhile do not count as gone.
                 Err(VfsError::Stale | VfsError::BadHandle) => Ok(its.is_mounted()),
                 other => other.map(|_| false),
             }
@@ -687,8 +685,8 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f)
     }
 
-    /// Its file, which was removed on the host and is open there still: what a file of a file system that counts no links looks
-    /// like, too.
+    /// Creates a file that was removed on the host and is still open there; files on a file system without link counts look the
+    /// same.
     fn without_links(counts: bool, test: impl AsyncFn(&LocalBackend, &Handle)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
@@ -709,9 +707,9 @@ mod tests {
         });
     }
 
-    /// The number of a file that went within the tick of its birth stays its own until no birth can look like that one.
+    /// The number of a file removed within the tick of its birth is not reused until no other birth time can equal it.
     #[test]
-    fn no_handle_is_given_to_two_files() {
+    fn handles_are_unique() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let backend = LocalBackend::open_with(LocalConfig::new(dir.path()), |found| {
@@ -740,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_seen_before_a_record_was_made_may_be_anothers() {
+    fn early_inode_number_is_not_trusted() {
         let dir = tempfile::tempdir().unwrap();
         let backend = LocalBackend::open(LocalConfig::new(dir.path())).unwrap();
         let cache = &backend.volume.cache;
@@ -753,7 +751,7 @@ mod tests {
         let (node, attr) =
             block_on(async { backend.root().lookup(&Cred::root(), b"other").await }).unwrap();
         assert_eq!((node.kind(), attr.kind), (Kind::File, Kind::File));
-        // Where the number came back, and where it did not.
+        // Whether or not the number was reused.
         for ino in [seen.ino, attr.fileid] {
             assert!(cache.held_since(moment, seen.dev, ino).is_none());
         }
@@ -761,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn where_links_are_counted_a_file_without_any_is_removed() {
+    fn zero_links_means_removed() {
         without_links(true, async |backend, handle| {
             backend.volume.cache.clear();
             assert_eq!(backend.resolve(handle).await.err(), Some(VfsError::Stale));
@@ -769,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn where_links_are_not_counted_a_file_without_any_has_one() {
+    fn uncounted_links_mean_one_name() {
         without_links(false, async |backend, handle| {
             for look in 0..3 {
                 let node = backend.resolve(handle).await.unwrap();
@@ -783,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_link_shows_that_they_are_counted() {
+    fn nonzero_link_count_enables_counting() {
         without_links(false, async |backend, _| {
             let root = backend.root();
             std::fs::write(backend.volume.folder.join("g"), b"data").unwrap();

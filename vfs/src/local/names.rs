@@ -1,10 +1,10 @@
-//! Names: finding, making, moving and removing them.
+//! Finds, creates, renames and removes local names.
 //!
-//! *Operation.* A name is one component relative to the directory's descriptor, and no call follows a symbolic link. What
-//! makes or removes names runs as the caller, past mode bits where a list permits it ([`super::decide`]); what only opens again
-//! what was just made or found runs as the process.
+//! *Operation.* A name is one component relative to the directory's descriptor, and no call follows a symbolic link. Calls that
+//! create or remove names run as the caller, bypassing mode bits if a list permits it ([`super::decide`]); calls that only reopen a
+//! new or found object run as the process.
 //!
-//! *Errors.* The kernel's. A mount point that is in the way is [`VfsError::Access`], a directory that is gone
+//! *Errors.* Those of the kernel. An operation on a mount point is [`VfsError::Access`], on a removed directory
 //! [`VfsError::Stale`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,21 +28,21 @@ use super::proc_path::decimal;
 use super::stat::{self, Stat};
 use super::{HIDDEN, Volume};
 
-/// A file that uses more storage than this is removed, or cut, on a thread of the pool: freeing it takes long.
+/// A file with more storage than this is removed, or truncated, on a thread of the pool, because freeing it takes long.
 pub(super) const LARGE: u64 = 64 << 20;
 
-/// How often a name may vanish between two system calls before the caller is told to try again.
+/// How often a name may vanish between two system calls before the caller gets an error to retry.
 const RACES_MAX: usize = 8;
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Errors of calls that change names: EBUSY means a mount point here, which does not go away by waiting.
+/// Converts errors of calls that change names: EBUSY means a mount point here, so a retry would not help.
 fn refused(e: Errno) -> VfsError {
     if e == Errno::BUSY { VfsError::Access } else { e.into() }
 }
 
 impl Volume {
-    /// Changes the mode of what is open, also by an `O_PATH` descriptor.
+    /// Changes the mode of an open file, also through an `O_PATH` descriptor.
     pub(super) fn chmod(&self, fd: BorrowedFd<'_>, mode: Mode) -> VfsResult<()> {
         use std::os::fd::AsRawFd;
         let mut room = [0u8; 12];
@@ -51,11 +51,11 @@ impl Volume {
     }
 }
 
-/// The bits of a mode with which what is run acts as another.
+/// The set-id bits of a mode.
 const SET_ID: u32 = 0o6000;
 
 impl LocalNode {
-    /// A name that is to be made or removed in this directory.
+    /// Checks a name to be created or removed in this directory.
     fn change_name(&self, name: &[u8]) -> VfsResult<BorrowedFd<'_>> {
         self.volume.writable()?;
         let dir = self.dir_fd()?;
@@ -66,12 +66,12 @@ impl LocalNode {
         Ok(dir)
     }
 
-    /// The name of the gateway's own folder here.
+    /// True for the name of the gateway's own folder here.
     pub(super) fn hides(&self, name: &[u8]) -> bool {
         name == HIDDEN && self.is_root()
     }
 
-    /// "No such name" in a directory that is gone itself is "stale".
+    /// Turns "not found" into "stale" if the directory itself was removed.
     fn or_stale(&self, e: VfsError) -> VfsError {
         if e == VfsError::NotFound && self.attr().is_err() { VfsError::Stale } else { e }
     }
@@ -87,7 +87,7 @@ impl LocalNode {
         }
         self.find(cred, dir, name).map_err(|e| match cred.uid {
             0 => self.or_stale(e),
-            // Whether this user may look names up was seen of a directory that was there.
+            // Search permission was checked on an existing directory.
             _ => e,
         })
     }
@@ -99,7 +99,7 @@ impl LocalNode {
         name: &[u8],
     ) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let volume = &self.volume;
-        // What is mounted there is opened by the process, when it is known that the caller may come to it.
+        // An object mounted there is opened by the process, after the caller's permission was checked.
         let find = || {
             let moment = volume.cache.moment();
             let stat = volume.stat_of(dir, name)?;
@@ -130,7 +130,7 @@ impl LocalNode {
         }
     }
 
-    /// The record of what was just opened, and its attributes.
+    /// The record of an object opened just now, and its attributes.
     fn opened(&self, fd: OwnedFd) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let stat = stat::of_fd(fd.as_fd())?;
         let node = self.volume.adopt(fd, &stat)?;
@@ -138,14 +138,14 @@ impl LocalNode {
         Ok((node, attr))
     }
 
-    /// The same of what is on another volume, which may fall silent.
+    /// Like [`LocalNode::opened`], for an object on another volume, which may stop responding.
     fn opened_beyond(&self, fd: OwnedFd) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let seen = stat::at_hand(fd.as_fd())?;
         let volume = self.volume.border.volume(fd.as_fd(), &seen)?;
         volume.visited(|| self.opened(fd))
     }
 
-    /// The directory above; the root's is the root.
+    /// The parent directory; the root is its own parent.
     fn parent(&self, cred: &Cred, dir: BorrowedFd<'_>) -> VfsResult<(Arc<LocalNode>, Attr)> {
         if self.is_root() && self.volume.covers.is_none() {
             let me = self.strong()?;
@@ -156,7 +156,7 @@ impl LocalNode {
         let flags = PATH | OFlags::DIRECTORY;
         let open = || Ok(rustix::fs::openat(dir, c"..", flags, Mode::empty())?);
         let fd = volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, open))?;
-        // This directory may have been moved out since it was last looked at.
+        // This directory may have been moved out of the share since the last check.
         if !volume.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
@@ -167,7 +167,7 @@ impl LocalNode {
         if self.kind != Kind::Symlink {
             return Err(VfsError::Invalid);
         }
-        // Links can be read by everybody: their mode means nothing on Linux.
+        // All users may read symbolic links: their mode is ignored on Linux.
         Ok(rustix::fs::readlinkat(self.fd(), c"", Vec::with_capacity(256))?.into_bytes())
     }
 
@@ -194,10 +194,10 @@ impl LocalNode {
             let make = || self.making(by, perm::ADD_FILE, name, &before, make);
             match volume.cache.with_room(make) {
                 Ok(file) => {
-                    // Following, because the name there is a link to the file.
+                    // Follows links, because the name there is a link to the file.
                     let again = || volume.reopen(file.as_fd(), OFlags::PATH);
                     let path = volume.cache.with_room(again).inspect_err(|_| {
-                        // It can be tried again: nothing was made, as far as anybody was told.
+                        // The new file is removed, since the client gets an error and may retry.
                         let _ = stat::of_fd(file.as_fd()).map(|made| self.unmake(name, &made));
                     })?;
                     set.mode = None;
@@ -214,7 +214,7 @@ impl LocalNode {
         Err(VfsError::Delay)
     }
 
-    /// The name was there: opens what has it, if the way of creating allows that.
+    /// Opens an existing file, if the way of creating allows that.
     fn existing(
         &self,
         cred: &Cred,
@@ -238,8 +238,8 @@ impl LocalNode {
         Ok(Made { node, attr, dir, created })
     }
 
-    /// Finishes what was just made: record, further attributes, the directory afterwards. It has its mode, but for what `mkdir`
-    /// does not set.
+    /// Completes a new object: its record, further attributes, and the directory's attributes. It has its mode, except bits that
+    /// `mkdir` does not set.
     fn made(
         &self,
         cred: &Cred,
@@ -258,14 +258,14 @@ impl LocalNode {
         }
         let mut set = *set;
         if let Some(asked) = set.mode.take() {
-            // No more than is missing: a default list of the folder may have kept permissions out, and the kernel takes
-            // set-group-id away from who is not in the group that the new folder has by its parent's.
+            // Only missing bits are added: a default list of the folder may have removed permissions, and the kernel clears
+            // set-group-id for a caller outside the group that the new folder inherits.
             let missing = asked & SET_ID & !stat.attr.mode;
             set.mode = (missing != 0).then_some(stat.attr.mode | missing);
         }
         let who = self.volume.identity.effective(cred);
         if who.uid != 0 {
-            // Like the kernel's server: an ordinary user's file is his own, whatever owner the client names.
+            // As in the kernel's server, an ordinary user owns its new files, whatever owner the client sends.
             set.uid = None;
             set.gid = set.gid.filter(|g| who.in_group(*g));
         }
@@ -276,7 +276,7 @@ impl LocalNode {
             node.take(&stat)
         } else {
             if let Err(e) = node.apply(cred, &set, &stat.attr) {
-                // Nothing was made, as far as anybody was told.
+                // The new object is removed, since the client gets an error.
                 self.unmake(name, &stat);
                 return Err(e);
             }
@@ -286,7 +286,7 @@ impl LocalNode {
         Ok(Made { node, attr, dir, created: true })
     }
 
-    /// Makes something of this kind that is no regular file with `make`, and finishes it.
+    /// Creates an object other than a regular file with `make`, and completes it.
     fn make(
         &self,
         by: &Acting<'_>,
@@ -298,7 +298,7 @@ impl LocalNode {
         let dir = self.change_name(name)?;
         let before = self.attr()?;
         let volume = &self.volume;
-        // Where none can be opened, nothing is made that would have to go again.
+        // If no descriptor is available, no object is created that would have to be removed again.
         volume.cache.with_room(|| Ok(()))?;
         self.making(by, need, name, &before, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
         let owner = volume.identity.effective(by.cred).uid;
@@ -306,12 +306,12 @@ impl LocalNode {
             |made: &Stat| made.attr.kind == kind && !(volume.posix && made.attr.uid != owner);
         let open = || Ok(rustix::fs::openat(dir, name, PATH, Mode::empty())?);
         let path = volume.cache.with_room(open).inspect_err(|_| {
-            // It can be tried again: nothing was made, as far as anybody was told.
+            // The new object is removed, since the client gets an error and may retry.
             if let Some(made) = stat::of_name(dir, name).ok().filter(is_ours) {
                 self.unmake(name, &made);
             }
         })?;
-        // Another may have taken the name since. What is his gets neither attributes nor an inherited list.
+        // Another user may have taken the name since. That user's object gets neither attributes nor an inherited list.
         if !is_ours(&stat::of_fd(path.as_fd())?) {
             return Err(VfsError::NotFound);
         }
@@ -326,7 +326,7 @@ impl LocalNode {
     ) -> VfsResult<Made> {
         set.size = None;
         let mode = set.mode.take().unwrap_or(0o700) & 0o7777;
-        // The call takes permission and sticky bits only.
+        // The call supports permission and sticky bits only.
         set.mode = (mode & SET_ID != 0).then_some(mode);
         let mode = Mode::from_raw_mode(mode & 0o1777);
         let what = (Kind::Dir, perm::ADD_DIR);
@@ -367,7 +367,7 @@ impl LocalNode {
             Special::Socket => (Kind::Socket, FileType::Socket, 0),
         };
         if matches!(kind, Kind::Block | Kind::Char) && by.cred.uid != 0 {
-            // The kernel's rule, whatever a list says.
+            // The kernel's rule, whatever a list grants.
             self.allows_names(by, perm::ADD_FILE, &self.attr()?)?;
             return Err(VfsError::Perm);
         }
@@ -400,8 +400,8 @@ impl LocalNode {
         self.remove(by, name, seen, AtFlags::REMOVEDIR)
     }
 
-    /// The record of what was seen under a name, if there is one. It may be that of a file which got the number since: good for a
-    /// second look at it only.
+    /// The record of an object seen under a name, if there is one. It may belong to a file that got the number since, so it must be
+    /// verified.
     fn known(&self, seen: Option<Stat>) -> Option<Arc<LocalNode>> {
         seen.and_then(|s| self.volume.cache.by_inode(s.dev, s.ino))
     }
@@ -420,16 +420,16 @@ impl LocalNode {
             Ok(Judge::Kernel) => {
                 self.on_names(by.cred, perm::REMOVE, Some(&before), || remove(self.fd()))
             }
-            // In a sticky folder it matters whose the file is, which the kernel sees.
+            // In a sticky folder the owner of the file matters, which the kernel checks.
             Ok(Judge::List(power)) => power.run(by.cred, remove),
             Err(e) => Err(e),
         };
         let done = match first {
-            // Its own list may let the caller remove it all the same.
+            // The file's own list may still permit the removal.
             Err(e @ (VfsError::Access | VfsError::Perm)) => {
                 match self.may_delete_itself(by, name, &before) {
                     Ok(power) => power.run(by.cred, remove),
-                    // Its list could not be looked at.
+                    // Its list could not be read.
                     Err(short @ VfsError::Resources) => Err(short),
                     Err(_) => Err(e),
                 }
@@ -454,7 +454,7 @@ impl LocalNode {
         let (old, new) = (self.change_name(from)?, target.change_name(to)?);
         let (before, to_before) = (self.attr()?, target.attr()?);
         let there = self.volume.stat_of(new, to).ok();
-        // Two names of one file both stay (POSIX rename); so do the directories.
+        // Two names of one file both stay (POSIX rename), and the directories are unchanged.
         let stays = there.as_ref().is_some_and(|t| {
             self.volume.stat_of(old, from).is_ok_and(|f| (f.dev, f.ino) == (t.dev, t.ino))
         });
@@ -465,7 +465,7 @@ impl LocalNode {
                 return rename_new(old, from, new, to);
             }
             rustix::fs::renameat(old, from, new, to).map_err(|e| match e {
-                // What some file systems (XFS) say for a directory that is not empty; POSIX lets them.
+                // Some file systems (XFS) return this for a directory that is not empty, as POSIX allows.
                 Errno::EXIST => VfsError::NotEmpty,
                 e => refused(e),
             })
@@ -482,7 +482,7 @@ impl LocalNode {
             }
             let call = |old: BorrowedFd<'_>, new: BorrowedFd<'_>| match replaces {
                 true => rename(old, new),
-                // What came there meanwhile was not decided about.
+                // An object that appeared meanwhile was not checked.
                 false => rename_new(old, from, new, to).map_err(|e| match e {
                     VfsError::Exists if replace => VfsError::Delay,
                     e => e,
@@ -498,9 +498,9 @@ impl LocalNode {
             self.volume.identity.run(by.cred, || rename(old, new))
         };
         let done = match done {
-            // The file's own list may let the caller take it away all the same.
+            // The file's own list may still permit the removal.
             Err(e @ (VfsError::Access | VfsError::Perm)) if !listed && by.cred.uid != 0 => {
-                // Unless it could not be looked at.
+                // Unless the list could not be read.
                 by_lists().map_err(|why| if why == VfsError::Resources { why } else { e })
             }
             other => other,
@@ -518,7 +518,7 @@ impl LocalNode {
         Ok((change, to_change))
     }
 
-    /// What a rename needs where a list is kept: to take the name away here, to add it there, and to take away what it replaces.
+    /// Checks what a rename needs where lists are stored: removing the name here, adding it there, and removing a replaced file.
     fn may_move<'a>(
         &'a self,
         by: &Acting<'_>,
@@ -552,7 +552,7 @@ impl LocalNode {
         let (before, other_before) = (self.attr()?, other.attr()?);
         let exchange = |mine: BorrowedFd<'_>, its: BorrowedFd<'_>| {
             rustix::fs::renameat_with(mine, here, its, there, RenameFlags::EXCHANGE).map_err(|e| {
-                // What file systems say that do not know the flag.
+                // File systems that do not support the flag return this.
                 if e == Errno::INVAL { VfsError::NotSupported } else { refused(e) }
             })
         };
@@ -598,7 +598,7 @@ impl LocalNode {
         let is_listed = self.by_list(by.cred, &its)?.is_some();
         let made = match target.decide(by, perm::ADD_FILE, &before) {
             Ok(Judge::Kernel) if is_listed => {
-                // The kernel does not know by what the caller may read and write it.
+                // The kernel does not know the lists by which the caller may read and write it.
                 self.may_be_linked(by.cred, &its)?;
                 let power = target.allows_names(by, perm::ADD_FILE, &before);
                 power.and_then(|power| power.run(by.cred, link))
@@ -619,12 +619,12 @@ impl LocalNode {
     }
 }
 
-/// Moves a name to one that must be free. Where the file system cannot decide that in one step, it is looked at first.
+/// Renames to a name that must be free. If the file system cannot check that atomically, the name is looked up first.
 fn rename_new(old: BorrowedFd<'_>, from: &[u8], new: BorrowedFd<'_>, to: &[u8]) -> VfsResult<()> {
     match rustix::fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => match stat::of_name(new, to) {
             Ok(_) => Err(VfsError::Exists),
-            // Also when a directory was to be moved below itself, which the call says again.
+            // Also returned when a directory would be moved below itself, which the call reports again.
             Err(VfsError::NotFound) => rustix::fs::renameat(old, from, new, to).map_err(refused),
             Err(e) => Err(e),
         },
@@ -632,11 +632,11 @@ fn rename_new(old: BorrowedFd<'_>, from: &[u8], new: BorrowedFd<'_>, to: &[u8]) 
     }
 }
 
-/// A file lost a name; if that was the last, its record is let go, and with the last reference its storage.
+/// Handles the loss of a name; after the last one, the record is released, and with the last reference the storage.
 fn lost_a_name(node: Option<Arc<LocalNode>>) {
     if let Some(node) = node {
         node.changed();
-        // Looking at a file without a name makes the cache forget it; a directory answers `Stale` then.
+        // Reading the attributes of a file with link count 0 removes it from the cache; a directory then returns `Stale`.
         let _ = node.attr();
     }
 }

@@ -1,12 +1,12 @@
-//! The record of one inode, and the way from the trait to the operations.
+//! The record of one inode, which implements the trait with the operations.
 //!
-//! *Operation.* Metadata operations run in place and their futures are ready at the first poll; each is in the file
-//! that bears its name ([`super::attrs`], [`super::names`], [`super::dir`], [`super::data`], [`super::space`], [`super::xattr`]).
+//! *Operation.* Metadata operations run in place and their futures are ready at the first poll; each is in the file of its name
+//! ([`super::attrs`], [`super::names`], [`super::dir`], [`super::data`], [`super::space`], [`super::xattr`]).
 //!
-//! *Memory.* A record holds one `O_PATH` descriptor as long as it lives, and opens a second one for data or for listing when
-//! that is needed; the clock closes those again.
+//! *Memory.* A record holds one `O_PATH` descriptor as long as it exists, and opens a second one for data or listing on demand; the
+//! clock closes those again.
 //!
-//! *Errors.* A directory that has no name any more is [`VfsError::Stale`]; a file without one works while it is referred to.
+//! *Errors.* A directory without a name is [`VfsError::Stale`]; a file without one works while it is referred to.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,10 +36,10 @@ use super::held::{Beside, DataFd, KnownNames, LastSeen, Listing, Moment, NO_SLOT
 use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};
 
-/// For how many milliseconds a file that was seen to have a name is taken to have one still.
+/// How long a file that had a name is assumed to still have one, in milliseconds.
 const ALIVE_MS: u64 = 500;
 
-/// What the change attribute was last.
+/// The last value of the change attribute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
     ctime: u64,
@@ -60,40 +60,40 @@ pub(super) struct LocalNode {
     /// See [`super::renew`].
     pub(super) names: Mutex<KnownNames<LocalNode>>,
     pub(super) seen: Mutex<Option<LastSeen>>,
-    /// Since when it holds its inode.
+    /// When its record was created.
     pub(super) made: Moment,
     pub(super) data: Mutex<Option<DataFd>>,
     /// Data was written that no sync has covered.
     pub(super) unsynced: AtomicBool,
-    /// Who waits until it is durable.
+    /// Callers waiting for durability.
     pub(super) syncs: Arc<SyncQueue>,
     /// See [`Node::losses`].
     pub(super) losses: AtomicU64,
-    /// Held by whoever adds data to the file.
+    /// Held while data is appended to the file.
     pub(super) appends: Mutex<()>,
     /// Writes that wait for threads.
     pub(super) writes: Arc<JobQueue>,
     pub(super) listing: Mutex<Option<Listing>>,
     change: Mutex<Change>,
-    /// Changes made through this record.
+    /// Number of changes made through this record.
     own_changes: AtomicU64,
-    /// When it was last found below the share, on the volume's clock; 0 is never.
+    /// When it was last found below the share, on the volume's clock; 0: never.
     inside_at: AtomicU64,
-    /// When it was last seen to have a name; 0 once it has none.
+    /// When it was last known to have a name; 0 after the last one is gone.
     alive_at: AtomicU64,
-    /// Bytes in the file when it was last looked at: a hint for the size of buffers.
+    /// Last known size: a hint for the size of buffers.
     pub(super) size: AtomicU64,
-    /// It had storage for all of its bytes, and no set-id bits, when it was last looked at.
+    /// The file was fully allocated, without set-id bits, at the last check.
     pub(super) plain: AtomicBool,
-    /// Immutable or append-only when it was last looked at.
+    /// Immutable or append-only at the last check.
     pub(super) fixed: AtomicBool,
-    /// Whether the host's own means gave it an access control list, and the change time for which that holds.
+    /// Whether it has a POSIX list, and the change time for which that is valid.
     pub(super) listed: Mutex<Option<(Time, bool)>>,
-    /// The list that is kept with it, and the change time for which that holds.
+    /// The stored list, and the change time for which it is valid.
     pub(super) acl: Mutex<Option<(Time, Option<Arc<Acl>>)>>,
-    /// What Windows clients have set, and the change time for which that holds.
+    /// Attributes set by Windows clients, and the change time for which they are valid.
     pub(super) beside: Mutex<Option<Beside>>,
-    /// Sweeps since it was used, and its place in the clock.
+    /// Sweeps since its last use; the next field is its slot in the clock.
     pub(super) age: AtomicU8,
     pub(super) slot: AtomicUsize,
 }
@@ -139,13 +139,13 @@ impl LocalNode {
         })
     }
 
-    /// The descriptor that holds the inode. Good for `statx`, as a directory to start from, and to be opened again.
+    /// The descriptor that holds the inode: usable for `statx`, as a directory to start from, and for reopening.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.path.as_fd()
     }
 
     pub(super) fn strong(&self) -> VfsResult<Arc<Self>> {
-        // Somebody calls a method, so somebody has a reference.
+        // A method is being called, so a reference exists.
         self.me.upgrade().ok_or(VfsError::Stale)
     }
 
@@ -153,12 +153,12 @@ impl LocalNode {
         (self.dev, self.ino) == (self.volume.root_dev, self.volume.root_ino)
     }
 
-    /// Its last name is gone: nobody but those who hold it needs it.
+    /// True if its last name is gone, so only holders need it.
     pub(super) fn is_nameless(&self) -> bool {
         self.alive_at.load(Ordering::Relaxed) == 0
     }
 
-    /// The descriptor, for an operation on the names in this directory.
+    /// The descriptor, for an operation on names in this directory.
     pub(super) fn dir_fd(&self) -> VfsResult<BorrowedFd<'_>> {
         if self.kind != Kind::Dir {
             return Err(if self.kind == Kind::Symlink {
@@ -171,7 +171,7 @@ impl LocalNode {
         Ok(self.fd())
     }
 
-    /// [`VfsError::Stale`] for a directory that is not below the share any more.
+    /// [`VfsError::Stale`] for a directory that is no longer below the share.
     fn inside(&self) -> VfsResult<()> {
         if self.is_root() && self.volume.covers.is_none() {
             return Ok(());
@@ -188,9 +188,9 @@ impl LocalNode {
         Ok(())
     }
 
-    /// For a record found by a handle: the file still has a name, or somebody else holds it open.
+    /// For a record found by a handle: true if the file still has a name, or another holder has it open.
     pub(super) fn has_a_name(&self) -> bool {
-        // One reference is the caller's, one the clock's.
+        // One reference belongs to the caller, one to the clock.
         let known = 1 + usize::from(self.slot.load(Ordering::Relaxed) != NO_SLOT);
         if self.me.strong_count() > known {
             return true;
@@ -200,7 +200,7 @@ impl LocalNode {
             || self.stat().is_ok_and(|s| self.take(&s).nlink > 0)
     }
 
-    /// The attributes now.
+    /// The present attributes.
     pub(super) fn attr(&self) -> VfsResult<Attr> {
         let attr = self.take(&self.stat()?);
         if attr.nlink == 0 && self.kind == Kind::Dir {
@@ -212,7 +212,7 @@ impl LocalNode {
         Ok(attr)
     }
 
-    /// Makes the attributes of a fresh `statx` of this inode presentable.
+    /// Converts the attributes of a `statx` of this inode, made just now, for clients.
     pub(super) fn take(&self, stat: &Stat) -> Attr {
         let mut attr = stat.attr;
         attr.fsid = if stat.dev == self.volume.root_dev {
@@ -242,7 +242,7 @@ impl LocalNode {
         attr
     }
 
-    /// Notes a change made here. To be called after it was made and before the attributes are read.
+    /// Counts a change made here. Called after the change and before the attributes are read.
     pub(super) fn changed(&self) {
         self.own_changes.fetch_add(1, Ordering::Relaxed);
     }
@@ -258,7 +258,7 @@ impl LocalNode {
         last.given
     }
 
-    /// Takes the descriptors out that can be opened again.
+    /// Takes the descriptors that can be opened again.
     pub(super) fn take_descriptors(&self) -> (Option<DataFd>, Option<Listing>) {
         let idle = |d: &mut DataFd| d.is_unused() && !self.unsynced.load(Ordering::Acquire);
         let data = self.data.try_lock().ok().and_then(|mut d| d.take_if(idle));
@@ -266,7 +266,7 @@ impl LocalNode {
         (data, listing)
     }
 
-    /// The other node of a two-node operation.
+    /// The other node of an operation on two nodes.
     pub(super) fn same_backend<'a>(&self, other: &'a dyn Node) -> VfsResult<&'a Self> {
         other
             .as_any()
@@ -275,7 +275,7 @@ impl LocalNode {
             .ok_or(VfsError::CrossDevice)
     }
 
-    /// [`VfsError::IsDir`] and so on for what is not a regular file.
+    /// Checks for a regular file; the error depends on the actual type.
     pub(super) fn regular(&self) -> VfsResult<()> {
         match self.kind {
             Kind::File => Ok(()),
@@ -482,7 +482,7 @@ impl Node for LocalNode {
     ) -> BoxFuture<'a, VfsResult<ReadData>> {
         match self.read_at_hand(cred, at, count, into) {
             Some(read) => ready(read),
-            // It takes its turns itself: never while it waits for its client or for memory.
+            // The read takes its turns itself: never while it waits for its client or for memory.
             None => Box::pin(self.do_read(cred, at, count, into)),
         }
     }
