@@ -1,5 +1,5 @@
-//! What it costs a READ to ask whether anybody stands in its way, on this machine:
-//! `cargo run --release -p vfs --example arbiter_cost`.
+//! Measures on this machine what it costs a READ to ask for conflicting locks and opens: `cargo run --release -p vfs --example
+//! arbiter_cost`.
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;
@@ -15,10 +15,10 @@ use vfs::arbiter::Arbiter;
 
 const ROUNDS: u32 = 2_000_000;
 const FILE: NodeId = NodeId(1);
-/// A reader of 4 KiB.
+/// Range of a read of 4 KiB.
 const RANGE: Range = Range { first: 0, last: 4095 };
 
-/// Nanoseconds of one question. Nobody conflicts, so the answer is there at once.
+/// Returns the nanoseconds of one question. No conflict exists, so the answer comes without waiting.
 fn cost(arbiter: &Arbiter, who: Option<Requester>) -> f64 {
     let mut cx = Context::from_waker(Waker::noop());
     let before = on_cpu();
@@ -29,13 +29,13 @@ fn cost(arbiter: &Arbiter, who: Option<Requester>) -> f64 {
     (on_cpu() - before) / f64::from(ROUNDS)
 }
 
-/// Nanoseconds that this thread has run: other work of the machine does not count.
+/// Returns the nanoseconds of CPU time of this thread, so that other load on the machine does not count.
 fn on_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0)
 }
 
-/// A client's open of a file to read.
+/// Opens the file for reading on behalf of a client.
 fn open(arbiter: &Arbiter, node: NodeId) -> Holder {
     let table = arbiter.state();
     let party = Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
@@ -43,7 +43,7 @@ fn open(arbiter: &Arbiter, node: NodeId) -> Holder {
     party
 }
 
-/// The same, with a lease to cache what it reads.
+/// Like [`open`], with a lease to cache the data.
 fn open_cached(arbiter: &Arbiter, node: NodeId) -> Holder {
     let party = open(arbiter, node);
     let lease = Holder { holder: arbiter.state().holder(), lease: party.lease.clone() };

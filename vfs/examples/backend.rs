@@ -1,12 +1,12 @@
-//! A backend of one's own: a tree of files in memory, with what every backend has to say and nothing else.
+//! Example of a backend for the vfs: a tree of files in memory with only the methods that every backend must have.
 //!
 //! `tests/tests/own_backend.rs` serves it and mounts it by every protocol. `vfs/src/local` and `vfs/src/mem` are backends that do
 //! more.
 //!
-//! *Operation.* All nodes are entries of one table, by number; a node of the contract is a number and the table. Permission,
-//! access control lists and what Windows sets are the layers of [`vfs::backend`], in side data.
+//! *Operation.* All nodes are entries of one table, by number; a `Node` consists of a number and the table. Permission, access
+//! control lists and Windows attributes come from the layers of [`vfs::backend`], which keep them in side data.
 //!
-//! *Memory.* As much as clients write, without a limit: a real backend has one.
+//! *Memory.* As much as clients write, without a limit: a real backend needs a limit.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ use vfs::*;
 const NAME_MAX: u32 = 255;
 const ROOT: u64 = 1;
 
-/// All nodes, by number. The table of one process: handles are gone with it.
+/// All nodes, by number. The table exists in one process only, so handles end with it.
 struct Tree(Mutex<BTreeMap<u64, Entry>>);
 
-/// What is known of a node.
+/// One entry of the table: the attributes and contents of a node.
 struct Entry {
     id: NodeId,
     parent: u64,
@@ -49,7 +49,7 @@ struct TreeNode {
 pub(crate) struct Own(Arc<Tree>);
 
 impl Own {
-    /// An empty folder, which belongs to root and is open to everybody.
+    /// Creates an empty folder that belongs to root and that every user may write to.
     pub(crate) fn new() -> Arc<Self> {
         let tree = Arc::new(Tree(Mutex::new(BTreeMap::new())));
         let root = Entry::new(ROOT, ROOT, (Kind::Dir, 0o777), &Cred::root());
@@ -99,7 +99,7 @@ impl Entry {
         Self { id: next_node_id(), parent, attr, body, side: BTreeMap::new() }
     }
 
-    /// Something of it changed; with `data`, its contents.
+    /// Updates the times after a change; with `data`, a change of the contents.
     fn touch(&mut self, data: bool) {
         self.attr.change += 1;
         self.attr.ctime = Time::now();
@@ -150,7 +150,7 @@ impl Entry {
 }
 
 impl TreeNode {
-    /// Works on the entry of this node. The lock is held no longer than that.
+    /// Runs `work` on the entry of this node, under the lock.
     fn with<T>(&self, work: impl FnOnce(&mut Entry) -> VfsResult<T>) -> VfsResult<T> {
         work(self.tree.lock().get_mut(&self.number).ok_or(VfsError::Stale)?)
     }
@@ -159,7 +159,7 @@ impl TreeNode {
         self.with(|entry| Ok(entry.attr))
     }
 
-    /// The node of a name, without asking anybody.
+    /// Returns the node of a name, without a permission check.
     fn child(&self, name: &[u8]) -> VfsResult<NodeRef> {
         let found = self.with(|entry| Ok(entry.names()?.get(name).copied()))?;
         self.tree.node(found.ok_or(VfsError::NotFound)?)
@@ -170,7 +170,7 @@ impl TreeNode {
         other.filter(|o| Arc::ptr_eq(&o.tree, &self.tree)).ok_or(VfsError::CrossDevice)
     }
 
-    /// Changes the names of this directory, and tells what it looked like before and after.
+    /// Changes the names of this directory, and returns its attributes before and after.
     fn change(
         &self,
         work: impl FnOnce(&mut BTreeMap<Vec<u8>, u64>) -> VfsResult<()>,
@@ -197,7 +197,7 @@ impl TreeNode {
             let mut all = self.tree.lock();
             let number = all.last_key_value().map_or(ROOT, |(last, _)| last + 1);
             let mut entry = Entry::new(number, self.number, (kind, mode), by.cred);
-            // Only the superuser makes what is another's.
+            // Only the superuser may create a file for another user.
             let is_root = by.cred.uid == 0;
             let (uid, gid) = (set.uid.filter(|_| is_root), set.gid.filter(|_| is_root));
             entry.set(&SetAttr { uid, gid, ..set })?;
@@ -217,7 +217,7 @@ impl TreeNode {
         Ok(Made { node, attr, dir, created: true })
     }
 
-    /// The victim of a removal in this directory, which the caller may remove.
+    /// Returns the node that is to be removed from this directory, after the permission check.
     async fn victim(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<(NodeRef, Attr)> {
         check_name(name, NAME_MAX)?;
         let node = self.child(name)?;
@@ -227,7 +227,7 @@ impl TreeNode {
         Ok((node, attr))
     }
 
-    /// A name of this number is gone: so is the node, and handles of it are stale.
+    /// Removes the node after its name was removed; its handles become stale.
     fn forget(&self, number: u64) {
         self.tree.lock().remove(&number);
     }
@@ -375,7 +375,7 @@ impl Node for TreeNode {
                 let mode = set.mode.unwrap_or(0o600);
                 return self.make(by, name, (Kind::File, mode), set).await;
             };
-            // A repetition by the same verifier would be known by a real backend.
+            // A real backend would recognize a repeated create by its verifier.
             if how != CreateHow::Unchecked {
                 return Err(VfsError::Exists);
             }
@@ -453,7 +453,7 @@ impl Node for TreeNode {
                     (false, false) => {}
                 }
             }
-            // A directory does not go below itself.
+            // A directory cannot move below itself.
             let mut above = target.number;
             while above != ROOT {
                 if above == moved.fileid {
@@ -493,7 +493,7 @@ impl Node for TreeNode {
                 let attr = self.attr()?;
                 judge(self, &attr, cred).await?.data(false)?;
             }
-            // All at once: who waits for memory holds none.
+            // All buffers are requested at once: a caller that waits for memory must not hold any.
             let waited = into.pool.acquire_all(count.max(1), into.account).await;
             let buffers = waited.map_err(|_| VfsError::Resources)?;
             self.with(|entry| {
@@ -579,7 +579,7 @@ impl Node for TreeNode {
     }
 }
 
-#[allow(dead_code)] // Tests have this file as a module.
+#[allow(dead_code)] // Tests include this file as a module.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> VfsResult<()> {
     let (own, cred) = (Own::new(), Cred::root());

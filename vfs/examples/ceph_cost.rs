@@ -1,10 +1,10 @@
-//! What the backend of CephFS costs beside the cluster's library by itself, on this machine and the cluster of `CEPH_CONF`:
-//! `cargo run --release -p vfs --example ceph_cost`, with words of the loads that are asked about, or all; `plain`
-//! leaves the library by itself the log of its calls in memory, which the backend switches off.
+//! Measures how much the CephFS backend adds to the cost of the cluster's library, on this machine and the cluster of `CEPH_CONF`:
+//! `cargo run --release -p vfs --example ceph_cost`. Arguments name the loads to run, by default all; `plain` leaves on the
+//! library's in-memory log of its calls, which the backend switches off, in the runs of the library without the backend.
 //!
-//! Both have the same settings, threads and files, each a mount and a folder of its own, and take turns; what is shown is the
-//! median of the rounds. In one folder each would make the MDS ask the other for what it has cached of it, which no two gateways
-//! do. What is durable is so by the library's means in both: the one call that waits until the MDS has written its journal.
+//! Both have the same settings, threads and files, a mount and a folder each, and run alternately; the figure shown is the median
+//! of the rounds. In one common folder each side would make the MDS recall what the other has cached, which does not happen between
+//! two gateways. Both make data durable by the library's means: the one call that waits until the MDS has written its journal.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -25,14 +25,14 @@ const MIB: usize = 1 << 20;
 const FILE_MIB: u64 = 64;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(2);
-/// As the backend tells the library.
+/// The settings that the backend gives the library.
 const SETTINGS: [(&str, &str); 3] =
     [("client_oc", "false"), ("client_acl_type", "posix_acl"), ("client_permissions", "true")];
 const DEFAULTS: [(&str, &str, &str); 1] = [("debug_client", "0/5", "0/0")];
-/// Leaves the library alone as it is by itself: with a log of its calls in memory.
+/// Argument that leaves the library its default in-memory log of calls.
 const PLAIN: &str = "plain";
 
-/// What is done, and by how many at once.
+/// The kind of operation and how many run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     Write,
@@ -57,7 +57,7 @@ const LOADS: [(&str, Load, u64); 10] = [
 ];
 
 impl Load {
-    /// Where the `n`th operation reads or writes, and how much.
+    /// Returns offset and length of the `n`th read or write.
     fn place(self, n: u64) -> (u64, usize) {
         match self {
             Self::Random => {
@@ -72,17 +72,17 @@ impl Load {
 /// Operations in a second; microseconds of this process's CPU for each, and how often its threads waited for another.
 type Figure = [f64; 3];
 
-/// Seconds of CPU that this process has had, in steps of 10 ms.
+/// Returns the seconds of CPU time of this process, in steps of 10 ms.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
     fields.map(|ticks| ticks.parse::<f64>().unwrap() / 100.0).sum()
 }
 
-/// How often threads of this process have given up the processor to wait.
+/// Returns how often threads of this process gave up the processor to wait.
 fn waits() -> f64 {
     let of = |task: std::io::Result<std::fs::DirEntry>| {
-        // One that has ended meanwhile is missed: those of the library and the backend stay.
+        // A thread that has ended meanwhile is missed; the threads of the library and the backend stay.
         let status = std::fs::read_to_string(task.unwrap().path().join("status"));
         let status = status.unwrap_or_default();
         let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
@@ -93,13 +93,13 @@ fn waits() -> f64 {
 
 fn measured(run: impl FnOnce(Instant) -> u64) -> Figure {
     let (began, before, waited) = (Instant::now(), cpu(), waits());
-    #[allow(clippy::cast_precision_loss)] // A count of some seconds.
+    #[allow(clippy::cast_precision_loss)] // The counts cover a few seconds.
     let done = run(began + ROUND) as f64;
     let took = began.elapsed().as_secs_f64();
     [done / took, (cpu() - before) * 1e6 / done, (waits() - waited).max(0.0) / done]
 }
 
-/// The library by itself.
+/// Calls the library without the backend.
 struct Library {
     dir: Inode,
     file: Arc<File>,
@@ -143,7 +143,7 @@ impl Library {
                         let name = Name::new(format!("l{n}").as_bytes()).unwrap();
                         self.dir.create(&name, 0o644, &self.perm).map(|_| count)
                     }
-                    // As `headgate bench` has it of a server.
+                    // The same operation as in `headgate bench`.
                     Load::Remake => {
                         let name = Name::new(format!("l{n}").as_bytes()).unwrap();
                         let made = self.dir.create(&name, 0o644, &self.perm).map(drop);
@@ -167,7 +167,7 @@ impl Library {
     }
 }
 
-/// The backend, as the protocols use it.
+/// Calls the backend the way the protocols do.
 struct Served {
     root: NodeRef,
     file: NodeRef,
@@ -220,7 +220,7 @@ impl Served {
                     drop(made.node);
                     self.root.unlink(Acting::caller(&by), name.as_bytes()).await.unwrap();
                 } else if load == Load::Durable {
-                    // As `FileOps` has it of a share that is strict.
+                    // The same sync as `FileOps` requests for a strict share.
                     made.node.sync_with(&[&self.root]).unwrap().await.unwrap();
                 }
             }

@@ -1,11 +1,13 @@
-//! The limit of this machine for any gateway that is a program of its own, with the cluster of `CEPH_CONF`:
-//! `cargo run --release -p vfs --example ceph_relay`, with words of the loads that are asked about, or all, and how many rounds.
+//! Measures the limit on this machine for any gateway that is a separate process, with the cluster of `CEPH_CONF`: `cargo run
+//! --release -p vfs --example ceph_relay`. Arguments name the loads to run, by default all, and the number of rounds.
 //!
-//! For each load the cluster's library by itself, in one process, and the plainest relay in front of the same calls, by turns:
-//! a client process, TCP over 127.0.0.1, a connection for each operation at a time, and a thread for each connection that takes 24
-//! bytes and data, calls the library, and answers. It has no protocol, no users, no cache and no check.
+//! For each load, runs alternate between the cluster's library within one process and the simplest possible relay in front of the
+//! same calls: a client process, TCP over 127.0.0.1, one connection for each concurrent operation, and one thread for each
+//! connection that receives 24 bytes and data, calls the library, and answers. The relay has no protocol, no users, no cache and no
+//! checks.
 //!
-//! What is shown is the median of the rounds. What is durable is in the MDS's journal before it is answered, as NFS wants it.
+//! The figure shown is the median of the rounds. For durable loads the change is in the MDS's journal before the answer, as NFS
+//! requires.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
@@ -21,7 +23,7 @@ const MIB: usize = 1 << 20;
 const FILE_MIB: u64 = 64;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_secs(2);
-/// As the gateway tells the library.
+/// The settings that the gateway gives the library.
 const SETTINGS: [(&str, &str); 3] =
     [("client_oc", "false"), ("client_acl_type", "posix_acl"), ("client_permissions", "true")];
 const DEFAULTS: [(&str, &str, &str); 1] = [("debug_client", "0/5", "0/0")];
@@ -41,7 +43,7 @@ const LOADS: [(&str, u64, u64); 6] = [
     ("create and remove, durable, one at a time", REMAKE_DURABLE, 1),
 ];
 
-/// The calls of an operation.
+/// The library calls of an operation.
 struct Library {
     dir: Inode,
     file: File,
@@ -53,7 +55,7 @@ fn bytes(kind: u64) -> usize {
     if kind == RANDOM { 4096 } else { MIB }
 }
 
-/// How many calls of a client an operation is: a name is made and removed by one each.
+/// Returns the number of calls by a client in one operation: a name is made by one call and removed by another.
 fn steps(kind: u64) -> u64 {
     if kind >= REMAKE { 2 } else { 1 }
 }
@@ -100,7 +102,7 @@ impl Library {
         }
     }
 
-    /// Answers a client until it goes.
+    /// Answers a client until it disconnects.
     fn relay(&self, mut client: TcpStream) {
         client.set_nodelay(true).unwrap();
         let (mut head, mut room) = ([0; 24], vec![7; MIB]);
@@ -119,7 +121,7 @@ impl Library {
     }
 }
 
-/// Asks a relay for a step.
+/// Sends a relay one step and waits for the answer.
 fn ask(server: &mut TcpStream, asked: [u64; 3], room: &mut [u8]) {
     let head: Vec<u8> = asked.iter().flat_map(|n| n.to_le_bytes()).collect();
     server.write_all(&head).unwrap();
@@ -130,7 +132,8 @@ fn ask(server: &mut TcpStream, asked: [u64; 3], room: &mut [u8]) {
     server.read_exact(answer).unwrap();
 }
 
-/// Operations in a second, by so many at once from number `from` on. `one` makes what does a step.
+/// Returns the operations in a second, with this many at once, numbered from `from`. `one` builds the function that performs a
+/// step.
 fn rate<F: FnMut([u64; 3], &mut [u8])>(
     [kind, at_once, from]: [u64; 3],
     one: impl Fn() -> F + Sync,
@@ -147,7 +150,7 @@ fn rate<F: FnMut([u64; 3], &mut [u8])>(
             });
         }
     });
-    #[allow(clippy::cast_precision_loss)] // A count of some seconds.
+    #[allow(clippy::cast_precision_loss)] // The counts cover a few seconds.
     let done = (next.into_inner() - from) as f64;
     done / began.elapsed().as_secs_f64()
 }

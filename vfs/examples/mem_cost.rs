@@ -1,4 +1,4 @@
-//! What reads and writes of a volume in memory cost, on this machine: `cargo run --release -p vfs --example mem_cost`.
+//! Measures on this machine what reads and writes of a volume in memory cost: `cargo run --release -p vfs --example mem_cost`.
 #![allow(clippy::unwrap_used)]
 
 use iobuf::{Account, Buf, Pool, PoolLimits};
@@ -6,7 +6,7 @@ use vfs::backend::ReadInto;
 use vfs::mem::MemBackend;
 use vfs::*;
 
-/// Nanoseconds that this thread has run: other work of the machine does not count.
+/// Returns the nanoseconds of CPU time of this thread, so that other load on the machine does not count.
 fn on_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0)

@@ -1,7 +1,7 @@
-//! Users and groups of the host, asked of its name service, which may have to ask a directory server: all of it may wait.
+//! Users and groups of the host, from its name service, which may have to ask a directory server: every function here may wait.
 //!
-//! *Errors.* [`io::Error`] where the name service did not say whether there is such a user or group: a directory server that is
-//! away must not look like a user that is in no group.
+//! *Errors.* [`io::Error`] when the name service did not say whether the user or group exists: an unreachable directory server must
+//! not look like a user without groups.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -14,24 +14,24 @@ use libc::{c_char, c_int, group, passwd};
 
 use crate::Cred;
 
-/// Bytes for one entry at most; a group with thousands of members is not in the entry of a user.
+/// Largest size of one entry in bytes; a group with thousands of members is not in the entry of a user.
 const ENTRY_MAX: usize = 1 << 20;
-/// Groups of one user at most.
+/// Largest number of groups of one user.
 const GROUPS_MAX: usize = 65_536;
 
-/// Who knows the names of users and groups, so that every protocol shows and takes the same. May wait.
+/// Maps names of users and groups to numbers and back, so that every protocol shows and accepts the same names. Calls may wait.
 pub trait Directory: Send + Sync + 'static {
-    /// The user of this name.
+    /// Returns the number of the user of this name.
     fn uid(&self, name: &str) -> Option<u32>;
-    /// The group of this name.
+    /// Returns the number of the group of this name.
     fn gid(&self, name: &str) -> Option<u32>;
-    /// The name of a user.
+    /// Returns the name of a user.
     fn user(&self, uid: u32) -> Option<String>;
-    /// The name of a group.
+    /// Returns the name of a group.
     fn group(&self, gid: u32) -> Option<String>;
 }
 
-/// Knows no name at all.
+/// A directory without any names.
 #[derive(Clone, Copy, Debug)]
 pub struct Nobody;
 
@@ -50,7 +50,7 @@ impl Directory for Nobody {
     }
 }
 
-/// The host's users and groups.
+/// The directory of the host's users and groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Host;
 
@@ -72,25 +72,25 @@ impl Directory for Host {
     }
 }
 
-/// The number of the host's user of this name.
+/// Returns the number of the host's user of this name.
 pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
     user_named(name, |user| user.pw_uid)
 }
 
-/// The name of the host's user of this number.
+/// Returns the name of the host's user of this number.
 pub fn name_of(uid: u32) -> io::Result<Option<String>> {
     // SAFETY: `entry` gives pointers that are valid for the call, and the length of the space.
     let ask = |e, s, n, f| unsafe { libc::getpwuid_r(uid, e, s, n, f) };
     entry(ask, |user: &passwd| text(user.pw_name))
 }
 
-/// The number of a group, and the names of those whom the host's group database lists as its members. Whose primary group it is
-/// need not be among them.
+/// Returns the number of a group, and the names that the host's group database lists as its members. Users with this as their
+/// primary group may be missing from that list.
 pub fn members_of(name: &str) -> io::Result<Option<(u32, Vec<String>)>> {
     group_named(name, |group| Some((group.gr_gid, members(group))))
 }
 
-/// As [`members_of`], by number.
+/// Like [`members_of`], by number.
 pub fn members_of_gid(gid: u32) -> io::Result<Option<(u32, Vec<String>)>> {
     group_numbered(gid, |group| Some((group.gr_gid, members(group))))
 }
@@ -120,7 +120,7 @@ fn members(group: &group) -> Vec<String> {
     names
 }
 
-/// Who the host's user of this name is, with all groups.
+/// Returns the credentials of the host's user of this name, with all groups.
 pub fn by_name(name: &str) -> io::Result<Option<Cred>> {
     let Some((uid, gid)) = user_named(name, |user| (user.pw_uid, user.pw_gid))? else {
         return Ok(None);
@@ -135,7 +135,7 @@ fn user_named<T>(name: &str, take: impl Fn(&passwd) -> T) -> io::Result<Option<T
     entry(ask, |user: &passwd| Some(take(user)))
 }
 
-/// Asks with more and more space, and takes out of the entry what is wanted while it lives.
+/// Calls `ask` with larger and larger buffers, and lets `take` read the entry while it is valid.
 fn entry<E, T>(
     ask: impl Fn(*mut E, *mut c_char, usize, *mut *mut E) -> c_int,
     take: impl Fn(&E) -> Option<T>,
@@ -148,15 +148,15 @@ fn entry<E, T>(
             libc::ERANGE if space.len() < ENTRY_MAX => space.resize(space.len() * 4, 0),
             // SAFETY: a result that is not null points to the entry, which the call has filled and which lives until the end.
             0 if !found.is_null() => return Ok(take(unsafe { &*found })),
-            // getpwnam(3): that there is none is told in all of these ways. EBADF and EPERM, of which it says so too, are faults
-            // where this program meets them.
+            // getpwnam(3) reports a missing entry in any of these ways. It lists EBADF and EPERM too, but in this program those are
+            // faults.
             0 | libc::ENOENT | libc::ESRCH => return Ok(None),
             fault => return Err(io::Error::from_raw_os_error(fault)),
         }
     }
 }
 
-/// A name in an entry that lives.
+/// Copies a name out of an entry that is still valid.
 fn text(name: *const c_char) -> Option<String> {
     // SAFETY: the name service ends its names with zero, inside the space of the entry.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_service_that_fails_has_not_said_that_there_is_none() {
+    fn name_service_failure_is_not_absence() {
         let answer = |code| entry(|_, _, _, _| code, |_: &group| Some(1)).map_err(|e| e.kind());
         for none in [0, libc::ENOENT, libc::ESRCH] {
             assert_eq!(answer(none), Ok(None));

@@ -1,4 +1,4 @@
-//! What a list allows (MS-DTYP section 2.5.3.2, RFC 8881 section 6.2.1.3).
+//! Computes the rights that a list grants (MS-DTYP section 2.5.3.2, RFC 8881 section 6.2.1.3).
 
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
 use crate::types::ANONYMOUS;
@@ -7,7 +7,7 @@ use crate::types::Cred;
 /// The owner may always read and change the list, unless an entry for OWNER RIGHTS says otherwise.
 const OWNER_IMPLIED: u32 = mask::READ_CONTROL | mask::WRITE_DAC;
 
-/// The caller is meant.
+/// Checks whether an entry for `who` applies to the caller.
 fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> bool {
     match who {
         Who::Owner => cred.uid == owner.uid,
@@ -27,7 +27,7 @@ fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> bool {
 }
 
 impl Acl {
-    /// The entries that say what is allowed here, generic rights mapped: kind, rights, whom.
+    /// Iterates over the entries that apply to this file or directory, with generic rights mapped: kind, rights, principal.
     pub(super) fn effective(&self) -> impl Iterator<Item = (u8, u32, &Who)> {
         self.entries().iter().filter_map(|ace| match ace {
             Ace::Simple { kind, flags, mask: m, who }
@@ -40,9 +40,10 @@ impl Acl {
         })
     }
 
-    /// What is allowed to those of whom `meant` is true, and what is denied: the first entry that names a right decides about it.
-    /// In a list of NFS form extended attributes go with the data where no entry denies them: such lists of earlier versions say
-    /// nothing of them. In a list of Windows each right is its own, as smbtorture records (smb2.acls).
+    /// Returns the rights granted and the rights denied to the principals for which `meant` is true: the first entry that contains
+    /// a right decides about it. In a list of NFS form extended attributes follow the data where no entry denies them, because
+    /// lists of earlier versions do not mention them. In a list of Windows each right is separate, as smbtorture records
+    /// (smb2.acls).
     fn decided(&self, meant: impl Fn(&Who) -> bool) -> (u32, u32) {
         if self.entries.is_none() {
             return (mask::FILE_ALL, 0);
@@ -61,19 +62,19 @@ impl Acl {
         (granted & mask::FILE_ALL, denied)
     }
 
-    /// What is allowed to those of whom `meant` is true.
+    /// Returns the rights granted to the principals for which `meant` is true.
     pub(super) fn allowed_where(&self, meant: impl Fn(&Who) -> bool) -> u32 {
         self.decided(meant).0
     }
 
-    /// A client of NFS may read a file to run it (RFC 8881 section 6.2.1.3.1), unless an entry denies that it is read.
+    /// Checks whether an NFS client may read a file to run it (RFC 8881 section 6.2.1.3.1): yes, unless an entry denies reading.
     pub(crate) fn runs(&self, cred: &Cred, owner: Owner) -> bool {
         let (granted, denied) = self.decided(|who| is_meant(who, cred, owner));
         granted & mask::EXECUTE != 0 && denied & mask::READ_DATA == 0
     }
 
-    /// All rights of a caller to a file of this owner, without ACCESS_SYSTEM_SECURITY, which is a matter of privilege. The
-    /// superuser has them all.
+    /// Returns all rights of a caller to a file of this owner, without ACCESS_SYSTEM_SECURITY, which depends on a privilege. The
+    /// superuser has all rights.
     pub fn allowed(&self, cred: &Cred, owner: Owner) -> u32 {
         if cred.uid == 0 {
             return mask::FILE_ALL;
@@ -84,7 +85,7 @@ impl Acl {
         granted | implied
     }
 
-    /// What an entry denies a caller.
+    /// Returns the rights that entries deny the caller.
     pub fn denied(&self, cred: &Cred, owner: Owner) -> u32 {
         self.decided(|who| is_meant(who, cred, owner)).1
     }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn special_names_mean_those_who_own_the_file_now() {
+    fn special_names_mean_current_owner() {
         let acl = Acl::new(vec![
             Ace::deny(Who::Owner, mask::WRITE_DATA, 0),
             Ace::allow(Who::Owner, mask::FILE_ALL, 0),
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_rights_take_the_owners_own_away() {
+    fn owner_rights_entry_replaces_implied_rights() {
         let who = Who::Sid(Sid::owner_rights());
         let rights = Ace::allow(who.clone(), mask::READ_DATA, 0);
         assert_eq!(allowed(vec![rights.clone()], 1000), mask::READ_DATA);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_run_may_be_read_unless_that_is_denied() {
+    fn executable_file_readable_unless_denied() {
         let run = Ace::allow(Who::Everyone, mask::EXECUTE, 0);
         let no = Ace::deny(Who::User(2), mask::READ_DATA, 0);
         assert!(Acl::new(vec![run.clone()]).runs(&cred(2), OWNER));
@@ -173,10 +174,10 @@ mod tests {
         assert_eq!(allowed(of(Sid::administrators()), 2), 0);
     }
 
-    /// RFC 8881 section 6.2.1.5, MS-DTYP section 2.4.2.4. Callers: the owner, a member of the file's group, a stranger, somebody
-    /// unknown, the superuser.
+    /// RFC 8881 section 6.2.1.5, MS-DTYP section 2.4.2.4. Callers: the owner, a member of the file's group, a stranger, an unknown
+    /// user, the superuser.
     #[test]
-    fn an_entry_is_about_those_whom_it_names() {
+    fn entry_applies_to_named_principals() {
         let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
         let in_both = Cred { groups: Arc::new([49, 50]), ..of(2, 7) };
         let callers = [of(1000, 7), in_both, of(3, 99), of(ANONYMOUS, ANONYMOUS), of(0, 0)];
@@ -204,14 +205,14 @@ mod tests {
     }
 
     proptest! {
-        /// RFC 8881 section 6.2.1: each right by itself is decided by the first entry about the caller that names it.
+        /// RFC 8881 section 6.2.1: the first entry about the caller that contains a right decides about that right.
         #[test]
-        fn the_first_entry_that_names_a_right_decides(acl in any_acl(), user in any_cred(), bit in 0..21_u32) {
+        fn first_entry_with_right_decides(acl in any_acl(), user in any_cred(), bit in 0..21_u32) {
             let right = 1 << bit & mask::FILE_ALL;
             let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER));
             let own = user.uid == OWNER.uid && OWNER_IMPLIED & right != 0;
             let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
-            // In a list of NFS form extended attributes go with the data.
+            // In a list of NFS form extended attributes follow the data.
             let data = match right {
                 mask::READ_EA => mask::READ_DATA,
                 mask::WRITE_EA => mask::WRITE_DATA,

@@ -1,4 +1,4 @@
-//! What something new gets from the directory that it is made in (MS-DTYP section 2.5.3.4, RFC 8881 section 6.4.3).
+//! Computes the list of a new file or directory from its parent directory (MS-DTYP section 2.5.3.4, RFC 8881 section 6.4.3).
 
 use super::mode::{ANYBODY, Class, OWNERS, bits_of, class, rights_of, shift};
 use super::{Ace, Acl, Owner, Sid, Who, control, flag, kind, mask};
@@ -6,10 +6,10 @@ use super::{Ace, Acl, Owner, Sid, Who, control, flag, kind, mask};
 const CLASSES: [Class; 3] = [Class::Owner, Class::Group, Class::Other];
 
 impl Acl {
-    /// Returns the list of something new that its maker asked to have at most the mode bits `most`. The maker has it: where the
-    /// directory passes on no entry for the owner, the owner gets all. A directory whose list says what mode bits say
-    /// (see `completes`) gives what it does not pass on to group and others from its own list, as Linux' server does: the new
-    /// file's group gets what the directory gives to that group, which is one of the others where the directory has another group.
+    /// Returns the list of a new node whose creator asked for at most the mode bits `most`. The creator owns it: where the
+    /// directory passes on no entry for the owner, the owner gets all rights. A directory whose list is equivalent to mode bits
+    /// (see `completes`) takes missing entries for group and others from its own list, like Linux' server: the new file's group
+    /// gets the rights that the directory grants that group, which counts as others if the directory has a different group.
     pub fn of_new(&self, is_dir: bool, folder: Owner, owner: Owner, most: u32) -> Option<Self> {
         let mut new = self.inherited(is_dir, owner)?;
         let [has_owner, has_group, has_other] = CLASSES.map(|one| new.names(owner, one));
@@ -29,7 +29,7 @@ impl Acl {
         if !has_owner && !self.names_creator() && (completes || !has_other) {
             added.push(made.entry(Class::Owner, owner, of(most, Class::Owner)));
         }
-        // Another group than the directory's has what is passed on to others.
+        // A group other than the directory's gets the rights passed on to others.
         if completes && !has_group && (is_same_group || !has_other) {
             added.push(made.entry(Class::Group, owner, group));
             let denied = rights_of(other & !group, is_dir);
@@ -47,8 +47,8 @@ impl Acl {
         Some(new)
     }
 
-    /// Returns whether an entry that is inherited names CREATOR OWNER: it says what owners have, also of a directory that only
-    /// passes it on (smbtorture smb2.acls INHERITANCE).
+    /// Returns whether an inherited entry names CREATOR OWNER: such an entry fixes the owner's rights, also on a directory that
+    /// only passes it on (smbtorture smb2.acls INHERITANCE).
     fn names_creator(&self) -> bool {
         self.entries().iter().any(|ace| {
             matches!(ace, Ace::Simple { kind: kind::ALLOWED, flags, who: Who::Sid(sid), .. }
@@ -56,15 +56,15 @@ impl Acl {
         })
     }
 
-    /// Returns whether an entry allows this class something here.
+    /// Returns whether an entry grants this class any right here.
     fn names(&self, owner: Owner, wanted: Class) -> bool {
         let mut allowed = self.effective().filter(|(k, ..)| *k == kind::ALLOWED);
         allowed.any(|(_, _, who)| class(who, owner) == Some(wanted))
     }
 
-    /// Returns whether a directory's entries for group and others count for new files as well: where its list names owner, group
-    /// and others, and either has the form of NFS or is what Windows shows of mode bits, with entries that are inherited beside.
-    /// In any other list of Windows "this folder only" means that (MS-DTYP section 2.5.3.4.1).
+    /// Returns whether a directory's entries for group and others apply to new files as well. They do if the list names owner,
+    /// group and others, and either has NFS form or is the Windows form of mode bits plus inherited entries. In any other list of
+    /// Windows such an entry means "this folder only" (MS-DTYP section 2.5.3.4.1).
     fn completes(&self, folder: Owner) -> bool {
         CLASSES.iter().all(|one| self.names(folder, *one))
             && (self.is_of_nfs() || self.is_windows_mode(folder))
@@ -88,7 +88,7 @@ impl Acl {
             let m = mask::map_generic(*m);
             let bits = bits_of(m);
             let writes = if bits & 2 != 0 { mask::WRITE_ATTRIBUTES } else { 0 };
-            // The owner has more than the bits say, and none of it goes to others.
+            // The owner has more rights than the bits express, and others get none of them.
             let is_of_bits = m & all == rights_of(bits, true) && m & !(all | ANYBODY | writes) == 0;
             if seen[n] || n > 0 && !is_of_bits {
                 return false;
@@ -98,7 +98,7 @@ impl Acl {
         seen == [true; 3]
     }
 
-    /// The list that a file or directory of this owner inherits; `None` where the directory passes nothing on.
+    /// Returns the list that a new node of this owner inherits; `None` where the directory passes on no entries.
     pub fn inherited(&self, is_dir: bool, owner: Owner) -> Option<Self> {
         let auto = self.control & control::DACL_AUTO_INHERITED;
         let mut entries = Vec::new();
@@ -114,10 +114,10 @@ impl Acl {
     }
 }
 
-/// Makes entries for classes of which a directory passes on nothing.
+/// Builds entries for classes that the directory passes on no entry for.
 struct Missing {
     is_dir: bool,
-    /// In the form of NFS; or of Windows, to which the right to run a file comes with reading it.
+    /// True for NFS form; false for Windows form, where the right to read a file includes the right to run it.
     of_nfs: bool,
     flags: u8,
 }
@@ -179,7 +179,7 @@ fn inherit(ace: &Ace, is_dir: bool, owner: Owner, auto: bool, out: &mut Vec<Ace>
     if flags & CONTAINER_INHERIT == 0 {
         out.push(for_children(further | INHERIT_ONLY));
     } else if here != *who {
-        // The creator is named in this directory, and named again in each below it.
+        // The entry applies to the creator in this directory, and again in each directory below.
         out.push(effective(&here, mark));
         out.push(for_children(further | INHERIT_ONLY));
     } else {
@@ -200,7 +200,7 @@ mod tests {
 
     const OWNER: Owner = Owner { uid: 9, gid: 9 };
 
-    /// Flags of the entry in the parent; of the one in a file; of the one in a directory.
+    /// Flags of the entry in the parent; of the entry in a file; of the entry in a directory.
     const INHERITANCE: [(u8, Option<u8>, Option<u8>); 16] = [
         (0, None, None),
         (OI, Some(0), Some(OI | IO)),
@@ -221,7 +221,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_combination_of_flags_is_inherited_as_documented() {
+    fn flag_combinations_inherit_as_documented() {
         for who in [Who::Members(50), Who::Owner, Who::Everyone] {
             for (flags, file, dir) in INHERITANCE {
                 let parent = Acl::new(vec![Ace::allow(who.clone(), mask::READ_DATA, flags)]);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_creator_is_named_here_and_passed_on() {
+    fn creator_entry_applies_and_passes_on() {
         let creator = Who::Sid(Sid::creator_owner());
         let mut parent = Acl::new(vec![Ace::allow(creator.clone(), mask::GENERIC_ALL, OI | CI)]);
         parent.control |= control::DACL_AUTO_INHERITED;
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(parent.inherited(false, OWNER).unwrap().entries(), [named]);
     }
 
-    /// MS-DTYP section 2.5.3.4: CREATOR OWNER and CREATOR GROUP alone are replaced.
+    /// MS-DTYP section 2.5.3.4: only CREATOR OWNER and CREATOR GROUP are replaced.
     #[test]
     fn nobody_but_the_creator_is_replaced() {
         let owner = Owner { uid: 9, gid: 8 };
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(Acl::default().inherited(true, OWNER), None);
     }
 
-    /// A folder of mode 0775 as SMB clients are shown it, with an entry for Bob that is inherited.
+    /// Returns the entries that SMB clients see for a folder of mode 0775, plus an inherited entry for Bob.
     fn shown_to_windows() -> Vec<Ace> {
         let group = mask::FILE_READ | mask::FILE_WRITE | mask::EXECUTE | mask::DELETE_CHILD;
         vec![
@@ -290,9 +290,9 @@ mod tests {
         ]
     }
 
-    /// MS-DTYP section 2.5.3.4.1: an entry without inheritance flags stays where it is.
+    /// MS-DTYP section 2.5.3.4.1: an entry without inheritance flags is not passed on.
     #[test]
-    fn entries_of_a_windows_folder_stay_there() {
+    fn windows_folder_entries_not_passed_on() {
         let own = |who, m| Ace::allow(who, m, 0);
         let with = |n: usize, ace: Ace| {
             let mut list = shown_to_windows();
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// The folder's group has its rights as that group, and another group has those of others.
+    /// The folder's group gets its group rights, and another group gets the rights of others.
     #[test]
     fn another_group_gets_what_others_get() {
         let all = mask::FILE_READ | mask::FILE_WRITE;
@@ -358,9 +358,9 @@ mod tests {
     }
 
     proptest! {
-        /// A file far below gets what one right in the directory gets, without the entries that go one level only.
+        /// A file far below gets the same as a file directly in the directory, without the entries that go one level only.
         #[test]
-        fn what_is_passed_on_is_the_same_at_every_depth(mut acl in any_acl(), auto: bool, depth in 1..4) {
+        fn inheritance_same_at_every_depth(mut acl in any_acl(), auto: bool, depth in 1..4) {
             acl.control |= if auto { control::DACL_AUTO_INHERITED } else { 0 };
             let one_level = |a: &Ace| matches!(a, Ace::Simple { flags, .. } if flags & NP != 0);
             let mut lasting = acl.clone();

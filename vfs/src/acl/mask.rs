@@ -24,7 +24,7 @@ pub const GENERIC_EXECUTE: u32 = 0x2000_0000;
 pub const GENERIC_WRITE: u32 = 0x4000_0000;
 pub const GENERIC_READ: u32 = 0x8000_0000;
 
-/// FILE_ALL_ACCESS: what GENERIC_ALL means for a file.
+/// FILE_ALL_ACCESS: the meaning of GENERIC_ALL for a file.
 pub const FILE_ALL: u32 = 0x001f_01ff;
 /// FILE_GENERIC_READ.
 pub const FILE_READ: u32 = READ_DATA | READ_EA | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
@@ -35,10 +35,10 @@ pub const FILE_WRITE: u32 =
 pub const FILE_EXECUTE: u32 = EXECUTE | READ_ATTRIBUTES | READ_CONTROL | SYNCHRONIZE;
 /// The generic bits.
 pub const GENERIC: u32 = GENERIC_ALL | GENERIC_EXECUTE | GENERIC_WRITE | GENERIC_READ;
-/// Every bit that a request may have (MS-SMB2 section 3.3.5.9: others are refused).
+/// Every bit that a request may contain (MS-SMB2 section 3.3.5.9: others are refused).
 pub const VALID: u32 = FILE_ALL | GENERIC | MAXIMUM_ALLOWED | ACCESS_SYSTEM_SECURITY;
 
-/// Replaces the generic bits by what they mean for files and directories.
+/// Replaces the generic bits by their meaning for files and directories.
 pub fn map_generic(mask: u32) -> u32 {
     let mut out = mask & !GENERIC;
     for (generic, means) in [
@@ -67,9 +67,9 @@ mod tests {
         assert_eq!(map_generic(READ_EA), READ_EA);
     }
 
-    /// MS-SMB2 section 2.2.13.1: what neither the mask of files nor that of directories names has no meaning in a request.
+    /// MS-SMB2 section 2.2.13.1: bits named neither in the mask of files nor in that of directories have no meaning in a request.
     #[test]
-    fn bits_without_a_name_are_not_valid() {
+    fn unnamed_bits_are_not_valid() {
         assert_eq!(!VALID, 0x0ce0_fe00);
     }
 }

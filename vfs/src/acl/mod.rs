@@ -1,13 +1,14 @@
 //! Access control lists: the one model of permission that every protocol shows in its own form.
 //!
-//! *Operation.* All of it is pure. A list is one of NFSv4 (RFC 8881 section 6), whose types, flags and rights have the numbers of
-//! Windows (MS-DTYP section 2.4.4), and knows whom an entry is about by the numbers of this host, by the three special names of
-//! NFSv4, or by an identifier of Windows that stands for none of these. A file without one has the list that its mode bits say
-//! ([`Acl::of_mode`]). Entries count in their order: who writes them out of the canonical one gets what he wrote.
+//! *Operation.* The module does no I/O. A list is one of NFSv4 (RFC 8881 section 6), whose types, flags and rights have the numbers
+//! of Windows (MS-DTYP section 2.4.4). An entry names its principal by a number of this host, by one of the three special names of
+//! NFSv4, or by a Windows identifier that maps to neither. A file without a list has the one that its mode bits express
+//! ([`Acl::of_mode`]). Entries count in their order: a client that writes them out of the canonical order gets the effect of that
+//! order.
 //!
-//! *Memory.* A list is as long as what its client sent, which front ends limit.
+//! *Memory.* A list is as long as its client sent it; front ends limit the length.
 //!
-//! *Errors.* A record that cannot be read is none ([`Kept::decode`]).
+//! *Errors.* An unreadable record counts as no list ([`Kept::decode`]).
 
 pub mod check;
 mod inherit;
@@ -21,7 +22,7 @@ pub(crate) mod steps;
 pub use record::{Kept, NAME};
 pub use wire::Sid;
 
-/// Types of entries that are understood (MS-DTYP section 2.4.4.1, RFC 8881 section 6.2.1.1); others are carried as they came.
+/// Types of entries that are understood (MS-DTYP section 2.4.4.1, RFC 8881 section 6.2.1.1); others are stored unchanged.
 #[allow(missing_docs)] // The names are the specification's.
 pub mod kind {
     pub const ALLOWED: u8 = 0;
@@ -39,7 +40,7 @@ pub mod flag {
     pub const NO_PROPAGATE: u8 = 0x04;
     pub const INHERIT_ONLY: u8 = 0x08;
     pub const INHERITED: u8 = 0x10;
-    /// All that say what a directory passes on.
+    /// All flags that control inheritance.
     pub const PASSING_ON: u8 = OBJECT_INHERIT | CONTAINER_INHERIT | NO_PROPAGATE | INHERIT_ONLY;
 }
 
@@ -52,24 +53,24 @@ pub mod control {
     pub const DACL_PROTECTED: u16 = 0x1000;
 }
 
-/// Whom an entry is about.
+/// The principal of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// OWNER@: whoever owns the file.
+    /// OWNER@: the current owner of the file.
     Owner,
     /// GROUP@: members of the file's group.
     Group,
-    /// EVERYONE@, the owner and the group among them.
+    /// EVERYONE@, including the owner and the group.
     Everyone,
     User(u32),
     /// Members of a group.
     Members(u32),
-    /// What has no number here: principals of other machines and well-known ones.
+    /// A principal without a number on this host: one of another machine or a well-known one.
     Sid(Sid),
 }
 
 impl Who {
-    /// What an identifier of Windows stands for.
+    /// Maps a Windows identifier to a principal.
     pub fn of_sid(sid: Sid) -> Self {
         match (sid.as_unix_user(), sid.as_unix_group()) {
             (Some(uid), _) => Self::User(uid),
@@ -79,7 +80,7 @@ impl Who {
         }
     }
 
-    /// As an identifier of Windows. The special names become those who are meant now.
+    /// Returns the Windows identifier. The special names become the current owner and group.
     pub fn to_sid(&self, owner: Owner) -> Sid {
         match self {
             Self::Owner => Sid::unix_user(owner.uid),
@@ -92,17 +93,15 @@ impl Who {
     }
 }
 
-/// Who owns a file.
+/// Owner and group of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
 }
 
 impl Owner {
-    /// Of a file with these attributes.
+    /// Returns owner and group from the attributes of a file.
     pub fn of(attr: &crate::Attr) -> Self {
         Self { uid: attr.uid, gid: attr.gid }
     }
@@ -111,39 +110,38 @@ impl Owner {
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ace {
-    /// A mask and whom it is about.
+    /// An entry with a mask and a principal.
     Simple {
         /// Type ([`kind`]).
         kind: u8,
         flags: u8,
         /// Rights ([`mask`]).
         mask: u32,
-        /// Whom it is about.
+        /// Principal.
         who: Who,
     },
-    /// An entry of another type: carried, inherited by nobody, granting nothing.
+    /// An entry of another type: stored, but neither inherited nor used to grant rights.
     Other {
-        /// Type.
         kind: u8,
         flags: u8,
-        /// What follows the four bytes of the entry's header.
+        /// The bytes after the four bytes of the entry's header.
         body: Vec<u8>,
     },
 }
 
 impl Ace {
-    /// An entry that allows.
+    /// Builds an entry that allows.
     pub fn allow(who: Who, mask: u32, flags: u8) -> Self {
         Self::Simple { kind: kind::ALLOWED, flags, mask, who }
     }
 
-    /// An entry that denies.
+    /// Builds an entry that denies.
     pub fn deny(who: Who, mask: u32, flags: u8) -> Self {
         Self::Simple { kind: kind::DENIED, flags, mask, who }
     }
 }
 
-/// The list of a file, with what Windows keeps beside it.
+/// The list of a file, with the additional data of a Windows security descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     /// Control bits of the descriptor.
@@ -152,16 +150,16 @@ pub struct Acl {
     pub revision: u8,
     /// The entries; `None` is the NULL list of Windows, which allows everything.
     pub entries: Option<Vec<Ace>>,
-    /// An owner that has no number here; the file's own owner is shown where there is none.
+    /// An owner without a number on this host; if `None`, the file's owner is shown.
     pub owner: Option<Sid>,
-    /// A group that has no number here.
+    /// A group without a number on this host.
     pub group: Option<Sid>,
-    /// The list of what is audited, in Windows' form: kept and shown, and nothing is done about it.
+    /// The audit list in Windows' form: stored and shown, without any effect.
     pub audit: Option<Vec<u8>>,
 }
 
 impl Acl {
-    /// Of these entries.
+    /// Builds a list from these entries.
     pub fn new(entries: Vec<Ace>) -> Self {
         Self {
             control: control::DACL_PRESENT,
@@ -171,12 +169,12 @@ impl Acl {
         }
     }
 
-    /// The entries, none for a NULL list.
+    /// Returns the entries, an empty slice for a NULL list.
     pub fn entries(&self) -> &[Ace] {
         self.entries.as_deref().unwrap_or_default()
     }
 
-    /// A bit of the control word is set.
+    /// Checks whether a bit of the control word is set.
     pub fn has(&self, bit: u16) -> bool {
         self.control & bit != 0
     }
@@ -189,7 +187,7 @@ pub(crate) mod tests {
     use crate::types::Cred;
     use proptest::prelude::*;
 
-    /// Anybody of a small world, in which entries meet.
+    /// Generates a principal from a small set, so that entries overlap.
     pub(crate) fn any_who() -> impl Strategy<Value = Who> {
         prop_oneof![
             Just(Who::Owner),
@@ -205,7 +203,7 @@ pub(crate) mod tests {
         ]
     }
 
-    /// Any entry of a type that is understood.
+    /// Generates an entry of a type that is understood.
     pub(crate) fn any_ace() -> impl Strategy<Value = Ace> {
         let mask = prop_oneof![any::<u32>().prop_map(|m| m & mask::FILE_ALL), any::<u32>()];
         (0..4_u8, 0..32_u8, mask, any_who()).prop_map(|(kind, flags, mask, who)| Ace::Simple {
@@ -216,12 +214,12 @@ pub(crate) mod tests {
         })
     }
 
-    /// Any list of entries.
+    /// Generates a list of entries.
     pub(crate) fn any_acl() -> impl Strategy<Value = Acl> {
         proptest::collection::vec(any_ace(), 0..7).prop_map(Acl::new)
     }
 
-    /// Anybody whom those lists are about, but for the superuser.
+    /// Generates a caller whom those lists may name, except the superuser.
     pub(crate) fn any_cred() -> impl Strategy<Value = Cred> {
         let uid = prop_oneof![6 => 1000..1005_u32, 1 => Just(ANONYMOUS)];
         (uid, 50..54_u32, proptest::collection::vec(50..54_u32, 0..3))
@@ -229,7 +227,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn identifiers_of_unix_are_its_users_and_groups() {
+    fn unix_identifiers_map_to_users_and_groups() {
         let owner = Owner { uid: 7, gid: 8 };
         for who in [
             Who::User(1000),
@@ -246,7 +244,7 @@ pub(crate) mod tests {
 
     /// MS-DTYP section 2.4.6.
     #[test]
-    fn a_control_bit_is_set_where_it_was_set() {
+    fn control_bit_found_where_set() {
         let acl = Acl { control: 0x1004, ..Acl::default() };
         assert!(acl.has(control::DACL_PRESENT) && acl.has(control::DACL_PROTECTED));
         assert!(!acl.has(control::DACL_DEFAULTED) && !acl.has(control::DACL_AUTO_INHERITED));

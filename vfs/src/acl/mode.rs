@@ -3,15 +3,15 @@
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
 use crate::types::{ANONYMOUS, Cred};
 
-/// Rights that a bit of one class stands for. Extended attributes are read and written with the data (xattr(7)), and a client of
-/// Windows asks for both at once.
+/// The rights of each bit of one class. Extended attributes are read and written with the data (xattr(7)), and a Windows client
+/// asks for both at once.
 const R: u32 = mask::READ_DATA | mask::READ_EA;
 const W: u32 = mask::WRITE_DATA | mask::APPEND_DATA | mask::WRITE_EA;
 const X: u32 = mask::EXECUTE;
 
-/// What everybody may whatever the mode.
+/// Rights that every user has, whatever the mode.
 pub(super) const ANYBODY: u32 = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
-/// What the owner may beside.
+/// Additional rights of the owner.
 pub(super) const OWNERS: u32 = mask::WRITE_ATTRIBUTES | mask::WRITE_DAC;
 
 /// A class of mode bits.
@@ -22,7 +22,7 @@ pub(super) enum Class {
     Other,
 }
 
-/// The class that an entry is about; `None` for a user or group that mode bits do not know.
+/// Returns the class of an entry's principal; `None` for a user or group without mode bits.
 pub(super) fn class(who: &Who, owner: Owner) -> Option<Class> {
     match who {
         Who::Owner => Some(Class::Owner),
@@ -38,29 +38,30 @@ pub(super) fn class(who: &Who, owner: Owner) -> Option<Class> {
     }
 }
 
-/// The three bits of a class that say these rights (RFC 8881 section 6.3.2).
+/// Returns the three bits of a class for these rights (RFC 8881 section 6.3.2).
 pub(super) fn bits_of(rights: u32) -> u32 {
     let bit = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
     bit(mask::READ_DATA, 4) | bit(mask::WRITE_DATA | mask::APPEND_DATA, 2) | bit(X, 1)
 }
 
-/// The rights that these three bits say. A directory's names are removed by whoever may add some.
+/// Returns the rights of these three bits. In a directory the right to add names includes the right to remove them.
 pub(super) fn rights_of(bits: u32, is_dir: bool) -> u32 {
     let when = |bit: u32, rights: u32| if bits & bit != 0 { rights } else { 0 };
     when(4, R) | when(2, if is_dir { W | mask::DELETE_CHILD } else { W }) | when(1, X)
 }
 
-/// An entry for the owner's own rights takes others away by being there, so that it stays when it has none left.
+/// True if the entry has an effect. An entry for OWNER RIGHTS removes implied rights by its presence, so it stays even with an
+/// empty mask.
 fn says(who: &Who, mask: u32) -> bool {
     mask != 0 || *who == Who::Sid(Sid::owner_rights())
 }
 
-/// An entry whose rights are yet to be seen to be any.
+/// Returns the entry, or `None` if it has no effect.
 fn some(kind: u8, who: Who, mask: u32) -> Option<Ace> {
     (mask != 0).then_some(Ace::Simple { kind, flags: 0, mask, who })
 }
 
-/// What a new mode does to a list.
+/// A change of the mode, to be applied to a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     /// Owner and group of the file.
@@ -68,26 +69,26 @@ pub(crate) struct Change {
     pub(crate) is_dir: bool,
     /// The nine bits.
     pub(crate) mode: u32,
-    /// The right to run the file stays with users and groups that the list names.
+    /// True if users and groups named in the list keep the right to run the file.
     pub(crate) keeps_run: bool,
 }
 
 impl Change {
-    /// Rights of all bits.
+    /// Returns the rights of all bits.
     fn touched(&self) -> u32 {
         rights_of(7, self.is_dir)
     }
 
-    /// Rights that the new mode gives this class.
+    /// Returns the rights that the new mode grants this class.
     fn given(&self, class: Class) -> u32 {
         rights_of(self.mode >> shift(class) & 7, self.is_dir)
     }
 
-    /// What an entry keeps of its rights: those that mode bits do not say, and of those that it denies what the mode denies, too.
+    /// Returns the rights that stay in an entry: those without a mode bit, and denied rights that the mode denies too.
     fn kept(&self, kind: u8, mask: u32, who: &Who) -> u32 {
         let class = class(who, self.owner);
         let given = match class {
-            // It counts for owner and group as well.
+            // The entry counts for owner and group as well.
             Some(Class::Other) => {
                 self.given(Class::Owner) | self.given(Class::Group) | self.given(Class::Other)
             }
@@ -113,8 +114,8 @@ pub(super) fn shift(class: Class) -> u32 {
 }
 
 impl Acl {
-    /// The list that says what mode bits say (RFC 8881 section 6.4.2), with entries that deny only where a class has less than
-    /// those that it is part of.
+    /// Returns the list equivalent to these mode bits (RFC 8881 section 6.4.2), with entries that deny only where a class has fewer
+    /// rights than a class that contains it.
     pub fn of_mode(mode: u32, is_dir: bool) -> Self {
         let [owner, group, other] = [6, 3, 0].map(|s| rights_of(mode >> s & 7, is_dir));
         let entries = [
@@ -127,7 +128,7 @@ impl Acl {
         Self::new(entries.into_iter().flatten().collect())
     }
 
-    /// The nine mode bits of a list (RFC 8881 section 6.3.2). Owner and group may also be named by their numbers.
+    /// Returns the nine mode bits of a list (RFC 8881 section 6.3.2). Owner and group may also be named by their numbers.
     pub fn mode(&self, owner: Owner) -> u32 {
         let of = |own: Class| {
             bits_of(self.allowed_where(|who| {
@@ -137,14 +138,14 @@ impl Acl {
         of(Class::Owner) << 6 | of(Class::Group) << 3 | of(Class::Other)
     }
 
-    /// The list has the form of NFS: entries for OWNER@ or GROUP@ count here, which no client of SMB sets. Mode bits, POSIX lists
-    /// and clients of NFS make such lists; to them the right to run a file is a bit of its own.
+    /// Checks whether the list has NFS form: it has effective entries for OWNER@ or GROUP@, which no SMB client sets. Mode bits,
+    /// POSIX lists and NFS clients make such lists; in them the right to run a file is a separate bit.
     pub fn is_of_nfs(&self) -> bool {
         self.effective().any(|(_, _, who)| matches!(who, Who::Owner | Who::Group))
     }
 
-    /// The list after the nine mode bits were set (RFC 8881 section 6.4.1.1), which were `old` before. In a list of Windows a
-    /// program is run without a bit: where none of the bits to execute is changed, each class that still reads the file keeps that
+    /// Returns the list after the nine mode bits were set (RFC 8881 section 6.4.1.1), which were `old` before. A list of Windows
+    /// needs no bit to run a program: where none of the execute bits changes, each class that can still read the file keeps that
     /// right.
     pub(crate) fn chmod(&self, owner: Owner, is_dir: bool, old: u32, mode: u32) -> Self {
         let (old, mode) = (old & 0o777, mode & 0o777);
@@ -167,8 +168,8 @@ impl Acl {
         Self { entries: Some(entries), ..now }
     }
 
-    /// The list after the mode was changed (RFC 8881 section 6.4.1.1): its own mode is the new one, users and groups that it
-    /// names have no more than the group class, and what it passes on stays.
+    /// Returns the list after the mode was changed (RFC 8881 section 6.4.1.1): its mode is the new one, users and groups that it
+    /// names have at most the rights of the group class, and inheritance stays the same.
     pub(crate) fn with_mode(&self, change: &Change) -> Self {
         let Some(entries) = &self.entries else {
             return Self {
@@ -193,7 +194,7 @@ impl Acl {
             let whole = mask::map_generic(*m);
             let left = change.kept(*k, whole, who) & !denied;
             if *k == kind::DENIED && class(who, change.owner) == Some(Class::Other) {
-                // What was denied to everybody here does not come back to those that are named further on.
+                // Rights denied to everyone here stay denied to principals named later.
                 denied |= whole & !left;
             }
             if left == whole {
@@ -219,9 +220,9 @@ impl Acl {
         Self { entries: Some(merged(all)), ..self.clone() }
     }
 
-    /// The list of something new that a client made with these mode bits: they take away, and give nothing to anybody, the owner
-    /// included. The mode bits that are left come with it. A list of Windows leaves the right to run a file, which programs of
-    /// Windows have without a bit.
+    /// Limits the list of a new node by the mode bits from its client: they only remove rights, also from the owner. Returns the
+    /// list with the remaining mode bits. A list of Windows keeps the right to run a file, which Windows programs have without a
+    /// bit.
     pub fn limited(&self, mode: u32, owner: Owner, is_dir: bool) -> (Self, u32) {
         let left = self.mode(owner) & mode;
         let Some(entries) = &self.entries else {
@@ -255,9 +256,9 @@ impl Acl {
     }
 }
 
-/// What mode bits take away from each class.
+/// The rights that mode bits remove from each class.
 struct Limit {
-    /// Whose the file is.
+    /// Owner and group of the file, which define the classes.
     classes: Owner,
     owner: u32,
     group: u32,
@@ -265,8 +266,8 @@ struct Limit {
 }
 
 impl Limit {
-    /// Puts there what is left of an entry that allows. It stays where it stands, so that what is denied before it is denied
-    /// still. Returns the rights that are left to anybody.
+    /// Adds the remaining part of an entry that allows. The entry keeps its position, so that earlier denials still apply. Returns
+    /// the rights left to any caller.
     fn part(&self, ace: &Ace, flags: u8, mask: u32, who: &Who, out: &mut Vec<Ace>) -> u32 {
         let over = match class(who, self.classes) {
             Some(Class::Other) => self.owner | self.group | self.other,
@@ -286,11 +287,11 @@ impl Limit {
             }
         };
         if class(who, self.classes) == Some(Class::Other) {
-            // It counts for owner and group as well: from here on each of them has an entry of its own.
+            // The entry counts for owner and group as well: from here on each of them has a separate entry.
             let owner = mask & !self.owner & (self.group | self.other);
             let group = mask & !self.group & self.other;
             if *who == Who::Sid(Sid::authenticated_users()) {
-                // Somebody unknown may own the file, or be in its group, and was not meant.
+                // An unknown user may own the file or be in its group, and was not meant.
                 put(kind::DENIED, Who::Sid(Sid::anonymous()), owner | group);
             }
             put(kind::ALLOWED, Who::Owner, owner);
@@ -305,7 +306,7 @@ impl Limit {
     }
 }
 
-/// What an entry passes on, without what it says of the directory itself.
+/// Returns the inherited part of an entry, without its effect on the directory itself.
 fn passed_on(ace: &Ace) -> Option<Ace> {
     let mut ace = ace.clone();
     match &mut ace {
@@ -317,8 +318,8 @@ fn passed_on(ace: &Ace) -> Option<Ace> {
     }
 }
 
-/// Puts entries that allow the same one something together, where no entry that denies stands between them, and leaves out what an
-/// entry before has decided for the same one.
+/// Merges entries that allow the same principal rights, where no entry that denies is between them, and drops rights that an
+/// earlier entry has decided for the same principal.
 fn merged(entries: impl Iterator<Item = Ace>) -> Vec<Ace> {
     let mut out: Vec<Ace> = Vec::new();
     let mut decided: Vec<(Who, u32)> = Vec::new();
@@ -375,7 +376,7 @@ mod tests {
 
     /// RFC 8881 section 6.4.2. The numbers are those of section 6.2.1.3.
     #[test]
-    fn a_plain_mode_needs_no_entry_that_denies() {
+    fn plain_mode_needs_no_deny_entry() {
         assert_eq!(
             Acl::of_mode(0o640, false).entries(),
             [
@@ -397,9 +398,10 @@ mod tests {
         );
     }
 
-    /// RFC 8881 section 6.3.2: OWNER@, GROUP@ and EVERYONE@ say the mode; the rest are others that mean the same here.
+    /// RFC 8881 section 6.3.2: OWNER@, GROUP@ and EVERYONE@ determine the mode; the other cases are principals with the same
+    /// meaning here.
     #[test]
-    fn an_entry_counts_for_the_class_that_it_is_about() {
+    fn entry_counts_for_its_class() {
         let sid = Who::Sid;
         for (who, mode) in [
             (Who::Owner, 0o400),
@@ -420,9 +422,9 @@ mod tests {
         }
     }
 
-    /// What mode bits do to a NULL list is what they say, for it has no other rights.
+    /// A NULL list becomes the list of the mode bits, because it has no other rights.
     #[test]
-    fn a_null_list_becomes_what_the_mode_says() {
+    fn null_list_becomes_list_of_mode() {
         let null = Acl { revision: 2, owner: Some(Sid::system()), ..Acl::default() };
         let want = Acl { entries: Acl::of_mode(0o640, false).entries, ..null.clone() };
         assert_eq!(null.with_mode(&change(0o640, false)), want);
@@ -440,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_three_classes_make_the_mode() {
+    fn only_three_classes_determine_mode() {
         let acl = Acl::new(vec![
             Ace::deny(Who::User(7), W, 0),
             Ace::allow(Who::User(1000), R, 0),
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_mode_limits_those_that_the_list_names() {
+    fn changed_mode_limits_named_users() {
         let (oi, io) = (flag::OBJECT_INHERIT, flag::INHERIT_ONLY);
         let acl = Acl::new(vec![
             Ace::deny(Who::User(7), R, 0),
@@ -474,7 +476,7 @@ mod tests {
 
     /// Each line: the entries, the new mode, and the entries after it.
     #[test]
-    fn what_a_changed_mode_leaves_of_each_entry() {
+    fn changed_mode_entries_match_table() {
         use mask::DELETE;
         let allow = |who, m| Ace::allow(who, m, 0);
         let deny = |who, m| Ace::deny(who, m, 0);
@@ -482,21 +484,21 @@ mod tests {
             (|m| allow(Who::Owner, m), |m| allow(Who::Group, m), Who::Everyone);
         let user = |uid| Who::User(uid);
         for (line, (before, mode, keeps_run, after)) in [
-            // What is denied to one whom the mode does not know stays denied.
+            // A denial for a user without a mode class stays.
             (
                 vec![deny(user(7), R | W), allow(all.clone(), R | W)],
                 0o640,
                 false,
                 vec![owner(R | W), deny(user(7), R | W), group(R)],
             ),
-            // What is denied to a class and not given by the mode stays denied.
+            // A denial for a class stays where the mode does not grant the right.
             (
                 vec![deny(all.clone(), W), allow(all.clone(), R)],
                 0o444,
                 false,
                 vec![owner(R), deny(all.clone(), W), group(R), allow(all.clone(), R)],
             ),
-            // What was denied to everybody does not come back to others than the mode gives it to.
+            // Rights denied to everyone return only to the classes that the mode grants them to.
             (
                 vec![deny(all.clone(), W | DELETE), allow(user(8), R | W | DELETE)],
                 0o664,
@@ -509,7 +511,7 @@ mod tests {
                     allow(all.clone(), R),
                 ],
             ),
-            // What was denied to the owner, or allowed to everybody, says nothing about the rest.
+            // A denial for the owner, or a grant for everyone, has no effect on other principals.
             (
                 vec![deny(Who::Owner, W), allow(user(8), W)],
                 0o660,
@@ -522,7 +524,7 @@ mod tests {
                 false,
                 vec![owner(R | W), allow(user(8), W), group(R | W)],
             ),
-            // A class with less than those that it is part of is told so.
+            // A class with fewer rights than a class that contains it gets a deny entry.
             (
                 vec![],
                 0o426,
@@ -535,7 +537,7 @@ mod tests {
                     allow(all.clone(), R | W),
                 ],
             ),
-            // Users that are named go on to run a file.
+            // Named users can still run the file.
             (
                 vec![deny(user(7), X), allow(user(8), R | W | X), allow(all.clone(), R | W | X)],
                 0o640,
@@ -551,10 +553,10 @@ mod tests {
         }
     }
 
-    /// Neither a changed mode nor one at creation changes what a directory passes on; what they leave for the directory is an
-    /// entry of its own.
+    /// Neither a changed mode nor one at creation changes what a directory passes on; the part that still applies to the directory
+    /// becomes a separate entry.
     #[test]
-    fn what_is_passed_on_stays_with_every_combination_of_flags() {
+    fn inheritance_kept_for_all_flag_combinations() {
         for flags in 0..32 {
             let acl = Acl::new(vec![
                 Ace::allow(Who::Owner, R | W | X, 0),
@@ -582,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_gets_no_more_than_its_folder_passes_on() {
+    fn new_node_limited_to_inherited_rights() {
         let acl = Acl::new(vec![
             Ace::allow(Who::User(8), R | W | X, 0),
             Ace::allow(Who::Owner, R | W | X, 0),
@@ -603,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_put_together_where_none_between_denies() {
+    fn adjacent_allow_entries_merged() {
         let a = |who, m| Ace::allow(who, m, 0);
         let all = [a(Who::Owner, 1), a(Who::Group, 1), a(Who::Owner, 2)];
         assert_eq!(merged(all.into_iter()), [a(Who::Owner, 3), a(Who::Group, 1)]);
@@ -615,7 +617,7 @@ mod tests {
     fn what_is_decided_is_said_once() {
         let (oi, ci) = (flag::OBJECT_INHERIT, flag::CONTAINER_INHERIT);
         let of = |flags| Ace::allow(Who::User(8), R | X, flags);
-        // Entries that are passed on stay as they are, however often they say the same.
+        // Inherited entries stay separate, even when several grant the same.
         let twice = [of(oi), of(ci)];
         let all = twice.iter().cloned().chain([of(0)]);
         assert_eq!(merged(all), twice);
@@ -634,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_to_the_owner_by_a_group_stays_denied_at_creation() {
+    fn group_denial_for_owner_kept_at_creation() {
         let acl =
             Acl::new(vec![Ace::deny(Who::Members(51), R, 0), Ace::allow(Who::Everyone, R | X, 0)]);
         let (now, mode) = acl.limited(0o400, OWNER, false);
@@ -645,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn what_everybody_has_is_parted_where_it_stands() {
+    fn everyone_entry_split_in_place() {
         let acl = Acl::new(vec![Ace::allow(Who::Everyone, R | W | X | mask::DELETE, 0)]);
         let (now, mode) = acl.limited(0o640, OWNER, false);
         assert_eq!(mode, 0o640);
@@ -664,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_unknown_gets_nothing_of_what_those_who_are_known_have() {
+    fn unknown_user_gets_no_class_rights() {
         let acl = Acl::new(vec![Ace::allow(Who::Sid(Sid::authenticated_users()), R | W, 0)]);
         let owner = Owner { uid: ANONYMOUS, gid: ANONYMOUS };
         let (now, _) = acl.limited(0o640, owner, false);
@@ -673,7 +675,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_users_do_not_run_what_authenticated_users_go_on_to_run() {
+    fn unknown_user_loses_run_right() {
         let acl = Acl::new(vec![Ace::allow(Who::Sid(Sid::authenticated_users()), R | X, 0)]);
         let now = acl.chmod(OWNER, false, 0o500, 0o764);
         let (known, unknown) = (user(7, 7), user(ANONYMOUS, 50));
@@ -686,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owners_own_rights_stay_away_when_mode_bits_leave_none() {
+    fn empty_owner_rights_entry_kept() {
         let acl = Acl::new(vec![Ace::allow(Who::Sid(Sid::owner_rights()), R, 0)]);
         let owner = user(1000, 50);
         assert_eq!(acl.allowed(&owner, OWNER), R);
@@ -696,7 +698,7 @@ mod tests {
         assert_eq!(changed.with_mode(&change(0, false)), changed);
     }
 
-    /// These rights, and the extended attributes that go with the data: a mode makes a list of NFS form.
+    /// Returns these rights with the extended attributes that follow the data: a mode makes a list of NFS form.
     fn with_attributes(rights: u32) -> u32 {
         let of = |data, attributes| if rights & data != 0 { attributes } else { 0 };
         rights | of(mask::READ_DATA, mask::READ_EA) | of(mask::WRITE_DATA, mask::WRITE_EA)
@@ -708,9 +710,9 @@ mod tests {
             prop_assert_eq!(Acl::of_mode(mode, is_dir).mode(OWNER), mode);
         }
 
-        /// RFC 8881 section 6.4.1.1, and its three rules for those that the list names.
+        /// RFC 8881 section 6.4.1.1, and its three rules for principals that the list names.
         #[test]
-        fn a_changed_mode_is_the_mode_of_the_list(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool) {
+        fn changed_mode_is_mode_of_list(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool) {
             let now = acl.with_mode(&change(mode, is_dir));
             prop_assert_eq!(now.mode(OWNER), mode);
             let over = rights_of(!mode >> 3 & 7, is_dir);
@@ -722,7 +724,7 @@ mod tests {
                 let is = |e: &&Ace| matches!(e, Ace::Simple { flags, .. } if flags & flag::INHERIT_ONLY != 0);
                 a.entries().iter().filter(is).cloned().collect::<Vec<_>>()
             };
-            // Two that pass on to the same may have become one.
+            // Two entries with the same inheritance may have been merged.
             let within = |e: &Ace, n: &Ace| match (e, n) {
                 (
                     Ace::Simple { kind, flags, mask, who },
@@ -735,7 +737,7 @@ mod tests {
             }
         }
 
-        /// A list does not grow when its mode is changed again and again.
+        /// A list does not grow when its mode is changed repeatedly.
         #[test]
         fn a_mode_changed_again_adds_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool) {
             let once = acl.with_mode(&change(mode, is_dir));
@@ -743,9 +745,9 @@ mod tests {
             prop_assert!(twice.entries().len() <= once.entries().len());
         }
 
-        /// Nobody gets by a changed mode what it does not say of one of the classes that he is in.
+        /// A changed mode grants a caller no more than the rights of a class that he is in.
         #[test]
-        fn a_changed_mode_gives_what_it_says(
+        fn changed_mode_grants_class_rights_only(
             acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred(),
         ) {
             let change = change(mode, is_dir);
@@ -760,10 +762,10 @@ mod tests {
             prop_assert_eq!(now.allowed(&user, OWNER) & !before & !said, 0);
         }
 
-        /// A mode that is set again revokes: no user or group that the list names has more than the group's bits, nobody gets what
-        /// neither the list nor the mode gives, and a file is run by those alone who read it or whose bit says so.
+        /// Setting the mode again revokes rights: named users and groups have at most the group's bits, no caller gets rights that
+        /// neither the list nor the mode grants, and only callers who can read a file, or whose bit says so, can run it.
         #[test]
-        fn a_mode_that_is_set_limits_everybody(
+        fn set_mode_limits_every_caller(
             acl in any_acl(), old in 0..0o1000_u32, mode in 0..0o1000_u32, is_dir: bool, user in any_cred(),
         ) {
             let now = acl.chmod(OWNER, is_dir, old, mode);
@@ -789,7 +791,7 @@ mod tests {
             prop_assert_eq!(grown, 0, "grown");
         }
 
-        /// Nobody gets by mode bits at creation what the list does not give, and each class has what both say.
+        /// Mode bits at creation grant no caller a right that the list does not, and each class has the rights that both grant.
         #[test]
         fn a_mode_at_creation_gives_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred()) {
             let (now, left) = acl.limited(mode, OWNER, is_dir);

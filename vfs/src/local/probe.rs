@@ -1,4 +1,4 @@
-//! What the file system of a share can do, found out when it is opened.
+//! What the file system of a share supports, tested when the share is opened.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -28,23 +28,23 @@ pub(super) struct Found {
     pub(super) caps: Capabilities,
     pub(super) fsid: u64,
     pub(super) uuid: Option<[u8; 16]>,
-    /// Tells subvolumes of one file system apart, where they have one UUID.
+    /// Tells apart the subvolumes of one file system that share one UUID.
     pub(super) subvolume: u64,
-    /// The file system has a number or UUID of its own, from which that is made.
+    /// True if `fsid` was made from a number or UUID that the file system itself reports.
     pub(super) is_numbered: bool,
     pub(super) handles: Form,
-    /// See [`super::side`].
+    /// True if side data is kept in `trusted.` attributes; see [`super::side`].
     pub(super) trusted: bool,
     pub(super) in_memory: bool,
-    /// What statfs(2) calls it.
+    /// File system type as statfs(2) reports it.
     pub(super) magic: u64,
-    /// Mode, owner, group and access control list decide about permission, and nothing else does.
+    /// True if mode, owner, group and access control list alone decide about permission.
     pub(super) posix: bool,
-    /// Two changes never share a change time when somebody looked between them (multigrain time stamps, Linux 6.13).
+    /// True if two changes never get the same change time when the time was read between them (multigrain time stamps, Linux 6.13).
     pub(super) exact_times: bool,
-    /// Of a kind that is known to count the links of files.
+    /// True if the file system is of a type known to count the links of files.
     pub(super) counts_links: bool,
-    /// The kernel may know one file by several inodes, one for each name, of which each ends with its name.
+    /// True if the kernel may hold several inodes for one file, one for each name, and an inode ends when its name is removed.
     pub(super) inode_per_name: bool,
 }
 
@@ -99,28 +99,28 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
 
 #[allow(clippy::cast_sign_loss)]
 fn magic_of(fd: BorrowedFd<'_>) -> VfsResult<u64> {
-    // A 32-bit number in a word whose sign depends on the platform.
+    // `f_type` is a 32-bit number in a word whose sign depends on the platform.
     Ok(rustix::fs::fstatfs(fd)?.f_type as u64 & 0xffff_ffff)
 }
 
-/// What the kernel asks of those who use `trusted.` attributes.
+/// Checks for the capability that the kernel requires for `trusted.` attributes.
 fn may_administer() -> bool {
     let own = rustix::thread::capabilities(None);
     own.is_ok_and(|c| c.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }
 
-/// The process may keep `trusted.` attributes on this file.
+/// Checks whether the process may keep `trusted.` attributes on this file.
 fn is_trusted(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fsetxattr(file, c"trusted.headgate.probe", b"1", XattrFlags::empty()).is_ok()
 }
 
-/// A nameless file on the volume, where it can have one.
+/// Creates a nameless file on the volume, if the file system supports that.
 fn scratch(root: BorrowedFd<'_>) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::openat(root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
 }
 
-/// The largest offset a file can have: the kernel refuses to seek beyond it.
+/// Returns the largest offset that a file can have: the kernel refuses to seek beyond it.
 fn size_max(file: &OwnedFd) -> u64 {
     let (mut fits, mut beyond) = (0, 1_u64 << 63);
     while beyond - fits > 1 {
@@ -133,8 +133,8 @@ fn size_max(file: &OwnedFd) -> u64 {
     fits
 }
 
-/// Changes a file time and again, and looks at its change time after each: a clock that goes by ticks, of a millisecond at the
-/// least, gives two of them the same time, or times that lie as far apart as its ticks.
+/// Changes a file repeatedly and reads its change time after each change. A clock with ticks of at least a millisecond gives two
+/// changes the same time, or times that differ by whole ticks.
 fn has_exact_times(file: &OwnedFd) -> bool {
     const LOOKS: usize = 9;
     const BELOW_A_TICK: Duration = Duration::from_micros(500);
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_are_said_to_be_exact_are() {
+    fn time_stamp_reported_exact_is_exact() {
         let dir = tempfile::tempdir().unwrap();
         let root = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
         let Some(file) = scratch(root.as_fd()).filter(has_exact_times) else {

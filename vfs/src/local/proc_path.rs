@@ -1,8 +1,8 @@
-//! Names of what is open, below `/proc`.
+//! Paths of open files below `/proc`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A path by which the kernel finds what is open, also by an `O_PATH` descriptor.
+/// A path by which the kernel finds an open file, also one opened with `O_PATH`.
 pub(super) struct ProcPath {
     room: [u8; 26],
     end: usize,
@@ -23,7 +23,7 @@ impl ProcPath {
     }
 }
 
-/// A descriptor's number in decimal, for a name in `/proc/self/fd`.
+/// Writes a descriptor's number in decimal, for a name in `/proc/self/fd`.
 pub(super) fn decimal(fd: i32, room: &mut [u8; 12]) -> &[u8] {
     let mut n = fd.unsigned_abs();
     let mut at = room.len();

@@ -1,14 +1,14 @@
-//! A file whose descriptor went stale, found again by its names.
+//! Finds a file again by its names after its descriptor became stale.
 //!
 //! *Operation.* On a volume where each name may have an inode ([`super::probe::Found::inode_per_name`]) the record of a file keeps
-//! the names by which it was found last. When the kernel calls its descriptor stale, the record opens the file again by one of
-//! them, in place of the descriptor, so that the record stays the same to all that refer to it. A file system may give the inode
-//! number to another file under the same name: the record refuses a file that cannot be its own
-//! ([`LastSeen`](super::held::LastSeen)), and the new file gets a new record.
+//! the names by which it was last found. When the kernel calls its descriptor stale, the record opens the file again by one of
+//! these names and replaces the descriptor, so every reference to the record stays valid. A file system may give the inode number
+//! to another file under the same name: the record refuses a file that cannot be its own ([`LastSeen`](super::held::LastSeen)), and
+//! the new file gets a new record.
 //!
 //! *Memory.* [`KnownNames`](super::held::KnownNames) for each record of such a volume.
 //!
-//! *Errors.* [`VfsError::Stale`] where none of these names is the file's any more.
+//! *Errors.* [`VfsError::Stale`] when none of these names leads to the file any more.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,7 +21,7 @@ use super::sys;
 use crate::error::{VfsError, VfsResult};
 
 impl LocalNode {
-    /// What `statx` says of the file now.
+    /// Returns the current answer of `statx` for the file.
     pub(super) fn stat(&self) -> VfsResult<Stat> {
         match stat::of_fd(self.fd()) {
             Err(VfsError::Stale | VfsError::NotFound) if self.volume.inode_per_name => {
@@ -32,7 +32,7 @@ impl LocalNode {
         }
     }
 
-    /// Opens the file again with other flags, as the process.
+    /// Opens the file again with other flags, with the credentials of the process.
     pub(super) fn reopen(&self, flags: OFlags) -> VfsResult<OwnedFd> {
         match self.volume.reopen(self.fd(), flags) {
             Err(VfsError::Stale | VfsError::NotFound) if self.volume.inode_per_name => {
@@ -43,7 +43,7 @@ impl LocalNode {
         }
     }
 
-    /// Notes a name that the file was just found by, and opens it by that where the record's descriptor is stale.
+    /// Notes a name by which the file was just found, and opens the file by that name if the record's descriptor is stale.
     pub(super) fn renew_by(&self, dir: &LocalNode, name: &[u8]) -> VfsResult<()> {
         if !self.volume.inode_per_name || self.is_root() {
             return Ok(());

@@ -1,12 +1,12 @@
-//! Seals of access control lists that are kept where others may write.
+//! Seals for access control lists in attributes that local users can write.
 //!
-//! *Operation.* Without `CAP_SYS_ADMIN` a list stands in a `user.` attribute, which whoever may write the file can set. So it
-//! carries an HMAC-SHA-256 by a key of the gateway over the inode's identity and the list. The identity is the inode number with
-//! the time of birth, which nobody sets; where the file system has none, the kernel's handle. It does not name the file system:
-//! its number may change with the kernel and the order of devices, and the lists of a whole share would be void. `trusted.`
-//! attributes need no seal.
+//! *Operation.* Without `CAP_SYS_ADMIN` a list is kept in a `user.` attribute, which any user with write access to the file can
+//! set. The gateway therefore stores with the list an HMAC-SHA-256, under a key of the gateway, over the inode's identity and the
+//! list. The identity is the inode number with the time of birth, which no user can set; where the file system has no time of
+//! birth, it is the kernel's handle. The identity leaves out the number of the file system: that number may change with the kernel
+//! and the order of devices, and then every list of the share would be void. `trusted.` attributes need no seal.
 //!
-//! *Errors.* A record without a good seal counts as none; it is counted, and logged once for a file.
+//! *Errors.* A list without a valid seal is ignored; it is counted, and logged once for each file.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,44 +22,44 @@ use crate::error::{VfsError, VfsResult};
 use super::node::LocalNode;
 use super::{stat, sys};
 
-/// Bytes of a seal.
+/// Length of a seal in bytes.
 const LEN: usize = 32;
-/// What is sealed, so that a seal of something else under the same key says nothing about a list.
+/// Prefix of the sealed data, so that a tag made for another purpose under the same key is not a valid seal of a list.
 const PURPOSE: &[u8] = b"headgate access control list 1\0";
-/// Files of which the log remembers that it named them.
+/// Largest number of files for which the log remembers that it reported them.
 const NAMED_MAX: usize = 4096;
 
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static NAMED: LazyLock<Mutex<HashSet<(u64, u64)>>> = LazyLock::new(Mutex::default);
 
-/// Records that counted as none because their seal was not ours, since this process began.
+/// Returns how many lists were ignored because of an invalid seal since this process started.
 pub fn refused() -> u64 {
     REFUSED.load(Ordering::Relaxed)
 }
 
-/// The key of the seals: the same in every run, or the lists of earlier runs count as none.
+/// Key of the seals. It must be the same in every run: lists sealed under another key are ignored.
 #[derive(Clone)]
 pub struct SealKey(Key);
 
 impl SealKey {
-    /// From secret bytes.
+    /// Creates the key from secret bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self(Key::new(HMAC_SHA256, secret))
     }
 
-    /// From a secret that has other uses: what is known of one use says nothing about the other.
+    /// Derives the key from a secret that has other uses, so that knowledge from one use reveals nothing about another.
     pub fn derived(secret: &[u8]) -> Self {
         let tag = sign(&Key::new(HMAC_SHA256, secret), PURPOSE);
         Self(Key::new(HMAC_SHA256, tag.as_ref()))
     }
 
-    /// A name that only this key gives to `what`, the same in every run: 32 hexadecimal digits.
+    /// Returns a name for `what` that only this key yields, the same in every run: 32 hexadecimal digits.
     pub fn name_of(&self, what: &str) -> String {
         let tag = sign(&self.0, &[b"headgate session name 1\0", what.as_bytes()].concat());
         tag.as_ref()[..16].iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// For one run.
+    /// Creates a random key for one run.
     pub(super) fn random() -> VfsResult<Self> {
         let mut secret = [0; LEN];
         getrandom::fill(&mut secret).map_err(|_| VfsError::Resources)?;
@@ -73,7 +73,7 @@ impl fmt::Debug for SealKey {
     }
 }
 
-/// What a seal is made of. Each part has a fixed length but the last.
+/// Returns the bytes that a seal covers. Each part except the last has a fixed length.
 fn sealed(fd: BorrowedFd<'_>, record: &[u8]) -> VfsResult<Vec<u8>> {
     let stat = stat::of_fd(fd)?;
     let mut out = PURPOSE.to_vec();
@@ -96,13 +96,13 @@ fn sealed(fd: BorrowedFd<'_>, record: &[u8]) -> VfsResult<Vec<u8>> {
 }
 
 impl LocalNode {
-    /// The record with its seal in front.
+    /// Returns the record with its seal in front.
     pub(super) fn seal(&self, record: &[u8]) -> VfsResult<Vec<u8>> {
         let tag = sign(&self.volume.seal.0, &sealed(self.fd(), record)?);
         Ok([tag.as_ref(), record].concat())
     }
 
-    /// The record behind a seal of ours; `None` when the seal is another's or another file's.
+    /// Returns the record after checking its seal; `None` when the seal was made with another key or for another file.
     pub(super) fn unseal(&self, value: &[u8]) -> VfsResult<Option<Vec<u8>>> {
         if let Some((tag, record)) = value.split_at_checked(LEN)
             && verify(&self.volume.seal.0, &sealed(self.fd(), record)?, tag).is_ok()

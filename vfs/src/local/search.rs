@@ -1,14 +1,15 @@
-//! Finding a file by its inode number, where the kernel does not open handles for us.
+//! Finds a file by its inode number where the kernel does not open handles for the process.
 //!
-//! *Operation.* One walk through the share notes in which directory each number is; a search opens that directory and looks
-//! for the number there. What was moved since is found by the next walk. Files that are in use need none of this: their
-//! records are found by handle. So a handle survives restart and rename, and costs a walk once after a restart.
+//! *Operation.* One walk through the share notes the directory of each inode number; a search opens that directory and looks for
+//! the number there. A file that was moved since is found by the next walk. Files in use need no search: their records are found by
+//! handle. A handle therefore survives restart and rename, and costs one walk after a restart.
 //!
-//! *Memory.* 16 bytes for each file and a name for each directory, up to [`SCAN_MAX`] files; what is beyond is not found.
+//! *Memory.* 16 bytes for each file and a name for each directory, up to [`SCAN_MAX`] files; files beyond that number are not
+//! found.
 //!
-//! *Errors.* [`VfsError::Stale`] for what is not below the share, [`VfsError::Resources`] where no descriptor is left to look.
-//! Walks are at least [`PAUSE`] apart, so that clients with handles of removed files cannot keep the disk busy; a file
-//! that was moved on the host within that time can be called stale too early.
+//! *Errors.* [`VfsError::Stale`] for a file outside the share, [`VfsError::Resources`] when no descriptor is free for the search.
+//! Walks are at least [`PAUSE`] apart, so that clients with handles of removed files cannot keep the disk busy; a file that was
+//! moved on the host within that time may be reported stale too early.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -26,7 +27,7 @@ use super::{Volume, handle, stat};
 /// Least time between two walks.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// No directory above: the root.
+/// Marks the root, which has no parent directory.
 const TOP: u32 = u32::MAX;
 
 #[derive(Default)]
@@ -35,7 +36,7 @@ pub(super) struct Search(Mutex<Index>);
 #[derive(Default)]
 struct Index {
     dirs: Vec<Dir>,
-    /// Inode numbers and the directories they are in, in order.
+    /// Inode numbers with their directories, sorted.
     places: Vec<(u64, u32)>,
     walked: Option<Instant>,
 }
@@ -46,7 +47,7 @@ struct Dir {
 }
 
 impl Index {
-    /// The path of a directory below the root, for one system call.
+    /// Returns the path of a directory below the root, for one system call.
     fn path(&self, dir: u32) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = dir;
@@ -65,14 +66,15 @@ impl Index {
     }
 }
 
-/// A directory below the root, to be listed.
+/// Opens a directory below the root for listing.
 fn open_below(root: BorrowedFd<'_>, path: &[u8]) -> VfsResult<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), within)?)
 }
 
-/// What cannot be opened is passed over. Where no descriptor is left for it, it may be the one that is searched for.
+/// Turns a failed open into `None`, except when no descriptor was free: the file that could not be opened may be the one searched
+/// for.
 fn if_there<T>(opened: VfsResult<T>) -> VfsResult<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
@@ -96,7 +98,7 @@ impl Volume {
         Err(VfsError::Stale)
     }
 
-    /// Looks in the directories that had the number.
+    /// Searches the directories that contained the number at the last walk.
     fn look(&self, index: &Index, ino: u64, wanted: &Handle) -> VfsResult<Option<OwnedFd>> {
         for dir in index.dirs_of(ino) {
             let path = index.path(dir);
@@ -118,7 +120,7 @@ impl Volume {
         Ok(None)
     }
 
-    /// Opens what has a name, and tells its handle.
+    /// Opens the entry of this name and returns its handle with it.
     fn open_with_handle(
         &self,
         dir: BorrowedFd<'_>,

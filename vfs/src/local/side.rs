@@ -1,12 +1,12 @@
 //! Side data: values that are kept with a file and that no client sees.
 //!
-//! *Operation.* Extended attributes `trusted.headgate.*` where the process may use them (root with `CAP_SYS_ADMIN`), so that no
-//! local user can change them and every kind of node can have them; else `user.headgate.*`, which clients are not shown, and
-//! where lists are sealed ([`super::seal`]). Which of the two is decided once for a share. They are reached by the name of the
-//! descriptor below `/proc`, which needs no open.
+//! *Operation.* The values are extended attributes `trusted.headgate.*` where the process may use them (root with `CAP_SYS_ADMIN`):
+//! no local user can change them and every kind of node can have them. Otherwise they are `user.headgate.*`, which are hidden from
+//! clients, and access control lists are sealed ([`super::seal`]). The choice is made once for a share. The attributes are reached
+//! by the descriptor's name below `/proc`, which needs no open.
 //!
-//! *Errors.* [`VfsError::NotSupported`] where the file system or the kind of node has no such attributes, which counts as "none"
-//! when it is read.
+//! *Errors.* [`VfsError::NotSupported`] where the file system or the kind of node has no such attributes; a reader treats this as
+//! "no value".
 
 use std::os::fd::AsFd;
 
@@ -29,7 +29,7 @@ use super::proc_path::ProcPath;
 use super::stat::{self, Stat};
 use super::xattr::{growing, seen_by_clients};
 
-/// A record of DOS attributes of any writer fits.
+/// Room for a record of DOS attributes, also one written by Samba.
 const RECORD_MAX: usize = 128;
 
 impl LocalNode {
@@ -39,7 +39,7 @@ impl LocalNode {
         Ok(format!("{space}.headgate.{name}"))
     }
 
-    /// This record decides who may do what, and stands where others may write.
+    /// True if this record decides about permission and is kept where local users can write.
     fn is_sealed(&self, name: &str) -> bool {
         name == acl::NAME && !self.volume.trusted
     }
@@ -77,14 +77,14 @@ impl LocalNode {
         *locked(&self.acl) = None;
         self.changed();
         done.map_err(|e| match e {
-            // `user.` attributes of what is neither file nor directory.
+            // The node is neither file nor directory, so it has no `user.` attributes.
             Errno::PERM if !matches!(self.kind, Kind::File | Kind::Dir) => VfsError::NotSupported,
             e => e.into(),
         })
     }
 
-    /// Of a file that the process has just made: nothing is kept with it while it is as it was born. Only where who changed it in
-    /// between cannot hide that.
+    /// Notes that a file which the process just created has no side data while its change time equals its birth time. Only for
+    /// volumes where a change in between cannot go unnoticed.
     pub(super) fn note_as_born(&self, stat: &Stat) {
         let ctime = stat.attr.ctime;
         if self.volume.exact_times && self.volume.trusted && stat.attr.btime == Some(ctime) {
@@ -94,8 +94,8 @@ impl LocalNode {
         }
     }
 
-    /// What is kept beside the node; known until the change time moves, like the access control list. One list of names says
-    /// which of it there is, so that a file with none of it costs one call.
+    /// Returns the side data of the node. The result is kept until the change time moves, like the access control list. One listing
+    /// of attribute names tells which values exist, so a file without side data costs one call.
     pub(super) fn beside(&self, attr: &Attr) -> VfsResult<Beside> {
         if let Some(known) = *locked(&self.beside)
             && known.ctime == attr.ctime
@@ -112,7 +112,7 @@ impl LocalNode {
         if matches!(self.kind, Kind::File | Kind::Dir) {
             for name in seen_by_clients(&names) {
                 let whole = [PREFIX, name].concat();
-                // One that went meanwhile is none.
+                // An attribute that was removed since the listing is left out.
                 if let Ok(value) = rustix::fs::getxattr_query(path.bytes(), &whole[..]) {
                     xattrs.add(name.len(), value);
                 }
@@ -125,7 +125,7 @@ impl LocalNode {
         Ok(found)
     }
 
-    /// The record of DOS attributes, ours or Samba's.
+    /// Reads the record of DOS attributes, in the format of the gateway or of Samba.
     fn dos_of(&self, path: &ProcPath, names: &[u8]) -> VfsResult<Dos> {
         let ask = |name: &str| {
             if !xattrs::names(names).any(|n| n == name.as_bytes()) {
@@ -134,7 +134,7 @@ impl LocalNode {
             let mut room = [0; RECORD_MAX];
             match rustix::fs::getxattr(path.bytes(), name, &mut room[..]) {
                 Ok(n) => Ok(Some(room[..n.min(RECORD_MAX)].to_vec())),
-                // Too large to be a record.
+                // `RANGE`: the value is too large for a record.
                 Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::RANGE) => Ok(None),
                 Err(e) => Err(VfsError::from(e)),
             }
@@ -157,7 +157,7 @@ impl LocalNode {
         if below.is_empty() || hidden {
             return Err(VfsError::Stale);
         }
-        // The kernel marks a name that is gone so; but a file may really be called that.
+        // The kernel appends this mark to the name of a removed file, but a file may really have such a name.
         if below.ends_with(b" (deleted)") {
             let there = stat::of_name(border, below).ok();
             if there.is_none_or(|s| (s.dev, s.ino) != (self.dev, self.ino)) {

@@ -1,11 +1,11 @@
-//! File systems that may fall silent: another machine or a program answers for them.
+//! File systems that may stop answering because another machine or a program serves them.
 //!
-//! *Operation.* An operation on a disk of this host runs in place. On FUSE, NFS, CIFS, Ceph and the like it takes one of the
-//! volume's turns ([`crate::engine::far`]), and what runs on threads has threads of the volume's own.
+//! *Operation.* An operation on a disk of this host runs in place. On FUSE, NFS, CIFS, Ceph and similar file systems it takes one
+//! of the volume's turns ([`crate::engine::far`]), and blocking work runs on threads reserved for the volume.
 //!
-//! *Memory.* Payload up to the volume's part ([`LocalConfig::payload`](super::LocalConfig)).
+//! *Memory.* Payload up to the volume's share ([`LocalConfig::payload`](super::LocalConfig)).
 //!
-//! *Errors.* Those of turns.
+//! *Errors.* The errors of [`Turns`].
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use super::Volume;
 use super::held::DataFd;
 use super::stat::{self, Stat};
 
-/// Of file systems that ask somebody else (statfs(2), linux/magic.h).
+/// File system types that ask another machine or program (statfs(2), linux/magic.h).
 const KINDS: [u64; 17] = [
     0x6573_5546, // FUSE, virtiofs
     0x6969,      // NFS
@@ -40,39 +40,40 @@ const KINDS: [u64; 17] = [
     0x786f_4256, // vboxsf
 ];
 
-/// The same by the names of their types, as proc_pid_mountinfo(5) has them.
+/// The same file systems by the names of their types, as in proc_pid_mountinfo(5).
 const TYPES: [&str; 19] = [
     "fuse", "fuseblk", "virtiofs", "nfs", "nfs4", "smbfs", "cifs", "smb3", "ceph", "9p", "afs",
     "coda", "autofs", "lustre", "gpfs", "ocfs2", "gfs2", "pvfs2", "vboxsf",
 ];
 
-/// A file system of this type may fall silent.
+/// Checks whether a file system of this type may stop answering.
 pub(super) fn is_far(kind: &str) -> bool {
     TYPES.contains(&kind)
 }
 
-/// Turns of a volume of this kind, where it may fall silent, with so many bytes of payload.
+/// Returns the turns of a volume of this type, with this payload budget, if the file system may stop answering.
 pub(super) fn turns(kind: u64, payload: &PayloadBudget) -> Option<Turns> {
     KINDS.contains(&kind).then(|| Turns::new(payload))
 }
 
-/// Threads for a volume of this kind: its own, where it may fall silent.
+/// Returns the threads for a volume of this type: separate ones if the file system may stop answering.
 pub(super) fn engine(kind: u64) -> Arc<Engine> {
     if KINDS.contains(&kind) { far::engine() } else { Engine::common() }
 }
 
 impl Volume {
-    /// Of a name in a folder of this volume. What is mounted there is not asked: of that only number and mount hold.
+    /// Returns attributes of a name in a folder of this volume. A file system mounted on that name is not asked; for it only inode
+    /// number and mount are valid.
     pub(super) fn stat_of(&self, dir: BorrowedFd<'_>, name: &[u8]) -> VfsResult<Stat> {
         let at_hand = stat::name_at_hand(dir, name)?;
-        // These file systems have no other attributes than those at hand.
+        // These file systems have no attributes beyond those that the kernel already holds.
         if self.posix || at_hand.mount != self.mount {
             return Ok(at_hand);
         }
         stat::of_name(dir, name)
     }
 
-    /// Runs what asks this volume on behalf of an operation of another one.
+    /// Runs a request to this volume on behalf of an operation of another volume.
     pub(super) fn visited<T>(&self, f: impl FnOnce() -> VfsResult<T>) -> VfsResult<T> {
         match &self.turns {
             None => f(),
@@ -80,7 +81,7 @@ impl Volume {
         }
     }
 
-    /// An operation each step of which may block.
+    /// Runs an operation each step of which may block.
     pub(super) fn steps<'a, T: Send + 'a>(
         &'a self,
         f: impl Future<Output = VfsResult<T>> + Send + 'a,
@@ -91,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// The same for an operation that holds so many bytes of payload.
+    /// Like [`Self::steps`], for an operation that holds this many bytes of payload.
     pub(super) fn steps_with<'a, T: Send + 'a, F: Future<Output = VfsResult<T>> + Send + 'a>(
         &'a self,
         bytes: usize,
@@ -103,7 +104,7 @@ impl Volume {
         }
     }
 
-    /// An operation without payload, as a part of another.
+    /// Runs an operation without payload as a part of another.
     pub(super) async fn stepped<T>(&self, f: impl Future<Output = VfsResult<T>>) -> VfsResult<T> {
         match &self.turns {
             None => f.await,
@@ -111,12 +112,12 @@ impl Volume {
         }
     }
 
-    /// A part of an operation that has its turn.
+    /// Runs a part of an operation that already holds its turn.
     pub(super) async fn polled<T>(&self, f: impl Future<Output = T>) -> T {
         if self.turns.is_none() { f.await } else { far::polled(f).await }
     }
 
-    /// An operation that is done when it returns.
+    /// Runs an operation that completes without waiting.
     pub(super) fn at_once<'a, T: Send + 'a>(
         &'a self,
         f: impl FnOnce() -> VfsResult<T> + Send + 'a,
@@ -127,7 +128,7 @@ impl Volume {
         }
     }
 
-    /// A turn of the volume together with what depends on other clients, such as memory ([`Turns::next_with`]).
+    /// Waits for a turn of the volume together with a resource that other clients hold, such as memory ([`Turns::next_with`]).
     pub(super) async fn turn_with<T, F: Future<Output = VfsResult<T>>>(
         &self,
         bytes: usize,
@@ -142,7 +143,7 @@ impl Volume {
         }
     }
 
-    /// Closes the file's descriptor on a thread of the volume, if that may wait for an answer.
+    /// Closes the file's descriptor on a thread of the volume if closing may wait for an answer.
     pub(super) fn close_apart(&self, data: &mut Mutex<Option<DataFd>>) {
         if self.turns.is_none() {
             return;

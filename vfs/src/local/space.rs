@@ -1,10 +1,11 @@
 //! Storage of files: holes, reservations, copies and clones by the kernel's own calls.
 //!
-//! *Operation.* What may take long runs on a thread. Permission was checked when the caller opened the files;
-//! all that changes data runs as the caller all the same, so that root's reserve and quotas hold and the kernel takes set-id bits
-//! away before the data changes.
+//! *Operation.* Long calls run on a thread. Permission was checked when the caller opened the files. Every change of data still
+//! runs with the caller's credentials, so that the blocks reserved for root and quotas apply, and the kernel clears set-id bits
+//! before the data changes.
 //!
-//! *Errors.* [`VfsError::NotSupported`] where the file system cannot; the front end then tells the client, which copies itself.
+//! *Errors.* [`VfsError::NotSupported`] where the file system lacks the operation; the front end then reports that to the client,
+//! which copies the data itself.
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -50,7 +51,7 @@ impl LocalNode {
         self.fallocate(opener, hole, at, count).await
     }
 
-    /// After a change of data that came to this. Some file systems leave set-id bits to it.
+    /// Finishes a change of data with this result: some file systems leave it to the caller to clear set-id bits.
     fn changed_by<T>(&self, opener: Option<&Cred>, done: VfsResult<T>) -> VfsResult<T> {
         self.changed();
         let done = done?;
@@ -163,7 +164,7 @@ impl LocalNode {
     }
 }
 
-/// Different file systems below one share (subvolumes of some kinds) count as "cannot".
+/// Maps errors between two file systems below one share (subvolumes of some types) to [`VfsError::NotSupported`].
 fn cannot(e: Errno) -> VfsError {
     if e == Errno::XDEV { VfsError::NotSupported } else { e.into() }
 }

@@ -1,4 +1,4 @@
-//! Attributes as the kernel gives them.
+//! Attributes as the kernel reports them.
 
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +13,7 @@ pub(super) struct Stat {
     pub(super) dev: u64,
     pub(super) ino: u64,
     pub(super) mount: u64,
-    /// `fsid` is the device number still, and `change` the change time in nanoseconds: the record refines both.
+    /// `fsid` still holds the device number and `change` the change time in nanoseconds; the record replaces both.
     pub(super) attr: Attr,
 }
 
@@ -21,23 +21,24 @@ fn mask() -> StatxFlags {
     StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID
 }
 
-/// Of an open file of any kind.
+/// Returns the attributes of an open file of any kind.
 pub(super) fn of_fd(fd: BorrowedFd<'_>) -> VfsResult<Stat> {
     convert(&rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask())?)
 }
 
-/// What the kernel has at hand of an open file: a file system that asks another program or machine does not do so for this.
+/// Returns the attributes of an open file that the kernel already holds, without asking the program or machine that serves the file
+/// system.
 pub(super) fn at_hand(fd: BorrowedFd<'_>) -> VfsResult<Stat> {
     convert(&rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, mask())?)
 }
 
-/// The same of a name in a directory.
+/// Like [`at_hand`], for a name in a directory.
 pub(super) fn name_at_hand(dir: BorrowedFd<'_>, name: &[u8]) -> VfsResult<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     convert(&rustix::fs::statx(dir, name, flags, mask())?)
 }
 
-/// Of a name in a directory, itself and not what it points to.
+/// Returns the attributes of a name in a directory; a symbolic link is not followed.
 pub(super) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> VfsResult<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     convert(&rustix::fs::statx(dir, name, flags, mask())?)
@@ -60,7 +61,7 @@ pub(super) fn kind_of(t: FileType) -> Option<Kind> {
     })
 }
 
-/// The change attribute of a time: nanoseconds since 1970.
+/// Returns the change attribute for a time: nanoseconds since 1970.
 fn change_of(t: &StatxTimestamp) -> u64 {
     let ns = i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
     u64::try_from(ns).unwrap_or(0)

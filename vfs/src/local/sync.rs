@@ -1,16 +1,16 @@
-//! Making durable, and what follows when the storage fails to.
+//! Makes data durable, and handles the case that the storage fails to do so.
 //!
-//! *Operation.* Linux reports a failed write-back once per open file description. Each report here is therefore taken by one
-//! caller only and then told to all: the shared descriptor of a file ([`LocalNode::data_fd`]) is synced by one job at a time,
-//! whose result goes to everybody who waited for it (group commit); a stable write uses a descriptor of its own, so that it
-//! neither takes the report of another write nor loses its own. A failure first moves the file's count ([`Node::losses`]) and
-//! the volume's verifier ([`Node::verifier`]), and is answered after that. A verifier never comes back in the life of the
-//! process, not even when a volume is closed and opened anew.
+//! *Operation.* Linux reports a failed write-back once for each open file description. Therefore one caller takes each report and
+//! passes it to all the others: one job at a time syncs the shared descriptor of a file ([`LocalNode::data_fd`]), and every caller
+//! that waited gets its result (group commit). A stable write uses a separate descriptor, so that it neither takes the report of
+//! another write nor loses its own. After a failure the file's count of losses ([`Node::losses`]) and the volume's verifier
+//! ([`Node::verifier`]) change before the callers get their answers. The process never uses a verifier twice, not even when a
+//! volume is closed and opened anew.
 //!
-//! *Memory.* A file with data that was written and not synced keeps its descriptor and its record: the cache syncs it in the
-//! background before it closes either.
+//! *Memory.* A file with unsynced data keeps its descriptor and its record: the cache syncs the file in the background before it
+//! closes either.
 //!
-//! *Errors.* The kernel's. A write that the volume refuses (no space, quota, size) has taken nothing, so it moves nothing.
+//! *Errors.* The kernel's. A write that the volume refuses (no space, quota, size) changed nothing, so the verifier stays.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
@@ -33,7 +33,7 @@ use super::descriptors::Fd;
 use super::node::LocalNode;
 use super::sync_queue::{Told, told};
 
-/// The system calls by which data becomes durable. The default methods are the kernel's; tests put failing ones in their place.
+/// The system calls by which data becomes durable. The default methods call the kernel; tests replace them by failing ones.
 pub trait SyncCalls: Debug + Send + Sync + 'static {
     /// `fsync(2)`.
     fn fsync(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -62,19 +62,19 @@ pub trait SyncCalls: Debug + Send + Sync + 'static {
     }
 }
 
-/// The kernel's own.
+/// The kernel's implementation of these calls.
 #[derive(Debug)]
 pub(super) struct Kernel;
 
 impl SyncCalls for Kernel {}
 
-/// What a volume has lost.
+/// Record of the data that a volume has lost.
 pub(super) struct Ledger {
     verifier: AtomicU64,
     losses: Mutex<Losses>,
 }
 
-/// A number that no verifier of this process had before.
+/// Returns a verifier that this process has not used before.
 fn next_verifier() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::AcqRel)
@@ -103,7 +103,7 @@ impl Ledger {
     }
 }
 
-/// How often a caller waits for the syncs of files that hold all descriptors.
+/// How many rounds of syncs a caller waits for while unsynced files hold all descriptors.
 const PRESSED_TRIES: u32 = 3;
 
 fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
@@ -115,7 +115,7 @@ fn retried(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The volume had no room for what was to be written, or could not have it at all: nothing that was accepted is concerned.
+/// True if the volume had no room for the data or could not accept it at all: data accepted earlier is not affected.
 fn is_refusal(e: &io::Error) -> bool {
     let refusals =
         [libc::ENOSPC, libc::EDQUOT, libc::EFBIG, libc::EAGAIN, libc::EPERM, libc::EINVAL];
@@ -123,7 +123,7 @@ fn is_refusal(e: &io::Error) -> bool {
 }
 
 impl Volume {
-    /// Asks for the whole file system to be durable.
+    /// Asks for a sync of the whole file system.
     fn ask_sync(self: &Arc<Self>) -> VfsResult<Told> {
         let me = self.clone();
         self.syncs.ask(&self.engine, true, move || {
@@ -134,7 +134,7 @@ impl Volume {
         })
     }
 
-    /// Starts to make these durable, so that they can be closed: all at once, by a sync of the whole file system.
+    /// Starts to make these nodes durable by one sync of the whole file system, so that they can be closed.
     pub(super) fn press(self: &Arc<Self>, nodes: Vec<Arc<LocalNode>>) {
         *locked(&self.pressed) = nodes;
         if let Err(e) = self.ask_pressed(false) {
@@ -143,7 +143,7 @@ impl Volume {
         }
     }
 
-    /// Asks to be told when what is pressed now has been made durable.
+    /// Asks for a notification when the nodes pressed so far are durable.
     fn ask_pressed(self: &Arc<Self>, waits: bool) -> VfsResult<Told> {
         let me = self.clone();
         self.pressing.ask(&self.engine, waits, move || {
@@ -155,7 +155,7 @@ impl Volume {
     fn sync_these(&self, nodes: &[Arc<LocalNode>]) -> VfsResult<()> {
         nodes.iter().for_each(|node| node.unsynced.store(false, Ordering::Release));
         retried(|| self.calls.syncfs(self.root.as_fd())).map_err(|e| {
-            // Which of them it concerns is not said.
+            // The error does not say which of the files it concerns, so all of them count as failed.
             let same = || e.raw_os_error().map_or(e.kind().into(), io::Error::from_raw_os_error);
             for node in nodes {
                 let _ = node.failed(same());
@@ -164,8 +164,8 @@ impl Volume {
         })
     }
 
-    /// Runs what opens something. Where no descriptor is to be had because files wait for their syncs, that is waited for, aside,
-    /// and it is tried again; in vain at last, it is [`VfsError::Resources`].
+    /// Runs `f`, which opens a file. While no descriptor is free because files wait for their syncs, waits for those syncs without
+    /// blocking the thread and tries again; fails with [`VfsError::Resources`] after the last try.
     pub(super) fn patient<'a, T: Send + 'a>(
         self: &'a Arc<Self>,
         f: impl Fn() -> VfsResult<T> + Send + 'a,
@@ -179,7 +179,7 @@ impl Volume {
         }
     }
 
-    /// The same for an operation that has its turn of a volume which may fall silent.
+    /// Like [`Self::patient`], for an operation that already holds its turn of a volume which may stop answering.
     pub(super) async fn retried<T>(
         self: &Arc<Self>,
         f: impl Fn() -> VfsResult<T> + Send,
@@ -190,7 +190,7 @@ impl Volume {
         }
     }
 
-    /// The same for what runs on a thread of its own.
+    /// Like [`Self::patient`], for work that runs on a separate thread.
     pub(super) async fn patient_apart<T: Send + 'static>(
         self: &Arc<Self>,
         f: impl Fn() -> VfsResult<T> + Clone + Send + 'static,
@@ -201,13 +201,13 @@ impl Volume {
         }
     }
 
-    /// Runs `f` after each round of syncs, until it has what it needs.
+    /// Runs `f` after each round of syncs, until it gets a descriptor.
     async fn again<T, F: Future<Output = VfsResult<T>>>(
         self: &Arc<Self>,
         f: impl Fn() -> F,
     ) -> VfsResult<T> {
         for _ in 0..PRESSED_TRIES {
-            // A sync that fails is told to those whose data it was.
+            // A failed sync is reported to the callers that wrote the data.
             let _ = told(self.ask_pressed(true)).await;
             match f().await {
                 Err(VfsError::Resources) => {}
@@ -218,7 +218,7 @@ impl Volume {
         Err(VfsError::Resources)
     }
 
-    /// Moves the verifier and tells the log.
+    /// Changes the verifier and logs the loss.
     fn lost(&self, path: String, error: &io::Error, first: bool) {
         if first {
             tracing::error!(
@@ -236,14 +236,14 @@ impl Volume {
 }
 
 impl LocalNode {
-    /// Data was written that no sync has covered: the descriptor stays until one has.
+    /// Notes that data was written which no sync has covered: the descriptor stays open until a sync has.
     pub(super) fn note_unsynced(&self) {
         if !self.volume.in_memory {
             self.unsynced.store(true, Ordering::Release);
         }
     }
 
-    /// Notes that the storage did not keep what it should, before anybody is answered.
+    /// Records that the storage lost data, before any caller gets its answer.
     pub(super) fn failed(&self, error: io::Error) -> VfsError {
         let first = self.losses.fetch_add(1, Ordering::AcqRel) == 0;
         let path = self.volume.path_of(self.fd());
@@ -255,22 +255,22 @@ impl LocalNode {
         error.into()
     }
 
-    /// A write failed with this error: notes it where data that was accepted may be concerned.
+    /// Handles a failed write: records a loss if the error may concern data that was accepted.
     pub(super) fn write_failed(&self, error: io::Error) -> VfsError {
         if is_refusal(&error) { error.into() } else { self.failed(error) }
     }
 
-    /// Asks for this node to be durable with all that was done to it before. The sync is on its way when this returns.
+    /// Asks for a sync of this node that covers every earlier change. The sync is already queued when this returns.
     pub(super) fn ask_sync(&self, waits: bool) -> VfsResult<Told> {
         if !matches!(self.kind, Kind::File | Kind::Dir) {
-            // A link, a device or a pipe cannot be opened to be synced.
+            // A link, a device or a pipe cannot be opened for a sync.
             return self.volume.ask_sync();
         }
         let me = self.strong()?;
         self.syncs.ask(&self.volume.engine, waits, move || me.sync_now())
     }
 
-    /// Before the descriptor is closed.
+    /// Syncs the node in the background before its descriptor is closed.
     pub(super) fn sync_in_background(&self) {
         if let Err(e) = self.ask_sync(false) {
             tracing::debug!(error = %e, "an idle file is synced later");
@@ -279,13 +279,13 @@ impl LocalNode {
 
     fn sync_now(&self) -> VfsResult<()> {
         let volume = &self.volume;
-        // Before the call: what is written from here on needs the next one.
+        // Cleared before the call: data written from here on needs the next sync.
         self.unsynced.store(false, Ordering::Release);
         let done = if self.kind == Kind::Dir {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             match volume.cache.with_room(|| self.reopen(flags)).map(Fd::new) {
                 Ok(fd) => retried(|| volume.calls.fsync(fd.as_fd())),
-                // Removed meanwhile, by its mode closed to an ordinary process, or no descriptor left.
+                // The file was removed, its mode denies an ordinary process to open it, or no descriptor is free.
                 Err(_) => retried(|| volume.calls.syncfs(volume.root.as_fd())),
             }
         } else {
@@ -295,7 +295,7 @@ impl LocalNode {
             }
         };
         match done {
-            // A file system that syncs no folders by themselves.
+            // This file system cannot sync a single folder.
             Err(e) if self.kind == Kind::Dir && e.raw_os_error() == Some(libc::EINVAL) => {
                 retried(|| volume.calls.syncfs(volume.root.as_fd())).map_err(|e| self.failed(e))
             }
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Sweeps until nothing is left but the root, and gives how many syncs that took.
+    /// Sweeps the cache until only the root is left, and returns how many syncs that took.
     fn swept(backend: &LocalBackend, device: &Device, ino: (u64, u64)) -> u64 {
         let is_known = || backend.volume.cache.by_inode_untouched(ino).is_some();
         let began = std::time::Instant::now();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_is_synced_before_its_descriptor_is_closed() {
+    async fn unsynced_file_synced_before_close() {
         for fails in [false, true] {
             let (dir, device) = (tempfile::tempdir().unwrap(), Arc::new(Device::default()));
             let calls = Some(device.clone() as Arc<dyn SyncCalls>);

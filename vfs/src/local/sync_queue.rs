@@ -1,6 +1,6 @@
-//! Those who wait until one object is durable.
+//! Queue of the callers that wait until one object is durable.
 //!
-//! *Errors.* [`VfsError::Delay`] where too many wait, or no thread can be had.
+//! *Errors.* [`VfsError::Delay`] when too many callers wait, or no thread can be had.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -18,13 +18,13 @@ pub(super) type Told = oneshot::Receiver<VfsResult<()>>;
 #[derive(Default)]
 struct Waiting {
     callers: Vec<oneshot::Sender<VfsResult<()>>>,
-    /// A sync was asked for since the last one began, by `callers` or by nobody who waits.
+    /// True if a sync was requested since the last one began, by `callers` or by a caller that does not wait.
     wanted: bool,
-    /// A job runs, or is on its way to a thread.
+    /// True if a job runs or waits for a thread.
     running: bool,
 }
 
-/// Those who wait until one object is durable: everyone who came before a sync began shares its result.
+/// The callers that wait until one object is durable: all that came before a sync began get its result.
 #[derive(Default)]
 pub(super) struct SyncQueue(Mutex<Waiting>);
 
@@ -55,7 +55,7 @@ impl SyncQueue {
         Ok(told)
     }
 
-    /// The next round's callers; `None` ends the job.
+    /// Returns the callers of the next round; `None` ends the job.
     fn next(&self) -> Option<Vec<oneshot::Sender<VfsResult<()>>>> {
         let mut waiting = locked(&self.0);
         if !std::mem::take(&mut waiting.wanted) {
@@ -66,7 +66,7 @@ impl SyncQueue {
     }
 }
 
-/// The job of a queue. Dropped before its end (no thread, a panic), it lets its callers go, who are told to try again.
+/// The job of a queue. If it is dropped before its end (no thread, a panic), its callers get an error that tells them to try again.
 struct Run {
     queue: Arc<SyncQueue>,
     ended: bool,
@@ -87,11 +87,11 @@ impl Run {
             next = self.queue.next();
             self.ended = next.is_none();
             if self.ended {
-                // It holds the file's record, by which the handle of a removed file would find it after the answer.
+                // The closure holds the file's record, by which the handle of a removed file would still be found after the answer.
                 sync = None;
             }
             for caller in callers {
-                // It may have gone.
+                // The caller may have stopped waiting.
                 let _ = caller.send(done);
             }
         }
@@ -108,7 +108,7 @@ impl Drop for Run {
     }
 }
 
-/// The answer of a sync that was asked for.
+/// Waits for the result of a sync that was requested.
 pub(super) async fn told(asked: VfsResult<Told>) -> VfsResult<()> {
     asked?.await.unwrap_or(Err(VfsError::Delay))
 }

@@ -1,4 +1,4 @@
-//! System calls that the safe wrappers of `rustix` do not have, each behind a safe function.
+//! System calls for which `rustix` has no safe wrapper, each behind a safe function.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::error::{VfsError, VfsResult};
 
-/// Largest handle the kernel gives (`MAX_HANDLE_SZ`).
+/// Largest handle that the kernel returns (`MAX_HANDLE_SZ`).
 const KERNEL_HANDLE_MAX: usize = 128;
 const KERNEL_HANDLE_ROOM: u32 = 128;
 
@@ -18,7 +18,7 @@ struct RawHandle {
     bytes: [u8; KERNEL_HANDLE_MAX],
 }
 
-/// What the kernel calls a file, for ever: inode number, generation, and what else the file system needs.
+/// The kernel's permanent identifier of a file: inode number, generation, and further data of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelHandle {
     pub(crate) kind: i32,
@@ -33,7 +33,7 @@ fn check(answer: libc::c_long) -> VfsResult<()> {
     if answer < 0 { Err(last_error()) } else { Ok(()) }
 }
 
-/// `name_to_handle_at` of the file itself.
+/// Calls `name_to_handle_at` for the file itself.
 pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> VfsResult<KernelHandle> {
     let mut raw = RawHandle {
         handle_bytes: KERNEL_HANDLE_ROOM,
@@ -56,7 +56,7 @@ pub(crate) fn name_to_handle(fd: BorrowedFd<'_>) -> VfsResult<KernelHandle> {
     Ok(KernelHandle { kind: raw.handle_type, bytes: raw.bytes[..n].to_vec() })
 }
 
-/// `open_by_handle_at` on the file system of `mount`, as an `O_PATH` descriptor.
+/// Calls `open_by_handle_at` on the file system of `mount`; the result is an `O_PATH` descriptor.
 pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, kind: i32, bytes: &[u8]) -> VfsResult<OwnedFd> {
     let mut raw = RawHandle { handle_bytes: 0, handle_type: kind, bytes: [0; KERNEL_HANDLE_MAX] };
     let Some(room) = raw.bytes.get_mut(..bytes.len()) else { return Err(VfsError::BadHandle) };
@@ -79,14 +79,14 @@ pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, kind: i32, bytes: &[u8]) -> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes the number of `old` a descriptor of what `new` has open, in one step for all threads.
+/// Makes descriptor `old` refer to the file that `new` has open, in one step for all threads.
 pub(crate) fn replace(old: BorrowedFd<'_>, new: &OwnedFd) -> VfsResult<()> {
     // SAFETY: two numbers; `old` stays a descriptor, as its owner expects.
     let answer = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
     check(libc::c_long::from(answer))
 }
 
-/// `faccessat2` of the file itself with the thread's file system identity. `mode`: `R_OK`, `W_OK`, `X_OK`.
+/// Calls `faccessat2` for the file itself with the thread's file system identity. `mode`: `R_OK`, `W_OK`, `X_OK`.
 pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> VfsResult<()> {
     // SAFETY: the path is an empty C string; nothing is written to memory of ours.
     check(unsafe {
@@ -100,25 +100,25 @@ pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> VfsResult<()> {
     })
 }
 
-/// Sets this thread's file system user. The kernel reports no error: [`fsuid`] tells what it is now.
+/// Sets this thread's file system user. The kernel reports no error: read the result with [`fsuid`].
 pub(crate) fn set_fsuid(uid: u32) {
     // SAFETY: changes only the credentials of this thread.
     unsafe { libc::syscall(libc::SYS_setfsuid, uid) };
 }
 
-/// This thread's file system user.
+/// Returns this thread's file system user.
 pub(crate) fn fsuid() -> u32 {
     // SAFETY: an id that is never valid changes nothing; the answer is the current one.
     fs_id(unsafe { libc::syscall(libc::SYS_setfsuid, u32::MAX) })
 }
 
-/// As [`set_fsuid`] for the file system group.
+/// Like [`set_fsuid`], for the file system group.
 pub(crate) fn set_fsgid(gid: u32) {
     // SAFETY: as in `set_fsuid`.
     unsafe { libc::syscall(libc::SYS_setfsgid, gid) };
 }
 
-/// As [`fsuid`] for the file system group.
+/// Like [`fsuid`], for the file system group.
 pub(crate) fn fsgid() -> u32 {
     // SAFETY: as in `fsuid`.
     fs_id(unsafe { libc::syscall(libc::SYS_setfsgid, u32::MAX) })
@@ -126,17 +126,17 @@ pub(crate) fn fsgid() -> u32 {
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn fs_id(answer: libc::c_long) -> u32 {
-    // The kernel answers an unsigned 32-bit id in a register; its sign means nothing.
+    // The kernel returns an unsigned 32-bit id in a register, so the sign has no meaning.
     answer as u32
 }
 
-/// Sets this thread's supplementary groups. The system call, not the C library's function: that one changes all threads.
+/// Sets this thread's supplementary groups by the system call, because the C library's function changes all threads.
 pub(crate) fn set_groups(groups: &[u32]) -> VfsResult<()> {
     // SAFETY: the pointer and length describe `groups`; changes only the credentials of this thread.
     check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })
 }
 
-/// `FICLONERANGE`: `count` 0 means to the end of `from`.
+/// Calls `FICLONERANGE`: a `count` of 0 means up to the end of `from`.
 pub(crate) fn clone_range(
     from: BorrowedFd<'_>,
     from_at: u64,
@@ -156,14 +156,14 @@ pub(crate) fn clone_range(
     }))
 }
 
-/// The number of links a file can have on the file system of `fd`.
+/// Returns how many links a file can have on the file system of `fd`.
 pub(crate) fn link_max(fd: BorrowedFd<'_>) -> Option<u32> {
     // SAFETY: asks for a number; no memory is passed.
     let n = unsafe { libc::fpathconf(fd.as_raw_fd(), libc::_PC_LINK_MAX) };
     u32::try_from(n).ok()
 }
 
-/// The file system's UUID, where the kernel tells (`FS_IOC_GETFSUUID`, Linux 6.9).
+/// Returns the file system's UUID, if the kernel reports it (`FS_IOC_GETFSUUID`, Linux 6.9).
 pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> Option<[u8; 16]> {
     /// `struct fsuuid2`.
     #[repr(C)]

@@ -1,10 +1,11 @@
-//! Extended attributes of the `user.` space.
+//! Extended attributes in the `user.` namespace.
 //!
-//! *Operation.* By the kernel's calls on open files and directories, as the caller, because the kernel asks for read or
-//! write permission on the file at each call; where a list is kept with the file, by what the list says.
-//! Linux has no `user.` attributes on anything else.
+//! *Operation.* The kernel's calls on open files and directories, with the caller's credentials, because the kernel checks read or
+//! write permission on the file at each call; where the file has an access control list, the list decides instead. Linux has no
+//! `user.` attributes on other kinds of nodes.
 //!
-//! *Errors.* [`VfsError::NoXattr`] for a name that is not there; [`VfsError::NotSupported`] where the file cannot have any.
+//! *Errors.* [`VfsError::NoXattr`] for a name that does not exist; [`VfsError::NotSupported`] where the file cannot have any
+//! attributes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,18 +19,18 @@ use crate::xattrs::{self, full};
 
 use super::node::LocalNode;
 
-/// A guess that most values fit.
+/// First buffer size, large enough for most values.
 const FIRST: usize = 4096;
 
-/// Where side data is kept when the process may not use `trusted.`: clients do not see it there.
+/// Prefix of the side data when the process may not use `trusted.`: hidden from clients.
 const HIDDEN: &[u8] = b"headgate.";
 
-/// The names of a list that clients see, without the prefix: none of the gateway's own.
+/// Returns the names of a list that clients see, without the prefix and without the gateway's side data.
 pub(super) fn seen_by_clients(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     xattrs::seen_by_clients(list).filter(|name| !name.starts_with(HIDDEN))
 }
 
-/// Asks with a small buffer first and with the largest when that did not do.
+/// Calls `ask` with a small buffer first, and with the largest one if that was too small.
 pub(super) fn growing(
     mut ask: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> VfsResult<Vec<u8>> {
@@ -46,7 +47,7 @@ pub(super) fn growing(
 }
 
 impl LocalNode {
-    /// Runs `f` with a descriptor that is good for attributes, as the caller.
+    /// Runs `f` with the caller's credentials and a descriptor that allows attribute calls.
     fn with_xattrs<T: Send>(
         &self,
         cred: &Cred,
@@ -131,7 +132,7 @@ impl LocalNode {
         if !matches!(self.kind, Kind::File | Kind::Dir) {
             return Ok(Vec::new());
         }
-        // The kernel lists names to everybody; a client needs the right to read (RFC 8276 section 8.4.3).
+        // The kernel lists names without a permission check; a client needs the right to read (RFC 8276 section 8.4.3).
         self.permitted_now(cred, perm::READ_XATTR)?;
         let list = self.with_xattrs(cred, perm::READ_XATTR, |fd| {
             growing(|room| rustix::fs::flistxattr(fd, room))

@@ -12,11 +12,11 @@ use crate::types::*;
 use super::node::{Inner, MemNode};
 use super::{NODE_BYTES, SIZE_MAX};
 
-/// Longest name of an extended attribute: Linux's 255 with the prefix that we do not keep.
+/// Longest name of an extended attribute: Linux's limit of 255 less the prefix, which is not stored.
 const XATTR_NAME_MAX: usize = 250;
 
 impl Inner {
-    /// Sets the size, for a caller who may.
+    /// Sets the size after the permission check.
     pub(super) fn set_size(&mut self, size: u64) -> VfsResult<()> {
         if size > SIZE_MAX {
             return Err(VfsError::TooBig);
@@ -39,7 +39,7 @@ impl Inner {
         Ok(())
     }
 
-    /// All that can forbid a change of attributes.
+    /// Checks everything that can forbid a change of attributes.
     fn may_set(&self, kind: Kind, cred: &Cred, set: &SetAttr, open_write: bool) -> VfsResult<()> {
         check_owner(set)?;
         check_times(set)?;
@@ -83,13 +83,13 @@ impl Inner {
         }
         self.set_times(set)?;
         self.touched();
-        // Attributes were set: whoever makes the file again by its verifier has seen the answer to the first time.
+        // A client that repeats its exclusive create has now seen the answer to the first one, so the verifier is no longer needed.
         self.verifier = None;
         Ok(())
     }
 }
 
-/// The number that the kernel takes for "leave it" is nobody's.
+/// Refuses the number that the kernel takes for "leave unchanged".
 pub(super) fn check_owner(set: &SetAttr) -> VfsResult<()> {
     match [set.uid, set.gid].contains(&Some(u32::MAX)) {
         true => Err(VfsError::Invalid),
@@ -212,7 +212,7 @@ impl MemNode {
             (XattrHow::Replace, false) => return Err(VfsError::NoXattr),
             _ => {}
         }
-        // One list must fit one answer.
+        // All names must fit one answer.
         let names: usize = inner.xattrs.keys().map(|n| n.len() + 8).sum();
         if names + name.len() + 8 > XATTR_MAX {
             return Err(VfsError::NoSpace);
@@ -270,7 +270,7 @@ impl MemNode {
 
     pub(super) fn do_acl_set(&self, acl: &Acl, mode: u32) -> VfsResult<()> {
         self.volume.writable()?;
-        // List and mode bits in one step: with the old bits the new list says something else.
+        // Checks list and mode bits under one lock: with the old bits the new list would have another meaning.
         let mut inner = self.lock();
         let kept = Kept { mode: mode & 0o777, owner: inner.owner(), acl: acl.clone() };
         self.side_set_in(&mut inner, acl::NAME, Some(&kept.encode()))?;

@@ -1,4 +1,4 @@
-//! Data in memory: every answer is there at once.
+//! Data in memory: every operation completes without waiting.
 
 use iobuf::Buf;
 
@@ -10,7 +10,7 @@ use super::SIZE_MAX;
 use super::node::{Inner, MemNode};
 use super::pages::{PAGE, Pages};
 
-/// A copy does at most this much before it answers, because it is done in place.
+/// Largest number of bytes that one copy handles before it answers, because copies run in place.
 const COPY_MAX: u64 = 8 << 20;
 
 impl MemNode {
@@ -102,7 +102,7 @@ impl MemNode {
         }
     }
 
-    /// ALLOCATE and DEALLOCATE.
+    /// Performs ALLOCATE and DEALLOCATE.
     pub(super) fn change_storage(
         &self,
         opener: Option<&Cred>,
@@ -171,7 +171,7 @@ impl MemNode {
             if count > left || !aligned(from_at) || !aligned(at) {
                 return Err(VfsError::Invalid);
             }
-            // A part of a page can only be the end of the file, and must become the end there.
+            // A partial page may only be the end of the source, and must become the end of the target.
             if !aligned(count) && count != left {
                 return Err(VfsError::Invalid);
             }
@@ -182,7 +182,7 @@ impl MemNode {
             return Err(VfsError::Invalid);
         }
         if count == 0 {
-            // Nothing lies between here and the end of the source: as with the kernel's clone, nothing changes.
+            // The range begins at the end of the source: like the kernel's clone, this changes nothing.
             return Ok(());
         }
         let mut inner = self.lock();

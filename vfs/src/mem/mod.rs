@@ -1,12 +1,12 @@
 //! A volume in memory.
 //!
-//! *Operation.* Everything is done in place. A read gives views of the volume's own pages and copies nothing; clones share
-//! pages until one side writes. Names change under one lock of the volume, so that the attributes of a directory before and
-//! after a change are atomic.
+//! *Operation.* All operations run in place. A read returns views of the volume's pages without a copy; clones share pages until
+//! one side writes. Names change under one lock of the volume, so that the attributes of a directory before and after a change are
+//! atomic.
 //!
 //! *Memory.* Data, names, attributes and a fixed amount for each node count against the volume's limit.
 //!
-//! *Errors.* [`VfsError::NoSpace`] at the limit. Handles carry a random number of this run: after a restart they are stale.
+//! *Errors.* [`VfsError::NoSpace`] at the limit. Handles contain a random number of this run: after a restart they are stale.
 
 mod attrs;
 mod data;
@@ -28,16 +28,14 @@ use crate::types::*;
 use node::MemNode;
 use pages::{PAGE, Usage};
 
-/// What a node is charged with beside its data.
+/// Bytes charged for each node in addition to its data.
 const NODE_BYTES: u64 = 1024;
 
-/// Longest name.
 const NAME_MAX: u32 = 255;
 
-/// Largest file.
 const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// Number of the root: the first that is given.
+/// Number of the root, the first node of a volume.
 const ROOT: u64 = 1;
 
 struct Volume {
@@ -50,7 +48,7 @@ struct Volume {
     read_only: bool,
 }
 
-/// A volume in memory that is served.
+/// A volume in memory, served by the gateway.
 pub struct MemBackend {
     volume: Arc<Volume>,
     root: Arc<MemNode>,
@@ -59,13 +57,13 @@ pub struct MemBackend {
 }
 
 impl MemBackend {
-    /// An empty volume of at most `limit` bytes, whose root belongs to the superuser and is open to everybody, as `/tmp` is
-    /// but without its sticky bit.
+    /// Creates an empty volume of at most `limit` bytes. Its root belongs to the superuser and every user may write to it, like
+    /// `/tmp` without the sticky bit.
     pub fn new(limit: u64) -> VfsResult<Arc<Self>> {
         Self::with(limit, false)
     }
 
-    /// As [`MemBackend::new`]; `read_only` refuses every change, for tests of front ends.
+    /// Like [`MemBackend::new`]; `read_only` refuses every change, for tests of front ends.
     pub fn with(limit: u64, read_only: bool) -> VfsResult<Arc<Self>> {
         let mut boot = [0; 8];
         getrandom::fill(&mut boot).map_err(|_| VfsError::Resources)?;

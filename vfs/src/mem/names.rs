@@ -1,7 +1,7 @@
 //! Names in memory.
 //!
-//! *Operation.* Whoever changes names holds the volume's lock of names, and each directory's own lock while that one changes.
-//! Nobody holds the locks of two nodes at once without the first, so no order among them is needed.
+//! *Operation.* A change of names holds the volume's lock of names, and the lock of each directory only while that directory
+//! changes. The locks of two nodes are held together only under the lock of names, so they need no order.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::pages::Pages;
 use super::{NAME_MAX, ROOT};
 
 impl MemNode {
-    /// The node of a name, if there is one; the caller may search this directory.
+    /// Returns the node of a name, if the name exists; the caller needs search permission on this directory.
     fn child(&self, cred: &Cred, name: &[u8]) -> VfsResult<Option<Arc<MemNode>>> {
         let mut inner = self.lock();
         inner.dir()?;
@@ -26,7 +26,8 @@ impl MemNode {
         Ok(inner.dir()?.get(name).cloned())
     }
 
-    /// As [`MemNode::child`], for a change that is judged afterwards: whom a right of its own helps need not look names up.
+    /// Like [`MemNode::child`], for a change whose permission is checked later: a caller with a special right needs no search
+    /// permission.
     fn child_to_change(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<Option<Arc<MemNode>>> {
         if by.is_helped() {
             return Ok(self.lock().dir()?.get(name).cloned());
@@ -40,7 +41,7 @@ impl MemNode {
                 let mut inner = self.lock();
                 let parent = inner.dir()?.parent.clone();
                 inner.permit(Kind::Dir, cred, perm::EXECUTE)?;
-                // The root has none: it is its own parent.
+                // The root has no parent: it is its own.
                 parent.upgrade().or_else(|| self.me.upgrade()).ok_or(VfsError::Stale)?
             };
             let attr = above.attr()?;
@@ -78,7 +79,7 @@ impl MemNode {
         Ok((out, rest.next().is_none()))
     }
 
-    /// This directory may get the name.
+    /// Checks whether this directory can hold the name.
     fn changeable(&self, name: &[u8]) -> VfsResult<()> {
         self.volume.writable()?;
         self.lock().dir()?;
@@ -116,7 +117,8 @@ impl MemNode {
         let created = match how {
             CreateHow::Guarded => return Err(VfsError::Exists),
             CreateHow::Exclusive(verifier) => {
-                // A repetition opens the file without asking its rights again: only the one who made it repeats.
+                // A repeated create opens the file without another permission check, because only the user who created the file can
+                // repeat.
                 let inner = node.lock();
                 let maker = by.cred.uid == inner.uid || by.cred.uid == 0;
                 if inner.verifier != Some(verifier) || !maker {
@@ -155,7 +157,7 @@ impl MemNode {
             self.changeable(name)?;
             return Err(VfsError::Invalid);
         }
-        // PATH_MAX of Linux, whose clients could read no longer one.
+        // Linux's PATH_MAX: Linux clients could not read a longer target.
         if target.len() > 4095 {
             return Err(VfsError::NameTooLong);
         }
@@ -180,7 +182,7 @@ impl MemNode {
         self.make(by, name, what.kind(), inner, set)
     }
 
-    /// Adds what is no regular file under a name that must be free.
+    /// Creates a node other than a regular file under a free name.
     fn make(
         &self,
         by: &Acting<'_>,
@@ -201,7 +203,7 @@ impl MemNode {
         self.add_new(by, name, kind, inner, &SetAttr { size: None, ..set })
     }
 
-    /// Adds a node under a name that is free. The lock of names is held.
+    /// Adds a node under a free name. The caller holds the lock of names.
     fn add_new(
         &self,
         by: &Acting<'_>,
@@ -340,7 +342,7 @@ impl MemNode {
         self.may_move(by, &moved, target, old.as_deref())?;
         let entry = Entry::new(&self.volume, to, moved.clone())?;
         let same = self.id == target.id;
-        // The new name comes before the old one goes, so that nobody finds the node under neither.
+        // The new name is added before the old one is removed, so that the node is always found under one of them.
         let (to_change, replaced) = target.takes_in(entry, same.then_some(from))?;
         let change = if same { to_change } else { self.lets_go(from)? };
         if let Some(replaced) = &replaced {
@@ -366,7 +368,7 @@ impl MemNode {
         self.changeable(here)?;
         other.changeable(there)?;
         if self.id == other.id {
-            // Nobody needs it within one directory.
+            // An exchange of two names within one directory is not needed.
             return Err(VfsError::NotSupported);
         }
         let _names = self.names_lock();
@@ -379,7 +381,7 @@ impl MemNode {
                 if to.is_below(node) {
                     return Err(VfsError::Invalid);
                 }
-                // Its `..` changes.
+                // A move changes the `..` of the directory.
                 node.lock().permit(Kind::Dir, by.cred, perm::CHANGE_PARENT)?;
             }
         }
@@ -398,7 +400,7 @@ impl MemNode {
         Ok((change, other_change))
     }
 
-    /// The half of a rename that happens in the new directory; `gone` is the old name if that is here too.
+    /// Performs the half of a rename in the new directory; `gone` is the old name if it is in the same directory.
     fn takes_in(&self, entry: Entry, gone: Option<&[u8]>) -> VfsResult<(DirChange, Option<Entry>)> {
         let mut here = self.lock();
         let before = self.attr_of(&here);
@@ -414,7 +416,7 @@ impl MemNode {
         Ok((DirChange { before, after: self.attr_of(&here), atomic: true }, replaced))
     }
 
-    /// The half of a rename that happens in the old directory.
+    /// Performs the half of a rename in the old directory.
     fn lets_go(&self, name: &[u8]) -> VfsResult<DirChange> {
         let mut here = self.lock();
         let before = self.attr_of(&here);
@@ -425,7 +427,7 @@ impl MemNode {
         Ok(DirChange { before, after: self.attr_of(&here), atomic: true })
     }
 
-    /// All that can forbid a rename.
+    /// Checks everything that can forbid a rename.
     fn may_move(
         &self,
         by: &Acting<'_>,
@@ -455,13 +457,13 @@ impl MemNode {
             }
         }
         if is_dir && self.id != target.id {
-            // Its `..` changes.
+            // A move changes the `..` of the directory.
             moved.lock().permit(Kind::Dir, by.cred, perm::CHANGE_PARENT)?;
         }
         Ok(())
     }
 
-    /// The names of this node and of the directories above it, as they are while names do not change.
+    /// Returns the path of this node. The lock of names keeps the path unchanged meanwhile.
     pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
         let _names = self.names_lock();
         let mut names = Vec::new();
@@ -480,7 +482,7 @@ impl MemNode {
         Ok(names.join(&b'/'))
     }
 
-    /// This directory is `top` or below it.
+    /// Checks whether this directory is `top` or below it.
     fn is_below(&self, top: &Arc<MemNode>) -> bool {
         let mut at = self.me.upgrade();
         while let Some(node) = at {
@@ -505,7 +507,7 @@ impl Inner {
         self.touched();
     }
 
-    /// A directory that leaves takes the link of its `..` along.
+    /// Updates the link count when a directory leaves, because its `..` linked to this one.
     fn leaves(&mut self, moved: &MemNode) {
         if moved.kind == Kind::Dir {
             self.nlink = self.nlink.saturating_sub(1);

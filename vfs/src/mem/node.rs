@@ -1,7 +1,7 @@
-//! A node in memory, and the way from the trait to the operations.
+//! A node in memory, and the connection from the trait to the operations.
 //!
-//! *Memory.* A directory holds its children; a child knows its directory weakly. A node lives while a name or a
-//! reference to it does.
+//! *Memory.* A directory holds its children; a child has a weak reference to its directory. A node lives while a name or a
+//! reference to it exists.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -28,11 +28,11 @@ pub(super) struct MemNode {
     pub(super) fileid: u64,
     pub(super) kind: Kind,
     pub(super) inner: Mutex<Inner>,
-    /// Its place in the volume's limit.
+    /// The bytes that the node occupies of the volume's limit.
     _charge: Charge,
 }
 
-/// What can change.
+/// The part of a node that can change.
 pub(super) struct Inner {
     pub(super) mode: u32,
     pub(super) nlink: u32,
@@ -45,18 +45,18 @@ pub(super) struct Inner {
     pub(super) btime: Time,
     pub(super) change: u64,
     pub(super) xattrs: BTreeMap<Vec<u8>, (Vec<u8>, Charge)>,
-    /// What is kept of it as the access control list.
+    /// The access control list in its stored form.
     pub(super) acl: Option<Arc<Kept>>,
-    /// Side data.
+    /// Side data by name.
     pub(super) side: BTreeMap<String, (Vec<u8>, Charge)>,
-    /// A directory that it was last entered in, and under which name.
+    /// A directory that the node was last entered in, and the name there.
     pub(super) home: (Weak<MemNode>, Box<[u8]>),
-    /// Of the exclusive create that made it.
+    /// Verifier of the exclusive create that made the file.
     pub(super) verifier: Option<[u8; 8]>,
     pub(super) body: Body,
 }
 
-/// What a node has beside attributes.
+/// The contents of a node, apart from its attributes.
 pub(super) enum Body {
     File(Pages),
     Dir(Dir),
@@ -64,7 +64,7 @@ pub(super) enum Body {
     Special,
 }
 
-/// The names of a directory, in the order in which they were made.
+/// The names of a directory, in the order of creation.
 pub(super) struct Dir {
     pub(super) parent: Weak<MemNode>,
     pub(super) cookies: HashMap<Box<[u8]>, u64>,
@@ -81,7 +81,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(volume: &Volume, name: &[u8], node: Arc<MemNode>) -> VfsResult<Self> {
-        // The name is kept twice, with some bookkeeping.
+        // The name is stored twice, with some overhead.
         let charge = volume.usage.charge(2 * name.len() as u64 + 128)?;
         Ok(Self { name: name.into(), node, _charge: charge })
     }
@@ -101,7 +101,7 @@ impl Dir {
         self.cookies.get(name).and_then(|c| self.entries.get(c)).map(|e| &e.node)
     }
 
-    /// Enters a name, or gives it to another node. A name that stays keeps its cookie, so that no listing shows it twice.
+    /// Enters a name, or gives it to another node. An existing name keeps its cookie, so that no listing shows it twice.
     pub(super) fn put(&mut self, entry: Entry) -> Option<Entry> {
         if let Some(cookie) = self.cookies.get(&entry.name) {
             return self.entries.insert(*cookie, entry);
@@ -140,13 +140,13 @@ impl Inner {
         }
     }
 
-    /// Attributes were changed.
+    /// Updates the times after a change of attributes.
     pub(super) fn touched(&mut self) {
         self.ctime = Time::now();
         self.change += 1;
     }
 
-    /// Data or names were changed.
+    /// Updates the times after a change of data or names.
     pub(super) fn modified(&mut self) {
         self.touched();
         self.mtime = self.ctime;
@@ -161,7 +161,7 @@ impl Inner {
         }
     }
 
-    /// The names of a directory that is still there.
+    /// Returns the names of a directory that still exists.
     pub(super) fn dir(&mut self) -> VfsResult<&mut Dir> {
         match &mut self.body {
             Body::Dir(_) if self.nlink == 0 => Err(VfsError::Stale),
@@ -195,7 +195,7 @@ impl MemNode {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // No code of ours panics under this lock; if it did, every step leaves the node whole.
+        // The code under this lock does not panic; if it did, every step leaves the node consistent.
         locked(&self.inner)
     }
 
@@ -203,7 +203,7 @@ impl MemNode {
         locked(&self.volume.names)
     }
 
-    /// The attributes of this node, whose lock is held.
+    /// Returns the attributes of this node; the caller holds its lock.
     pub(super) fn attr_of(&self, inner: &Inner) -> Attr {
         let (size, used) = match &inner.body {
             Body::File(pages) => (pages.size, pages.used),
@@ -239,7 +239,7 @@ impl MemNode {
         Ok(self.attr_of(&inner))
     }
 
-    /// The other node of a two-node operation.
+    /// Returns the other node of an operation on two nodes, if it belongs to the same volume.
     pub(super) fn same_backend<'a>(&self, other: &'a dyn Node) -> VfsResult<&'a Self> {
         other
             .as_any()
@@ -252,7 +252,7 @@ impl MemNode {
 impl Drop for MemNode {
     fn drop(&mut self) {
         self.volume.nodes.remove(&self.fileid);
-        // A deep tree goes one by one, not by recursion. The lock is ours alone here.
+        // A deep tree is freed by a loop, not by recursion. No other reference to the lock exists here.
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut left = children(inner);
         while let Some(node) = left.pop() {
@@ -280,7 +280,7 @@ impl Node for MemNode {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.volume.boot);
         bytes[8..].copy_from_slice(&self.fileid.to_be_bytes());
-        // Invariant: 16 bytes are fewer than a handle may have.
+        // Invariant: 16 bytes are below the limit of a handle.
         #[allow(clippy::expect_used)]
         Handle::new(&bytes).expect("a short handle")
     }

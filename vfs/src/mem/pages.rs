@@ -1,10 +1,10 @@
 //! The data of a file in memory.
 //!
-//! *Operation.* Pages of [`PAGE`] bytes; one that is missing is a hole, and what lies behind the end of a short one is zero. Reads
-//! give views of pages, so a write to a page that somebody still looks at, or that a clone shares, makes a copy of it first.
+//! *Operation.* Pages of [`PAGE`] bytes; a missing page is a hole, and bytes after the end of a short page are zero. Reads return
+//! views of pages, so a write copies a page first if a reader still holds a view of it or a clone shares it.
 //!
-//! *Memory.* A page is charged to its volume while any file has it, in steps of 4 KiB as it grows; views that outlive it are the
-//! reader's. Pages are [`Chunk`]s: the system gets their memory back.
+//! *Memory.* A page is charged to its volume while any file has it, in steps of 4 KiB as it grows; views that outlive the page are
+//! charged to the reader. Pages are [`Chunk`]s: the system gets their memory back.
 //!
 //! *Errors.* [`VfsError::NoSpace`] when the volume's limit is reached, or the system has no more memory.
 
@@ -16,17 +16,17 @@ use iobuf::{Buf, CHUNK, Chunk, Chunks};
 
 use crate::error::{VfsError, VfsResult};
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(super) const PAGE: usize = CHUNK;
 
 const PAGE_BYTES: u64 = PAGE as u64;
 
-/// Short pages grow in these steps.
+/// Step by which short pages grow.
 const STEP: usize = 4 << 10;
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
-/// How much a volume holds, and may hold.
+/// How many bytes a volume holds, and how many it may hold.
 #[derive(Debug)]
 pub(super) struct Usage {
     pub(super) limit: u64,
@@ -63,7 +63,7 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Takes so much more.
+    /// Charges this many more bytes.
     fn grow(&mut self, bytes: u64) -> VfsResult<()> {
         self.usage.take(bytes)?;
         self.bytes += bytes;
@@ -84,13 +84,13 @@ struct Page {
 }
 
 impl Page {
-    /// A page of `len` bytes that begins with `from`.
+    /// Creates a page of `len` bytes that begins with `from`.
     fn new(usage: &Arc<Usage>, from: &[u8], len: usize) -> VfsResult<Self> {
         let charge = usage.charge(len.next_multiple_of(STEP) as u64)?;
         Ok(Self { bytes: copied(usage, from, len)?, charge })
     }
 
-    /// Pays for `len` bytes, and says how much more that is than before.
+    /// Charges for `len` bytes, and returns the increase.
     fn pay(&mut self, len: usize) -> VfsResult<u64> {
         let more = (len.next_multiple_of(STEP) as u64).saturating_sub(self.charge.bytes);
         if more > 0 {
@@ -99,7 +99,7 @@ impl Page {
         Ok(more)
     }
 
-    /// The bytes, at least `len` of them, which are paid for. Views keep what they see.
+    /// Returns at least `len` writable bytes of the page, which are already charged. Existing views keep their contents.
     fn writable(&mut self, usage: &Usage, len: usize) -> VfsResult<&mut Chunk> {
         if Arc::get_mut(&mut self.bytes).is_none() {
             let old = self.bytes.as_slice();
@@ -113,10 +113,10 @@ impl Page {
     }
 }
 
-/// `len` bytes that begin with `from`.
+/// Copies `from` into a new chunk of `len` bytes.
 fn copied(usage: &Usage, from: &[u8], len: usize) -> VfsResult<Arc<Chunk>> {
     let mut chunk = usage.chunks.take(len).ok_or(VfsError::NoSpace)?;
-    // Only what lies behind `from` need be zero.
+    // Only the bytes after `from` must be zero.
     chunk.set_len(from.len());
     iobuf::copied(chunk.as_mut_slice(), from);
     chunk.set_len(len);
@@ -129,13 +129,13 @@ pub(super) struct Pages {
     usage: Arc<Usage>,
     pub(super) size: u64,
     pages: BTreeMap<u64, Arc<Page>>,
-    /// Bytes that its pages are charged with.
+    /// Bytes charged for the pages.
     pub(super) used: u64,
 }
 
-/// The page of an offset, and the place in it.
+/// Returns the page of an offset and the position in it.
 fn place(at: u64) -> (u64, usize) {
-    // A remainder of the page size fits whatever a page fits.
+    // A remainder of the page size always fits `usize`.
     (at / PAGE_BYTES, usize::try_from(at % PAGE_BYTES).unwrap_or(0))
 }
 
@@ -144,7 +144,7 @@ impl Pages {
         Self { usage, size: 0, pages: BTreeMap::new(), used: 0 }
     }
 
-    /// Views of up to `count` bytes.
+    /// Returns views of up to `count` bytes.
     pub(super) fn read(&self, at: u64, count: usize) -> Vec<Buf> {
         let left = self.size.saturating_sub(at);
         let mut left = count.min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -184,7 +184,7 @@ impl Pages {
         self.pages.insert(index, page);
     }
 
-    /// A page of at least `len` bytes that only this file has and nobody looks at.
+    /// Returns a page of at least `len` bytes that no other file shares and of which no reader holds a view.
     fn own(&mut self, index: u64, len: usize) -> VfsResult<&mut Chunk> {
         let has_its_own = self.pages.get_mut(&index).is_some_and(|p| Arc::get_mut(p).is_some());
         if !has_its_own {
@@ -197,7 +197,7 @@ impl Pages {
         page.writable(&self.usage, len)
     }
 
-    /// Writes all of `data`, or as much as fits; an error only when nothing fitted.
+    /// Writes all of `data`, or as much as fits; fails only when no byte was written.
     pub(super) fn write(&mut self, at: u64, data: &[Buf]) -> VfsResult<usize> {
         let mut done = 0_usize;
         for buf in data {
@@ -218,7 +218,7 @@ impl Pages {
         Ok(done)
     }
 
-    /// Sets the size: cuts, or extends by a hole.
+    /// Sets the size: truncates, or extends by a hole.
     pub(super) fn resize(&mut self, size: u64) -> VfsResult<()> {
         if size < self.size {
             let (index, from) = place(size);
@@ -257,7 +257,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Makes sure of storage; extends the size.
+    /// Reserves storage; extends the size.
     pub(super) fn allocate(&mut self, at: u64, count: u64) -> VfsResult<()> {
         let end = at.saturating_add(count);
         let (first, last) = (place(at).0, place(end - 1).0);
@@ -272,7 +272,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Where the next data or hole begins, from `at` which lies before the end.
+    /// Returns the offset of the next data or hole from `at`, which is before the end.
     pub(super) fn next_data(&self, at: u64) -> Option<u64> {
         let (index, _) = place(at);
         let (found, _) = self.pages.range(index..).next()?;
@@ -287,7 +287,7 @@ impl Pages {
         at.max(index * PAGE_BYTES).min(self.size)
     }
 
-    /// The pages of a range that begins and ends with pages, to be shared.
+    /// Returns the pages of a range with page boundaries, to be shared.
     pub(super) fn share(&self, at: u64, count: u64) -> Shared {
         let first = place(at).0;
         let pages = match count.checked_sub(1) {
@@ -298,7 +298,7 @@ impl Pages {
         Shared { pages, count }
     }
 
-    /// Takes shared pages in place of what is there.
+    /// Replaces the present pages by shared ones.
     pub(super) fn adopt(&mut self, at: u64, shared: Shared) {
         let first = place(at).0;
         if let Some(last) = shared.count.checked_sub(1) {
@@ -315,7 +315,7 @@ impl Pages {
     }
 }
 
-/// Pages on their way into another file.
+/// Pages that are about to be added to another file.
 pub(super) struct Shared {
     pages: Vec<(u64, Arc<Page>)>,
     count: u64,

@@ -1,4 +1,4 @@
-//! Permission for nodes in memory.
+//! Permission checks for nodes in memory.
 
 use std::borrow::Cow;
 
@@ -16,13 +16,13 @@ impl Inner {
         Owner { uid: self.uid, gid: self.gid }
     }
 
-    /// The access control list, as the mode leaves it.
+    /// Returns the access control list as limited by the mode.
     pub(super) fn acl(&self, kind: Kind) -> Option<Cow<'_, Acl>> {
         let kept = self.acl.as_ref()?;
         Some(kept.now(self.owner(), self.mode, kind == Kind::Dir))
     }
 
-    /// What the list gives the caller; `None` where there is none, and for the superuser.
+    /// Returns the rights that the list grants the caller; `None` without a list and for the superuser.
     pub(super) fn by_list(&self, kind: Kind, cred: &Cred) -> Option<u32> {
         if cred.uid == 0 {
             return None;
@@ -30,7 +30,7 @@ impl Inner {
         self.acl(kind).map(|acl| acl.allowed(cred, self.owner()))
     }
 
-    /// The bits of `R | W | X` that the mode gives `cred` on a node of this kind.
+    /// Returns the bits of `R | W | X` that the mode grants `cred` on a node of this kind.
     pub(super) fn rights(&self, kind: Kind, cred: &Cred) -> u32 {
         perm::rights(kind, self.mode, self.uid, self.gid, cred)
     }
@@ -43,8 +43,8 @@ impl Inner {
         if enough { Ok(()) } else { Err(VfsError::Access) }
     }
 
-    /// For data of a regular file: the owner may use what he has open (RFC 1813 section 4.4), and what may be executed
-    /// may be read.
+    /// Checks access to data of a regular file: the owner may use a file that he has open (RFC 1813 section 4.4), and a file that
+    /// may be executed may be read.
     pub(super) fn permit_data(&self, cred: &Cred, write: bool) -> VfsResult<()> {
         if cred.uid == self.uid {
             return Ok(());
@@ -55,7 +55,7 @@ impl Inner {
         self.readable(Kind::File, cred)
     }
 
-    /// May read, or may execute, which an NFS client can do only by reading.
+    /// Checks permission to read, or to execute, which an NFS client can do only by reading.
     pub(super) fn readable(&self, kind: Kind, cred: &Cred) -> VfsResult<()> {
         let runs = match self.acl(kind) {
             Some(acl) => acl.runs(cred, self.owner()),
@@ -64,12 +64,12 @@ impl Inner {
         if runs { Ok(()) } else { self.permit(kind, cred, perm::READ) }
     }
 
-    /// The owner or the superuser.
+    /// Checks whether the caller is the owner or the superuser.
     pub(super) fn is_owner(&self, cred: &Cred) -> bool {
         cred.uid == 0 || cred.uid == self.uid
     }
 
-    /// What happens to set-id bits when somebody changes data; `None`: nobody knows who.
+    /// Clears set-id bits after a change of data; `None` means that the user is unknown.
     pub(super) fn shed_set_id(&mut self, who: Option<&Cred>) {
         if who.is_some_and(|c| c.uid == 0) {
             return;
@@ -82,7 +82,7 @@ impl Inner {
 }
 
 impl MemNode {
-    /// May change names so in this directory, of which `here` is locked.
+    /// Checks permission to change names in this directory, whose lock the caller holds as `here`.
     pub(super) fn permit_names(&self, here: &Inner, by: &Acting<'_>, need: Need) -> VfsResult<()> {
         if by.has(self.id, need.rights & !mask::EXECUTE) {
             return Ok(());
@@ -90,8 +90,8 @@ impl MemNode {
         here.permit(Kind::Dir, by.cred, need)
     }
 
-    /// May remove or replace `victim` in this directory: by the right to remove names here, or by the one to remove it (RFC 8881
-    /// section 6.2.1.3.2).
+    /// Checks permission to remove or replace `victim` in this directory: by the right to remove names here, or by the right to
+    /// remove the victim (RFC 8881 section 6.2.1.3.2).
     pub(super) fn permit_removal(
         &self,
         here: &Inner,
