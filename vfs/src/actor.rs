@@ -1,10 +1,10 @@
-//! Who acts, for the audit trail.
+//! Identifies the user and client of an operation, for the audit trail.
 
 use std::net::IpAddr;
 
 use audit::Party;
 
-/// Who acts, as the audit trail names it.
+/// The user and client of an operation, as the audit trail names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acting {
     /// Address of the client.
@@ -15,9 +15,9 @@ pub struct Acting {
     pub party: Party,
 }
 
-/// Says who acts: asked where something is recorded, and not before.
+/// Provides the user and client of an operation; asked only when a record is written.
 pub trait Actor: Send + Sync {
-    /// The caller, before a share makes another one of it.
+    /// Returns the caller, before a share maps it to another user.
     fn acting(&self) -> Acting;
 }
 

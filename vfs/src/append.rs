@@ -1,4 +1,4 @@
-//! Data that is only ever added to a file, through `FileOps`.
+//! Appends to a file through `FileOps`.
 
 use iobuf::Buf;
 use state::Operation;
@@ -9,13 +9,13 @@ use crate::namespace::{FileOps, Share, range};
 use crate::types::{AppendAt, Appended, Stable};
 use crate::watch::what;
 
-/// How often the end of a file with locks may move before an addition to it is given up, as if a lock were in the way. Each time
-/// another addition was made.
+/// How often the end of a locked file may move before the append is given up with the error of a conflicting lock. Each move means
+/// that another append succeeded.
 const TRIES_MAX: usize = 64;
 
 impl FileOps<'_> {
-    /// Adds data to a file, for an open that was checked: no two additions overlap, and none reaches a range that another has
-    /// locked.
+    /// Appends data to a file, for an open that was checked: two appends never overlap, and no append writes to a range that
+    /// another client has locked.
     pub async fn append(
         &self,
         share: &Share,
@@ -42,8 +42,8 @@ impl FileOps<'_> {
         Ok(done)
     }
 
-    /// Asks for the place that the data will have. While there are locks on the file, the volume takes it there or nowhere:
-    /// additions of others move the end meanwhile, and so does whoever gives back what it cached.
+    /// Checks the range that the data will occupy for conflicts. While the file has locks, the volume must write at that offset or
+    /// fail, because other appends move the end meanwhile, and so does a client that writes back its cached data.
     async fn append_at_end(
         &self,
         node: &NodeRef,

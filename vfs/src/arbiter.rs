@@ -1,13 +1,15 @@
-//! Conflicts of an operation with what clients hold: asks `state`, breaks conflicting rights, and waits a limited time for them.
+//! Resolves conflicts of an operation with what clients hold: asks `state`, breaks conflicting rights, and waits a limited time for
+//! them.
 //!
-//! *Operation.* [`Arbiter::check_conflicts`] is one load when no client restricts the node. Otherwise it carries the verdict out:
-//! holders that must give something back are told through [`Recall`], clients whose lease has lapsed are released, and the request
-//! waits for at most [`WAIT_MS`] before its caller is told to come back.
+//! *Operation.* [`Arbiter::check_conflicts`] costs one load when no client restricts the node. Otherwise it carries out the
+//! verdict: holders that must give up rights are told through [`Recall`], clients whose lease has lapsed are released, and the
+//! request waits at most [`WAIT_MS`] before its caller is told to retry.
 //!
-//! *Memory.* At most [`WAITING_MAX`] requests wait at once; more are told at once to come back.
+//! *Memory.* At most [`WAITING_MAX`] requests wait at once; the callers of further ones are told at once to retry.
 //!
 //! *Errors.* [`VfsError::Delay`] while a recall is under way, [`VfsError::Locked`] for an access that a share mode or a mandatory
-//! lock forbids, [`VfsError::ShareDenied`] for such an open, [`VfsError::Resources`] when a node has all the holders it may have.
+//! lock forbids, [`VfsError::ShareDenied`] for such an open, [`VfsError::Resources`] when a node has the most holders that it may
+//! have.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,81 +26,84 @@ use crate::error::{VfsError, VfsResult};
 use crate::external_watch::ExternalWatch;
 use crate::types::DelegatedTimes;
 
-/// A request waits this long for rights to come back before its client is told to try again. A healthy client on the same
-/// network gives a delegation back within a few milliseconds.
+/// How long a request waits for rights to come back before its client is told to try again. A healthy client on the same network
+/// returns a delegation within a few milliseconds.
 pub const WAIT_MS: u64 = 100;
-/// Requests that may wait at once.
+/// Largest number of requests that wait at once.
 pub const WAITING_MAX: usize = 256;
-/// The same for requests that wait as long as it takes.
+/// The same limit for requests that wait without a time limit.
 pub const PATIENT_MAX: usize = 16_384;
-/// A holder of any kind must give back what is recalled within this time, unless the configuration has another: that of Windows
+/// Time in which a holder of any kind must return recalled rights, unless the configuration sets another: the time of Windows
 /// (MS-SMB2 section 3.3.2.1).
 const ACKNOWLEDGE_MS: u64 = 35_000;
-/// Steps of one break, each with its own time for the holder.
+/// Steps of one break, each with a separate time limit for the holder.
 const STEPS_MAX: u64 = 3;
 /// A request keeps trying for this much longer than the last step takes; then the rights have been revoked.
 const GRACE_MS: u64 = 10_000;
-/// No caching is granted for a node this soon after it was broken there.
+/// For this long after a break on a node, no caching is granted for it.
 const COOL_MS: u64 = 30_000;
-/// How often watches of nodes that no client caches any more are ended.
+/// Interval at which watches end for nodes that no client caches any more.
 const TIDY: Duration = Duration::from_secs(5);
-/// How often a request that waits for the end of the grace period checks for it.
+/// Interval at which a request that waits for the end of the grace period checks for it.
 const GRACE_LOOK: Duration = Duration::from_millis(50);
-/// Verdicts asked for in one request before it is told to try again, so that a crowd of lapsed clients cannot hold it.
+/// Largest number of verdicts for one request before its client is told to try again, so that many lapsed clients cannot delay it
+/// for long.
 const ROUNDS_MAX: usize = 16;
 
-/// How a request that may wait long tells its client so.
+/// How a request that may wait long informs its client.
 pub trait WaitPolicy: Send + Sync {
-    /// The wait begins; called once. An error ends it.
+    /// Called once when the wait begins. An error ends the wait.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>>;
 
-    /// The request is to be given up.
+    /// Completes when the request should be given up.
     fn ended(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// It still makes sense to wait.
+    /// Returns true while waiting still makes sense.
     fn goes_on(&self) -> bool {
         true
     }
 }
 
-/// What a front end does when `state` wants something back from one of its clients. Called without any lock.
+/// Functions of a front end that `state` needs when one of its clients must return rights. Called without any lock.
 pub trait Recall: Send + Sync {
-    /// Tells the holder to give rights back, or that they are gone ([`Stage::Done`]). Must not wait: the holder answers by
+    /// Tells the holder to return rights, or that they are gone ([`Stage::Done`]). Must not wait: the holder answers by
     /// [`Arbiter::acknowledge`].
     fn recall(&self, what: &Break);
-    /// The holder's time is over: takes the rights away and tells `state` so.
+    /// Takes the rights away after the holder's time ran out, and reports that to `state`.
     fn revoke(&self, what: &Break);
-    /// The client's lease has lapsed and others want what it holds: releases all of its state, durably. A client that has come
-    /// back meanwhile is left alone.
+    /// Releases all state of a client durably, because its lease has lapsed and another client wants a file that it holds. A client
+    /// that has returned meanwhile keeps its state.
     fn release(&self, client: ClientId) -> BoxFuture<'_, ()>;
-    /// Its clients may still reclaim what they held before a restart; no other client may take it meanwhile.
+    /// Returns true while its clients may still reclaim state from before a restart; no other client may take that state meanwhile.
     fn in_grace(&self) -> bool {
         false
     }
-    /// That does not end by itself: what must be noted first cannot be kept.
+    /// Returns true if the grace period does not end without help: a record that must be written first cannot be stored.
     fn grace_is_stuck(&self) -> bool {
         false
     }
-    /// What its clients keep open without need below a directory of a share. They know it by paths that lead through the directory.
+    /// Returns the files below a directory of a share that clients keep open only for their caches. The clients know them by paths
+    /// through the directory.
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
         let _none = (share, dir);
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
-    /// Some of its clients may remove or rename what they have open: it is told where clients of other front ends put that.
+    /// Returns true if its clients may remove or rename open files: the front end must then be told where clients of other front
+    /// ends move them.
     fn follows_names(&self) -> bool {
         false
     }
-    /// A client of another front end, which had the right to, has given this name another place: what is open by it is there.
+    /// Tells the front end that a client of another front end moved this name; files opened by the old name are now at the new one.
     fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
         let _nothing_open = (node, from, to);
     }
-    /// A client of any front end has given a node a further name.
+    /// Tells the front end that a client of any front end has given a node a further name.
     fn linked(&self, node: NodeId) {
         let _nothing_open = node;
     }
-    /// Asks the holder of a write delegation what it has of the file in its cache; `None` when it does not say.
+    /// Asks the holder of a write delegation for the state of the file in its cache; `None` when it does not answer.
     fn delegated_attrs(
         &self,
         holder: (ClientId, HolderId),
@@ -108,14 +113,14 @@ pub trait Recall: Send + Sync {
     }
 }
 
-/// What the holder of a write delegation says of its file (RFC 8881 section 20.1).
+/// The file's state reported by the holder of a write delegation (RFC 8881 section 20.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelegatedAttrs {
-    /// Bytes, with what is not written yet.
+    /// Size in bytes, with data not yet written back.
     pub size: u64,
-    /// There is something that is not written yet.
+    /// True if the holder has data not yet written back.
     pub modified: bool,
-    /// Times that it keeps for the file.
+    /// Times that the holder keeps for the file.
     pub times: DelegatedTimes,
 }
 
@@ -126,11 +131,11 @@ type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
 pub struct Counters {
     /// Breaks that were started.
     pub recalls: AtomicU64,
-    /// Holders whose time was over.
+    /// Holders whose time ran out.
     pub revocations: AtomicU64,
     /// Requests that waited for rights to come back.
     pub waits: AtomicU64,
-    /// Requests that were told to come back.
+    /// Requests whose clients were told to retry.
     pub delays: AtomicU64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: AtomicU64,
@@ -138,10 +143,10 @@ pub struct Counters {
     pub asked: AtomicU64,
 }
 
-/// `state`, and how its verdicts are carried out.
+/// Asks `state` for verdicts and carries them out.
 pub struct Arbiter {
     state: Table,
-    /// The one whose clients have leases, and the one whose opens and leases have keys of their own.
+    /// The front end whose clients have leases, and the front end whose opens and leases have separate keys.
     clients: OnceLock<Arc<dyn Recall>>,
     keys: OnceLock<Arc<dyn Recall>>,
     clock: OnceLock<Clock>,
@@ -150,7 +155,6 @@ pub struct Arbiter {
     waiting: AtomicUsize,
     patient: AtomicUsize,
     start: Instant,
-    /// How often requests had to wait.
     pub counters: Counters,
 }
 
@@ -160,7 +164,7 @@ impl Default for Arbiter {
     }
 }
 
-/// Why something could not be had.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     Denied(HolderId),
@@ -181,17 +185,17 @@ impl Refusal {
 }
 
 impl Arbiter {
-    /// Over an empty table; holders have this long to give back what another wants.
+    /// Creates an arbiter with an empty table; holders have this long to return rights that another client wants.
     pub fn with_recall(time: Duration) -> Self {
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 8).clamp(1, u64::MAX / 8);
-        // Invariant: a number above zero, three times and more, is more.
+        // Invariant: a positive number multiplied by at least three is larger.
         #[allow(clippy::expect_used)]
         let deadlines =
             Deadlines::new(time, STEPS_MAX * time + GRACE_MS).expect("waiting is longer");
         Self::new(Table::new(deadlines, Limits::default(), COOL_MS))
     }
 
-    /// Over this table.
+    /// Creates an arbiter for this table.
     pub fn new(state: Table) -> Self {
         Self {
             state,
@@ -207,12 +211,11 @@ impl Arbiter {
         }
     }
 
-    /// The table.
     pub fn state(&self) -> &Table {
         &self.state
     }
 
-    /// Joins the front end whose clients hold things by leases, and the clock by which these run. False when one has joined
+    /// Registers the front end whose clients hold state by leases, and the clock of these leases. False when one is registered
     /// already.
     pub fn attach(
         &self,
@@ -221,18 +224,18 @@ impl Arbiter {
     ) -> bool {
         let joined = self.clients.set(recall).is_ok();
         if joined {
-            // A clock comes with its front end, so there is none yet.
+            // The clock comes with its front end, so it is not set yet.
             let _ = self.clock.set(Box::new(clock));
         }
         joined
     }
 
-    /// Joins the front end whose opens hold things by keys of their own ([`ClientId::is_key`]). False when one has joined already.
+    /// Registers the front end whose opens have separate keys ([`ClientId::is_key`]). False when one is registered already.
     pub fn attach_keys(&self, recall: Arc<dyn Recall>) -> bool {
         self.keys.set(recall).is_ok()
     }
 
-    /// Clients of any protocol may still reclaim what they held before a restart.
+    /// Returns true while clients of any protocol may still reclaim state from before a restart.
     pub fn in_grace(&self) -> bool {
         [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.in_grace()))
     }
@@ -241,8 +244,8 @@ impl Arbiter {
         [&self.clients, &self.keys].iter().any(|f| f.get().is_some_and(|f| f.grace_is_stuck()))
     }
 
-    /// Before something is taken that another client may reclaim: waits for the end of the grace period. [`VfsError::Delay`] for a
-    /// caller without a [`WaitPolicy`], [`VfsError::Resources`] where that time does not end by itself.
+    /// Waits for the end of the grace period, before a caller takes a right that another client may reclaim. [`VfsError::Delay`]
+    /// for a caller without a [`WaitPolicy`], [`VfsError::Resources`] if the period does not end without help.
     pub async fn after_grace(&self, wait_policy: Option<&dyn WaitPolicy>) -> VfsResult<()> {
         if !self.in_grace() {
             return Ok(());
@@ -266,8 +269,8 @@ impl Arbiter {
         Ok(())
     }
 
-    /// Attributes of a node that the holder of a write delegation keeps; `None` without such a holder. A holder that does not
-    /// answer in time must return the delegation, and is waited for like any holder.
+    /// Returns the attributes of a node that the holder of a write delegation keeps; `None` without such a holder. A holder that
+    /// does not answer in time must return the delegation, and the call waits for that as for any holder.
     pub async fn delegated_attrs(
         &self,
         node: NodeId,
@@ -276,7 +279,7 @@ impl Arbiter {
     ) -> VfsResult<Option<DelegatedAttrs>> {
         let client = requester.map(|w| w.client);
         let Some(holder) = self.state.keeps_back(node, client) else { return Ok(None) };
-        // Memory of its own, as for all that waits: each read of attributes would have room for it.
+        // Boxed like every wait: otherwise each read of attributes would carry room for this future.
         Box::pin(self.ask_for_attrs(holder, node, requester, wait_policy)).await
     }
 
@@ -299,8 +302,8 @@ impl Arbiter {
         }
     }
 
-    /// Before other clients' locks are read: the holder of a write delegation may have locked locally, so it returns the
-    /// delegation, with its locks (RFC 8881 section 10.4.2).
+    /// Called before other clients' locks are read. The holder of a write delegation may have locked locally, so it must return the
+    /// delegation with its locks (RFC 8881 section 10.4.2).
     pub async fn locks_known(&self, node: NodeId, requester: Option<Requester>) -> VfsResult<()> {
         match self.state.keeps_back(node, requester.map(|w| w.client)) {
             Some(_) => {
@@ -314,7 +317,7 @@ impl Arbiter {
         if client.is_key() { self.keys.get() } else { self.clients.get() }
     }
 
-    /// Milliseconds on the clock by which leases run.
+    /// Milliseconds on the clock of the leases.
     pub fn now(&self) -> Millis {
         match self.clock.get() {
             Some(clock) => clock(),
@@ -322,7 +325,7 @@ impl Arbiter {
         }
     }
 
-    /// Asks before an access, and waits a little for rights that must come back first.
+    /// Checks for conflicts before an access, and waits a short time for rights that must come back first.
     pub async fn check_conflicts(
         &self,
         node: NodeId,
@@ -333,7 +336,7 @@ impl Arbiter {
         self.check_conflicts_waiting(node, requester, op, range, None).await
     }
 
-    /// No conflict: the access goes on.
+    /// Returns true if no conflict exists and the access can proceed.
     pub(crate) fn passes(
         &self,
         node: NodeId,
@@ -349,7 +352,7 @@ impl Arbiter {
         passes
     }
 
-    /// As [`Arbiter::check_conflicts`], waiting as long as it takes.
+    /// Like [`Arbiter::check_conflicts`], without a time limit.
     pub async fn check_conflicts_waiting(
         &self,
         node: NodeId,
@@ -369,8 +372,8 @@ impl Arbiter {
         done.map_err(|why| why.error(denied))
     }
 
-    /// Before a directory gets another name: a client that caches the handle of a file below would go on using the old path. All
-    /// holders are told before the first is waited for.
+    /// Recalls cached handles before a directory is renamed: a client that caches the handle of a file below it would keep using
+    /// the old path. All holders are told before the first wait.
     pub async fn check_moved(
         &self,
         share: u32,
@@ -406,7 +409,7 @@ impl Arbiter {
         self.open_waiting(node, party, how.into(), None).await
     }
 
-    /// As [`Arbiter::open`], waiting as long as it takes.
+    /// Like [`Arbiter::open`], without a time limit.
     pub async fn open_waiting(
         &self,
         node: NodeId,
@@ -415,13 +418,13 @@ impl Arbiter {
         wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<()> {
         let done = self.settle(|now| self.state.open(node, party, how, now), wait_policy).await;
-        // It may wait for a cached handle as well, which holds a share mode against it.
+        // The open may wait for a cached handle as well, whose share mode conflicts with it.
         let ops = [how.operation(), Operation::Handles];
         self.note_turn(node, Some(party.client()), &ops, done);
         done.map_err(|why| why.error(VfsError::ShareDenied))
     }
 
-    /// A client that is told to come back has a turn then, and one that goes on has had it.
+    /// Gives a client that must retry a turn, and ends the turn of one that proceeds.
     fn note_turn(
         &self,
         node: NodeId,
@@ -439,7 +442,7 @@ impl Arbiter {
         }
     }
 
-    /// One load while no client was told to come back.
+    /// Costs one load while no client was told to retry.
     fn had_turn(&self, node: NodeId, client: Option<ClientId>, ops: &[Operation]) {
         if self.state.has_turns(node) {
             let now = self.now();
@@ -447,8 +450,8 @@ impl Arbiter {
         }
     }
 
-    /// Locks bytes for an SMB open. With `wait_policy` it waits until they are free, for as long as its caller wants it; without it
-    /// [`VfsError::Locked`] comes at once.
+    /// Locks bytes for an SMB open. With `wait_policy` it waits until they are free, for as long as its caller wants; without it
+    /// fails at once with [`VfsError::Locked`].
     pub async fn lock(
         &self,
         node: NodeId,
@@ -469,7 +472,7 @@ impl Arbiter {
                     rounds += 1;
                     self.release(&clients).await;
                 }
-                // They cannot be released now, so what they hold is still theirs.
+                // These clients cannot be released now, so their locks still count.
                 LockVerdict::Lapsed(_) => return Err(VfsError::Locked),
                 LockVerdict::Denied(_) => {
                     let Some(wait_policy) = wait_policy else {
@@ -490,14 +493,14 @@ impl Arbiter {
         }
     }
 
-    /// Takes a lock of an SMB open away. False when no lock of exactly this range is held.
+    /// Releases a lock of an SMB open. False when no lock of exactly this range is held.
     pub fn unlock(&self, node: NodeId, party: &Holder, lock_range: SmbLockRange) -> bool {
         let held = self.state.unlock_smb(node, party, lock_range);
         self.returned.notify_waiters();
         held
     }
 
-    /// Takes the lock away that [`Arbiter::lock`] gave last of this range and kind. False when there is none.
+    /// Releases the lock of this range and kind that [`Arbiter::lock`] granted last. False when no such lock exists.
     pub fn undo_lock(
         &self,
         node: NodeId,
@@ -510,7 +513,7 @@ impl Arbiter {
         held
     }
 
-    /// A holder keeps `to` and gives the rest of its caching back. False when it has none.
+    /// Records that a holder keeps `to` and returns the rest of its caching. False when it has none.
     pub fn acknowledge(&self, node: NodeId, holder: HolderId, to: Caching) -> bool {
         let done = self.state.acknowledge(node, holder, to, self.now());
         if let Some(next) = done.next {
@@ -520,38 +523,39 @@ impl Arbiter {
         done.held
     }
 
-    /// As [`Arbiter::acknowledge`], for a front end that tells the holder of the next step itself.
+    /// Like [`Arbiter::acknowledge`], for a front end that itself tells the holder of the next step.
     pub fn acknowledged(&self, node: NodeId, holder: HolderId, to: Caching) -> Option<Break> {
         let done = self.state.acknowledge(node, holder, to, self.now());
         self.returned.notify_waiters();
         done.next
     }
 
-    /// A holder has nothing of a node any more.
+    /// Releases everything that a holder has of a node.
     pub fn close(&self, node: NodeId, holder: HolderId) {
         self.state.release(node, holder);
         self.returned.notify_waiters();
     }
 
-    /// Something was released other than by an acknowledgement: requests that wait ask again.
+    /// Wakes waiting requests after a release other than an acknowledgement.
     pub fn released(&self) {
         self.returned.notify_waiters();
     }
 
-    /// Ready when something is released after this was enabled. For callers that ask `state` themselves.
+    /// Completes when rights are released after this was enabled. For callers that ask `state` themselves.
     pub fn returned(&self) -> tokio::sync::futures::Notified<'_> {
         self.returned.notified()
     }
 
-    /// These names of a node, and no others, wait to be removed from now on.
+    /// Sets the names of a node that wait to be removed, in place of the earlier ones.
     pub fn set_pending_deletes(&self, node: NodeId, names: Vec<Name>) {
         self.state.set_pending_deletes(node, names);
         self.returned.notify_waiters();
     }
 
-    /// Before a file is opened, or changed without an open, by a client whose protocol knows no pending delete: waits a moment for
-    /// a name that is about to go, [`VfsError::InUse`] when it is there still. True when it had to wait: what was looked up before
-    /// may have another meaning. `name`: the directory and the name by which the file was found; `links`: names that it has.
+    /// Called before a client whose protocol knows no pending delete opens a file, or changes it without an open: waits briefly for
+    /// a name with a pending delete; fails with [`VfsError::InUse`] if the name is still there. True when it had to wait: earlier
+    /// lookups may be out of date. `name`: the directory and the name by which the file was found; `links`: the number of its
+    /// names.
     pub async fn after_delete(
         &self,
         node: NodeId,
@@ -565,7 +569,7 @@ impl Arbiter {
         let until = Instant::now() + Duration::from_millis(WAIT_MS);
         let place = self.place(false);
         while place.is_some() {
-            // Enabled before the question, so that an end between the two is not missed.
+            // Enabled before the question, so that a release between the two is not missed.
             let mut returned = std::pin::pin!(self.returned.notified());
             returned.as_mut().enable();
             if !self.state.is_delete_pending(node, name, links) {
@@ -581,19 +585,20 @@ impl Arbiter {
         Err(VfsError::InUse)
     }
 
-    /// A name that was changed may be open, or wait to be removed, for a protocol that will take it away by its name.
+    /// Returns true if the protocol that removes files by name must learn of renamed ones, because the file may be open or wait for
+    /// removal.
     pub(crate) fn follows_names(&self) -> bool {
         self.state.pending_deletes() > 0 || self.keys.get().is_some_and(|f| f.follows_names())
     }
 
-    /// A name of a node was changed: tells the protocol that may remove it.
+    /// Tells the protocol that may remove a file by name that the name was changed.
     pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
         if let Some(front) = self.keys.get() {
             front.renamed(node, from, to);
         }
     }
 
-    /// A node has a further name: the same.
+    /// Tells the protocol that may remove a file by name that the node has a further name.
     pub(crate) fn linked(&self, node: NodeId) {
         if let Some(front) = self.keys.get() {
             front.linked(node);
@@ -609,23 +614,23 @@ impl Arbiter {
         }
     }
 
-    /// A client caches this node now: watches it for changes by other processes of this host. False when the kernel does not
-    /// report them.
+    /// Watches a node that a client now caches for changes by other processes of this host. False when the kernel does not report
+    /// them.
     pub fn watch_external(&self, node: &NodeRef) -> bool {
         self.external_watch.add(node)
     }
 
-    /// No node is watched.
+    /// Returns true if no node is watched.
     pub(crate) fn has_no_external_watch(&self) -> bool {
         self.external_watch.is_empty()
     }
 
-    /// This node lost its last name: ends its watch.
+    /// Ends the watch of a node that lost its last name.
     pub(crate) fn end_external_watch(&self, node: NodeId) {
         self.external_watch.forget(node);
     }
 
-    /// Tells clients that cache a node of changes by other processes, for ever. Run once for all protocols.
+    /// Tells clients that cache a node about changes by other processes; never returns. Run once for all protocols.
     pub async fn follow_external_changes(&self) {
         let mut tidy = tokio::time::interval(TIDY);
         loop {
@@ -640,14 +645,13 @@ impl Arbiter {
         }
     }
 
-    /// A node was changed other than through [`FileOps`](crate::namespace::FileOps): breaks what clients cache of it, and does not
-    /// wait.
+    /// Breaks the clients' caching of a node that was changed without [`FileOps`](crate::namespace::FileOps), and does not wait.
     pub fn changed_externally(&self, node: NodeId, op: Operation) {
         let breaks = self.state.changed(node, op, self.now());
         self.pursue(&breaks);
     }
 
-    /// Breaks caching after the fact, without waiting: `requester` changed a directory that other clients cache.
+    /// Breaks caching after a change, without waiting: `requester` changed a directory that other clients cache.
     pub fn tell(&self, node: NodeId, requester: Option<Requester>, op: Operation) {
         if !self.state.is_used() || self.state.is_free(node, requester, op, Range::ALL) {
             return;
@@ -708,7 +712,7 @@ impl Arbiter {
                     if left.is_zero() {
                         break;
                     }
-                    // When the wait is over, ask once more: the holder's time may be over as well.
+                    // After the wait, asks once more: the holder's time may have run out too.
                     let wait = tokio::time::timeout(left, returned);
                     let ended = async {
                         match wait_policy {
@@ -728,8 +732,8 @@ impl Arbiter {
         Err(Refusal::Delay)
     }
 
-    /// How much longer a request waits that began to at this time, by both clocks: as long as it takes is by that of the deadlines,
-    /// which may stand still.
+    /// How much longer a request waits that began at this time, which is given by both clocks. A wait without a time limit uses the
+    /// clock of the deadlines, which may pause.
     fn left(&self, (at, at_ms): (Instant, Millis), patient: bool) -> Duration {
         match patient {
             true => {
@@ -740,7 +744,7 @@ impl Arbiter {
         }
     }
 
-    /// Sends the breaks. True when something was revoked, so that asking again makes sense at once.
+    /// Sends the breaks. True when rights were revoked, so that the caller should ask again at once.
     fn pursue(&self, breaks: &[Break]) -> bool {
         let mut forced = false;
         for b in breaks {
@@ -761,7 +765,7 @@ impl Arbiter {
         forced
     }
 
-    /// A place among the waiting requests; `None` when all are taken.
+    /// Takes a place among the waiting requests; `None` when all are taken.
     fn place(&self, patient: bool) -> Option<WaitSlot<'_>> {
         let (count, max) = match patient {
             true => (&self.patient, PATIENT_MAX),
@@ -791,7 +795,7 @@ mod tests {
 
     const N: NodeId = NodeId(3);
 
-    /// A front end that notes what it was told and answers at once, late, or never.
+    /// A front end that notes each call and answers at once, late, or never.
     #[derive(Default)]
     struct Front {
         told: Mutex<Vec<Break>>,
@@ -823,7 +827,7 @@ mod tests {
         fn release(&self, client: ClientId) -> BoxFuture<'_, ()> {
             Box::pin(async move {
                 self.released.lock().unwrap().push(client);
-                // The test has one holder per client, of the same number.
+                // The test has one holder per client, with the same number.
                 self.arbiter.get().unwrap().state().release(N, HolderId(client.0));
             })
         }
@@ -849,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_waits_for_a_delegation_that_comes_back_in_time() {
+    fn write_waits_for_returned_delegation() {
         let (k, f) = arbiter();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::READ_HANDLE, 0));
@@ -878,7 +882,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_told_to_come_back_and_at_last_the_delegation_is_revoked() {
+    fn write_retries_until_delegation_revoked() {
         let (k, f) = arbiter();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::READ_HANDLE, 0));
@@ -894,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_something_back_is_asked_and_who_does_not_say_gives_it_back() {
+    fn silent_delegation_holder_must_return_it() {
         let (k, f) = arbiter();
         let a = party(1);
         assert!(k.state().delegate(N, &a, Caching::ALL, 0));
@@ -916,7 +920,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lapsed_client_is_released_for_the_first_who_wants_its_file() {
+    fn lapsed_client_released_on_first_conflict() {
         let (k, f) = arbiter();
         let (a, b) = (party(1), party(2));
         let all = Share::new(Rights::BOTH, Rights::BOTH);

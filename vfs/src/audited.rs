@@ -1,9 +1,9 @@
-//! Operations on files that a share has in the audit trail.
+//! Records operations on files in the audit trail.
 //!
-//! *Operation.* Each operation that changes names, permissions or attributes passes here, on its way to the work of `FileOps`.
-//! Where its share asks for no record, or nobody is named who acts, that costs one comparison. Otherwise room for the record is
-//! kept before anything is done, and the record says how it ended; what waits for another client and is to be tried again is not
-//! told of.
+//! *Operation.* Each operation that changes names, permissions or attributes passes through this module before the implementation
+//! in `FileOps`. If its share asks for no record, or no actor is set, that costs one comparison. Otherwise room for the record is
+//! reserved before the operation starts, and the record contains its result; an operation that waits for another client and must be
+//! retried is not recorded.
 //!
 //! *Errors.* [`VfsError::NotRecorded`]: the trail is required and cannot be written.
 
@@ -18,7 +18,7 @@ use crate::namespace::{FileOps, Share};
 use crate::streams::{self, Stream};
 use crate::types::*;
 
-/// How an operation ended, by a name that stays.
+/// Names the result of an operation; these names are stable.
 fn result<T>(done: &VfsResult<T>) -> &'static str {
     match done {
         Ok(_) => "ok",
@@ -40,7 +40,7 @@ struct Recording<'a> {
     share: &'a Share,
 }
 
-/// Begins the record of an operation on the files of a share; `None`: there is none.
+/// Begins the record of an operation on the files of a share; `None` if no record is required.
 fn begin<'a>(
     share: &'a Share,
     what: Files,
@@ -54,7 +54,7 @@ fn begin<'a>(
 }
 
 impl Recording<'_> {
-    /// Writes how it ended. `path` is a name in the share.
+    /// Writes the record with the result. `path` is a name in the share.
     fn end<T>(self, path: Vec<u8>, done: &VfsResult<T>, event: impl FnOnce(FileEvent) -> Event) {
         if matches!(done, Err(VfsError::Delay | VfsError::Cancelled)) {
             return;
@@ -77,7 +77,7 @@ fn text(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// Where a name stands in its share. A directory that has no path any more, as its own name is gone, leaves the name alone.
+/// Returns the path of a name in its share. If the directory was removed and has no path any more, returns only the name.
 pub async fn place(dir: &NodeRef, name: &[u8]) -> Vec<u8> {
     let mut path = dir.path().await.unwrap_or_default();
     if !path.is_empty() {
@@ -87,7 +87,7 @@ pub async fn place(dir: &NodeRef, name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Which way a file is opened.
+/// Returns the access by which a file is opened.
 fn access(how: (bool, bool)) -> (Files, &'static str) {
     match how {
         (_, false) => (Files::READS, "read"),
@@ -96,11 +96,11 @@ fn access(how: (bool, bool)) -> (Files, &'static str) {
     }
 }
 
-/// The record of an open that is under way, and how it is to be opened.
+/// The record of an open that is under way, with the requested access.
 #[must_use]
 pub struct Opening<'a>(Option<Recording<'a>>, (bool, bool));
 
-/// Begins the record of an open of a file, by somebody who acts as this; it reads, writes or both.
+/// Begins the record of an open of a file by this actor, for reading, writing or both.
 ///
 /// # Errors
 /// [`VfsError::NotRecorded`].
@@ -114,19 +114,19 @@ pub fn opening<'a>(
 }
 
 impl Opening<'_> {
-    /// There is something to record.
+    /// Returns true if a record is required.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// It is open, in this way: at which path is asked of the file.
+    /// Records a successful open with this access; the path comes from the file.
     pub async fn opened(self, node: &NodeRef, how: (bool, bool)) {
         if node.kind() == Kind::File {
             self.record(how, async || node.path().await.unwrap_or_default()).await;
         }
     }
 
-    /// As [`Opening::opened`], of a stream of this file or folder.
+    /// Like [`Opening::opened`], for a stream of this file or folder.
     pub async fn opened_stream(self, file: &NodeRef, name: &str, how: (bool, bool)) {
         let path = async || streams::shown(&file.path().await.unwrap_or_default(), name);
         self.record(how, path).await;
@@ -140,7 +140,7 @@ impl Opening<'_> {
         }
     }
 
-    /// What was to be done by it has ended so.
+    /// Records the result of the operation that the open was for.
     pub async fn ended<T>(self, node: &NodeRef, done: &VfsResult<T>) {
         let how = self.1;
         match done {
@@ -149,7 +149,7 @@ impl Opening<'_> {
         }
     }
 
-    /// It was not opened.
+    /// Records that the open failed.
     pub fn failed(self, path: Vec<u8>, why: VfsError) {
         if let Self(Some(recording), how) = self {
             let access = access(how).1;
@@ -159,7 +159,7 @@ impl Opening<'_> {
 }
 
 impl<'a> FileOps<'a> {
-    /// What is done is recorded as done by this one, where its share asks for that.
+    /// Makes later operations record this actor, where the share asks for records.
     #[must_use]
     pub fn audited(self, actor: &'a dyn Actor) -> Self {
         Self { actor: Some(actor), ..self }
@@ -173,9 +173,9 @@ impl<'a> FileOps<'a> {
     }
 }
 
-/// The operations, as callers have them.
+/// The operations that callers use.
 impl FileOps<'_> {
-    /// Makes or opens a regular file. A file that is found and would be cut is asked about like a write.
+    /// Creates or opens a regular file. An existing file that would be truncated is checked for conflicts like a write.
     pub async fn create(
         &self,
         share: &Share,
@@ -189,7 +189,7 @@ impl FileOps<'_> {
             return self.do_create(share, dir, cred, name, how, set).await;
         };
         let done = self.do_create(share, dir, cred, name, how, set).await;
-        // What was found is opened, not made.
+        // An existing file was opened, not created.
         if done.as_ref().map_or(true, |made| made.created) {
             let path = place(dir, name).await;
             recording.end(path, &done, |of| Event::Create { of, kind: "file" });
@@ -197,7 +197,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub async fn mkdir(
         &self,
         share: &Share,
@@ -212,7 +212,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub async fn symlink(
         &self,
         share: &Share,
@@ -228,7 +228,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Makes a device, pipe or socket.
+    /// Creates a device, pipe or socket.
     pub async fn mknod(
         &self,
         share: &Share,
@@ -283,14 +283,15 @@ impl FileOps<'_> {
     ) -> VfsResult<DirChange> {
         let recording = self.recording(share)?;
         let done = self.do_unlink(share, dir, cred, name).await;
-        // NFSv4 asks by one operation for whatever stands there, and is told of a directory to remove that in its turn.
+        // NFSv4 has one operation to remove files and directories: after this error the caller removes the directory by `rmdir`,
+        // which records it.
         let recording = recording.filter(|_| !matches!(done, Err(VfsError::IsDir)));
         named(recording, (dir, name), &done, |of| Event::Delete { of }).await;
         done
     }
 
     /// Moves a name; without `replace` the new name must be free.
-    #[allow(clippy::too_many_arguments)] // Two names in two directories, by whom and how.
+    #[allow(clippy::too_many_arguments)] // Two names in two directories, with the caller and the options.
     pub async fn rename_with(
         &self,
         share: &Share,
@@ -330,7 +331,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Keeps a list with a node, and with it the mode bits that stand for it. The caller's right to do so was checked.
+    /// Stores a list with a node, and sets the equivalent mode bits. The caller's right to do so was checked.
     pub async fn acl_set(
         &self,
         share: &Share,
@@ -344,7 +345,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// As [`FileOps::acl_set`], for a caller who must have the right to: the one to change the mode.
+    /// Like [`FileOps::acl_set`], for a caller who needs the right to change the mode.
     pub async fn acl_change(
         &self,
         share: &Share,
@@ -358,7 +359,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Gives a node lists of the host's own, for a caller who must have the right to.
+    /// Sets the host's own lists on a node, for a caller who needs the right to change the mode.
     pub async fn posix_change(
         &self,
         share: &Share,
@@ -373,8 +374,8 @@ impl FileOps<'_> {
     }
 }
 
-/// What a file keeps beside its data. Storage that is reserved or given back is data, which an open or the first change without one
-/// records ([`opening`]).
+/// Operations on what a file has besides its data. Reserving or freeing storage counts as a change of data, which is recorded by
+/// the open, or by the first change without an open ([`opening`]).
 impl FileOps<'_> {
     /// Sets an extended attribute.
     pub async fn xattr_set(
@@ -406,8 +407,8 @@ impl FileOps<'_> {
         done
     }
 
-    /// Keeps what Windows clients set on a file. A record is made of the attributes that decide how a file is found and changed;
-    /// times have none, as in [`FileOps::setattr`].
+    /// Stores the attributes that Windows clients set on a file. Only attributes that decide how a file is found and changed are
+    /// recorded; times are not, as in [`FileOps::setattr`].
     pub async fn dos_set(&self, share: &Share, node: &NodeRef, dos: Dos) -> VfsResult<()> {
         let Some(recording) = self.recording(share)? else {
             return self.do_dos_set(share, node, dos).await;
@@ -421,7 +422,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Makes a stream for a caller who may write the file, or gives the one that is there; the flag says which.
+    /// Creates a stream for a caller who may write the file, or returns the existing one; the flag tells which.
     pub async fn stream_create(
         &self,
         share: &Share,
@@ -443,7 +444,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Gives a stream another name. Without `replace` it must be free; a change of case alone is always possible.
+    /// Renames a stream. Without `replace` the new name must be free; a change of case is always possible.
     pub async fn stream_rename(
         &self,
         share: &Share,
@@ -463,10 +464,10 @@ impl FileOps<'_> {
     }
 }
 
-/// Attributes of Windows of which a record is made.
+/// Windows attributes whose changes are recorded.
 const RECORDED: u32 = Dos::READONLY | Dos::HIDDEN | Dos::SYSTEM;
 
-/// A change of a stream has ended so.
+/// Records the result of a change to a stream.
 async fn of_stream<T>(
     recording: Option<Recording<'_>>,
     (file, name): (&NodeRef, &str),
@@ -479,7 +480,7 @@ async fn of_stream<T>(
     }
 }
 
-/// A change of attributes has ended so.
+/// Records the result of a change to attributes.
 async fn attributes<T>(
     recording: Option<Recording<'_>>,
     node: &NodeRef,
@@ -492,7 +493,7 @@ async fn attributes<T>(
     }
 }
 
-/// A change of a name in a directory has ended so.
+/// Records the result of a change to a name in a directory.
 async fn named<T>(
     recording: Option<Recording<'_>>,
     (dir, name): (&NodeRef, &[u8]),
@@ -504,7 +505,7 @@ async fn named<T>(
     }
 }
 
-/// A change of permissions has ended so.
+/// Records the result of a change to permissions.
 async fn permissions<T>(
     recording: Option<Recording<'_>>,
     node: &NodeRef,

@@ -1,18 +1,18 @@
-//! The contract between the gateway and a place where files live.
+//! The contract between the gateway and a store of files.
 //!
-//! A further backend writes what has no body here, sixteen methods of [`Node`] and four of [`Backend`], as
-//! `vfs/examples/backend.rs` does. What has one is a layer above those: permission by lists and mode bits ([`Judge`]), lists and
-//! attributes of Windows in side data; or it answers [`VfsError::NotSupported`], which every protocol can tell its clients. A
-//! backend overrides what it can do better, or at all.
+//! A new backend implements the methods without a body, sixteen of [`Node`] and four of [`Backend`], as `vfs/examples/backend.rs`
+//! does. The methods with a body either add a layer above those (permission by lists and mode bits ([`Judge`]), lists and Windows
+//! attributes in side data) or answer [`VfsError::NotSupported`], which every protocol can report to its clients. A backend
+//! overrides a method that it can implement better, or that has no default implementation.
 //!
-//! *Operation.* A [`Backend`] gives its root and finds nodes by handle; a [`Node`] does the rest. Operations with two nodes
-//! take the other as `&dyn Node` and answer [`VfsError::CrossDevice`] if it is not of the same backend. An operation that
-//! can be answered at once (cached attributes and data) returns a future that is ready at its first poll; what may block
-//! runs on the backend's own threads. Names are single components of bytes, never empty, `.`, `..` or with `/` or NUL:
-//! backends refuse such names themselves ([`VfsError::BadName`], [`VfsError::Invalid`]).
+//! *Operation.* A [`Backend`] returns its root and finds nodes by handle; a [`Node`] does the rest. Operations with two nodes take
+//! the other as `&dyn Node` and answer [`VfsError::CrossDevice`] if it is not of the same backend. An operation that can be
+//! answered at once (cached attributes and data) returns a future that is ready at its first poll; blocking work runs on the
+//! backend's own threads. Names are single components of bytes, never empty, `.`, `..` or with `/` or NUL: backends refuse such
+//! names themselves ([`VfsError::BadName`], [`VfsError::Invalid`]).
 //!
-//! *Memory.* Data moves in pool buffers with one owner. The backend takes the buffers for a read itself, from the pool and
-//! account that it is given, so that a backend that already holds the bytes (`mem`) hands out views and copies nothing.
+//! *Memory.* Data is passed in pool buffers with one owner. The backend takes the buffers for a read from the given pool and
+//! account, so that a backend that already holds the bytes (`mem`) returns views without a copy.
 //!
 //! *Errors.* [`VfsError`], the same for every backend.
 
@@ -34,69 +34,70 @@ use crate::types::*;
 /// A boxed future that may be sent to another thread.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A node that someone holds. While one reference lives, the backend keeps the node's [`NodeId`].
+/// A reference to a node. While one reference exists, the backend keeps the node's [`NodeId`].
 pub type NodeRef = Arc<dyn Node>;
 
-/// A place where files live.
+/// A store of files.
 pub trait Backend: Send + Sync + 'static {
-    /// The top of it.
+    /// Returns the root of the backend.
     fn root(&self) -> NodeRef;
-    /// Finds a node by its handle: [`VfsError::Stale`] when it is gone, [`VfsError::BadHandle`] when the bytes make no
-    /// sense here.
+    /// Finds a node by its handle: [`VfsError::Stale`] when the node no longer exists, [`VfsError::BadHandle`] when the bytes are
+    /// not a handle of this backend.
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>>;
-    /// What it can do.
+    /// Returns the features of the backend.
     fn capabilities(&self) -> Capabilities;
-    /// Room on the volume.
+    /// Returns total and free space of the volume.
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>>;
-    /// Names and attributes are to be on stable storage before a change of them is answered
-    /// ([`FileOps::make_durable`](crate::namespace::FileOps::make_durable)). Never where files live in memory.
+    /// Returns true if a change of names and attributes must be on stable storage before its answer
+    /// ([`FileOps::make_durable`](crate::namespace::FileOps::make_durable)). Always false for files in memory.
     fn is_strict(&self, by_smb: bool) -> bool {
         let _ = by_smb;
         false
     }
-    /// Says whether they are to be, for clients of NFS and of SMB.
+    /// Sets whether changes must be durable before the answer, for clients of NFS and of SMB.
     fn set_strict(&self, nfs: bool, smb: bool) {
         let _ = (nfs, smb);
     }
-    /// Serves file systems that are mounted below the folder too, or not, but those in which folders of other shares are: each
-    /// file has one record. Where that can be.
+    /// Sets whether file systems mounted below the folder are served too. File systems that contain the folders of `others`, the
+    /// other shares, are left out, because each file has one record. No effect on backends without mounts.
     fn set_cross(&self, crosses: bool, others: Vec<PathBuf>) {
         let _ = (crosses, others);
     }
-    /// What the volume of this node can do.
+    /// Returns the features of the volume of this node.
     fn capabilities_of(&self, node: &NodeRef) -> Capabilities {
         let _ = node;
         self.capabilities()
     }
-    /// Room on the volume of this node.
+    /// Returns total and free space of the volume of this node.
     fn statfs_of<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<FsStat>> {
         let _ = node;
         self.statfs()
     }
-    /// Why nothing will work here until the volume is opened anew, in words; `None` while something may.
+    /// Returns a text that explains why no operation works until the volume is opened anew; `None` while the volume works.
     fn ended(&self) -> Option<&'static str> {
         None
     }
-    /// What the volume failed to keep since it was opened.
+    /// Returns what the volume failed to store since it was opened.
     fn losses(&self) -> Losses {
         Losses::default()
     }
-    /// The handle as it is written on the volume itself, where it stays the same when another folder of the volume is served;
-    /// [`Backend::served`] is the way back.
+    /// Returns the form of the handle that is written on the volume, which stays the same when another folder of the volume is
+    /// served; [`Backend::served`] converts it back.
     fn stored(&self, handle: &Handle) -> Handle {
         handle.clone()
     }
-    /// The handle that was written as this one ([`Backend::stored`]).
+    /// Returns the handle that was written in this form ([`Backend::stored`]).
     fn served(&self, stored: &Handle) -> Handle {
         stored.clone()
     }
-    /// A file of this handle that is not found is gone. Not so where an earlier run, with other privileges, gave handles that this
-    /// one cannot use.
+    /// Returns true if a file of this handle that is not found no longer exists. False where an earlier run, with other privileges,
+    /// issued handles that this run cannot use.
     fn knows(&self, handle: &Handle) -> bool {
         let _ = handle;
         true
     }
-    /// The file of this handle is certainly removed: what belongs to it can go. An error says that it cannot be known now.
+    /// Returns true if the file of this handle is certainly removed, so that its data can be deleted. An error means that the
+    /// backend cannot tell now.
     fn is_gone<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<bool>> {
         Box::pin(async move {
             if !self.knows(handle) {
@@ -108,13 +109,14 @@ pub trait Backend: Send + Sync + 'static {
             }
         })
     }
-    /// The gateway's own folder on the volume: in no listing, and found under no name. With `make` it is made when it is not
-    /// there yet. `None` where the volume has none.
+    /// Returns the gateway's own folder on the volume, which appears in no listing and under no name. With `make` it is created if
+    /// missing. `None` if the volume has no such folder.
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
         let _ = make;
         ready(Ok(None))
     }
-    /// That folder as it was with this node, and the handle that the node has in there: of a node in a snapshot the one of today.
+    /// Returns the gateway's folder in the state that belongs to this node, and the handle of the node in that folder: for a node
+    /// in a snapshot the handle of the current file.
     fn hidden_of<'a>(
         &'a self,
         node: &'a NodeRef,
@@ -123,73 +125,74 @@ pub trait Backend: Send + Sync + 'static {
     }
 }
 
-/// Where the buffers for a read come from.
+/// The source of the buffers for a read.
 #[derive(Clone, Debug)]
 pub struct ReadInto {
     /// The pool.
     pub pool: Pool,
-    /// Whose turn it is when the pool is empty.
+    /// The account that queues for memory when the pool is empty.
     pub account: Account,
-    /// Holds the read back while answers wait to be taken; `None` for a reader that keeps up by itself.
+    /// Delays the read while the client has not yet received earlier answers; `None` for a reader that always keeps up.
     pub backpressure: Option<Arc<Backpressure>>,
     /// The data may come as [`ReadData::pages`], with buffers that only pay for them.
     pub pages: bool,
-    /// [`ReadData::attr`] is wanted. Without it a backend may spare itself the look.
+    /// The caller wants [`ReadData::attr`]. Without it a backend may skip reading the attributes.
     pub attributes: bool,
 }
 
-/// A new or found node and what its directory looked like around the change.
+/// A new or existing node, and the attributes of its directory before and after the call.
 pub struct Made {
     /// The node.
     pub node: NodeRef,
     /// Its attributes.
     pub attr: Attr,
-    /// The directory.
+    /// The directory before and after the call.
     pub dir: DirChange,
-    /// It was made by this call, not found.
+    /// True if this call created the node.
     pub created: bool,
 }
 
 /// A directory as it was when a snapshot was taken.
 pub struct Snapshot {
-    /// When that was.
+    /// Time of the snapshot.
     pub taken: Time,
-    /// The directory in it. Nothing below it can be changed.
+    /// The directory in the snapshot, which is read-only with everything below it.
     pub node: NodeRef,
 }
 
-/// A file, directory, link or special node. All checks of permission are the node's, by the credentials given.
+/// A file, directory, link or special node. The node does all checks of permission, by the given credentials.
 pub trait Node: Send + Sync + 'static {
-    /// Key of shared state.
+    /// Returns the key of shared state.
     fn id(&self) -> NodeId;
-    /// The durable name.
+    /// Returns the durable handle.
     fn handle(&self) -> Handle;
-    /// What it is; it never changes.
+    /// Returns the kind of the node, which never changes.
     fn kind(&self) -> Kind;
-    /// For two-node operations: the backend's own type.
+    /// Returns the backend's own type, for operations on two nodes.
     fn as_any(&self) -> &(dyn Any + Send + Sync);
-    /// Both are of one backend.
+    /// Returns true if both nodes are of one backend.
     fn is_beside(&self, other: &dyn Node) -> bool;
-    /// It is the top of a file system that is mounted below the share's folder: the inode number of the folder that it covers.
+    /// Returns the inode number of the folder that this node covers, if it is the root of a file system mounted below the share's
+    /// folder.
     fn mounted_on(&self) -> Option<u64> {
         None
     }
-    /// Clients may cache it: nobody changes it but by this process, or others do and [`Node::watch_external`] tells of it.
+    /// Returns true if clients may cache the node: only this process changes it, or [`Node::watch_external`] reports other changes.
     fn is_cacheable(&self) -> bool {
         true
     }
 
-    /// The attributes. Needs no permission.
+    /// Returns the attributes. Needs no permission.
     fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>>;
-    /// Changes attributes and gives them before and after.
-    /// `open_write`: the caller holds the file open for writing, so truncation needs no further permission.
+    /// Changes attributes and returns them before and after. `open_write`: the caller holds the file open for writing, so
+    /// truncation needs no further permission.
     fn setattr<'a>(
         &'a self,
         cred: &'a Cred,
         set: SetAttr,
         open_write: bool,
     ) -> BoxFuture<'a, VfsResult<(Attr, Attr)>>;
-    /// Which of `wanted` the caller may do. `attr`: the node's own, just seen.
+    /// Returns the rights of `wanted` that the caller has. `attr`: the node's own, just read.
     fn access<'a>(
         &'a self,
         cred: &'a Cred,
@@ -199,8 +202,8 @@ pub trait Node: Send + Sync + 'static {
         Box::pin(async move { Ok(judge(self, attr, cred).await?.access(wanted)) })
     }
 
-    /// The caller may give the node whatever times it likes: it is the owner, or a list of the node's own lets it. Unlike
-    /// [`Node::may`], what is not known is not so. `attr`: the node's own, just seen.
+    /// Returns true if the caller may set any times on the node: it is the owner, or the node's own list allows it. Unlike
+    /// [`Node::may`], an unknown answer counts as no. `attr`: the node's own, just read.
     fn may_date<'a>(&'a self, cred: &'a Cred, attr: &'a Attr) -> BoxFuture<'a, VfsResult<bool>> {
         Box::pin(async move {
             if [0, attr.uid].contains(&cred.uid) {
@@ -211,8 +214,8 @@ pub trait Node: Send + Sync + 'static {
         })
     }
 
-    /// What the operation would refuse this caller for want of rights, with the same error, and without doing anything. What a
-    /// volume finds out only by doing it is allowed here.
+    /// Fails with the same error with which the operation would refuse this caller for lack of permission, and changes nothing. A
+    /// refusal that a volume detects only during the operation itself is not found here.
     fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let attr = self.getattr().await?;
@@ -228,26 +231,26 @@ pub trait Node: Send + Sync + 'static {
         })
     }
 
-    /// Finds a name in this directory; `..` is answered here too (the root's parent is the root itself).
+    /// Finds a name in this directory, also `..` (the root's parent is the root itself).
     fn lookup<'a>(
         &'a self,
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>>;
-    /// Lists names behind `cookie` (0: from the start), at most `entries_max`. True when the listing is at its end.
+    /// Lists at most `entries_max` names after `cookie` (0: from the start). True when the listing is at its end.
     fn readdir<'a>(
         &'a self,
         cred: &'a Cred,
         cookie: u64,
         entries_max: usize,
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>>;
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     fn readlink<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
         let _ = cred;
         ready(Err(VfsError::Invalid))
     }
 
-    /// Makes or opens a regular file. Attributes in `set` apply to a new file; `size: Some(0)` also to a found one.
+    /// Creates or opens a regular file. Attributes in `set` apply to a new file; `size: Some(0)` also to an existing one.
     fn create<'a>(
         &'a self,
         by: Acting<'a>,
@@ -255,14 +258,14 @@ pub trait Node: Send + Sync + 'static {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>>;
-    /// Makes a directory.
+    /// Creates a directory.
     fn mkdir<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>>;
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn symlink<'a>(
         &'a self,
         cred: &'a Cred,
@@ -273,7 +276,7 @@ pub trait Node: Send + Sync + 'static {
         let _ = (cred, name, target, set);
         ready(Err(VfsError::NotSupported))
     }
-    /// Makes a device, pipe or socket.
+    /// Creates a device, pipe or socket.
     fn mknod<'a>(
         &'a self,
         cred: &'a Cred,
@@ -284,23 +287,23 @@ pub trait Node: Send + Sync + 'static {
         let _ = (cred, name, what, set);
         ready(Err(VfsError::NotSupported))
     }
-    /// Removes a name: with `dir` that of an empty directory, without it one that is no directory's.
+    /// Removes a name: with `dir` the name of an empty directory, without it the name of any other node.
     fn remove<'a>(
         &'a self,
         by: Acting<'a>,
         name: &'a [u8],
         dir: bool,
     ) -> BoxFuture<'a, VfsResult<DirChange>>;
-    /// [`Node::remove`] of a name that is not a directory's.
+    /// Removes a name that is not a directory's, by [`Node::remove`].
     fn unlink<'a>(&'a self, by: Acting<'a>, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
         self.remove(by, name, false)
     }
-    /// [`Node::remove`] of an empty directory.
+    /// Removes an empty directory, by [`Node::remove`].
     fn rmdir<'a>(&'a self, by: Acting<'a>, name: &'a [u8]) -> BoxFuture<'a, VfsResult<DirChange>> {
         self.remove(by, name, true)
     }
-    /// Moves `from` in this directory to `to` in `to_dir`. What is there is replaced, or without `replace` in the way
-    /// ([`VfsError::Exists`], decided in the same step as the move). Gives both directories.
+    /// Moves `from` in this directory to `to` in `to_dir`. An existing node of that name is replaced; without `replace` the call
+    /// fails with [`VfsError::Exists`], decided in the same step as the move. Returns both directories before and after.
     fn rename<'a>(
         &'a self,
         by: Acting<'a>,
@@ -309,7 +312,7 @@ pub trait Node: Send + Sync + 'static {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
-    /// What `here` in this directory and `there` in `other` name change places, in one step. [`VfsError::NotSupported`] where the
+    /// Exchanges the nodes of `here` in this directory and `there` in `other`, in one step. [`VfsError::NotSupported`] if the
     /// volume cannot do that.
     fn exchange<'a>(
         &'a self,
@@ -321,7 +324,8 @@ pub trait Node: Send + Sync + 'static {
         let _ = (by, here, other, there);
         ready(Err(VfsError::NotSupported))
     }
-    /// Gives this node a further name in `dir`, which must be free. Gives the node's attributes and the directory.
+    /// Gives this node a further name in `dir`, which must be free. Returns the node's attributes and the directory before and
+    /// after.
     fn link<'a>(
         &'a self,
         by: Acting<'a>,
@@ -332,7 +336,7 @@ pub trait Node: Send + Sync + 'static {
         ready(Err(VfsError::NotSupported))
     }
 
-    /// Checks once that the caller may read (and write) this file, for an open that later reads and writes rely on.
+    /// Checks once that the caller may read (and write) this file, for an open on which later reads and writes rely.
     fn open<'a>(
         &'a self,
         cred: &'a Cred,
@@ -345,8 +349,8 @@ pub trait Node: Send + Sync + 'static {
             Ok(attr)
         })
     }
-    /// Reads `count` bytes, fewer at the end of the file, or where the pool has no more memory for it. `cred: None` when an open
-    /// has been checked already.
+    /// Reads `count` bytes; fewer at the end of the file, or when the pool has no more memory. `cred: None` when an open was
+    /// checked before.
     fn read<'a>(
         &'a self,
         cred: Option<&'a Cred>,
@@ -362,8 +366,8 @@ pub trait Node: Send + Sync + 'static {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>>;
-    /// Adds data for an open, which was checked, by this caller. No two additions overlap, and none replaces a byte that the file
-    /// has: [`VfsError::Access`] where the offset is no longer behind all of them.
+    /// Appends data for an open of this caller, which was checked. Two appends never overlap, and none overwrites existing bytes:
+    /// [`VfsError::Access`] if the offset is no longer at or after the end.
     fn append<'a>(
         &'a self,
         opener: Option<&'a Cred>,
@@ -374,24 +378,24 @@ pub trait Node: Send + Sync + 'static {
         let _ = (opener, at, data, stable);
         ready(Err(VfsError::NotSupported))
     }
-    /// How often the storage failed to keep something of this file that it had taken. Who has written without a commit keeps
-    /// the count from before its first write: another count later means that data may be gone.
+    /// Returns how often the storage failed to keep accepted data of this file. A caller that wrote without a commit remembers the
+    /// count from before its first write: a different count later means that data may be lost.
     fn losses(&self) -> u64 {
         0
     }
-    /// The volume's part of a write verifier (RFC 1813 section 3.3.7). It has moved, to a value that it never had, before a
-    /// failure to keep any file of the volume is answered to anybody.
+    /// Returns the volume's part of a write verifier (RFC 1813 section 3.3.7). Before a failure to store any file of the volume is
+    /// reported to a caller, the verifier changes to a value that it never had.
     fn verifier(&self) -> u64 {
         0
     }
-    /// Makes this node durable with all that was done to it before the call: data, attributes, and the names in a directory.
-    /// It is under way when this returns. Calls for one node share a sync that begins after them.
-    /// Errors: [`VfsError::Io`] and others of the storage; [`VfsError::Delay`] where too many wait.
+    /// Makes this node durable with every change before the call: data, attributes, and the names in a directory. The sync is
+    /// already under way when this returns. Calls for one node share a sync that begins after them. Errors: [`VfsError::Io`] and
+    /// others of the storage; [`VfsError::Delay`] when too many callers wait.
     fn sync(&self) -> BoxFuture<'_, VfsResult<()>> {
         ready(Ok(()))
     }
-    /// Makes this node and the others, all of one operation, durable as [`Node::sync`] does with each, where the volume does that
-    /// in one step; `None` where they are better asked for at once.
+    /// Makes this node and the others, all of one operation, durable in one step, like [`Node::sync`] for each; `None` if the
+    /// volume cannot do so and the caller should sync them at the same time.
     fn sync_with(&self, others: &[&NodeRef]) -> Option<BoxFuture<'_, VfsResult<()>>> {
         let _ = others;
         None
@@ -405,7 +409,7 @@ pub trait Node: Send + Sync + 'static {
         })
     }
 
-    /// Next data or hole from `at`; [`VfsError::NoMoreData`] when `at` is beyond the end.
+    /// Returns the next data or hole from `at`; [`VfsError::NoMoreData`] when `at` is beyond the end.
     fn seek(&self, at: u64, what: Seek) -> BoxFuture<'_, VfsResult<u64>> {
         Box::pin(async move {
             let attr = self.getattr().await?;
@@ -417,7 +421,8 @@ pub trait Node: Send + Sync + 'static {
             }
         })
     }
-    /// Reserves storage, as the caller whose open it is; extends the file when the range goes beyond it.
+    /// Reserves storage with the credentials of the caller that opened the file; extends the file when the range goes beyond its
+    /// end.
     fn allocate<'a>(
         &'a self,
         opener: Option<&'a Cred>,
@@ -427,7 +432,7 @@ pub trait Node: Send + Sync + 'static {
         let _ = (opener, at, count);
         ready(Err(VfsError::NotSupported))
     }
-    /// Makes a hole, as the caller whose open it is: set-id bits go as they do when it writes. The size stays.
+    /// Makes a hole with the credentials of the caller that opened the file: set-id bits are cleared as by a write. The size stays.
     fn deallocate<'a>(
         &'a self,
         opener: Option<&'a Cred>,
@@ -437,8 +442,8 @@ pub trait Node: Send + Sync + 'static {
         let _ = (opener, at, count);
         ready(Err(VfsError::NotSupported))
     }
-    /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less. Storage is taken as
-    /// the caller whose open it is.
+    /// Copies `count` bytes (0: to the end) of `from` into this file by the volume's own means; may copy less. Storage is charged
+    /// to the caller that opened the file.
     fn copy_range<'a>(
         &'a self,
         opener: Option<&'a Cred>,
@@ -450,7 +455,8 @@ pub trait Node: Send + Sync + 'static {
         let _ = (opener, from, from_at, at, count);
         ready(Err(VfsError::NotSupported))
     }
-    /// Shares storage of `from` with this file, all or nothing, as the caller whose open it is; `count` 0 means to the end.
+    /// Shares storage of `from` with this file, all or nothing, with the credentials of the caller that opened it; `count` 0 means
+    /// to the end.
     fn clone_range<'a>(
         &'a self,
         opener: Option<&'a Cred>,
@@ -463,7 +469,7 @@ pub trait Node: Send + Sync + 'static {
         ready(Err(VfsError::NotSupported))
     }
 
-    /// The value of an extended attribute of the `user.` space, named without that prefix (RFC 8276 section 8.2).
+    /// Returns the value of an extended attribute of the `user.` namespace, named without that prefix (RFC 8276 section 8.2).
     fn xattr_get<'a>(
         &'a self,
         cred: &'a Cred,
@@ -472,7 +478,7 @@ pub trait Node: Send + Sync + 'static {
         let _ = (cred, name);
         ready(Err(VfsError::NotSupported))
     }
-    /// Sets one; gives the attributes before and after.
+    /// Sets an extended attribute; returns the attributes before and after.
     fn xattr_set<'a>(
         &'a self,
         cred: &'a Cred,
@@ -483,7 +489,7 @@ pub trait Node: Send + Sync + 'static {
         let _ = (cred, name, value, how);
         ready(Err(VfsError::NotSupported))
     }
-    /// Removes one; gives the attributes before and after.
+    /// Removes an extended attribute; returns the attributes before and after.
     fn xattr_remove<'a>(
         &'a self,
         cred: &'a Cred,
@@ -492,22 +498,22 @@ pub trait Node: Send + Sync + 'static {
         let _ = (cred, name);
         ready(Err(VfsError::NotSupported))
     }
-    /// The names, without the prefix.
+    /// Returns the names of the extended attributes, without the prefix.
     fn xattr_list<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Vec<u8>>>> {
         let _ = cred;
         ready(Err(VfsError::NotSupported))
     }
 
-    /// A value that is kept with the node and that no client sees as an extended attribute, by any protocol. `None`: there
-    /// is none. Nobody is asked for permission: that is the caller's part.
+    /// Returns a value that is stored with the node and that no protocol shows as an extended attribute; `None` if it does not
+    /// exist. The caller checks permission.
     fn side_get<'a>(&'a self, name: &'a str) -> BoxFuture<'a, VfsResult<Option<Vec<u8>>>> {
         let _ = name;
         ready(Ok(None))
     }
-    /// Keeps a value, or with `None` drops it. The change attribute moves. [`VfsError::Invalid`] for a name that
+    /// Stores a value, or with `None` removes it. The change attribute moves. [`VfsError::Invalid`] for a name that
     /// [`check_side_name`] refuses, [`VfsError::XattrTooBig`] above [`SIDE_MAX`](crate::engine::limits::SIDE_MAX) bytes,
     /// [`VfsError::NoSpace`] where the file system holds less for one file (ext4: about 4,000 bytes in all),
-    /// [`VfsError::NotSupported`] where it holds nothing for such a node.
+    /// [`VfsError::NotSupported`] where it cannot store side data for such a node.
     fn side_set<'a>(
         &'a self,
         name: &'a str,
@@ -516,8 +522,8 @@ pub trait Node: Send + Sync + 'static {
         let _ = (name, value);
         ready(Err(VfsError::NotSupported))
     }
-    /// The access control list that is kept with the node, as mode bits leave it; `None` where none is, or the host was given one
-    /// of its own since. By it the node judges every caller. `attr` was just seen.
+    /// Returns the stored access control list as limited by the mode bits; `None` if the node has none, or if a list of the host
+    /// was set since. The node checks every caller by it. `attr` was just read.
     fn acl<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Option<Arc<Acl>>>> {
         Box::pin(async move {
             let record = self.side_get(acl::NAME).await?;
@@ -527,22 +533,22 @@ pub trait Node: Send + Sync + 'static {
             Ok(kept.map(|kept| Arc::new(now(kept))))
         })
     }
-    /// As clients are shown it: the one that is kept, the host's own, or what mode bits say.
+    /// Returns the list that clients see: the stored one, the host's own, or the equivalent of the mode bits.
     fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
         Box::pin(async move {
             let of_mode = || Arc::new(Acl::of_mode(attr.mode, attr.kind == Kind::Dir));
             Ok(self.acl(attr).await?.unwrap_or_else(of_mode))
         })
     }
-    /// Keeps a list, and sets the nine mode bits that stand for it where nobody knows of lists. It replaces a list of the host's
-    /// own. Nobody is asked for permission. Errors as [`Node::side_set`].
+    /// Stores a list, and sets the nine equivalent mode bits for programs that do not know of lists. It replaces a list of the
+    /// host. The caller checks permission. Errors as for [`Node::side_set`].
     fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let attr = self.getattr().await?;
             let mode = mode & 0o777;
             let kept = Kept { mode, owner: Owner::of(&attr), acl: acl.clone() }.encode();
-            // What both lists allow, then the list, then what it allows: wherever this ends, the bits open to nobody whom neither
-            // the old list nor the new one lets in.
+            // First sets the bits that both lists allow, then stores the list, then sets its bits: after a failure at any step, the
+            // bits admit no caller that neither the old list nor the new one admits.
             let narrow = attr.mode & (0o7000 | mode);
             set_mode(self, narrow).await?;
             if let Err(why) = self.side_set(acl::NAME, Some(&kept)).await {
@@ -552,8 +558,8 @@ pub trait Node: Send + Sync + 'static {
             set_mode(self, attr.mode & 0o7000 | mode).await
         })
     }
-    /// The lists that programs of a POSIX host would be shown: its own, what the one that is kept gives each, or mode bits. What
-    /// a kept list passes on is not among them: clients would give it themselves to what they make.
+    /// Returns the lists that programs of a POSIX host would see: the host's own, the equivalent of the stored one, or the mode
+    /// bits. Inherited entries of a stored list are left out: clients would apply them to new files themselves.
     fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {
         Box::pin(async move {
             let acl = self.acl(attr).await?;
@@ -562,14 +568,14 @@ pub trait Node: Send + Sync + 'static {
             Ok(Lists { access, default: None })
         })
     }
-    /// Gives the node lists of the host's own; one for itself takes the place of the one that is kept. Nobody is asked for
-    /// permission. [`VfsError::NotSupported`] where the host has none for such a node.
+    /// Sets the host's own lists; one for the node itself replaces the stored list. The caller checks permission.
+    /// [`VfsError::NotSupported`] if the host has none for such a node.
     fn posix_set<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, VfsResult<()>> {
         let _ = change;
         ready(Err(VfsError::NotSupported))
     }
-    /// What Windows clients have set on the node. `attr` was just seen: by its change time a backend knows whether it has the
-    /// record still.
+    /// Returns what Windows clients have set on the node. `attr` was just read: by its change time a backend can tell whether a
+    /// cached record is current.
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
         let _ = attr;
         Box::pin(async move {
@@ -577,19 +583,20 @@ pub trait Node: Send + Sync + 'static {
             Ok(record.map_or(Dos::default(), |r| Dos::decode(&r)))
         })
     }
-    /// The snapshots that have this directory, in any order, for a caller who may look names up here. None in a snapshot itself.
+    /// Returns the snapshots that contain this directory, in any order, for a caller who may look names up here. Empty inside a
+    /// snapshot.
     fn snapshots<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<Snapshot>>> {
         let _ = cred;
         ready(Ok(Vec::new()))
     }
 
-    /// How much the extended attributes of the node are, those that clients see. `attr` was just seen, as for [`Node::dos`]. Nobody
-    /// is asked for permission.
+    /// Returns the total size of the node's extended attributes that clients see. `attr` was just read, as for [`Node::dos`]. Needs
+    /// no permission.
     fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
         let _ = attr;
         ready(Ok(XattrSizes::default()))
     }
-    /// Keeps it.
+    /// Stores what Windows clients have set.
     fn dos_set<'a>(&'a self, dos: Dos) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let record = dos.encode();
@@ -597,12 +604,12 @@ pub trait Node: Send + Sync + 'static {
         })
     }
 
-    /// Where the node is now, from the root of the backend: names joined by `/`, empty for the root. Of a file with several
-    /// names it tells one that it has or had; [`VfsError::Stale`] when it has none or is not below the root.
+    /// Returns the current path of the node from the root of the backend: names joined by `/`, empty for the root. For a file with
+    /// several names it is one that the file has or had; [`VfsError::Stale`] when the node has no name or is not below the root.
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>>;
 
-    /// Tells of changes by others than this process, as long as what this gives lives; `None` where nobody can know, or nobody
-    /// else has the files.
+    /// Reports changes by other processes to `listener`, as long as the result lives; `None` if the backend cannot detect them, or
+    /// no other process can access the files.
     fn watch_external(
         &self,
         listener: external_change::Listener,
@@ -612,8 +619,8 @@ pub trait Node: Send + Sync + 'static {
     }
 }
 
-/// What the caller may do with a node whose attributes were just seen, by the list that is kept with it ([`Node::acl`]) or by its
-/// mode bits.
+/// Returns the rights of the caller to a node whose attributes were just read, by its stored list ([`Node::acl`]) or by its mode
+/// bits.
 pub async fn judge<'a, N: Node + ?Sized>(
     node: &N,
     attr: &'a Attr,
@@ -623,13 +630,13 @@ pub async fn judge<'a, N: Node + ?Sized>(
     Ok(Judge::new(node.id(), attr, cred, list))
 }
 
-/// As the process, whom no list keeps from it.
+/// Sets the mode with the credentials of the process, which no list restricts.
 async fn set_mode<N: Node + ?Sized>(node: &N, mode: u32) -> VfsResult<()> {
     let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
     node.setattr(&Cred::root(), set, false).await.map(drop)
 }
 
-/// A name of side data: 1 to 64 characters of `a-z`, `0-9`, `.` and `-`.
+/// Checks a name of side data: 1 to 64 characters of `a-z`, `0-9`, `.` and `-`.
 pub fn check_side_name(name: &str) -> VfsResult<()> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
     if name.is_empty() || name.len() > 64 || !name.bytes().all(good) {
@@ -638,7 +645,7 @@ pub fn check_side_name(name: &str) -> VfsResult<()> {
     Ok(())
 }
 
-/// The future of an answer that is there already.
+/// Returns a future that is ready with this value.
 pub fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
     Box::pin(std::future::ready(value))
 }

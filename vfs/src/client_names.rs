@@ -1,14 +1,14 @@
-//! Clients by name: host names, patterns of names and netgroups, as exports(5) has them.
+//! Clients by name: host names, patterns of names and netgroups, as in exports(5).
 //!
-//! *Operation.* A call asks [`ClientNames`], a table, and never the name service: whoever accepts connections has asked that before
-//! ([`crate::hosts`]). A host name is known by the addresses that it has; a pattern and a netgroup are compared with the names of
-//! a client's address that lead back to it.
+//! *Operation.* A call asks the table [`ClientNames`], and never the name service: the listener that accepts connections has asked
+//! the service before ([`crate::hosts`]). A host name is matched by its addresses; a pattern and a netgroup are matched by those
+//! names of a client's address that resolve back to it.
 //!
-//! *Memory.* [`CLIENTS_MAX`] clients; the one that was asked for the longest time ago makes room, first among those without a name:
+//! *Memory.* [`CLIENTS_MAX`] clients; the one with the oldest answer makes room, and clients without a name go first, because
 //! senders of datagrams may be invented.
 //!
-//! *Errors.* An answer is believed for [`AGE_MAX`]. What is not known then, or was never answered, is told as unknown (`None`), so
-//! that a share can refuse rather than give what the missing name would have taken away.
+//! *Errors.* An answer is valid for [`AGE_MAX`]. Answers that are older or missing count as unknown (`None`), so that a share can
+//! refuse access which the missing name might have forbidden.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,34 +17,33 @@ use std::time::{Duration, Instant};
 
 use mutex::{reading, writing};
 
-/// Clients whose names are known.
+/// Largest number of clients whose names are stored.
 pub const CLIENTS_MAX: usize = 16_384;
-/// How long an answer of the name service is believed.
+/// How long an answer of the name service is valid.
 pub const AGE_MAX: Duration = Duration::from_secs(900);
 
 /// How an entry of `clients` names hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameKind {
-    /// One host: whoever has an address of this name.
+    /// One host: every client with an address of this name.
     Host,
-    /// Hosts whose name is like this; `*`, `?` and `[...]` stand for any characters, dots among them.
+    /// Hosts whose name matches the pattern; `*`, `?` and `[...]` match any characters, including dots.
     Pattern,
     /// Hosts of this netgroup (innetgr(3)).
     Netgroup,
 }
 
-/// Hosts by name, and the table that knows who they are.
+/// A name for hosts, and the table with the answers about it.
 #[derive(Clone, Debug)]
 pub struct HostName {
     /// The name, the pattern, or the netgroup without its `@`.
     pub name: Arc<str>,
-    /// What it is.
     pub kind: NameKind,
-    /// What the name service said.
+    /// The answers of the name service.
     pub known: Arc<ClientNames>,
 }
 
-/// What is known is not part of what is said.
+/// Two entries are equal if they name the same hosts, whatever the table contains.
 impl PartialEq for HostName {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, self.kind) == (&other.name, other.kind)
@@ -54,7 +53,7 @@ impl PartialEq for HostName {
 impl Eq for HostName {}
 
 impl HostName {
-    /// It names this address; `None`: that is not known.
+    /// Returns whether this address matches; `None` if that is unknown.
     pub fn has(&self, ip: IpAddr, now: Instant) -> Option<bool> {
         self.known.has(self.kind, &self.name, ip.to_canonical(), now)
     }
@@ -67,12 +66,12 @@ impl std::fmt::Display for HostName {
     }
 }
 
-/// What the name service said of one client.
+/// The answers of the name service about one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFacts {
-    /// Its names that lead back to its address.
+    /// The names that resolve back to its address.
     pub names: Vec<String>,
-    /// The netgroups that were asked for, and whether it is in each; `None`: the name service did not say.
+    /// The netgroups that were asked for, and whether the client is in each; `None` if the name service did not answer.
     pub netgroups: Vec<(Arc<str>, Option<bool>)>,
 }
 
@@ -88,13 +87,13 @@ impl<T> Answer<T> {
     }
 }
 
-/// What is known of a client. Each netgroup has an age of its own: one that cannot be asked is believed as it was.
+/// The stored answers about a client. Each netgroup has a separate age: one that cannot be asked keeps its earlier answer.
 #[derive(Debug)]
 struct Client {
     names: Answer<Vec<String>>,
     /// `None`: it was asked for, without an answer.
     netgroups: Vec<(Arc<str>, Option<Answer<bool>>)>,
-    /// The last look-up found a name, and every netgroup answered.
+    /// True if the last look-up found a name, and every netgroup answered.
     is_whole: bool,
 }
 
@@ -103,7 +102,7 @@ impl Client {
         self.netgroups.iter().find(|(group, _)| **group == *name)?.1.as_ref()
     }
 
-    /// The names and answers, without their ages.
+    /// Returns the names and answers, without their ages.
     fn facts(&self) -> (&[String], Vec<(&str, Option<bool>)>) {
         let groups =
             self.netgroups.iter().map(|(name, is_in)| (&**name, is_in.as_ref().map(|a| a.of)));
@@ -117,7 +116,7 @@ struct Table {
     clients: HashMap<IpAddr, Client>,
 }
 
-/// What the name service said of hosts and clients.
+/// The answers of the name service about hosts and clients.
 #[derive(Debug, Default)]
 pub struct ClientNames(RwLock<Table>);
 
@@ -142,13 +141,13 @@ impl ClientNames {
         }
     }
 
-    /// The addresses that a host name has now.
+    /// Stores the current addresses of a host name.
     pub fn set_host(&self, name: Arc<str>, addresses: Vec<IpAddr>, now: Instant) {
         self.write().hosts.insert(name, Answer { of: addresses, at: now });
     }
 
-    /// What is known of a client now. A netgroup that did not answer stays as it was, for as long as that is believed. True: it is
-    /// something else than before.
+    /// Stores the current answers about a client. A netgroup that did not answer keeps its earlier answer while that is valid. True
+    /// if the answers differ from before.
     pub fn set_client(&self, ip: IpAddr, facts: ClientFacts, now: Instant) -> bool {
         let mut table = self.write();
         let before = table.clients.remove(&ip);
@@ -166,7 +165,7 @@ impl ClientNames {
         let client = Client { names: Answer { of: facts.names, at: now }, netgroups, is_whole };
         let is_new = before.is_none_or(|before| before.facts() != client.facts());
         if table.clients.len() >= CLIENTS_MAX {
-            // Whoever invents addresses must not push out those that have names.
+            // A sender that invents addresses must not displace clients with names.
             let age = |client: &Client| (!client.names.of.is_empty(), client.names.at);
             let first = table.clients.iter().min_by_key(|(_, known)| age(known));
             let first = first.map(|(ip, _)| *ip);
@@ -176,29 +175,29 @@ impl ClientNames {
         is_new
     }
 
-    /// When the name service told of this client last, and whether it told all: a name, and each netgroup.
+    /// Returns the time of the last answer about this client, and whether the answer was complete: a name, and each netgroup.
     pub fn of_client(&self, ip: IpAddr) -> Option<(Instant, bool)> {
         self.read().clients.get(&ip).map(|known| (known.names.at, known.is_whole))
     }
 
-    /// This netgroup was asked for when the client was looked up last.
+    /// Returns true if the last look-up of the client asked for this netgroup.
     pub fn has_asked(&self, ip: IpAddr, netgroup: &str) -> bool {
         let table = self.read();
         let known = table.clients.get(&ip);
         known.is_some_and(|known| known.netgroups.iter().any(|(name, _)| **name == *netgroup))
     }
 
-    /// When it told of this host name last, and the addresses.
+    /// Returns the time of the last answer about this host name, and its addresses.
     pub fn of_host(&self, name: &str) -> Option<(Instant, Vec<IpAddr>)> {
         self.read().hosts.get(name).map(|known| (known.at, known.of.clone()))
     }
 
-    /// Every client of whom something is known.
+    /// Returns every client with a stored answer.
     pub fn clients(&self) -> Vec<IpAddr> {
         self.read().clients.keys().copied().collect()
     }
 
-    /// Forgets the hosts that this does not hold for, and the clients of which only an answer is left that nobody believes.
+    /// Removes the hosts for which `host` returns false, and the clients whose answers have all expired.
     pub fn retain(&self, host: impl Fn(&str) -> bool, now: Instant) {
         let mut table = self.write();
         table.hosts.retain(|name, _| host(name));
@@ -206,12 +205,12 @@ impl ClientNames {
     }
 }
 
-/// The name is like the pattern, whatever the case of its letters. As in exports(5): `*` stands for any characters, also for none
-/// and for dots, `?` for one, `[a-c]` for one of these and `[^a-c]` for one of the others.
+/// Checks whether the name matches the pattern, ignoring case. As in exports(5): `*` matches any characters, also none and dots,
+/// `?` one character, `[a-c]` one of these and `[^a-c]` any other.
 pub fn is_like(name: &str, pattern: &str) -> bool {
     let lower = |text: &str| text.trim_end_matches('.').to_ascii_lowercase().into_bytes();
     let (name, pattern) = (lower(name), lower(pattern));
-    // Where the last `*` was, and how much of the name it stands for: the only place to go back to.
+    // The position of the last `*`, and how much of the name it matches: the only place to backtrack to.
     let (mut n, mut p, mut star) = (0, 0, None);
     while n < name.len() {
         match part(&pattern[p..]) {
@@ -272,13 +271,13 @@ impl Part<'_> {
     }
 }
 
-/// The first part of a pattern, and its length. A class that does not end is a bracket as it stands.
+/// Returns the first part of a pattern, and its length. A class without an end is a literal bracket.
 fn part(pattern: &[u8]) -> Option<(Part<'_>, usize)> {
     let (first, rest) = pattern.split_first()?;
     Some(match first {
         b'*' => (Part::Any, 1),
         b'?' => (Part::One, 1),
-        // A bracket that comes first is one of the class.
+        // A bracket directly after the opening one belongs to the class.
         b'[' => match rest.iter().skip(1).position(|c| *c == b']') {
             Some(end) => (Part::Of(&rest[..end + 1]), end + 3),
             None => (Part::Literal(b'['), 1),
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_many_stars_takes_no_time_beyond_its_length() {
+    fn many_stars_match_in_linear_time() {
         let (name, pattern) = ("a".repeat(250), "*a".repeat(100) + "b");
         let began = Instant::now();
         assert!(!is_like(&name, &pattern));
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_answered_or_long_ago_is_unknown() {
+    fn missing_or_expired_answer_is_unknown() {
         let known = Arc::new(ClientNames::default());
         let (ip, began) = (IpAddr::from([192, 0, 2, 7]), Instant::now());
         let named = |kind, name: &str| HostName { name: name.into(), kind, known: known.clone() };
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_netgroup_without_an_answer_is_believed_as_it_was_and_then_unknown() {
+    fn unanswered_netgroup_keeps_then_expires() {
         let (known, began) = (Arc::new(ClientNames::default()), Instant::now());
         let ip = IpAddr::from([192, 0, 2, 7]);
         let is_in = |name: &str, now| {
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_name_makes_room_before_who_has_one() {
+    fn unnamed_client_evicted_before_named() {
         let (known, began) = (ClientNames::default(), Instant::now());
         let ip = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         let named = ClientFacts { names: vec!["ws.lab".into()], netgroups: Vec::new() };
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_of_the_oldest_answer_makes_room() {
+    fn client_with_oldest_answer_evicted() {
         let (known, began) = (ClientNames::default(), Instant::now());
         let ip = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
         for n in 0..=CLIENTS_MAX {

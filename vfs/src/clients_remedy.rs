@@ -1,7 +1,7 @@
-//! The list of `clients` that lets one more client into a share and takes nothing from the others.
+//! Suggests the list of `clients` that lets one more client into a share and keeps all others.
 //!
-//! A share without `clients` admits its neighbours by NFS and every address by SMB. A list replaces both, so that the remedy for
-//! one refused client names all whom the share admits now.
+//! A share without `clients` admits neighbouring networks by NFS and every address by SMB. A list replaces both, so the remedy for
+//! one refused client must name all clients that the share admits now.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,7 @@ impl Share {
     }
 }
 
-/// The entries of such a list, as the configuration writes them: `by` is the protocol that the client speaks.
+/// Returns the entries of such a list, in the syntax of the configuration: `by` is the protocol that the client uses.
 pub fn clients_with(
     clients: Option<&[ClientRule]>,
     (protocols, by): (Protocols, Protocols),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_list_names_all_whom_the_share_admits() {
+    fn first_list_names_all_admitted_clients() {
         let near = [net("10.77.0.1", 24), net("fd00::1", 64)];
         let peer = "192.0.2.9".parse().unwrap();
         let list = |protocols| clients_with(None, (protocols, Protocols::Nfs), &near, peer);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_keeps_its_entries_and_their_rights() {
+    fn existing_entries_and_rights_kept() {
         let own = [
             ClientRule { read_only: true, squash: Some(Squash::All), ..net("10.0.0.0", 8).into() },
             ClientRule { anonymous: (7, 8), ..net("10.1.0.0", 16).into() },

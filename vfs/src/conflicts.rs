@@ -1,4 +1,4 @@
-//! What `FileOps` finds out before anybody has to give something back: nobody does for what the volume would refuse.
+//! Checks of `FileOps` before a holder must return rights: no holder does for an operation that the volume would refuse.
 //!
 //! *Errors.* Those that the volume would give.
 
@@ -13,7 +13,7 @@ use crate::perm;
 use crate::types::{Access, Attr, Cred, Intent, Kind, SetAttr};
 
 impl<'a> FileOps<'a> {
-    /// Takes back what the caller made a moment ago and others have been told of, and nothing that has come under its name since.
+    /// Removes a file that the caller just created and that was reported to others, unless another node has its name since.
     pub async fn unmake(
         &self,
         share: &Share,
@@ -33,7 +33,7 @@ impl<'a> FileOps<'a> {
         };
     }
 
-    /// The same with the grants of another, which may end sooner.
+    /// Like [`Self::granted`], with the grants of another open, which may have a shorter lifetime.
     fn granted_to<'b>(self, open: Option<&'b Grant>) -> FileOps<'b>
     where
         'a: 'b,
@@ -42,7 +42,7 @@ impl<'a> FileOps<'a> {
         file_ops.granted(open, None)
     }
 
-    /// The node of a name that is to go: one that the caller finds, or that one of its grants is about.
+    /// Returns the node of a name that will be removed: one that the caller can look up, or the node of one of its grants.
     pub(crate) async fn node_to_remove(
         &self,
         dir: &NodeRef,
@@ -59,9 +59,10 @@ impl<'a> FileOps<'a> {
         self.grants.iter().flatten().any(|grant| grant.is_about(node.id())).then_some(node)
     }
 
-    /// Refuses what the volume would refuse as well: to take a name of this node out of a directory where neither a grant, nor the
-    /// node's own list, nor the list or mode of the directory lets the caller ([`VfsError::Access`]), or where that is sticky and
-    /// the caller owns neither (inode(7): [`VfsError::Perm`]). What cannot be found out beforehand is left to the volume.
+    /// Refuses a removal that the volume would refuse as well: the caller may not take a name of this node out of the directory if
+    /// neither a grant, nor the node's own list, nor the list or mode of the directory allows it ([`VfsError::Access`]), or if the
+    /// directory is sticky and the caller owns neither (inode(7): [`VfsError::Perm`]). Conditions that cannot be checked in advance
+    /// are left to the volume.
     pub async fn check_removal(&self, dir: &NodeRef, cred: &Cred, node: &NodeRef) -> VfsResult<()> {
         const STICKY: u32 = 0o1000;
         let is_granted = |grant: &&Grant| {
@@ -86,40 +87,40 @@ impl<'a> FileOps<'a> {
         if here.mode & STICKY != 0 && !is_owner { Err(VfsError::Perm) } else { Ok(()) }
     }
 
-    /// With what the lists of an open, and of a folder, have granted. Each helps with its own node alone.
+    /// Adds the grants of an open and of a folder. Each applies only to its node.
     #[must_use]
     pub fn granted(mut self, open: Option<&'a Grant>, folder: Option<&'a Grant>) -> Self {
         self.grants = [open, folder, None];
         self
     }
 
-    /// With what the list of the folder has granted out of which a name is moved.
+    /// Adds the grant of the folder from which a name is moved.
     #[must_use]
     pub fn leaving(mut self, folder: Option<&'a Grant>) -> Self {
         self.grants[2] = folder;
         self
     }
 
-    /// For an open of this caller, which was judged when it was opened: as it storage is taken.
+    /// Sets the caller whose open was checked, so that storage is charged to that caller.
     #[must_use]
     pub fn opened_by(mut self, opener: &'a Cred) -> Self {
         self.opener = Some(opener);
         self
     }
 
-    /// The caller, with powers for one change of names.
+    /// Returns the caller, with powers for one change of names.
     pub(crate) fn acting<'c>(&self, cred: &'c Cred, rights: u32) -> Acting<'c> {
         Acting::with(cred, self.grants.map(|grant| grant.and_then(|g| g.power(rights))))
     }
 
-    /// As whom one call on this node is made.
+    /// Returns the credentials for one call on this node.
     pub(crate) fn actor<'c>(&self, node: &NodeRef, cred: &'c Cred, right: u32) -> Actor<'c> {
         let [open, ..] = self.grants;
         Actor::on(node.as_ref(), cred, open, right)
     }
 
-    /// The caller, or the open, may give the node whatever times it likes. Others who may write set them to now at most, and get
-    /// no other times by a way round.
+    /// Returns true if the caller, or the open, may set any times on the node. Other callers with write access can only set the
+    /// times to now, also by indirect ways.
     pub async fn may_date(&self, node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<bool> {
         match self.actor(node, cred, mask::WRITE_ATTRIBUTES) {
             Actor::Process(..) => Ok(true),
@@ -127,7 +128,8 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// As whom attributes are set: an open that may write attributes sets times. All else is the caller's own to set.
+    /// Returns the credentials for setting attributes: an open with the right to write attributes sets times. All other attributes
+    /// need the caller's own right.
     pub(crate) fn setting<'c>(&self, node: &NodeRef, cred: &'c Cred, set: &SetAttr) -> Actor<'c> {
         let others = SetAttr { atime: None, mtime: None, ..*set };
         if others == SetAttr::default() {
@@ -138,13 +140,14 @@ impl<'a> FileOps<'a> {
     }
 }
 
-/// Where no lock is.
+/// A range that no lock covers.
 const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
 
-/// Nobody gives anything back, or is waited for, for what the volume would refuse. Callers are judged here only while somebody
-/// would have to: else the operation judges them, once.
+/// No holder returns rights, and no caller waits, for an operation that the volume would refuse. Callers are checked here only
+/// while a holder would have to return rights; otherwise the operation checks them, once.
 impl<'a> FileOps<'a> {
-    /// As `FileOps::check_conflicts`, for what this caller is about to do. Without one it was judged when it opened the node.
+    /// Like `FileOps::check_conflicts`, for an operation that this caller is about to do. Without a caller, permission was checked
+    /// when the node was opened.
     pub(crate) async fn check_judged(
         &self,
         node: &NodeRef,
@@ -161,13 +164,13 @@ impl<'a> FileOps<'a> {
         self.check_conflicts(node, op, range).await
     }
 
-    /// Before somebody who has no open looks at a file by other ways than [`FileOps::read`]: at its size, at its holes.
+    /// Called before a caller without an open learns of a file's size or holes other than by [`FileOps::read`].
     pub async fn check_look(&self, node: &NodeRef, cred: &Cred) -> VfsResult<()> {
         self.check_judged(node, (Some(cred), Intent::Read), Operation::Read, NO_LOCK).await
     }
 
-    /// Before a file that was found is cut by a create. An empty one is not cut, and takes no right for that: whoever may have made
-    /// it longer is asked only for those who may write.
+    /// Called before a create truncates an existing file. An empty file needs no truncation and no right for it: a holder that may
+    /// have extended the file is asked only on behalf of callers with write permission.
     pub(crate) async fn check_cut(
         &self,
         node: &NodeRef,
@@ -182,7 +185,7 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// Before a node gets a name in this directory, another one or a further one.
+    /// Called before a node gets another or a further name in this directory.
     pub async fn check_named(&self, node: &NodeRef, dir: &NodeRef, cred: &Cred) -> VfsResult<()> {
         if self.arbiter.passes(node.id(), self.requester, Operation::Names, Range::ALL) {
             return Ok(());
@@ -191,7 +194,7 @@ impl<'a> FileOps<'a> {
         self.check_conflicts(node, Operation::Names, Range::ALL).await
     }
 
-    /// Before another node takes the name of this one, in this directory.
+    /// Called before another node takes the name of this one in this directory.
     pub async fn check_replaced(
         &self,
         node: &NodeRef,
@@ -205,8 +208,8 @@ impl<'a> FileOps<'a> {
         self.check_conflicts(node, Operation::Names, Range::ALL).await
     }
 
-    /// Before a name comes into a directory: clients of NFS to whom it is delegated give that back, and none gets it anew while the
-    /// answer lives. Of a name that is taken the operation says so.
+    /// Called before a name is added to a directory: NFS clients with a delegation of it return that, and no client gets a new one
+    /// while the result lives. The operation itself reports that the name exists.
     pub(crate) async fn check_added(
         &self,
         dir: &NodeRef,
@@ -226,7 +229,7 @@ impl<'a> FileOps<'a> {
         Ok(announced)
     }
 
-    /// The same, before a name is taken away. Where there is none the operation says so.
+    /// Like [`Self::check_added`], before a name is removed. The operation itself reports a missing name.
     pub(crate) async fn check_taken(
         &self,
         dir: &NodeRef,
@@ -251,7 +254,7 @@ impl<'a> FileOps<'a> {
         Ok(announced)
     }
 
-    /// The same, before a name of another directory comes into this one.
+    /// Like [`Self::check_added`], before a name is moved from another directory into this one.
     pub(crate) async fn check_arriving(
         &self,
         (from_dir, from): (&NodeRef, &[u8]),
@@ -269,8 +272,8 @@ impl<'a> FileOps<'a> {
         Ok(announced)
     }
 
-    /// Refuses what the volume would refuse as well: to add a node of this kind to a directory where neither a grant nor its list
-    /// or mode lets the caller.
+    /// Refuses an addition that the volume would refuse as well: a node of this kind in a directory where neither a grant nor the
+    /// directory's list or mode allows the caller to add it.
     pub async fn check_adding(&self, dir: &NodeRef, cred: &Cred, kind: Kind) -> VfsResult<()> {
         let rights = perm::adding(kind).rights & !mask::EXECUTE;
         if self.acting(cred, rights).has(dir.id(), rights) {

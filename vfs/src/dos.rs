@@ -1,20 +1,20 @@
-//! What Windows keeps with a file and Linux has no place for: attribute bits and a creation time that can be set.
+//! Data that Windows stores with a file and Linux has no place for: attribute bits and a creation time that can be set.
 //!
-//! *Operation.* One small record of side data ([`crate::Node::side_get`], name [`NAME`]): a version byte, a byte that says which
-//! fields count, the attributes (32 bits), seconds (64 bits) and nanoseconds (32 bits) of the creation time, little-endian; where
-//! a change time was set, that and the time until which it counts follow in the same form. A file without a record has
-//! neither; where Samba served the folder before, its record in `user.DOSATTRIB` is read until ours is written.
+//! *Operation.* One small record of side data ([`crate::Node::side_get`], name [`NAME`]): a version byte, a byte that tells which
+//! fields are valid, the attributes (32 bits), seconds (64 bits) and nanoseconds (32 bits) of the creation time, little-endian; if
+//! a change time was set, that time and the time until which it is valid follow in the same form. A file without a record has
+//! neither; where Samba served the folder before, its record in `user.DOSATTRIB` is read until the gateway writes one.
 //!
-//! *Errors.* A record that cannot be read counts as none: attributes are advice, and no reason to refuse a file.
+//! *Errors.* An unreadable record counts as missing: attributes are hints, and no reason to refuse a file.
 
 use crate::types::{Attr, Time};
 
 /// The name of the record among a node's side data.
 pub const NAME: &str = "dos";
 
-/// Bytes of our record, without a change time.
+/// Length of the record in bytes, without a change time.
 pub const LEN: usize = 18;
-/// Bytes of one time.
+/// Length of one time in bytes.
 const TIME: usize = 12;
 
 const VERSION: u8 = 1;
@@ -22,59 +22,51 @@ const HAS_ATTRIBUTES: u8 = 1;
 const HAS_CREATED: u8 = 2;
 const HAS_CHANGED: u8 = 4;
 
-/// What a client has set; `None` where it has set nothing.
+/// The values that a client has set; `None` for values that no client has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dos {
-    /// File attributes as MS-FSCC section 2.6 numbers them. `DIRECTORY` and `NORMAL` are never kept.
+    /// File attributes as MS-FSCC section 2.6 numbers them. `DIRECTORY` and `NORMAL` are never stored.
     pub attributes: Option<u32>,
     pub created: Option<Time>,
     /// Change time.
     pub changed: Option<Changed>,
 }
 
-/// A change time that a client set. Hosts keep one that nobody can set; this one is shown in its stead until the file is changed
-/// again.
+/// A change time that a client set. The host's change time cannot be set, so clients see this one until the file is changed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// What the client set.
+    /// The time that the client set.
     pub shown: Time,
-    /// Counts while the host's own change time is not later than this.
+    /// Valid while the host's own change time is not later than this.
     pub until: Time,
 }
 
 impl Dos {
-    /// FILE_ATTRIBUTE_READONLY
     pub const READONLY: u32 = 0x1;
-    /// FILE_ATTRIBUTE_HIDDEN
     pub const HIDDEN: u32 = 0x2;
-    /// FILE_ATTRIBUTE_SYSTEM
     pub const SYSTEM: u32 = 0x4;
-    /// FILE_ATTRIBUTE_DIRECTORY
     pub const DIRECTORY: u32 = 0x10;
-    /// FILE_ATTRIBUTE_ARCHIVE
     pub const ARCHIVE: u32 = 0x20;
-    /// FILE_ATTRIBUTE_NORMAL
     pub const NORMAL: u32 = 0x80;
-    /// FILE_ATTRIBUTE_SPARSE_FILE
     pub const SPARSE: u32 = 0x200;
 
-    /// Nothing was set.
+    /// Returns true if no value was set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The change time to show for a file whose own is `ctime`.
+    /// Returns the change time to show for a file whose own is `ctime`.
     pub fn change_time(&self, ctime: Time) -> Time {
         self.changed.filter(|c| ctime <= c.until).map_or(ctime, |c| c.shown)
     }
 
-    /// The creation time to show for a file with these attributes: the one that was set, else the host's. A volume that knows none
-    /// has seen nothing older than the change and the last write.
+    /// Returns the creation time to show for a file with these attributes: the one that was set, else the host's. A volume without
+    /// creation times shows the earlier one of the change time and the last write.
     pub fn creation_time(&self, attr: &Attr) -> Time {
         self.created.or(attr.btime).unwrap_or(attr.mtime.min(attr.ctime))
     }
 
-    /// The record.
+    /// Returns the record.
     pub fn encode(&self) -> Vec<u8> {
         let has = |is: bool, bit: u8| if is { bit } else { 0 };
         let mut out = Vec::with_capacity(LEN + 2 * TIME);
@@ -98,7 +90,7 @@ impl Dos {
         out
     }
 
-    /// Reads a record. One of a later version may be longer, and means the same in what is known here.
+    /// Reads a record. One of a later version may be longer; the fields known here have the same meaning in it.
     pub fn decode(record: &[u8]) -> Self {
         let time = |at: usize| {
             let [sec @ .., n0, n1, n2, n3] = *record.get(at..)?.first_chunk::<TIME>()?;
@@ -123,8 +115,8 @@ impl Dos {
         }
     }
 
-    /// Reads what Samba keeps in `user.DOSATTRIB`, versions 3 to 5: an empty string, the version twice (16 bits), and from
-    /// offset 8 the valid fields, the attributes, and further on a creation time in 100 ns since 1601.
+    /// Reads Samba's record in `user.DOSATTRIB`, versions 3 to 5: an empty string, the version twice (16 bits), and from offset 8
+    /// the valid fields, the attributes, and further on a creation time in 100 ns since 1601.
     pub fn decode_samba(record: &[u8]) -> Self {
         const VALID_ATTRIBUTES: u32 = 0x1;
         const VALID_CREATED: u32 = 0x10;
@@ -154,7 +146,7 @@ impl Dos {
     }
 }
 
-/// A time in 100 ns since 1601 (MS-DTYP section 2.3.3); `None` for 0 and for what lies beyond the year 30828.
+/// Converts a time in 100 ns since 1601 (MS-DTYP section 2.3.3); `None` for 0 and for times after the year 30828.
 fn from_filetime(ticks: u64) -> Option<Time> {
     const TO_1970: i64 = 11_644_473_600;
     let ticks = i64::try_from(ticks).ok().filter(|t| *t != 0)?;
@@ -182,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_time_that_was_set_counts_until_the_file_changes() {
+    fn set_change_time_valid_until_change() {
         let t = |sec| Time { sec, nsec: 0 };
         let changed = Some(Changed { shown: t(5), until: t(100) });
         let d = Dos { changed, ..Dos::default() };

@@ -1,12 +1,13 @@
-//! What is answered is on stable storage.
+//! Makes changes durable before their answers.
 //!
-//! *Operation.* On a share that is strict, `FileOps` makes each object that an operation has changed durable before it gives the
-//! answer: the folders whose names changed, and the node itself. All of them are asked for at once, so that a journal commits
-//! them together, and a sync is shared by everyone who waits for the same object (RFC 1813 section 4.8, RFC 8881 section
-//! 18.26.3: "must be committed to stable storage before returning"). By SMB only shares that are
-//! continuously available are strict. A volume in memory pays one load.
+//! *Operation.* On a strict share, `FileOps` makes each object that an operation has changed durable before it returns the answer:
+//! the folders whose names changed, and the node itself. All syncs are requested at once, so that a journal commits them together,
+//! and all callers that wait for the same object share a sync (RFC 1813 section 4.8, RFC 8881 section 18.26.3: "must be committed
+//! to stable storage before returning"). For SMB only shares that are continuously available are strict. A volume in memory pays
+//! one load.
 //!
-//! *Errors.* A sync that fails is the answer of the operation, though it was done: the caller must not take it for kept.
+//! *Errors.* A failed sync is the result of the operation, although its change was made: the caller must not treat the change as
+//! durable.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -16,26 +17,25 @@ use crate::error::{VfsError, VfsResult};
 use crate::namespace::{FileOps, Share};
 use crate::types::Kind;
 
-/// How often a sync is asked for again when too many wait for it, and after which time each.
+/// How often a sync is requested again when too many callers wait for it, and the pause before each request.
 const CROWDED_TRIES: u32 = 20;
 const CROWDED_PAUSE: Duration = Duration::from_millis(50);
 
-/// What making things durable has cost, for all volumes since the start.
+/// What making changes durable has cost, for all volumes since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Syncs of a file, a folder or a volume.
     pub syncs: AtomicU64,
-    /// Callers who waited for them: more than `syncs` where they were shared.
+    /// Callers that waited for a sync: more than `syncs` where syncs were shared.
     pub waited: AtomicU64,
-    /// Syncs that failed.
     pub failed: AtomicU64,
     /// Callers refused because too many waited for one object.
     pub refused: AtomicU64,
-    /// Failures of storage to keep what it had taken.
+    /// Failures of storage to keep accepted data.
     pub losses: AtomicU64,
 }
 
-/// The counters of this process.
+/// Returns the counters of this process.
 pub fn counters() -> &'static Counters {
     static COUNTERS: Counters = Counters {
         syncs: AtomicU64::new(0),
@@ -48,12 +48,12 @@ pub fn counters() -> &'static Counters {
 }
 
 impl FileOps<'_> {
-    /// Makes these nodes durable, if the share and `FileOps` ask for it. Errors: those of [`crate::Node::sync`].
+    /// Makes these nodes durable, if the share and `FileOps` require it. Errors: those of [`crate::Node::sync`].
     pub async fn make_durable(&self, share: &Share, nodes: &[&NodeRef]) -> VfsResult<()> {
         if !share.backend.is_strict(self.smb) {
             return Ok(());
         }
-        // A link, a device or a pipe cannot be opened to be synced: it is in the journal with the folder that got its name.
+        // A link, a device or a pipe cannot be opened for a sync: the journal contains it with the folder that got its name.
         let opens = |node: &NodeRef| matches!(node.kind(), Kind::File | Kind::Dir);
         let has_folder = nodes.iter().any(|node| node.kind() == Kind::Dir);
         let changed: Vec<_> = nodes
@@ -68,12 +68,12 @@ impl FileOps<'_> {
             && let Some(all) = last.sync_with(others)
         {
             match all.await {
-                // Too many wait: they are asked for again below.
+                // Too many callers wait: the syncs are requested again below.
                 Err(VfsError::Delay) => {}
                 done => return done,
             }
         }
-        // Each is under way before the first is waited for.
+        // All syncs are requested before the first wait.
         let asked: Vec<_> = changed.into_iter().map(|node| (node, node.sync())).collect();
         let mut done = Ok(());
         for (node, one) in asked {
@@ -84,12 +84,13 @@ impl FileOps<'_> {
     }
 }
 
-/// Makes a node durable whatever its share asks for: for a handle that writes through. Errors: the ones of [`crate::Node::sync`].
+/// Makes a node durable whatever its share requires: for a handle that writes through. Errors: those of [`crate::Node::sync`].
 pub async fn make_node_durable(node: &NodeRef) -> VfsResult<()> {
     uncrowded(node, node.sync().await).await
 }
 
-/// Asks again while too many wait for syncs. The change is made: whoever were told to come back would make it a second time.
+/// Requests the sync again while too many callers wait. The change was made: a caller that is told to retry would make it a second
+/// time.
 async fn uncrowded(node: &NodeRef, mut done: VfsResult<()>) -> VfsResult<()> {
     for _ in 0..CROWDED_TRIES {
         if done != Err(VfsError::Delay) {

@@ -1,38 +1,38 @@
-//! The neutral status of a file operation. Each front end translates it once, at its edge.
+//! The result of a file operation, independent of the protocol. Each front end translates it once, at its edge.
 
 use std::fmt;
 
-/// The answer of most operations.
+/// The result of most operations.
 pub type VfsResult<T> = Result<T, VfsError>;
 
-/// Why an operation failed. Names follow the POSIX errors they stand for.
+/// Why an operation failed. Names follow the equivalent POSIX errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VfsError {
     /// The caller may not do this to this object (EACCES).
     Access,
     /// Only the owner or root may do this (EPERM).
     Perm,
-    /// No such name (ENOENT).
+    /// The name does not exist (ENOENT).
     NotFound,
     /// The name exists already (EEXIST).
     Exists,
     /// Not a directory (ENOTDIR).
     NotDir,
-    /// A directory where none may be (EISDIR): removed as a file, read, written, or given a second name.
+    /// A directory where the operation allows none (EISDIR): removed as a file, read, written, or given a second name.
     IsDir,
     /// The directory is not empty (ENOTEMPTY).
     NotEmpty,
-    /// A symbolic link where none may be (ELOOP).
+    /// A symbolic link where the operation allows none (ELOOP).
     Symlink,
-    /// The object is of a type that cannot do this (a read of a pipe or a device).
+    /// The object is of a type without this operation (a read of a pipe or a device).
     WrongType,
-    /// An argument makes no sense (EINVAL).
+    /// An argument is invalid (EINVAL).
     Invalid,
     /// The name is longer than the file system can hold (ENAMETOOLONG).
     NameTooLong,
     /// The name has bytes that the file system cannot hold.
     BadName,
-    /// The file would grow beyond what is possible (EFBIG).
+    /// The file would exceed the largest possible size (EFBIG).
     TooBig,
     /// The volume is full (ENOSPC).
     NoSpace,
@@ -44,43 +44,43 @@ pub enum VfsError {
     CrossDevice,
     /// Too many links (EMLINK).
     TooManyLinks,
-    /// The handle names an object that is gone (ESTALE).
+    /// The object of the handle no longer exists (ESTALE).
     Stale,
-    /// The handle was never ours or is damaged.
+    /// The handle is damaged or was not issued by this gateway.
     BadHandle,
-    /// The cookie of a directory listing cannot be continued.
+    /// The directory listing cannot be continued from this cookie.
     BadCookie,
-    /// The volume cannot do this (EOPNOTSUPP).
+    /// The volume does not support the operation (EOPNOTSUPP).
     NotSupported,
-    /// No such extended attribute (ENODATA).
+    /// The extended attribute does not exist (ENODATA).
     NoXattr,
     /// The extended attribute or its list is too large for the caller or the volume (ERANGE, E2BIG).
     XattrTooBig,
     /// Beyond the last data or hole (ENXIO).
     NoMoreData,
-    /// Somebody else holds it in a way that conflicts; try again soon (a recall is under way).
+    /// Another client holds a conflicting right; try again soon (a recall is under way).
     Delay,
-    /// Somebody else's share mode forbids it.
+    /// The share mode of another open forbids it.
     ShareDenied,
-    /// Somebody else's byte-range lock forbids it.
+    /// The byte-range lock of another client forbids it.
     Locked,
-    /// Somebody has it open and lets nobody remove or rename it, or it is to be removed when that one closes it.
+    /// Another client has the file open and forbids removal and renaming, or the file will be removed when that client closes it.
     InUse,
-    /// A wait was given up: its request was cancelled, or too many wait.
+    /// A wait was given up: its request was cancelled, or too many requests wait.
     Cancelled,
-    /// The device failed (EIO), or an error that has no name here.
+    /// The device failed (EIO), or another error without a variant here.
     Io,
-    /// The audit trail is required and cannot be written: nothing was done.
+    /// The audit trail is required and cannot be written: the operation was not performed.
     NotRecorded,
     /// Memory, descriptors or another resource of this server ran out.
     Resources,
 }
 
 impl VfsError {
-    /// From an `errno` value of the kernel.
+    /// Converts an `errno` value of the kernel.
     pub fn from_errno(errno: i32) -> Self {
         match errno {
-            // ETXTBSY: a program of the host runs from this file. It may run for ever, so that trying again is no answer.
+            // ETXTBSY: a program of the host runs from this file, possibly for ever, so a retry would not help.
             libc::EACCES | libc::ETXTBSY => Self::Access,
             libc::EPERM => Self::Perm,
             libc::ENOENT => Self::NotFound,

@@ -1,19 +1,19 @@
-//! Entries that deny an identity of a domain.
+//! Finds entries that deny an identity of a domain.
 //!
-//! *Operation.* A caller has a number and groups by number. An entry for another identifier is about a caller only where the
-//! identifier is one of the few that stand for callers of a kind ([`super::check`]). A gateway without a domain may keep an entry
-//! for any other one: no caller has that identity. A gateway that takes tickets of a domain has callers with such identities,
-//! which it cannot see. It refuses entries that deny them something, because it would not obey them.
+//! *Operation.* A caller has a number and groups by number. An entry for another identifier applies to a caller only if it is one
+//! of the few identifiers for a class of callers ([`super::check`]). A gateway outside a domain may keep an entry for any other
+//! identifier, because no caller has that identity. A gateway that accepts tickets of a domain has callers with such identities,
+//! but cannot see them. It refuses entries that deny them a right, because it could not enforce these entries.
 
 use super::{Ace, Acl, Sid, Who, kind};
 
 /// NT AUTHORITY (MS-DTYP section 2.4.2.4).
 const NT: u64 = 5;
 
-/// It is known which callers have this identifier: those of [`super::check`], or none that comes over a network. S-1-3-0 and
-/// S-1-3-1 are replaced where something inherits them, and are about no caller until then.
+/// Checks whether the gateway can tell which callers have this identifier: the identifiers of [`super::check`], and those that no
+/// network caller has. S-1-3-0 and S-1-3-1 are replaced on inheritance, and apply to no caller before.
 fn is_known(sid: &Sid) -> bool {
-    /// Callers by the way they came: of the network alone there are some (MS-DTYP section 2.4.2.4).
+    /// Identifiers by the way of logon (MS-DTYP section 2.4.2.4): only NETWORK applies to network callers.
     const DIALUP: u32 = 1;
     const NETWORK: u32 = 2;
     const BATCH: u32 = 3;
@@ -50,8 +50,8 @@ fn is_known(sid: &Sid) -> bool {
 }
 
 impl Acl {
-    /// The first identifier to which an entry denies something, and of which a gateway with a domain cannot tell whether a caller
-    /// has it. Entries that are only passed on count: what inherits them would not obey them either.
+    /// Returns the first identifier that an entry denies a right and that a gateway in a domain cannot match to callers. Entries
+    /// that are only inherited count too, because they would not be enforced on the new files either.
     pub fn unknown_denied(&self) -> Option<&Sid> {
         self.entries().iter().find_map(|ace| match ace {
             Ace::Simple { kind: kind::DENIED, who: Who::Sid(sid), .. } if !is_known(sid) => {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_identities_that_are_matched_are_known() {
+    fn matched_denied_identities_are_known() {
         let sids = [
             "S-1-1-0",
             "S-1-2-0",

@@ -1,6 +1,6 @@
-//! The access control lists that the host itself keeps (POSIX.1e draft 17, as Linux shows them in `system.posix_acl_*`). As a
-//! list of NFSv4: what each user may is the same. And a list of NFSv4 as such a one: what each class, and everybody whom it names,
-//! may by it when nobody else is meant.
+//! Converts between the access control lists of the host (POSIX.1e draft 17, as Linux shows them in `system.posix_acl_*`) and lists
+//! of NFSv4. A host's list becomes a list of NFSv4 that grants each user the same rights. A list of NFSv4 becomes a host's list
+//! that grants each class and each named user or group the rights that they have as the only principal of the caller.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +21,20 @@ use tag::*;
 
 /// Version of the attribute's value.
 const VERSION: u32 = 2;
-/// The number in entries that name nobody.
+/// The number in entries without a user or group.
 const NOBODY: u32 = u32::MAX;
 
-/// One entry: its tag, its three bits, and whom it names.
+/// One entry: its tag, its three bits, and its user or group.
 pub type Entry = (u16, u32, u32);
 
-/// A list of the host: three bits for each.
+/// A list of the host: three bits for each principal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Posix {
     owner: u32,
     users: BTreeMap<u32, u32>,
     group: u32,
     groups: BTreeMap<u32, u32>,
-    /// The most that users, groups, and the file's group have.
+    /// The upper limit for the rights of named users, groups, and the file's group.
     mask: Option<u32>,
     other: u32,
 }
@@ -42,24 +42,24 @@ pub struct Posix {
 /// The lists of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lists {
-    /// The node's own.
+    /// The list of the node itself.
     pub access: Posix,
-    /// What a directory gives to what is made in it.
+    /// The list that new files in a directory inherit.
     pub default: Option<Posix>,
 }
 
-/// What is set: `None` for what stays.
+/// A change of the lists; `None` leaves a list unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The node's own list.
+    /// The list of the node itself.
     pub access: Option<Posix>,
-    /// What a directory gives to what is made in it; of these `None` is no list.
+    /// The list that new files in a directory inherit; `Some(None)` removes it.
     pub default: Option<Option<Posix>>,
 }
 
 impl Posix {
-    /// Of its entries in any order; `None` for what is no list: one of the three classes is not there, somebody is named twice, or
-    /// users and groups are named and nothing says the most they have (POSIX.1e section 23.1.3).
+    /// Builds a list from its entries in any order. Returns `None` for invalid lists: one of the three classes is missing, a user
+    /// or group is named twice, or users and groups are named without a mask (POSIX.1e section 23.1.3).
     pub fn new(entries: impl IntoIterator<Item = Entry>) -> Option<Self> {
         let (mut owner, mut group, mut other) = (None, None, None);
         let mut all = Self::default();
@@ -81,12 +81,12 @@ impl Posix {
         (all.mask.is_some() || all.users.is_empty() && all.groups.is_empty()).then_some(all)
     }
 
-    /// That says what mode bits say.
+    /// Builds the list that is equivalent to mode bits.
     pub fn of_mode(mode: u32) -> Self {
         Self { owner: mode >> 6 & 7, group: mode >> 3 & 7, other: mode & 7, ..Self::default() }
     }
 
-    /// Its entries, in the order that the host wants.
+    /// Returns its entries, in the order that the host requires.
     pub fn listed(&self) -> Vec<Entry> {
         let named = |tag, who: &BTreeMap<u32, u32>| {
             who.iter().map(|(id, bits)| (tag, *bits, *id)).collect::<Vec<_>>()
@@ -100,7 +100,7 @@ impl Posix {
         all
     }
 
-    /// The attribute's value.
+    /// Returns the attribute's value.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = VERSION.to_le_bytes().to_vec();
         for (tag, bits, id) in self.listed() {
@@ -113,7 +113,7 @@ impl Posix {
         out
     }
 
-    /// Reads the attribute's value; `None` for what is none.
+    /// Reads the attribute's value; `None` if it is invalid.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (version, entries) = value.split_first_chunk::<4>()?;
         if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
@@ -126,7 +126,7 @@ impl Posix {
         }))
     }
 
-    /// With the mask applied.
+    /// Returns the list with the mask applied.
     fn masked(&self) -> Self {
         let limit = self.mask.unwrap_or(7);
         let mut all = Self { group: self.group & limit, ..self.clone() };
@@ -134,7 +134,7 @@ impl Posix {
         all
     }
 
-    /// Entries that say the same, with these flags.
+    /// Returns equivalent entries with these flags.
     fn entries(&self, is_dir: bool, flags: u8) -> Vec<Ace> {
         let all = self.masked();
         let rights = |bits| rights_of(bits, is_dir);
@@ -146,7 +146,7 @@ impl Posix {
                 out.push(ace(who, mask, flags));
             }
         };
-        // An entry of the host is the only one that counts for its user; here the later ones count, too.
+        // In a host's list only the user's entry applies to that user; here the later entries would apply too.
         let later = all.users.values().fold(all_groups | all.other, |sum, bits| sum | bits);
         put(true, Who::Owner, rights(later & !all.owner));
         put(false, Who::Owner, rights(all.owner) | ANYBODY | OWNERS);
@@ -154,7 +154,7 @@ impl Posix {
             put(true, Who::User(*uid), rights((all_groups | all.other) & !bits));
             put(false, Who::User(*uid), rights(*bits) | ANYBODY);
         }
-        // Of groups all count that somebody is in, and others only for those who are in none.
+        // All groups of a caller count, and the entry for others applies only to callers in none of these groups.
         put(false, Who::Group, rights(all.group) | ANYBODY);
         for (gid, bits) in &all.groups {
             put(false, Who::Members(*gid), rights(*bits) | ANYBODY);
@@ -169,7 +169,7 @@ impl Posix {
 }
 
 impl Acl {
-    /// As the host's own means would say it. What it passes on is not said.
+    /// Returns the equivalent list of the host, without inheritance.
     pub fn posix(&self, owner: Owner) -> Posix {
         let mode = self.mode(owner);
         let mut all = Posix::of_mode(mode);
@@ -194,8 +194,8 @@ impl Acl {
     }
 }
 
-/// The list that these values of `system.posix_acl_access` and `system.posix_acl_default` say; mode bits stand for the first
-/// where there is none. `None` where neither is a list.
+/// Returns the list for these values of `system.posix_acl_access` and `system.posix_acl_default`; mode bits replace a missing
+/// access value. `None` if neither value is a list.
 pub fn list(mode: u32, access: Option<&[u8]>, default: Option<&[u8]>, is_dir: bool) -> Option<Acl> {
     let access = access.and_then(Posix::parse);
     let default = default.and_then(Posix::parse);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_the_host_is_shown() {
+    fn host_list_converts_to_nfs_list() {
         let access = value(&[
             (USER_OBJ, 6, NONE),
             (USER, 7, 1001),
@@ -256,7 +256,8 @@ mod tests {
         assert_eq!(folder.mode(Owner { uid: 1, gid: 1 }), 0o755);
         let (own, passed_on) = folder.entries().split_at(3);
         assert_eq!(own, Acl::of_mode(0o755, true).entries());
-        // To what is made in it, file or folder, and not to itself; to write a folder is to remove from it as well.
+        // The entries apply to new files and folders, not to the directory itself; the right to write a folder includes the right
+        // to remove names from it.
         let flags = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT | flag::INHERIT_ONLY;
         assert_eq!(
             passed_on,
@@ -269,10 +270,10 @@ mod tests {
         );
     }
 
-    /// Somebody whom an entry of the host is about has nothing by the entries behind it (POSIX.1e section 23.1.5), and nothing is
-    /// denied that nobody would give him.
+    /// A user with an entry in the host's list gets no rights from later entries (POSIX.1e section 23.1.5), and the conversion
+    /// denies only rights that a later entry would grant.
     #[test]
-    fn what_others_have_is_denied_to_those_who_have_it_not() {
+    fn later_rights_denied_to_named_user() {
         let access = value(&[
             (USER_OBJ, 4, NONE),
             (USER, 1, 1001),
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_the_host_is_none() {
+    fn invalid_host_list_is_none() {
         assert!(list(0o644, None, None, false).is_none());
         let three = [(USER_OBJ, 7, NONE), (GROUP_OBJ, 5, NONE), (OTHER, 5, NONE)];
         let with = |more: &[Entry]| value(&[&three[..], more].concat());
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_shown_as_the_host_would_say_it() {
+    fn nfs_list_converts_to_host_list() {
         let owner = Owner { uid: 1000, gid: 50 };
         let rights = |bits| rights_of(bits, false);
         let acl = Acl::new(vec![
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_a_list_of_three_entries() {
+    fn mode_becomes_three_entries() {
         for (mode, [owner, group, other]) in
             [(0o4124, [1, 2, 4]), (0o1700, [7, 0, 0]), (0o7, [0, 0, 7])]
         {
@@ -358,8 +359,8 @@ mod tests {
         }
     }
 
-    /// The mask is the most that all have whom it limits, and is there where somebody is named (POSIX.1e section 23.1.3); owner and
-    /// group are not named a second time.
+    /// The mask is the upper limit for all principals that it applies to, and exists where a user or group is named (POSIX.1e
+    /// section 23.1.3); owner and group are not named a second time.
     #[test]
     fn somebody_named_makes_a_mask() {
         let owner = Owner { uid: 1000, gid: 50 };
@@ -379,7 +380,7 @@ mod tests {
     }
 
     proptest! {
-        /// Everybody may what POSIX.1e section 23.1.5 says.
+        /// Every caller gets the rights of POSIX.1e section 23.1.5.
         #[test]
         fn everybody_may_the_same(
             owner in 0..8_u32, user in 0..8_u32, group in 0..8_u32, members in 0..8_u32, limit in 0..8_u32, other in 0..8_u32,

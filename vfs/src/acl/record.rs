@@ -1,9 +1,9 @@
-//! A list as it is kept with its file.
+//! The stored form of an access control list.
 //!
-//! *Operation.* A record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and the mode bits
-//! that the file got with it. A client that sets the mode has the list changed and kept anew ([`crate::namespace::FileOps`]). Mode
-//! bits that were changed on the host act on the list whenever it is read ([`Kept::now`]), so that nothing has to notice the change
-//! when it is made. All numbers are little-endian.
+//! *Operation.* A list is stored in a record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and
+//! the mode bits that the file got with it. When a client sets the mode, the list is changed and stored again
+//! ([`crate::namespace::FileOps`]). Mode bits that were changed on the host apply to the list each time it is read ([`Kept::now`]),
+//! so the gateway need not notice that change when it happens. All numbers are little-endian.
 
 use std::borrow::Cow;
 
@@ -29,19 +29,18 @@ const MEMBERS: u8 = 4;
 const SID: u8 = 5;
 const OTHER: u8 = 6;
 
-/// What is kept.
+/// The stored list with the state of the file when it was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The nine mode bits that the file got with the list.
     pub mode: u32,
-    /// Its owner and group then.
+    /// The file's owner and group when the list was set.
     pub owner: Owner,
-    /// The list.
     pub acl: Acl,
 }
 
 impl Kept {
-    /// The list as it is now, for a file of this owner and mode.
+    /// Returns the list with all changes applied, for a file of this owner and mode.
     pub fn now(&self, owner: Owner, mode: u32, is_dir: bool) -> Cow<'_, Acl> {
         let mode = mode & 0o777;
         if mode == self.mode && owner == self.owner {
@@ -60,7 +59,7 @@ impl Kept {
         Cow::Owned(acl.chmod(owner, is_dir, self.mode, mode))
     }
 
-    /// The record.
+    /// Returns the record.
     pub fn encode(&self) -> Vec<u8> {
         let acl = &self.acl;
         let has = |is: bool, bit: u8| if is { bit } else { 0 };
@@ -90,7 +89,7 @@ impl Kept {
         out
     }
 
-    /// Reads a record; `None` where it is none of ours.
+    /// Reads a record; `None` if it is not in this format.
     pub fn decode(record: &[u8]) -> Option<Self> {
         let (rest, kept) = wire::decode(record, Self::parse).ok()?;
         rest.is_empty().then_some(kept)
@@ -111,7 +110,7 @@ impl Kept {
     }
 }
 
-/// What stands there where its bit is set.
+/// Reads a part that is present only if its bit is set.
 fn part<'a, T>(
     bit: u8,
     each: impl Fn(&'a [u8]) -> Parsed<'a, T>,
@@ -123,7 +122,7 @@ fn part<'a, T>(
 }
 
 fn entries(i: &[u8]) -> Parsed<'_, Vec<Ace>> {
-    // An entry has bytes, so that a count that lies ends at those that are there.
+    // An entry has at least one byte, so a false count ends with the input.
     let (i, count) = le_u32("entries")(i)?;
     times(usize::try_from(count).unwrap_or(usize::MAX), ace)(i)
 }
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_was_changed_acts_on_the_list_and_changed_back_gives_it_back() {
+    fn mode_change_reversible_on_stored_list() {
         let mut kept = full();
         kept.acl.entries = Acl::new(vec![
             Ace::allow(Who::User(7), mask::FILE_ALL, 0),
@@ -247,10 +246,10 @@ mod tests {
         assert_eq!(now(0o640, 1001).group, kept.acl.group);
     }
 
-    /// A program of Windows is run without a bit. Where one of them was changed, all three say who runs it, and no class loses
-    /// what its bit still says.
+    /// Windows clients run a program without an execute bit. Once one of these bits was changed, all three decide who runs the
+    /// file, and no class loses a right that its bit still grants.
     #[test]
-    fn bits_to_run_a_file_say_something_where_one_was_changed() {
+    fn execute_bits_count_after_change() {
         let everybody = Acl::new(vec![
             Ace::allow(Who::User(7), mask::FILE_ALL, 0),
             Ace::allow(Who::Everyone, mask::FILE_ALL, 0),

@@ -1,21 +1,21 @@
-//! The order in which a node gets a list and the mode bits that stand for it.
+//! The order in which a node gets a list and the equivalent mode bits.
 
-/// A part of setting a list.
+/// One step of setting a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The mode that old and new have in common.
+    /// Sets the bits common to the old and the new mode.
     Close(u32),
-    /// The list itself.
+    /// Stores the list.
     Keep,
-    /// The host's own lists go.
+    /// Removes the host's own lists.
     TakeAway,
-    /// The mode that stands for the list.
+    /// Sets the mode that is equivalent to the list.
     Open(u32),
 }
 
-/// How a file of the mode `old` gets a list that the bits `new` stand for. It closes before it opens: to nobody the file is open
-/// whom neither the old list nor the new one lets in, also where this ends halfway. The bits of the group limit a list of the
-/// host's own, which decides until it is taken away.
+/// Returns the steps by which a file of mode `old` gets a list with the equivalent bits `new`. Rights are removed before new ones
+/// are granted: at no time, also after a failure half-way, does the file admit a caller that neither the old list nor the new one
+/// admits. The group's bits limit a list of the host, which decides until it is removed.
 pub(crate) fn steps(old: u32, new: u32) -> impl Iterator<Item = Step> {
     let (narrow, wide) = (old & (0o7000 | new), old & 0o7000 | new);
     let close = (old != narrow).then_some(Step::Close(narrow));
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_set_by_closing_first_and_opening_last() {
+    fn list_set_removes_before_granting() {
         for (old, new) in (0..=0o777).flat_map(|old| (0..=0o777).map(move |new| (old, new))) {
             let (mut mode, mut is_kept, mut is_alone) = (0o4000 | old, false, false);
             for step in steps(0o4000 | old, new) {
@@ -39,7 +39,7 @@ mod tests {
                     Step::Open(to) => (mode, _) = (to, assert!(is_kept && is_alone)),
                 }
                 let both = old & new;
-                // Wherever it ends, nobody has by the bits what the list that goes with them does not give.
+                // After each step the bits grant no right that the list in force at that time does not.
                 assert!(is_alone || mode & 0o777 == both, "{old:o} to {new:o}: {mode:o} {step:?}");
             }
             assert_eq!(mode, 0o4000 | new);
