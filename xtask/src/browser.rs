@@ -1,9 +1,10 @@
-//! A browser that is told what to do: pages are loaded, clicked and typed into, and pictures are taken of them.
+//! Controls a browser: loads pages, clicks and types, and takes pictures.
 //!
-//! *Operation.* Chromium's DevTools protocol by a pair of pipes (`--remote-debugging-pipe`): JSON, each message ended by a zero
-//! byte. Clicks and letters go in as a person's do, so that what covers a button keeps it from being pressed.
+//! *Operation.* Chromium's DevTools protocol over a pair of pipes (`--remote-debugging-pipe`): JSON, each message ended by a zero
+//! byte. Clicks and letters are sent as input events of a person, so that an element which covers a button keeps it from being
+//! pressed.
 //!
-//! *Errors.* A browser that says nothing for [`LIFE`] seconds is ended by `timeout`, and the call that waits for it fails.
+//! *Errors.* `timeout` ends a browser after [`LIFE`] seconds, and a call that waits for it fails.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,9 +18,9 @@ use serde_json::{Value, json};
 use crate::page::BROWSER;
 use crate::sh::Result;
 
-/// Seconds that one browser has in all.
+/// Longest lifetime of one browser in seconds.
 const LIFE: &str = "180";
-/// How long a page may take to show something.
+/// Longest time for a page to show something.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Browser {
@@ -28,7 +29,7 @@ pub(crate) struct Browser {
     from: BufReader<ChildStdout>,
     next: u64,
     session: Option<String>,
-    /// What the page complained of.
+    /// Errors and warnings of the page.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -91,7 +92,7 @@ impl Browser {
         }
     }
 
-    /// The value of an expression.
+    /// Returns the value of an expression.
     pub(crate) fn value(&mut self, expression: &str) -> Result<Value> {
         let params = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", params)?;
@@ -114,7 +115,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses the first element of a selector, where a person would: once it stands still, and nothing covers it.
+    /// Clicks the first element of a selector, as a person would: after it stopped moving, and only if no other element covers it.
     pub(crate) fn click(&mut self, selector: &str) -> Result<()> {
         let quoted = json!(selector);
         let place = format!(
@@ -152,7 +153,7 @@ impl Browser {
         self.call("Input.insertText", json!({"text": text})).map(drop)
     }
 
-    /// A picture of the upper part of the page, or of what a selector shows first.
+    /// Takes a picture of the upper part of the page, or of the first element that a selector matches.
     pub(crate) fn picture(
         &mut self,
         file: &Path,
@@ -183,13 +184,13 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // One that is gone already needs no end.
+        // The browser may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// RFC 4648 section 4; what is no digit is left out.
+/// Decodes RFC 4648 section 4; other characters are skipped.
 fn unbase64(text: &str) -> Vec<u8> {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut out, mut bits, mut held) = (Vec::with_capacity(text.len() / 4 * 3), 0_u32, 0);

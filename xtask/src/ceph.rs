@@ -1,7 +1,8 @@
-//! Tests that want a cluster of Ceph.
+//! Runs the tests that need a Ceph cluster.
 //!
-//! *Operation.* `tests/ceph/cluster` starts one of a single node, of ordinary processes, and ends it whatever the tests say. In the
-//! lab it is in the scenario's network. There a client of the cluster that is not ours, ceph-fuse, shows the same files by a path.
+//! *Operation.* `tests/ceph/cluster` starts a cluster of one node, made of ordinary processes, and ends it whatever the result of
+//! the tests. In the lab the cluster is in the scenario's network. There ceph-fuse, a client of the cluster from another project,
+//! shows the same files by a path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::{packages, smbtorture};
 const CLUSTER: &str = "tests/ceph/cluster";
 /// The file system of the cluster.
 pub(crate) const FILE_SYSTEM: &str = "fs";
-/// What the jobs of the lab leave is twice as much as what the tests of crates do.
+/// The jobs of the lab write twice as much data as the tests of crates.
 const OSD_BYTES: &str = "OSD_BYTES=2147483648";
 
 const USAGE: &str = "\
@@ -24,24 +25,24 @@ usage: cargo xtask ceph [-v] [lab|smbtorture|authority|takeovers]...
   to each other, or some of the four; 35 minutes in all
 ";
 
-/// A cluster in a network of the lab, and its file system at a path.
+/// A cluster in a network of the lab, with its file system mounted at a path.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// What stands before each command: in that network, with that cluster.
+    /// The start of each command: it enters that network and names that cluster.
     before: Vec<String>,
     mount: PathBuf,
 }
 
 impl Cluster {
-    /// Starts it below `dir`, and mounts its file system.
+    /// Starts a cluster below `dir`, and mounts its file system.
     pub(crate) fn start(net: &Net, dir: &Path, mount: &Path) -> Result<Cluster> {
         Self::start_at("127.0.0.1", net, dir, mount)
     }
 
-    /// The same, at this address of the network.
+    /// Like [`Cluster::start`], at this address of the network.
     pub(crate) fn start_at(ip: &str, net: &Net, dir: &Path, mount: &Path) -> Result<Cluster> {
         let at = dir.join("ceph");
-        // Not by `ip netns exec`: a mount made there is seen there alone.
+        // `ip netns exec` would make a mount that is visible only in that namespace.
         let before = vec![
             "nsenter".into(),
             format!("--net=/run/netns/{}", net.name),
@@ -59,7 +60,7 @@ impl Cluster {
             "--id=admin",
             "--client_fs",
             FILE_SYSTEM,
-            // Lists decide, and the cluster asks them, not this kernel.
+            // Access control lists decide, and the cluster evaluates them instead of this kernel.
             "--client_acl_type=posix_acl",
             "--fuse_default_permissions=false",
             &mount.display().to_string(),
@@ -67,18 +68,18 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where its files are seen.
+    /// Returns the mount point of its file system.
     pub(crate) fn mount(&self) -> &Path {
         &self.mount
     }
 
-    /// How the gateway is told of a folder of the mount.
+    /// Returns the name of a folder of the mount in the gateway's configuration.
     pub(crate) fn source(&self, folder: &Path) -> String {
         let inside = folder.strip_prefix(&self.mount).unwrap_or(folder);
         format!("ceph:{FILE_SYSTEM}/{}", inside.display())
     }
 
-    /// Runs it with this cluster.
+    /// Runs a command with this cluster.
     pub(crate) fn call(&self, words: &[&str]) -> Result<()> {
         let before = self.before.iter().map(String::as_str);
         output(&before.chain(words.iter().copied()).collect::<Vec<_>>()).map(drop)
@@ -87,7 +88,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // What is left of either is in the way of nothing but this folder's removal.
+        // Leftovers of either only prevent the removal of this folder.
         let _ = output(&["umount", "--lazy", &self.mount.display().to_string()]);
         let _ = self.call(&[CLUSTER, "down"]);
     }
@@ -115,7 +116,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     Ok(tally.report(Some("ceph")))
 }
 
-/// Who may do what on CephFS, as the other client of the cluster sees it.
+/// Tests permission on CephFS as another client of the cluster sees it.
 fn authority() -> Result<Tally> {
     let program = test_program("headgate-tests", "authority")?.display().to_string();
     let net = Net::new()?;
@@ -131,7 +132,7 @@ fn authority() -> Result<Tally> {
     Ok(tally)
 }
 
-/// Everything of the tier `third` that is tested on a cluster.
+/// Runs all tests of the tier `third` that need a cluster.
 pub(crate) fn tier() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.add(one_test("ceph-sys", "layout", &[])?);
@@ -139,7 +140,7 @@ pub(crate) fn tier() -> Result<Tally> {
     run(&[CLUSTER, "up"])?;
     let tests = [("vfs", "ceph"), ("gateway", "ceph"), ("gateway", "records")];
     let tested = tests.map(|(of, test)| {
-        // What the tests before have left open would keep these waiting for a minute.
+        // Sessions left open by the tests before would delay these for a minute.
         run(&[CLUSTER, "evict"])?;
         one_test(of, test, &[])
     });

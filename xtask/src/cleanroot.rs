@@ -1,8 +1,8 @@
-//! `cargo xtask clean-root`: the README's two commands in a Debian root that has a Rust toolchain and nothing else.
+//! `cargo xtask clean-root`: runs the README's two commands in a Debian root that has only a Rust toolchain.
 //!
-//! The root is made anew each time. The toolchain of this machine is seen there, read-only; crates are fetched as on a new machine.
-//! The sources are the tracked files as an archive would hold them, without git. It takes root, the Debian mirror, and as long as
-//! two builds from nothing take, so it is no part of `cargo xtask test`.
+//! The root is made anew each time. It contains the toolchain of this machine, read-only; crates are downloaded as on a new
+//! machine. The sources are the tracked files as in an archive, without git. The command needs root, the Debian mirror, and the
+//! time of two full builds, so `cargo xtask test` does not include it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::time::Instant;
 use crate::sh::{Outcome, Result, Tally, command, output, run, target_dir, tracked_files};
 use crate::{deb, packages};
 
-/// What a Rust toolchain needs itself: a linker and the C library, and certificates to fetch crates.
+/// Packages that a Rust toolchain needs: a linker and the C library, and certificates to download crates.
 const WITH_THE_TOOLCHAIN: &str = "gcc,libc6-dev,ca-certificates";
 const SUITE: &str = "bookworm";
 
-/// What stands between a shell of this root and the machine: mounts and processes of its own; the network is shared.
+/// Isolates a shell of this root from the machine: it has separate mounts and processes; the network is shared.
 const ENTER: &str = r#"
 set -e
 mount --bind "$ROOT" "$ROOT"
@@ -34,7 +34,7 @@ mount --move "$ROOT" /
 exec chroot . /usr/bin/env -i HOME=/tmp PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$WORDS"
 "#;
 
-/// What the command line asked for.
+/// The options of the command line.
 #[derive(Debug, Default)]
 struct Asked {
     full: bool,
@@ -81,7 +81,7 @@ pub(crate) fn main(args: &[String]) -> Result<Outcome> {
     Ok(tally.report(Some("clean-root")))
 }
 
-/// The README's commands, and the package as it is built there.
+/// Runs the README's commands, and builds the package there.
 fn whole(root: &Root, full: bool, tally: &mut Tally) -> Result<()> {
     let readme = fs::read_to_string("README.md").map_err(|e| format!("README.md: {e}"))?;
     let [demo, mut test] = readme_commands(&readme)?;
@@ -96,7 +96,7 @@ fn whole(root: &Root, full: bool, tally: &mut Tally) -> Result<()> {
     deb::in_root(root, tally)
 }
 
-/// A root file system of its own.
+/// A root file system.
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) dir: PathBuf,
@@ -118,7 +118,7 @@ impl Root {
         Ok(Root { dir, toolchain })
     }
 
-    /// Runs a line of shell in it, with its output shown.
+    /// Runs a shell command in it and shows its output.
     pub(crate) fn run(&self, words: &str) -> Result<()> {
         let mut unshare = command(&["unshare", "--mount", "--pid", "--fork", "--kill-child"]);
         unshare.args(["sh", "-c", ENTER]).env("WORDS", words);
@@ -134,7 +134,7 @@ impl Root {
     }
 }
 
-/// The tracked files, as an archive of them would be unpacked.
+/// Copies the tracked files, as if an archive of them was unpacked.
 fn copy_sources(to: &Path) -> Result<()> {
     for file in tracked_files()? {
         let place = to.join(&file);
@@ -145,7 +145,7 @@ fn copy_sources(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The two commands of the README's section "Try it", as written there.
+/// Returns the two commands of the README's section "Try it", as written there.
 fn readme_commands(readme: &str) -> Result<[String; 2]> {
     let section = readme.split("\n## ").find(|s| s.starts_with("Try it\n"));
     let fenced = section.unwrap_or_default().split("```").skip(1).step_by(2);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_commands_are_read_from_the_readme() {
+    fn two_commands_read_from_readme() {
         let readme = fs::read_to_string(crate::sh::workspace().join("README.md")).unwrap();
         let expected = ["cargo run --release -- demo", "cargo xtask test"];
         assert_eq!(readme_commands(&readme).unwrap(), expected);

@@ -1,7 +1,7 @@
-//! The metrics and the Grafana dashboard by Prometheus itself: it reads a gateway under load, and every query of the dashboard is
-//! put to it.
+//! Tests the metrics and the Grafana dashboard with Prometheus: it reads a gateway under load, and answers every query of the
+//! dashboard.
 //!
-//! *Operation.* Debian's package is unpacked below `target`, not installed: its service is nobody's wish here.
+//! *Operation.* Debian's package is unpacked below `target` instead of installed, because installing it would start its service.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,10 +17,10 @@ use crate::page::{Daemon, wait};
 use crate::sh::{Result, Tally, output, target_dir};
 use crate::{lab, packages};
 
-/// What a query may wait for: the first two readings under load.
+/// Longest wait for the result of a query: the time for the first two readings under load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the tier `third` runs: one check for each query.
+/// Runs the checks of the tier `third`: one for each query.
 pub(crate) fn tier() -> Result<Tally> {
     let dir = target_dir().join("dashboard");
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -36,7 +36,7 @@ pub(crate) fn tier() -> Result<Tally> {
     let alarms = output(&[&promtool, "check", "rules", "deploy/prometheus-alerts.yaml"]);
     tally.count("dashboard/alarms", alarms.map(drop));
     thread::scope(|scope| {
-        // Until the last answer, however late Prometheus is ready.
+        // The load runs until the last answer, even if Prometheus starts late.
         scope.spawn(|| {
             let mut loaded = Ok(());
             while !over.load(Ordering::Relaxed) && loaded.is_ok() {
@@ -52,8 +52,8 @@ pub(crate) fn tier() -> Result<Tally> {
     Ok(tally)
 }
 
-/// What each query of each panel finds in half a minute of load: by the panel's number, a list of series for each query. And from
-/// when to when, in seconds since 1970.
+/// Returns the series that each query of each panel finds in half a minute of load: for each panel's number, a list of series for
+/// each query. Also returns start and end, in seconds since 1970.
 pub(crate) fn series() -> Result<Value> {
     let dir = target_dir().join("dashboard");
     fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -80,14 +80,14 @@ fn now() -> Result<u64> {
     since.map(|d| d.as_secs()).map_err(|e| e.to_string())
 }
 
-/// Every kind of operation, each for a second.
+/// Runs every kind of operation for a second.
 fn load(target: &str) -> Result<()> {
     let program = lab::gateway::program().display().to_string();
     let args = ["bench", target, "--size", "16MiB", "--depth", "2", "--time", "1s"];
     output(&[&[program.as_str()], &args[..]].concat()).map(drop)
 }
 
-/// The folder with the programs of the package.
+/// Unpacks the package and returns the folder of its programs.
 fn unpack(dir: &Path) -> Result<PathBuf> {
     let promtool = packages::unpack("prometheus", dir, "usr/bin/promtool")?;
     Ok(promtool.parent().unwrap_or(dir).to_owned())
@@ -102,14 +102,14 @@ fn list(of: &Value, name: &str) -> Vec<Value> {
     of[name].as_array().cloned().unwrap_or_default()
 }
 
-/// The query with the variables that Grafana would fill in.
+/// Returns the query with values for Grafana's variables.
 fn filled_in(target: &Value) -> Result<String> {
     let query = target["expr"].as_str().ok_or("a panel asks for nothing")?;
     let query = query.replace("$instance", ".*").replace("$share", ".*");
     Ok(query.replace("$__rate_interval", "10s"))
 }
 
-/// The title of each panel and its query.
+/// Returns the title and the query of each panel.
 fn queries() -> Result<Vec<(String, String)>> {
     let mut queries = Vec::new();
     for panel in list(&dashboard()?, "panels") {
@@ -160,7 +160,7 @@ impl Prometheus {
         Ok(Self { _running: Running(child), promtool, url: format!("http://{at}") })
     }
 
-    /// Asks until there is something: what the query means is right, and the gateway has what it names.
+    /// Repeats the query until it has a result, which shows that the query is valid and that the gateway has its metrics.
     fn answers(&self, query: &str, until: Instant) -> Result<()> {
         loop {
             let said = output(&[&self.promtool, "query", "instant", &self.url, query]);
@@ -176,7 +176,7 @@ impl Prometheus {
 }
 
 impl Prometheus {
-    /// The series that a query finds, a value for each second.
+    /// Returns the series that a query finds, a value for each second.
     fn range(&self, query: &str, from: u64, to: u64) -> Result<Value> {
         let (start, end) = (format!("--start={from}"), format!("--end={to}"));
         let how = ["query", "range", "--format=json", "--step=1s", &start, &end, &self.url, query];
@@ -185,12 +185,12 @@ impl Prometheus {
     }
 }
 
-/// A program that ends with its owner.
+/// A program that is ended when this value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that is gone already needs no end.
+        // The program may have ended before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

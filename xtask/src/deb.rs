@@ -1,4 +1,4 @@
-//! `cargo xtask deb`: the Debian package, of a release build with its man pages and completions.
+//! `cargo xtask deb`: builds the Debian package from a release build with its man pages and completions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use crate::cleanroot::Root;
 use crate::sh::{Outcome, Result, Tally, command, output, run, target_dir};
 use crate::unit;
 
-/// The package of a folder, by the end of its name.
+/// File extension of the package.
 const EXTENSION: &str = "deb";
 
-/// Builds it and says where it is.
+/// Builds the package and prints its path.
 pub(crate) fn main() -> Result<Outcome> {
     let tool = tool()?;
     run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])?;
@@ -27,7 +27,7 @@ pub(crate) fn main() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// cargo-deb, where it is installed already or below the target folder.
+/// Returns the path of cargo-deb, installed already or below the target folder.
 fn tool() -> Result<PathBuf> {
     let installed = output(&["sh", "-c", "command -v cargo-deb"]);
     if let Ok(path) = installed {
@@ -41,7 +41,7 @@ fn tool() -> Result<PathBuf> {
     Ok(tool)
 }
 
-/// The package that was built last.
+/// Returns the package that was built last.
 fn package(target: &Path) -> Result<PathBuf> {
     let dir = target.join("debian");
     let listing = fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -52,8 +52,8 @@ fn package(target: &Path) -> Result<PathBuf> {
         .ok_or_else(|| format!("there is no package in {}", dir.display()))
 }
 
-/// How the package is tried: installed by dpkg alone, so that it needs nothing that the root does not have, asked for its version
-/// and pages, started as its unit starts it, and files moved.
+/// Script that tests the package: installs it by dpkg only, so that it needs no package that the root lacks, prints its version and
+/// pages, starts it with the command of its unit, and moves files.
 const TRY: &str = r#"
 dpkg --install /package/*.deb
 headgate --version
@@ -79,7 +79,7 @@ dpkg --remove headgate
 test ! -e /usr/bin/headgate
 "#;
 
-/// Builds the package in the clean root, after a release build there, and tries it in that root.
+/// Builds the package in the clean root, after a release build there, and tests it in that root.
 pub(crate) fn in_root(root: &Root, tally: &mut Tally) -> Result<()> {
     let place = root.dir.join("usr/local/bin/cargo-deb");
     fs::copy(tool()?, &place).map_err(|e| format!("{}: {e}", place.display()))?;
@@ -93,7 +93,7 @@ pub(crate) fn in_root(root: &Root, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Tries a package that is built already in a root that has nothing for it.
+/// Tests a finished package in a root without any of its build dependencies.
 pub(crate) fn try_in_root(root: &Root, package: &Path, tally: &mut Tally) -> Result<()> {
     let failed = |e: std::io::Error| format!("{}: {e}", package.display());
     let place = root.dir.join("package");

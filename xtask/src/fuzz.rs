@@ -1,5 +1,5 @@
-//! The fuzz targets, each for its time, two at once. They are built here as cargo-fuzz builds them, without it: libFuzzer
-//! comes as a crate, coverage and the address sanitizer with the toolchain.
+//! Runs the fuzz targets, each for its time, two at once. They are built like cargo-fuzz builds them, but without it: libFuzzer is
+//! a crate, coverage and the address sanitizer come with the toolchain.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,29 +10,29 @@ use crate::sh::{Result, Tally, in_turns, lowest_priority, output, workspace};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const AT_ONCE: usize = 2;
-/// Of one input; a target that needs more has found something.
+/// Time limit for one input; a target that needs longer has found a fault.
 const SECONDS_PER_INPUT_MAX: u32 = 5;
 const MEMORY_MIB_MAX: u32 = 1024;
 
 /// How the targets are run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Runs {
-    /// Of each target.
+    /// Run time of each target.
     pub(crate) seconds: u32,
-    /// Of libFuzzer's random numbers: who runs a target again with the same one tries much the same inputs again.
+    /// Seed of libFuzzer's random numbers: a second run with the same seed tries almost the same inputs.
     pub(crate) seed: u32,
 }
 
-/// What cargo-fuzz passes to rustc.
+/// The flags that cargo-fuzz passes to rustc.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing -Ccodegen-units=1";
 
-/// Runs those targets whose name holds one of `only`: one check for each.
+/// Runs the targets whose name contains one of `only`: one check for each.
 pub(crate) fn tier(only: &[String], runs: Runs, verbose: bool) -> Result<Tally> {
     let mut targets = names()?;
     targets.retain(|t| only.is_empty() || only.iter().any(|o| t.contains(o.as_str())));
-    // They run beside a tier that mostly waits.
+    // The targets run at the same time as a tier that mostly waits.
     lowest_priority();
     build()?;
     seed_corpora()?;
@@ -46,7 +46,7 @@ pub(crate) fn tier(only: &[String], runs: Runs, verbose: bool) -> Result<Tally> 
     Ok(tally)
 }
 
-/// The programs of the fuzz workspace.
+/// Returns the programs of the fuzz workspace.
 fn names() -> Result<Vec<String>> {
     let failed = |e| format!("fuzz/fuzz_targets: {e}");
     let listing = fs::read_dir("fuzz/fuzz_targets").map_err(failed)?;
@@ -72,7 +72,7 @@ fn build() -> Result<()> {
         .arg("--target-dir")
         .arg(target_dir())
         .env("RUSTFLAGS", FLAGS)
-        // The sanitizer is part of the stable toolchain; the flag that asks for it is not stable.
+        // The sanitizer is part of the stable toolchain; the flag that enables it is not stable.
         .env("RUSTC_BOOTSTRAP", "1");
     let status = cargo.status().map_err(|e| format!("cannot run cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("the fuzz targets do not build: {status}")) }
@@ -82,7 +82,7 @@ fn target_dir() -> PathBuf {
     workspace().join("fuzz/target")
 }
 
-/// The seeds are written down as code, tests/src/fuzz/seeds.rs, and become files here.
+/// Writes the seeds, which tests/src/fuzz/seeds.rs contains as code, to files.
 fn seed_corpora() -> Result<()> {
     let writer = example("fuzz-seeds")?.display().to_string();
     let dir = workspace().join("fuzz/corpus").display().to_string();
@@ -116,7 +116,7 @@ fn fuzz(target: &str, Runs { seconds, seed }: Runs, verbose: bool) -> Result<()>
     Err(format!("{}, see {}:\n{}", done.status, artifacts.display(), tail(&said)))
 }
 
-/// What a panic said, and the end of what was said, where the finding is.
+/// Returns the text of a panic, and the end of the output, which contains the finding.
 fn tail(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     let (before, end) = lines.split_at(lines.len().saturating_sub(40));

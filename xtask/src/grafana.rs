@@ -1,10 +1,11 @@
-//! `cargo xtask dashboard`: the file of the dashboard by Grafana's own types, and drawn by Grafana's own parts.
+//! `cargo xtask dashboard`: checks the file of the dashboard by Grafana's own types, and draws it with Grafana's own components.
 //!
-//! *Operation.* Grafana itself is in no registry that this project uses; what generates its types from its schema is:
-//! `@grafana/schema`. The file becomes a value of those types, and the TypeScript compiler judges it: a key that Grafana does not
-//! know, a value that it does not take. Then a dashboard with a fault has to be refused, so that a check which sees nothing is no
-//! check. `--write` makes the picture of the documentation: the panels of `@grafana/ui` in a browser, with what Prometheus answers
-//! to their queries while a gateway is under load. It takes node and npm, so it is no part of `cargo xtask test`.
+//! *Operation.* Grafana itself is in no registry that this project uses; the types generated from its schema are:
+//! `@grafana/schema`. The file becomes a value of those types, and the TypeScript compiler checks it: it refuses a key that Grafana
+//! does not know, or a value that Grafana does not accept. Then the compiler must refuse a faulty dashboard, to prove that the
+//! check can fail. `--write` makes the picture of the documentation: the panels of `@grafana/ui` in a browser, with the answers of
+//! Prometheus to their queries while a gateway is under load. The command needs node and npm, so `cargo xtask test` does not
+//! include it.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::page;
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
 
 const PACKAGES: [&str; 2] = ["@grafana/schema@11.6.16", "typescript@7.0.2"];
-/// What draws.
+/// Packages that draw the picture.
 const DRAWING: [&str; 5] = [
     "@grafana/ui@11.6.16",
     "@grafana/data@11.6.16",
@@ -29,7 +30,7 @@ const PAGE: &str = "<!doctype html><meta charset=utf-8><link rel=stylesheet href
                     <script src=data.js></script><script src=dashboard.js></script>";
 const COMPILER: &str = "node_modules/.bin/tsc";
 
-/// What a dashboard of this project is, by Grafana's types. A panel gives what it wants otherwise than by default, and JSON has
+/// The type of the project's dashboard, by Grafana's types. A panel lists only values that differ from the defaults, and JSON has
 /// strings where TypeScript has enumerations.
 const TYPES: &str = r#"
 import type { Dashboard, Panel } from "./node_modules/@grafana/schema/dist/esm/raw/dashboard/x/dashboard_types.gen";
@@ -47,7 +48,7 @@ type TimeSeries = Omit<Panel, "options" | "fieldConfig"> & {
 export const dashboard: Json<Omit<Dashboard, "panels"> & { panels: TimeSeries[] }> =
 "#;
 
-/// Faults that have to be seen: where, and what is there instead.
+/// Faults that the check must find: the place, and the wrong key or value there.
 const FAULTS: [(&str, &str, &str); 4] = [
     ("", "titel", r#""Headgate""#),
     ("/panels/0", "type", r#""graph""#),
@@ -88,7 +89,7 @@ fn install(dir: &Path, packages: &[&str]) -> Result<()> {
     output(&[&how[..], packages].concat()).map(drop)
 }
 
-/// The picture of the documentation.
+/// Makes the picture of the documentation.
 fn picture(dir: &Path) -> Result<()> {
     install(dir, &DRAWING)?;
     let write = |name: &str, text: &str| {

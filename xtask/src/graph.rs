@@ -1,5 +1,5 @@
-//! Which crate may depend on which: an edge that is not in this table is a mistake. So is a dependency that no file uses, a circle
-//! of files in a crate that has none, and a message that is read by hand.
+//! Checks the dependencies between crates against a table. Also refuses a dependency that no file uses, new dependency cycles
+//! between the files of a crate, and messages that are parsed by hand.
 
 mod by_hand;
 mod circles;
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::sh::{Result, Tally, output};
 
-/// The only edges allowed. Leaves know none of ours; a request walks the graph down once and up once.
+/// The only edges allowed. Leaves depend on no other crate of the project; a request passes through the graph down once and up
+/// once.
 const ALLOWED: [(&str, &[&str]); 26] = [
     ("mutex", &[]),
     ("wire", &[]),
@@ -124,7 +125,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("xtask", &[]),
 ];
 
-/// What any crate may depend on: it is about threads, and about nothing that the gateway does.
+/// Crates that any crate may depend on: about threads, and independent of what the gateway does.
 const EVERYWHERE: [&str; 1] = ["mutex"];
 
 /// Crates whose core must build without a runtime.
@@ -172,7 +173,7 @@ pub(crate) fn check() -> Result<Tally> {
     Ok(tally)
 }
 
-/// `cargo run` means `headgate`, as the README has it: no other program is in a default member.
+/// Checks that `cargo run` starts `headgate`, as the README says: no default member has another program.
 fn one_program(metadata: &str) -> Result<()> {
     let told: Value = serde_json::from_str(metadata).map_err(|e| format!("cargo metadata: {e}"))?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -205,7 +206,7 @@ fn edges(name: &str, allowed: &[&str], manifest: &str) -> Result<()> {
     Ok(())
 }
 
-/// The names in `[dependencies]` and in `[target.*.dependencies]`; what only tests use may be anything.
+/// Returns the names in `[dependencies]` and in `[target.*.dependencies]`; dependencies of tests only are not restricted.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut inside = false;
     let mut names = Vec::new();
@@ -222,14 +223,14 @@ fn dependencies(manifest: &str) -> Vec<String> {
     names
 }
 
-/// The folder of a member, from the list of members.
+/// Returns the folder of a member, from the list of members.
 fn folder_of<'a>(name: &str, manifest: &'a str) -> Result<&'a str> {
     member_folders(manifest)
         .find(|folder| last(folder) == name)
         .ok_or_else(|| format!("Cargo.toml has no member {name}"))
 }
 
-/// The name of the crate in this folder.
+/// Returns the name of the crate in this folder.
 fn last(folder: &str) -> &str {
     folder.rsplit('/').next().unwrap_or(folder)
 }
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(edges("client", &["wire", "nfs-proto", "iobuf", "nfsrdma"], manifest), Ok(()));
     }
 
-    /// The crates below `client`, whatever they are, are no server: another's program takes it without one.
+    /// No crate that `client` depends on is a server: other projects' programs use the client without one.
     #[test]
     fn a_client_knows_no_server() {
         let mut below = vec!["client"];
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_in_a_core_is_found() {
+    fn runtime_in_core_is_found() {
         assert!(edges("state", &[], "[dependencies]\ntokio.workspace = true\n").is_err());
     }
 }

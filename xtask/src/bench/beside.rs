@@ -1,4 +1,4 @@
-//! The kernel's client on us and on the kernel's servers, in guests of the lab.
+//! Measures the kernel's client on the gateway and on the kernel's servers, in guests of the lab.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ const HOW: &str = "Both servers and the client run in one guest of the lab, whic
 const HEAD: &str = "| load | headgate | the kernel | ratio | per CPU s: headgate | the kernel | ratio |\n\
                     |---|---:|---:|---:|---:|---:|---:|\n";
 
-/// A section of the first part of the document.
+/// Writes a section of the first part of the document.
 pub(super) fn by_iwarp() -> Result<String> {
     let mut text = format!(
         "\n## The kernel's client over RDMA (siw; our side iWARP in user space), beside the kernel's server\n\n{HOW}"
@@ -27,7 +27,7 @@ pub(super) fn by_iwarp() -> Result<String> {
     Ok(text)
 }
 
-/// The part about devices.
+/// Writes the part about devices.
 pub(super) fn by_device() -> Result<String> {
     let mut text = format!(
         "{DEVICES_PART}\nWritten by `cargo xtask bench devices`. The kernel's client, and both servers by the same device: the \
@@ -49,7 +49,7 @@ pub(super) fn by_device() -> Result<String> {
     Ok(text)
 }
 
-/// The part about what protects NFS on its way.
+/// Writes the part about encrypted and signed NFS.
 pub(super) fn protected() -> Result<String> {
     let mut text = format!(
         "{NFS_PROTECTED_PART}\nWritten by `cargo xtask bench nfs-protected`. NFS 4.2 over TCP by the kernel's client, beside the \
@@ -86,7 +86,7 @@ pub(super) fn protected() -> Result<String> {
 /// System calls of a change, as strace counts them with 16 clients: 17 to 20.
 const CALLS: u32 = 17;
 
-/// A section of the part about durability.
+/// Writes a section of the part about durability.
 pub(super) fn changes() -> Result<String> {
     let mut text = format!(
         "\n## ext4 in a guest, beside the kernel's NFS server\n\nBoth servers and the client run in one guest of the lab, which \
@@ -116,7 +116,8 @@ pub(super) fn changes() -> Result<String> {
     Ok(text)
 }
 
-/// What 16 clients get of a server that does nothing but a change, the message for it, and as many system calls as ours.
+/// Computes the rate that 16 clients would get from a server that does only a change, its message, and as many system calls as the
+/// gateway.
 fn of_a_server(rates: &BTreeMap<&str, f64>) -> String {
     let takes = |what: &str| rates.get(what).map_or(f64::NAN, |rate| 1.0 / rate);
     let alone = f64::from(CALLS) * takes("stat") + takes("message to and fro");

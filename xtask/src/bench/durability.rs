@@ -1,8 +1,8 @@
-//! What it costs to have a change of names on stable storage before it is answered: both settings of `durability` by NFS 3, beside
-//! a program of a few lines that makes the same system calls.
+//! Measures the cost of having a change of names on stable storage before its answer: both settings of `durability` by NFS 3,
+//! compared with a short program that makes the same system calls.
 //!
-//! The file systems are images that are made here, mounted in the mount namespace of the run, and without a name from then on:
-//! however the run ends, nothing of them is left.
+//! The file systems are images that are made here and mounted in the mount namespace of the run; their files are unlinked at once,
+//! so they disappear however the run ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,13 +25,13 @@ const LOADS: [&str; 5] = ["create", "setattr", "rename", "mkdir", "remove"];
 const WORDS: [&str; 5] = ["CREATE", "SETATTR of a mode", "RENAME in a folder", "MKDIR", "REMOVE"];
 const CLIENTS: [usize; 2] = [1, 16];
 const ROUNDS: usize = 4;
-/// For how long files are made in a round, in seconds; the other changes are made to as many.
+/// Seconds of each round in which files are made; the other changes apply to as many files.
 const SECONDS: &str = "1";
-/// By all clients of a round together, at most, so that the file system holds them.
+/// Largest number of files made by all clients of a round together, so that the file system can hold them.
 const FILES_MAX: usize = 8000;
 const DISK_BYTES: u64 = 4 << 30;
 
-/// The client, a program of its own.
+/// Builds the client, which is a separate program.
 pub(super) fn build() -> Result<()> {
     run(&["cargo", "build", "--release", "--locked", "-p", "client", "--example", "names"])
 }
@@ -51,7 +51,7 @@ impl Price {
     }
 }
 
-/// By what was measured, how many clients, and load.
+/// Prices by server, number of clients, and load.
 type Prices = BTreeMap<(&'static str, usize, &'static str), Price>;
 
 pub(super) fn inside() -> Result<String> {
@@ -78,7 +78,7 @@ pub(super) fn inside() -> Result<String> {
             Ok(()) => write!(text, "\n## {kind}\n\n{}", table(&measure(&folder, &at)?)),
             Err(why) => write!(text, "\n## {kind}\n\nNot measured: {why}\n"),
         };
-        // What could not be mounted cannot be unmounted.
+        // A failed mount leaves nothing to unmount.
         let _ = run(&["umount", &at]);
     }
     println!("beside the kernel's server");
@@ -101,7 +101,7 @@ fn mount(kind: &str, folder: &Folder, at: &str) -> Result<()> {
     mounted
 }
 
-/// One gateway with a share of each kind in folders of that file system.
+/// Starts one gateway with a share of each kind in folders of that file system.
 fn serve(folder: &Folder, at: &str) -> Result<Server> {
     let mut text = format!(
         "bind: [127.0.0.1]\nrdma: off\nnfs: {{port: {OURS}, portmap: off}}\nstate: {}\nshares:\n",
@@ -152,12 +152,12 @@ fn measure(folder: &Folder, at: &str) -> Result<Prices> {
     Ok(prices)
 }
 
-/// Removes what a round has left in a folder.
+/// Removes the files of a round from a folder.
 fn empty(folder: &str) -> Result<()> {
     let emptied = fs::read_dir(folder)
         .and_then(|mut left| left.try_for_each(|entry| fs::remove_dir_all(entry?.path())));
     emptied.map_err(|e| format!("{folder}: {e}"))?;
-    // Nor does its writing back belong to the next one.
+    // The write-back of these files must not count for the next round.
     run(&["sync", "-f", folder])
 }
 
@@ -181,7 +181,7 @@ fn by_nfs(server: &Server, share: &str, clients: usize) -> Result<Vec<(&'static 
     lines.collect::<Option<Vec<_>>>().ok_or_else(|| format!("names said: {said}"))
 }
 
-/// The same system calls by as many threads, each in a folder of its own.
+/// Makes the same system calls by as many threads, each in a separate folder.
 fn by_hand(own: &Path, threads: usize, sync: bool) -> io::Result<Vec<(&'static str, Price)>> {
     let folders: Vec<PathBuf> = (0..threads).map(|n| own.join(n.to_string())).collect();
     folders.iter().try_for_each(fs::create_dir_all)?;
@@ -210,7 +210,7 @@ fn by_hand(own: &Path, threads: usize, sync: bool) -> io::Result<Vec<(&'static s
     Ok(prices)
 }
 
-/// So many changes, or as many as there is time for: how many were made, and the CPU seconds of the thread.
+/// Makes this many changes, or fewer when the time runs out: returns the number made, and the CPU seconds of the thread.
 fn changes(
     load: &str,
     folder: &Path,
@@ -247,7 +247,7 @@ fn change(load: &str, folder: &Path, dir: &File, n: usize, sync: bool) -> io::Re
     synced(dir)
 }
 
-/// CPU seconds of this thread so far: `/proc/self/stat` counts in ticks, of which a short load has none.
+/// CPU seconds of this thread so far. `/proc/self/stat` counts in ticks, and a short load takes less than one.
 fn cpu() -> io::Result<f64> {
     let stat = fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds = stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());

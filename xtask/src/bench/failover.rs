@@ -1,4 +1,4 @@
-//! What clients wait for when one of two servers of a CephFS goes, beside NFS-Ganesha.
+//! Measures how long clients wait when one of two servers of a CephFS fails, compared with NFS-Ganesha.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ const DOCUMENT: &str = "docs/cluster.md";
 const HEAD: &str = "Ganesha dies | Headgate dies | Ganesha stopped | Headgate stopped |\n";
 const COLUMNS: usize = 4;
 
-/// Lines of a run, which of their figures, or the greatest, and what the row says.
+/// Lines of a run, which of their figures to use (`None`: the greatest), and the text of the row.
 const ROWS: [(&str, Option<usize>, &str); 11] = [
     ("after", Some(0), "A: writes"),
     ("after", Some(1), "A: reads"),
@@ -72,7 +72,7 @@ fn range(mut figures: Vec<f64>) -> String {
     }
 }
 
-/// The document with its table of that head replaced.
+/// Returns the document with a new table in place of the one with the same head.
 fn replaced(document: &str, table: &str) -> Result<String> {
     let head = document.find(HEAD).ok_or("the table is not there")?;
     let begins = document[..head].rfind('\n').map_or(0, |at| at + 1);

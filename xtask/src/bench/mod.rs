@@ -1,7 +1,8 @@
-//! Figures beside other servers. They are written down, never judged: a rate on a shared machine is not a test.
+//! Measures the gateway and other servers. The figures are only recorded: a rate on a shared machine does not decide whether a test
+//! passes.
 //!
-//! Everything runs in a network and mount namespace of its own, so that no port and no rpcbind of the host is touched, and
-//! nothing outlives the run. Both servers keep their files on tmpfs and are measured in turns by the same client.
+//! Every run has a separate network and mount namespace, so that it touches no port and no rpcbind of the host, and every process
+//! ends with it. Both servers keep their files on tmpfs, and the same client measures them alternately.
 
 mod beside;
 mod durability;
@@ -33,7 +34,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 const INSIDE: &str = "--inside";
 const DOCUMENT: &str = "docs/benchmarks.md";
 
-/// The parts of the document after the first begin with these lines; each is written without touching the others.
+/// The parts of the document after the first begin with these lines; each is written without a change to the others.
 const SMB_PART: &str = "# SMB\n";
 const PROTECTED_PART: &str = "# SMB, signed and encrypted\n";
 const DEVICES_PART: &str = "# RDMA devices\n";
@@ -41,8 +42,8 @@ const NFS_PROTECTED_PART: &str = "# NFS by Kerberos and by TLS\n";
 const DURABILITY_PART: &str = "# Durability\n";
 const NEIGHBOURS_PART: &str = "# Neighbours\n";
 
-/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours] [--rounds N] [--size SIZE]`, or `failover
-/// [--runs N]`.
+/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours] [--rounds N] [--size SIZE]`, or `failover [--runs
+/// N]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
@@ -66,7 +67,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         durability::build()?;
     }
     if args.first().is_some_and(|a| a == "devices" || a == "nfs-protected") {
-        // Guests have networks of their own, and what they need is fetched.
+        // Guests have separate networks, and their packages must be downloaded.
         return inside(args).map(|()| Outcome::Passed);
     }
     let me = std::env::current_exe().map_err(|e| e.to_string())?.display().to_string();
@@ -77,7 +78,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// A server that ends with this value.
+/// A server process that is ended when this value is dropped.
 struct Server(Child);
 
 impl Server {
@@ -94,7 +95,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -116,7 +117,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(path: &str) -> Result<Self> {
-        // What an interrupted run left.
+        // Removes leftovers of an interrupted run.
         let _ = fs::remove_dir_all(path);
         fs::create_dir_all(path).map_err(|e| format!("{path}: {e}"))?;
         Ok(Self(path.into()))
@@ -191,7 +192,7 @@ fn target(port: u16, mount: u16, version: &str, transport: &str) -> String {
     )
 }
 
-/// Measures one part of the document and puts it in the place of the old one.
+/// Measures one part of the document and replaces the old one.
 fn inside(args: &[String]) -> Result<()> {
     let old = fs::read_to_string(DOCUMENT).unwrap_or_default();
     let (start, text) = match args.split_first() {
@@ -211,7 +212,8 @@ fn inside(args: &[String]) -> Result<()> {
     fs::write(DOCUMENT, new).map_err(|e| format!("{DOCUMENT}: {e}"))
 }
 
-/// The document with its part that begins with this line, or its first one, replaced. Parts that were written by hand stay as well.
+/// Returns the document with a new text for the part that begins with this line, or for the first part. Parts written by hand stay
+/// unchanged.
 fn with_part(document: &str, start: Option<&str>, text: &str) -> String {
     let at = |line: &str| document.find(&format!("\n{line}")).map(|at| at + 1);
     let begins = start.map_or(Some(0), at).unwrap_or(document.len());
@@ -223,7 +225,7 @@ fn with_part(document: &str, start: Option<&str>, text: &str) -> String {
 
 fn nfs_part(args: &[String]) -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])?;
-    // rpcbind and its callers meet at a socket in /run.
+    // rpcbind and its callers use a socket in /run.
     run(&["mount", "-t", "tmpfs", "tmpfs", "/run"])?;
     let folder = Folder::new("/tmp/headgate-bench")?;
     let (files, theirs) =
@@ -292,7 +294,7 @@ fn section(text: &mut String, protocol: &str, pair: &Pair<'_>, args: &[String]) 
     table(text, [pair.first.0, pair.second.0], &measured)
 }
 
-/// What `headgate bench --compare` measured on two servers.
+/// Writes the results of `headgate bench --compare` on two servers.
 fn table(text: &mut String, [first, second]: [&str; 2], measured: &Value) -> Result<()> {
     let loads =
         |i: usize| measured["targets"][i]["loads"].as_array().ok_or("no loads were measured");
@@ -344,7 +346,7 @@ fn words(load: &Value) -> String {
     format!("{what}, depth {}", load["depth"])
 }
 
-/// What was measured where.
+/// Describes what was measured and where.
 fn preface() -> Result<String> {
     let peer = output(&["dpkg-query", "-W", "-f", "${Version}", "nfs-ganesha"])?;
     Ok(format!(
@@ -360,7 +362,7 @@ fn preface() -> Result<String> {
     ))
 }
 
-/// The machine, the day and the two that were compared.
+/// Describes the machine, the day and the two servers.
 fn table_of_the_machine(peer: &str) -> Result<String> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -398,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_replaced_and_the_others_stay() {
+    fn part_replaced_and_others_stay() {
         let all = format!(
             "# Benchmarks\n\nnfs\n\n{SMB_PART}\nsmb\n\n## b\n\n# By hand\n\nx\n\n{DEVICES_PART}\ndevices\n"
         );

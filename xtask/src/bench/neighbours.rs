@@ -1,6 +1,7 @@
-//! What a client waits for beside clients that try to take all of a server: attack by victim, beside NFS-Ganesha.
+//! Measures how long a client waits while other clients try to use up a server: each attack with each victim, compared with
+//! NFS-Ganesha.
 //!
-//! The clients are bare sockets that speak as much NFS 3 and SMB as they need. Attackers come from addresses of their own.
+//! The clients are bare sockets with as much NFS 3 and SMB as they need. Attackers use separate addresses.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -17,27 +18,27 @@ use crate::lab::gateway;
 use crate::sh::{Result, output, run};
 
 const OURS_SMB: u16 = 22445;
-/// For how long each attack is measured, and how long it has before that.
+/// How long each attack is measured, and how long it runs before that.
 const MEASURED: Duration = Duration::from_secs(5);
 const BEGINS: Duration = Duration::from_secs(1);
-/// Between two requests of the victim, and between two of its connections.
+/// Pause between two requests of the victim, and between two of its connections.
 const PAUSE: Duration = Duration::from_millis(5);
 const CONNECTION_EVERY: usize = 20;
-/// No answer is waited for longer; it counts as so long.
+/// Longest wait for an answer; a longer one counts as this.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Connections that the gateway lets in here.
+/// Connections that the gateway admits in this setup.
 const CONNECTIONS: usize = 256;
 /// Files of the folder that is listed.
 const FILES: usize = 3000;
 const MIB: u32 = 1 << 20;
-/// Between two calls on a connection that an attacker only holds: less than the time after which it is idle.
+/// Pause between two calls on a connection that an attacker only holds: less than the time after which it counts as idle.
 const USED_EVERY: Duration = Duration::from_secs(1);
-/// Addresses of attackers begin with it.
+/// Prefix of the attackers' addresses.
 const NETWORK: &str = "10.77.0.";
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 
-/// A server, and where it answers.
+/// A server and its address.
 #[derive(Clone, Copy)]
 struct Target {
     nfs: u16,
@@ -45,7 +46,7 @@ struct Target {
     smb: Option<u16>,
 }
 
-/// What attackers need to know.
+/// File handles and addresses that attackers need.
 #[derive(Clone)]
 struct Handles {
     target: Target,
@@ -77,7 +78,7 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A call by root with its record mark.
+/// Builds a call by root with its record mark.
 fn call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     let head = [7, 0, 2, program, 3, procedure, 1, 20, 0, 0, 0, 0, 0, 0, 0];
     let body = [&head.map(word).concat(), args].concat();
@@ -85,7 +86,7 @@ fn call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     [&word(mark)[..], &body].concat()
 }
 
-/// The results of one reply.
+/// Reads the results of one reply.
 fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark)?;
@@ -98,7 +99,7 @@ fn dial(port: u16) -> io::Result<TcpStream> {
     dial_at("127.0.0.1", port)
 }
 
-/// From an address of attackers: to itself, which the kernel takes as the source as well.
+/// Connects from an attacker's address to the same address, which the kernel then uses as the source as well.
 fn dial_from(last: u8, port: u16) -> io::Result<TcpStream> {
     dial_at(&format!("{NETWORK}{last}"), port)
 }
@@ -110,7 +111,7 @@ fn dial_at(address: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The handle at the front of results that are no error.
+/// Reads the handle at the start of successful results.
 fn handle(results: &[u8]) -> io::Result<Vec<u8>> {
     let is_ok = results.starts_with(&[0; 4]);
     let len = results.get(4..8).and_then(|w| w.first_chunk()).map(|w| u32::from_be_bytes(*w));
@@ -132,11 +133,11 @@ fn look_up(target: Target) -> io::Result<Handles> {
 }
 
 fn until(stop: &Stop, mut step: impl FnMut() -> io::Result<()>) {
-    // A connection that the server ends is the end of this attacker.
+    // When the server closes the connection, this attacker ends.
     while !stop.load(Ordering::Relaxed) && step().is_ok() {}
 }
 
-/// Connections that each keep so many listings asked for.
+/// Opens connections that each keep this many listings outstanding.
 fn listings(
     h: &Handles,
     stop: &Stop,
@@ -155,7 +156,7 @@ fn listings(
     (0..connections).map(one).collect()
 }
 
-/// Connections that ask for large answers, take none and go on calling.
+/// Opens connections that ask for large answers, read none of them and continue to call.
 fn deaf(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
     let read = [opaque(&h.large), [0, 0, MIB].map(word).concat()].concat();
     let read = call(NFS, 6, &read);
@@ -172,7 +173,7 @@ fn deaf(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
     (0..80).map(one).collect()
 }
 
-/// Connections that stop inside a WRITE.
+/// Opens connections that stop inside a WRITE.
 fn half_records(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
     let args =
         [opaque(&h.large), [0, 0, MIB, 0].map(word).concat(), opaque(&vec![0; MIB as usize])];
@@ -191,7 +192,7 @@ fn half_records(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
     (0..80).map(one).collect()
 }
 
-/// Two addresses that open as many connections as they get, introduce each by a GETATTR and repeat it.
+/// Opens as many connections as the server admits, from two addresses; each starts with a GETATTR and repeats it.
 fn connections(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
     let get = call(NFS, 1, &opaque(&h.root));
     let one = |from: u8| {
@@ -204,7 +205,7 @@ fn connections(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
                 {
                     all.push((stream, Instant::now()));
                 }
-                // What was closed goes, and what is open is used.
+                // Drops closed connections and uses the open ones.
                 all.retain_mut(|(stream, used)| {
                     let is_due = used.elapsed() >= USED_EVERY;
                     if is_due {
@@ -217,7 +218,7 @@ fn connections(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
         })
     };
     let all = vec![one(2), one(3)];
-    // Until they have all that they get.
+    // Wait until the attackers have all the connections that they can get.
     thread::sleep(BEGINS * 2);
     Ok(all)
 }
@@ -240,7 +241,7 @@ impl Times {
     }
 }
 
-/// Asks on one connection, and now and then on a new one, for as long as is measured.
+/// Sends requests on one connection, and from time to time on a new one, for the whole measurement.
 fn victim(
     port: u16,
     ask: &[u8],
@@ -267,7 +268,7 @@ fn victim(
             answered(&mut open)?;
             Ok::<_, io::Error>(open)
         })();
-        // A refused connection counts as the longest wait there is.
+        // A refused connection counts as the longest possible wait.
         let took = if done.is_ok() { began.elapsed() } else { ANSWER_MAX };
         if is_new { &mut new } else { &mut known }.push(took);
         count += 1;
@@ -280,7 +281,7 @@ fn victim(
     })
 }
 
-/// An SMB2 message behind its length (MS-SMB2 section 2.1).
+/// Builds an SMB2 message with its length in front (MS-SMB2 section 2.1).
 fn smb(command: u16, id: u64, body: &[u8]) -> Vec<u8> {
     let mut head = vec![0xfe, b'S', b'M', b'B', 64, 0, 0, 0, 0, 0, 0, 0];
     head.extend(command.to_le_bytes());
@@ -298,7 +299,7 @@ fn smb_answer(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut vec![0; u32::from_be_bytes(len) as usize])
 }
 
-/// A NEGOTIATE of dialect 2.1 on a new connection each time: what a client meets before its logon.
+/// Sends a NEGOTIATE of dialect 2.1 on a new connection each time: the exchange before a client's logon.
 fn smb_victim(port: u16) -> Times {
     let mut body = vec![36, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0];
     body.resize(36, 7);
@@ -319,7 +320,7 @@ fn smb_victim(port: u16) -> Times {
     Times(times)
 }
 
-/// One row for one server: GETATTR on a known connection and on new ones, and NEGOTIATE.
+/// Measures one row for one server: GETATTR on an existing connection and on new ones, and NEGOTIATE.
 fn row(target: Target, attack: Attack) -> Result<[String; 3]> {
     let failed = |e: io::Error| e.to_string();
     let handles = look_up(target).map_err(failed)?;
@@ -332,7 +333,7 @@ fn row(target: Target, attack: Attack) -> Result<[String; 3]> {
     let smb = smb.and_then(|times| times.join().ok()).unwrap_or_default();
     stop.store(true, Ordering::Relaxed);
     for attacker in attackers {
-        // One that panicked has told why.
+        // An attacker that panicked has printed the reason.
         let _ = attacker.join();
     }
     Ok([known, new, smb].map(|times| times.shown()))
@@ -363,7 +364,7 @@ fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     Ok(server)
 }
 
-/// The program, behind the folder that says how it was built.
+/// Returns the path of the program after the folder that tells how it was built.
 fn built_as() -> String {
     let program = gateway::program();
     let built = program.parent().and_then(|folder| folder.file_name()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! SMB that is signed or encrypted, beside the same without: by SMB Direct with data that is placed directly and with data inside
-//! the messages, and by TCP.
+//! Measures signed and encrypted SMB against plain SMB: by SMB Direct with data placed directly and with data inside the messages,
+//! and over TCP.
 
 use std::process::Command;
 
@@ -11,10 +11,10 @@ use crate::sh::{Result, output, run};
 const PORTS: Ports = Ports { smb: 22445, direct: 22446, nfs: 22049, nfs_rdma: 22050 };
 const WITHOUT_PAGES: Ports = Ports { smb: 23445, direct: 23446, nfs: 23049, nfs_rdma: 23050 };
 
-/// What `headgate bench` is told beside the targets: each load for a second, 1 MiB, eight at a time.
+/// Arguments of `headgate bench` besides the targets: each load for a second, 1 MiB, eight at a time.
 const LOADS: [&str; 4] = ["--time", "1s", "--only", "write,read"];
 
-/// Measures, and gives the part of the document.
+/// Measures, and returns the part of the document.
 pub(super) fn inside(args: &[String]) -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])?;
     // Inherited by the servers and by the client.

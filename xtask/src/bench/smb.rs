@@ -1,5 +1,5 @@
-//! SMB over TCP beside Samba: smbclient moves one large file each way, unprotected, signed and encrypted; our own client
-//! loads an open file and a folder.
+//! Measures SMB over TCP against Samba: smbclient moves one large file each way, unprotected, signed and encrypted; the project's
+//! own client loads an open file and a folder.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,14 +15,14 @@ const SAMBA: u16 = 12445;
 const DIRECT: &str = "over SMB Direct (iWARP in user space, CRC on), beside TCP";
 const ROUNDS: usize = 5;
 const BYTES: u64 = 1 << 30;
-/// Whom both servers act for, a user of every host who is not root; the password.
+/// The user of both servers, which every host has and which is not root; the password.
 pub(super) const USER: &str = "daemon";
 pub(super) const PASSWORD: &str = "pass";
-/// smbclient's words for what protects the connection.
+/// smbclient's options for the protection of the connection.
 const PROTECTIONS: [(&str, &str); 3] =
     [("off", "unsigned"), ("sign", "signed"), ("encrypt", "encrypted")];
 
-/// Where a gateway listens.
+/// The ports where a gateway listens.
 #[derive(Clone, Copy)]
 pub(super) struct Ports {
     pub(super) smb: u16,
@@ -31,12 +31,12 @@ pub(super) struct Ports {
     pub(super) nfs_rdma: u16,
 }
 
-/// Lets the user write there.
+/// Lets the user write in this folder.
 pub(super) fn give_to_user(place: &Folder) -> Result<()> {
     output(&["chown", USER, &place.0.display().to_string()]).map(drop)
 }
 
-/// Measures, and gives the part of the document.
+/// Measures, and returns the part of the document.
 pub(super) fn inside(args: &[String]) -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])?;
     let folder = Folder::new("/tmp/headgate-bench-smb")?;
@@ -54,12 +54,12 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
     );
     text.push_str(&smbclient(&folder, &files, servers)?);
     own_client(&mut text, &us, &peer, args)?;
-    // As SMB calls it.
+    // SMB's name for the operation.
     Ok(text.replace("GETATTR", "QUERY_INFO"))
 }
 
-/// Samba's server is not installed, because its package starts it on the ports that it finds; it is unpacked. Its libraries are
-/// installed. Inside, there is no network to fetch it from.
+/// Unpacks Samba's server instead of installing it, because its package would start it on the ports that it finds. Its libraries
+/// are installed. The namespace of the run has no network for a download.
 pub(super) fn unpack_samba() -> Result<()> {
     let place = samba();
     if place.join("usr/sbin/smbd").exists() {
@@ -210,7 +210,7 @@ fn smbclient(folder: &Folder, files: &Folder, servers: [(u16, &Server); 2]) -> R
     Ok(text)
 }
 
-/// One transfer; bytes per second as smbclient tells them: `... (1234.5 kb/s) ...` or `... KiloBytes/sec`.
+/// Makes one transfer; returns the bytes per second that smbclient prints: `... (1234.5 kb/s) ...` or `... KiloBytes/sec`.
 fn transfer(port: u16, protection: &str, commands: &str) -> Result<f64> {
     let done = Command::new("smbclient")
         .args(["//127.0.0.1/share", "-p", &port.to_string(), "-U", &format!("{USER}%{PASSWORD}")])
@@ -227,8 +227,8 @@ fn transfer(port: u16, protection: &str, commands: &str) -> Result<f64> {
     }
 }
 
-/// CPU seconds of a process and of all that it started, living or not. A child that ends between the two looks is missed by the
-/// first reading and found by the second.
+/// Returns the CPU seconds of a process and of all its descendants, running or ended. A child that ends between the two readings is
+/// missing from the first and included in the second.
 fn cpu_seconds(pid: &str) -> Result<f64> {
     let reading = || {
         let own = ticks_of(pid).ok_or_else(|| format!("process {pid} is gone"))?;
@@ -242,12 +242,12 @@ fn cpu_seconds(pid: &str) -> Result<f64> {
 
 fn ticks_of(pid: &str) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name come state, parent and so on: fields 14 to 17 are the times, with those of ended children.
+    // The name is followed by state, parent and so on: fields 14 to 17 are the times, including those of ended children.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     fields.get(11..15)?.iter().map(|f| f.parse::<f64>().ok()).sum()
 }
 
-/// `headgate bench` on both, and on us in other ways.
+/// Runs `headgate bench` on both servers, and on the gateway in other ways.
 fn own_client(text: &mut String, us: &Server, peer: &Server, args: &[String]) -> Result<()> {
     let at = |scheme: &str, port: u16, how: &str| {
         format!("{scheme}://{USER}:{PASSWORD}@127.0.0.1:{port}/share{how}")

@@ -1,8 +1,8 @@
-//! A yardstick: the same file moved over the same loopback by programs of a few lines that do nothing else.
+//! Measures a reference rate: short programs move the same file over the same loopback and do no other work.
 //!
-//! `put` receives the file and writes it over the one that is there, as a server does that is told to overwrite; it receives and
-//! writes by turns, or by two threads, whichever is faster. `get` lets the kernel send the pages of the file (`sendfile`). The
-//! other side reads the source and sends it, or receives and forgets.
+//! `put` receives the file and overwrites the existing one, like a server; it receives and writes alternately, or by two threads,
+//! whichever is faster. `get` lets the kernel send the pages of the file (`sendfile`). The other side reads the source and sends
+//! it, or receives and discards the data.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ pub(super) struct Yardstick {
     pub(super) get: f64,
 }
 
-/// Moves `source` to `target` and `target` to nobody.
+/// Sends `source` to `target`, then sends `target` to a reader that discards it.
 pub(super) fn measure(source: &str, target: &str) -> Result<Yardstick> {
     let bytes = fs::metadata(source).map_err(|e| format!("{source}: {e}"))?.len();
     // A file's length is far below 2^52.
@@ -78,7 +78,7 @@ fn put(
     Ok(began.elapsed())
 }
 
-/// Fills the piece from the stream, as far as there is something.
+/// Fills the piece from the stream, up to the end of the data.
 fn fill(stream: &mut TcpStream, piece: &mut [u8]) -> io::Result<usize> {
     let mut have = 0;
     while have < piece.len() {
@@ -113,7 +113,7 @@ fn by_two(mut server: TcpStream, file: &File) -> io::Result<()> {
             for (piece, n) in fulls {
                 file.write_all_at(&piece[..n], at)?;
                 at += PIECE as u64;
-                // The reader has gone when the last one is written.
+                // The reader has ended when the last piece is written.
                 let _ = empty.send(piece);
             }
             Ok(())
@@ -134,7 +134,7 @@ fn get(target: &str) -> io::Result<Duration> {
     let mut file = File::open(target)?;
     let began = Instant::now();
     thread::scope(|scope| {
-        // A copy from a file to a socket is left to the kernel.
+        // The kernel copies from a file to a socket.
         let sender = scope.spawn(move || io::copy(&mut file, &mut server));
         let mut piece = vec![0; PIECE];
         while client.read(&mut piece)? > 0 {}

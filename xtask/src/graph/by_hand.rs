@@ -1,15 +1,16 @@
-//! What a peer sends is read by the parsers of the format crates, whose faults name field, rule and offset. A number that another
-//! file puts together from bytes is one of ours, of the kernel's, or stands in a frame whose length was checked before.
+//! Refuses files that parse messages of a peer by hand. The parsers of the format crates do that, and their errors name field, rule
+//! and offset. Other files may only build numbers from bytes that this program or the kernel wrote, or that are in a frame whose
+//! length was checked before.
 
 use std::fs;
 use std::path::Path;
 
 use crate::sh::Result;
 
-/// Where formats are.
+/// The crates with parsers.
 const FORMATS: [&str; 3] = ["crates/wire", "crates/nfs-proto", "crates/smb-proto"];
 
-/// Which files put numbers together besides, and from what.
+/// Other files that build numbers from bytes, and the source of those bytes.
 const KNOWN: [(&str, &str); 38] = [
     ("crates/cluster/src/announce.rs", "the checksum of a frame that it made"),
     ("crates/cluster/src/lifetime.rs", "an answer of the kernel"),
@@ -60,10 +61,10 @@ const KNOWN: [(&str, &str); 38] = [
     ("xtask/", "no program of the product"),
 ];
 
-/// The calls that do so.
+/// The calls that build numbers from bytes.
 const CALLS: [&str; 3] = ["from_le_bytes", "from_be_bytes", "from_ne_bytes"];
 
-/// Refuses a file of this crate that reads numbers from bytes and is not known to.
+/// Refuses a file of this crate that reads numbers from bytes and is not in the table.
 pub(super) fn check(folder: &str) -> Result<()> {
     if FORMATS.contains(&folder) || folder == "tests" {
         return Ok(());
@@ -95,7 +96,7 @@ pub(super) fn check(folder: &str) -> Result<()> {
     }
 }
 
-/// Whether code that is no test does.
+/// Checks whether code outside tests reads numbers from bytes.
 fn reads(text: &str) -> bool {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_from_bytes_is_found_but_in_tests_and_comments() {
+    fn number_from_bytes_found_outside_tests() {
         assert!(reads("let n = u32::from_be_bytes(*first);\n"));
         assert!(!reads("// u32::from_be_bytes\nlet n = n.to_be_bytes();\n"));
         assert!(!reads("#[cfg(test)]\nmod tests {\n    let n = u16::from_le_bytes([1, 2]);\n}\n"));

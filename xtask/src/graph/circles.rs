@@ -1,7 +1,8 @@
-//! Files of a crate that know each other in a circle cannot be read, tested or moved one by one.
+//! Finds dependency cycles between the files of a crate: such files cannot be read, tested or moved separately.
 //!
-//! *Operation.* A file knows another by the paths in it that begin with `crate`, `super` or `self`; tests and comments do not
-//! count. What a file takes from one below it by `mod` and `pub use` is no such path: that is how a room shows what is in it.
+//! *Operation.* A file depends on another if it has a path to it that begins with `crate`, `super` or `self`; tests and comments do
+//! not count. Items that a file re-exports from its submodules by `mod` and `pub use` do not count either, because that is how a
+//! module shows its contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::Path;
 
 use crate::sh::Result;
 
-/// The crates, and the circles of files that each still has: a file that joins one, or makes another, is refused.
+/// The crates, and the cycles of files that each still has: a file that joins one, or makes another, is refused.
 pub(super) const CLEARED: [(&str, &[&str]); 24] = [
     ("mutex", &[]),
     ("wire", &[]),
@@ -29,10 +30,10 @@ pub(super) const CLEARED: [(&str, &[&str]); 24] = [
     ("audit", &[]),
     ("vfs", &[]),
     ("rdma-transport", &[]),
-    // A client has sessions, and each of them is a client's.
+    // A client has sessions, and each session refers to its client.
     ("nfsrdma", &["v4::client v4::session"]),
-    // A lease has opens, and each of them is of a lease. A session has connections, and each of them sessions and logons, of which
-    // those that give way are found by their connection.
+    // A lease has opens, and each open refers to its lease. A session has connections, and each connection has sessions and logons;
+    // a logon that is replaced is found by its connection.
     ("smbd-core", &["caching open", "conn logons session"]),
     ("cluster", &[]),
     ("config", &[]),
@@ -42,7 +43,7 @@ pub(super) const CLEARED: [(&str, &[&str]); 24] = [
 
 type Module = Vec<String>;
 
-/// Refuses a circle that is not known.
+/// Refuses a cycle that is not in the table.
 pub(super) fn check(source: &Path, known: &[&str]) -> Result<()> {
     let modules = read(source)?;
     let mut unknown: Vec<String> = Vec::new();
@@ -63,7 +64,7 @@ pub(super) fn check(source: &Path, known: &[&str]) -> Result<()> {
     }
 }
 
-/// The text of each module, by its path; the root of the crate has none.
+/// Returns the text of each module, by its path; the root of the crate has an empty path.
 fn read(source: &Path) -> Result<BTreeMap<Module, String>> {
     let mut found = BTreeMap::new();
     let mut left = vec![(source.to_owned(), Module::new())];
@@ -88,14 +89,14 @@ fn read(source: &Path) -> Result<BTreeMap<Module, String>> {
     Ok(found)
 }
 
-/// Without comments, and without the tests at the end.
+/// Returns the text without comments, and without the tests at the end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The sets of modules that reach each other.
+/// Returns the sets of modules that reach each other.
 fn circles(modules: &BTreeMap<Module, String>) -> BTreeSet<BTreeSet<String>> {
     let known: BTreeMap<&Module, BTreeSet<Module>> =
         modules.iter().map(|(module, text)| (module, knows(module, text, modules))).collect();
@@ -120,7 +121,7 @@ fn circles(modules: &BTreeMap<Module, String>) -> BTreeSet<BTreeSet<String>> {
     modules.keys().map(circle).filter(|circle| circle.len() > 1).collect()
 }
 
-/// The modules that the paths in a text lead to.
+/// Returns the modules that the paths in a text lead to.
 fn knows(module: &Module, text: &str, modules: &BTreeMap<Module, String>) -> BTreeSet<Module> {
     let mut found = BTreeSet::new();
     for path in paths(text) {
@@ -144,7 +145,7 @@ fn knows(module: &Module, text: &str, modules: &BTreeMap<Module, String>) -> BTr
     found
 }
 
-/// All paths of a text that begin with `crate`, `super` or `self`, those of a group in braces one by one.
+/// Returns all paths of a text that begin with `crate`, `super` or `self`; a group in braces yields several.
 fn paths(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for start in ["crate::", "super::", "self::"] {
@@ -159,7 +160,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads a path, and the group behind it, from the start of a text; gives what follows.
+/// Reads a path, and the group after it, from the start of a text; returns the rest.
 fn tree<'a>(text: &'a str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
     let depth = prefix.len();
     let mut rest = text;
@@ -193,7 +194,7 @@ fn group<'a>(text: &'a str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String
             return rest.get(1..).unwrap_or_default();
         }
         let after = tree(rest, prefix, found);
-        // `as Name`, `*`, or what this does not understand: on to the next one.
+        // `as Name`, `*`, or other syntax that this does not parse: skip to the next path.
         let end = after.find([',', '}']).unwrap_or(after.len());
         rest = &after[end..];
     }
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_groups_are_found_one_by_one() {
+    fn paths_of_groups_found_separately() {
         let text = "use crate::{a::{B, C as D}, e};\nlet x = super::f::g(1);\nuse recrate::no;";
         let mut found: Vec<String> = paths(text).iter().map(|path| path.join("::")).collect();
         found.sort();
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_and_a_line_is_none() {
+    fn circle_found_and_chain_accepted() {
         let line = crate_of(&[("", "pub mod a;"), ("a", "use crate::b::X;"), ("b", "")]);
         assert!(circles(&line).is_empty());
         let three = crate_of(&[
@@ -231,7 +232,7 @@ mod tests {
         let found = circles(&three);
         assert_eq!(found.len(), 1);
         assert!(found.iter().flatten().eq(["a", "b", "c"]));
-        // Comments and tests know what they like.
+        // Comments and tests may refer to any module.
         let told = crate_of(&[
             ("a", "use crate::b::X;"),
             ("b", "// crate::a::Y\n#[cfg(test)]\nmod tests {\n    use crate::a::Y;\n}"),

@@ -1,4 +1,4 @@
-//! A dependency that no file uses costs whoever builds the crate, and tells its readers what is not so.
+//! Finds dependencies that no file uses: they cost build time and mislead readers.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use crate::sh::Result;
 /// Packages whose library has another name.
 const LIBRARIES: [(&str, &str); 1] = [("md-5", "md5")];
 
-/// Where a crate may use what only its tests need.
+/// Folders where a crate may use the dependencies of its tests.
 const OF_TESTS: [&str; 5] = ["src", "tests", "examples", "benches", "device"];
 
 /// Refuses a dependency of the crate in this folder that none of its files names.
 pub(super) fn check(folder: &str, manifest: &str) -> Result<()> {
-    // The crate of the tests is made of them.
+    // The crate of the tests consists of tests only.
     let of_all = if folder == "tests" { &OF_TESTS[..] } else { &["src"][..] };
     let (code, tests) = (text(folder, of_all)?, text(folder, &OF_TESTS)?);
     for (name, is_of_tests) in dependencies(manifest) {
@@ -28,7 +28,7 @@ pub(super) fn check(folder: &str, manifest: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the files in these folders say, without comments.
+/// Returns the text of the files in these folders, without comments.
 fn text(folder: &str, parts: &[&str]) -> Result<String> {
     let mut all = String::new();
     let mut left: Vec<_> = parts.iter().map(|part| Path::new(folder).join(part)).collect();
@@ -49,7 +49,7 @@ fn text(folder: &str, parts: &[&str]) -> Result<String> {
     Ok(all)
 }
 
-/// Whether code names this library: in a path, in a `use`, or by a macro.
+/// Checks whether code names this library: in a path, in a `use`, or by a macro.
 fn names(code: &str, library: &str) -> bool {
     code.match_indices(library).any(|(at, _)| {
         let before = code[..at].chars().next_back();
@@ -59,7 +59,7 @@ fn names(code: &str, library: &str) -> bool {
     })
 }
 
-/// Names of dependencies, and whether they are of the tests alone.
+/// Returns the names of dependencies, and whether only tests use them.
 fn dependencies(manifest: &str) -> Vec<(String, bool)> {
     let mut section = None;
     let mut found = Vec::new();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_used_by_its_name_as_a_word() {
+    fn library_name_matches_whole_words() {
         assert!(names("use bytes::Bytes;", "bytes"));
         assert!(names("use smb_crypto as crypto;", "smb_crypto"));
         assert!(names("tracing!()", "tracing"));

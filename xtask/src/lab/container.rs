@@ -1,5 +1,5 @@
-//! The container image as a guest's server, made and run by tools that take no container engine: the root file system by the recipe
-//! that the Containerfile runs, read-only, in namespaces of its own, by a user without privileges.
+//! Runs the container image as a guest's server, with tools that need no container engine: the root file system from the
+//! Containerfile's recipe, read-only, in separate namespaces, by a user without privileges.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -9,14 +9,14 @@ use std::process::Child;
 use super::gateway::program;
 use crate::sh::{Result, output};
 
-/// Who the image's program is: deploy/packaging/Containerfile.
+/// User of the image's program: deploy/packaging/Containerfile.
 const UID: u32 = 65532;
 
-/// What stands before the program in the namespace of the network: from here on nothing is root's.
+/// Command before the program in the namespace of the network: it drops root's privileges.
 const WITHOUT_PRIVILEGES: [&str; 7] =
     ["setpriv", "--reuid", "65532", "--regid", "65532", "--clear-groups", "--no-new-privs"];
 
-/// Makes the image's root below `dir`, and folders that belong to its user; gives the words that run `serve` in it.
+/// Makes the image's root below `dir`, and folders that belong to its user; returns the words that run `serve` in it.
 pub(super) fn make(dir: &Path) -> Result<Vec<String>> {
     let root = dir.join("root");
     let (to, headgate) = (root.display().to_string(), program().display().to_string());
@@ -45,7 +45,7 @@ pub(super) fn make(dir: &Path) -> Result<Vec<String>> {
     Ok(words)
 }
 
-/// Asks the program to end as a container engine does, and waits: it must end by itself, and well.
+/// Asks the program to end as a container engine does, and waits: it must exit on its own and report success.
 pub(super) fn stop(bwrap: &mut Child) -> Result<()> {
     let inside = only_child(bwrap.id())?;
     output(&["kill", "-TERM", &inside.to_string()])?;
@@ -56,7 +56,7 @@ pub(super) fn stop(bwrap: &mut Child) -> Result<()> {
     }
 }
 
-/// The process that bwrap watches: the first of the container.
+/// Returns the process that bwrap watches: the first of the container.
 fn only_child(pid: u32) -> Result<u32> {
     let path = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
     let children = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;

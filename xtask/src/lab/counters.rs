@@ -1,10 +1,10 @@
-//! What the gateway's own counters say about a run: which bytes went which way.
+//! Reads the gateway's own counters after a run, to see how its bytes were transferred.
 
 use std::collections::HashMap;
 
 use crate::sh::Result;
 
-/// Its log has one such line for each connection that ended, with `name=value` fields.
+/// The log has a line with this text for each connection that ended, with `name=value` fields.
 const MARK: &str = "connection end";
 
 /// The sum over all connections that ended.
@@ -35,8 +35,8 @@ impl Counters {
         self.sums.get(name).copied().ok_or_else(|| format!("no {name} in the gateway's log"))
     }
 
-    /// Bulk went by RDMA, the rest by Sends whose size an inline threshold bounds. `bulk` is what clients read, and wrote,
-    /// at the least.
+    /// Checks that bulk data went by RDMA, and the rest by Sends below the inline threshold. `bulk` is the least number of bytes
+    /// that clients read, and wrote.
     pub(super) fn bulk_by_rdma(&self, bulk: u64) -> Result<()> {
         let (write, read) = (self.get("rdma_write")?, self.get("rdma_read")?);
         if write < bulk || read < bulk {
@@ -51,7 +51,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Nothing went by RDMA.
+    /// Checks that no data went by RDMA.
     pub(super) fn nothing_by_rdma(&self) -> Result<()> {
         match (self.get("rdma_write")?, self.get("rdma_read")?) {
             (0, 0) => Ok(()),
@@ -65,7 +65,7 @@ impl Counters {
 /// The kernel's client sends at most this many bytes by a Send.
 const INLINE_MAX: u64 = 4096;
 
-/// Without terminal colours, in case the log has them.
+/// Returns the line without terminal colours.
 fn without_colour(line: &str) -> String {
     let mut parts = line.split("\u{1b}[");
     let first = parts.next().unwrap_or("").to_owned();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_counters_is_no_proof() {
+    fn log_without_counters_is_no_proof() {
         assert!(Counters::of_log("connection end", "").nothing_by_rdma().is_err());
     }
 }

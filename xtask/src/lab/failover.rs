@@ -1,9 +1,9 @@
-//! One of two servers of a CephFS goes away and a third node takes its place: the gateway's cluster, or NFS-Ganesha's with its
-//! grace periods in RADOS. What clients wait for is measured, not judged.
+//! Lets one of two servers of a CephFS fail while a third node takes its place: with the gateway's cluster, or with NFS-Ganesha and
+//! its grace periods in RADOS. The time that clients wait is only recorded, without a limit.
 //!
-//! *Operation.* Node 0 serves `data` to the guest's first client, node 1 `beside` to the second, node 2 is to spare. Which node
-//! has an address Ganesha leaves to others; what they would do is done here, without a loss of time: the server that has the
-//! `nodeid` of the one that went gets the address as soon as it listens.
+//! *Operation.* Node 0 serves `data` to the guest's first client, node 1 `beside` to the second, node 2 is the spare. Ganesha
+//! leaves the assignment of addresses to other programs; this module does their work without delay: the server with the `nodeid` of
+//! the failed one gets the address as soon as it listens.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::sh::Result;
 
 const NODES: usize = 3;
 const SPARE: usize = 2;
-/// The folder and the address of each server. By the number of the node that has it at first.
+/// The folder and the address of each server, by the number of the node that has it at first.
 const SERVERS: [(&str, &str); 2] = [("data", ADDRESS), ("beside", BESIDE)];
-/// Of the second client of the guest.
+/// Address of the second client of the guest.
 const OTHER_CLIENT: &str = "10.77.0.4";
 /// Where Ganesha keeps its grace periods: a pool and a namespace.
 const GRACE: (&str, &str) = ("ganesha", "grace");
@@ -33,7 +33,7 @@ const RADOS_GRACE: &str = "ganesha-rados-grace";
 pub(super) struct Failover<'a> {
     program: Program,
     dir: PathBuf,
-    // What is below ends after what is above.
+    // Fields are dropped in order: the later ones must end after the earlier ones.
     nodes: Nodes<'a>,
     _etcd: Option<Etcd>,
     ceph: ceph::Cluster,
@@ -59,7 +59,7 @@ impl<'a> Failover<'a> {
         Ok(failover)
     }
 
-    /// Has the first server go, and waits until its address is there again. For how many seconds it was not.
+    /// Makes the first server fail, and waits until its address is back. Returns the seconds of the outage.
     pub(super) fn fail(&mut self, how: &str) -> Result<f64> {
         for (node, client) in [(0, &*guest_address(FIRST_GUEST[0])), (1, OTHER_CLIENT)] {
             let connected = ["ss", "-Htn", "state", "established", "sport = :2049"];
@@ -73,7 +73,7 @@ impl<'a> Failover<'a> {
                 self.nodes.link(0, "down")?;
                 self.nodes.kill(0);
                 if program == Program::Ganesha {
-                    // When whoever moves addresses would have noticed.
+                    // The time after which a program that moves addresses would have noticed.
                     sleep(Duration::from_secs(TTL));
                 }
             }
@@ -91,7 +91,7 @@ impl<'a> Failover<'a> {
         until("the third node serves", || self.nodes.has_address(SPARE, ADDRESS))?;
         let took = began.elapsed().as_secs_f64();
         if self.program == Program::Ganesha {
-            // Who has it is told to all who knew another.
+            // Announces the address's new owner to all hosts with an old entry.
             let announce = ["arping", "-q", "-U", "-c", "1", "-I", "eth0", ADDRESS];
             self.nodes.output(SPARE, &announce)?;
         }
@@ -127,7 +127,7 @@ impl<'a> Failover<'a> {
             let (program, config) = (program.display().to_string(), config.display().to_string());
             let words = [&*program, "cluster", "run", "--config", &*config];
             self.nodes.run(node, &dir.join(format!("gw{node}.log")), &words)?;
-            // The first to ask for a service gets it.
+            // The first node to ask for a service gets it.
             if let Some((_, address)) = SERVERS.get(node) {
                 until("a node serves", || self.nodes.has_address(node, address))?;
             }
@@ -172,7 +172,7 @@ impl<'a> Failover<'a> {
             file("log"),
             file("pid"),
         );
-        // A host name of its own, by which clients know servers apart.
+        // A separate host name, by which clients distinguish servers.
         let named = ["unshare", "--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", folder];
         let ganesha = ["ganesha.nfsd", "-F", "-f", &config, "-L", &log, "-p", &pid];
         let said = self.dir.join(format!("{folder}{node}.out"));

@@ -1,4 +1,4 @@
-//! The gateway as a guest's server: started, killed, started again on the same state, its log read.
+//! The gateway as a guest's server: starts it, kills it, starts it again on the same state, and reads its log.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use crate::sh::{Result, output, run, target_dir};
 
 const READY_SECONDS_MAX: u64 = 60;
 
-/// What it serves, and its state.
+/// The folders that it serves, and its state.
 const FOLDERS: [(&str, u32); 8] = [
     ("share", 0o755),
     ("ro", 0o755),
@@ -27,7 +27,7 @@ const FOLDERS: [(&str, u32); 8] = [
     ("state", 0o700),
 ];
 
-/// What clients see, and how.
+/// Shares by name, with their options.
 const SHARES: [(&str, &str); 5] = [
     ("data", ",squash=none"),
     ("ro", ",ro,squash=none"),
@@ -36,46 +36,46 @@ const SHARES: [(&str, &str); 5] = [
     ("vanishing", ",squash=none"),
 ];
 
-/// The lab's SMB user is root, as NFS's is there, and smbtorture has two; with their passwords.
+/// The lab's SMB user is root, like NFS's there, and smbtorture has two users; with their passwords.
 pub(super) const LAB_USER: (&str, &str) = ("root", "pass");
 const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 
-/// Each start has mounts of its own, which end with it: one that is soon full.
+/// Each start has separate mounts, which end with it: this file system is soon full.
 const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
-/// In the realm of the scenario.
+/// Selects the realm of the scenario.
 const REALM: &str = "export KRB5_CONFIG=\"$0/krb5/krb5.conf\" && ";
-/// With the cluster of Ceph of the scenario.
+/// Selects the Ceph cluster of the scenario.
 const CLUSTER: &str = "export CEPH_CONF=\"$0/ceph/ceph.conf\" && ";
 
 /// User and group `games`, who has a ticket in the realm of a scenario: the same numbers on every Debian.
 const GAMES: (u32, u32) = (5, 60);
 
-/// The first of smbtorture's users to the host.
+/// User number on the host of the first of smbtorture's users.
 pub(crate) const USER_ID: u32 = 1001;
 /// smbtorture's share that is continuously available.
 pub(crate) const LASTING_SHARE: &str = "lasting";
-/// smbtorture's share whose files may have blocks in common.
+/// smbtorture's share whose files may share blocks.
 pub(crate) const BLOCK_SHARE: &str = "xfs";
-/// Where smbtorture finds a gateway that demands signatures.
+/// Address of the gateway that requires signatures, for smbtorture.
 pub(crate) const STRICT_ADDRESS: &str = "127.0.0.2";
 /// Mounts the file system of that share, made by [`make_block_share`].
 const BLOCK_MOUNT: &str =
     "mount -t xfs -o loop \"$0/xfs.img\" \"$0/xfs\" && chmod 0777 \"$0/xfs\" && ";
-/// The least that XFS takes.
+/// Smallest size that XFS accepts.
 const BLOCK_BYTES: u64 = 300 << 20;
 
-/// What the gateway demands of clients of its first share.
+/// What the gateway requires of clients of its first share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demands {
     pub(crate) tls: Option<&'static str>,
     pub(crate) kerberos: bool,
-    /// Beside it stand shares that say who may do what.
+    /// True if it has further shares that restrict users.
     pub(crate) rights: bool,
-    /// Beside it stand shares that are on [another](Gateway::elsewhere) gateway.
+    /// True if it has further shares that refer to [another](Gateway::elsewhere) gateway.
     pub(crate) refers: bool,
     /// Its first share is in CephFS, by a cluster of this folder.
     pub(crate) ceph: bool,
-    /// Clients of its first share follow links: Linux before SMB 3.1.1 does not say that it can.
+    /// Clients of its first share follow links: Linux before SMB 3.1.1 does not announce that it can.
     pub(crate) symlinks_by_client: bool,
 }
 
@@ -87,13 +87,13 @@ impl Demands {
     }
 }
 
-/// How guests come.
+/// The transports of guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guests {
     Nfs,
-    /// By SMB, or by both.
+    /// SMB, or both protocols.
     Smb,
-    /// By SMB over TCP, with several connections for one session.
+    /// SMB over TCP, with several connections for one session.
     SmbChannels,
 }
 
@@ -102,20 +102,20 @@ pub(crate) enum Guests {
 pub(crate) struct Gateway<'a> {
     net: &'a Net,
     dir: PathBuf,
-    /// Shell that stands before it.
+    /// Shell commands that run before it.
     prelude: String,
-    /// What runs `serve`, and its options.
+    /// The command that runs `serve`, and its options.
     words: Vec<String>,
     child: Option<Child>,
 }
 
-/// The program: what `HEADGATE` names, if it does, or what [`build`] made.
+/// The program: from `HEADGATE`, if set, or built by [`build`].
 pub(crate) fn program() -> PathBuf {
     let built = || target_dir().join("release/headgate");
     std::env::var_os("HEADGATE").map_or_else(built, PathBuf::from)
 }
 
-/// Builds the program, unless another one is to be used.
+/// Builds the program, unless another one is set.
 pub(crate) fn build() -> Result<()> {
     if std::env::var_os("HEADGATE").is_some() {
         return Ok(());
@@ -123,15 +123,15 @@ pub(crate) fn build() -> Result<()> {
     run(&["cargo", "build", "--release", "--quiet", "--package", "gateway", "--bin", "headgate"])
 }
 
-/// Whether this machine's kernel mounts an XFS that lies in a file.
+/// Checks whether this machine's kernel can mount an XFS image file.
 pub(crate) fn has_block_share() -> bool {
-    // A kernel that can load the module lists it only afterwards.
+    // A kernel that can load the module lists it only after loading.
     let _ = output(&["modprobe", "-q", "xfs"]);
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     known.split_whitespace().any(|name| name == "xfs") && Path::new("/dev/loop-control").exists()
 }
 
-/// The file system of [`BLOCK_SHARE`].
+/// Makes the file system of [`BLOCK_SHARE`].
 fn make_block_share(dir: &Path) -> Result<()> {
     let image = dir.join("xfs.img");
     let failed = |e| format!("{}: {e}", image.display());
@@ -140,8 +140,8 @@ fn make_block_share(dir: &Path) -> Result<()> {
 }
 
 impl<'a> Gateway<'a> {
-    /// Starts it on a fresh share and state below `dir`: `dir/share` as `data`, and shares of other kinds.
-    /// It listens on these taps. `demands`: of clients of its first share, by what lies in `dir`.
+    /// Starts it with an empty share and new state below `dir`: `dir/share` as `data`, and shares of other kinds. It listens on
+    /// these taps. `demands`: what it requires of clients of its first share, from files in `dir`.
     pub(crate) fn start(
         net: &'a Net,
         dir: &Path,
@@ -162,8 +162,8 @@ impl<'a> Gateway<'a> {
         fs::write(dir.join("ro/readme"), "to be read\n").map_err(|e| format!("readme: {e}"))?;
         let share = dir.join("share").display().to_string();
         output(&["python3", "tests/lab/share.py", "populate", &share])?;
-        // Short times, so that a restart does not take the tier's time. The kernel's device asks for no CRC by itself; the
-        // gateway in the guest shows that way.
+        // Short times, so that a restart does not delay the tier. The kernel's device does not request a CRC by default; the
+        // gateway in the guest shows that case.
         let mut args: Vec<String> =
             ["--lease", "10s", "--grace", "10s", "--rdma-crc", "always"].map(str::to_owned).into();
         // Guests look for MOUNT and locks of version 3 on port 111 of this network, which has no rpcbind.
@@ -171,7 +171,7 @@ impl<'a> Gateway<'a> {
         for n in taps.iter().copied() {
             args.extend(["--bind".into(), host_address(n)]);
         }
-        // Guests ask what `status` tells of them.
+        // Guests ask for what `status` reports about them.
         args.extend(["--admin".into(), format!("{}:9464", host_address(0))]);
         args.extend(["--admin-clients", "10.77.0.0/16"].map(str::to_owned));
         for (share, options) in SHARES {
@@ -189,7 +189,7 @@ impl<'a> Gateway<'a> {
         }
         if demands.kerberos {
             args.extend(kerberos::options(dir));
-            // The guest's root mounts and works by a ticket, which is the superuser's for an account alone.
+            // The guest's root mounts and works by a ticket, which is the superuser's only with an account.
             args.extend(user(dir, LAB_USER)?);
         }
         if demands.rights {
@@ -199,14 +199,14 @@ impl<'a> Gateway<'a> {
             args.extend(["--config".into(), referring(dir)?]);
         }
         if guests != Guests::Nfs {
-            // A Linux client that signs gives up RDMA Write and Read; those that shall sign say so themselves.
+            // A signing Linux client gives up RDMA Write and Read; clients that should sign request it themselves.
             args.extend(["--smb-signing".into(), "offered".into()]);
             if !demands.kerberos {
                 args.extend(user(dir, LAB_USER)?);
             }
         }
         if guests == Guests::SmbChannels {
-            // This client makes one connection to an address whose device has one queue, and none by TCP to one with RDMA.
+            // This client makes one connection to an address whose device has one queue, and none by TCP to an address with RDMA.
             for n in taps.iter().copied() {
                 net.ip(&format!("addr replace {}/24 dev {}", second_address(n), tap(n)))?;
                 args.extend(["--bind".into(), second_address(n)]);
@@ -218,7 +218,7 @@ impl<'a> Gateway<'a> {
         Gateway::new(net, dir, format!("{SMALL}{realm}{ceph}"), args)
     }
 
-    /// Starts one more at the second address of the first tap, which serves `dir/archive`.
+    /// Starts a second gateway at the second address of the first tap, which serves `dir/archive`.
     pub(crate) fn elsewhere(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
         for (folder, mode) in [("archive", 0o755), ("state", 0o700)] {
             make_folder(&dir.join(folder), mode)?;
@@ -233,11 +233,11 @@ impl<'a> Gateway<'a> {
         Gateway::new(net, dir, String::new(), words.chain(user(dir, LAB_USER)?).collect())
     }
 
-    /// Starts it as the container image has it: its root file system, its user, its configuration.
+    /// Starts it as in the container image: with its root file system, its user, its configuration.
     pub(crate) fn in_container(net: &'a Net, dir: &Path) -> Result<Gateway<'a>> {
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut words = container::make(dir)?;
-        // A secret that a container is given is a file in it.
+        // A container gets a secret as a file.
         user(&dir.join("root/etc/headgate"), LAB_USER)?;
         words.extend(["--user", "root=/etc/headgate/root.password"].map(str::to_owned));
         let password = dir.join("root/etc/headgate/root.password");
@@ -249,8 +249,8 @@ impl<'a> Gateway<'a> {
         Ok(gateway)
     }
 
-    /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`] where
-    /// this machine [has](has_block_share) it. With a cluster all folders but that one are of CephFS.
+    /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`] if this machine
+    /// [supports](has_block_share) it. With a cluster all folders but that one are in CephFS.
     pub(crate) fn for_smbtorture(
         net: &'a Net,
         dir: &Path,
@@ -263,7 +263,7 @@ impl<'a> Gateway<'a> {
         };
         let top = cluster.map_or(dir, Cluster::mount);
         make_folder(&dir.join("state"), 0o700)?;
-        // Samba offers signing and leaves it to the client, and some tests do without.
+        // Samba offers signing and leaves the choice to the client, and some tests run without signing.
         let mut args: Vec<String> =
             ["--bind", "127.0.0.1", "--portmap", "off", "--smb-signing", "offered"]
                 .map(str::to_owned)
@@ -278,7 +278,7 @@ impl<'a> Gateway<'a> {
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
             args.extend(["--share".into(), format!("{name}={}", source(folder))]);
         }
-        // One that its users may not look into, and one whose handles survive the server.
+        // One share that its users may not list, and one whose handles survive a restart of the server.
         for (name, mode, options) in [("noperm", 0o700, ""), (LASTING_SHARE, 0o777, ",ca")] {
             let folder = top.join(name);
             make_folder(&folder, mode)?;
@@ -293,7 +293,7 @@ impl<'a> Gateway<'a> {
         Gateway::new(net, dir, format!("{block_mount}{ceph}"), args)
     }
 
-    /// Starts one more on loopback for smbtorture, which demands signatures: a share of each of these names, empty.
+    /// Starts a second gateway on loopback for smbtorture, which requires signatures: an empty share of each of these names.
     pub(crate) fn strict_for_smbtorture(
         net: &'a Net,
         dir: &Path,
@@ -321,19 +321,19 @@ impl<'a> Gateway<'a> {
         Ok(gateway)
     }
 
-    /// The folder that is served.
+    /// Returns the folder that is served.
     pub(crate) fn share(&self) -> PathBuf {
         self.dir.join("share")
     }
 
-    /// Everything it has logged.
+    /// Returns its complete log.
     pub(crate) fn log(&self) -> String {
         fs::read(self.dir.join("headgate.log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// It has not ended by itself.
+    /// Checks that it is still running.
     pub(crate) fn is_running(&mut self) -> Result<()> {
         match self.child.as_mut().map(Child::try_wait) {
             Some(Ok(None)) => Ok(()),
@@ -343,14 +343,14 @@ impl<'a> Gateway<'a> {
         }
     }
 
-    /// kill -9, a moment of silence, and a start on the same state.
+    /// Kills it by SIGKILL, waits a moment, and starts it on the same state.
     fn kill_and_restart(&mut self) -> Result<()> {
         self.kill();
         sleep(Duration::from_secs(2));
         self.spawn()
     }
 
-    /// As a container engine stops a container, and starts it again.
+    /// Stops it as a container engine stops a container, and starts it again.
     fn stop_and_restart(&mut self) -> Result<()> {
         let mut child = self.child.take().ok_or("it was not started")?;
         container::stop(&mut child)?;
@@ -358,12 +358,12 @@ impl<'a> Gateway<'a> {
         self.spawn()
     }
 
-    /// Cuts every connection: both ends see a reset, nothing is told to the programs.
+    /// Cuts every connection: both ends see a reset, without any notice to the programs.
     fn cut_connections(&self) -> Result<()> {
         self.cut("( sport = :2049 or sport = :20049 or sport = :445 or sport = :5445 )")
     }
 
-    /// Cuts the connection that a client made last.
+    /// Cuts the newest connection of a client.
     fn cut_one_channel(&self) -> Result<()> {
         let found = self.net.output(&["ss", "-Htn", "state", "established", "sport = :445"])?;
         let clients = found.lines().filter_map(|l| l.split_whitespace().nth(3));
@@ -376,7 +376,7 @@ impl<'a> Gateway<'a> {
         self.net.output(&["ss", "-K", "-t", "state", "established", filter]).map(drop)
     }
 
-    /// Gives the running gateway an administrator's order, and its answer to the guest as this file.
+    /// Gives the running gateway an administrator's order, and passes its answer to the guest in this file.
     fn order(&self, answer: &str, words: &[&str]) -> Result<()> {
         let (program, state) = (program(), self.dir.join("state"));
         let (program, state) = (program.display().to_string(), state.display().to_string());
@@ -387,7 +387,7 @@ impl<'a> Gateway<'a> {
         written.map_err(|e| format!("{answer}: {e}"))
     }
 
-    /// Does what a guest asks for.
+    /// Carries out a guest's request.
     pub(crate) fn obey(&mut self, words: &str) -> Result<()> {
         if let ["order", answer, words @ ..] = &*words.split(' ').collect::<Vec<_>>() {
             return self.order(answer, words);
@@ -405,7 +405,7 @@ impl<'a> Gateway<'a> {
 
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself; then there is nothing to kill.
+            // The process may have ended before.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -450,7 +450,7 @@ impl<'a> Gateway<'a> {
     }
 }
 
-/// The file with shares that are at the second address, one of which is looked for in vain at the first. Where it lies.
+/// Writes the file with shares at the second address, one of which does not exist at the first. Returns its path.
 fn referring(dir: &Path) -> Result<String> {
     let (first, second) = (host_address(0), second_address(0));
     let text = format!(
@@ -462,13 +462,13 @@ fn referring(dir: &Path) -> Result<String> {
     Ok(file.display().to_string())
 }
 
-/// The option that makes this user known.
+/// Returns the option that defines this user.
 fn user(dir: &Path, (name, password): (&str, &str)) -> Result<[String; 2]> {
     let file = dir.join(format!("{name}.password"));
     let failed = |e| format!("{}: {e}", file.display());
     fs::write(&file, password).map_err(failed)?;
     fs::set_permissions(&file, Permissions::from_mode(0o600)).map_err(failed)?;
-    // The machine need not know them.
+    // The machine need not know these users.
     let id = match name {
         "root" => 0,
         "user" => USER_ID,
@@ -489,7 +489,7 @@ impl Drop for Gateway<'_> {
     }
 }
 
-/// A share whose listings show what a user may use: a file says so, there is no option for it.
+/// Returns a share whose listings show only what a user may use: that needs a file, because it has no option.
 fn visible_share(dir: &Path) -> Result<[String; 2]> {
     let (folder, file) = (dir.join("hideunread"), dir.join("hideunread.yaml"));
     make_folder(&folder, 0o777)?;

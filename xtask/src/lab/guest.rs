@@ -1,4 +1,4 @@
-//! One guest: the lab's kernel run as a program, its console read line by line.
+//! One guest: runs the lab's kernel as a program, and reads its console line by line.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use super::net::{Net, guest_address, host_address, tap};
 use super::pulse;
 use crate::sh::{Result, Tally, workspace};
 
-/// What a failure says when the guest gave no sign of life on its network.
+/// Text of a failure when the guest's network no longer answers.
 pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
 
-/// What to boot.
+/// Description of a guest to boot.
 #[derive(Debug)]
 pub(crate) struct Guest<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) net: &'a Net,
-    /// The taps it is on, as vec0, vec1 and so on.
+    /// The taps of the guest, as vec0, vec1 and so on.
     pub(crate) taps: &'a [usize],
     /// A folder of the host, writable in the guest as /scratch.
     pub(crate) scratch: PathBuf,
@@ -30,8 +30,8 @@ pub(crate) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Boots, runs, and counts its checks. `on_host` is called for each line in which the guest asks the host for
-    /// something.
+    /// Boots the guest, runs it, and counts its checks. `on_host` is called for each line in which the guest sends a request to the
+    /// host.
     pub(crate) fn run(
         &self,
         label: &str,
@@ -74,7 +74,7 @@ impl Guest<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         let limit = self.seconds_max.to_string();
-        // A guest is several processes; in a PID namespace of their own they all end with the first.
+        // A guest consists of several processes; in a separate PID namespace they all end with the first.
         command
             .args(["--pdeathsig", "KILL", "timeout", "-s", "KILL", &limit])
             .args(["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", &self.net.name])
@@ -105,7 +105,7 @@ impl Guest<'_> {
     }
 }
 
-/// Reads the console's lines; tests/lab/guest/lab.py says which of them mean something.
+/// Reads the console's lines; tests/lab/guest/lab.py defines the lines with a meaning.
 #[derive(Debug, Default)]
 struct Console<'a> {
     label: &'a str,
@@ -114,12 +114,12 @@ struct Console<'a> {
     /// The check that has begun and not ended.
     at: Option<String>,
     exit: Option<i32>,
-    /// What else it said, for when it fails.
+    /// Other lines of the console, to be shown after a failure.
     other: Vec<String>,
 }
 
 impl Console<'_> {
-    /// Takes one line; gives the words of a request to the host.
+    /// Handles one line; returns the words of a request to the host.
     fn line(&mut self, line: &str) -> Option<String> {
         if self.verbose && !line.is_empty() {
             println!("    {line}");
@@ -144,7 +144,7 @@ impl Console<'_> {
         None
     }
 
-    /// A guest that stopped early, or that ended badly without a failed check, is a failure of its own.
+    /// Ends the reading. A guest that stopped early, or that ended with an error but without a failed check, counts as a failure.
     fn end(mut self, seconds_max: u32) -> Tally {
         let failed = !self.tally.failures.is_empty();
         let why = match (self.exit, &self.at) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_hangs_names_the_check() {
+    fn hung_guest_names_the_check() {
         let tally = read(&["@at a", "ok a", "@at b"]);
         assert_eq!(tally.passed, 1);
         assert!(tally.failures[0].contains("in b"), "{:?}", tally.failures);

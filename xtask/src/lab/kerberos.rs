@@ -1,6 +1,6 @@
-//! A realm for one scenario: a KDC of MIT krb5 on the host's side of the taps, keys for the gateway, and for the guest what its
-//! `rpc.gssd` needs: a key of the machine, by which Linux binds its state of NFS 4.1, and for root a ticket as `root`, whom the
-//! gateway has for a user. Other users, of whom each Debian has an account, get their tickets by a password.
+//! A Kerberos realm for one scenario: a KDC of MIT krb5 on the host's side of the taps, keys for the gateway, and the files for the
+//! guest's `rpc.gssd`: a key of the machine, by which Linux authenticates its NFS 4.1 state, and for root a ticket as `root`, who
+//! is a user of the gateway. Other users, with accounts on each Debian, get their tickets by a password.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use std::process::{Child, Stdio};
 use super::net::{Net, guest_address};
 use crate::sh::{Result, output};
 
-/// What the guest mounts: a ticket is for a name.
+/// Host name that the guest mounts, because a ticket is for a name.
 pub(super) const SERVER: &str = "gw.lab.test";
 const REALM: &str = "LAB.TEST";
 
-/// `$1`: its folder, `$2`: the guest's. Keys of AES in both, and nothing that needs a terminal.
+/// `$1`: its folder, `$2`: the guest's. Both have AES keys, and no command needs a terminal.
 const MAKE: &str = r#"
 set -e
 kdb5_util create -r LAB.TEST -s -P master
@@ -23,11 +23,11 @@ kadmin.local -q "ktadd -k $1/gateway.keytab nfs/gw.lab.test cifs/gw.lab.test"
 kadmin.local -q "ktadd -k $2/root.keytab root"
 kadmin.local -q "ktadd -k $2/machine.keytab host/guest.lab.test"
 "#;
-/// New keys for the gateway, beside those in its file.
+/// Adds new keys for the gateway to its file.
 const ROTATE: &str =
     r#"kadmin.local -q "ktadd -k $1/gateway.keytab nfs/gw.lab.test cifs/gw.lab.test""#;
 
-/// The KDC; ends with this value.
+/// The KDC; ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Realm<'a> {
     net: &'a Net,
@@ -37,8 +37,8 @@ pub(super) struct Realm<'a> {
 }
 
 impl Realm<'_> {
-    /// Starts it, with all it makes in `dir/krb5` and in `guest`, which is `/scratch/krb5` there. Guests find the KDC and the
-    /// gateway at this address.
+    /// Starts it, with its files in `dir/krb5` and in `guest`, which is `/scratch/krb5` there. Guests find the KDC and the gateway
+    /// at this address.
     pub(super) fn start<'a>(
         net: &'a Net,
         dir: &Path,
@@ -102,13 +102,13 @@ impl Realm<'_> {
 
     fn stop(&mut self) {
         if let Some(mut child) = self.running.take() {
-            // It may have ended by itself.
+            // The process may have ended before.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Does what a guest asks of the realm, and tells it by a file; `None`: it asks for something else.
+    /// Carries out a guest's request to the realm, and confirms it by a file; `None` if the request is for something else.
     pub(super) fn obey(&mut self, words: &str) -> Option<Result<()>> {
         let done = match words {
             "kdc stop" => {
@@ -134,7 +134,7 @@ impl Drop for Realm<'_> {
     }
 }
 
-/// What `serve` is told of it.
+/// Returns the options of `serve` for the realm.
 pub(super) fn options(dir: &Path) -> [String; 2] {
     ["--keytab".into(), dir.join("krb5/gateway.keytab").display().to_string()]
 }

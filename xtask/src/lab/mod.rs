@@ -1,8 +1,8 @@
 //! The lab: a stock Linux kernel as the client, the gateway as its server.
 //!
-//! A scenario boots one guest or two (tests/lab/build-kernel makes the kernel) in a network namespace of its own. The
-//! gateway runs on the host's side of the guests' tap devices, or in the guest itself. tests/lab/guest holds what
-//! guests do; what they leave in the share is compared on the host afterwards.
+//! A scenario boots one guest or two (tests/lab/build-kernel makes the kernel) in a separate network namespace. The gateway runs on
+//! the host's side of the guests' tap devices, or in the guest itself. tests/lab/guest contains the guests' jobs; the host
+//! afterwards compares the files that they left in the share.
 
 mod container;
 mod counters;
@@ -40,25 +40,25 @@ use scenarios::{
 use crate::packages;
 use crate::sh::{Outcome, Result, Tally, in_turns_of, output, target_dir};
 
-/// Scenarios that run at once on two processors, each in a network of its own. One guest keeps half a processor busy, and a third
-/// of them mostly wait.
+/// Number of scenarios that run at once on two processors, each in a separate network. One guest keeps half a processor busy, and a
+/// third of them mostly wait.
 const AT_ONCE: usize = 4;
 
-/// How often a scenario is run again because its guest lost its network. That was seen on machines with more work than processors.
+/// How often a scenario is repeated because its guest lost its network. That happened on machines with more work than processors.
 const DEAD_MAX: usize = 2;
 
-/// So many scenarios of a tier that failed are looked at once more, when nothing runs beside them. Where more failed, it was no
-/// chance.
+/// Largest number of failed scenarios of a tier that are repeated, without other scenarios at the same time. More failures than
+/// this are not accidental.
 const UNSTEADY_MAX: usize = 4;
 
-/// What all scenarios of one run share.
+/// Data that all scenarios of one run share.
 #[derive(Debug)]
 struct Lab {
     kernel: PathBuf,
     source_tree: PathBuf,
     dir: PathBuf,
     verbose: bool,
-    /// What guests measured: load, our rate and the other's, between bars.
+    /// Measurements of guests: load, the rate of the gateway and of the other server, separated by bars.
     figures: Mutex<Vec<String>>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let all = || SCENARIOS.iter().chain(CAPTURED).chain(ON_CEPH).chain(clusters()).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
-    // For as long as this program runs, which is not long.
+    // Leaked until the end of this short-lived program.
     let given = |option| given(option).map(|text| &*text.leak());
     let (jobs, provider, options) = (given("--jobs="), given("--rdma="), given("--options="));
     let runs = match given("--runs=") {
@@ -101,18 +101,18 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     Ok(sum(Lab::new(verbose)?.run_all(chosen, 1)?).report(Some("lab")))
 }
 
-/// The kernel's clients on a share in CephFS.
+/// Runs the kernel's clients on a share in CephFS.
 pub(crate) fn on_ceph(verbose: bool) -> Result<Tally> {
     Ok(sum(Lab::new(verbose)?.run_all(ON_CEPH.to_vec(), 1)?))
 }
 
-/// They are there while a service in CephFS goes from node to node.
+/// Runs the kernel's clients while a service in CephFS moves from node to node.
 pub(crate) fn takeovers_on_ceph(verbose: bool) -> Result<Tally> {
     packages::install(&["third"])?;
     Ok(sum(Lab::new(verbose)?.run_all(TAKEOVERS_ON_CEPH.to_vec(), 1)?))
 }
 
-/// The tier `lab`: every scenario that is not a reference.
+/// Runs the tier `lab`: every scenario that is not a reference.
 pub(crate) fn tier(only: &[String], verbose: bool) -> Result<Tally> {
     let of_tier = SCENARIOS.iter().filter(|s| !s.is_reference() && wanted(only, s.name));
     let lab = Lab::new(verbose)?;
@@ -128,7 +128,7 @@ fn sum(all: Vec<(Scenario, Tally)>) -> Tally {
     })
 }
 
-/// The tier `third`: other people's clients and decoders.
+/// Runs the tier `third`: clients and decoders of other projects.
 pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     let lab = Lab::new(verbose)?;
     gateway::build()?;
@@ -141,7 +141,7 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
         let run = || smbclients::all(&Net::new()?, &lab.dir.join("smbclients"));
         tally.add(Tally::of("smbclients", run).once_more("smbclients", run));
     }
-    // One after the other: a capture must not miss a packet.
+    // Run sequentially: a capture must not miss a packet.
     let captured = CAPTURED.iter().filter(|s| wanted(only, s.name));
     let mut captured = lab.run_all(captured.copied().collect(), 1)?;
     lab.look_again(&mut captured);
@@ -149,14 +149,14 @@ pub(crate) fn third_parties(only: &[String], verbose: bool) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Of the tier `third` as well, without a guest: a stranger's look at data that is protected by itself.
+/// Runs the part of the tier `third` without a guest, in which a foreign decoder reads encrypted and signed messages.
 pub(crate) fn transforms() -> Result<Tally> {
     let run = || transforms::all(&Net::new()?);
     Ok(Tally::of("transforms", run).once_more("transforms", run))
 }
 
-/// What was measured in one guest: the scenario's version and device, and its lines: load, our figure, the other's, and both for
-/// each second of the guest's processor.
+/// Measurements in one guest: the scenario's version and device, and its lines: load, the gateway's figure, the other server's, and
+/// both for each second of the guest's processor.
 pub(crate) struct Beside {
     pub(crate) version: &'static str,
     pub(crate) options: &'static str,
@@ -165,13 +165,13 @@ pub(crate) struct Beside {
     pub(crate) figures: Vec<String>,
 }
 
-/// Has one of two servers go, in each way and as often as that. For each that was measured the number of its scenario and its
-/// lines: what, and figures in seconds.
+/// Makes one of two servers fail, in each way and this many times. Returns for each measurement the number of its scenario and its
+/// lines: the name, and figures in seconds.
 pub(crate) fn failovers(runs: u32) -> Result<Vec<(usize, Vec<String>)>> {
     let mut all = Vec::new();
     for (n, scenario) in (0..runs).flat_map(|_| FAILOVERS.iter().enumerate()) {
         let lab = Lab::new(false)?;
-        // Written down only if the run went through: why not has been said.
+        // Recorded only after a successful run; the reason of a failure was printed before.
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         lab.note(&format!("load | {}", load.split(' ').next().unwrap_or_default()))?;
         if sum(lab.run_all(vec![*scenario], 1)?).failures.is_empty() {
@@ -181,20 +181,20 @@ pub(crate) fn failovers(runs: u32) -> Result<Vec<(usize, Vec<String>)>> {
     Ok(all)
 }
 
-/// What is measured beside the kernel's own server.
+/// The measurements beside the kernel's own server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measured {
-    /// Data by RDMA: our side by iWARP in user space.
+    /// Data by RDMA: the gateway by iWARP in user space.
     ByIwarp,
     /// Data by RDMA: both by a device.
     ByDevice,
-    /// Changes of names on ext4, by TCP.
+    /// Changes of names on ext4, over TCP.
     Changes,
-    /// Data by TCP: by Kerberos and by TLS.
+    /// Data over TCP: with Kerberos and with TLS.
     Protected,
 }
 
-/// Measures the gateway beside the kernel's server.
+/// Measures the gateway and the kernel's server.
 pub(crate) fn beside_the_kernel(what: Measured) -> Result<Vec<Beside>> {
     let measure = |scenario: &Scenario| {
         let lab = Lab::new(false)?;
@@ -215,8 +215,8 @@ pub(crate) fn beside_the_kernel(what: Measured) -> Result<Vec<Beside>> {
     on_one_processor(|| scenarios.iter().map(measure).collect())?
 }
 
-/// Does `work`, and what it starts, on one processor of this machine. A guest has one; where its kernel and its programs are on
-/// two, each system call wakes the other, and how long that takes changes from run to run.
+/// Runs `work`, and the processes that it starts, on one processor of this machine. A guest has one processor; when its kernel and
+/// its programs are on two, each system call wakes the other, and the time for that varies from run to run.
 fn on_one_processor<T>(work: impl FnOnce() -> T) -> Result<T> {
     let own = std::process::id().to_string();
     let told = output(&["taskset", "-cp", &own])?;
@@ -232,9 +232,9 @@ fn wanted(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|o| name.contains(o.as_str()))
 }
 
-/// The kernel of the guests, and an archive of the tree of sources that jobs unpack; both are made once.
+/// Builds the kernel of the guests, and an archive of the source tree that jobs unpack; both only once.
 pub(crate) fn build_kernel() -> Result<(PathBuf, PathBuf)> {
-    // What it says while it builds is shown: that takes minutes.
+    // The build takes minutes, so its messages are shown.
     let built = Command::new("tests/lab/build-kernel")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -255,14 +255,14 @@ impl Lab {
         Ok(Lab { kernel, source_tree, dir, verbose, figures: Mutex::default() })
     }
 
-    /// Keeps what a guest measured.
+    /// Stores a measurement of a guest.
     fn note(&self, figure: &str) -> Result<()> {
         println!("   {figure}");
         self.figures.lock().map_err(|e| e.to_string())?.push(figure.to_owned());
         Ok(())
     }
 
-    /// Runs the scenarios that failed once more, one by one, if they are few.
+    /// Repeats the failed scenarios one by one, if they are few.
     fn look_again(&self, all: &mut [(Scenario, Tally)]) {
         let failed = || all.iter().filter(|(_, tally)| !tally.failures.is_empty());
         if failed().count() > UNSTEADY_MAX {
@@ -285,7 +285,7 @@ impl Lab {
     }
 }
 
-/// Those that mostly wait stand evenly among those that compute, so that there are always some of both.
+/// Spreads the scenarios that mostly wait evenly among those that compute, so that both kinds always run at once.
 fn spread(scenarios: Vec<Scenario>) -> Vec<Scenario> {
     let (waiting, computing): (Vec<_>, Vec<_>) =
         scenarios.into_iter().partition(Scenario::mostly_waits);
@@ -303,7 +303,8 @@ fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {
     let began = Instant::now();
     let run = || Tally::of(scenario.name, || place.run(scenario));
     let mut tally = run();
-    // Again, and only then: a guest without a network shows nothing about the server. One that answers and hangs has failed.
+    // Repeated only for this error: a guest without a network shows nothing about the server. A guest that answers and hangs has
+    // failed.
     for _ in 0..DEAD_MAX {
         if !tally.failures.iter().any(|f| f.contains(guest::NETWORK_DEAD)) {
             break;
@@ -318,7 +319,7 @@ fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Only if nothing was left there to be looked at.
+        // Removed only if it is empty, without files of a failure.
         let _ = fs::remove_dir(&self.dir);
     }
 }

@@ -1,4 +1,4 @@
-//! A network of its own for each run: a namespace with tap devices, the gateway on one side, guests on the other.
+//! A separate network for each run: a namespace with tap devices, the gateway on one side, guests on the other.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,21 +8,21 @@ use crate::sh::{Result, output};
 
 const PREFIX: &str = "headgate-";
 
-/// The first guest has two, so that it can be two clients; the second guest has one.
+/// The first guest has two taps, so that it can be two clients; the second guest has one.
 const TAPS: usize = 3;
 pub(crate) const FIRST_GUEST: [usize; 2] = [0, 1];
 pub(crate) const SECOND_GUEST: [usize; 1] = [2];
 /// The address of servers in a guest.
 pub(crate) const INSIDE: &str = "10.88.0.1";
 
-/// A network namespace; goes when this value goes.
+/// A network namespace; removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) name: String,
 }
 
 impl Net {
-    /// Makes it, after clearing away those of runs that were killed.
+    /// Creates it, after removing the namespaces of runs that were killed.
     pub(crate) fn new() -> Result<Net> {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         remove_stale();
@@ -40,7 +40,7 @@ impl Net {
         Ok(net)
     }
 
-    /// `ip WORDS` in the namespace.
+    /// Runs `ip WORDS` in the namespace.
     pub(crate) fn ip(&self, words: &str) -> Result<()> {
         let mut all = vec!["ip", "-n", &self.name];
         all.extend(words.split(' '));
@@ -52,12 +52,12 @@ impl Net {
         self.output(&["sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"]).map(drop)
     }
 
-    /// Runs it in the namespace; what it printed.
+    /// Runs a command in the namespace; returns its output.
     pub(crate) fn output(&self, words: &[&str]) -> Result<String> {
         output(&[&["ip", "netns", "exec", &self.name], words].concat())
     }
 
-    /// The guest on tap `n` answers at all: a port where nobody listens is refused by its kernel.
+    /// Checks whether the guest on tap `n` answers at all: its kernel refuses a connection to a port without a listener.
     pub(crate) fn answers(&self, n: usize) -> bool {
         let knock = format!("exec 3<>/dev/tcp/{}/9", guest_address(n));
         let done = Command::new("ip")
@@ -66,7 +66,7 @@ impl Net {
         done.is_ok_and(|d| String::from_utf8_lossy(&d.stderr).contains("refused"))
     }
 
-    /// A command in the namespace, killed when the thread that starts it ends.
+    /// Returns a command in the namespace, killed when the thread that starts it ends.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "ip", "netns", "exec", &self.name, program]);
@@ -76,27 +76,27 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // A namespace that is gone already is as good.
+        // The namespace may already be removed.
         let _ = output(&["ip", "netns", "del", &self.name]);
     }
 }
 
-/// Tap device `n`, on the host's side.
+/// Returns the name of tap device `n`, on the host's side.
 pub(crate) fn tap(n: usize) -> String {
     format!("tap{n}")
 }
 
-/// The gateway's address on tap `n`.
+/// Returns the gateway's address on tap `n`.
 pub(crate) fn host_address(n: usize) -> String {
     format!("10.77.{n}.1")
 }
 
-/// Another address of the gateway on tap `n`, where one is wanted.
+/// Returns a second address of the gateway on tap `n`.
 pub(crate) fn second_address(n: usize) -> String {
     format!("10.77.{n}.3")
 }
 
-/// The guest's address on tap `n`.
+/// Returns the guest's address on tap `n`.
 pub(crate) fn guest_address(n: usize) -> String {
     format!("10.77.{n}.2")
 }

@@ -1,5 +1,5 @@
-//! Other people's clients of NFS, each by its own library: tests/third/nfs_programs.py drives them, in a network namespace where
-//! the gateway has port 111 as well.
+//! Runs NFS clients of other projects, each by its own library: tests/third/nfs_programs.py controls them, in a network namespace
+//! where the gateway has port 111 as well.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use super::gateway;
 use crate::packages;
 use crate::sh::{Result, Tally, output, target_dir};
 
-/// Python clients, as the registry has them.
+/// Python clients, from the registry.
 const MODULES: [&str; 1] = ["pyNfsClient==0.1.5"];
 /// One image tool and its block drivers, of one version.
 const QEMU: [&str; 2] = ["qemu-utils/bookworm", "qemu-block-extra/bookworm"];
 
-/// What each client says.
+/// Returns the results of each client.
 pub(crate) fn all() -> Result<Tally> {
     gateway::build()?;
     packages::install(&["third"])?;

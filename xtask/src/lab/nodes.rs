@@ -1,4 +1,4 @@
-//! Machines of a scenario: network namespaces on one bridge with the first guest, and an etcd beside them.
+//! Machines of a scenario: network namespaces on one bridge with the first guest, and an etcd.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::net::{FIRST_GUEST, Net, host_address, tap};
 use crate::sh::{Result, output};
 
 const BRIDGE: &str = "br0";
-/// What a machine under load takes for what needs no time.
+/// Longest wait on a machine under load for a step that is normally immediate.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The nodes, and the program that each of them runs.
@@ -21,7 +21,7 @@ pub(super) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// A bridge with the guest's taps, and so many nodes on it.
+    /// Creates a bridge with the guest's taps, and this many nodes on it.
     pub(super) fn start(net: &'a Net, count: usize) -> Result<Nodes<'a>> {
         let nodes = Nodes { net, programs: (0..count).map(|_| None).collect() };
         net.ip(&format!("link add {BRIDGE} type bridge"))?;
@@ -39,7 +39,7 @@ impl<'a> Nodes<'a> {
 
     fn add(&self, node: usize) -> Result<()> {
         let (net, space) = (self.net, self.space(node));
-        // `ip netns exec` lays these over those of this host: machines of their own.
+        // `ip netns exec` mounts these files over those of this host, as if the node were a separate machine.
         let own = Path::new("/etc/netns").join(&space);
         let failed = |e| format!("{}: {e}", own.display());
         fs::create_dir_all(&own).map_err(failed)?;
@@ -55,22 +55,22 @@ impl<'a> Nodes<'a> {
     }
 
     fn space(&self, node: usize) -> String {
-        // As a network of the lab is named, so that it is cleared away like one.
+        // Named like a network of the lab, so that the same code removes it.
         format!("{}{node}", self.net.name)
     }
 
-    /// `ip WORDS` on the node.
+    /// Runs `ip WORDS` on the node.
     pub(super) fn ip(&self, node: usize, words: &str) -> Result<String> {
         let words: Vec<&str> = words.split(' ').collect();
         output(&[&["ip", "-n", &*self.space(node)], &*words].concat())
     }
 
-    /// Runs it on the node; what it printed.
+    /// Runs a command on the node; returns its output.
     pub(super) fn output(&self, node: usize, words: &[&str]) -> Result<String> {
         output(&[&["ip", "netns", "exec", &*self.space(node)], words].concat())
     }
 
-    /// Starts the program of the node, with what it says at the end of this file.
+    /// Starts the program of the node; its output is appended to this file.
     pub(super) fn run(&mut self, node: usize, log: &Path, words: &[&str]) -> Result<()> {
         let log = fs::File::options().create(true).append(true).open(log);
         let mut run = Command::new("setpriv");
@@ -84,21 +84,21 @@ impl<'a> Nodes<'a> {
         self.ip(node, "address").is_ok_and(|shown| shown.contains(&format!("{address}/")))
     }
 
-    /// The link of the node, `up` or `down`.
+    /// Sets the link of the node `up` or `down`.
     pub(super) fn link(&self, node: usize, state: &str) -> Result<()> {
         self.net.ip(&format!("link set n{node} {state}"))
     }
 
-    /// A signal to all that runs on the node.
+    /// Sends a signal to all processes of the node.
     pub(super) fn signal(&self, node: usize, signal: &str) {
         let pids = output(&["ip", "netns", "pids", &self.space(node)]).unwrap_or_default();
         for pid in pids.split_whitespace() {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = output(&["kill", signal, pid]);
         }
     }
 
-    /// Ends all that runs on the node.
+    /// Ends all processes of the node.
     pub(super) fn kill(&mut self, node: usize) {
         self.signal(node, "-KILL");
         if let Some(mut child) = self.programs[node].take() {
@@ -107,13 +107,13 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// Asks the program of the node to end, which is all that is done here.
+    /// Asks the program of the node to end, without waiting for it.
     pub(super) fn terminate(&self, node: usize) -> Result<()> {
         let child = self.programs[node].as_ref().ok_or("the node runs nothing")?;
         output(&["kill", "-TERM", &child.id().to_string()]).map(drop)
     }
 
-    /// The program of the node has ended.
+    /// Returns true if the program of the node has ended.
     pub(super) fn has_ended(&mut self, node: usize) -> bool {
         let child = self.programs[node].as_mut();
         child.is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
@@ -124,12 +124,12 @@ impl Drop for Nodes<'_> {
     fn drop(&mut self) {
         for node in 0..self.programs.len() {
             self.kill(node);
-            // A name that is gone keeps no link from existing while something there still ends.
+            // The link is deleted first: the namespace would keep it as long as a process there still ends.
             let _ = self.net.ip(&format!("link del n{node}"));
             let _ = output(&["ip", "netns", "del", &self.space(node)]);
             let _ = fs::remove_dir_all(Path::new("/etc/netns").join(self.space(node)));
         }
-        // The next scenario of this network finds it as it was.
+        // Restores the network for the next scenario.
         let _ = self.net.ip(&format!("link del {BRIDGE}"));
         for n in FIRST_GUEST {
             let _ = self.net.ip(&format!("addr replace {}/24 dev {}", host_address(n), tap(n)));

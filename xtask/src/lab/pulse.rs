@@ -1,17 +1,17 @@
-//! Whether a guest lives: alarms for its clock, and a knock at its network.
+//! Checks that a guest is alive: sends alarms for its clock, and probes its network.
 //!
-//! User Mode Linux (6.12) was seen, on a machine with more work than processors, to stand still in two ways.
+//! On a machine with more work than processors, User Mode Linux (6.12) was seen to hang in two ways.
 //!
-//! Its clock was set for no alarm: one had been lost. An alarm from outside makes it look at its clock again, and is of no effect
+//! First, its clock had no alarm set, because one was lost. An alarm from outside makes it read its clock again, and has no effect
 //! otherwise.
 //!
-//! Its network died, in three of some forty runs of `survive` under load. The driver of its tap (`vector_kern.c`) wants 64 KiB
-//! for each packet, without waiting. When a copy had filled the memory and there were none, it meant to read the packet into
-//! `drop_buffer`, which nobody ever sets: readv failed with EFAULT (seen by the host's tracing of system calls). After a read
-//! or write that failed with anything but EAGAIN or ENOBUFS the driver sets `in_error`, and `vector_net_start_xmit` takes the
-//! tap out of epoll and answers NETDEV_TX_BUSY, for ever: `ksoftirqd` tries again without a pause, nothing enters or leaves.
-//! Only taking the device down clears it, which would cut RDMA connections too. tests/lab/init keeps memory free against it. A
-//! guest whose network dies nevertheless is looked at from outside, what is seen is printed, and the scenario run again.
+//! Second, its network failed, in three of some forty runs of `survive` under load. The driver of its tap (`vector_kern.c`) needs
+//! 64 KiB for each packet, without waiting. When a copy had filled the memory, it tried to read the packet into `drop_buffer`,
+//! which is never set: readv failed with EFAULT (seen by the host's tracing of system calls). After a read or write that failed
+//! with an error other than EAGAIN or ENOBUFS the driver sets `in_error`, and `vector_net_start_xmit` takes the tap out of epoll
+//! and answers NETDEV_TX_BUSY for ever: `ksoftirqd` retries without a pause, and no packet enters or leaves. Only taking the device
+//! down clears it, which would cut RDMA connections too. tests/lab/init keeps memory free to avoid this. If a guest's network fails
+//! nevertheless, the guest is examined from outside, the result is printed, and the scenario is repeated.
 
 use std::fs;
 use std::path::Path;
@@ -23,19 +23,20 @@ use super::guest::Guest;
 use super::net::{guest_address, tap};
 use crate::sh::output;
 
-/// Between two alarms.
+/// Pause between two alarms.
 const ALARM: Duration = Duration::from_secs(1);
-/// Between two knocks.
+/// Pause between two probes.
 const KNOCK: Duration = Duration::from_secs(10);
-/// A network that answered once and has not for so long is dead. A guest that only waits for a processor answers now and then.
+/// A network that answered once and has not for this long counts as failed. A guest that only waits for a processor answers now and
+/// then.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// So long a guest that has said how its jobs ended may take to power off: some hung there until their limit, with nothing left
-/// to say.
+/// Longest time for a guest to power off after it reported how its jobs ended: some hung there until their time limit, without any
+/// message.
 const POWER_OFF_MAX: Duration = Duration::from_secs(30);
 
-/// Watches over the guest that `started` runs, until `end` is closed; something comes from there when its jobs have ended. True if
-/// its network died before: then its kernel was ended, and what could be seen of it printed.
+/// Watches the guest that `started` runs, until `end` is closed; a message there means that its jobs have ended. True if its
+/// network failed before: then its kernel was ended, and its state printed.
 pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool {
     let mut silence = Silence::default();
     let mut next_knock = Instant::now() + KNOCK;
@@ -46,7 +47,7 @@ pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }
-        // It has not started, or has just ended.
+        // The kernel has not started, or has just ended.
         let Some(kernel) = find_kernel(started, guest.kernel) else { continue };
         alarm(kernel);
         if let Some(until) = off_until {
@@ -67,7 +68,7 @@ pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool
             continue;
         }
         match end.try_recv() {
-            // A guest that ended meanwhile is not dead.
+            // A guest that has ended meanwhile did not fail.
             Ok(()) => off_until = Some(Instant::now() + POWER_OFF_MAX),
             Err(TryRecvError::Disconnected) => {}
             Err(TryRecvError::Empty) => {
@@ -79,24 +80,24 @@ pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool
     }
 }
 
-/// Since when a guest that has answered before does not.
+/// Since when a guest that answered before no longer does.
 #[derive(Debug, Default)]
 struct Silence {
     last_answer: Option<Instant>,
 }
 
 impl Silence {
-    /// Takes the outcome of a knock; whether the guest has been silent for too long.
+    /// Records the result of a probe; returns true if the guest has been silent for too long.
     fn is_over(&mut self, answered: bool, now: Instant) -> bool {
         if answered {
             self.last_answer = Some(now);
         }
-        // One that never answered still boots; its time is limited otherwise.
+        // A guest that never answered still boots; another limit applies to it.
         self.last_answer.is_some_and(|then| now.duration_since(then) > SILENCE_MAX)
     }
 }
 
-/// Prints what can be seen of a guest that is about to be given up.
+/// Prints what can be seen of a guest before it is given up.
 fn look(guest: &Guest<'_>, kernel: u32, n: usize) {
     let (pid, tap, address) = (kernel.to_string(), tap(n), guest_address(n));
     let seen = output(&["tests/lab/look-at-guest", &pid, &guest.net.name, &tap, &address]);
@@ -104,7 +105,7 @@ fn look(guest: &Guest<'_>, kernel: u32, n: usize) {
     seen.lines().for_each(|line| println!("    {line}"));
 }
 
-/// The guest's kernel: the first of `started` and its only descendants that runs this program.
+/// Returns the guest's kernel: the first process that runs this program, along the chain of single children of `started`.
 fn find_kernel(started: u32, kernel: &Path) -> Option<u32> {
     let mut at = started;
     while fs::read_link(format!("/proc/{at}/exe")).ok()? != kernel {
@@ -125,7 +126,7 @@ fn alarm(kernel: u32) {
     }
 }
 
-/// A process that is to get SIGALRM expects it; others end of it, as the kernel does early at its boot.
+/// Checks that a process handles SIGALRM; otherwise the signal would end it, like the kernel early at its boot.
 fn catches_alarms(pid: u32) -> bool {
     const SIGALRM: u32 = 14;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -139,15 +140,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_expects_an_alarm_gets_one() {
-        // This program has no handler for it, and the others are no processes.
+    fn alarm_sent_only_to_handlers() {
+        // This program has no handler for the signal, and the other numbers are no processes.
         for pid in [std::process::id(), 0, u32::MAX] {
             assert!(!catches_alarms(pid), "{pid}");
         }
     }
 
     #[test]
-    fn the_kernel_is_the_program_that_runs() {
+    fn kernel_found_by_its_program() {
         let me = std::process::id();
         let program = std::env::current_exe().unwrap();
         assert_eq!(find_kernel(me, &program), Some(me));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_answered_and_does_not_is_dead() {
+    fn network_silent_after_answer_is_dead() {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         let mut silence = Silence::default();

@@ -1,5 +1,4 @@
-//! What the job `rights` uses: shares that say who may come as whom, and their users. The guest's side is
-//! tests/lab/guest/rights.py.
+//! Setup of the job `rights`: shares that restrict and map users, and those users. The guest's side is tests/lab/guest/rights.py.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -16,10 +15,10 @@ const USERS: [(&str, u32, bool); 4] = [
     ("stranger", 2004, false),
 ];
 const GROUP: u32 = 2100;
-/// Bytes of the file `kept` in each share.
+/// Size in bytes of the file `kept` in each share.
 const KEPT: &str = "1048577";
 
-/// Shares, each with a folder of its name that everybody may change, and what is said of it.
+/// Shares, each with a world-writable folder of its name, and their options.
 const SHARES: [(&str, &str); 6] = [
     ("team", "squash: none, access: {read: [reader, \"@2100\"], write: [writer], deny: [denied]}"),
     ("forced", "squash: none, force: {user: writer, group: \"@2100\"}"),
@@ -29,7 +28,7 @@ const SHARES: [(&str, &str); 6] = [
     ("home", "squash: none"),
 ];
 
-/// Makes folders and a configuration of them in `dir`; the option that names it.
+/// Makes folders and a configuration of them in `dir`; returns the option that names it.
 pub(super) fn shares(dir: &Path) -> Result<[String; 2]> {
     let failed = |e: std::io::Error| format!("{}: {e}", dir.display());
     let mut text = String::from("shares:\n");
@@ -46,7 +45,7 @@ pub(super) fn shares(dir: &Path) -> Result<[String; 2]> {
         let of_each = if name == "home" { "/{user}" } else { "" };
         text += &format!("  - {{name: {name}, path: \"{path}{of_each}\", {says}}}\n");
     }
-    // Of homes there are none before their users come.
+    // Home folders are created when their users log on.
     let homes = dir.join("home");
     fs::remove_dir_all(&homes).and_then(|()| fs::create_dir(&homes)).map_err(failed)?;
     fs::set_permissions(&homes, Permissions::from_mode(0o755)).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! One scenario after the other in one network namespace.
+//! Runs the scenarios one after the other in one network namespace.
 
 use std::fs;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::ceph::Cluster;
 use crate::programs::test_program;
 use crate::sh::{Result, Tally, output, target_dir};
 
-/// What the job `sizes` reads, and what it writes, at the least: every size twice, less what goes in line.
+/// Least number of bytes that the job `sizes` reads, and writes: every size twice, less the inline data.
 const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
 
-/// What one of the runs that were asked for may take beside the others.
+/// Additional seconds for each run that was requested.
 const SECONDS_OF_A_RUN: u32 = 90;
 
 /// Why a run with the gateway in the guest proves nothing.
@@ -39,7 +39,7 @@ pub(super) struct Place<'a> {
 impl Place<'_> {
     pub(super) fn run(&self, scenario: &Scenario) -> Result<Tally> {
         let dir = self.lab.dir.join(scenario.name);
-        // What an earlier try left would be in the way.
+        // Removes the folder of an earlier try.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let tally = match scenario.server {
@@ -54,7 +54,7 @@ impl Place<'_> {
             Server::Ksmbd => self.server_inside(scenario, &dir, "ksmbd", "ext4")?,
         };
         if tally.failures.is_empty() {
-            // What passed is of no further interest; what failed stays to be looked at.
+            // The folder of a failed scenario is kept for examination.
             let _ = fs::remove_dir_all(&dir);
         } else {
             println!("    see {}", dir.display());
@@ -62,7 +62,7 @@ impl Place<'_> {
         Ok(tally)
     }
 
-    /// A guest with a scratch folder of its own, `dir/name`.
+    /// Returns a guest with the scratch folder `dir/name`.
     fn guest(
         &self,
         scenario: &Scenario,
@@ -112,7 +112,7 @@ impl Place<'_> {
             true => Some(Realm::start(&self.net, dir, &dir.join("scratch/krb5"), host_address(0))?),
             false => None,
         };
-        // Before the gateway, so that it ends after it.
+        // Started before the gateway, so that it ends after it.
         let cluster = match scenario.server {
             Server::Ceph => Some(Cluster::start(&self.net, dir, &dir.join("share"))?),
             _ => None,
@@ -175,7 +175,7 @@ impl Place<'_> {
         Ok(tally)
     }
 
-    /// One guest, and a service that goes from node to node.
+    /// Runs one guest, and a service that moves from node to node.
     fn cluster(&self, scenario: &Scenario, dir: &Path) -> Result<Tally> {
         let is_on_ceph = scenario.server == Server::ClusterOnCeph;
         let mut nodes = takeover::Cluster::start(&self.net, dir, is_on_ceph)?;
@@ -190,7 +190,7 @@ impl Place<'_> {
             None => nodes.obey(words),
         })?;
         compare(&guest.scratch, &nodes.share(), &mut tally);
-        // That a node has lost its lease is what it is there to say.
+        // The scenario makes nodes lose their leases, so these messages are expected.
         let is_said =
             |l: &&str| [" lost: ", "was not renewed in time"].iter().any(|it| l.contains(it));
         let log: Vec<String> =
@@ -199,7 +199,7 @@ impl Place<'_> {
         Ok(tally)
     }
 
-    /// One guest, and two servers of which one goes.
+    /// Runs one guest, and two servers of which one fails.
     fn failover(&self, scenario: &Scenario, dir: &Path, program: Program) -> Result<Tally> {
         let mut servers = Failover::start(&self.net, dir, program)?;
         let mut guest = self.guest(scenario, &FIRST_GUEST, dir, "scratch")?;
@@ -210,7 +210,7 @@ impl Place<'_> {
             Some(("figure", figure)) => self.lab.note(figure),
             Some(("fail", how)) => {
                 let after = servers.fail(how);
-                // A guest that waits in vain tells less than this error.
+                // This error tells more than the timeout of the guest that waits.
                 let told = fs::write(guest.scratch.join(words.replace(' ', "-")), "");
                 self.lab.note(&format!("address | {:.2}", after?))?;
                 told.map_err(|e| format!("{words}: {e}"))
@@ -248,7 +248,7 @@ impl Place<'_> {
         Ok(tally)
     }
 
-    /// The gateway in the first guest, which also is a client of it, and the scenario's jobs in the second guest. The host's
+    /// Runs the gateway in the first guest, which also is a client of it, and the scenario's jobs in the second guest. The host's
     /// side of the taps routes between them.
     fn far_client(&self, scenario: &Scenario, dir: &Path, fs_kind: &str) -> Result<Tally> {
         self.net.forward()?;
@@ -312,7 +312,7 @@ impl Place<'_> {
         guest.env.push(("FS", fs_kind.into()));
         guest.env.push(("SERVER", INSIDE.into()));
         if scenario.has_kerberos() {
-            // The KDC is in the guest, too, which has no other network: it ends here, and its files go there.
+            // The KDC moves into the guest, which has no other network: it ends here, and its files go there.
             drop(Realm::start(
                 &self.net,
                 &guest.scratch,
@@ -364,7 +364,7 @@ impl Place<'_> {
         Ok(tally)
     }
 
-    /// What the log of a gateway in the guest says afterwards: by whom its RDMA went, and how much.
+    /// Checks the log of a gateway in the guest: which provider its RDMA used, and how much data went by RDMA.
     fn judge_inside(&self, scenario: &Scenario, guest: &Guest<'_>, tally: &mut Tally) {
         let log = fs::read(guest.scratch.join("headgate.log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -380,7 +380,7 @@ impl Place<'_> {
     }
 }
 
-/// Has the guest with the share compare what the other left there, and end.
+/// Tells the guest with the share to compare the files of the other guest, and to end.
 fn hand_over(far: &Path, near: &Path) -> Result<()> {
     let manifests = far.join("manifests");
     let moved = match manifests.exists() {
@@ -390,7 +390,7 @@ fn hand_over(far: &Path, near: &Path) -> Result<()> {
     moved.and_then(|()| fs::write(near.join("over"), "")).map_err(|e| format!("over: {e}"))
 }
 
-/// The package excludes Samba's, which other tests use: it is not installed but unpacked, as `ksmbd`.
+/// Unpacks the package as `ksmbd` instead of installing it, because it conflicts with Samba's, which other tests use.
 fn unpack_ksmbd_tools(scratch: &Path) -> Result<()> {
     let at = scratch.display();
     let script = format!(
@@ -409,7 +409,7 @@ fn compare(scratch: &Path, share: &Path, tally: &mut Tally) {
     }
 }
 
-/// The gateway's counters, once it has noticed that the guest is gone.
+/// Checks the gateway's counters, once it has noticed that the guest is gone.
 fn which_way(gateway: &Gateway<'_>, direct: bool) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -423,7 +423,7 @@ fn which_way(gateway: &Gateway<'_>, direct: bool) -> Result<()> {
     }
 }
 
-/// It still runs, and nothing in its log says that it broke a rule of its own.
+/// Checks that the gateway still runs, and that its log reports no broken invariant.
 fn gateway_is_content(gateway: &mut Gateway, label: &str, tally: &mut Tally) {
     tally.count(&format!("{label}/gateway-runs"), gateway.is_running());
     tally.count(&format!("{label}/gateway-log"), nothing_broken(&gateway.log()));
