@@ -158,8 +158,8 @@ impl FromStr for Id {
 }
 
 /// The source of a share, and whether the source has a folder for each user.
-struct Served((Source, bool));
-impl FromStr for Served {
+struct SourcePath((Source, bool));
+impl FromStr for SourcePath {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         Source::of_path(text.parse::<Absolute>()?.0).map(Self)
@@ -639,7 +639,7 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
         return ceph(node, report).map(|c| Set { value: (Source::Ceph(c), false), origin: at });
     }
     match (group.get("path"), in_memory) {
-        (Some(_), None) => map(group.parse("path", report), |p: Served| p.0),
+        (Some(_), None) => map(group.parse("path", report), |p: SourcePath| p.0),
         (None, Some(flag)) => Some(Set { value: (Source::Memory, false), origin: flag.origin }),
         (Some(_), Some(flag)) => {
             report.add_help(

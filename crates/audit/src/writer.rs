@@ -435,9 +435,9 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     #[derive(Default)]
-    struct Known(AtomicU64);
+    struct TestHost(AtomicU64);
 
-    impl Host for Known {
+    impl Host for TestHost {
         fn user(&self, uid: u32) -> Option<String> {
             (uid == 7).then(|| "alice".into())
         }
@@ -447,8 +447,8 @@ mod tests {
         }
     }
 
-    fn to(sink: Sink, required: bool) -> (Arc<Trail>, Arc<Known>) {
-        let host = Arc::new(Known::default());
+    fn to(sink: Sink, required: bool) -> (Arc<Trail>, Arc<TestHost>) {
+        let host = Arc::new(TestHost::default());
         (Trail::start(Options { sink, required }, host.clone()), host)
     }
 

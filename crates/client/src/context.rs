@@ -1,7 +1,7 @@
 //! Established RPCSEC_GSS contexts (RFC 2203) with Kerberos, client side. Pure except for the window.
 //!
-//! *Operation.* [`Context::number`] assigns a sequence number to a call, once the window has room. [`Numbered::protect`] adds
-//! number and verifier and protects the arguments; [`Numbered::open`] verifies the reply and converts it to the form of an
+//! *Operation.* [`Context::number`] assigns a sequence number to a call, once the window has room. [`NumberedCall::protect`] adds
+//! number and verifier and protects the arguments; [`NumberedCall::open`] verifies the reply and converts it to the form of an
 //! unprotected reply.
 //!
 //! *Memory.* Protected arguments and results are copied into one piece: this client is used to measure the server, not itself.
@@ -65,7 +65,7 @@ impl Context {
 }
 
 /// A call in progress and its place in the window.
-pub(crate) struct Numbered<'a> {
+pub(crate) struct NumberedCall<'a> {
     context: &'a Context,
     number: u32,
     _turn: Option<SemaphorePermit<'a>>,
@@ -73,14 +73,14 @@ pub(crate) struct Numbered<'a> {
 
 impl Context {
     /// Assigns the number of the next call, once the window has room (RFC 2203 section 5.3.3.1).
-    pub(crate) async fn number(&self) -> Result<Numbered<'_>> {
+    pub(crate) async fn number(&self) -> Result<NumberedCall<'_>> {
         // The semaphore is never closed.
         let turn = self.window.acquire().await.ok();
         let number = self.number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if number >= MAXSEQ {
             return Err(Error::Kerberos("the context has no more numbers for calls".into()));
         }
-        Ok(Numbered { context: self, number, _turn: turn })
+        Ok(NumberedCall { context: self, number, _turn: turn })
     }
 
     pub(crate) fn enctype(&self) -> Enctype {
@@ -97,7 +97,7 @@ impl Context {
     }
 }
 
-impl Numbered<'_> {
+impl NumberedCall<'_> {
     /// Serializes the header of a call to this program, version and procedure.
     pub(crate) fn head(&self, xid: u32, numbers: (u32, u32, u32), gss_proc: GssProc) -> Vec<u8> {
         let (program, version, procedure) = numbers;

@@ -91,7 +91,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-type Done<T> = Result<T, Error>;
+type EtcdResult<T> = Result<T, Error>;
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,7 +229,7 @@ impl Etcd {
     }
 
     /// Returns the first complete reply of any member.
-    async fn once(&self, path: &str, body: &Value, token: Option<&str>) -> Done<Value> {
+    async fn once(&self, path: &str, body: &Value, token: Option<&str>) -> EtcdResult<Value> {
         let mut why = NO_ENDPOINT.to_owned();
         for (number, at) in self.in_turn() {
             let answer = timeout(self.patience, async {
@@ -278,7 +278,7 @@ impl Etcd {
         format!("{at}: no answer in {:?}", self.patience)
     }
 
-    async fn call(&self, path: &str, body: Value) -> Done<Value> {
+    async fn call(&self, path: &str, body: Value) -> EtcdResult<Value> {
         let place = self.pace.places.acquire().await;
         let began = Instant::now();
         let done = self.call_now(path, body).await;
@@ -290,7 +290,7 @@ impl Etcd {
     }
 
     /// Sends a request regardless of the limit.
-    async fn call_now(&self, path: &str, body: Value) -> Done<Value> {
+    async fn call_now(&self, path: &str, body: Value) -> EtcdResult<Value> {
         if self.user.is_none() {
             return self.once(path, &body, None).await;
         }
@@ -309,7 +309,7 @@ impl Etcd {
     }
 
     /// Gets a token for all further requests; `None` without a user.
-    async fn login(&self) -> Done<Option<String>> {
+    async fn login(&self) -> EtcdResult<Option<String>> {
         let Some((name, password)) = &self.user else { return Ok(None) };
         let login = json!({"name": name, "password": password});
         let answer = self.once("/v3/auth/authenticate", &login, None).await?;
@@ -319,14 +319,14 @@ impl Etcd {
     }
 
     /// Creates a lease that ends `ttl` (whole seconds) after its last renewal; returns its number.
-    pub async fn grant(&self, ttl: Duration) -> Done<u64> {
+    pub async fn grant(&self, ttl: Duration) -> EtcdResult<u64> {
         let answer =
             self.call_now("/v3/lease/grant", json!({"TTL": ttl.as_secs().to_string()})).await?;
         number(&answer, "ID")
     }
 
     /// Renews a lease; returns false if it has ended.
-    pub async fn keep_alive(&self, lease: u64) -> Done<bool> {
+    pub async fn keep_alive(&self, lease: u64) -> EtcdResult<bool> {
         let answer = self.call_now("/v3/lease/keepalive", json!({"ID": lease.to_string()})).await?;
         // The reply for an ended lease has no TTL.
         number(&answer["result"], "ID")?;
@@ -334,7 +334,7 @@ impl Etcd {
     }
 
     /// Ends a lease and deletes its keys.
-    pub async fn revoke(&self, lease: u64) -> Done<()> {
+    pub async fn revoke(&self, lease: u64) -> EtcdResult<()> {
         self.call_now("/v3/lease/revoke", json!({"ID": lease.to_string()})).await.map(drop)
     }
 
@@ -346,7 +346,7 @@ impl Etcd {
         value: &[u8],
         lease: u64,
         prefix: &str,
-    ) -> Done<Vec<Entry>> {
+    ) -> EtcdResult<Vec<Entry>> {
         let put = json!({"requestPut": {
             "key": coded(key), "value": STANDARD.encode(value), "lease": lease.to_string(),
         }});
@@ -365,7 +365,7 @@ impl Etcd {
         owner: &str,
         created: u64,
         changes: &[Change<'_>],
-    ) -> Done<bool> {
+    ) -> EtcdResult<bool> {
         let answer = self.call("/v3/kv/txn", changed_while(owner, created, changes)).await?;
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
@@ -376,13 +376,13 @@ impl Etcd {
         owner: &str,
         created: u64,
         changes: &[Change<'_>],
-    ) -> Done<bool> {
+    ) -> EtcdResult<bool> {
         let answer = self.call_now("/v3/kv/txn", changed_while(owner, created, changes)).await?;
         Ok(answer["succeeded"].as_bool() == Some(true))
     }
 
     /// Replaces the value `from` of a key, regardless of the limit; returns false if the key has another value.
-    pub(crate) async fn replace(&self, key: &str, from: &[u8], to: &[u8]) -> Done<bool> {
+    pub(crate) async fn replace(&self, key: &str, from: &[u8], to: &[u8]) -> EtcdResult<bool> {
         let has_it = json!({
             "key": coded(key), "target": "VALUE", "result": "EQUAL", "value": STANDARD.encode(from),
         });
@@ -392,18 +392,18 @@ impl Etcd {
     }
 
     /// Sets a key.
-    pub async fn put(&self, key: &str, value: &[u8]) -> Done<()> {
+    pub async fn put(&self, key: &str, value: &[u8]) -> EtcdResult<()> {
         let body = json!({"key": coded(key), "value": STANDARD.encode(value)});
         self.call("/v3/kv/put", body).await.map(drop)
     }
 
     /// Deletes a key.
-    pub async fn delete(&self, key: &str) -> Done<()> {
+    pub async fn delete(&self, key: &str) -> EtcdResult<()> {
         self.call("/v3/kv/deleterange", json!({"key": coded(key)})).await.map(drop)
     }
 
     /// Returns all keys with this prefix, and the revision at which they were read.
-    pub async fn below_at(&self, prefix: &str) -> Done<(Vec<Entry>, u64)> {
+    pub async fn below_at(&self, prefix: &str) -> EtcdResult<(Vec<Entry>, u64)> {
         let end = coded_end(prefix);
         let (mut from, mut revision, mut found) = (coded(prefix), 0, Vec::new());
         loop {
@@ -425,21 +425,21 @@ impl Etcd {
     }
 
     /// Returns a key.
-    pub async fn get(&self, key: &str) -> Done<Option<Entry>> {
+    pub async fn get(&self, key: &str) -> EtcdResult<Option<Entry>> {
         Ok(self.range(json!({"key": coded(key)})).await?.into_iter().next())
     }
 
     /// Returns all keys with this prefix.
-    pub async fn below(&self, prefix: &str) -> Done<Vec<Entry>> {
+    pub async fn below(&self, prefix: &str) -> EtcdResult<Vec<Entry>> {
         Ok(self.below_at(prefix).await?.0)
     }
 
-    async fn range(&self, body: Value) -> Done<Vec<Entry>> {
+    async fn range(&self, body: Value) -> EtcdResult<Vec<Entry>> {
         entries(&self.call("/v3/kv/range", body).await?)
     }
 
     /// Watches all keys with this prefix from the revision `from`; 0: from now. Returns once the watch is active.
-    pub async fn watch(&self, prefix: &str, from: u64) -> Done<Watch> {
+    pub async fn watch(&self, prefix: &str, from: u64) -> EtcdResult<Watch> {
         let create = json!({"create_request": {
             "key": coded(prefix), "range_end": coded_end(prefix), "start_revision": from.to_string(),
         }});
@@ -456,7 +456,7 @@ impl Etcd {
         self.watch_as(token.as_deref(), &create).await
     }
 
-    async fn watch_as(&self, token: Option<&str>, create: &Value) -> Done<Watch> {
+    async fn watch_as(&self, token: Option<&str>, create: &Value) -> EtcdResult<Watch> {
         let mut failed = Error::Unreachable(NO_ENDPOINT.into());
         for (_, at) in self.in_turn() {
             let begin = async {
@@ -511,7 +511,7 @@ impl Watch {
     }
 
     /// Waits for the next changes.
-    pub async fn next(&mut self) -> Done<Changes> {
+    pub async fn next(&mut self) -> EtcdResult<Changes> {
         loop {
             let said = self.message().await?;
             let Some(events) = said["events"].as_array() else { continue };
@@ -526,7 +526,7 @@ impl Watch {
     }
 
     /// Returns the next message, a line of JSON.
-    async fn message(&mut self) -> Done<Value> {
+    async fn message(&mut self) -> EtcdResult<Value> {
         let end = loop {
             if let Some(end) = self.bytes.iter().position(|b| *b == b'\n') {
                 break end;
@@ -635,26 +635,26 @@ fn coded_end(prefix: &str) -> String {
 }
 
 /// Parses a 64-bit number, which JSON represents as a string for the sake of programs without such numbers.
-fn number(of: &Value, field: &'static str) -> Done<u64> {
+fn number(of: &Value, field: &'static str) -> EtcdResult<u64> {
     of[field].as_str().and_then(|n| n.parse().ok()).ok_or(Error::Malformed(field))
 }
 
-fn entries(of: &Value) -> Done<Vec<Entry>> {
+fn entries(of: &Value) -> EtcdResult<Vec<Entry>> {
     match of["kvs"].as_array() {
         Some(list) => list.iter().map(entry).collect(),
         None => Ok(Vec::new()),
     }
 }
 
-fn bytes(of: &Value, field: &'static str) -> Done<Vec<u8>> {
+fn bytes(of: &Value, field: &'static str) -> EtcdResult<Vec<u8>> {
     STANDARD.decode(of[field].as_str().unwrap_or_default()).map_err(|_| Error::Malformed(field))
 }
 
-fn text(of: &Value, field: &'static str) -> Done<String> {
+fn text(of: &Value, field: &'static str) -> EtcdResult<String> {
     Ok(String::from_utf8_lossy(&bytes(of, field)?).into_owned())
 }
 
-fn entry(of: &Value) -> Done<Entry> {
+fn entry(of: &Value) -> EtcdResult<Entry> {
     Ok(Entry {
         key: text(of, "key")?,
         value: bytes(of, "value")?,

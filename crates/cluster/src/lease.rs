@@ -31,10 +31,10 @@ pub(crate) struct Lease {
 }
 
 /// The current lease of the node; `None` while it has no lease.
-pub(crate) type Leased = watch::Receiver<Option<Lease>>;
+pub(crate) type LeaseWatch = watch::Receiver<Option<Lease>>;
 
 /// Keeps a lease until all receivers are dropped.
-pub(crate) fn keep(etcd: Arc<Etcd>, ttl: Duration) -> io::Result<Leased> {
+pub(crate) fn keep(etcd: Arc<Etcd>, ttl: Duration) -> io::Result<LeaseWatch> {
     let (lease, leased) = watch::channel(None);
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let keep = move || {

@@ -43,7 +43,7 @@ use std::time::Duration;
 use election::Keys;
 use flags::{Flag, Flags};
 pub use hold::Hold;
-use lease::Leased;
+use lease::LeaseWatch;
 use lifetime::Renewals;
 use service::Run;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -215,7 +215,7 @@ impl Runner {
     /// Returns the services that this node may run.
     fn runs(
         &self,
-        (leased, renewals): (&Leased, &Renewals),
+        (leased, renewals): (&LeaseWatch, &Renewals),
         flags: &mut Flags,
         end: &watch::Sender<bool>,
         drained: &watch::Sender<Option<bool>>,

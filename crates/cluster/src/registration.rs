@@ -16,7 +16,7 @@ use crate::Plan;
 use crate::etcd::{Error, Etcd};
 use crate::flags::Flag;
 use crate::hold::now;
-use crate::lease::Leased;
+use crate::lease::LeaseWatch;
 use crate::outage;
 
 /// Returns the identifier of this machine: `/etc/machine-id`, or empty if it is missing.
@@ -72,7 +72,7 @@ enum Registration {
 pub(crate) async fn keep(
     plan: &Plan,
     etcd: &Etcd,
-    mut leased: Leased,
+    mut leased: LeaseWatch,
     changed: Flag,
     registered: impl FnOnce(),
 ) -> String {

@@ -28,7 +28,7 @@ use crate::election::{self, Before, Keys, Last, Look, Term, WonElection};
 use crate::etcd::{Change, Entry, Error, Etcd};
 use crate::flags::{self, Flag};
 use crate::hold::{Hold, now};
-use crate::lease::{Lease, Leased};
+use crate::lease::{Lease, LeaseWatch};
 use crate::lifetime::Renewals;
 use crate::node::{self, Gateway};
 use crate::outage;
@@ -59,7 +59,7 @@ pub(crate) struct Run {
     pub(crate) board: Arc<Board>,
     /// Whether this node is drained; `None`: not yet known.
     pub(crate) drained: watch::Receiver<Option<bool>>,
-    pub(crate) leased: Leased,
+    pub(crate) leased: LeaseWatch,
     pub(crate) renewals: Renewals,
     /// Raised when a key changes that decides which node runs the service.
     pub(crate) changed: Flag,

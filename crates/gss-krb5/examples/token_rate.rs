@@ -21,16 +21,18 @@ const RUN: usize = 8 << 10;
 /// Number of runs; the fastest counts, because it had the core to itself.
 const ROUNDS: usize = 400;
 
-type Made<T> = Result<T, Box<dyn std::error::Error>>;
+type RunResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn timed<T>(work: impl FnOnce() -> Made<T>) -> Made<Duration> {
+fn timed<T>(work: impl FnOnce() -> RunResult<T>) -> RunResult<Duration> {
     let began = Instant::now();
     black_box(work()?);
     Ok(began.elapsed())
 }
 
 /// Measures each function alternately and returns its rate in GB/s.
-fn rates<const N: usize>(mut all: [&mut dyn FnMut() -> Made<Duration>; N]) -> Made<[f64; N]> {
+fn rates<const N: usize>(
+    mut all: [&mut dyn FnMut() -> RunResult<Duration>; N],
+) -> RunResult<[f64; N]> {
     let mut best = [Duration::MAX; N];
     for _ in 0..ROUNDS {
         for (best, each) in best.iter_mut().zip(&mut all) {
@@ -48,7 +50,7 @@ fn slices(message: &mut [Vec<u8>]) -> Vec<&mut [u8]> {
     message.iter_mut().map(|piece| &mut **piece).collect()
 }
 
-fn measure(enctype: Enctype) -> Made<[f64; 6]> {
+fn measure(enctype: Enctype) -> RunResult<[f64; 6]> {
     let (aes, hash) = match enctype {
         Enctype::Aes128Sha1 => (&AES_128, hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
         Enctype::Aes256Sha1 => (&AES_256, hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
@@ -106,7 +108,7 @@ fn measure(enctype: Enctype) -> Made<[f64; 6]> {
     ])
 }
 
-fn main() -> Made<()> {
+fn main() -> RunResult<()> {
     println!("| encryption type | sign | seal | open | AES to encrypt | AES to decrypt | HMAC |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
     for enctype in Enctype::ALL {

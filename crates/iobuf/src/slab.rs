@@ -90,9 +90,9 @@ mod tests {
     use crate::{BufMut, Pool, PoolLimits};
 
     #[derive(Default)]
-    struct Seen(Mutex<Vec<Slab>>);
+    struct FreedSlabs(Mutex<Vec<Slab>>);
 
-    impl SlabWatch for Seen {
+    impl SlabWatch for FreedSlabs {
         fn freed(&self, slab: Slab) {
             self.0.lock().unwrap().push(slab);
         }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn slab_watch_reports_freed_slab() {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(FreedSlabs::default());
         let as_watch: Arc<dyn SlabWatch> = seen.clone();
         watch_slabs(Arc::downgrade(&as_watch));
         let pool = Pool::new(PoolLimits { buffers_max: [4; 3] });

@@ -142,7 +142,7 @@ pub enum CallError {
     },
 }
 
-type Refused<'a> = (CallError, Malformed<'a>);
+type HeaderError<'a> = (CallError, Malformed<'a>);
 
 impl<'a> CallHead<'a> {
     /// Parses the header of a call; returns the remaining bytes and the header.
@@ -151,7 +151,7 @@ impl<'a> CallHead<'a> {
     ///
     /// The kind of reply to send, and the invalid field.
     #[inline]
-    pub fn decode(message: &'a [u8]) -> Result<(&'a [u8], Self), Refused<'a>> {
+    pub fn decode(message: &'a [u8]) -> Result<(&'a [u8], Self), HeaderError<'a>> {
         let not_a_call = |e| (CallError::NotACall, e);
         let (rest, xid) = decode(message, |i| u32::field("xid", i)).map_err(not_a_call)?;
         let (rest, ()) = decode(rest, |i| constant("mtype", CALL, i)).map_err(not_a_call)?;

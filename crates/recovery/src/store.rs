@@ -140,7 +140,7 @@ impl Store {
         told.recv().unwrap_or(Err(Error::Ended))
     }
 
-    fn enqueue(&self, changes: Vec<Change>, answer: writer::Done) -> Result<(), Error> {
+    fn enqueue(&self, changes: Vec<Change>, answer: writer::CommitAnswer) -> Result<(), Error> {
         changes.iter().try_for_each(Change::check)?;
         self.queue(Job::Commit { changes, answer })
     }

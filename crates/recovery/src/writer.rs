@@ -21,13 +21,13 @@ use crate::limits::{BATCH_MAX, PROBE, PROBE_BYTES};
 use crate::record::{Change, Counters, Kind, Record};
 
 pub(crate) type Open = Box<dyn Fn() -> Result<Database, Error> + Send>;
-pub(crate) type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub(crate) type CommitAnswer = Box<dyn FnOnce(Result<(), Error>) + Send>;
 pub(crate) type Notes<'a> = (&'a Counters, &'a Health);
-pub(crate) type Read = Box<dyn FnOnce(Result<Vec<Record>, Error>) + Send>;
+pub(crate) type ReadAnswer = Box<dyn FnOnce(Result<Vec<Record>, Error>) + Send>;
 
 pub(crate) enum Job {
-    Commit { changes: Vec<Change>, answer: Done },
-    Read { kind: Kind, answer: Read },
+    Commit { changes: Vec<Change>, answer: CommitAnswer },
+    Read { kind: Kind, answer: ReadAnswer },
 }
 
 /// Table of the probe record, which is added and removed to test the store.
@@ -103,7 +103,7 @@ fn ready<'a>(db: &'a mut Option<Database>, open: &Open) -> Result<&'a Database, 
 fn all(
     db: &mut Option<Database>,
     open: &Open,
-    batch: Vec<(Vec<Change>, Done)>,
+    batch: Vec<(Vec<Change>, CommitAnswer)>,
     (counters, health): Notes<'_>,
 ) {
     let begun = Instant::now();

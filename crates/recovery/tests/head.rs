@@ -23,12 +23,12 @@ fn keys(store: &Store) -> Vec<Box<[u8]>> {
 }
 
 /// Files of a folder after two commits, the last one recent.
-struct Saved {
+struct SavedFiles {
     file: Vec<u8>,
     copy: Vec<u8>,
 }
 
-impl Saved {
+impl SavedFiles {
     fn of(folder: &Path) -> Self {
         let read = |name| fs::read(folder.join(name)).unwrap();
         Self { file: read(FILE), copy: read(COPY) }
@@ -67,7 +67,7 @@ impl Saved {
 
 #[test]
 fn flipped_bit_in_first_page_recovers() {
-    for (state, mut saved) in Saved::both() {
+    for (state, mut saved) in SavedFiles::both() {
         // Test all constant fields, and a sample of the rest to limit the time.
         let slots = (24..HEAD).step_by(5);
         for at in (0..24).chain(slots).chain((HEAD..PAGE).step_by(701)) {
@@ -81,7 +81,7 @@ fn flipped_bit_in_first_page_recovers() {
 
 #[test]
 fn arbitrary_flags_recover() {
-    for (state, mut saved) in Saved::both() {
+    for (state, mut saved) in SavedFiles::both() {
         let flags = saved.file[FLAGS];
         for bit in 0..8 {
             saved.file[FLAGS] = flags ^ 1 << bit;
@@ -92,7 +92,7 @@ fn arbitrary_flags_recover() {
 
 #[test]
 fn missing_head_is_restored() {
-    for (state, mut saved) in Saved::both() {
+    for (state, mut saved) in SavedFiles::both() {
         for filled in [0, 0xff] {
             saved.file[..HEAD].fill(filled);
             saved.is_whole(state);
@@ -102,8 +102,8 @@ fn missing_head_is_restored() {
 
 #[test]
 fn wrong_copy_is_ignored() {
-    let [_, (_, other)] = Saved::both();
-    for (state, mut saved) in Saved::both() {
+    let [_, (_, other)] = SavedFiles::both();
+    for (state, mut saved) in SavedFiles::both() {
         for at in (0..HEAD).step_by(11) {
             saved.copy[at] ^= 1 << (at % 8);
             saved.is_whole(&format!("{state}, byte {at} of the copy"));
@@ -122,12 +122,12 @@ fn older_copy_never_reverts_commits() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     put(&store, b"first");
-    let older = Saved::of(folder.path()).copy;
+    let older = SavedFiles::of(folder.path()).copy;
     put(&store, b"last");
-    let killed = Saved { copy: older.clone(), ..Saved::of(folder.path()) };
+    let killed = SavedFiles { copy: older.clone(), ..SavedFiles::of(folder.path()) };
     killed.is_whole("killed");
     drop(store);
-    Saved { copy: older, ..Saved::of(folder.path()) }.is_whole("closed");
+    SavedFiles { copy: older, ..SavedFiles::of(folder.path()) }.is_whole("closed");
 }
 
 /// An intact older file that an administrator restores is used, regardless of the copy.
@@ -148,7 +148,7 @@ fn restored_older_file_is_used() {
 /// Pages after the head have no copy: their damage is reported, and the file is left unchanged.
 #[test]
 fn damage_of_other_pages_is_reported() {
-    for (state, mut saved) in Saved::both() {
+    for (state, mut saved) in SavedFiles::both() {
         let at = saved.file.windows(500).position(|w| w == [7; 500]).expect("a record");
         saved.file.iter_mut().skip(at).for_each(|b| *b ^= 1);
         let folder = saved.put_back();

@@ -55,17 +55,17 @@ impl Cipher {
 
 /// An encryption key and its unused nonces, for one session and direction and shared by all its channels.
 pub struct Sealer {
-    key: Keyed,
+    key: CipherKey,
     next: AtomicU64,
 }
 
 /// A decryption key.
-pub struct Opener(Keyed);
+pub struct Opener(CipherKey);
 
 impl Sealer {
     /// `start` should be random, so that nonces differ even if a session key is ever repeated.
     pub fn new(cipher: Cipher, key: &[u8], start: u64) -> Result<Self, Failed> {
-        Ok(Self { key: Keyed::new(cipher, key)?, next: AtomicU64::new(start) })
+        Ok(Self { key: CipherKey::new(cipher, key)?, next: AtomicU64::new(start) })
     }
 
     pub fn cipher(&self) -> Cipher {
@@ -112,7 +112,7 @@ impl Sealer {
 impl Opener {
     /// Creates an opener with the key of the other direction.
     pub fn new(cipher: Cipher, key: &[u8]) -> Result<Self, Failed> {
-        Keyed::new(cipher, key).map(Self)
+        CipherKey::new(cipher, key).map(Self)
     }
 
     pub fn cipher(&self) -> Cipher {
@@ -190,7 +190,7 @@ enum Direction {
     Open,
 }
 
-struct Keyed {
+struct CipherKey {
     cipher: Cipher,
     kind: Kind,
 }
@@ -200,7 +200,7 @@ enum Kind {
     Ccm { ctr: Template, mac: Template },
 }
 
-impl Keyed {
+impl CipherKey {
     fn new(cipher: Cipher, key: &[u8]) -> Result<Self, Failed> {
         if key.len() != cipher.key_len() {
             return Err(Failed);

@@ -35,9 +35,9 @@ pub enum Sender {
 }
 
 /// A signing key, expanded once and used for any number of messages concurrently.
-pub struct Signer(Keyed);
+pub struct Signer(SigningKey);
 
-enum Keyed {
+enum SigningKey {
     Hmac(Box<hmac::Key>),
     Cmac(cmac::Key),
     Gmac(Template),
@@ -47,19 +47,21 @@ impl Signer {
     /// Expands `Session.SigningKey`, `Channel.SigningKey` or, in dialects 2.x, `Session.SessionKey`.
     pub fn new(algorithm: Algorithm, key: &[u8; 16]) -> Result<Self, Failed> {
         Ok(Self(match algorithm {
-            Algorithm::HmacSha256 => Keyed::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key))),
-            Algorithm::AesCmac => {
-                Keyed::Cmac(cmac::Key::new(cmac::AES_128, key).map_err(|_| Failed)?)
+            Algorithm::HmacSha256 => {
+                SigningKey::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, key)))
             }
-            Algorithm::AesGmac => Keyed::Gmac(Template::new(Mode::Gcm, key)?),
+            Algorithm::AesCmac => {
+                SigningKey::Cmac(cmac::Key::new(cmac::AES_128, key).map_err(|_| Failed)?)
+            }
+            Algorithm::AesGmac => SigningKey::Gmac(Template::new(Mode::Gcm, key)?),
         }))
     }
 
     pub fn algorithm(&self) -> Algorithm {
         match self.0 {
-            Keyed::Hmac(_) => Algorithm::HmacSha256,
-            Keyed::Cmac(_) => Algorithm::AesCmac,
-            Keyed::Gmac(_) => Algorithm::AesGmac,
+            SigningKey::Hmac(_) => Algorithm::HmacSha256,
+            SigningKey::Cmac(_) => Algorithm::AesCmac,
+            SigningKey::Gmac(_) => Algorithm::AesGmac,
         }
     }
 
@@ -91,19 +93,19 @@ impl Signer {
         pieces: impl Iterator<Item = &'a [u8]>,
     ) -> Result<[u8; 16], Failed> {
         match &self.0 {
-            Keyed::Hmac(key) => {
+            SigningKey::Hmac(key) => {
                 let mut mac = hmac::Context::with_key(key);
                 pieces.for_each(|p| mac.update(p));
                 mac.sign().as_ref().first_chunk().copied().ok_or(Failed)
             }
-            Keyed::Cmac(key) => {
+            SigningKey::Cmac(key) => {
                 let mut mac = cmac::Context::with_key(key);
                 for piece in pieces {
                     mac.update(piece).map_err(|_| Failed)?;
                 }
                 mac.sign().map_err(|_| Failed)?.as_ref().try_into().map_err(|_| Failed)
             }
-            Keyed::Gmac(key) => {
+            SigningKey::Gmac(key) => {
                 let mut mac = key.encrypt(nonce)?;
                 for piece in pieces {
                     mac.aad(piece)?;

@@ -56,7 +56,7 @@ impl LogonInfo {
     pub fn parse(info: &[u8]) -> Parsed<Self> {
         whole(info, |i| {
             let (i, ()) = headers(i)?;
-            let (i, fixed) = Fixed::parse(i)?;
+            let (i, fixed) = FixedPart::parse(i)?;
             let (i, (name, domain, domain_id, groups, others)) = referents(i, info.len(), &fixed)?;
             let Some(domain_id) = domain_id else {
                 return Err(reject("LogonDomainId", Rule::Value, i));
@@ -88,7 +88,7 @@ fn head<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, Head> 
 }
 
 /// The used fields of the fixed part.
-struct Fixed {
+struct FixedPart {
     /// `EffectiveName` and five more.
     names: Vec<Head>,
     user: u32,
@@ -103,7 +103,7 @@ struct Fixed {
     resource_groups: (u32, bool),
 }
 
-impl Fixed {
+impl FixedPart {
     fn parse(i: &[u8]) -> wire::Parsed<'_, Self> {
         let (i, _) = take(6 * 8, "LogonTime")(i)?;
         let (i, names) = times(6, head("EffectiveName"))(i)?;
@@ -152,7 +152,7 @@ fn listed<'a>(field: &'static str) -> impl Fn(&'a [u8]) -> wire::Parsed<'a, (u32
 type Referents = (String, String, Option<Sid>, Vec<u32>, Vec<Sid>);
 
 /// Parses the referents of the pointers in order, each aligned to four bytes.
-fn referents<'a>(i: &'a [u8], total: usize, fixed: &Fixed) -> wire::Parsed<'a, Referents> {
+fn referents<'a>(i: &'a [u8], total: usize, fixed: &FixedPart) -> wire::Parsed<'a, Referents> {
     let mut names = Vec::with_capacity(fixed.names.len());
     let mut i = i;
     for name in &fixed.names {

@@ -60,12 +60,12 @@ struct Client {
 struct Waiting {
     client: usize,
     file: usize,
-    what: Ask,
+    what: ClientAction,
     since: Millis,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum ClientAction {
     Open(Share),
     Read,
     Write,
@@ -166,11 +166,14 @@ impl World {
     }
 
     /// Checks, directly from the rules, whether another client's open or lock conflicts with an open or an access.
-    fn is_denied(&self, c: usize, f: usize, what: Ask) -> bool {
+    fn is_denied(&self, c: usize, f: usize, what: ClientAction) -> bool {
         let me = &self.clients[c];
         let is_smb = matches!(me.speaks, Speaks::Smb(_));
         // MS-FSA section 2.1.4.10: a shared lock also forbids writes through its own open.
-        if is_smb && matches!(what, Ask::Write) && me.mine[f].locked == Some(LockKind::Shared) {
+        if is_smb
+            && matches!(what, ClientAction::Write)
+            && me.mine[f].locked == Some(LockKind::Shared)
+        {
             return true;
         }
         self.clients.iter().enumerate().filter(|(o, _)| *o != c).any(|(_, other)| {
@@ -184,13 +187,13 @@ impl World {
             let denies = |right| theirs.open.is_some_and(|s| s.deny.has(right));
             let unopened = me.mine[f].open.is_none() || me.speaks == Speaks::Nlm;
             match what {
-                Ask::Open(share) => theirs.open.is_some_and(|s| s.conflicts(share)),
-                Ask::Lock(kind) => both_bind(kind),
-                Ask::Read => {
+                ClientAction::Open(share) => theirs.open.is_some_and(|s| s.conflicts(share)),
+                ClientAction::Lock(kind) => both_bind(kind),
+                ClientAction::Read => {
                     unopened && denies(Rights::READ)
                         || (smb_lock || is_smb) && both_bind(LockKind::Shared)
                 }
-                Ask::Write => {
+                ClientAction::Write => {
                     unopened && denies(Rights::WRITE)
                         || (smb_lock || is_smb) && both_bind(LockKind::Exclusive)
                 }
@@ -264,22 +267,24 @@ impl World {
     }
 
     /// Sends a request; returns false if it has to wait.
-    fn ask(&mut self, c: usize, f: usize, what: Ask) -> bool {
+    fn ask(&mut self, c: usize, f: usize, what: ClientAction) -> bool {
         let (now, who) = (self.now, self.who(c, f));
         let party = self.clients[c].parties[f].0.clone();
         let who = match what {
-            Ask::Lock(_) => Some(party.requester()),
+            ClientAction::Lock(_) => Some(party.requester()),
             _ => who,
         };
         let op = match what {
-            Ask::Open(share) => {
+            ClientAction::Open(share) => {
                 let verdict = self.table.open(node(f), &party, share, now);
                 return self.settle(c, f, what, verdict);
             }
-            Ask::Read => Operation::Read,
-            Ask::Write => Operation::Write,
-            Ask::Lock(_) if matches!(self.clients[c].speaks, Speaks::Smb(_)) => Operation::Lock,
-            Ask::Lock(_) => Operation::Advise,
+            ClientAction::Read => Operation::Read,
+            ClientAction::Write => Operation::Write,
+            ClientAction::Lock(_) if matches!(self.clients[c].speaks, Speaks::Smb(_)) => {
+                Operation::Lock
+            }
+            ClientAction::Lock(_) => Operation::Advise,
         };
         let free = self.table.is_free(node(f), who, op, Range::ALL);
         let verdict = self.table.check_conflicts(node(f), who, op, Range::ALL, now);
@@ -287,7 +292,7 @@ impl World {
         self.settle(c, f, what, verdict)
     }
 
-    fn settle(&mut self, c: usize, f: usize, what: Ask, verdict: Verdict) -> bool {
+    fn settle(&mut self, c: usize, f: usize, what: ClientAction, verdict: Verdict) -> bool {
         match verdict {
             Verdict::Go => {}
             Verdict::Tell(breaks) => self.tell(&breaks),
@@ -301,7 +306,7 @@ impl World {
             }
             other => panic!("{other:?}"),
         }
-        if !matches!(what, Ask::Lock(_)) {
+        if !matches!(what, ClientAction::Lock(_)) {
             assert!(!self.is_denied(c, f, what), "let through against somebody: {what:?}");
         }
         self.done(c, f, what);
@@ -309,18 +314,18 @@ impl World {
     }
 
     /// Applies a request that was allowed.
-    fn done(&mut self, c: usize, f: usize, what: Ask) {
+    fn done(&mut self, c: usize, f: usize, what: ClientAction) {
         match what {
-            Ask::Open(share) => {
+            ClientAction::Open(share) => {
                 let mine = &mut self.clients[c].mine[f];
                 mine.open = Some(mine.open.map_or(share, |s| s.union(share)));
                 self.ask_for_caching(c, f);
             }
-            Ask::Read => {
+            ClientAction::Read => {
                 assert_eq!(self.stored[f], self.truth[f], "a stale read by {c}");
                 self.clients[c].mine[f].cached = Some(self.stored[f]);
             }
-            Ask::Write => {
+            ClientAction::Write => {
                 let keepers = self.clients.iter().enumerate();
                 let other =
                     keepers.filter(|(o, _)| *o != c).any(|(_, x)| x.mine[f].kept_back.is_some());
@@ -330,7 +335,7 @@ impl World {
                 let mine = &mut self.clients[c].mine[f];
                 (mine.cached, mine.kept_back) = (Some(self.next), None);
             }
-            Ask::Lock(kind) => self.lock(c, f, kind),
+            ClientAction::Lock(kind) => self.lock(c, f, kind),
         }
     }
 
@@ -343,7 +348,7 @@ impl World {
                 self.table.lock(node(f), &party, Range::ALL, kind, advice, self.now)
             }
         };
-        let denied = self.is_denied(c, f, Ask::Lock(kind));
+        let denied = self.is_denied(c, f, ClientAction::Lock(kind));
         match verdict {
             LockVerdict::Go => {
                 assert!(!denied, "two hold one lock");
@@ -390,7 +395,7 @@ impl World {
     }
 
     /// Uses the client's cache where its rights allow, otherwise the server.
-    fn use_file(&mut self, c: usize, f: usize, write: bool) -> Option<Ask> {
+    fn use_file(&mut self, c: usize, f: usize, write: bool) -> Option<ClientAction> {
         let mine = &self.clients[c].mine[f];
         let may = mine.told.map_or(mine.caches, |(to, _)| mine.caches.and(to));
         if write
@@ -409,7 +414,7 @@ impl World {
         }
         // A client flushes its delayed writes before it accesses the server.
         self.flush(c, f);
-        Some(if write { Ask::Write } else { Ask::Read })
+        Some(if write { ClientAction::Write } else { ClientAction::Read })
     }
 
     /// Checks the size and times that a client sees: the server queries the holder of a write delegation (CB_GETATTR).
@@ -462,14 +467,14 @@ impl World {
         let v3 = nfs3 || self.clients[c].speaks == Speaks::Nlm;
         let mine = self.clients[c].mine[f].clone();
         let ask = match self.roll(10) {
-            0 | 1 if !nfs3 && mine.told.is_none() => Some(Ask::Open(self.share(c))),
+            0 | 1 if !nfs3 && mine.told.is_none() => Some(ClientAction::Open(self.share(c))),
             2 if !nfs3 => {
                 self.close(c, f);
                 None
             }
             3 if mine.open.is_some() && mine.locked.is_none() => {
                 let kinds = [LockKind::Shared, LockKind::Exclusive];
-                Some(Ask::Lock(kinds[self.roll(2)]))
+                Some(ClientAction::Lock(kinds[self.roll(2)]))
             }
             n if mine.open.is_some() || v3 => self.use_file(c, f, n > 7),
             _ => None,

@@ -20,7 +20,7 @@ use smb_proto::smb2::{
 };
 
 use super::Smb;
-use super::link::{Answer, Ask, HEAD_MAX, malformed};
+use super::link::{Answer, HEAD_MAX, RequestBody, malformed};
 use crate::error::{Error, Result};
 
 /// FileNamesInformation, FileStandardInformation, FileDispositionInformation, FileNormalizedNameInformation (MS-FSCC section 2.4).
@@ -187,7 +187,7 @@ impl Smb {
             let into = into.map_err(|e| Error::Protocol(e.to_string()))?;
             return self.read_into(file, offset, length, into).await;
         }
-        let ask = Ask::Plain(Self::read_of(file, offset, length).emit(), Vec::new());
+        let ask = RequestBody::Plain(Self::read_of(file, offset, length).emit(), Vec::new());
         let answer = self.ask(Command::Read, charge(length), ask).await?;
         let response = read::Response::parse(&answer.message).map_err(malformed)?;
         let Answer { message, bulk: mut data, .. } = answer;
@@ -214,7 +214,8 @@ impl Smb {
         }
         let channel = Some(self.channel());
         let request = read::Request { channel, ..Self::read_of(file, offset, length) };
-        let answer = self.ask(Command::Read, charge(length), Ask::Read(request, into)).await?;
+        let answer =
+            self.ask(Command::Read, charge(length), RequestBody::Read(request, into)).await?;
         let mut data: Vec<Buf> = answer.into.into_iter().map(BufMut::freeze).collect();
         data.retain(|b| !b.is_empty());
         Ok(data)
@@ -265,9 +266,9 @@ impl Smb {
         let ask = if self.is_direct(length) {
             request.channel = Some(self.channel());
             (request.remaining, request.length, request.data_offset) = (length, 0, 0);
-            Ask::Write(request, data)
+            RequestBody::Write(request, data)
         } else {
-            Ask::Plain(request.emit(), data)
+            RequestBody::Plain(request.emit(), data)
         };
         let answer = self.ask(Command::Write, charge(length), ask).await?;
         Ok(write::Response::parse(&answer.message).map_err(malformed)?.count)

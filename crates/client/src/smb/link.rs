@@ -50,7 +50,7 @@ pub(super) fn malformed(fault: Fault) -> Error {
 }
 
 /// The contents of a request.
-pub(super) enum Ask {
+pub(super) enum RequestBody {
     /// A body followed by payload.
     Plain(Vec<u8>, Vec<Buf>),
     /// A READ whose data the server writes into these buffers.
@@ -72,7 +72,7 @@ pub(super) struct Request {
     pub(super) replays: bool,
     /// Signs a request that binds the connection to a session, before the connection has its own key.
     pub(super) signer: Option<Arc<Signer>>,
-    pub(super) ask: Ask,
+    pub(super) ask: RequestBody,
 }
 
 /// A response.
@@ -82,7 +82,7 @@ pub(super) struct Answer {
     pub(super) message: Buf,
     /// Bulk data from the message.
     pub(super) bulk: Vec<Buf>,
-    /// The buffers of [`Ask::Read`].
+    /// The buffers of [`RequestBody::Read`].
     pub(super) into: Vec<BufMut>,
     /// The request as sent, without payload.
     pub(super) sent: Vec<u8>,
@@ -95,10 +95,10 @@ struct Waiting {
     sent: Vec<u8>,
 }
 
-type Queued = (Request, oneshot::Sender<Result<Answer>>);
+type QueuedRequest = (Request, oneshot::Sender<Result<Answer>>);
 
 struct Queue {
-    requests: VecDeque<Queued>,
+    requests: VecDeque<QueuedRequest>,
     under_way: usize,
     ended: Option<ChannelError>,
 }
@@ -352,10 +352,10 @@ impl Driver {
     }
 
     /// Returns the body, the payload that follows it, and the memory that it refers to.
-    fn body(&mut self, ask: Ask, id: u64) -> Result<(Vec<u8>, Vec<Buf>, Vec<RemoteSeg>)> {
+    fn body(&mut self, ask: RequestBody, id: u64) -> Result<(Vec<u8>, Vec<Buf>, Vec<RemoteSeg>)> {
         match ask {
-            Ask::Plain(body, data) => Ok((body, data, Vec::new())),
-            Ask::Read(mut read, into) => {
+            RequestBody::Plain(body, data) => Ok((body, data, Vec::new())),
+            RequestBody::Read(mut read, into) => {
                 let mut left = read.length;
                 let regions = into.into_iter().map(Region::Writable).collect();
                 let mut regions = self.register(regions)?;
@@ -366,7 +366,7 @@ impl Driver {
                 read.descriptors.clone_from(&regions);
                 Ok((read.emit(), Vec::new(), regions))
             }
-            Ask::Write(mut write, mut data) => {
+            RequestBody::Write(mut write, mut data) => {
                 if let Some(secure) = self.shared.secure.get() {
                     let (pool, inner) = (&self.shared.info.pool, write.channel.unwrap_or_default());
                     (data, write.transform) = secure.protect(pool, id, inner, data)?;

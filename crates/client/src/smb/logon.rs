@@ -16,7 +16,7 @@ use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
 use smb_proto::smb2::{Command, session_setup};
 
-use super::link::{Answer, Ask, Link, Request, malformed};
+use super::link::{Answer, Link, Request, RequestBody, malformed};
 use super::secure::{Secure, Uses};
 use super::{Agreed, Options, User};
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ async fn ask(
     body: Vec<u8>,
     signer: Option<Arc<Signer>>,
 ) -> Result<Answer> {
-    let ask = Ask::Plain(body, Vec::new());
+    let ask = RequestBody::Plain(body, Vec::new());
     let (tree, charge, sequence, replays) = (0, 1, 0, false);
     link.ask(Request { command, tree, session, charge, sequence, replays, signer, ask }).await
 }

@@ -36,7 +36,7 @@ pub use files::{Entry, SmbFile};
 
 use crate::connect::{self, CONNECT_SECONDS_MAX, Local};
 use crate::error::{Error, Result};
-use link::{Answer, Ask, Link, Request};
+use link::{Answer, Link, Request, RequestBody};
 use logon::Binding;
 
 /// Payload of fewer bytes is sent inside the message.
@@ -248,7 +248,7 @@ impl Smb {
     }
 
     /// Sends a request in this session and share. Fails if the response's status is an error.
-    async fn ask(&self, command: Command, charge: u16, ask: Ask) -> Result<Answer> {
+    async fn ask(&self, command: Command, charge: u16, ask: RequestBody) -> Result<Answer> {
         let request = Request {
             command,
             tree: self.tree,
@@ -267,6 +267,6 @@ impl Smb {
     }
 
     async fn plain(&self, command: Command, body: Vec<u8>) -> Result<Answer> {
-        self.ask(command, 1, Ask::Plain(body, Vec::new())).await
+        self.ask(command, 1, RequestBody::Plain(body, Vec::new())).await
     }
 }

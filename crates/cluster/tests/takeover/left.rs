@@ -8,7 +8,7 @@ use cluster::Service;
 use cluster::election::{Keys, Last, drained};
 use tokio::time::sleep;
 
-use crate::world::{TTL, Way, World, lives, until};
+use crate::world::{Proxy, TTL, World, lives, until};
 
 /// Time for which a node waits for a program to end.
 const PROGRAM_ENDS_MAX: Duration = Duration::from_secs(30);
@@ -63,14 +63,14 @@ fn hangs_once(begun: &Path, end: &Path) -> Option<Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_attachment_blocks_release_and_candidature() {
     let world = World::new().await;
-    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
+    let (way, etcd) = (Proxy::to(world.member.port).await, world.etcd());
     let [begun, end] = ["begun", "end"].map(|name| world.path(name));
     let attach = hangs_once(&begun, &end);
     let one = world.node("gw1", way.port, Service { attach, ..world.service() });
     until("it attaches", || async { begun.exists() }).await;
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     until("its key ends", || async { world.owner("files").await.is_none() }).await;
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     let here = || async { etcd.get("/c/nodes/gw1/here").await.unwrap().is_some() };
     until("it has a lease again", here).await;
     // The node has now waited in vain for its end, and would have campaigned.
@@ -155,14 +155,14 @@ async fn stop_never_waits_for_ready_gateway() {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_waits_for_own_old_registration() {
     let world = World::new().await;
-    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
-    way.set(Way::CUT);
+    let (way, etcd) = (Proxy::to(world.member.port).await, world.etcd());
+    way.set(Proxy::CUT);
     let one = world.node("gw1", way.port, world.service());
     sleep(3 * TTL).await;
     let before = format!("{{\"machine\":\"{}\",\"boot\":\"another\"}}", machine());
     let (here, lease) = ("/c/nodes/gw1/here", etcd.grant(TTL).await.unwrap());
     etcd.create(here, before.as_bytes(), lease, here).await.unwrap();
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
     one.end().await;
 }

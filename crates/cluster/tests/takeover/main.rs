@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use cluster::Service;
 use cluster::election::{Keys, Last, drained};
 use tokio::time::sleep;
-use world::{Node, PATIENCE, TTL, Way, World, compact, lives, until};
+use world::{Node, PATIENCE, Proxy, TTL, World, compact, lives, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handover_needs_no_fence() {
@@ -53,18 +53,18 @@ async fn handover_needs_no_fence() {
 #[tokio::test(flavor = "multi_thread")]
 async fn isolated_owner_stops_and_is_fenced() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
     let two = world.node("gw2", world.member.port, world.service());
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     // The lock of the journal would detect an owner that had not stopped.
     let fenced = world.line(2).await;
     assert_eq!(fenced, ["fenced", "gw1", &first[2]]);
     assert!(!lives(&first[3]), "it stopped by its own clock");
     assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
     // The node returns, and learns that another owns the service now.
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     two.end().await;
     assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
     one.end().await;
@@ -74,12 +74,12 @@ async fn isolated_owner_stops_and_is_fenced() {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_without_fence_never_serves() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
     world.line(1).await;
     fs::write(world.path("no-fence"), b"").unwrap();
     let two = world.node("gw2", world.member.port, world.service());
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     // It was elected twice, and gave up.
     let etcd = world.etcd();
     let keys = Keys::new("c", "files");
@@ -121,12 +121,12 @@ async fn failed_gateway_restarts_or_moves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn service_follows_etcd_availability() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     until("it stops", || async { !lives(&first[3]) }).await;
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     let again = world.line(2).await;
     assert_eq!(again[..2], ["serves", "gw1"], "the machine itself needs no fence");
     assert!(again[2].parse::<u64>().unwrap() > first[2].parse().unwrap());
@@ -169,7 +169,7 @@ async fn dead_preferred_owner_is_not_awaited() {
     let world = World::new().await;
     let port = world.member.port;
     let etcd = world.etcd();
-    let way = Way::to(port).await;
+    let way = Proxy::to(port).await;
     etcd.put(&Keys::new("c", "files").wanted, b"gw1").await.unwrap();
     let one = world.node("gw1", way.port, world.service());
     assert_eq!(world.line(1).await[..2], ["serves", "gw1"]);
@@ -177,12 +177,12 @@ async fn dead_preferred_owner_is_not_awaited() {
     // It campaigns, and waits for the end of the owner.
     sleep(TTL).await;
     let first = epoch(&world).await;
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     let waited = after(&world, first, 2).await;
     assert!(waited < TTL, "{waited:?} until gw1 was fenced, which was cut off");
     assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
     // It returns and gets the service again; then it is drained.
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     assert_eq!(world.line(4).await[..2], ["serves", "gw1"]);
     let third = epoch(&world).await;
     etcd.put(&drained("c", "gw1"), b"").await.unwrap();
@@ -197,7 +197,7 @@ async fn dead_preferred_owner_is_not_awaited() {
 async fn takeover_after_compaction_is_fast() {
     let world = World::new().await;
     let port = world.member.port;
-    let way = Way::to(port).await;
+    let way = Proxy::to(port).await;
     let one = world.node("gw1", way.port, world.service());
     world.line(1).await;
     compact(port).await;
@@ -205,7 +205,7 @@ async fn takeover_after_compaction_is_fast() {
     // It has campaigned, and waits.
     sleep(TTL).await;
     let began = Instant::now();
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     assert_eq!(world.line(3).await[..2], ["serves", "gw2"]);
     assert!(began.elapsed() < 5 * TTL, "{:?}", began.elapsed());
     one.end().await;
@@ -240,15 +240,15 @@ async fn slow_release_avoids_fence() {
 #[tokio::test(flavor = "multi_thread")]
 async fn late_release_report_avoids_fence() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
-    way.set(Way::UNCHANGED);
+    way.set(Proxy::UNCHANGED);
     world.etcd().put(&drained("c", "gw1"), b"").await.unwrap();
     // It waits a second for each reply, and reports for a TTL; later reports come from its checks.
     until("it says so no more", || async { way.kept_back() as u64 >= 2 * TTL.as_secs() }).await;
     assert!(!lives(&first[3]));
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     let two = world.node("gw2", world.member.port, world.service());
     let second = world.line(2).await;
     assert_eq!(second[..2], ["serves", "gw2"], "{:?}", world.journal());
@@ -257,10 +257,10 @@ async fn late_release_report_avoids_fence() {
 }
 
 /// Returns a node that stopped because etcd was unresponsive, and whose key `owner` has expired.
-async fn stopped_without_etcd(world: &World, way: &Way) -> Node {
+async fn stopped_without_etcd(world: &World, way: &Proxy) -> Node {
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     until("it stops", || async { !lives(&first[3]) }).await;
     until("its key ends", || async { world.owner("files").await.is_none() }).await;
     one
@@ -269,7 +269,7 @@ async fn stopped_without_etcd(world: &World, way: &Way) -> Node {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_owner_reports_after_outage() {
     let world = World::new().await;
-    let (way, etcd) = (Way::to(world.member.port).await, world.etcd());
+    let (way, etcd) = (Proxy::to(world.member.port).await, world.etcd());
     let one = stopped_without_etcd(&world, &way).await;
     let keys = Keys::new("c", "files");
     let last = || async {
@@ -280,7 +280,7 @@ async fn stopped_owner_reports_after_outage() {
     // Elected, and about to fence.
     let lease = etcd.grant(PATIENCE).await.unwrap();
     etcd.create(&keys.owner, b"{\"node\":\"gw2\"}", lease, &keys.owner).await.unwrap();
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     until("it says that it has let go", || async { last().await.ended }).await;
     assert_eq!(last().await.node, "gw1");
     one.end().await;
@@ -289,13 +289,13 @@ async fn stopped_owner_reports_after_outage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ending_node_reports_before_exit() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let one = stopped_without_etcd(&world, &way).await;
     let tries = way.kept_back();
     let ending = tokio::spawn(one.end());
     until("it tries to say so", || async { way.kept_back() > tries + 2 }).await;
     assert!(!ending.is_finished());
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     ending.await.unwrap();
     let two = world.node("gw2", world.member.port, world.service());
     assert_eq!(world.line(2).await[..2], ["serves", "gw2"], "{:?}", world.journal());
@@ -305,20 +305,20 @@ async fn ending_node_reports_before_exit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gateway_restarts_while_etcd_slow() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let (go_on, mut service) = (world.path("go-on"), world.service());
     let wait = format!("while test ! -e {}; do sleep 0.1; done; echo", go_on.display());
     service.command[2] = service.command[2].replace("echo headgate", &format!("{wait} headgate"));
     // It tries one after the other: a second for each.
     let one = world.node_of("gw1", &[way.port; 60], &[service]);
     let first = world.line(1).await;
-    way.set(Way::UNCHANGED);
+    way.set(Proxy::UNCHANGED);
     fs::write(go_on, b"").unwrap();
     until("it says that it serves", || async { way.kept_back() > 0 }).await;
     assert!(Command::new("kill").args(["-9", &first[3]]).status().unwrap().success());
     let began = Instant::now();
     assert_eq!(world.line(2).await[..3], first[..3]);
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     one.end().await;
 }

@@ -3,7 +3,7 @@
 use cluster::election::{Keys, Last, drained};
 use tokio::time::sleep;
 
-use crate::world::{TTL, Way, World, compact, etcd, leader, lives, start_etcd, until};
+use crate::world::{Proxy, TTL, World, compact, etcd, leader, lives, start_etcd, until};
 
 const BOTH: [&str; 2] = ["files", "second"];
 
@@ -49,20 +49,20 @@ async fn services_share_lease_but_move_separately() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_lease_ends_all_services() {
     let world = World::new().await;
-    let way = Way::to(world.member.port).await;
+    let way = Proxy::to(world.member.port).await;
     let services = BOTH.map(|name| world.named(name));
     let one = world.node_of("gw1", &[way.port], &services);
     let first = [world.line_of("files", 1).await, world.line_of("second", 1).await];
     let lease = lease_of(&world, "gw1").await;
     let two = world.node_of("gw2", &[world.member.port], &services);
-    way.set(Way::CUT);
+    way.set(Proxy::CUT);
     for (name, first) in BOTH.into_iter().zip(&first) {
         // The lock of the journal would detect an owner that had not stopped.
         assert_eq!(world.line_of(name, 2).await, ["fenced", "gw1", &first[2]]);
         assert!(!lives(&first[3]), "{name} stopped by its own clock");
         assert_eq!(world.line_of(name, 3).await[..2], ["serves", "gw2"]);
     }
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     two.end().await;
     for name in BOTH {
         assert_eq!(world.line_of(name, 4).await[..2], ["serves", "gw1"]);
@@ -141,14 +141,14 @@ async fn hanging_storage_delays_no_other_service() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_election_reply_wins_once() {
     let world = World::new().await;
-    let (etcd, way) = (world.etcd(), Way::to(world.member.port).await);
+    let (etcd, way) = (world.etcd(), Proxy::to(world.member.port).await);
     let keys = Keys::new("c", "files");
     // Another node owns it until this node has registered; this node first tries the member that will not reply.
     etcd.put(&keys.owner, b"{\"node\":\"gw2\"}").await.unwrap();
     let one = world.node_of("gw1", &[way.port, world.member.port], &[world.service()]);
     let here = || async { etcd.get("/c/nodes/gw1/here").await.unwrap().is_some() };
     until("it has registered", here).await;
-    way.set(Way::UNANSWERED);
+    way.set(Proxy::UNANSWERED);
     etcd.delete(&keys.owner).await.unwrap();
     let served = world.line(1).await;
     let owner = world.owner("files").await.unwrap();
@@ -161,11 +161,11 @@ async fn lost_election_reply_wins_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unanswered_candidature_blocks_no_node() {
     let world = World::new().await;
-    let (etcd, way) = (world.etcd(), Way::to(world.member.port).await);
+    let (etcd, way) = (world.etcd(), Proxy::to(world.member.port).await);
     let one = world.node("gw1", way.port, world.service());
     let first = world.line(1).await;
     // It releases the service, and campaigns again without ever learning that it was elected.
-    way.set(Way::UNANSWERED);
+    way.set(Proxy::UNANSWERED);
     let owner = world.owner("files").await.unwrap();
     assert_eq!(first[2], owner.created.to_string());
     etcd.delete(&Keys::new("c", "files").owner).await.unwrap();
@@ -183,7 +183,7 @@ async fn unanswered_candidature_blocks_no_node() {
     sleep(2 * TTL).await;
     assert!(lives(&second[3]));
     assert_eq!(world.owner("files").await.unwrap().created.to_string(), second[2]);
-    way.set(Way::OPEN);
+    way.set(Proxy::OPEN);
     one.end().await;
     two.end().await;
     assert_eq!(world.journal().len(), 2, "{:?}", world.journal());
@@ -236,11 +236,11 @@ async fn older_version_interoperates() {
 async fn changes_before_watch_are_seen() {
     for is_compacted in [false, true] {
         let world = World::new().await;
-        let (etcd, way) = (world.etcd(), Way::to(world.member.port).await);
+        let (etcd, way) = (world.etcd(), Proxy::to(world.member.port).await);
         let one = world.node("gw1", way.port, world.service());
         let first = world.line(1).await;
         let two = world.node("gw2", world.member.port, world.service());
-        way.set(Way::UNWATCHED);
+        way.set(Proxy::UNWATCHED);
         etcd.put(&Keys::new("c", "files").wanted, b"gw2").await.unwrap();
         // If it had been notified, it would have left long ago.
         sleep(TTL).await;
@@ -248,7 +248,7 @@ async fn changes_before_watch_are_seen() {
         if is_compacted {
             compact(world.member.port).await;
         }
-        way.set(Way::OPEN);
+        way.set(Proxy::OPEN);
         assert_eq!(world.line(2).await[..2], ["serves", "gw2"], "compacted: {is_compacted}");
         one.end().await;
         two.end().await;

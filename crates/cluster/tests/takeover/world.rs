@@ -97,13 +97,13 @@ pub struct DropFilter {
 }
 
 /// A proxy to etcd.
-pub struct Way {
+pub struct Proxy {
     pub port: u16,
     kept: watch::Sender<DropFilter>,
     kept_back: Arc<AtomicUsize>,
 }
 
-impl Way {
+impl Proxy {
     pub const OPEN: DropFilter = DropFilter { requests: &[], answers: &[] };
     pub const CUT: DropFilter = DropFilter { requests: &[""], answers: &[] };
     /// Drops watches.

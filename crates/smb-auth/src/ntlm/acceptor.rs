@@ -26,7 +26,7 @@ pub struct Acceptor {
 }
 
 /// The result of a finished exchange.
-pub(crate) struct Accepted<U> {
+pub(crate) struct AcceptedLogon<U> {
     pub(crate) who: Who<U>,
     /// `ExportedSessionKey`, and the signing state for SPNEGO; `None` for a guest.
     pub(crate) key: Option<(Key, Mic)>,
@@ -88,7 +88,7 @@ impl Acceptor {
         &mut self,
         message: &[u8],
         secrets: &dyn Secrets,
-    ) -> Result<Accepted<U>, Refusal> {
+    ) -> Result<AcceptedLogon<U>, Refusal> {
         let sent = self.sent.take().ok_or(Refusal::OutOfTurn)?;
         let auth = Authenticate::parse(message, sent.flags)?;
         if auth.user.is_empty() && auth.nt.is_empty() && auth.lm.len() <= 1 {
@@ -102,7 +102,7 @@ impl Acceptor {
         let known = secrets.nt_hash(&auth.domain, &auth.user);
         // If guests are allowed, an unknown user is accepted with any response.
         if known.is_none() && self.policy.guest {
-            return Ok(Accepted { who: Who::Guest(account), key: None, target_name: None });
+            return Ok(AcceptedLogon { who: Who::Guest(account), key: None, target_name: None });
         }
         // The client names a user but sends no proof: `smbclient -N` or `mount -o guest` where guests are not allowed.
         if auth.nt.is_empty() && auth.lm.len() <= 1 {
@@ -132,17 +132,17 @@ impl Acceptor {
         self.check_bindings(&client)?;
         let target_name = client.get(av::TARGET_NAME).and_then(utf16);
         let mic = Mic::new(&key, sent.flags & auth.flags);
-        Ok(Accepted { who: Who::User(account), key: Some((key, mic)), target_name })
+        Ok(AcceptedLogon { who: Who::User(account), key: Some((key, mic)), target_name })
     }
 
     /// Accepts a session without a name, whose key is all zeros (section 3.2.5.1.2).
-    fn anonymous<U>(&self, auth: &Authenticate<'_>) -> Result<Accepted<U>, Refusal> {
+    fn anonymous<U>(&self, auth: &Authenticate<'_>) -> Result<AcceptedLogon<U>, Refusal> {
         if !self.policy.anonymous {
             return Err(Refusal::Anonymous);
         }
         let key = exported(&Zeroizing::new([0; 16]), auth, auth.flags)?;
         let mic = Mic::new(&key, auth.flags);
-        Ok(Accepted { who: Who::Anonymous, key: Some((key, mic)), target_name: None })
+        Ok(AcceptedLogon { who: Who::Anonymous, key: Some((key, mic)), target_name: None })
     }
 
     fn check_bindings(&self, client: &ClientChallenge<'_>) -> Result<(), Refusal> {

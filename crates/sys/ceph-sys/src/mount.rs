@@ -192,12 +192,12 @@ pub struct Vino {
 }
 
 /// A mount under construction, released if a step fails.
-struct Unmounted {
+struct PendingMount {
     api: &'static Api,
     raw: NonNull<ffi::ceph_mount_info>,
 }
 
-impl Drop for Unmounted {
+impl Drop for PendingMount {
     fn drop(&mut self) {
         // SAFETY: created by `ceph_create` and never mounted.
         unsafe { (self.api.ceph_release)(self.raw.as_ptr()) };
@@ -220,7 +220,7 @@ fn failed(step: Step, what: &str) -> impl FnOnce(Errno) -> MountError {
 impl Mount {
     /// Mounts the file system. Blocks for at most the library's `client_mount_timeout`.
     pub fn open(options: &Options<'_>) -> Result<Arc<Self>, MountError> {
-        let mount = Unmounted::ready(options)?;
+        let mount = PendingMount::ready(options)?;
         let (api, raw) = (mount.api, mount.raw);
         mount.end_sessions(options)?;
         let uuid = options.uuid.map(|uuid| c_string(uuid, Step::Reset)).transpose()?;
@@ -295,7 +295,7 @@ impl Drop for Mount {
     }
 }
 
-impl Unmounted {
+impl PendingMount {
     /// Creates a client of the file system without a session.
     fn ready(options: &Options<'_>) -> Result<Self, MountError> {
         let api = load::api().map_err(|why| MountError {

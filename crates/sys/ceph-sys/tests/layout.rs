@@ -10,7 +10,7 @@ use std::process::Command;
 use ceph_sys::ffi::*;
 
 /// Values by name, each with the C expression that must be equal.
-type Wanted = BTreeMap<String, (i128, String)>;
+type ExpectedValues = BTreeMap<String, (i128, String)>;
 
 /// Lists structures with their C names and fields.
 macro_rules! structures {
@@ -34,8 +34,8 @@ macro_rules! constants {
     )*};
 }
 
-fn wanted() -> Wanted {
-    let mut wanted = Wanted::new();
+fn wanted() -> ExpectedValues {
+    let mut wanted = ExpectedValues::new();
     structures! { wanted,
         inodeno_t "struct inodeno_t" { val }
         snapid_t "snapid_t" { val }
@@ -104,7 +104,7 @@ fn c_type(rust: &str) -> String {
     c.into()
 }
 
-fn program(wanted: &Wanted) -> String {
+fn program(wanted: &ExpectedValues) -> String {
     let mut c = String::from(
         "#define _FILE_OFFSET_BITS 64\n#include <stdio.h>\n#include <dirent.h>\n#include <cephfs/libcephfs.h>\nint main(void) {\n",
     );

@@ -506,44 +506,44 @@ pub struct ibv_async_event {
 }
 
 /// An entry of the table that this program does not call.
-type Unused = Option<unsafe extern "C" fn() -> *mut c_void>;
+type UnusedEntry = Option<unsafe extern "C" fn() -> *mut c_void>;
 
 #[repr(C)]
 pub struct ibv_context_ops {
-    pub _compat_query_device: Unused,
-    pub _compat_query_port: Unused,
-    pub _compat_alloc_pd: Unused,
-    pub _compat_dealloc_pd: Unused,
-    pub _compat_reg_mr: Unused,
-    pub _compat_rereg_mr: Unused,
-    pub _compat_dereg_mr: Unused,
+    pub _compat_query_device: UnusedEntry,
+    pub _compat_query_port: UnusedEntry,
+    pub _compat_alloc_pd: UnusedEntry,
+    pub _compat_dealloc_pd: UnusedEntry,
+    pub _compat_reg_mr: UnusedEntry,
+    pub _compat_rereg_mr: UnusedEntry,
+    pub _compat_dereg_mr: UnusedEntry,
     pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, ibv_mw_type::Type) -> *mut ibv_mw>,
-    pub bind_mw: Unused,
+    pub bind_mw: UnusedEntry,
     pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
-    pub _compat_create_cq: Unused,
+    pub _compat_create_cq: UnusedEntry,
     pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub _compat_cq_event: Unused,
-    pub _compat_resize_cq: Unused,
-    pub _compat_destroy_cq: Unused,
-    pub _compat_create_srq: Unused,
-    pub _compat_modify_srq: Unused,
-    pub _compat_query_srq: Unused,
-    pub _compat_destroy_srq: Unused,
-    pub post_srq_recv: Unused,
-    pub _compat_create_qp: Unused,
-    pub _compat_query_qp: Unused,
-    pub _compat_modify_qp: Unused,
-    pub _compat_destroy_qp: Unused,
+    pub _compat_cq_event: UnusedEntry,
+    pub _compat_resize_cq: UnusedEntry,
+    pub _compat_destroy_cq: UnusedEntry,
+    pub _compat_create_srq: UnusedEntry,
+    pub _compat_modify_srq: UnusedEntry,
+    pub _compat_query_srq: UnusedEntry,
+    pub _compat_destroy_srq: UnusedEntry,
+    pub post_srq_recv: UnusedEntry,
+    pub _compat_create_qp: UnusedEntry,
+    pub _compat_query_qp: UnusedEntry,
+    pub _compat_modify_qp: UnusedEntry,
+    pub _compat_destroy_qp: UnusedEntry,
     pub post_send:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
     pub post_recv:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
-    pub _compat_create_ah: Unused,
-    pub _compat_destroy_ah: Unused,
-    pub _compat_attach_mcast: Unused,
-    pub _compat_detach_mcast: Unused,
-    pub _compat_async_event: Unused,
+    pub _compat_create_ah: UnusedEntry,
+    pub _compat_destroy_ah: UnusedEntry,
+    pub _compat_attach_mcast: UnusedEntry,
+    pub _compat_detach_mcast: UnusedEntry,
+    pub _compat_async_event: UnusedEntry,
 }
 
 #[repr(C)]

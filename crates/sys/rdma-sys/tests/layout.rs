@@ -10,7 +10,7 @@ use std::process::Command;
 use rdma_sys::*;
 
 /// Values by name, each with the C expression that must be equal.
-type Wanted = BTreeMap<String, (i128, String)>;
+type ExpectedValues = BTreeMap<String, (i128, String)>;
 
 macro_rules! c_type {
     ($name:ident) => {
@@ -53,7 +53,7 @@ macro_rules! constants {
     )*};
 }
 
-fn of_devices(wanted: &mut Wanted) {
+fn of_devices(wanted: &mut ExpectedValues) {
     structures! { wanted,
         ibv_gid_global_t in "union ibv_gid" "global" { subnet_prefix, interface_id }
         ibv_gid_entry { gid, gid_index, port_num, gid_type, ndev_ifindex }
@@ -103,7 +103,7 @@ fn of_devices(wanted: &mut Wanted) {
     }
 }
 
-fn of_work(wanted: &mut Wanted) {
+fn of_work(wanted: &mut ExpectedValues) {
     structures! { wanted,
         ibv_mw_bind_info { mr, addr, length, mw_access_flags }
         ibv_sge { addr, length, lkey }
@@ -126,7 +126,7 @@ fn of_work(wanted: &mut Wanted) {
     }
 }
 
-fn of_connections(wanted: &mut Wanted) {
+fn of_connections(wanted: &mut ExpectedValues) {
     structures! { wanted,
         rdma_ib_addr { sgid, dgid, pkey }
         rdma_addr { src_addr_union = "src_addr", dst_addr_union = "dst_addr", addr }
@@ -145,7 +145,7 @@ fn of_connections(wanted: &mut Wanted) {
     }
 }
 
-fn states(wanted: &mut Wanted) {
+fn states(wanted: &mut ExpectedValues) {
     constants! { wanted,
         ibv_node_type::IBV_NODE_CA => "IBV_NODE_CA",
         ibv_node_type::IBV_NODE_RNIC => "IBV_NODE_RNIC",
@@ -186,7 +186,7 @@ fn states(wanted: &mut Wanted) {
     }
 }
 
-fn rights(wanted: &mut Wanted) {
+fn rights(wanted: &mut ExpectedValues) {
     constants! { wanted,
         ibv_wr_opcode::IBV_WR_BIND_MW => "IBV_WR_BIND_MW",
         ibv_wr_opcode::IBV_WR_SEND_WITH_INV => "IBV_WR_SEND_WITH_INV",
@@ -228,7 +228,7 @@ fn rights(wanted: &mut Wanted) {
     }
 }
 
-fn events(wanted: &mut Wanted) {
+fn events(wanted: &mut ExpectedValues) {
     constants! { wanted,
         rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED => "RDMA_CM_EVENT_ADDR_RESOLVED",
         rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR => "RDMA_CM_EVENT_ADDR_ERROR",
@@ -251,15 +251,15 @@ fn events(wanted: &mut Wanted) {
     }
 }
 
-fn wanted() -> Wanted {
-    let mut wanted = Wanted::new();
+fn wanted() -> ExpectedValues {
+    let mut wanted = ExpectedValues::new();
     for part in [of_devices, of_work, of_connections, states, rights, events] {
         part(&mut wanted);
     }
     wanted
 }
 
-fn program(wanted: &Wanted) -> String {
+fn program(wanted: &ExpectedValues) -> String {
     let mut c = String::from(
         "#include <stdio.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\nint main(void) {\n",
     );
