@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask test` runs everything, the rest are its parts.
+//! Developer commands: `cargo xtask test` runs all tests, the other commands are parts of it.
 
 mod bench;
 mod browser;

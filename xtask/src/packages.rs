@@ -1,4 +1,4 @@
-//! The Debian packages that the tests use, installed where they are missing.
+//! Installs the Debian packages of the tests where they are missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::sh::{Result, command, output};
 
-/// To build the lab's kernel.
+/// Packages to build the lab's kernel.
 const KERNEL: &[&str] =
     &["flex", "bison", "bc", "libelf-dev", "libssl-dev", "xz-utils", "make", "gcc", "libc6-dev"];
 
-/// Clients, RDMA tools, and what jobs call in the guest.
+/// Clients, RDMA tools, and programs of the guests' jobs.
 const LAB: &[&str] = &[
     "python3",
     "nfs-common",
@@ -36,7 +36,7 @@ const LAB: &[&str] = &[
     "krb5-user",
 ];
 
-/// Other people's clients and decoders, the headers of rdma-core, and a cluster of Ceph.
+/// Clients and decoders of other projects, the headers of rdma-core, and a Ceph cluster.
 const THIRD: &[&str] = &[
     "libnfs-utils",
     "libnfs13",
@@ -66,11 +66,11 @@ const THIRD: &[&str] = &[
     "libcephfs-dev",
 ];
 
-/// A cluster of Ceph, and a client of it that is not ours.
+/// A Ceph cluster, and a client of it from another project.
 const CEPH: &[&str] =
     &["ceph-mon", "ceph-osd", "ceph-mds", "ceph-mgr", "ceph-common", "libcephfs2", "ceph-fuse"];
 
-/// Two kinds of servers of a CephFS, of which one goes.
+/// Two kinds of servers of a CephFS, one of which is made to fail.
 const FAILOVER: &[&str] = &[
     "nfs-ganesha",
     "nfs-ganesha-ceph",
@@ -80,10 +80,10 @@ const FAILOVER: &[&str] = &[
     "iproute2",
 ];
 
-/// What the registry's `rdma-sys` makes its bindings with; only Debian 12 has it.
+/// The registry's `rdma-sys` generates its bindings with it; only Debian 12 has it.
 const LIBCLANG: &[&str] = &["libclang1-14", "libclang-common-14-dev"];
 
-/// To unpack Samba's conformance suite and run it in its own root.
+/// Programs to unpack Samba's conformance suite and run it in a separate root.
 const SMBTORTURE: &[&str] = &[
     "apt",
     "dpkg",
@@ -95,7 +95,7 @@ const SMBTORTURE: &[&str] = &[
     "xfsprogs",
 ];
 
-/// The peer of the benchmarks, and what it needs.
+/// The other server of the benchmarks, and its dependencies.
 const BENCH: &[&str] = &[
     "nfs-ganesha",
     "nfs-ganesha-vfs",
@@ -110,7 +110,7 @@ const BENCH: &[&str] = &[
     "util-linux",
 ];
 
-/// Samba's domain controller, and what of its libraries its client has not.
+/// Samba's domain controller, and the libraries that its client does not install.
 pub(crate) const DOMAIN_CONTROLLER: &[&str] = &[
     "samba",
     "samba-ad-provision",
@@ -120,16 +120,16 @@ pub(crate) const DOMAIN_CONTROLLER: &[&str] = &[
     "tdb-tools",
 ];
 
-/// File systems in images.
+/// Tools for file systems in images.
 const DISKS: &[&str] = &["e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
 
-/// To make a root file system.
+/// Tools to make a root file system.
 const CLEAN_ROOT: &[&str] = &["mmdebstrap", "systemd-container", "util-linux"];
 
 /// libFuzzer is C++.
 const FUZZ: &[&str] = &["g++"];
 
-/// Installs what the tiers need and what is not there.
+/// Installs the missing packages of these tiers.
 pub(crate) fn install(tiers: &[&str]) -> Result<()> {
     let of_root: Vec<&str> = tiers
         .iter()
@@ -174,20 +174,20 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
     apt(&words, Path::new("/"))
 }
 
-/// How long another program may keep the package lists or the database of packages: fresh machines install updates at their boot.
+/// How long another program may hold the package lists or the database of packages: new machines install updates at boot.
 const LOCK_WAIT: Duration = Duration::from_secs(600);
-/// How often a lock is tried that apt does not wait for.
+/// Pause between tries for a lock that apt does not wait for.
 const LOCK_TRY: Duration = Duration::from_secs(2);
 
-/// Runs apt-get in a folder. While another program holds one of its locks it waits, and says for what.
+/// Runs apt-get in a folder. While another program holds one of its locks, waits and prints which lock.
 pub(crate) fn apt(words: &[&str], dir: &Path) -> Result<()> {
-    // apt itself waits for the lock of dpkg alone, and not for that of the lists.
+    // apt itself waits only for the lock of dpkg, and not for the lock of the lists.
     let timeout = format!("DPkg::Lock::Timeout={}", LOCK_WAIT.as_secs());
     let words = [&["apt-get", "-o", &timeout], words].concat();
     let (begun, mut is_told) = (Instant::now(), false);
     loop {
         let mut apt = command(&words);
-        // tshark asks whether others than root may capture.
+        // tshark asks whether users other than root may capture.
         apt.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C").current_dir(dir);
         let done = apt.output().map_err(|e| format!("apt-get: {e}"))?;
         if done.status.success() {
@@ -209,22 +209,22 @@ pub(crate) fn apt(words: &[&str], dir: &Path) -> Result<()> {
     }
 }
 
-/// Returns the lock that apt-get could not get, as it says.
+/// Returns the lock that apt-get could not get, from its message.
 fn held_lock(said: &str) -> Option<&str> {
     let (_, rest) = said.split_once("Could not get lock ")?;
     let end = rest.find(|c: char| c.is_whitespace()).unwrap_or(rest.len());
     Some(rest[..end].trim_end_matches('.'))
 }
 
-/// Unpacks what a package holds below a folder, which is made, and gives this program of it. It is not installed: its service is
-/// nobody's wish here.
+/// Unpacks a package below a new folder, and returns the path of this program in it. The package is not installed, because that
+/// would start its service.
 pub(crate) fn unpack(package: &str, dir: &Path, program: &str) -> Result<PathBuf> {
     unpack_all(&[package], dir, program)
 }
 
-/// The same of several packages.
+/// Like [`unpack`], for several packages.
 pub(crate) fn unpack_all(packages: &[&str], dir: &Path, program: &str) -> Result<PathBuf> {
-    // apt wants its lists for itself.
+    // Two instances of apt cannot use the lists at once.
     static APT: Mutex<()> = Mutex::new(());
     let _turn = APT.lock().map_err(|e| e.to_string())?;
     let program = dir.join(program);
@@ -233,7 +233,7 @@ pub(crate) fn unpack_all(packages: &[&str], dir: &Path, program: &str) -> Result
     }
     fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let download = || apt(&[&["download", "-qq"], packages].concat(), dir);
-    // It is not found where the lists of packages are old or were thrown away.
+    // The download fails if the package lists are old or were deleted.
     download().or_else(|_| apt(&["update", "-qq"], dir).and_then(|()| download()))?;
     let listing = fs::read_dir(dir).map_err(|e| e.to_string())?;
     let files = listing.flatten().map(|e| e.path());
@@ -256,7 +256,7 @@ mod tests {
     use super::held_lock;
 
     #[test]
-    fn a_lock_that_is_held_is_named() {
+    fn held_lock_is_named() {
         let dpkg = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt-get)\nE: Unable to acquire";
         assert_eq!(held_lock(dpkg), Some("/var/lib/dpkg/lock-frontend"));
         let lists =

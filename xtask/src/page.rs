@@ -1,7 +1,8 @@
-//! The status page in a real browser: a gateway with a thousand connections, and what Chromium makes of it.
+//! Tests the status page in a real browser: Chromium loads it from a gateway with a thousand connections.
 //!
-//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is judged. Then an administrator
-//! acts by it ([`crate::browser`]). `cargo xtask page --write` takes the pictures of the documentation, of a gateway under load.
+//! *Operation.* The page is loaded without a window, its scripts run, and the finished document is checked. Then the test acts as
+//! an administrator through the page ([`crate::browser`]). `cargo xtask page --write` takes the pictures of the documentation, from
+//! a gateway under load.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,17 +17,17 @@ use crate::lab;
 use crate::sh::{Outcome, Result, Tally, target_dir};
 
 pub(crate) const BROWSER: &str = "chromium-headless-shell";
-/// What the gateway is started by; the page adds a share to it.
+/// The gateway's configuration; the page adds a share to it.
 const CONFIGURATION: &str = "shares:\n  - name: data\n    memory: true\n  - name: home\n    memory: true\n    squash: none\n\
                              # of the page's test\nbind: 127.0.0.1\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0}\n\
                              smb: {port: 0, direct_port: 0}\n";
 /// Connections that the page shows.
 const CONNECTIONS: usize = 1000;
-/// Of these, rows that it shows at first.
+/// Rows that the page shows at first.
 const ROWS: usize = 500;
-/// Milliseconds of its own time that the page gets.
+/// Milliseconds of virtual time that the page gets.
 const BUDGET: &str = "--virtual-time-budget=9000";
-/// Two points of the history.
+/// Time for two points of the history.
 const HISTORY: Duration = Duration::from_secs(11);
 
 /// A NULL call of NFS 3 with its record mark (RFC 5531).
@@ -44,7 +45,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     }
 }
 
-/// What the tier `third` runs.
+/// Runs the checks of the tier `third`.
 pub(crate) fn tier() -> Result<Tally> {
     let dir = target_dir().join("page");
     let daemon = Daemon::start(&dir)?;
@@ -70,7 +71,7 @@ pub(crate) fn tier() -> Result<Tally> {
     let plotted = document.matches("<path class=\"s0\" d=\"M").count();
     must("plots", plotted == 4 && document.contains("L400.0 "), &format!("{plotted} plots"));
     must("no complaint", !complains(&said), &said);
-    // A name of somebody else that leads here: what a page elsewhere could make a browser do.
+    // A foreign host name that resolves to this address: the attack that another site's page could make a browser do.
     let rebound = format!("http://elsewhere.example:{}/", daemon.admin.port());
     let (refused, _) =
         browse(&["--host-resolver-rules=MAP elsewhere.example 127.0.0.1", &rebound])?;
@@ -84,7 +85,7 @@ pub(crate) fn tier() -> Result<Tally> {
     Ok(tally)
 }
 
-/// An administrator logs in, adds a share and a user, closes a file and sends a client away, by the page alone.
+/// Acts as an administrator only through the page: logs in, adds a share and a user, closes a file and disconnects a client.
 fn act(daemon: &Daemon, page: &str) -> Result<Browser> {
     let mut browser = Browser::open(page)?;
     browser.until("document.getElementById('version')?.textContent !== ''")?;
@@ -120,7 +121,7 @@ fn act(daemon: &Daemon, page: &str) -> Result<Browser> {
     browser.until("document.querySelector('#files .sure')?.textContent === 'really close?'")?;
     browser.click("#files .sure")?;
     browser.until(&says("closed /"))?;
-    // What refused the wrong token is the page's own doing.
+    // The refused wrong token is the test's own request.
     browser.complaints.retain(|c| !c.contains("/login"));
     if let Some(complaint) = browser.complaints.first() {
         return Err(format!("the page complains: {complaint}"));
@@ -128,7 +129,7 @@ fn act(daemon: &Daemon, page: &str) -> Result<Browser> {
     Ok(browser)
 }
 
-/// The picture of the documentation.
+/// Takes the picture of the documentation.
 fn picture() -> Result<()> {
     let dir = target_dir().join("page");
     let daemon = Daemon::start(&dir)?;
@@ -147,12 +148,12 @@ fn picture() -> Result<()> {
     running.into_iter().try_for_each(wait)
 }
 
-/// Until a load has ended by itself.
+/// Waits until a load has ended.
 pub(crate) fn wait(mut load: Child) -> Result<()> {
     load.wait().map(drop).map_err(|e| format!("bench: {e}"))
 }
 
-/// The document that the browser ends with, and what it logged.
+/// Returns the final document of the browser, and its log.
 pub(crate) fn browse(args: &[&str]) -> Result<(String, String)> {
     let common =
         ["60", BROWSER, "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", BUDGET];
@@ -167,7 +168,7 @@ pub(crate) fn browse(args: &[&str]) -> Result<(String, String)> {
     Ok((text(&done.stdout), text(&done.stderr)))
 }
 
-/// The page's scripts failed, or asked for what its policy forbids.
+/// Checks whether the page's scripts failed, or requested what its policy forbids.
 fn complains(said: &str) -> bool {
     said.lines().any(|l| l.contains("CONSOLE"))
 }
@@ -180,7 +181,8 @@ fn connect(at: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(at)?;
     stream.write_all(&NULL_CALL)?;
     stream.read_exact(&mut [0; 28])?;
-    // NULL introduces nobody, and newcomers are few: it mounts, too.
+    // A NULL call identifies no client, and the gateway admits few connections of unknown clients, so each connection mounts as
+    // well.
     stream.write_all(&mount_call())?;
     let mut mark = [0; 4];
     stream.read_exact(&mut mark)?;
@@ -190,7 +192,7 @@ fn connect(at: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// MNT of `/data` (MOUNT version 3, RFC 1813 section 5.2.1) with its record mark.
+/// Builds the call MNT of `/data` (MOUNT version 3, RFC 1813 section 5.2.1) with its record mark.
 fn mount_call() -> Vec<u8> {
     let path = [u32::from_be_bytes(*b"/dat"), u32::from_be_bytes(*b"a\0\0\0")];
     let words = [0x8000_0034, 9, 0, 2, 100_005, 3, 1, 0, 0, 0, 0, 5, path[0], path[1]];
@@ -211,7 +213,7 @@ impl Daemon {
         lab::gateway::build()?;
         fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let log = File::create(dir.join("gateway.log")).map_err(|e| e.to_string())?;
-        // What an earlier run left would be served, and its users known.
+        // State of an earlier run would add its shares and users.
         let _ = fs::remove_dir_all(dir.join("state"));
         save(&dir.join("gw.yaml"), CONFIGURATION)?;
         let mut child = Command::new(lab::gateway::program())
@@ -248,7 +250,7 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// A token for its page.
+    /// Returns a token for its page.
     fn token(&self) -> Result<String> {
         let mut command = Command::new(lab::gateway::program());
         let given = command.args(["admin-token", "--state"]).arg(self.dir.join("state")).output();
@@ -261,7 +263,7 @@ impl Daemon {
         }
     }
 
-    /// A client of NFS 4.2 that holds a file open for some seconds; it may be closed under it.
+    /// Starts an NFS 4.2 client that holds a file open for some seconds; an administrator may close that file.
     fn holds_a_file(&self) -> Result<Child> {
         let target = format!("nfs://127.0.0.1:{}/home?version=4.2", self.nfs.port());
         let load = Command::new(lab::gateway::program())
@@ -272,7 +274,7 @@ impl Daemon {
         load.map_err(|e| format!("bench: {e}"))
     }
 
-    /// Five kinds of load by TCP and by RDMA, 6 s each. The last ones are there still when this returns.
+    /// Starts five kinds of load over TCP and by RDMA, 6 s each. The last ones still run when this returns.
     pub(crate) fn under_load(&self) -> Result<Vec<Child>> {
         let load = |target: String, only: &str, time: &str| {
             Command::new(lab::gateway::program())
@@ -299,7 +301,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // One that is gone already needs no end.
+        // The process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -310,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_page_complains_of_is_heard() {
+    fn page_complaints_are_detected() {
         assert!(complains("[1:2:INFO:CONSOLE(3)] \"Uncaught Error\", source: page.js (3)"));
         assert!(!complains("WARNING:sandbox: InitializeSandbox() called"));
     }

@@ -1,8 +1,8 @@
-//! Tests that cargo builds, run several programs at once.
+//! Runs the test programs that cargo builds, several at once.
 //!
-//! *Operation.* `cargo test` runs one program after the other, and most of ours wait for clocks and peers: on two processors a
-//! quarter of the time was used. So cargo builds, says which programs there are, and they are run here, each in the folder of
-//! its package as cargo does. Nothing is run twice: a test that fails has failed.
+//! *Operation.* `cargo test` runs one program after the other, and most of them wait for clocks and peers: on two processors it
+//! used a quarter of the CPU time. So cargo only builds and lists the programs, and this module runs them, each in the folder of
+//! its package like cargo. No test is repeated: a test that fails has failed.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -16,11 +16,11 @@ use crate::sh::{Result, Tally, command, in_turns, output, target_dir};
 
 /// Programs that run at once, beyond one for each processor.
 const MORE: usize = 1;
-/// None may take longer; the longest takes half a minute with nothing beside it.
+/// Time limit of one program; the longest takes half a minute when it runs separately.
 const SECONDS_MAX: &str = "600";
-/// What `timeout` ends with when it had to.
+/// Exit codes of `timeout` after it ended the program.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
-/// They take longest, and so begin first.
+/// The longest programs, which begin first.
 const LONG: [&str; 8] =
     ["silent", "authority", "transforms", "crash", "soak", "import_corpus", "coherence", "tls"];
 
@@ -30,11 +30,11 @@ struct Program {
     package: String,
     target: String,
     path: PathBuf,
-    /// Where cargo would run it.
+    /// The folder where cargo would run it.
     dir: PathBuf,
 }
 
-/// Builds and runs all tests of this selection of packages, and the examples in their documentation.
+/// Builds and runs all tests of these packages, and the examples in their documentation.
 pub(crate) fn cargo_test(packages: &[&str]) -> Result<Tally> {
     let mut programs = built(packages)?;
     programs.sort_by_key(|p| LONG.iter().position(|l| *l == p.target).unwrap_or(LONG.len()));
@@ -56,20 +56,20 @@ pub(crate) fn one_test(package: &str, test: &str, environment: &[&str]) -> Resul
     Ok(run(environment, &find(package, test)?))
 }
 
-/// Where one program of tests is, which is built for that.
+/// Builds one program of tests and returns its path.
 pub(crate) fn test_program(package: &str, test: &str) -> Result<PathBuf> {
     Ok(find(package, test)?.path)
 }
 
-/// Cargo chooses the features of dependencies by the packages that it is asked for: asked for one, it would build most of them
-/// once more.
+/// Builds the whole workspace's tests of this name, because cargo chooses the features of dependencies by the requested packages:
+/// for one package it would build most of them again.
 fn find(package: &str, test: &str) -> Result<Program> {
     let all = built(&["--workspace", "--test", test])?;
     let found = all.into_iter().find(|program| program.package == package);
     found.ok_or_else(|| format!("{package} has no tests {test}"))
 }
 
-/// The programs of tests that `cargo test` leaves out unless it is asked for them: they want other programs, or a device.
+/// Returns the test programs that `cargo test` runs only on request, because they need other programs, or a device.
 pub(crate) fn built_by_name_alone() -> Result<BTreeSet<String>> {
     let metadata = output(&["cargo", "metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: Value = serde_json::from_str(&metadata).map_err(|e| e.to_string())?;
@@ -79,7 +79,7 @@ pub(crate) fn built_by_name_alone() -> Result<BTreeSet<String>> {
     Ok(named.filter_map(|t| t["name"].as_str().map(str::to_owned)).collect())
 }
 
-/// Builds one example, and says where it is; with the whole workspace for the same reason.
+/// Builds one example, and returns its path; with the whole workspace for the same reason as [`find`].
 pub(crate) fn example(name: &str) -> Result<PathBuf> {
     output(&["cargo", "build", "--quiet", "--workspace", "--example", name])?;
     Ok(target_dir().join("debug/examples").join(name))
@@ -101,7 +101,7 @@ fn built(selection: &[&str]) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// The examples in the documentation of those packages.
+/// Runs the examples in the documentation of those packages.
 fn documented(packages: &[&str]) -> Tally {
     let words = [&["cargo", "test", "--doc", "--no-fail-fast"], packages].concat();
     judge("documentation", &words, Path::new("."))
@@ -113,7 +113,7 @@ fn run(environment: &[&str], program: &Program) -> Tally {
     judge(&format!("{} {}", program.package, program.target), &words, &program.dir)
 }
 
-/// Runs it and counts by libtest's lines. What did not end well is shown, whole.
+/// Runs it and counts by libtest's lines. The complete output of a failure is shown.
 fn judge(name: &str, words: &[&str], dir: &Path) -> Tally {
     let mut tally = Tally::default();
     let done = match command(words).current_dir(dir).stdin(Stdio::null()).output() {
@@ -137,7 +137,7 @@ fn judge(name: &str, words: &[&str], dir: &Path) -> Tally {
     tally
 }
 
-/// The programs of tests among cargo's messages.
+/// Returns the test programs named in cargo's messages.
 fn programs_of(messages: &str) -> Vec<Program> {
     let read = |line: &str| -> Option<Program> {
         let message: Value = serde_json::from_str(line).ok()?;
@@ -156,7 +156,8 @@ fn programs_of(messages: &str) -> Vec<Program> {
     messages.lines().filter_map(read).collect()
 }
 
-/// `path+file:///FOLDER/vfs#0.1.0`, or `path+file:///FOLDER/tests#headgate-tests@0.1.0` where the folder has another name.
+/// Returns the package of `path+file:///FOLDER/vfs#0.1.0`, or of `path+file:///FOLDER/tests#headgate-tests@0.1.0` when the folder
+/// has another name.
 fn package_of(id: &str) -> &str {
     let (path, version) = id.rsplit_once('#').unwrap_or((id, ""));
     match version.split_once('@') {
@@ -210,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_package_has_the_name_of_its_folder_or_another() {
+    fn package_name_from_folder_or_fragment() {
         assert_eq!(package_of("path+file:///w/tests#headgate-tests@0.1.0"), "headgate-tests");
         assert_eq!(package_of("path+file:///w/vfs#0.1.0"), "vfs");
     }
 
     #[test]
-    fn what_does_not_end_well_has_failed() {
+    fn program_ended_badly_has_failed() {
         let here = Path::new(".");
         assert_eq!(judge("x", &["sh", "-c", "echo test a ... ok"], here).passed, 1);
         let died = judge("x", &["sh", "-c", "echo test a ... ok; exit 3"], here);

@@ -1,6 +1,6 @@
-//! What joins this workspace to the registry: the crates that could be published there, and `rdma-transport` on the registry's
-//! `rdma-sys` in the place of the workspace's own, which keeps the names and types of the two the same. The registry's makes its
-//! bindings from the installed headers, with libclang 14.
+//! Checks the workspace against the package registry: the crates that could be published there, and `rdma-transport` on the
+//! registry's `rdma-sys` in place of the workspace's own crate, so that both keep the same names and types. The registry's crate
+//! generates its bindings from the installed headers, with libclang 14.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -9,12 +9,12 @@ use std::{fs, io};
 
 use crate::sh::{Result, command, output, target_dir, workspace};
 
-/// Crates that others' programs can use by themselves; each is packed, and built from its package.
+/// Crates that other projects can use separately; each is packed, and built from its package.
 pub(crate) const PUBLISHABLE: [&str; 3] = ["wire", "nfs-proto", "smb-proto"];
 
-/// Whether the registry would take them, without sending anything.
+/// Checks that the registry would accept them, without an upload.
 pub(crate) fn would_publish() -> Result<()> {
-    // Cargo takes what it built from a registry for the same for ever: a crate that was packed once would stay as it was.
+    // Cargo assumes that a registry crate never changes: it would reuse the first packed version for ever.
     let fresh = target_dir().join("publish");
     let _ = fs::remove_dir_all(&fresh);
     let fresh = fresh.display().to_string();
@@ -28,11 +28,12 @@ const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 
 /// The crate that is built on the registry's.
 const BUILT_ON_IT: &str = "rdma-transport";
-/// The tests of that crate's library as a target of its own. Asked for the library of one package, cargo chooses other features of
-/// dependencies than for the workspace, and builds most of them once more; a test with a name can be asked for with the workspace.
+/// Name of the tests of that crate's library as a separate target. For the library of one package cargo would choose other features
+/// of dependencies than for the workspace, and build most of them again; a test with a name can be requested for the whole
+/// workspace.
 const LIBRARY_AS_TEST: &str = "registry-rdma-sys";
 
-/// Builds and tests it in a copy of the workspace in which only that one crate is another.
+/// Builds and tests it in a copy of the workspace in which only that one crate differs.
 pub(crate) fn builds_with_the_registrys_rdma_sys() -> Result<()> {
     if !Path::new(LIBCLANG).join("libclang-14.so.1").exists() {
         println!("no libclang 14 here: the registry's rdma-sys was not tried");
@@ -90,7 +91,7 @@ fn link_members(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A package of links to the files of another, which has one target more: [`LIBRARY_AS_TEST`].
+/// Makes a package of links to the files of another, with one additional target: [`LIBRARY_AS_TEST`].
 fn copy_with_named_tests(from: &Path, to: &Path) -> Result<()> {
     const MANIFEST: &str = "Cargo.toml";
     fs::create_dir(to).map_err(|e| told(to, e))?;
@@ -103,7 +104,7 @@ fn copy_with_named_tests(from: &Path, to: &Path) -> Result<()> {
     fs::write(to.join(MANIFEST), targets + &target).map_err(|e| told(to, e))
 }
 
-/// What is in a folder, with its name there.
+/// Returns the entries of a folder, with their names.
 fn entries(dir: &Path) -> Result<Vec<(OsString, PathBuf)>> {
     let named = |e: io::Result<fs::DirEntry>| e.map(|e| (e.file_name(), e.path()));
     let listing = fs::read_dir(dir).map_err(|e| told(dir, e))?;

@@ -1,4 +1,4 @@
-//! Running programs, and counting what passed.
+//! Runs programs, and counts the checks that passed.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -6,29 +6,29 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
-/// What a command of this program can end in; an error says that it could not even be tried.
+/// The result of a command of this program; an error means that it could not be started at all.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// How it went.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nothing failed.
+    /// All checks passed.
     Passed,
-    /// Something failed and has been said.
+    /// A check failed, and the failure was printed.
     Failed,
 }
 
-/// What passed and what failed.
+/// The passed and failed checks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failures: Vec<String>,
-    /// What failed once and passed when it was looked at again: reported, and not a failure.
+    /// Checks that failed once and passed in a repetition: reported, but not failures.
     pub(crate) unsteady: Vec<String>,
 }
 
 impl Tally {
-    /// Counts one check; a failure is said at once.
+    /// Counts one check; a failure is printed at once.
     pub(crate) fn count(&mut self, name: &str, result: std::result::Result<(), String>) {
         match result {
             Ok(()) => self.passed += 1,
@@ -36,20 +36,20 @@ impl Tally {
         }
     }
 
-    /// Counts a failure and says it, whole. What is run again may yet be forgotten: only [`Tally::report`] says FAILED.
+    /// Counts a failure and prints its complete text. A repetition may yet remove it: only [`Tally::report`] prints FAILED.
     pub(crate) fn fail(&mut self, what: String) {
         println!("not ok {what}");
         self.failures.push(what);
     }
 
-    /// Adds what another one counted; its failures have been said already.
+    /// Adds another tally, whose failures were printed before.
     pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failures.extend(other.failures);
         self.unsteady.extend(other.unsteady);
     }
 
-    /// What `run` counted. What could not even be tried is a failure of `name`, and no reason to try nothing else.
+    /// Returns the tally of `run`. An error counts as a failure of `name`, so that the other checks still run.
     pub(crate) fn of(name: &str, run: impl FnOnce() -> Result<Tally>) -> Tally {
         run().unwrap_or_else(|why| {
             let mut tally = Tally::default();
@@ -58,7 +58,8 @@ impl Tally {
         })
     }
 
-    /// What failed is called unsteady if `run` passes whole when it is tried again, unless no second try makes it good.
+    /// Repeats a failed `run`: if it then passes completely, the failures count as unsteady, except those that [`is_certain`]
+    /// names.
     pub(crate) fn once_more(self, name: &str, run: impl FnOnce() -> Result<Tally>) -> Tally {
         if self.failures.is_empty() || self.failures.iter().any(|f| is_certain(f)) {
             return self;
@@ -72,7 +73,7 @@ impl Tally {
         }
     }
 
-    /// Prints what failed, in the form of Rust's own tests for those who read it by program, and the closing line.
+    /// Prints the failures, in the form of Rust's own tests for programs that read them, and the closing line.
     pub(crate) fn report(&self, tier: Option<&str>) -> Outcome {
         for one in &self.failures {
             let (name, why) = one.split_once(": ").unwrap_or((one, ""));
@@ -93,15 +94,14 @@ impl Tally {
     }
 }
 
-/// Failures that are never forgiven, by what stands in them: bytes that were not what they had to be, and what the gateway itself
-/// has said or not survived.
+/// Failures that a repetition never excuses, by their text: wrong bytes, and messages or crashes of the gateway itself.
 const CERTAIN: [&str; 5] = ["differ", "Differ", "panicked", "/gateway-log: ", "/gateway-runs: "];
 
 fn is_certain(failure: &str) -> bool {
     CERTAIN.iter().any(|words| failure.contains(words))
 }
 
-/// Does the work of all of them, in order, so many at once; what came of each, in the order in which they ended.
+/// Runs the work for all of them in order, this many at once; returns the results in the order in which they ended.
 pub(crate) fn in_turns<T: Send, R: Send>(
     all: Vec<T>,
     at_once: usize,
@@ -110,7 +110,7 @@ pub(crate) fn in_turns<T: Send, R: Send>(
     in_turns_of(all, (0..at_once).collect(), |_, one| work(one))
 }
 
-/// The same by workers that have something of their own, one thread for each.
+/// Like [`in_turns`], with one thread for each worker, and a value that belongs to the worker.
 pub(crate) fn in_turns_of<T: Send, W: Send, R: Send>(
     all: Vec<T>,
     workers: Vec<W>,
@@ -133,9 +133,9 @@ pub(crate) fn in_turns_of<T: Send, W: Send, R: Send>(
     done.into_inner().unwrap_or_default()
 }
 
-/// Leaves the processors to whoever else wants them, with all that this thread starts from now on.
+/// Gives this thread, and the processes that it starts from now on, the lowest priority.
 pub(crate) fn lowest_priority() {
-    // Linux counts by thread, and says which this is. Where it does not, the work is done all the same.
+    // Linux sets priorities by thread, and this link names the current one. If the link is missing, the work is done nevertheless.
     if let Ok(thread) = std::fs::read_link("/proc/thread-self")
         && let Some(id) = thread.file_name()
     {
@@ -143,31 +143,31 @@ pub(crate) fn lowest_priority() {
     }
 }
 
-/// The workspace's folder.
+/// Returns the workspace's folder.
 pub(crate) fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Where cargo puts what it builds for this workspace.
+/// Returns cargo's target folder of this workspace.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// A command from a line of words.
+/// Builds a command from a list of words.
 pub(crate) fn command(words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
     command
 }
 
-/// Runs it with its output shown; the error says what it was and how it ended.
+/// Runs a command with its output shown; the error names the command and its exit status.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let status =
         command(words).stdin(Stdio::null()).status().map_err(|e| spawn_error(words, &e))?;
     if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", words.join(" "))) }
 }
 
-/// Runs it quietly and gives what it printed; the error holds what it said.
+/// Runs a command quietly and returns its output; the error contains its messages.
 pub(crate) fn output(words: &[&str]) -> Result<String> {
     let done = command(words).stdin(Stdio::null()).output().map_err(|e| spawn_error(words, &e))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -187,7 +187,7 @@ fn spawn_error(words: &[&str], e: &std::io::Error) -> String {
     format!("cannot run `{}`: {e}", words[0])
 }
 
-/// The tracked files of the repository, or every file where there is no git: of an archive that was unpacked.
+/// Returns the tracked files of the repository, or every file if there is no git: in an unpacked archive.
 pub(crate) fn tracked_files() -> Result<Vec<String>> {
     if !Path::new(".git").exists() {
         return all_files(Path::new("."));
@@ -196,7 +196,7 @@ pub(crate) fn tracked_files() -> Result<Vec<String>> {
     Ok(listed.lines().filter(|f| Path::new(f).is_file()).map(str::to_owned).collect())
 }
 
-/// Every file below a folder, but for what builds and fuzzing leave.
+/// Returns every file below a folder, except the output of builds and fuzzing.
 fn all_files(folder: &Path) -> Result<Vec<String>> {
     const LEFT: [&str; 4] = ["./target", "./fuzz/target", "./fuzz/corpus", "./fuzz/artifacts"];
     let mut found = Vec::new();

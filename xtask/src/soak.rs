@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the test `soak` of the gateway (gateway/tests/soak), by the release build and for long.
+//! `cargo xtask soak`: runs the gateway's test `soak` (gateway/tests/soak) with the release build and for a long time.
 
 use crate::sh::{Outcome, Result, command};
 

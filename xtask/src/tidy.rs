@@ -1,18 +1,18 @@
-//! Rules that no compiler checks: lengths, words, paths, files that nothing includes.
+//! Checks rules that no compiler checks: lengths, words, paths, files that no module includes.
 
 use std::fs;
 use std::path::Path;
 
 use crate::sh::{Result, Tally, tracked_files};
 
-/// rustfmt keeps code at 100; comments and long strings it leaves alone.
+/// rustfmt keeps code at 100 columns; it does not wrap comments and long strings.
 const LINE_MAX: usize = 132;
 const FILE_LINES_MAX: usize = 1000;
-/// Above this a function is pointed out; above the second number it is refused.
+/// Longer functions are reported; above the second limit they are refused.
 const FUNCTION_LINES_NOTED: usize = 70;
 const FUNCTION_LINES_MAX: usize = 80;
 
-/// Written in two pieces, so that this file does not hold them.
+/// Written in two pieces, so that this file does not contain them.
 const WORDS: [(&str, &str); 6] = [
     ("todo", "!("),
     ("unimplemented", "!("),
@@ -25,10 +25,10 @@ const WORDS: [(&str, &str); 6] = [
 /// Folders that exist on one machine only.
 const PATHS: [(&str, &str); 3] = [("/wo", "rk/"), ("/fa", "rm/"), ("/ro", "ot/")];
 
-/// What lifts the workspace's lint against code that the compiler cannot vouch for.
+/// The attribute that permits unsafe code despite the workspace's lint.
 const ALLOWED: &str = concat!("allow(", "unsafe_code)");
 
-/// Where there is such code; every block there says why it is sound.
+/// Where unsafe code is permitted; every block there explains why it is sound.
 const UNSAFE_PLACES: [&str; 8] = [
     "crates/iobuf/",
     "crates/sys/dylib/",
@@ -40,7 +40,7 @@ const UNSAFE_PLACES: [&str; 8] = [
     "crates/smb-crypto/",
 ];
 
-/// Ways to open a lock behind a panic besides that of `mutex`.
+/// Ways to recover a poisoned lock other than that of `mutex`.
 const POISON: [&str; 3] = [
     concat!("lock().unwrap_or_else(", "PoisonError"),
     concat!("read().unwrap_or_else(", "PoisonError"),
@@ -134,7 +134,7 @@ fn rust(file: &str, text: &str, files: &[String]) -> Vec<String> {
     problems
 }
 
-/// Finds functions by rustfmt's indentation: the closing brace stands below the `fn`.
+/// Finds functions by rustfmt's indentation: the closing brace is in the same column as the `fn`.
 fn long_functions(file: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let mut open: Option<(usize, usize, &str)> = None;
@@ -171,7 +171,7 @@ fn function_name(line: &str) -> Option<&str> {
     (words.next()? == "fn").then(|| words.next())?.and_then(|w| w.split(['(', '<']).next())
 }
 
-/// A source file that no `mod` line names is never compiled.
+/// Checks that a `mod` line names the source file; otherwise the file is never compiled.
 fn is_included(file: &str, files: &[String]) -> bool {
     let path = Path::new(file);
     let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("");

@@ -11,15 +11,15 @@ use crate::{
 };
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
-/// In-process end-to-end and fault tests: they have a tier of their own.
+/// In-process end-to-end and fault tests: they are a separate tier.
 const E2E_PACKAGE: &str = "headgate-tests";
 /// Both tiers in one run.
 const UNIT_AND_E2E: &str = "unit and e2e";
 
-/// Of each target, where nothing else is asked for. With the same seed each run tries much the same inputs: this shows what a
-/// change broke on known paths; other seeds and longer runs look for new ones.
+/// Default run time of each target. With the same seed each run tries almost the same inputs: this shows what a change broke on
+/// known paths; other seeds and longer runs look for new ones.
 const FUZZ_SECONDS: u32 = 3;
-/// What the command line asked for.
+/// The options of the command line.
 #[derive(Debug)]
 struct Asked {
     tiers: Vec<String>,
@@ -51,7 +51,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
         }
     });
     if tallies.len() > 1 {
-        // An hour of output lies above: whoever reads only its end must see how each went.
+        // A run prints an hour of output: a reader of its end must see the result of each tier.
         println!("== all tiers, {:.0} s", began.elapsed().as_secs_f64());
         for (tier, _, tally) in &tallies {
             tally.report(Some(tier));
@@ -61,7 +61,7 @@ pub(crate) fn test(args: &[String]) -> Result<Outcome> {
     Ok(if failed { Outcome::Failed } else { Outcome::Passed })
 }
 
-/// One tier, with its time.
+/// Runs one tier, and measures its time.
 fn timed(tier: &str, asked: &Asked) -> Tally {
     let began = Instant::now();
     println!("== {tier}");
@@ -70,7 +70,8 @@ fn timed(tier: &str, asked: &Asked) -> Tally {
     tally
 }
 
-/// Which of them run at once, in order: `fuzz`, which computes at the lowest priority, beside `third`, whose clients mostly wait.
+/// Groups the tiers that run at once, in order: `fuzz`, which computes at the lowest priority, together with `third`, whose clients
+/// mostly wait.
 fn side_by_side<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
     let mut groups: Vec<Vec<&str>> =
         names.iter().filter(|n| **n != "fuzz").map(|n| vec![*n]).collect();
@@ -83,8 +84,8 @@ fn side_by_side<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
     groups
 }
 
-/// The tiers to run: `unit` and `e2e` as one where both are asked for. Cargo chooses the features of dependencies by the packages
-/// that it is asked for, and so two commands build most dependencies twice.
+/// Returns the tiers to run: `unit` and `e2e` as one if both are requested. Cargo chooses the features of dependencies by the
+/// requested packages, so two commands would build most dependencies twice.
 fn built_once(asked: &[String]) -> Vec<&str> {
     let mut names: Vec<&str> = asked.iter().map(String::as_str).collect();
     if let (Some(unit), Some(e2e)) =
@@ -138,7 +139,7 @@ fn parse(args: &[String]) -> Result<Asked> {
     Ok(asked)
 }
 
-/// Other people's programs, four rows at once: most of them wait.
+/// Runs programs of other projects, four at once, because most of them wait.
 fn third_parties(asked: &Asked) -> Result<Tally> {
     let lanes =
         vec![vec![cephfs as Part], vec![smbtorture], vec![domain, cluster], CLIENTS.to_vec()];
@@ -155,10 +156,10 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     Ok(tally)
 }
 
-/// A part of the tier `third`: nothing, where it was not asked for.
+/// A part of the tier `third`; an empty tally if it was not requested.
 type Part = fn(&Asked) -> Result<Tally>;
 
-/// What computes.
+/// The parts that use much CPU time.
 const CLIENTS: [Part; 8] = [
     transforms,
     |asked| lab::third_parties(&asked.only, asked.verbose),
@@ -188,7 +189,7 @@ fn rdma_core(asked: &Asked) -> Result<Tally> {
     })
 }
 
-/// MIT's KDC and Samba's domain controller.
+/// Runs the tests with MIT's KDC and Samba's domain controller.
 fn domain(asked: &Asked) -> Result<Tally> {
     asked.part("kerberos", || {
         let mut tally = one_test("gss-sys", "kdc", &[])?;
@@ -199,7 +200,7 @@ fn domain(asked: &Asked) -> Result<Tally> {
     })
 }
 
-/// Where the domain controller is, with the libraries of the suite beside it.
+/// Returns the folder of the domain controller, together with the libraries of the suite.
 fn domain_controller() -> Result<PathBuf> {
     smbtorture::unpack()?;
     let dir = target_dir().join("samba-dc");
@@ -207,7 +208,7 @@ fn domain_controller() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// etcd.
+/// Runs the tests with etcd.
 fn cluster(asked: &Asked) -> Result<Tally> {
     asked.part("cluster", || {
         let mut tally = one_test("cluster", "takeover", &[])?;
@@ -248,7 +249,7 @@ fn smbtorture(asked: &Asked) -> Result<Tally> {
 }
 
 impl Asked {
-    /// What came of one part of a tier, and how long it took.
+    /// Returns the tally of one part of a tier, and prints its time.
     fn part(&self, name: &str, run: impl FnOnce() -> Result<Tally>) -> Result<Tally> {
         if !self.only.is_empty() && !self.only.iter().any(|o| name.contains(o.as_str())) {
             return Ok(Tally::default());
@@ -260,9 +261,9 @@ impl Asked {
     }
 }
 
-/// What the next tiers want, made while tests of the first ones wait: with empty caches that is a kernel, a release build, and
-/// other people's programs. What fails here is done again, and told, by the tier that wants it. The fuzz targets are not among it:
-/// guests stand still beside compilers, whatever the priority of those.
+/// Builds what the next tiers need while tests of the first ones wait: with empty caches that is a kernel, a release build, and
+/// programs of other projects. A step that fails here is repeated, and reported, by the tier that needs it. The fuzz targets are
+/// not included: guests hang while compilers run, whatever the priority of those.
 fn prepare(tiers: &[String]) {
     lowest_priority();
     let wanted = |tier: &str| tiers.iter().any(|t| t == tier);
@@ -276,15 +277,15 @@ fn prepare(tiers: &[String]) {
     made.into_iter().filter_map(Result::err).for_each(|why| println!("   {why}"));
 }
 
-/// What Samba lets its users do by files of other people, and the gateway by what it imports of them. smbclient has brought the
-/// libraries of smbd.
+/// Compares the access that Samba gives its users to files of other users with that of the gateway after an import. The libraries
+/// of smbd came with smbclient.
 fn import_beside_samba() -> Result<Tally> {
     let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
     let named = format!("HEADGATE_SMBD={}", smbd.display());
     one_test("gateway", "import_corpus", &[&named])
 }
 
-/// The loader must find the program complete where libibverbs and librdmacm are not installed.
+/// Checks that the program loads on systems without libibverbs and librdmacm.
 fn is_not_linked_with_rdma_core() -> Result<()> {
     lab::gateway::build()?;
     let program = lab::gateway::program();
@@ -299,12 +300,12 @@ fn is_not_linked_with_rdma_core() -> Result<()> {
     }
 }
 
-/// Format, lints, crate graph, and what no compiler checks.
+/// Checks format, lints, crate graph, and rules that no compiler checks.
 fn style() -> Result<Tally> {
     let mut tally = Tally::default();
     tally.count("cargo fmt", quietly(&["cargo", "fmt", "--all", "--check"]));
     tally.count("cargo clippy", clippy(&["--all-targets".into()]));
-    // "All" leaves out what `cargo test` leaves out.
+    // "All" excludes what `cargo test` excludes.
     let named = programs::built_by_name_alone()?;
     let named = named.into_iter().flat_map(|test| ["--test".to_owned(), test]).collect::<Vec<_>>();
     tally.count("cargo clippy of tests that a tier builds by name", clippy(&named));

@@ -1,4 +1,5 @@
-//! Programs of the next Debian, for which this system is too old: fetched with their libraries, and run without being installed.
+//! Runs programs of the next Debian, for which this system is too old: downloads them with their libraries and runs them without an
+//! installation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,12 @@ use crate::sh::{Result, output};
 
 /// The release, whose backports count as well.
 pub(crate) const RELEASE: &str = "trixie";
-/// Where its packages come from.
+/// Mirror of its packages.
 pub(crate) const MIRROR: &str = "http://deb.debian.org/debian";
 /// The keys of both systems' archives.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The lab's cache, as `tests/lab/build-kernel` has it.
+/// Returns the lab's cache, the same as in `tests/lab/build-kernel`.
 pub(crate) fn cache() -> PathBuf {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
     let home = || var("HOME").unwrap_or_default().join(".cache");
@@ -20,7 +21,8 @@ pub(crate) fn cache() -> PathBuf {
     var("LAB_CACHE").unwrap_or_else(lab)
 }
 
-/// These packages and all they need, by an apt of its own, for which nothing is installed: where their files are.
+/// Downloads these packages and all their dependencies by a separate apt configuration without installed packages; returns the
+/// paths of the files.
 pub(crate) fn download(apt: &Path, packages: &[&str]) -> Result<Vec<String>> {
     let folder = |name: &str| {
         let dir = apt.join(name);
@@ -64,7 +66,7 @@ pub(crate) fn download(apt: &Path, packages: &[&str]) -> Result<Vec<String>> {
     Ok(paths.filter(|p| p.ends_with(".deb")).collect())
 }
 
-/// The end of what apt said: in front of it stands a long command line.
+/// Returns the end of apt's output, which follows a long command line.
 fn last_lines(said: &str) -> String {
     let said: Vec<&str> = said.lines().filter(|l| !l.trim().is_empty()).collect();
     said[said.len().saturating_sub(3)..].join("; ")

@@ -1,8 +1,8 @@
-//! The systemd unit under its own restrictions: the clean root is booted by systemd-nspawn, with a network of its own, so that
-//! systemd as process 1 starts the installed service as it would on any host.
+//! Tests the systemd unit under its own restrictions: systemd-nspawn boots the clean root with a separate network, so that systemd
+//! as process 1 starts the installed service as on any host.
 //!
-//! A service of its own, [`JOB`], looks at the process and uses it by other people's clients (smbclient, libnfs) and by RDMA,
-//! reloads it, kills it, stops it, and turns the machine off. Its last line says that it came to its end.
+//! A second service, [`JOB`], examines the process and uses it by clients of other projects (smbclient, libnfs) and by RDMA,
+//! reloads it, kills it, stops it, and turns the machine off. Its last line reports that it reached its end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::cleanroot::Root;
 use crate::sh::{Result, Tally, command};
 
-/// What boots there and asks from there.
+/// Packages that boot there and act as clients.
 const WITH_THE_UNIT: &str = "systemd systemd-sysv dbus smbclient libnfs-utils";
 
 const CONFIGURATION: &str = "\
@@ -69,14 +69,14 @@ test "$(systemctl show --property Result --value headgate)" = success
 echo the unit works
 "#;
 
-/// Process 1 wants a hierarchy of control groups of version 2; the rest of this machine keeps what it has.
+/// Process 1 needs a control group hierarchy of version 2; the rest of this machine keeps what it has.
 const BOOT: &str = r#"
 umount --recursive /sys/fs/cgroup || true
 mount -t cgroup2 none /sys/fs/cgroup
 exec timeout 300 systemd-nspawn --quiet --register=no --keep-unit --private-network --boot --directory "$ROOT"
 "#;
 
-/// Boots the root, in which the package is installed, and tries the service.
+/// Boots the root, in which the package is installed, and tests the service.
 pub(crate) fn in_root(root: &Root, tally: &mut Tally) {
     tally.count("the unit starts, serves and comes back under its restrictions", tried(root));
 }

@@ -1,77 +1,77 @@
-//! What is run in the lab. The modules named in `jobs` are in tests/lab/guest.
+//! The scenarios of the lab. The modules named in `jobs` are in tests/lab/guest.
 
 use super::gateway::Guests;
 
-/// What every version has to show.
+/// Jobs for every protocol version.
 const FILES: &str = "sizes,tree,untar,semantics,locks,v42,exports";
 
-/// What the other transport of a version has to show: large trees were moved by the first. Those of 4.1 were moved by 4.2, which
-/// has the same operations for them.
+/// Jobs for the second transport of a version: the first has already moved large trees. The trees of 4.1 were moved by 4.2, which
+/// uses the same operations for them.
 const FEWER: &str = "sizes,semantics,locks,exports";
 const FEWER_AND_TREE: &str = "sizes,tree,semantics,locks,exports";
 
-/// With lists by the programs that users have.
+/// With access control lists by the users' own programs.
 const FILES_AND_LISTS: &str = "sizes,tree,untar,semantics,locks,v42,exports,acls";
 
-/// With what `status` tells of the client, first: later there are connections of other kinds.
+/// Begins with the job that compares what `status` reports about the client: later there are connections of other kinds.
 const FILES_AND_STATUS: &str = "told,sizes,tree,untar,semantics,locks,v42,exports";
 const FEWER_AND_STATUS: &str = "told,sizes,semantics,locks,exports";
 
-/// What verbs have to show: many small files cost minutes where both ends are in one guest, and show nothing of RDMA.
+/// Jobs for verbs: many small files take minutes when both ends are in one guest, and test nothing of RDMA.
 const VERBS: &str = "sizes,semantics,locks,v42,exports";
 
-/// What every dialect of SMB has to show, and what one of them has to show for all.
+/// Jobs for every dialect of SMB; [`SMB_ALL`] runs for one of them.
 const SMB: &str = "told,sizes,semantics,smb";
-/// Where signatures or encryption are all that is new.
+/// Jobs for scenarios that differ only by signatures or encryption.
 const SMB_AGAIN: &str = "told,sizes";
 const SMB_ALL: &str = "told,sizes,tree,untar,semantics,smb,smblocks";
 
-/// Without the closing of files a second after programs have closed them: where that is just being sent when the connection is
+/// Without the delayed close, a second after programs have closed their files: if that message is being sent when the connection is
 /// reset, this client (Linux 6.12) waits for ever (`smbd_send`, docs/cluster.md).
 const SMB_DIRECT_HARD: &str = "hard,closetimeo=0";
 const NO_LATE_CLOSE: &str = "closetimeo=0";
 
-/// Whether this client (Linux 6.12) asks for direct placement by `sec=krb5` depends on what its memory held before
-/// (docs/kerberos.md): it does where memory is cleared first, and never where it is filled with the slab allocator's 0x6b.
+/// Whether this client (Linux 6.12) asks for direct placement with `sec=krb5` depends on the earlier contents of its memory
+/// (docs/kerberos.md): it does when memory is cleared first, and never when the slab allocator has filled it with 0x6b.
 const CLEARED: &str = "init_on_alloc=1";
 const STALE: &str = "slub_debug=P";
 
-/// By which protocol a guest mounts the share.
+/// The protocol by which a guest mounts the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Nfs,
     Cifs,
 }
 
-/// What serves, where it is measured beside another one.
+/// The server of a measurement that compares two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
     Headgate,
     Ganesha,
 }
 
-/// Where the server is.
+/// The place of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Server {
     /// The gateway on the host's side of the tap.
     Host,
-    /// The same, as the container image has it.
+    /// Like `Host`, run as in the container image.
     Container,
     /// On the host's side, with its first share in CephFS. Not part of a tier.
     Ceph,
     /// Two nodes of a cluster on the host's side. Not part of a tier.
     Cluster,
-    /// The same, with the share and the records in CephFS.
+    /// Like `Cluster`, with the share and the records in CephFS.
     ClusterOnCeph,
-    /// One of two servers of a CephFS, on the host's side, and a node to spare, to be measured. Not part of a tier.
+    /// One of two servers of a CephFS, on the host's side, and a spare node, for a measurement. Not part of a tier.
     Failover(Program),
     /// In the guest: the gateway, on this file system.
     Guest(&'static str),
     /// In the guest: the kernel's own server, a reference for the jobs. Not part of a tier.
     Knfsd,
-    /// In the guest: both, to be measured, each on such a file system. Not part of a tier.
+    /// In the guest: both servers, for a measurement, each on a file system of this kind. Not part of a tier.
     Both(&'static str),
-    /// The same for SMB; it wants the package ksmbd-tools.
+    /// Like `Knfsd`, for SMB; it needs the package ksmbd-tools.
     Ksmbd,
 }
 
@@ -88,9 +88,9 @@ pub(super) struct Scenario {
     pub(super) server: Server,
     /// The kind of the guest's RDMA device.
     pub(super) device: &'static str,
-    /// Who serves RDMA, where the gateway is in the guest.
+    /// The RDMA provider when the gateway is in the guest.
     pub(super) provider: &'static str,
-    /// What happens to the server in the middle of the guest's work.
+    /// What happens to the server during the guest's work.
     pub(super) trouble: Option<&'static str>,
     /// A second guest runs the same at the same time, or is the client of a server in the first.
     pub(super) pair: bool,
@@ -99,7 +99,7 @@ pub(super) struct Scenario {
     /// The first tap is captured, and decoded afterwards.
     pub(super) captured: bool,
     pub(super) seconds_max: u32,
-    /// How many times a job does what it repeats, if not as often as it does by itself.
+    /// How often a job repeats its work, if not by default.
     pub(super) runs: Option<u32>,
 }
 
@@ -144,12 +144,12 @@ impl Scenario {
         Scenario { server, ..self }
     }
 
-    /// With the gateway in the guest, on a device of this kind by the verbs of the kernel and rdma-core.
+    /// Puts the gateway in the guest, on a device of this kind with the verbs of the kernel and rdma-core.
     const fn verbs(self, device: &'static str) -> Scenario {
         Scenario { device, provider: "verbs", server: Server::Guest("ext4"), ..self }
     }
 
-    /// Measured beside the kernel's server in the guest.
+    /// Measures the gateway and the kernel's server in the guest.
     const fn beside(self, device: &'static str, provider: &'static str) -> Scenario {
         Scenario { device, provider, server: Server::Both("tmpfs"), jobs: "beside", ..self }
     }
@@ -158,7 +158,7 @@ impl Scenario {
         Scenario { jobs: "pair", pair: true, ..self }
     }
 
-    /// The gateway in the first guest, these jobs in the second.
+    /// Puts the gateway in the first guest and these jobs in the second.
     const fn far(self, jobs: &'static str) -> Scenario {
         Scenario { jobs, pair: true, ..self }
     }
@@ -190,7 +190,7 @@ impl Scenario {
         matches!(self.server, Server::Knfsd | Server::Ksmbd)
     }
 
-    /// For leases, tickets, or clients that come back.
+    /// Returns true if it mostly waits: for leases, tickets, or clients that reconnect.
     pub(super) fn mostly_waits(&self) -> bool {
         let waits = |job| ["claims", "tickets", "counting", "multichannel"].contains(&job);
         self.trouble.is_some() || self.jobs.split(',').any(waits)
@@ -204,25 +204,25 @@ impl Scenario {
         }
     }
 
-    /// It is mounted by Kerberos.
+    /// Returns true if the share is mounted with Kerberos.
     pub(super) fn has_kerberos(&self) -> bool {
         self.options.contains("sec=krb5")
     }
 
-    /// Some shares are on another gateway.
+    /// Returns true if some shares are on another gateway.
     pub(super) fn refers(&self) -> bool {
         self.jobs == "refer"
     }
 
-    /// What the share that is mounted demands of its clients.
+    /// Returns what the mounted share requires of its clients for TLS.
     pub(super) fn tls(&self) -> Option<&'static str> {
         let has = |option| self.options.split(',').any(|o| o == option);
         let mutual = has("xprtsec=mtls").then_some("mutual");
         mutual.or_else(|| has("xprtsec=tls").then_some("required"))
     }
 
-    /// Its bulk data goes by RDMA Write and Read. A client that signs or seals does its I/O by Send: the direct bytes would
-    /// escape the signature.
+    /// Returns true if its bulk data goes by RDMA Write and Read. A client that signs or seals does its I/O by Send, because a
+    /// signature would not cover the direct bytes.
     pub(super) fn is_direct(&self) -> bool {
         self.proto == "rdma" && !["sign", "seal"].iter().any(|o| self.options.contains(o))
     }
@@ -256,7 +256,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("refer-v4.0-tcp", "4.0", "tcp").jobs("refer"),
     Scenario::new("refer-v4.1-rdma", "4.1", "rdma").jobs("refer"),
     Scenario::new("refer-v4.2-tcp", "4.2", "tcp").jobs("refer"),
-    // As root alone but for `tickets`: other users of the guest have none.
+    // Only as root, except for `tickets`: other users of the guest have no tickets.
     Scenario::new("krb5-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5").boot(CLEARED),
     Scenario::new("krb5p-v4.2-rdma", "4.2", "rdma").jobs("sizes").options("sec=krb5p"),
     Scenario::new("krb5i-v3-tcp", "3", "tcp").jobs("sizes,tickets").options("sec=krb5i"),
@@ -293,23 +293,23 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("verbs-siw-kill", "3", "rdma").trouble("kill-gateway").verbs("siw"),
     Scenario::new("verbs-rxe-connects", "4.1", "rdma").jobs("connects,crowd,contract").verbs("rxe"),
     Scenario::new("verbs-siw-connects", "4.1", "rdma").jobs("connects,contract").verbs("siw"),
-    // Not by SMB, and not the end above over siw: the client's own kernel (Linux 6.12) stands still in one of four, in the removal
-    // where the device is its own as well, and waiting for what its queue pair gave up. In the others it comes back by itself.
-    // That the server is not the one who stands still is seen with the gateway's own client, below.
+    // Left out: SMB, and a disconnect of the other end over siw. In one of four runs the client's own kernel (Linux 6.12) hangs
+    // there, in the removal of the device that it uses too, while it waits for what its queue pair gave up; in the others it
+    // recovers. The scenarios below, with the gateway's own client, show that the server does not hang.
     Scenario::new("verbs-rxe-unplug", "4.2", "rdma").trouble("unplug").verbs("rxe"),
     Scenario::new("verbs-siw-unplug", "3", "rdma").trouble("unplug").verbs("siw"),
     Scenario::cifs("verbs-rxe-smb", "3.1.1", "rdma").verbs("rxe"),
     Scenario::cifs("verbs-siw-smb", "3.1.1", "rdma")
         .jobs("sizes,semantics,smb,smblocks")
         .verbs("siw"),
-    // By themselves: they also move bulk data by Sends.
+    // Separate scenarios: they also move bulk data by Sends.
     Scenario::cifs("verbs-rxe-device", "3.1.1", "rdma").jobs("device").verbs("rxe"),
     Scenario::cifs("verbs-siw-device", "3.1.1", "rdma").jobs("device").verbs("siw"),
     Scenario::new("verbs-rxe-far", "4.2", "rdma").verbs("rxe").far("pair,sizes"),
     Scenario::new("verbs-rxe-far-v3", "3", "rdma").verbs("rxe").far("sizes"),
     Scenario::new("verbs-siw-far", "4.1", "rdma").verbs("siw").far("sizes"),
     Scenario::cifs("verbs-rxe-far-smb", "3.1.1", "rdma").verbs("rxe").far("sizes,semantics"),
-    // The device goes where the server is, as a card does.
+    // The device on the server's side is removed, like a card.
     Scenario::new("verbs-rxe-far-unplug", "4.1", "rdma")
         .verbs("rxe")
         .far("survive")
@@ -343,10 +343,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("cifs-3.1.1-tcp-seal", "3.1.1", "tcp").jobs(SMB_AGAIN).options("seal"),
     Scenario::cifs("cifs-3.1.1-rdma", "3.1.1", "rdma").jobs(SMB_ALL),
     Scenario::cifs("cifs-3.1.1-rdma-sign", "3.1.1", "rdma").jobs(SMB_AGAIN).options("sign"),
-    // With `seal` alone the kernel's client dies of its own WRITE: `smb3_negotiate_wsize` and `smb3_negotiate_rsize` (Linux 6.12)
-    // keep I/O below what SMB Direct takes in fragments only if the connection signs, although data of a sealed mount goes by
-    // Send, too. The message of 1 MiB and a header is refused by the client's `smbd_send`, and nothing of it reaches the wire.
-    // `sign` makes it count right and still encrypts everything, as does a server that wants signatures, which is our default.
+    // With only `seal` the kernel's client fails at its own WRITE: `smb3_negotiate_wsize` and `smb3_negotiate_rsize` (Linux 6.12)
+    // keep I/O below the limit of SMB Direct fragments only if the connection signs, although data of a sealed mount goes by Send,
+    // too. The client's `smbd_send` refuses the message of 1 MiB and a header, before it reaches the wire. With `sign` the client
+    // computes the right size and still encrypts everything; a server that requires signatures, which is the gateway's default, has
+    // the same effect.
     Scenario::cifs("cifs-3.1.1-rdma-seal", "3.1.1", "rdma").options("seal,sign"),
     Scenario::cifs("cifs-multichannel", "3.1.1", "tcp")
         .jobs("multichannel")
@@ -363,10 +364,10 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("container-smb-direct", "3.1.1", "rdma")
         .trouble("stop-container")
         .on(Server::Container),
-    // The jobs against the server that they were written with.
+    // The jobs against the server for which they were written.
     Scenario::cifs("ksmbd-tcp", "3.1.1", "tcp").jobs(SMB_ALL).on(Server::Ksmbd),
     Scenario::cifs("ksmbd-rdma", "3.1.1", "rdma").jobs(SMB_ALL).on(Server::Ksmbd),
-    // The client's own fault, which the job tells of: it fails here, and with these options against the gateway.
+    // The client's own fault, which the job reports: it fails here, and with these options against the gateway.
     Scenario::cifs("ksmbd-counting", "3.1.1", "rdma")
         .options("cache=strict,actimeo=0")
         .jobs("counting")
@@ -379,7 +380,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("knfsd-v4.2-tcp", "4.2", "tcp").on(Server::Knfsd),
 ];
 
-/// The share is a folder of CephFS: a command of its own.
+/// The share is a folder of CephFS; run by a separate command.
 pub(super) const ON_CEPH: &[Scenario] = &[
     Scenario::new("ceph-v4.2", "4.2", "tcp").jobs(FILES_AND_LISTS).on(Server::Ceph),
     Scenario::new("ceph-v3", "3", "tcp").jobs(FILES_AND_LISTS).on(Server::Ceph),
@@ -387,17 +388,17 @@ pub(super) const ON_CEPH: &[Scenario] = &[
     Scenario::cifs("ceph-mixed", "3.1.1", "tcp").jobs("mixed,threeways").on(Server::Ceph),
 ];
 
-/// A service that goes from node to node while the kernel's client works on it: a command of its own.
+/// A service moves from node to node while the kernel's client works on it; run by a separate command.
 pub(super) const TAKEOVERS: &[Scenario] = &[
     Scenario::new("takeover-v4.2-tcp", "4.2", "tcp").takeover(),
     Scenario::new("takeover-v4.1-rdma", "4.1", "rdma").takeover(),
     Scenario::new("takeover-v3-tcp", "3", "tcp").takeover(),
-    // Otherwise this client tells programs of a server that is away for a moment.
+    // Without `hard` this client reports a brief absence of the server to programs.
     Scenario::cifs("takeover-cifs-tcp", "3.1.1", "tcp").takeover().options("hard"),
     Scenario::cifs("takeover-cifs-rdma", "3.1.1", "rdma").takeover().options(SMB_DIRECT_HARD),
 ];
 
-/// The same on CephFS.
+/// Like [`TAKEOVERS`], on CephFS.
 pub(super) const TAKEOVERS_ON_CEPH: &[Scenario] = &[
     Scenario::new("ceph-takeover-v4.2-tcp", "4.2", "tcp").takeover().on(Server::ClusterOnCeph),
     Scenario::new("ceph-takeover-v4.1-rdma", "4.1", "rdma").takeover().on(Server::ClusterOnCeph),
@@ -412,7 +413,7 @@ pub(super) const TAKEOVERS_ON_CEPH: &[Scenario] = &[
         .options(SMB_DIRECT_HARD),
 ];
 
-/// The same, by order and as often as is asked for: by their names alone.
+/// Moves of the service by order, as often as requested: run only by name.
 pub(super) const MOVES: &[Scenario] = &[
     Scenario::new("moves-v4.2-tcp", "4.2", "tcp").jobs("moves").on(Server::Cluster),
     Scenario::new("moves-v4.1-rdma", "4.1", "rdma").jobs("moves").on(Server::Cluster),
@@ -426,7 +427,7 @@ pub(super) const MOVES: &[Scenario] = &[
         .options(SMB_DIRECT_HARD),
 ];
 
-/// What clients wait for when their server goes, and when another one goes: the columns of the table that is made of it.
+/// The waiting time of clients when their server fails, and when the other one fails: the columns of the resulting table.
 pub(super) const FAILOVERS: [Scenario; 4] = [
     Scenario::failover(Program::Ganesha, "failover-ganesha-dies", "dies"),
     Scenario::failover(Program::Headgate, "failover-headgate-dies", "dies"),
@@ -434,17 +435,17 @@ pub(super) const FAILOVERS: [Scenario; 4] = [
     Scenario::failover(Program::Headgate, "failover-headgate-stopped", "stopped"),
 ];
 
-/// The gateway beside the kernel's server, measured by the kernel's client over RDMA.
+/// The gateway and the kernel's server, measured by the kernel's client over RDMA.
 pub(super) const BESIDE: &[Scenario] = &[
     Scenario::new("beside-v3", "3", "rdma").beside("siw", "iwarp"),
     Scenario::new("beside-v4.2", "4.2", "rdma").beside("siw", "iwarp"),
 ];
 
-/// Changes of names, which both have on stable storage before they answer.
+/// Changes of names, which both servers have on stable storage before they answer.
 pub(super) const BESIDE_ON_EXT4: &[Scenario] =
     &[Scenario::new("beside-changes", "3", "tcp").jobs("changes").on(Server::Both("ext4"))];
 
-/// What protection costs either server, by TCP: the first is without any.
+/// The cost of protection for either server, over TCP: the first scenario is unprotected.
 pub(super) const BESIDE_PROTECTED: &[Scenario] = &[
     Scenario::new("beside-sys", "4.2", "tcp").beside("siw", "iwarp").options("sec=sys"),
     Scenario::new("beside-krb5", "4.2", "tcp").beside("siw", "iwarp").options("sec=krb5"),
@@ -453,7 +454,7 @@ pub(super) const BESIDE_PROTECTED: &[Scenario] = &[
     Scenario::new("beside-tls", "4.2", "tcp").beside("siw", "iwarp").options("xprtsec=tls"),
 ];
 
-/// The same over an RDMA device on both sides.
+/// The same measurement over an RDMA device on both sides.
 pub(super) const BESIDE_BY_DEVICE: &[Scenario] = &[
     Scenario::new("beside-rxe", "4.2", "rdma").beside("rxe", "verbs"),
     Scenario::new("beside-siw", "4.2", "rdma").beside("siw", "verbs"),

@@ -1,4 +1,4 @@
-//! Other people's SMB clients: Samba's smbclient and rpcclient, and impacket.
+//! SMB clients of other projects: Samba's smbclient and rpcclient, and impacket.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::net::{FIRST_GUEST, Net, host_address};
 use super::third::names;
 use crate::sh::{Result, Tally, output};
 
-/// Dialects by smbclient's names, and the protections that each knows.
+/// Dialects by smbclient's names, and the protections that each supports.
 const DIALECTS: [(&str, &[&str]); 5] = [
     ("SMB2_02", &["off", "sign"]),
     ("SMB2_10", &["off", "sign"]),
@@ -17,7 +17,7 @@ const DIALECTS: [(&str, &[&str]); 5] = [
     ("SMB3_11", &["off", "sign", "encrypt"]),
 ];
 
-/// A gateway, and where programs are run that visit it.
+/// A gateway, and the network where its clients run.
 struct Visit<'a> {
     net: &'a Net,
     dir: PathBuf,
@@ -26,7 +26,7 @@ struct Visit<'a> {
     credentials: String,
 }
 
-/// All of them, one after the other.
+/// Runs all of them, one after the other.
 pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
     let demands = Demands { refers: true, ..Demands::default() };
     let mut gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Smb, demands)?;
@@ -63,14 +63,14 @@ impl Visit<'_> {
         self.net.output(&[&["timeout", "120"], words].concat())
     }
 
-    /// smbclient with these options runs its own commands.
+    /// Runs smbclient with these options and its own commands.
     fn smbclient(&self, options: &[&str], commands: &str) -> Result<String> {
         let target = format!("//{}/data", self.host);
         let head = ["smbclient", &target, "-U", &self.credentials];
         self.run(&[&head[..], options, &["-c", commands]].concat())
     }
 
-    /// Puts a tree, gets it back, and removes it; what arrives on the server's disk and here is compared.
+    /// Uploads a tree, downloads it, and removes it; compares the files on the server's disk and here.
     fn round_trip(&self, dialect: &str, protection: &str) -> Result<()> {
         let least = format!("--option=client min protocol={dialect}");
         let protect = format!("--client-protection={protection}");
@@ -99,7 +99,7 @@ impl Visit<'_> {
         gone.then_some(()).ok_or_else(|| format!("{name} is still there"))
     }
 
-    /// A share that is on another gateway is entered by the one that refers, and what is put there is there.
+    /// Opens a share of another gateway through the referring gateway, and checks that an uploaded file arrives there.
     fn goes_there(&self, dialect: &str, protection: &str) -> Result<()> {
         let least = format!("--option=client min protocol={dialect}");
         let protect = format!("--client-protection={protection}");
@@ -166,7 +166,7 @@ impl Visit<'_> {
     }
 }
 
-/// The same names with the same content, one level of folders deep or more.
+/// Checks that both trees have the same names and contents, at least one level of folders deep.
 fn same_tree(a: &Path, b: &Path) -> Result<()> {
     output(&["diff", "-r", &a.display().to_string(), &b.display().to_string()]).map(drop)
 }

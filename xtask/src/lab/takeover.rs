@@ -1,9 +1,9 @@
-//! A cluster as a guest's server: two nodes, each in a network namespace of its own on one bridge with the guest, and an etcd.
+//! A cluster as a guest's server: two nodes, each in a separate network namespace on one bridge with the guest, and an etcd.
 //!
 //! *Operation.* The guest works on the share `data` of the service `files` at a floating address, and reads from the service
-//! `beside`, which only the second node may serve. It says how the first node is to go; here that is done, awaited and mended, and
-//! the guest is told by files in its folder. `data` is a folder of this host that both nodes have, with a power switch as the
-//! fence, or lies in CephFS with the records of the service, without a fence.
+//! `beside`, which only the second node may serve. The guest requests how the first node should fail; this module makes it fail,
+//! waits for the takeover, repairs the node, and confirms each step by files in the guest's folder. `data` is a folder of this host
+//! that both nodes have, with a power switch as the fence, or it is in CephFS with the records of the service, without a fence.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,13 +15,13 @@ use super::nodes::{Etcd, Nodes, until};
 use crate::ceph::{self, FILE_SYSTEM};
 use crate::sh::Result;
 
-/// Of the owner's lease in etcd, in seconds; the guest judges its stalls by it.
+/// Lifetime of the owner's lease in etcd in seconds; the guest uses it as the limit for stalls.
 pub(super) const TTL: u64 = 3;
-/// Where the service is, and the one beside it: addresses of the guest's own network.
+/// Addresses of the two services, in the guest's network.
 pub(super) const ADDRESS: &str = "10.77.0.10";
 pub(super) const BESIDE: &str = "10.77.0.11";
 const NODES: usize = 2;
-/// Where another client of the cluster of Ceph shows its file system.
+/// Mount point where another client of the Ceph cluster shows its file system.
 const CEPH_MOUNT: &str = "cephfs";
 
 /// Two nodes and their etcd.
@@ -29,12 +29,12 @@ const CEPH_MOUNT: &str = "cephfs";
 pub(super) struct Cluster<'a> {
     net: &'a Net,
     dir: PathBuf,
-    // What is below ends after what is above.
+    // Fields are dropped in order: the later ones must end after the earlier ones.
     nodes: Nodes<'a>,
     etcd: Option<Etcd>,
-    /// How the first node went, until that is mended.
+    /// How the first node failed, until that is repaired.
     gone: Option<String>,
-    /// Where the share is, if not on this host.
+    /// The cluster that holds the share, if not this host.
     ceph: Option<ceph::Cluster>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
-    /// The folder that is served.
+    /// Returns the folder that is served.
     pub(super) fn share(&self) -> PathBuf {
         match &self.ceph {
             Some(_) => self.dir.join(CEPH_MOUNT).join("data"),
@@ -69,13 +69,13 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// What all nodes have logged.
+    /// Returns the logs of all nodes.
     pub(super) fn log(&self) -> String {
         let log = |node| fs::read_to_string(self.dir.join(format!("gw{node}.log")));
         (0..NODES).map(|node| log(node).unwrap_or_default()).collect()
     }
 
-    /// Does what the guest asks for, and tells it.
+    /// Carries out the guest's request and confirms it.
     pub(super) fn obey(&mut self, words: &str) -> Result<()> {
         let done = match words.split_once(' ') {
             Some(("takeover", how)) => self.strike(how),
@@ -83,12 +83,12 @@ impl<'a> Cluster<'a> {
             None if words == "mend" => self.mend(),
             _ => Err("the host does not know how".into()),
         };
-        // A guest that waits in vain tells less than this error.
+        // This error tells more than the timeout of the guest that waits.
         let told = fs::write(self.dir.join("scratch").join(words.replace(' ', "-")), "");
         done.and(told.map_err(|e| format!("{words}: {e}")))
     }
 
-    /// Ends the first node like this, and waits until the other has the address.
+    /// Makes the first node fail in this way, and waits until the other has the address.
     fn strike(&mut self, how: &str) -> Result<()> {
         match how {
             "drain" => drop(self.ask(&["drain", "gw0"])?),
@@ -101,14 +101,14 @@ impl<'a> Cluster<'a> {
         until("another node serves", || self.nodes.has_address(1, ADDRESS))
     }
 
-    /// Moves the service to this node, both being as they should.
+    /// Moves the service to this node, while both nodes work.
     fn go_to(&self, node: &str) -> Result<()> {
         let number = node.parse().map_err(|e| format!("{node}: {e}"))?;
         self.ask(&["move", "files", &format!("gw{node}")])?;
         until("the node serves", || self.nodes.has_address(number, ADDRESS))
     }
 
-    /// The first node is as before, and serves.
+    /// Restores the first node, which then serves again.
     fn mend(&mut self) -> Result<()> {
         let how = self.gone.take().ok_or("nothing is to be mended")?;
         let fenced = fs::read_to_string(self.dir.join("fenced")).unwrap_or_default();
@@ -155,7 +155,7 @@ impl<'a> Cluster<'a> {
         }
         let path = format!("path: {dir}/beside");
         self.service("beside", "beside", &path, ("beside-state", "off"))?;
-        // A power switch: nothing of that node runs any more.
+        // A power switch: it ends every process of that node.
         let net = &self.net.name;
         self.write(
             "fence",
@@ -192,7 +192,7 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// The file of a gateway with one share.
+    /// Writes the file of a gateway with one share.
     fn service(
         &self,
         file: &str,
@@ -224,7 +224,7 @@ impl<'a> Cluster<'a> {
         self.nodes.run(node, &self.dir.join(log), &words)
     }
 
-    /// `headgate cluster`.
+    /// Runs `headgate cluster`.
     fn ask(&self, words: &[&str]) -> Result<String> {
         let (program, config) = (gateway::program(), self.dir.join("gw1.yaml"));
         let (program, config) = (program.display().to_string(), config.display().to_string());

@@ -1,4 +1,4 @@
-//! Other people's programs: libnfs as a client, tshark as a reader of what is on the wire.
+//! Programs of other projects: libnfs as a client, tshark as a decoder of the captured packets.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,25 +10,25 @@ use super::gateway::{Demands, Gateway, Guests};
 use super::net::{FIRST_GUEST, Net, host_address};
 use crate::sh::{Result, Tally, output};
 
-/// What is captured, and what tshark must find in it.
+/// What is captured, and what tshark must find in the capture.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// Where it is captured, and tcpdump's words for what.
+    /// The device of the capture, and tcpdump's filter.
     pub(super) device: &'static str,
     pub(super) filter: &'static str,
-    /// Frames of iWARP at the least, which tshark reads only when each segment holds one; 0: it is not iWARP.
+    /// Least number of iWARP frames, which tshark reads only when each segment contains one; 0: not iWARP.
     pub(super) fpdus: usize,
-    /// Filters, and the frames of each that there must be at the least.
+    /// Filters, and the least number of frames for each.
     pub(super) present: &'static [(&'static str, usize)],
-    /// tshark's words for what must not be in a capture of ours.
+    /// tshark's filter for frames that the gateway must not send.
     pub(super) wrong: &'static str,
 }
 
-/// The first guest's, on the host's side.
+/// The first guest's tap, on the host's side.
 const FIRST_TAP: &str = "tap0";
 
-/// A reply whose data went by RDMA Write does not hold that data (RFC 8166 section 3.4.4); this tshark looks for it there
-/// all the same and calls the NFS part of the frame malformed.
+/// A reply whose data went by RDMA Write does not contain that data (RFC 8166 section 3.4.4); this tshark expects it there
+/// nevertheless and calls the NFS part of the frame malformed.
 pub(super) const NFS_RDMA: Expected = Expected {
     device: FIRST_TAP,
     filter: "tcp port 20049",
@@ -49,7 +49,7 @@ pub(super) const SMB_DIRECT: Expected = Expected {
         ("iwarp_rdma.opcode == 0", 20),
         ("iwarp_rdma.opcode == 1", 5),
     ],
-    // The token of an answer to NEGOTIATE (MS-SPNG section 2.2.1) is read right by TCP only.
+    // tshark decodes the token of an answer to NEGOTIATE (MS-SPNG section 2.2.1) correctly only over TCP.
     wrong: "(_ws.malformed && !(smb2.cmd == 0)) || iwarp_mpa.bad_length || iwarp_mpa.res.not_set0 \
             || smb_direct.fragment.error || smb_direct.fragment.overlap",
 };
@@ -100,7 +100,7 @@ impl Capture {
         fs::read_to_string(&self.log).is_ok_and(|text| text.contains(words))
     }
 
-    /// Ends it and lets tshark judge what it holds. Gives the file that tshark read.
+    /// Ends it and checks its contents with tshark. Returns the file that tshark read.
     pub(super) fn judge(mut self, label: &str, tally: &mut Tally) -> Result<PathBuf> {
         output(&["kill", "-INT", &self.tcpdump.id().to_string()])?;
         self.tcpdump.wait().map_err(|e| format!("tcpdump: {e}"))?;
@@ -133,14 +133,14 @@ impl Capture {
     }
 }
 
-/// Another dissector has a claim on port 5445; iWARP is recognised by its content.
+/// Another dissector is registered for port 5445, so tshark recognizes iWARP by its content.
 const BY_CONTENT: &str = "tcp.try_heuristic_first:TRUE";
 
 fn decode(file: &str, filter: &str) -> Result<String> {
     output(&["tshark", "-o", BY_CONTENT, "-r", file, "-Y", filter])
 }
 
-/// tshark writes its verdict behind every CRC.
+/// Checks the result that tshark prints after every CRC.
 fn crcs_are_good(file: &str, least: usize) -> Result<()> {
     let text = output(&[
         "tshark",
@@ -161,7 +161,7 @@ fn crcs_are_good(file: &str, least: usize) -> Result<()> {
     }
 }
 
-/// libnfs lists, copies both ways, and compares.
+/// Runs libnfs: lists, copies both ways, and compares.
 pub(super) fn libnfs(net: &Net, dir: &Path) -> Result<Tally> {
     let mut tally = Tally::default();
     let gateway = Gateway::start(net, dir, &FIRST_GUEST, Guests::Nfs, Demands::default())?;

@@ -1,4 +1,4 @@
-//! What a guest and the gateway need for NFS by TLS: `tlshd`, which does the handshakes of Linux' client, and certificates.
+//! Setup of a guest and the gateway for NFS over TLS: `tlshd`, which does the handshakes of Linux' client, and certificates.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::trixie;
 /// The package of `tlshd`.
 const PACKAGE: &str = "ktls-utils";
 
-/// A folder with `tlshd` and its libraries, made once in the lab's cache.
+/// Returns a folder with `tlshd` and its libraries, made once in the lab's cache.
 pub(super) fn tlshd() -> Result<PathBuf> {
     let cache = trixie::cache();
     let failed = |e| format!("{}: {e}", cache.display());
@@ -21,7 +21,7 @@ pub(super) fn tlshd() -> Result<PathBuf> {
     if tree.exists() {
         return Ok(tree);
     }
-    // It gets its last name when it is complete.
+    // Renamed to its final name only when it is complete.
     let scratch = cache.join(format!("building-tlshd-{}", std::process::id()));
     let built = trixie::download(&scratch.join("apt"), &[PACKAGE]).and_then(|packages| {
         let root = scratch.join("root");
@@ -35,8 +35,8 @@ pub(super) fn tlshd() -> Result<PathBuf> {
     built.map(|()| tree)
 }
 
-/// An authority in `dir`, what it signed for the gateway, and in `guest`, which is `/scratch/tls` there, for a client with its
-/// configuration of `tlshd`.
+/// Makes an authority in `dir`, the gateway's certificate there, and in `guest`, which is `/scratch/tls` there, a client's
+/// certificate with the configuration of `tlshd`.
 pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
     let failed = |e| format!("{}: {e}", guest.display());
     fs::create_dir_all(guest).map_err(failed)?;
@@ -57,7 +57,7 @@ pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
     ];
     let made = |words: &[&str]| output(&[&NEW[..], words].concat()).map(drop);
     made(&["/CN=lab", "-keyout", &ca_key, "-out", &ca])?;
-    // Another authority, which nobody knows.
+    // A second authority, which neither side trusts.
     let (other, other_key) = (at(guest, "other.crt"), at(guest, "other.key"));
     made(&["/CN=other", "-keyout", &other_key, "-out", &other])?;
     let signed = |(ca, ca_key): (&str, &str), dir: &Path, name: &str, subject: &str| {
@@ -86,14 +86,14 @@ pub(super) fn certificates(dir: &Path, guest: &Path) -> Result<()> {
     if dir != guest {
         fs::copy(&ca, guest.join("ca.crt")).map_err(failed)?;
     }
-    // The second is for the kernel's own server, where it stands beside the gateway.
+    // The second section is for the kernel's own server, when both servers are measured.
     let conf = "[authenticate.client]\nx509.truststore = /scratch/tls/ca.crt\nx509.certificate = /scratch/tls/client.crt\n\
                 x509.private_key = /scratch/tls/client.key\n[authenticate.server]\nx509.truststore = /scratch/tls/ca.crt\n\
                 x509.certificate = /scratch/tls/gateway.crt\nx509.private_key = /scratch/tls/gateway.key\n";
     fs::write(guest.join("tlshd.conf"), conf).map_err(failed)
 }
 
-/// What `serve` is told of them.
+/// Returns the options of `serve` for the certificates.
 pub(super) fn options(dir: &Path) -> [String; 6] {
     let file = |name: &str| dir.join(name).display().to_string();
     [

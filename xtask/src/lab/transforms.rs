@@ -1,5 +1,5 @@
-//! Data by SMB Direct that is signed or encrypted by itself, looked at by others: what went over the wire by tshark, signatures and
-//! ciphertexts by a program of another library (tests/third/transforms.py).
+//! Checks separately signed or encrypted SMB Direct data with foreign programs: tshark decodes the packets, and a program with
+//! another library checks signatures and ciphertexts (tests/third/transforms.py).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::third::{Capture, Expected};
 use crate::programs::example;
 use crate::sh::{Result, Tally, output, target_dir};
 
-/// Negotiate contexts of both sides name transforms (MS-SMB2 sections 2.2.3.1.6 and 2.2.4.1.6).
+/// Negotiate contexts of both sides contain transforms (MS-SMB2 sections 2.2.3.1.6 and 2.2.4.1.6).
 const OFFERED: [(&str, usize); 3] = [
     ("smb2.negotiate_context.type == 7", 2),
     ("smb2.negotiate_context.rdma_transform_id == 1", 2),
@@ -18,7 +18,7 @@ const OFFERED: [(&str, usize); 3] = [
 const WRONG: &str = "(_ws.malformed && !(smb2.cmd == 0)) || iwarp_mpa.bad_length || iwarp_mpa.res.not_set0 \
                      || smb_direct.fragment.error || smb_direct.fragment.overlap";
 
-/// Three files are written and read by RDMA, by each connection.
+/// Each connection writes and reads three files by RDMA.
 const CLEAR: Expected = Expected {
     device: "lo",
     filter: "tcp",
@@ -58,11 +58,11 @@ const SEALED: Expected = Expected {
     ..CLEAR
 };
 
-/// Bytes that stand in every file, over and over, and those of the user's password.
+/// Bytes that every file repeats, and the user's password.
 const MARKER: &str = "placed-by-headgate-";
 const PASSWORD: &str = "correct horse";
 
-/// A way of the example `transcript`, and what its capture holds.
+/// A mode of the example `transcript`, and the expected contents of its capture.
 struct Way<'a> {
     name: &'a str,
     expected: &'static Expected,
@@ -81,7 +81,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Every way, each with a capture of its own.
+/// Runs every mode, each with a separate capture.
 pub(super) fn all(net: &Net) -> Result<Tally> {
     let program = example("transcript")?.display().to_string();
     let ways = output(&[&program, "--ways"])?;
@@ -91,7 +91,7 @@ pub(super) fn all(net: &Net) -> Result<Tally> {
         one(net, &program, &dir.join(name), &Way::of(name)?, &mut tally)?;
     }
     if tally.failures.is_empty() {
-        // Else it is there to be looked at.
+        // The folder of a failed mode is kept for examination.
         let _ = fs::remove_dir_all(dir);
     }
     Ok(tally)
@@ -131,7 +131,7 @@ fn judged(transcript: &Path) -> Result<String> {
     output(&["python3", "tests/third/transforms.py", &file, PASSWORD, MARKER])
 }
 
-/// The transcript with another last digit in the last line of this kind that has more than a header of SMB Direct.
+/// Changes the last digit of the last line of this kind that contains more than a header of SMB Direct.
 fn spoilt(transcript: &Path, what: &str) -> Result<PathBuf> {
     /// Digits of 24 bytes and of some payload.
     const LEAST: usize = 128;

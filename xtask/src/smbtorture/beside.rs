@@ -1,4 +1,4 @@
-//! Leases and oplocks while an NFS client works on the same shares: it makes, writes, reads and removes files of its own there.
+//! Tests leases and oplocks while an NFS client makes, writes, reads and removes other files on the same shares.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use crate::lab::Net;
 use crate::lab::gateway::program;
 use crate::sh::Result;
 
-/// Tests that run at once, each on a share with a load of its own.
+/// Tests that run at once, each on a share with a separate load.
 const AT_ONCE: usize = 2;
 
-/// One test of each sort that takes a second or so: asked for, broken, broken while it breaks, upgraded, versions, oplocks.
+/// One test of each sort that takes about a second: requested, broken, broken during a break, upgraded, versions, oplocks.
 const TESTS: [&str; 16] = [
     "smb2.lease.break",
     "smb2.lease.breaking1",
@@ -32,11 +32,11 @@ const TESTS: [&str; 16] = [
     "smb2.oplock.levelii500",
 ];
 
-/// A load that goes on until it is dropped.
+/// A load that runs until it is dropped.
 struct Load(Child);
 
 impl Load {
-    /// On one share, by NFS 4.2. It must still run when the tests are over: a load that gave up is none.
+    /// Starts a load on one share, by NFS 4.2. It must still run when the tests have ended: a load that gave up does not count.
     fn begin(net: &Net, share: usize, dir: &Path) -> Result<Load> {
         let log = dir.join(format!("nfs-{share}.log"));
         let out = std::fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -60,13 +60,13 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill.
+        // The process may have ended before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs them; one that failed gets another chance, with the load beside it again.
+/// Runs the tests; a failed one is repeated, with the load again.
 pub(super) fn nfs(net: &Net, server: &Server, asked: &Asked, dir: &Path) -> Result<Results> {
     let chosen = |t: &&&str| {
         asked.prefixes.is_empty() || asked.prefixes.iter().any(|p| t.starts_with(p.as_str()))

@@ -1,7 +1,7 @@
-//! Two clients at once, each a process of its own: one holds a file open for each way to share it, the other opens them.
+//! Tests two clients at once, each a separate process: one holds a file open for each share mode, the other opens these files.
 //!
 //! The first is `smb2.hold-sharemode`, which holds until it is killed, and so neither passes nor fails. The second is
-//! `smb2.check-sharemode`, once for each file and each right: it must be refused what the first does not share, and nothing else.
+//! `smb2.check-sharemode`, once for each file and each right: it must be refused exactly the rights that the first does not share.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,18 +13,18 @@ use crate::sh::Result;
 
 pub(super) const TEST: &str = "smb2.check-sharemode";
 const HOLDER: &str = "smb2.hold-sharemode";
-/// What the holder says when it has everything open.
+/// Message of the holder when it has every file open.
 const HOLDS: &str = "Waiting for SIGINT";
 
-/// The files are called by how they are shared.
+/// The files are named after their share modes.
 const FILES: [&str; 8] = ["N", "R", "W", "D", "RW", "RD", "WD", "RWD"];
-/// A right by the letter of its sharing, its bit, and what is done with it: nothing can be read of an empty file. What is removed
-/// cannot be opened any more, so that comes last.
+/// A right by the letter of its share mode, its bit, and the operation that the test does: an empty file has no data to read. A
+/// removed file cannot be opened again, so removal comes last.
 const RIGHTS: [(&str, &str, &str); 3] =
     [("R", "0x1", "-"), ("W", "0x2", "W"), ("D", "0x10000", "D")];
 const REFUSED: &str = "NT_STATUS_SHARING_VIOLATION";
 
-/// Who holds files open until it is dropped.
+/// A client that holds files open until it is dropped.
 struct Holder(Child);
 
 impl Holder {
@@ -43,13 +43,13 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It passes this on to the test. It may have ended by itself; then there is nothing to end.
+        // The process passes the signal on to the test. It may have ended before.
         let _ = crate::sh::output(&["kill", "-TERM", &self.0.id().to_string()]);
         let _ = self.0.wait();
     }
 }
 
-/// What came of it, and what the second client said where it was not what it should.
+/// Returns the result, and the second client's output if it failed.
 pub(super) fn check(server: &Server, worker: usize, place: &Path) -> (Verdict, String) {
     let held = place.with_extension("held");
     let done = match Holder::begin(server, worker, &held) {

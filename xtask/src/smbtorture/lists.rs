@@ -7,23 +7,23 @@ use crate::sh::Result;
 
 const PASSES: &str = "tests/smbtorture/passes.txt";
 const KNOWN: &str = "tests/smbtorture/known.txt";
-/// What passes by other programs of the tier, which have what it wants; they read it there.
+/// Tests that pass in other programs of the tier, which have what the tests need; those programs read this list.
 const ELSEWHERE: &str = "tests/smbtorture/elsewhere.txt";
 /// Those programs.
 const PROGRAMS: [&str; 2] = ["ceph", "kerberos"];
-/// What of the first does not pass on CephFS.
+/// Tests that pass on local disks but not on CephFS.
 const CEPH: &str = "tests/smbtorture/ceph.txt";
 /// In front of a name or prefix of the second list: not even run.
 const NOT_RUN: &str = "- ";
 
-/// What is known of the tests.
+/// What the lists say about the tests.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     head: String,
     passes: BTreeSet<String>,
     known: BTreeMap<String, String>,
     not_run: Vec<String>,
-    /// By which program.
+    /// The program that runs each of these tests.
     elsewhere: BTreeMap<String, String>,
 }
 
@@ -48,13 +48,13 @@ impl Lists {
         Ok(self)
     }
 
-    /// The same, of shares in CephFS.
+    /// Like [`Lists::read`], for shares in CephFS.
     pub(super) fn read_for_ceph() -> Result<Lists> {
         let text = fs::read_to_string(CEPH).map_err(|e| format!("{CEPH}: {e}"))?;
         Lists::read()?.without(&text)
     }
 
-    /// What is named here is known, and has passed elsewhere.
+    /// Moves the tests named in `known` from the passes to the known failures.
     fn without(mut self, known: &str) -> Result<Lists> {
         for line in lines(known) {
             let Some((name, why)) = line.split_once("  ") else {
@@ -78,7 +78,7 @@ impl Lists {
                 Some(rest) => (false, rest),
                 None => (true, line),
             };
-            // Names hold single spaces; two end a name.
+            // Names may contain single spaces; two spaces end a name.
             let (name, why) = line.split_once("  ").unwrap_or((line, ""));
             let (name, why) = (name.trim(), why.trim());
             if why.is_empty() {
@@ -96,13 +96,13 @@ impl Lists {
         Ok(lists)
     }
 
-    /// A name of `not run` stands for all that begin with it.
+    /// Returns true if the test is run: a name of `not run` covers all names that begin with it.
     pub(super) fn is_run(&self, name: &str) -> bool {
         let is_elsewhere = self.elsewhere.contains_key(name);
         !is_elsewhere && !self.not_run.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 
-    /// How many pass by each other program.
+    /// Returns how many tests pass in each other program.
     pub(super) fn elsewhere(&self) -> BTreeMap<&str, usize> {
         let mut of = BTreeMap::new();
         self.elsewhere.values().for_each(|program| *of.entry(program.as_str()).or_insert(0) += 1);
@@ -117,7 +117,7 @@ impl Lists {
         self.known.contains_key(name)
     }
 
-    /// Names, also of the tests that are not run, that the suite does not have.
+    /// Returns listed names that the suite does not have, also of tests that are not run.
     pub(super) fn without_a_test<'a>(&'a self, all: &'a [String]) -> impl Iterator<Item = &'a str> {
         let named = self.passes.iter().chain(self.known.keys()).chain(self.elsewhere.keys());
         let named = named.filter(|name| !all.contains(*name));
@@ -125,7 +125,7 @@ impl Lists {
         named.chain(self.not_run.iter().filter(begins)).map(String::as_str)
     }
 
-    /// Adds names to the passes, and takes them out of the others.
+    /// Adds names to the passes, and removes them from the others.
     pub(super) fn add(&self, new: &[String]) -> Result<()> {
         let all: BTreeSet<&String> = self.passes.iter().chain(new).collect();
         let names: String = all.iter().map(|name| format!("{name}\n")).collect();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_a_reason_is_refused() {
+    fn known_failure_without_reason_refused() {
         assert!(Lists::parse("", "smb2.a\n").is_err());
         assert!(Lists::parse("smb2.a\n", "smb2.a  both\n").is_err());
     }

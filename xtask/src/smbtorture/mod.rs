@@ -1,9 +1,9 @@
-//! Samba's own conformance suite, smbtorture, against one gateway. Each test is a process of its own with a limit of its
-//! own; several run at once, because most of them wait, and each of those has a share of its own.
+//! Runs Samba's own conformance suite, smbtorture, against one gateway. Each test is a separate process with a separate time limit;
+//! several run at once, each on a separate share, because most of them wait.
 //!
-//! `tests/smbtorture/passes.txt` names what passes: it only grows, and a test of it that fails is a failure.
-//! `tests/smbtorture/known.txt` names what does not, or is not run, each with its reason; `elsewhere.txt` what passes by other
-//! programs of the tier, which have the realm or the snapshots that it wants.
+//! `tests/smbtorture/passes.txt` lists the tests that pass: it only grows, and a listed test that fails is a failure.
+//! `tests/smbtorture/known.txt` lists tests that fail or are not run, each with its reason; `elsewhere.txt` those that pass in
+//! other programs of the tier, which have the realm or the snapshots that they need.
 
 mod beside;
 mod held;
@@ -27,7 +27,7 @@ use crate::{lab, packages};
 
 /// Tests that run at once.
 const AT_ONCE: usize = 8;
-/// A listed test that failed beside others gets another chance without them, if there are no more than this.
+/// A listed test that failed while others ran is repeated without them, if there are no more than this.
 const AGAIN_MAX: usize = 40;
 
 const USAGE: &str = "\
@@ -39,7 +39,7 @@ usage: cargo xtask smbtorture [--server HOST:PORT[,OPTION...] | --ceph] [--jobs 
   --write   adds new passes to tests/smbtorture/passes.txt
 ";
 
-/// What the command line asked for.
+/// The options of the command line.
 #[derive(Debug, Default)]
 struct Asked {
     server: Option<String>,
@@ -57,12 +57,12 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     Ok(suite(&asked)?.report(Some("smbtorture")))
 }
 
-/// Unpacks the suite for others, where it is not there yet.
+/// Unpacks the suite for other programs, if it is missing.
 pub(crate) fn unpack() -> Result<()> {
     Root::get().map(drop)
 }
 
-/// The part of the tier `third`.
+/// Runs the part of the tier `third`.
 pub(crate) fn tier(verbose: bool) -> Result<Tally> {
     suite(&Asked { jobs: AT_ONCE, verbose, ..Asked::default() })
 }
@@ -85,7 +85,7 @@ fn parse(args: &[String]) -> Result<Asked> {
             _ => return Err(USAGE.into()),
         }
     }
-    // The list is that of local disks.
+    // The list is for local disks.
     if asked.on_ceph && (asked.write || asked.server.is_some()) {
         Err(USAGE.into())
     } else {
@@ -93,12 +93,12 @@ fn parse(args: &[String]) -> Result<Asked> {
     }
 }
 
-/// The same on CephFS.
+/// Runs the suite on CephFS.
 pub(crate) fn on_ceph(verbose: bool) -> Result<Tally> {
     suite(&Asked { jobs: AT_ONCE, on_ceph: true, verbose, ..Asked::default() })
 }
 
-/// Runs what was asked for and compares it with the lists.
+/// Runs the requested tests and compares the results with the lists.
 fn suite(asked: &Asked) -> Result<Tally> {
     let began = Instant::now();
     let lists = if asked.on_ceph { Lists::read_for_ceph()? } else { Lists::read()? };
@@ -139,7 +139,7 @@ fn suite(asked: &Asked) -> Result<Tally> {
     println!("   smbtorture: {} tests beside an NFS client", beside_nfs.len());
     println!("   smbtorture: {} tests took {:.0} s", results.len(), began.elapsed().as_secs_f64());
     if tally.failures.is_empty() {
-        // What passed is of no further interest; what failed stays to be looked at.
+        // The folder of a failed run is kept for examination.
         let _ = fs::remove_dir_all(&dir);
     } else {
         println!("    see {}", dir.display());
@@ -147,7 +147,7 @@ fn suite(asked: &Asked) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Every test, by the name that runs it: the listing repeats the last part.
+/// Returns every test, by the name that runs it: the listing repeats the last part.
 fn all_tests(root: &Root) -> Result<Vec<String>> {
     let words = root.words();
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -162,7 +162,7 @@ fn all_tests(root: &Root) -> Result<Vec<String>> {
 
 type Results = BTreeMap<String, Verdict>;
 
-/// What came of them alone, and of some beside an NFS client.
+/// Returns the results of the tests, and of some while an NFS client works.
 fn with_gateway(
     asked: &Asked,
     root: &Root,
@@ -207,7 +207,7 @@ fn run_on(server: &Server, asked: &Asked, lists: &Lists, names: &[String], dir: 
     results
 }
 
-/// Compares with the lists.
+/// Compares the results with the lists.
 fn judge(asked: &Asked, root: &Root, lists: &Lists, results: &Results) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut new = Vec::new();

@@ -1,7 +1,7 @@
-//! The suite itself: Samba's newest, from Debian's backports, unpacked into a folder with every library that it needs and
-//! run there by chroot, because this system's own is years older and could not take its libraries.
+//! The suite itself: Samba's newest version, from Debian's backports, unpacked into a folder with every library that it needs and
+//! run there by chroot, because this system's version is years older and cannot use its libraries.
 //!
-//! It is built once, in the lab's cache. A folder gets its last name when it is complete, so one that broke off is never used.
+//! It is built once, in the lab's cache. A folder gets its final name when it is complete, so an interrupted one is never used.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -10,22 +10,23 @@ use std::path::{Path, PathBuf};
 use crate::sh::{Result, output};
 use crate::trixie::{self, MIRROR, RELEASE, cache};
 
-/// The series that the lists are of.
+/// The version series for which the lists were made.
 const SERIES: &str = "4.24";
-/// The suite, and what it cuts connections of its clients with.
+/// The suite, and the tool by which it cuts connections of its clients.
 const PACKAGES: [&str; 3] = ["samba-testsuite", "iptables", "dash"];
-/// Folders that stand below `usr` on a system of today.
+/// Folders that are below `usr` on current systems.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
-/// What it is stamped with: its version.
+/// File with the version.
 const STAMP: &str = "version";
 const PREFIX: &str = "smbtorture-";
 
-/// Mounts of its own, which end with it: what `$0` holds is read-only but for `/tmp`, which is the folder that it was started in.
+/// Uses separate mounts, which end with the process: the root `$0` is read-only except for `/tmp`, which is the folder where the
+/// process was started.
 const ENTER: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" && \
     mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && mount --bind . \"$0/tmp\" && \
     exec chroot \"$0\" smbtorture \"$@\"";
 
-/// Where smbtorture keeps what it makes; without them it looks for folders of an installed Samba.
+/// Where smbtorture puts its files; without these options it looks for folders of an installed Samba.
 const OPTIONS: [&str; 9] = [
     "--configfile=/dev/null",
     "--basedir=/tmp",
@@ -46,12 +47,12 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// The one that is there, or a new one.
+    /// Returns the existing folder, or builds one.
     pub(super) fn get() -> Result<Root> {
         let cache = cache();
         let failed = |e| format!("{}: {e}", cache.display());
         fs::create_dir_all(&cache).map_err(failed)?;
-        // Two runs at once build it one time.
+        // Two runs at once build it only once.
         let lock = File::create(cache.join("smbtorture.lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
         if let Some(root) = newest(&cache) {
@@ -66,22 +67,22 @@ impl Root {
                 cache.display()
             )
         });
-        // What broke off is of no use; what was built has moved.
+        // Leftovers of a failed build are useless; a finished build was renamed.
         let _ = fs::remove_dir_all(&scratch);
         built
     }
 
-    /// As it calls itself.
+    /// Returns the version that the program reports.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether the lists were made with this series.
+    /// Returns true if the lists were made with this series.
     pub(super) fn is_of_the_lists(&self) -> bool {
         self.version.strip_prefix(SERIES).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// The words that run it.
+    /// Returns the words that run it.
     pub(super) fn words(&self) -> Vec<String> {
         let unshare = ["unshare", "--mount", "sh", "-ec", ENTER].map(str::to_owned);
         let mut words = Vec::from(unshare);
@@ -91,7 +92,7 @@ impl Root {
     }
 }
 
-/// A complete one of the lists' series before any other.
+/// Returns a complete folder, the lists' series before any other.
 fn newest(cache: &Path) -> Option<Root> {
     let complete = |dir: PathBuf| {
         let named = dir.file_name()?.to_str()?.strip_prefix(PREFIX)?.to_owned();
@@ -132,7 +133,7 @@ fn build(cache: &Path, scratch: &Path) -> Result<Root> {
     Ok(Root { dir, version })
 }
 
-/// `smbtorture 4.24.7-Debian-...`.
+/// Reads `smbtorture 4.24.7-Debian-...`.
 fn version_of(said: &str) -> Option<String> {
     let named = said.lines().find_map(|l| l.strip_prefix("smbtorture "))?;
     let version: String = named.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_broke_off_is_not_used() {
+    fn interrupted_build_is_not_used() {
         let cache = std::env::temp_dir().join(format!("smbtorture-roots-{}", std::process::id()));
         let make = |name: &str, stamp: Option<&str>| {
             let dir = cache.join(name);

@@ -1,4 +1,4 @@
-//! Tests as processes: each with a limit, in a folder of its own, read by the lines of subunit that it prints.
+//! Runs tests as processes: each with a time limit, in a separate folder; the result comes from the subunit lines that it prints.
 
 use std::fmt;
 use std::fs;
@@ -13,23 +13,24 @@ use crate::lab::Net;
 use crate::lab::gateway::{BLOCK_SHARE, LASTING_SHARE, STRICT_ADDRESS, USER_ID};
 use crate::sh::{Result, in_turns_of};
 
-/// Of one test. The longest that passes, smb2.notify.mask, waits for 80 s in all.
+/// Time limit of one test. The longest that passes, smb2.notify.mask, waits for 80 s in all.
 const SECONDS_MAX: &str = "120";
 const SLOWEST_SHOWN: usize = 12;
-/// What `timeout` ends with when it had to.
+/// Exit codes of `timeout` after it ended the test.
 const TIMED_OUT: [Option<i32>; 2] = [Some(124), Some(137)];
-/// What tests are told whose names begin so: a file, an attribute that belongs to the server, and for how many seconds to work.
+/// Options for tests whose names begin like this: a file, an attribute that belongs to the server, and the number of seconds to
+/// work.
 const TOLD: [(&str, &[&str]); 4] = [
     ("smb2.set-sparse-ioctl", &["filename=told"]),
     ("smb2.zero-data-ioctl", &["filename=told", "offset=4096", "beyond_final_zero=8192"]),
     ("smb2.ea.acl_xattr", &["acl_xattr_name=headgate.acl"]),
     (BENCH, &["timelimit=1", "progress=no"]),
 ];
-/// Tests that do as much as they can, of which nothing may fail.
+/// Load tests, in which no operation may fail.
 const BENCH: &str = "smb2.bench.";
 /// Opens 65,520 files.
 const MANY: &str = "smb2.maxfid";
-/// Tests of a server that demands signatures.
+/// Tests of a server that requires signatures.
 const SIGNED: &str = "smb2.session-require-signing.";
 /// The one test of persistent handles.
 const PERSISTENT: &str = "smb2.replay.replay5";
@@ -45,14 +46,14 @@ const SLOW: [&str; 8] = [
     "smb2.timestamps",
 ];
 
-/// Tests cut a connection of their own client by a chain of this system's rules, which they name alike: those of one share get a
-/// mark before the name.
+/// Tests cut a connection of their own client by a chain in this system's firewall, all with the same chain names: each share adds
+/// its own mark before the name.
 ///
-/// Tests of break notices drop what their client sends by a connection, right after an answer came there, and then want to see a
-/// notice come by it. The client's system acknowledges such an answer up to 40 ms late. Where that acknowledgement is dropped as
-/// well, the server's system repeats the answer, and sends nothing new by this connection until it is acknowledged (RFC 5681
-/// section 3.1: the window after a timeout is one segment): the notice cannot come, whatever the server does. So nothing is dropped
-/// before the answer is acknowledged, which `/proc/net/tcp` tells; a connection that does not get there is cut all the same.
+/// Tests of break notices drop the packets of their client on a connection right after an answer arrived there, and then expect a
+/// notice on it. The client's system acknowledges such an answer up to 40 ms late. If that acknowledgement is dropped as well, the
+/// server's system repeats the answer, and sends no new data on this connection until it is acknowledged (RFC 5681 section 3.1: the
+/// window after a timeout is one segment): the notice cannot arrive, whatever the server does. So the script drops packets only
+/// after the answer is acknowledged, which `/proc/net/tcp` shows; a connection that never gets there is cut nevertheless.
 const IPTABLES: &str = "#!/bin/sh
 is_acknowledged() {
     while read -r _ from to _ queues _; do
@@ -81,34 +82,34 @@ done
 exec iptables-nft \"$@\"
 ";
 
-/// Who is tested, from where, and the folders behind its shares where they are ours to clean.
+/// The server under test, the network to reach it from, and the folders of its shares if this program should clean them.
 #[derive(Debug)]
 pub(super) struct Server {
     root: Root,
     inside: Option<String>,
     host: String,
-    /// Of the server that demands signatures.
+    /// Address of the server that requires signatures.
     strict_host: String,
     port: String,
     folders: Vec<PathBuf>,
 }
 
 impl Server {
-    /// The gateway in this network namespace.
+    /// Returns the gateway in this network namespace.
     pub(super) fn gateway(net: &Net, root: Root, folders: Vec<PathBuf>) -> Server {
         let inside = Some(net.name.clone());
         let (host, strict_host) = ("127.0.0.1".into(), STRICT_ADDRESS.into());
         Server { root, inside, host, strict_host, port: "445".into(), folders }
     }
 
-    /// HOST:PORT.
+    /// Parses HOST:PORT.
     pub(super) fn elsewhere(text: &str, root: Root) -> Result<Server> {
         let (host, port) = text.rsplit_once(':').ok_or("--server is HOST:PORT")?;
         let (host, port) = (host.to_owned(), port.into());
         Ok(Server { root, inside: None, strict_host: host.clone(), host, port, folders: vec![] })
     }
 
-    /// Each worker has a share, but for tests that want another file system, which take turns.
+    /// Returns the share of a worker, except for tests that need another file system, which run one at a time.
     fn share(&self, test: &str, worker: usize) -> String {
         match self.inside {
             Some(_) if shares_blocks(test) => BLOCK_SHARE.into(),
@@ -135,24 +136,24 @@ impl Server {
         command.args(["--option=torture:user2name=user2", "--option=torture:user2password=pass2"]);
         command.arg("--option=torture:writetimeupdatedelay=2000000");
         command.args(told(test).map(|option| format!("--option=torture:{option}")));
-        // Samba's server makes an interim answer to each READ and WRITE that takes half a millisecond; Windows and we do not.
+        // Samba's server sends an interim answer to each READ and WRITE that takes half a millisecond; Windows and the gateway do
+        // not.
         command.args(["--option=torture:smbd=no", test]);
         command
     }
 
-    /// A test that is told the name of a file finds it.
+    /// Creates the file for a test that expects its name as an option.
     fn prepare(&self, test: &str, worker: usize) {
         let Some(folder) = self.folders.get(worker) else { return };
         if told(test).any(|option| option == "filename=told") {
             let file = folder.join("told");
-            // Without it the test fails and says so.
+            // If this fails, the test fails and reports it.
             let _ = fs::write(&file, [1; 16384]);
             let _ = chown(&file, Some(USER_ID), Some(USER_ID));
         }
     }
 
-    /// Tests leave things that are in the way of the next, also those that pass: all take the same numbers at random, and so the
-    /// same names.
+    /// Removes files that tests leave, also those that pass: all tests use the same random numbers, and so the same names.
     fn clean(&self, worker: usize) {
         let Some(folder) = self.folders.get(worker) else { return };
         let Ok(listing) = fs::read_dir(folder) else { return };
@@ -167,12 +168,13 @@ fn told(test: &str) -> impl Iterator<Item = &'static str> {
     its.flat_map(|(_, told)| told.iter().copied())
 }
 
-/// FSCTL_DUPLICATE_EXTENTS_TO_FILE.
+/// Tests of FSCTL_DUPLICATE_EXTENTS_TO_FILE.
 pub(super) fn shares_blocks(test: &str) -> bool {
     test.starts_with("smb2.ioctl.dup_extents")
 }
 
-/// It has a share that there is once, or takes all that the machine has, and others would be late.
+/// Returns true if a test must run separately: it uses the only share of its kind, or the whole machine, so that others would miss
+/// their deadlines.
 pub(super) fn is_alone(test: &str) -> bool {
     shares_blocks(test) || test.starts_with(BENCH) || test == MANY
 }
@@ -181,10 +183,10 @@ pub(super) fn is_alone(test: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Success,
-    /// The server lacks what it tests.
+    /// The server lacks the tested feature.
     Skip(String),
     Failure(String),
-    /// It said nothing within its time.
+    /// It printed no result within its time.
     Hung,
 }
 
@@ -193,7 +195,7 @@ impl Verdict {
         *self == Verdict::Success
     }
 
-    /// Reads what one test printed.
+    /// Reads the output of one test.
     fn read(said: &str, timed_out: bool) -> Verdict {
         let mut lines = said.lines();
         while let Some(line) = lines.next() {
@@ -228,7 +230,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Runs them, so many at once.
+/// Runs the tests, this many at once.
 pub(super) fn all(
     server: &Server,
     names: &[String],
@@ -252,7 +254,7 @@ pub(super) fn all(
     done.into_iter().map(|(_, name, verdict)| (name, verdict)).collect()
 }
 
-/// What a run waits for.
+/// Prints the tests that a run waited for longest.
 fn print_slowest(mut times: Vec<(u64, String)>) {
     if times.len() <= SLOWEST_SHOWN {
         return;
@@ -264,7 +266,7 @@ fn print_slowest(mut times: Vec<(u64, String)>) {
     println!("   smbtorture: {sum} s of tests, slowest {}", shown.join(", "));
 }
 
-/// What a test finds in its `/tmp`.
+/// Creates the contents of a test's `/tmp`.
 pub(super) fn prepare(place: &Path, worker: usize) -> std::io::Result<()> {
     fs::create_dir_all(place)?;
     let iptables = place.join("iptables");
@@ -281,13 +283,13 @@ fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
     };
     server.clean(worker);
     if !verdict.passed() {
-        // The verdict says enough where the log cannot be kept.
+        // The verdict is enough if the log cannot be written.
         let _ = fs::write(dir.join(format!("{name}.log")), log);
     }
     verdict
 }
 
-/// What came of a test, and all that it said. It runs in this folder, which is there for as long.
+/// Returns the result of a test, and its whole output. The test runs in this folder, which exists only that long.
 pub(super) fn alone(mut command: Command, worker: usize, place: &Path) -> (Verdict, String) {
     if let Err(e) = prepare(place, worker) {
         return (Verdict::Failure(format!("{}: {e}", place.display())), String::new());
