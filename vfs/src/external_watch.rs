@@ -1,12 +1,12 @@
-//! Cached files and directories, watched for changes by others.
+//! Watches cached files and directories for changes by other processes.
 //!
-//! *Operation.* Whoever grants caching says so by [`ExternalWatch::add`]; what others change from then on waits in a list that
-//! [`crate::arbiter::Arbiter::follow_external_changes`] empties.
+//! *Operation.* The code that grants caching reports the node by [`ExternalWatch::add`]; later changes by other processes are kept
+//! in a list that [`crate::arbiter::Arbiter::follow_external_changes`] empties.
 //!
-//! *Memory.* One watch for each node that somebody caches; one entry for each node that changed. Nodes that nobody caches any
-//! more are let go when somebody looks, those without a name at once.
+//! *Memory.* One watch for each node that a client caches; one entry for each node that changed. Watches of nodes that are no
+//! longer cached end at the next clean-up, those of nodes without a name at once.
 //!
-//! *Errors.* A node that cannot be watched is not.
+//! *Errors.* A node that cannot be watched is left unwatched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ pub(crate) struct ExternalWatch {
 }
 
 impl ExternalWatch {
-    /// Watches a node that somebody caches from now on.
+    /// Watches a node that a client caches from now on.
     pub(crate) fn add(&self, node: &NodeRef) -> bool {
         let id = node.id();
         let mut nodes = locked(&self.nodes);
@@ -48,7 +48,7 @@ impl ExternalWatch {
     /// Waits for changes and takes them.
     pub(crate) async fn changes(&self) -> HashMap<NodeId, Vec<Operation>> {
         loop {
-            // Enabled before the look, so that what comes between the two is not missed.
+            // Enabled before the check, so that a change between the two is not missed.
             let mut came = std::pin::pin!(self.queue.came.notified());
             came.as_mut().enable();
             let changed = std::mem::take(&mut *locked(&self.queue.changed));
@@ -59,18 +59,18 @@ impl ExternalWatch {
         }
     }
 
-    /// Nothing is watched.
+    /// Returns true if no node is watched.
     pub(crate) fn is_empty(&self) -> bool {
         locked(&self.nodes).is_empty()
     }
 
-    /// This node has no name any more: a watch would keep its data on the disk.
+    /// Ends the watch of a node that has no name any more: the watch would keep its data on the disk.
     pub(crate) fn forget(&self, node: NodeId) {
         let gone = locked(&self.nodes).remove(&node);
         drop(gone);
     }
 
-    /// Lets nodes go that are not cached any more.
+    /// Ends the watches of nodes that are not cached any more.
     pub(crate) fn tidy(&self, is_cached: impl Fn(NodeId) -> bool) {
         let gone: Vec<Watched> = {
             let mut nodes = locked(&self.nodes);
@@ -104,9 +104,9 @@ mod tests {
     use crate::namespace::{Enforce, Namespace, Protocols, Share, Squash};
     use crate::types::{CreateHow, Cred, SetAttr};
 
-    /// Its data would stay on the disk.
+    /// A watch would keep the file's data on the disk.
     #[tokio::test]
-    async fn a_file_that_lost_its_last_name_is_not_held() {
+    async fn unlinked_file_is_not_held() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share {
             name: "data".into(),

@@ -1,6 +1,6 @@
-//! A short number of many bytes (FNV-1a, 64 bits): equal for equal ones, and nothing more is asked of it.
+//! Hash of bytes (FNV-1a, 64 bits): equal inputs have equal hashes; callers rely on no other property.
 
-/// Of these.
+/// Returns the hash of these bytes.
 pub(crate) fn fnv<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     bytes
         .into_iter()

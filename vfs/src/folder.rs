@@ -1,9 +1,9 @@
-//! Who may change the names of a folder whose host judges by itself: a kernel, or the library of a cluster.
+//! Decides who may change the names of a folder on a host that checks permission itself: a kernel, or the library of a cluster.
 //!
-//! *Operation.* The host knows nothing of the lists that are kept with files. Here it is decided whether the folder's list permits
-//! a change of names, or the list of the file that loses one; how the call is made that this permits is the backend's part.
+//! *Operation.* The host does not know the access control lists that the gateway stores with files. This module decides whether the
+//! folder's list permits a change of names, or the list of the file that loses a name; the backend then makes the permitted call.
 //!
-//! *Errors.* [`VfsError::Access`] where a list says no, [`VfsError::Perm`] where a sticky folder does.
+//! *Errors.* [`VfsError::Access`] if a list denies the change, [`VfsError::Perm`] if a sticky folder does.
 
 use std::sync::Arc;
 
@@ -14,37 +14,37 @@ use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::{Attr, Cred};
 
-/// Who judges a change of names.
+/// Who checks permission for a change of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// The host: the folder keeps no list.
+    /// The host, because the folder has no list.
     Host,
-    /// The folder's list, or a right that it gave an open before. It permits the change.
+    /// The folder's list, or a right that it granted an open before. The change is permitted.
     List,
 }
 
-/// By what a name may be taken away.
+/// What permits the removal of a name.
 pub(crate) enum Taking<N> {
     Folder,
-    /// By the list of this file alone: the name must still be this file's when it is taken.
+    /// Only the list of this file: the name must still belong to this file when it is removed.
     File(Arc<N>),
 }
 
-/// A folder as its backend judges a caller. `attr` was just seen, in each.
+/// A folder on which its backend checks permission. `attr` was just read, in each method.
 pub(crate) trait Folder: Node + Sized {
-    /// What the list that is kept with the node gives the caller; `None` where there is none, and for the superuser.
+    /// Returns the rights that the node's list grants the caller; `None` without a list, and for the superuser.
     fn rights_by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>>;
 
-    /// The caller has this, by the list that is kept with the node, or as the host says.
+    /// Checks this right of the caller, by the node's list, or by the host.
     fn permits(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()>;
 
-    /// What has this name, as the process finds it.
+    /// Returns the node of this name, looked up as the process.
     fn named(&self, name: &[u8]) -> VfsResult<(Arc<Self>, Attr)>;
 
-    /// The owner of what has this name.
+    /// Returns the owner of the node of this name.
     fn owner_of(&self, name: &[u8]) -> VfsResult<u32>;
 
-    /// Who judges what needs this on the names here.
+    /// Decides who checks a change of names here that needs this right.
     fn judged_by(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<By> {
         if by.has(self.id(), need.rights & !mask::EXECUTE) {
             return Ok(By::List);
@@ -55,7 +55,7 @@ pub(crate) trait Folder: Node + Sized {
         }
     }
 
-    /// The caller may change names here so, by the folder's list or by what the host says of it.
+    /// Checks that the caller may change names here, by the folder's list or by the host.
     fn permits_names(&self, by: &Acting<'_>, need: Need, attr: &Attr) -> VfsResult<()> {
         match self.judged_by(by, need, attr)? {
             By::List => Ok(()),
@@ -63,7 +63,8 @@ pub(crate) trait Folder: Node + Sized {
         }
     }
 
-    /// The caller may take this name away: by the folder, or because it may delete the file itself (RFC 8881 section 6.2.1.3.2).
+    /// Checks that the caller may remove this name: by the folder's rights, or because it may delete the file itself (RFC 8881
+    /// section 6.2.1.3.2).
     fn permits_taking(&self, by: &Acting<'_>, name: &[u8], attr: &Attr) -> VfsResult<Taking<Self>> {
         let by_folder = match self.permits_names(by, perm::REMOVE, attr) {
             Ok(()) if self.is_sticky_for(by.cred, name, attr)? => Err(VfsError::Perm),
@@ -80,7 +81,8 @@ pub(crate) trait Folder: Node + Sized {
         }
     }
 
-    /// In a sticky folder only the owner of the folder, of the file and the superuser take a name away (inode(7)).
+    /// Returns true if the folder is sticky and forbids the removal: only the owner of the folder, the owner of the file and the
+    /// superuser may remove a name there (inode(7)).
     fn is_sticky_for(&self, cred: &Cred, name: &[u8], attr: &Attr) -> VfsResult<bool> {
         if attr.mode & 0o1000 == 0 || [0, attr.uid].contains(&cred.uid) {
             return Ok(false);
@@ -88,7 +90,7 @@ pub(crate) trait Folder: Node + Sized {
         Ok(self.owner_of(name)? != cred.uid)
     }
 
-    /// The file of this name, which its own list lets the caller delete.
+    /// Returns the file of this name if its own list lets the caller delete it.
     fn permits_taking_itself(
         &self,
         by: &Acting<'_>,

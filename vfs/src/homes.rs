@@ -1,12 +1,12 @@
-//! Homes: a share in which each user of SMB has a folder of its own.
+//! Home folders: a share in which each SMB user has a folder.
 //!
-//! *Operation.* The folder has the name of the account and is the top of the share for it. It is made at the first connect, as the
-//! user, by the one call that the configuration grants in the share's top: so it is the user's from the first moment, and nobody
-//! else reads it. One that is there stays as it is, whoever owns it. Where the gateway cannot act as others it is the gateway's
-//! own, as all that is made there.
+//! *Operation.* The folder has the name of the account and is the root of the share for it. It is created at the first connect, as
+//! the user, by the one call that the configuration grants in the share's top folder: so the user owns it from the first moment,
+//! and no other user can read it. An existing folder stays unchanged, whoever owns it. A gateway that cannot act as other users
+//! owns the folder, like all files that it creates.
 //!
-//! *Errors.* [`VfsError::NotDir`]: something else has the name. [`VfsError::NotFound`]: it is not there, and the user may make
-//! nothing.
+//! *Errors.* [`VfsError::NotDir`]: a node of another kind has the name. [`VfsError::NotFound`]: the folder does not exist, and the
+//! user may not create files.
 
 use crate::authority::Grant;
 use crate::backend::NodeRef;
@@ -15,11 +15,11 @@ use crate::names::to_disk;
 use crate::namespace::{FileOps, Share};
 use crate::types::{Cred, Kind, SetAttr};
 
-/// Permissions of a new one.
+/// Permissions of a new folder.
 const MODE: u32 = 0o700;
 
 impl FileOps<'_> {
-    /// The folder of the account `user`, which acts as `cred`.
+    /// Returns the home folder of the account `user`, which acts as `cred`.
     pub async fn home(&self, share: &Share, user: &str, cred: &Cred) -> VfsResult<NodeRef> {
         let (name, top) = (to_disk(user)?, share.backend.root());
         let found = match top.lookup(&Cred::root(), &name).await {
@@ -27,7 +27,7 @@ impl FileOps<'_> {
                 let (grant, set) =
                     (Grant::of_homes(&top), SetAttr { mode: Some(MODE), ..SetAttr::default() });
                 match self.granted(None, Some(&grant)).mkdir(share, &top, cred, &name, set).await {
-                    // By another connection of the user.
+                    // Another connection of the user created it first.
                     Err(VfsError::Exists) => top.lookup(&Cred::root(), &name).await?,
                     made => return Ok(made?.node),
                 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_home_is_made_once_for_its_user_alone() {
+    async fn home_created_once_for_its_user() {
         let backend = MemBackend::new(1 << 20).unwrap();
         let top = backend.root();
         let (writer, reader) = (share(backend.clone(), false), share(backend, true));
@@ -78,7 +78,7 @@ mod tests {
         for share in [&writer, &reader] {
             assert_eq!(file_ops.home(share, "alice", &cred(7)).await.unwrap().id(), made.id());
         }
-        // What root has made stays root's, whatever is in it: who is kept out so must not be let in.
+        // Folders that root made stay root's, whatever they contain: a user who was excluded in this way must not get access.
         let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
         for (name, mode, uid) in [("bob", MODE, 0), ("carol", 0o755, 0)] {
             top.mkdir(Acting::caller(&Cred::root()), name.as_bytes(), set(mode)).await.unwrap();

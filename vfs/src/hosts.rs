@@ -1,6 +1,6 @@
-//! Hosts, asked of the name service of this host, which may have to ask a DNS server: all of it may wait.
+//! Host names and addresses, from the name service of this host, which may have to ask a DNS server: every function here may wait.
 //!
-//! *Errors.* [`io::Error`] where the name service did not say: a server that is away must not look like a host without a name.
+//! *Errors.* [`io::Error`] when the name service gave no answer: an unreachable server must not look like a host without a name.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -13,9 +13,9 @@ use std::sync::Mutex;
 use libc::{addrinfo, c_char, c_int, sockaddr, socklen_t};
 use mutex::locked;
 
-/// Bytes of a name at most (NI_MAXHOST of getnameinfo(3)).
+/// Longest name in bytes (NI_MAXHOST of getnameinfo(3)).
 const NAME_MAX: u16 = 1025;
-/// Addresses of a name at most.
+/// Largest number of addresses of a name.
 const ADDRESSES_MAX: usize = 1024;
 
 unsafe extern "C" {
@@ -32,11 +32,11 @@ unsafe extern "C" {
     fn endnetgrent();
 }
 
-/// The functions above share one state of the whole process (attributes(7): `MT-Unsafe race:netgrent`), and whoever calls them
-/// holds this.
+/// The functions above share one state of the whole process (attributes(7): `MT-Unsafe race:netgrent`), so their callers hold this
+/// lock.
 static NETGROUPS: Mutex<()> = Mutex::new(());
 
-/// The addresses of a name; none where nobody has it.
+/// Returns the addresses of a name; empty if the name does not exist.
 pub fn addresses(name: &str) -> io::Result<Vec<IpAddr>> {
     let Ok(name) = CString::new(name) else { return Ok(Vec::new()) };
     // SAFETY: a structure of numbers and pointers, of which zero is a value.
@@ -77,12 +77,12 @@ fn address(one: &addrinfo) -> Option<IpAddr> {
     }
 }
 
-/// The name of an address, which is whatever the one who runs its zone says; `None` where it has none.
+/// Returns the name of an address, which the owner of its DNS zone chooses; `None` if it has none.
 pub fn name(ip: IpAddr) -> io::Result<Option<String>> {
     let mut name: [c_char; NAME_MAX as usize] = [0; NAME_MAX as usize];
     let mut ask = |at: *const sockaddr, length: usize| {
         let (to, space) = (name.as_mut_ptr(), socklen_t::from(NAME_MAX));
-        // Of a few bytes.
+        // The length is a few bytes.
         let length = socklen_t::try_from(length).unwrap_or_default();
         let flags = libc::NI_NAMEREQD;
         // SAFETY: the address and the space for the name live, with their lengths.
@@ -112,16 +112,16 @@ pub fn name(ip: IpAddr) -> io::Result<Option<String>> {
     }
 }
 
-/// As addresses have it; all of them fit.
+/// Converts an address family; all values fit.
 fn family(family: c_int) -> libc::sa_family_t {
     family.try_into().unwrap_or_default()
 }
 
-/// The names of an address that lead back to it. A name that does not is anybody's claim, and counts as none: mountd(8) looks
-/// twice, too.
+/// Returns the names of an address that resolve back to it. Any zone owner can claim a name, so a name that does not resolve back
+/// is ignored: mountd(8) makes the same second look-up.
 pub fn names_that_lead_back(ip: IpAddr) -> io::Result<Vec<String>> {
     let Some(name) = name(ip)? else { return Ok(Vec::new()) };
-    // A zone may answer with the text of an address, which would lead back to itself.
+    // A zone may answer with the text of an address, which would resolve to itself.
     if name.is_empty() || is_numeric(&name) {
         return Ok(Vec::new());
     }
@@ -129,7 +129,7 @@ pub fn names_that_lead_back(ip: IpAddr) -> io::Result<Vec<String>> {
     Ok(if leads_back { vec![name] } else { Vec::new() })
 }
 
-/// The library takes it as an address, whatever its form: `0xc0000207` and `3221225991` are 192.0.2.7 to inet_aton(3).
+/// Returns true if the library takes it as an address, in any form: `0xc0000207` and `3221225991` are 192.0.2.7 to inet_aton(3).
 fn is_numeric(name: &str) -> bool {
     let Ok(name) = CString::new(name) else { return false };
     // SAFETY: a structure of numbers and pointers, of which zero is a value.
@@ -145,8 +145,9 @@ fn is_numeric(name: &str) -> bool {
     rc == 0
 }
 
-/// Some of these, which are names or addresses of one host, is in a netgroup of this host's name service. `None`: nobody knows the
-/// netgroup, or the name service did not say; the library has one answer for both, and for "not in it" the same from innetgr(3).
+/// Returns whether one of these names or addresses of one host is in a netgroup of this host's name service. `None` if the netgroup
+/// is unknown or the name service did not answer; the library does not distinguish these, and innetgr(3) answers "not in it" in
+/// both cases.
 pub fn in_netgroup(group: &str, host: &[&str]) -> Option<bool> {
     let group = CString::new(group).ok()?;
     let _alone = locked(&NETGROUPS);
@@ -162,14 +163,14 @@ pub fn in_netgroup(group: &str, host: &[&str]) -> Option<bool> {
     is_known.then_some(is_in)
 }
 
-/// The domain of this host: what follows the first dot of its name, or else of the name by which the name service has it.
+/// Returns the domain of this host: the part after the first dot of its name, or else of its name in the name service.
 pub fn own_domain() -> Option<String> {
     let name = own_name()?;
     let domain = |name: &str| name.split_once('.').map(|(_, domain)| domain.to_owned());
     domain(&name).or_else(|| domain(&canonical(&name)?)).filter(|domain| !domain.is_empty())
 }
 
-/// The name of this host; `None` where it is longer than names are.
+/// Returns the name of this host; `None` if it exceeds the length limit.
 fn own_name() -> Option<String> {
     let mut name = [0_u8; NAME_MAX as usize];
     // SAFETY: the space for the name lives, with its length.
@@ -178,7 +179,7 @@ fn own_name() -> Option<String> {
     Some(name.to_str().ok()?.to_owned())
 }
 
-/// The full name of a host (getaddrinfo(3), AI_CANONNAME).
+/// Returns the full name of a host (getaddrinfo(3), AI_CANONNAME).
 fn canonical(name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     // SAFETY: a structure of numbers and pointers, of which zero is a value.
@@ -200,7 +201,7 @@ fn canonical(name: &str) -> Option<String> {
     own
 }
 
-/// Nobody has that name, or the address has none.
+/// Returns true if the name does not exist, or the address has none.
 fn is_nobody(code: c_int) -> bool {
     matches!(code, libc::EAI_NONAME | libc::EAI_NODATA)
 }
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host_has_its_name_and_leads_back() {
+    fn own_host_name_resolves_back() {
         let ip = IpAddr::from([127, 0, 0, 1]);
         assert!(addresses("localhost").unwrap().contains(&ip));
         assert_eq!(names_that_lead_back(ip).unwrap(), ["localhost"]);
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn that_nobody_has_a_name_is_an_answer_and_a_server_that_is_away_none() {
+    fn unreachable_server_is_not_missing_name() {
         assert!(is_nobody(libc::EAI_NONAME) && is_nobody(libc::EAI_NODATA));
         for code in [libc::EAI_AGAIN, libc::EAI_FAIL, libc::EAI_SYSTEM, libc::EAI_MEMORY] {
             assert!(!is_nobody(code), "{code}");
@@ -237,13 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_netgroup_that_is_not_there_it_is_not_known_who_is_in_it() {
+    fn membership_of_missing_netgroup_unknown() {
         assert_eq!(in_netgroup("headgate-has-no-such-group", &["localhost", "127.0.0.1"]), None);
         assert_eq!(in_netgroup("nul\0inside", &["localhost"]), None);
     }
 
     #[test]
-    fn a_name_that_is_a_number_is_an_address_and_leads_anywhere() {
+    fn numeric_name_is_refused() {
         for name in
             ["192.0.2.7", "0xc0000207", "3221225991", "192.0.519", "2001:db8::1", "fe80::1%1"]
         {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_of_this_host_is_without_its_name() {
+    fn own_domain_excludes_host_name() {
         let name = own_name().unwrap();
         let domain = own_domain();
         match name.split_once('.') {

@@ -1,6 +1,6 @@
-//! The access control list of something new: what its directory passes on (RFC 8881 section 6.4.3), or what its maker gives it.
+//! Chooses the access control list of a new node: the inherited one (RFC 8881 section 6.4.3), or the one from its creator.
 //!
-//! *Errors.* Those of reading and of keeping a list, and [`VfsError::Access`] for one that the gateway would not obey.
+//! *Errors.* Those of reading and of storing a list, and [`VfsError::Access`] for a list that the gateway could not enforce.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,42 +11,42 @@ use crate::error::{VfsError, VfsResult};
 use crate::share::Share;
 use crate::types::*;
 
-/// Which access control list something new gets.
+/// Which access control list a new node gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListOfNew {
-    /// What its directory passes on, if that is anything.
+    /// The list inherited from its directory, if any.
     #[default]
     Inherited,
-    /// What its directory passes on, or else one that whoever makes it gives it.
+    /// The list inherited from its directory, or else the one from its creator.
     InheritedOrGiven,
-    /// One that whoever makes it gives it, whatever its directory passes on.
+    /// The list from its creator, whatever its directory passes on.
     Given,
 }
 
-/// What something new gets.
+/// The list for new nodes in one directory.
 pub(crate) struct InheritedAcl {
-    /// What the directory passes on, to something of one kind or the other.
+    /// The directory's list, if a file or a directory inherits from it.
     passed: Option<Arc<Acl>>,
     /// Owner and group of the directory.
     folder: Owner,
-    /// The host gives what is made here a list; not looked for where no umask would count.
+    /// The host gives new files here a default list; not checked where no umask would count.
     has_default: bool,
     list: ListOfNew,
 }
 
-/// The bits of a mode that are the owner's alone. Of a file that its group may run the set-group-ID bit goes as well: whether the
-/// maker may give it is judged by both bits together (Linux, `mode_strip_sgid`), and the one for the group comes later.
+/// Returns the owner's bits of a mode. For a file with group execute the set-group-ID bit is removed as well: Linux decides by both
+/// bits together whether the creator may set it (`mode_strip_sgid`), and the bit for the group is added later.
 fn closed(mode: u32, kind: Kind) -> u32 {
     let as_group = kind != Kind::Dir && mode & 0o2010 == 0o2010;
     mode & if as_group { 0o5700 } else { 0o7700 }
 }
 
 impl InheritedAcl {
-    /// Looks at the list of a directory in which something is about to be made by a client with this umask.
+    /// Reads the list of a directory before a client with this umask creates a node in it.
     pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew, umask: u32) -> VfsResult<Self> {
         let attr = dir.getattr().await?;
         let acl = dir.acl(&attr).await?;
-        // Whether a file or a directory is asked about makes no difference to whether there is anything.
+        // The result is the same for files and directories as long as either inherits an entry.
         let owner = Owner::of(&attr);
         let passes =
             |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
@@ -54,7 +54,7 @@ impl InheritedAcl {
         Ok(Self { passed: acl.filter(passes), folder: owner, has_default, list })
     }
 
-    /// What something of this kind inherits.
+    /// Returns the list that a node of this kind inherits.
     fn of(&self, kind: Kind, owner: Owner) -> Option<Acl> {
         let is_dir = match kind {
             Kind::Dir => true,
@@ -65,11 +65,11 @@ impl InheritedAcl {
         passed.inherited(is_dir, owner)
     }
 
-    /// The attributes that something new is made with. The umask counts where a list is inherited neither from ours nor from the
-    /// default list of the host (RFC 8275 section 5).
+    /// Returns the attributes for the creation of a node. The umask applies only if the node inherits neither from the gateway's
+    /// list nor from the host's default list (RFC 8275 section 5).
     pub(crate) fn masked(&self, mut set: SetAttr, kind: Kind) -> SetAttr {
         let umask = std::mem::take(&mut set.umask) & 0o777;
-        // Who the owner will be makes no difference to whether there is anything.
+        // The later owner does not affect whether an entry is inherited.
         let inherits = self.of(kind, Owner { uid: 0, gid: 0 }).is_some();
         if !inherits && !self.has_default {
             set.mode = set.mode.map(|mode| mode & !umask);
@@ -80,8 +80,8 @@ impl InheritedAcl {
         set
     }
 
-    /// The list of something of this kind in this share, of the mode bits that its maker asked for. Refuses what the share's
-    /// gateway would not obey.
+    /// Returns the list of a node of this kind in this share, for the mode bits that its creator asked for. Refuses a list that the
+    /// gateway could not enforce.
     fn of_new(
         &self,
         share: &Share,
@@ -110,8 +110,8 @@ impl InheritedAcl {
         Ok(acl)
     }
 
-    /// Gives it what it inherits, of which `most` is left; `None`: all. A client of SMB asks for no bit to run a file, and takes
-    /// none away.
+    /// Sets the inherited list, limited to `most`; `None`: without a limit. An SMB client does not ask for execute bits, so their
+    /// absence removes no right.
     pub(crate) async fn give(
         &self,
         share: &Share,
@@ -129,7 +129,7 @@ impl InheritedAcl {
         Ok(())
     }
 
-    /// As [`InheritedAcl::give`], for a file that is to stand in the directory.
+    /// Like [`InheritedAcl::give`], for a file that will be moved into the directory.
     pub(crate) async fn give_to(
         &self,
         share: &Share,
@@ -145,9 +145,9 @@ impl InheritedAcl {
     }
 }
 
-/// Gives something new the list that its maker has for it: before others are told that it came, and before it is durable.
+/// Sets the creator's list on a new node, before other clients learn of the node and before it is durable.
 pub trait GiveList: Send + Sync {
-    /// Its caller may do so: it has made it. Also called for what is found by the repetition of an exclusive create. `most`: what
-    /// the share lets owner, group and others have of it ([`Acl::limited`]); `None`: all.
+    /// Sets the list with the right of the node's creator. Also called for a file found by a repeated exclusive create. `most`: the
+    /// rights that the share permits owner, group and others ([`Acl::limited`]); `None`: all.
     fn give<'a>(&'a self, made: &'a Made, most: Option<u32>) -> BoxFuture<'a, VfsResult<()>>;
 }

@@ -1,9 +1,9 @@
-//! What a caller may do with a node, for backends that have no judge of their own.
+//! Checks what a caller may do with a node, for backends without permission checks of their own.
 //!
-//! *Operation.* The list that is kept with the node decides, else its mode bits; no list binds the superuser. A judge holds for the
-//! attributes and the list that it was made of: a backend makes one for each call ([`judge`](crate::backend::judge)).
+//! *Operation.* The list stored with the node decides, else its mode bits; no list restricts the superuser. A judge is valid only
+//! for the attributes and the list from which it was made: a backend makes one for each call ([`judge`](crate::backend::judge)).
 //!
-//! *Errors.* [`VfsError::Access`] and [`VfsError::Perm`] as POSIX has them.
+//! *Errors.* [`VfsError::Access`] and [`VfsError::Perm`] as in POSIX.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::{Access, Attr, Cred, Kind, NodeId, SetAttr, SetTime};
 
-/// What one caller may do with one node.
+/// The rights of one caller to one node.
 pub struct Judge<'a> {
     node: NodeId,
     attr: &'a Attr,
@@ -22,7 +22,7 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Of a node whose attributes and list were just seen.
+    /// Creates a judge for a node whose attributes and list were just read.
     pub(crate) fn new(
         node: NodeId,
         attr: &'a Attr,
@@ -54,17 +54,17 @@ impl<'a> Judge<'a> {
         if self.has(need) { Ok(()) } else { Err(VfsError::Access) }
     }
 
-    /// May look names up in this directory.
+    /// Checks permission to look names up in this directory.
     pub fn look_up(&self) -> VfsResult<()> {
         self.permit(perm::EXECUTE)
     }
 
-    /// May list the names in this directory.
+    /// Checks permission to list the names in this directory.
     pub fn list(&self) -> VfsResult<()> {
         self.permit(perm::READ)
     }
 
-    /// May read or execute: an NFS client can execute only by reading.
+    /// Checks permission to read or execute: an NFS client can execute only by reading.
     fn readable(&self) -> VfsResult<()> {
         let runs = match &self.list {
             Some(list) => list.runs(self.cred, self.owner()),
@@ -73,7 +73,7 @@ impl<'a> Judge<'a> {
         if runs { Ok(()) } else { self.permit(perm::READ) }
     }
 
-    /// May read, or write, data of this file. The owner may use what it has open (RFC 1813 section 4.4).
+    /// Checks permission to read, or write, data of this file. The owner may use a file that it has open (RFC 1813 section 4.4).
     pub fn data(&self, write: bool) -> VfsResult<()> {
         regular(self.attr.kind)?;
         match write {
@@ -83,7 +83,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// May open this file so.
+    /// Checks permission to open this file with this access.
     pub fn open(&self, read: bool, write: bool) -> VfsResult<()> {
         regular(self.attr.kind)?;
         match (read, write) {
@@ -94,10 +94,10 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// May change these attributes. `open_write`: as of [`Node::setattr`](crate::backend::Node::setattr).
+    /// Checks permission to change these attributes. `open_write`: as for [`Node::setattr`](crate::backend::Node::setattr).
     pub fn set(&self, set: &SetAttr, open_write: bool) -> VfsResult<()> {
         let bad = |t: Option<SetTime>| matches!(t, Some(SetTime::At(t)) if t.nsec >= 1_000_000_000);
-        // The number that the kernel takes for "leave it" is nobody's.
+        // The kernel takes this number for "leave unchanged", so it is no valid owner.
         if [set.uid, set.gid].contains(&Some(u32::MAX)) || bad(set.atime) || bad(set.mtime) {
             return Err(VfsError::Invalid);
         }
@@ -120,18 +120,18 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// May change extended attributes.
+    /// Checks permission to change extended attributes.
     pub(crate) fn set_xattr(&self) -> VfsResult<()> {
         self.permit(perm::WRITE_XATTR)
     }
 
-    /// May add a name of a node of this kind to this directory. What `acting` helps with counts, too.
+    /// Checks permission to add a name of a node of this kind to this directory. The powers in `acting` count, too.
     pub fn add(&self, acting: &Acting<'_>, kind: Kind) -> VfsResult<()> {
         self.names(acting, perm::adding(kind))
     }
 
-    /// May take a name of the victim out of this directory, or replace it: by the right to remove names here, or by the one to
-    /// remove the victim (RFC 8881 section 6.2.1.3.2).
+    /// Checks permission to remove a name of the victim from this directory, or to replace it: by the right to remove names here,
+    /// or by the right to remove the victim (RFC 8881 section 6.2.1.3.2).
     pub fn remove(&self, acting: &Acting<'_>, victim: &Self) -> VfsResult<()> {
         const STICKY: u32 = 0o1000;
         let by_own = victim.list.as_ref().is_some_and(|list| {
@@ -150,7 +150,7 @@ impl<'a> Judge<'a> {
         if helps { Ok(()) } else { self.permit(need) }
     }
 
-    /// Which of `wanted` the caller may do.
+    /// Returns the rights of `wanted` that the caller has.
     pub fn access(&self, wanted: Access) -> Access {
         let needs = perm::of_access(self.attr.kind).iter();
         let may = needs.filter(|(_, need)| self.has(*need)).fold(0, |may, (bit, _)| may | bit);
@@ -158,7 +158,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// [`VfsError::IsDir`] and so on for what is no regular file.
+/// Fails with [`VfsError::IsDir`] and similar errors for a node that is not a regular file.
 pub fn regular(kind: Kind) -> VfsResult<()> {
     match kind {
         Kind::File => Ok(()),

@@ -1,7 +1,7 @@
-//! The file namespace: backends, and the one way to them.
+//! The file namespace: backends, and the only interface to them.
 //!
-//! A [`Backend`] is a place where files live (a directory of the host, memory); its [`Node`]s are the files. Protocols
-//! hold no backend: they go through [`namespace`], which asks `state` before data or names are touched.
+//! A [`Backend`] is a store of files (a directory of the host, memory); its [`Node`]s are the files. Protocols hold no backend:
+//! they use [`namespace`], which asks `state` before data or names are touched.
 
 // The crate is not published; only `backend`, the trait that a new backend implements, documents every item.
 #![allow(missing_docs)]

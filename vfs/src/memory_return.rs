@@ -1,15 +1,15 @@
-//! Memory that was freed in small pieces, returned to the host.
+//! Returns freed memory to the host that was allocated in small pieces.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Freed bytes from which on a return is worth its time.
+/// Number of freed bytes that makes a return worthwhile.
 const LARGE: usize = 4 << 20;
 
 static FREED: AtomicUsize = AtomicUsize::new(0);
 static RETURNS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that so many bytes were freed. Now and then a thread returns what the allocator keeps of them.
+/// Notes that this many bytes were freed. From time to time a thread returns the memory that the allocator holds free.
 pub(crate) fn note_freed(bytes: usize) {
     if FREED.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < LARGE
         || RETURNS.swap(true, Ordering::AcqRel)

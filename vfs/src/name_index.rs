@@ -1,24 +1,24 @@
-//! The names of one directory, found by their upper case.
+//! An index of the names of one directory by their upper case.
 //!
-//! *Operation.* All names are in one block of bytes; buckets of numbers, made from the upper case of each name, point into it. A
-//! removed name leaves its bytes behind until [`NameIndex::is_worn`] says that the index is better made again.
+//! *Operation.* All names are in one block of bytes; buckets of hashes, computed from the upper case of each name, point into it. A
+//! removed name leaves its bytes behind until [`NameIndex::is_worn`] tells the owner to build the index again.
 //!
 //! *Memory.* [`NameIndex::bytes`]: about 16 bytes and the name itself, for each name.
 
-/// Numbers in a bucket of a fresh index.
+/// Entries in a bucket of a fresh index.
 const BUCKET: usize = 128;
-/// Bytes of a name's entry beside the name, with room in its bucket.
+/// Bytes of an entry without the name, including spare room in its bucket.
 const ENTRY: usize = 16;
 
-/// A name's number, where it begins, and its length.
+/// A name's hash, its offset, and its length.
 type Entry = (u32, u32, u16);
 
 /// The names of one directory.
 #[derive(Debug, Default)]
 pub(crate) struct NameIndex {
-    /// One name behind the other.
+    /// All names, one after the other.
     names: Vec<u8>,
-    /// By the lowest bits of the numbers, each in order; their count is a power of two.
+    /// Buckets by the lowest bits of the hashes, each sorted; their count is a power of two.
     buckets: Vec<Vec<Entry>>,
     count: usize,
     /// Bytes of `names` that belong to removed names.
@@ -26,23 +26,22 @@ pub(crate) struct NameIndex {
 }
 
 impl NameIndex {
-    /// How many names it has.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Memory that it takes.
+    /// Returns the memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let buckets: usize = self.buckets.iter().map(|b| b.capacity() * size_of::<Entry>()).sum();
         self.names.capacity() + buckets + self.buckets.capacity() * size_of::<Vec<Entry>>()
     }
 
-    /// Memory that these names would take beside those that it has.
+    /// Returns the additional memory that these names would take.
     pub(crate) fn bytes_of<'a>(names: impl Iterator<Item = &'a [u8]>) -> usize {
         names.map(|name| name.len() + ENTRY).sum()
     }
 
-    /// More than half of its memory belongs to removed names.
+    /// Returns true if more than half of its memory belongs to removed names.
     pub(crate) fn is_worn(&self) -> bool {
         self.unused > self.names.len() / 2 && self.unused > 4096
     }
@@ -56,7 +55,7 @@ impl NameIndex {
         number as usize & self.buckets.len().saturating_sub(1)
     }
 
-    /// The entries of this number, as a range of its bucket.
+    /// Returns the entries of this hash, as a range of its bucket.
     fn range(&self, number: u32) -> &[Entry] {
         let Some(bucket) = self.buckets.get(self.bucket(number)) else { return &[] };
         let from = bucket.partition_point(|e| e.0 < number);
@@ -64,7 +63,7 @@ impl NameIndex {
         &bucket[from..from + len]
     }
 
-    /// Adds a name, unless it is there. A name too long for any file system, or beyond 4 GiB of names, is left out.
+    /// Adds a name, unless it is present. A name longer than any file system allows, or beyond 4 GiB of names, is left out.
     pub(crate) fn insert(&mut self, number: u32, name: &[u8]) {
         let places = (u32::try_from(self.names.len()), u16::try_from(name.len()));
         let (Ok(at), Ok(len)) = places else { return };
@@ -75,7 +74,7 @@ impl NameIndex {
             self.spread();
         }
         if self.names.capacity() - self.names.len() < name.len() {
-            // Twofold, as blocks grow by themselves, would be too much for a large index.
+            // Doubling, the default growth, would be too much for a large index.
             self.names.reserve_exact(name.len().max(self.names.len() / 16));
         }
         self.names.extend(name);
@@ -86,7 +85,6 @@ impl NameIndex {
         }
     }
 
-    /// Removes a name.
     pub(crate) fn remove(&mut self, number: u32, name: &[u8]) {
         let found = self.range(number).iter().copied().find(|e| self.name(e) == name);
         let Some(found) = found else { return };
@@ -98,13 +96,13 @@ impl NameIndex {
         }
     }
 
-    /// The name of this number that is meant: the first in byte order of several.
+    /// Returns the matching name of this hash: the first in byte order of several.
     pub(crate) fn find(&self, number: u32, is_meant: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let names = self.range(number).iter().map(|e| self.name(e));
         names.filter(|name| is_meant(name)).min().map(<[u8]>::to_vec)
     }
 
-    /// Makes room for as many names again.
+    /// Doubles the number of buckets.
     fn spread(&mut self) {
         let count = (self.count / BUCKET).next_power_of_two().max(1) * 2;
         let old = std::mem::replace(&mut self.buckets, vec![Vec::new(); count]);
@@ -129,7 +127,7 @@ mod tests {
     }
 
     fn number(text: &str) -> u32 {
-        // Few numbers, so that names share them.
+        // A small range, so that names share hashes.
         text.to_uppercase().bytes().fold(0, |h: u32, b| h * 31 + u32::from(b)) % 777
     }
 

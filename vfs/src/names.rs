@@ -1,20 +1,21 @@
-//! Names as Windows means them, on a file system that distinguishes case.
+//! Handles names with the rules of Windows, on a file system that distinguishes case.
 //!
-//! *Operation.* A client's name is text. [`to_disk`] gives the bytes it stands for and [`to_client`] the text by which a client
-//! can ask for any name there is: characters that Windows reserves, and a last dot or space, are moved to the private range
-//! U+F001 to U+F029 as Linux and macOS clients do ("SFM"; what the older "SFU" mapping of Linux sends is understood too), and
-//! bytes that are not UTF-8 to U+F180 to U+F1FF. Text is kept as it was given: no normalisation, no 8.3 names.
-//! [`Names::find`] looks a name up as it was given, which needs no listing of the directory; only when there is none it asks an
-//! index of the directory's names by their upper case. The index is good while the directory's change attribute stays, follows
-//! the changes that come through `FileOps`, and is made again by one scan otherwise, for which all that look there wait. Changes by
-//! other processes of the host are seen as soon as the change attribute shows them.
+//! *Operation.* A client's name is text. [`to_disk`] returns its bytes, and [`to_client`] a text by which a client can ask for any
+//! name on disk: characters that Windows reserves, and a last dot or space, are moved to the private range U+F001 to U+F029 like
+//! Linux and macOS clients do ("SFM"; the older "SFU" mapping of Linux is understood too), and bytes that are not UTF-8 to U+F180
+//! to U+F1FF. Text is stored unchanged: no normalisation, no 8.3 names. [`Names::find`] first looks a name up as given, which needs
+//! no listing of the directory; if that fails it asks an index of the directory's names by their upper case. The index is valid
+//! while the directory's change attribute stays, is updated by changes through `FileOps`, and otherwise is built again by one scan,
+//! for which all callers of that directory wait. Changes by other processes of the host are seen as soon as the change attribute
+//! shows them.
 //!
-//! *Memory.* [`Names::set_memory`] bytes for all indexes, finished or not, and three quarters of them for those that one address
-//! asked for. The index that was not used for longest goes, of the address that has most. Of a directory with more names than fit,
-//! or than [`DIR_NAMES_MAX`], only so many are known by other case, counted in [`Counters::partial`]. A scan that finds no room
-//! beside the scans of others looks for its one name and keeps none. One scan at a time for an address, [`SCANS_MAX`] for all.
+//! *Memory.* [`Names::set_memory`] bytes for all indexes, finished or not, and three quarters of them for the indexes requested by
+//! one address. The least recently used index of the address with the largest share makes room. For a directory with more names
+//! than fit, or than [`DIR_NAMES_MAX`], only that many names are found in another case; [`Counters::partial`] counts this. A scan
+//! that finds no room while other scans run looks for its one name and stores no index. One scan at a time for an address,
+//! [`SCANS_MAX`] for all.
 //!
-//! *Errors.* [`VfsError::BadName`] for text that can be no name; [`VfsError::Resources`] after [`SCAN_WAIT_MAX`] without a turn.
+//! *Errors.* [`VfsError::BadName`] for text that cannot be a name; [`VfsError::Resources`] after [`SCAN_WAIT_MAX`] without a turn.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -32,18 +33,18 @@ use crate::memory_return;
 use crate::name_index::NameIndex;
 use crate::types::*;
 
-/// Memory of all indexes where [`Names::set_memory`] said nothing.
+/// Memory of all indexes before [`Names::set_memory`] is called.
 const MEMORY: usize = 16 << 20;
-/// Names that the index of one directory holds.
+/// Largest number of names in the index of one directory.
 pub const DIR_NAMES_MAX: usize = 1 << 18;
-/// Directories that are scanned at once.
+/// Largest number of directories that are scanned at once.
 pub const SCANS_MAX: usize = 8;
 /// How long a look-up waits for a scan to begin.
 pub const SCAN_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Names fetched at once when an index is made.
+/// Names fetched at once when an index is built.
 const STEP: usize = 1024;
 
-/// What Windows reserves, and where the private range has it (as `cifs_unicode.h` and macOS number it).
+/// Characters that Windows reserves, and their numbers in the private range (in `cifs_unicode.h` and on macOS).
 const RESERVED: [(char, char); 8] = [
     ('"', '\u{f020}'),
     ('*', '\u{f021}'),
@@ -57,7 +58,7 @@ const RESERVED: [(char, char); 8] = [
 const SPACE: char = '\u{f028}';
 const PERIOD: char = '\u{f029}';
 
-/// The same, as Linux numbered it first (`mapchars`): the character itself, moved by U+F000.
+/// The same characters in Linux's older mapping (`mapchars`): the character itself, moved by U+F000.
 const OLD_RESERVED: [(char, char); 7] = [
     ('*', '\u{f02a}'),
     (':', '\u{f03a}'),
@@ -68,12 +69,12 @@ const OLD_RESERVED: [(char, char); 7] = [
     ('|', '\u{f07c}'),
 ];
 
-/// A character that may not stand in a name that a client sends (MS-FSCC section 2.1.5.2).
+/// Returns true for a character that is not allowed in a client's name (MS-FSCC section 2.1.5.2).
 pub fn is_reserved(c: char) -> bool {
     c < ' ' || c == '/' || RESERVED.iter().any(|(r, _)| *r == c)
 }
 
-/// The bytes of the name that a client calls so: one component, without wildcards or a stream.
+/// Returns the bytes of a client's name: one component, without wildcards or a stream.
 pub fn to_disk(text: &str) -> VfsResult<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     for c in text.chars() {
@@ -89,7 +90,7 @@ pub fn to_disk(text: &str) -> VfsResult<Vec<u8>> {
     }
 }
 
-/// Adds the byte or the character that a character of a client's text means.
+/// Appends the byte or character for one character of a client's text.
 fn push_meant(out: &mut Vec<u8>, c: char) {
     match byte_of(c) {
         Some(byte) => out.push(byte),
@@ -100,7 +101,7 @@ fn push_meant(out: &mut Vec<u8>, c: char) {
     }
 }
 
-/// The character that clients move to this character of the private range.
+/// Returns the character that clients move to this character of the private range.
 fn meant_by(c: char) -> Option<char> {
     match c {
         '\u{f001}'..='\u{f01f}' => char::from_u32(u32::from(c) - 0xf000),
@@ -114,7 +115,7 @@ fn meant_by(c: char) -> Option<char> {
     }
 }
 
-/// What a client is told that this name is called.
+/// Returns the text by which clients see this name.
 pub fn to_client(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -137,26 +138,26 @@ pub fn to_client(name: &[u8]) -> String {
     out
 }
 
-/// The text before a last dot or space that [`to_client`] has moved, and that character.
+/// Returns the text before a last dot or space that [`to_client`] has moved, and that character.
 pub fn last_of(shown: &str) -> Option<(&str, char)> {
     let dot = || Some((shown.strip_suffix(PERIOD)?, '.'));
     shown.strip_suffix(SPACE).map(|rest| (rest, ' ')).or_else(dot)
 }
 
-/// How clients of a kind write names.
+/// How a client writes names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// Windows reserves characters, so that [`to_client`] moves them to the private range and [`to_disk`] back.
+    /// Windows reserves characters, so [`to_client`] moves them to the private range and [`to_disk`] back.
     Windows,
-    /// The POSIX extensions of SMB reserve none but the separator `/` and NUL: clients see the name itself. Linux moves what
-    /// Windows reserves to the private range on these mounts, too, when it sends a name, so that [`to_disk`](Self::to_disk) moves
-    /// it back. A byte that is not UTF-8, which no text of the protocol holds, is moved to U+F180 and up, and so are the bytes of
-    /// all characters that would not come back as themselves.
+    /// The POSIX extensions of SMB reserve only the separator `/` and NUL: clients see the name itself. Linux also moves the
+    /// characters reserved by Windows to the private range on these mounts when it sends a name, so [`to_disk`](Self::to_disk)
+    /// moves them back. A byte that is not UTF-8, which the protocol's text cannot contain, is moved to U+F180 and up, and so are
+    /// the bytes of every character that would not be converted back to itself.
     Posix,
 }
 
 impl Spelling {
-    /// The bytes of the name that a client calls so.
+    /// Returns the bytes of a client's name.
     pub fn to_disk(self, text: &str) -> VfsResult<Vec<u8>> {
         if self == Self::Windows {
             return to_disk(text);
@@ -170,7 +171,7 @@ impl Spelling {
         }
     }
 
-    /// The text by which a client learns of this name.
+    /// Returns the text by which clients see this name.
     pub fn to_client(self, name: &[u8]) -> String {
         if self == Self::Windows {
             return to_client(name);
@@ -190,7 +191,7 @@ impl Spelling {
         out
     }
 
-    /// Finds a name as it stands, as a client sent it.
+    /// Finds a name exactly as the client sent it.
     pub async fn exact(self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
         let name = self.to_disk(text)?;
         let (node, attr) = dir.lookup(cred, &name).await?;
@@ -198,7 +199,7 @@ impl Spelling {
     }
 }
 
-/// The byte that a character of U+F180 to U+F1FF means where it is not UTF-8.
+/// Returns the byte that a character of U+F180 to U+F1FF represents, if it is not UTF-8.
 fn byte_of(c: char) -> Option<u8> {
     match c {
         '\u{f180}'..='\u{f1ff}' => u8::try_from(u32::from(c) - 0xf100).ok(),
@@ -206,13 +207,13 @@ fn byte_of(c: char) -> Option<u8> {
     }
 }
 
-/// Upper case as the file systems of Windows compare names: one character for one, within the basic plane, and never from
-/// another script into ASCII (as `ı` and `ſ` would go).
+/// Returns the upper case as the file systems of Windows compare names: one character for one, within the basic plane, and never
+/// from another script into ASCII (as `ı` and `ſ` would).
 pub fn upcase(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_uppercase();
     }
-    // The micro sign and the iota below are letters of their own there.
+    // On Windows the micro sign and the iota below are separate letters.
     if u32::from(c) > 0xffff || matches!(c, 'µ' | '\u{345}' | '\u{1fbe}') {
         return c;
     }
@@ -223,31 +224,31 @@ pub fn upcase(c: char) -> char {
     }
 }
 
-/// Two names are one to a client.
+/// Returns true if a client takes both names as equal.
 pub fn same(a: &str, b: &str) -> bool {
     a.chars().map(upcase).eq(b.chars().map(upcase))
 }
 
-/// What was found under a name.
+/// A node found under a name.
 pub struct Found {
     pub node: NodeRef,
     pub attr: Attr,
-    /// The name it really has, as bytes.
+    /// The name on disk, as bytes.
     pub name: Vec<u8>,
 }
 
-/// What a look for a name came to.
+/// The result of a look-up.
 pub enum Look {
-    /// It is there.
+    /// The name exists.
     Found(Found),
-    /// It is not: the directory as it was then.
+    /// The name does not exist; contains the directory's attributes at that time.
     Missing(Attr),
 }
 
-/// How often a name was not there as it was given, and what that cost.
+/// How often a name was missing in the given case, and the cost of that.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Names that were looked for in another case.
+    /// Names that were looked up in another case.
     pub misses: AtomicU64,
     /// Directories that were listed for that.
     pub scans: AtomicU64,
@@ -255,16 +256,16 @@ pub struct Counters {
     pub partial: AtomicU64,
 }
 
-/// The names of one directory as they are known.
+/// The indexed names of one directory.
 struct Known {
-    /// The directory's change attribute for which they hold; `None`: it changed while they were read.
+    /// The directory's change attribute for which they are valid; `None`: it changed while they were read.
     change: Option<u64>,
-    /// When their scan began, in scans and look-ups.
+    /// When their scan began, on the clock of scans and look-ups.
     began: u64,
     index: NameIndex,
-    /// All of them: one that is not here is not there.
+    /// True if the index has all names, so that a missing name does not exist.
     whole: bool,
-    /// When they were used last, in uses.
+    /// When they were last used, in uses.
     used: u64,
     /// The address that asked for them; `None`: the gateway.
     by: Option<IpAddr>,
@@ -275,25 +276,25 @@ struct Known {
 #[derive(Default)]
 struct Indexes {
     by_dir: HashMap<NodeId, Known>,
-    /// Bytes of all, with those of scans that are not finished.
+    /// Bytes of all indexes, including unfinished scans.
     bytes: usize,
     by_address: HashMap<Option<IpAddr>, usize>,
     uses: u64,
-    /// Indexes that went for others of their address, and for those of all.
+    /// Indexes dropped for others of their address, and indexes dropped for those of other addresses.
     displaced: [u64; 2],
 }
 
-/// Turns of those who scan: one for each address, and one for each directory.
+/// Semaphores for scans: one for each address, and one for each directory.
 #[derive(Default)]
 struct Turns {
     of_address: HashMap<Option<IpAddr>, Arc<Semaphore>>,
     of_dir: HashMap<NodeId, Arc<Semaphore>>,
 }
 
-/// The indexes of the directories in which names were missed.
+/// The indexes of directories in which a name was missing in the given case.
 pub struct Names {
     indexes: Mutex<Indexes>,
-    /// How many there are, to know without the lock that there is none.
+    /// Number of indexes, readable without the lock, so that an empty set costs nothing.
     count: AtomicUsize,
     memory: AtomicUsize,
     turns: Mutex<Turns>,
@@ -301,7 +302,7 @@ pub struct Names {
     /// Counts scans and look-ups, to tell which began first.
     clock: AtomicU64,
     hasher: RandomState,
-    /// What it cost.
+    /// Counts the cost of look-ups.
     pub counters: Counters,
 }
 
@@ -320,7 +321,7 @@ impl Default for Names {
     }
 }
 
-/// Bytes of a scan that is not finished, or of an index; given back when it is dropped before it is kept.
+/// Bytes of an unfinished scan or of an index; given back if it is dropped before it is stored.
 struct Paid<'a> {
     names: &'a Names,
     by: Option<IpAddr>,
@@ -328,7 +329,7 @@ struct Paid<'a> {
 }
 
 impl Paid<'_> {
-    /// Has so many bytes from now on, if there is room for them. Other indexes may go for that.
+    /// Sets its size to this many bytes, if there is room. Other indexes may be dropped for that.
     fn set(&mut self, bytes: usize) -> Result<(), Shortage> {
         let memory = self.names.memory.load(Ordering::Relaxed);
         let mut all = self.names.lock();
@@ -347,9 +348,9 @@ impl Paid<'_> {
 /// Why there is no room for an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shortage {
-    /// It is larger than what one address may have.
+    /// It is larger than the share of one address.
     Own,
-    /// Scans of other addresses have it now.
+    /// Scans of other addresses use the memory now.
     Others,
 }
 
@@ -361,12 +362,12 @@ impl Drop for Paid<'_> {
 }
 
 impl Names {
-    /// Finds a name in any case, as a client sent it.
+    /// Finds a client's name in any case.
     pub async fn find(&self, dir: &NodeRef, cred: &Cred, text: &str) -> VfsResult<Found> {
         self.find_for(None, dir, cred, text).await
     }
 
-    /// As [`Names::find`], for a client of this address, of which the memory is counted.
+    /// Like [`Names::find`], for a client of this address, to which the memory is charged.
     pub async fn find_for(
         &self,
         by: Option<IpAddr>,
@@ -380,7 +381,7 @@ impl Names {
         }
     }
 
-    /// As [`Names::find_for`], for who may make what is missing.
+    /// Like [`Names::find_for`], for a caller that may create a missing name.
     pub async fn look_for(
         &self,
         by: Option<IpAddr>,
@@ -401,7 +402,7 @@ impl Names {
         Ok(Look::Found(Found { node, attr, name }))
     }
 
-    /// Memory for all indexes from now on.
+    /// Sets the memory for all indexes.
     pub fn set_memory(&self, bytes: usize) {
         self.memory.store(bytes, Ordering::Relaxed);
         let mut all = self.lock();
@@ -409,12 +410,12 @@ impl Names {
         self.count.store(all.by_dir.len(), Ordering::Relaxed);
     }
 
-    /// Indexes that went because their address had its part of the memory, and because all of it was used.
+    /// Returns the number of indexes dropped because their address used up its share, and because all memory was used.
     pub fn displaced(&self) -> [u64; 2] {
         self.lock().displaced
     }
 
-    /// Memory that indexes take now.
+    /// Returns the memory that indexes take now.
     pub fn memory_used(&self) -> usize {
         self.lock().bytes
     }
@@ -423,8 +424,8 @@ impl Names {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// The name that a client means by a text which is not there as it was given, in a directory that was `before` just now. The
-    /// first in byte order where several differ by case alone.
+    /// Returns the name on disk that matches a text in another case, in a directory that was just in the state `before`; the first
+    /// in byte order if several differ only in case.
     async fn actual(
         &self,
         by: Option<IpAddr>,
@@ -443,7 +444,7 @@ impl Names {
         if let Some(known) = self.known(id, before.change, came, text) {
             return Ok(known);
         }
-        // Those who wait for another scan of this directory hold no place that scans of other directories need.
+        // Callers that wait for another scan of this directory must not occupy a place that scans of other directories need.
         let _its = take(&its).await?;
         // Another scan of it may have begun and ended meanwhile.
         if let Some(known) = self.known(id, before.change, came, text) {
@@ -453,7 +454,7 @@ impl Names {
         self.scan(by, dir, text).await
     }
 
-    /// Makes the index of a directory, and looks a name up in it.
+    /// Builds the index of a directory, and looks a name up in it.
     async fn scan(
         &self,
         by: Option<IpAddr>,
@@ -462,13 +463,13 @@ impl Names {
     ) -> VfsResult<Option<Vec<u8>>> {
         self.counters.scans.fetch_add(1, Ordering::Relaxed);
         let (began, change) = (self.tick(), dir.getattr().await?.change);
-        // The old one would count twice.
+        // The old index would count twice.
         self.forget(dir.id());
         let mut paid = Paid { names: self, by, bytes: 0 };
         let (mut index, mut found) = (Some(NameIndex::default()), None);
         let (mut cookie, mut end) = (0, false);
         while !end {
-            // Not as the caller: he may look names up where he may not list them.
+            // Not as the caller, who may look names up where he may not list them.
             let (some, last) = match dir.readdir(&Cred::root(), cookie, STEP).await {
                 Err(VfsError::Access) => return Ok(None),
                 other => other?,
@@ -515,7 +516,7 @@ impl Names {
         }
     }
 
-    /// A turn of this kind. Those that are not in use are removed.
+    /// Returns the semaphore of this kind. Unused ones are removed.
     fn turn(&self, of: impl FnOnce(&mut Turns) -> Arc<Semaphore>) -> Arc<Semaphore> {
         let mut turns = locked(&self.turns);
         let is_used = |turn: &Arc<Semaphore>| Arc::strong_count(turn) > 1;
@@ -534,12 +535,12 @@ impl Names {
     }
 
     fn lock(&self) -> MutexGuard<'_, Indexes> {
-        // Whole at every step.
+        // The data is consistent at every step.
         locked(&self.indexes)
     }
 
-    /// What the index says to a look-up that came then, if there is one that holds: for the directory as it is, or as it was read
-    /// since then.
+    /// Returns the index's answer to a look-up that began at `came`, if the index is valid: for the current directory, or read
+    /// after that time.
     fn known(&self, dir: NodeId, change: u64, came: u64, text: &str) -> Option<Option<Vec<u8>>> {
         let number = self.number(text);
         let mut all = self.lock();
@@ -568,17 +569,17 @@ impl Names {
         self.count.store(all.by_dir.len(), Ordering::Relaxed);
     }
 
-    /// A name came into a directory through `FileOps`.
+    /// Updates the index after `FileOps` added a name to a directory.
     pub fn made(&self, dir: NodeId, name: &[u8], change: &DirChange) {
         self.follow(dir, change, |index, number| index.insert(number, name), name);
     }
 
-    /// A name went from a directory through `FileOps`.
+    /// Updates the index after `FileOps` removed a name from a directory.
     pub fn gone(&self, dir: NodeId, name: &[u8], change: &DirChange) {
         self.follow(dir, change, |index, number| index.remove(number, name), name);
     }
 
-    /// Brings an index from before a change to after it. One that does not reach to the change has missed another.
+    /// Updates an index from before a change to after it. An index of an older state has missed another change and is dropped.
     fn follow(
         &self,
         dir: NodeId,
@@ -615,7 +616,7 @@ fn single() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(1))
 }
 
-/// Waits for a turn. The clock is needed only where others have it.
+/// Waits for a turn. The clock is needed only if other callers hold it.
 async fn take(turn: &Arc<Semaphore>) -> VfsResult<OwnedSemaphorePermit> {
     if let Ok(permit) = turn.clone().try_acquire_owned() {
         return Ok(permit);
@@ -624,7 +625,7 @@ async fn take(turn: &Arc<Semaphore>) -> VfsResult<OwnedSemaphorePermit> {
     waited.ok().and_then(Result::ok).ok_or(VfsError::Resources)
 }
 
-/// A name is the one that a client means by this text.
+/// Returns a function that tells whether a name matches this text.
 fn is_named(text: &str) -> impl Fn(&[u8]) -> bool {
     move |name| same(&to_client(name), text)
 }
@@ -654,8 +655,8 @@ impl Indexes {
         }
     }
 
-    /// Drops indexes until so many bytes more fit: those of this address where it would have more than its part, else those of the
-    /// address that has most.
+    /// Drops indexes until this many more bytes fit: those of this address if it would exceed its share, else those of the address
+    /// with the most.
     fn make_room(
         &mut self,
         by: Option<IpAddr>,
@@ -690,7 +691,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_on_disk_can_be_asked_for(name in prop::collection::vec(1_u8.., 1..40)) {
+        fn every_disk_name_reachable_by_client(name in prop::collection::vec(1_u8.., 1..40)) {
             prop_assume!(!name.contains(&b'/') && name != b"." && name != b"..");
             let text = to_client(&name);
             prop_assert!(!text.chars().any(is_reserved));
@@ -702,7 +703,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_client_sends_is_a_name_or_refused(text in "\\PC{0,20}|[\u{f000}-\u{f1ff}a./]{0,8}") {
+        fn client_text_is_name_or_refused(text in "\\PC{0,20}|[\u{f000}-\u{f1ff}a./]{0,8}") {
             if let Ok(name) = to_disk(&text) {
                 prop_assert!(crate::backend::check_name(&name, u32::MAX).is_ok());
             }
@@ -804,7 +805,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_at_once_share_one_scan() {
+    fn concurrent_lookups_share_one_scan() {
         let (names, root) = folder_of(5000);
         block_on(async {
             let look = |i: u8| {
@@ -824,9 +825,9 @@ mod tests {
         });
     }
 
-    /// Others change the folder all the time: a scan counts for all that came before it began.
+    /// The folder changes all the time: a scan counts for all look-ups that came before it began.
     #[test]
-    fn look_ups_in_changing_folder_share_scans() {
+    fn lookups_in_changing_folder_share_scans() {
         let (names, root) = folder_of(3000);
         block_on(async {
             let look = |i: u8| {
@@ -875,19 +876,19 @@ mod tests {
                 assert_eq!(find(1, dir, "FILE 7").await, Ok(b"File 7".to_vec()));
                 assert!(names.memory_used() <= memory);
             }
-            // The index of the other address is there still.
+            // The index of the other address still exists.
             let before = scans(&names);
             find(2, &dirs[7], "FILE 8").await.unwrap();
             assert_eq!(scans(&names), before);
             assert!(names.displaced()[0] > 0);
-            // More names come than there is memory for.
+            // More names are added than the memory can hold.
             for i in 0..3000 {
                 let name = format!("More {i}");
                 let made = make(&dirs[7], &name).await;
                 names.made(dirs[7].id(), name.as_bytes(), &made.dir);
                 assert!(names.memory_used() <= memory);
             }
-            // A directory larger than all of it is known in part; each name as it is written is found.
+            // A directory larger than the memory is indexed in part; every name is still found in its exact case.
             names.set_memory(one / 2);
             assert!(names.memory_used() <= one / 2);
             assert_eq!(find(1, &dirs[0], "FILE 199").await.err(), Some(VfsError::NotFound));
@@ -900,7 +901,7 @@ mod tests {
     fn scan_without_room_finds_its_name() {
         let (names, root) = folder_of(2000);
         block_on(async {
-            // Scans of other addresses have it all.
+            // Scans of other addresses use all of it.
             let memory = names.memory.load(Ordering::Relaxed);
             let mut other = [1, 2].map(|host| Paid { names: &names, by: address(host), bytes: 0 });
             other.iter_mut().for_each(|paid| assert_eq!(paid.set(memory / 2), Ok(())));

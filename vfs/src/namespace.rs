@@ -1,5 +1,5 @@
-//! The one way to files: shares joined to backends. Every access by any protocol passes here, so that open files, locks and
-//! delegations of one client are honoured by all others.
+//! The only interface to files: joins shares to backends. Every access by any protocol passes through this module, so that all
+//! other clients respect the open files, locks and delegations of one client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -33,7 +33,7 @@ pub type Shares = Arc<[Arc<Share>]>;
 
 /// All shares, and the state that their clients share.
 ///
-/// The shares can be replaced while requests are under way: a request that has found its share goes on with that one.
+/// The shares can be replaced while requests are under way: a request that has found its share continues with it.
 pub struct Namespace {
     shares: RwLock<Shares>,
     changes: AtomicU64,
@@ -43,12 +43,12 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Of these shares; names and numbers are different.
+    /// Creates a namespace of these shares; names and numbers are different.
     pub fn new(shares: Vec<Share>) -> Self {
         Self::with_arbiter(shares, Arbiter::default())
     }
 
-    /// Of these shares, with a arbiter that has its own times.
+    /// Creates a namespace of these shares, with an arbiter that has other time limits.
     pub fn with_arbiter(shares: Vec<Share>, arbiter: Arbiter) -> Self {
         Self {
             shares: RwLock::new(shares.into_iter().map(Arc::new).collect()),
@@ -64,49 +64,49 @@ impl Namespace {
         shares.iter().find(|s| which(s)).cloned()
     }
 
-    /// Every share, as it is now, in the order of the configuration.
+    /// Returns all current shares, in the order of the configuration.
     pub fn shares(&self) -> Shares {
         reading(&self.shares).clone()
     }
 
-    /// The share of this number.
+    /// Returns the share of this number.
     pub fn share(&self, id: u32) -> Option<Arc<Share>> {
         self.find(|s| s.id == id)
     }
 
-    /// The share of this name.
+    /// Returns the share of this name.
     pub fn share_named(&self, name: &[u8]) -> Option<Arc<Share>> {
         self.find(|s| s.name.as_bytes() == name)
     }
 
-    /// Serves these shares from now on; names and numbers are different. A share that stays keeps its backend, so that what
-    /// clients hold in it stays too.
+    /// Replaces the shares; names and numbers are different. A share that stays keeps its backend, and with it the state that
+    /// clients hold.
     pub fn set_shares(&self, shares: Shares) {
         *writing(&self.shares) = shares;
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// How often the shares were replaced: a listing that spans calls detects by it that the list is another one.
+    /// Returns how often the shares were replaced: a listing that spans calls detects by this number that the list has changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What clients hold, and how it is taken back.
+    /// Returns the arbiter, which tracks and recalls the state of clients.
     pub fn arbiter(&self) -> &Arbiter {
         &self.arbiter
     }
 
-    /// Names in any case.
+    /// Returns the index of names in any case.
     pub fn names(&self) -> &Names {
         &self.names
     }
 
-    /// The subscribers to changes.
+    /// Returns the subscribers to changes.
     pub fn watches(&self) -> &Arc<Hub> {
         &self.watches
     }
 
-    /// Acts for `requester`, whose own opens and cached rights never conflict.
+    /// Returns operations for `requester`, whose own opens and cached rights never conflict.
     pub fn by(&self, requester: Option<Requester>) -> FileOps<'_> {
         FileOps {
             arbiter: &self.arbiter,
@@ -126,12 +126,12 @@ impl Namespace {
         }
     }
 
-    /// As [`Namespace::by`], for a client of SMB.
+    /// Like [`Namespace::by`], for an SMB client.
     pub fn by_smb(&self, requester: Option<Requester>) -> FileOps<'_> {
         FileOps { smb: true, ..self.by(requester) }
     }
 
-    /// Reads without a known requester. `cred: None` when an open of the caller has been checked already.
+    /// Reads without a known requester. `cred: None` when an open of the caller was checked before.
     pub async fn read(
         &self,
         node: &NodeRef,
@@ -168,7 +168,7 @@ impl Namespace {
         self.by(None).setattr(share, node, cred, set, open_write).await
     }
 
-    /// Makes or opens a regular file without a known requester.
+    /// Creates or opens a regular file without a known requester.
     pub async fn create(
         &self,
         share: &Share,
@@ -217,7 +217,7 @@ impl Namespace {
         self.by(None).link(share, node, cred, dir, name).await
     }
 
-    /// [`VfsError::ReadOnly`] for a share that may not be changed.
+    /// Fails with [`VfsError::ReadOnly`] for a read-only share.
     pub fn writable(&self, share: &Share) -> VfsResult<()> {
         writable(share)
     }
@@ -227,8 +227,8 @@ fn writable(share: &Share) -> VfsResult<()> {
     if share.read_only { Err(VfsError::ReadOnly) } else { Ok(()) }
 }
 
-/// What a create gives where nothing can be changed, as open(2) with `O_CREAT` on a file system that is mounted for reading: a file
-/// that is there, unless it would be cut. [`VfsError::ReadOnly`] for what is not there, or would be cut.
+/// Returns the result of a create on a read-only share, like open(2) with `O_CREAT` on a read-only file system: an existing file
+/// that need not be truncated. [`VfsError::ReadOnly`] for a missing file, or one that would be truncated.
 async fn found_read_only(
     dir: &NodeRef,
     cred: &Cred,
@@ -258,42 +258,42 @@ pub struct FileOps<'a> {
     pub(crate) requester: Option<Requester>,
     pub(crate) parent: Option<ClientId>,
     pub(crate) wait_policy: Option<&'a dyn WaitPolicy>,
-    /// What access control lists granted the requester.
+    /// The rights that access control lists granted the requester.
     pub(crate) grants: [Option<&'a Grant>; 3],
-    /// Whose open it is that data is written by.
+    /// The caller whose open is used for writing data.
     pub(crate) opener: Option<&'a Cred>,
-    /// Its protocol has pending deletes of its own and asks for them itself.
+    /// True if its protocol has pending deletes and checks them itself.
     pub(crate) deletes: bool,
-    /// For SMB, whose changes are durable before the answer on fewer shares than those of NFS.
+    /// True for SMB, whose changes are durable before the answer on fewer shares than those of NFS.
     pub(crate) smb: bool,
-    /// Which list what it makes gets.
+    /// Which list new nodes get.
     pub(crate) list: ListOfNew,
-    /// Gives it one that is not inherited.
+    /// Provides a list that is not inherited.
     pub(crate) giver: Option<&'a dyn GiveList>,
-    /// Whose acts the audit trail is told of.
+    /// The actor named in the audit trail.
     pub(crate) actor: Option<&'a dyn Actor>,
-    /// A mode that is set changes the list of the file (RFC 8881 section 6.4.1.1).
+    /// True if setting the mode changes the list of the file (RFC 8881 section 6.4.1.1).
     pub(crate) changes_list: bool,
 }
 
 impl<'a> FileOps<'a> {
-    /// A mode that is set leaves the list of the file: none of the nine bits is subject to change.
+    /// Makes a change of the mode leave the file's list: none of the nine bits will be changed.
     #[must_use]
     pub fn keeping_list(self) -> Self {
         Self { changes_list: false, ..self }
     }
 
-    /// [`VfsError::ReadOnly`] for a share that may not be changed.
+    /// Fails with [`VfsError::ReadOnly`] for a read-only share.
     pub(crate) fn writable(&self, share: &Share) -> VfsResult<()> {
         writable(share)
     }
 
-    /// Waits for holders as long as they may take.
+    /// Waits for holders without a time limit.
     pub fn waiting(self, wait_policy: &'a dyn WaitPolicy) -> Self {
         Self { wait_policy: Some(wait_policy), ..self }
     }
 
-    /// A directory that is cached with this key need not be given up for what is changed in it.
+    /// Excludes a directory lease with this key from the breaks for changes in the directory.
     pub fn from_parent(self, key: Option<ClientId>) -> Self {
         Self { parent: key, ..self }
     }
@@ -309,25 +309,25 @@ impl<'a> FileOps<'a> {
             .await
     }
 
-    /// Before attributes are changed by other ways than [`FileOps::setattr`].
+    /// Called before attributes are changed other than by [`FileOps::setattr`].
     pub(crate) async fn check_attributes(&self, node: &NodeRef) -> VfsResult<()> {
         self.check_conflicts(node, Operation::Attributes, Range::ALL).await
     }
 
-    /// What a listing of a directory shows has changed. Sent after the change, so that a client that lists again sees it.
+    /// Reports that the listing of a directory changed. Sent after the change, so that a client that lists again sees it.
     fn listing_changed(&self, dir: &NodeRef) {
         let requester = self.parent.map(|client| Requester { client, holder: None });
         self.arbiter.tell(dir.id(), requester.or(self.requester), Operation::Contents);
     }
 
-    /// Before the file of a name is removed or replaced: breaks conflicting rights. The look-up is paid only while clients hold
-    /// anything; a caller without the right to remove breaks nothing.
+    /// Breaks conflicting rights before the file of a name is removed or replaced. Looks the name up only while clients hold state;
+    /// a caller without the right to remove breaks no rights.
     async fn check_name(&self, dir: &NodeRef, cred: &Cred, name: &[u8]) -> VfsResult<()> {
         let state = self.arbiter.state();
         if !state.is_used() {
             return Ok(());
         }
-        // Without a node the operation itself says what is wrong with the name.
+        // If there is no node, the operation itself reports the error of the name.
         let Some(node) = self.node_to_remove(dir, cred, name).await else { return Ok(()) };
         if !state.is_free(node.id(), self.requester, Operation::Names, Range::ALL) {
             self.check_removal(dir, cred, &node).await?;
@@ -335,7 +335,7 @@ impl<'a> FileOps<'a> {
         self.check_conflicts(&node, Operation::Names, Range::ALL).await
     }
 
-    /// Before what stands under a name gets another one: with a directory goes what is below.
+    /// Breaks conflicting rights before a node is renamed; for a directory, also those on files below it.
     async fn check_moved(
         &self,
         share: &Share,
@@ -355,7 +355,7 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// The watched node whose last name this is.
+    /// Returns the watched node if this is its last name.
     async fn externally_watched(&self, dir: &NodeRef, name: &[u8]) -> Option<NodeId> {
         if self.arbiter.has_no_external_watch() {
             return None;
@@ -364,9 +364,9 @@ impl<'a> FileOps<'a> {
         (attr.nlink <= 1 && node.kind() != Kind::Dir).then(|| node.id())
     }
 
-    /// Attributes as everybody is to see them: what a client keeps back under a write delegation counts (RFC 8881 section
-    /// 10.4.3). Then the file gets the times that the client keeps, or the current ones, so that a client that has seen this sees a
-    /// change at its next look as well.
+    /// Returns the attributes for any client, including data that a client with a write delegation has not yet written (RFC 8881
+    /// section 10.4.3). In that case the file gets the times from that client, or the current time, so that a client that has read
+    /// these attributes notices a later change as well.
     pub async fn getattr(&self, node: &NodeRef) -> VfsResult<Attr> {
         let kept =
             self.arbiter.delegated_attrs(node.id(), self.requester, self.wait_policy).await?;
@@ -386,7 +386,7 @@ impl<'a> FileOps<'a> {
         Ok(Attr { size: if kept.modified { kept.size } else { attr.size }, ..attr })
     }
 
-    /// Sets the times that the holder of the file's write delegation has kept for it: no other client can conflict.
+    /// Sets the times that the holder of the file's write delegation reported: no other client can conflict.
     pub async fn set_delegated_times(
         &self,
         share: &Share,
@@ -408,12 +408,12 @@ impl<'a> FileOps<'a> {
         Ok(())
     }
 
-    /// Size and times of this node are the server's own: no client keeps newer ones.
+    /// Returns true if the server's size and times of this node are current: no client has newer ones.
     pub fn is_known(&self, node: &NodeRef) -> bool {
         self.arbiter.state().keeps_back(node.id(), self.requester.map(|w| w.client)).is_none()
     }
 
-    /// Reads. `cred: None` when an open of the caller has been checked already.
+    /// Reads. `cred: None` when an open of the caller was checked before.
     pub async fn read(
         &self,
         node: &NodeRef,
@@ -422,7 +422,7 @@ impl<'a> FileOps<'a> {
         count: usize,
         into: &ReadInto,
     ) -> VfsResult<ReadData> {
-        // Zero bytes conflict with nothing.
+        // A read of zero bytes has no conflicts.
         if count > 0 {
             let by = (cred, Intent::Read);
             self.check_judged(node, by, Operation::Read, range(at, count as u64)).await?;
@@ -453,7 +453,6 @@ impl<'a> FileOps<'a> {
         Ok(done)
     }
 
-    /// Changes attributes.
     pub(crate) async fn do_setattr(
         &self,
         share: &Share,
@@ -484,8 +483,8 @@ impl<'a> FileOps<'a> {
         Ok(done)
     }
 
-    /// Empties a file for an open that overwrites it: its caching was asked for with the open, and locks of others do not stand in
-    /// the way of an open that the share modes allow (MS-FSA section 2.1.5.1.2).
+    /// Truncates a file for an open that overwrites it: the open itself has broken the caching of other clients, and their locks do
+    /// not prevent an open that the share modes allow (MS-FSA section 2.1.5.1.2).
     pub async fn empty(
         &self,
         share: &Share,
@@ -501,7 +500,7 @@ impl<'a> FileOps<'a> {
         Ok(done)
     }
 
-    /// Makes or opens a regular file. A file that is found and would be cut is asked about like a write.
+    /// Creates or opens a regular file. An existing file that would be truncated is checked for conflicts like a write.
     pub(crate) async fn do_create(
         &self,
         share: &Share,
@@ -547,21 +546,20 @@ impl<'a> FileOps<'a> {
         Ok(made)
     }
 
-    /// Tells of a name that came.
+    /// Reports a new name to subscribers and the index.
     async fn made(&self, share: &Share, dir: &NodeRef, name: &[u8], made: &Made, kind: u32) {
         self.names.made(dir.id(), name, &made.dir);
         self.listing_changed(dir);
         self.watches.post(share.id, dir, name, Action::Added, kind).await;
     }
 
-    /// Tells of a name that went.
+    /// Reports a removed name to subscribers and the index.
     async fn gone(&self, share: &Share, dir: &NodeRef, name: &[u8], change: &DirChange, kind: u32) {
         self.names.gone(dir.id(), name, change);
         self.listing_changed(dir);
         self.watches.post(share.id, dir, name, Action::Removed, kind).await;
     }
 
-    /// Makes a directory.
     pub(crate) async fn do_mkdir(
         &self,
         share: &Share,
@@ -583,7 +581,6 @@ impl<'a> FileOps<'a> {
         Ok(made)
     }
 
-    /// Makes a symbolic link.
     pub(crate) async fn do_symlink(
         &self,
         share: &Share,
@@ -602,7 +599,6 @@ impl<'a> FileOps<'a> {
         Ok(made)
     }
 
-    /// Makes a device, pipe or socket.
     pub(crate) async fn do_mknod(
         &self,
         share: &Share,
@@ -625,7 +621,6 @@ impl<'a> FileOps<'a> {
         Ok(made)
     }
 
-    /// Removes an empty directory.
     pub(crate) async fn do_rmdir(
         &self,
         share: &Share,
@@ -650,7 +645,6 @@ impl<'a> FileOps<'a> {
         Ok(change)
     }
 
-    /// Removes a name that is not a directory's.
     pub(crate) async fn do_unlink(
         &self,
         share: &Share,
@@ -671,12 +665,12 @@ impl<'a> FileOps<'a> {
         Ok(change)
     }
 
-    /// Before another node takes the place of this one.
+    /// Breaks conflicting rights before another node replaces this one.
     pub(crate) async fn check_change(&self, node: &NodeRef) -> VfsResult<()> {
         self.check_conflicts(node, Operation::Names, Range::ALL).await
     }
 
-    /// Tells of a name under which another node stands now.
+    /// Reports that a name now belongs to another node.
     pub(crate) async fn took_its_place(
         &self,
         share: &Share,
@@ -691,7 +685,7 @@ impl<'a> FileOps<'a> {
         self.watches.post(share.id, dir, name, Action::Modified, what::ATTRIBUTES).await;
     }
 
-    /// Moves a name, replacing what is there.
+    /// Moves a name, and replaces an existing one.
     pub async fn rename(
         &self,
         share: &Share,
@@ -705,7 +699,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Moves a name; without `replace` the new name must be free.
-    #[allow(clippy::too_many_arguments)] // Two names in two directories, by whom and how.
+    #[allow(clippy::too_many_arguments)] // Two names in two directories, with the caller and the options.
     pub(crate) async fn do_rename(
         &self,
         share: &Share,
@@ -748,7 +742,6 @@ impl<'a> FileOps<'a> {
         Ok(done)
     }
 
-    /// Gives a node a further name.
     pub(crate) async fn do_link(
         &self,
         share: &Share,
@@ -804,7 +797,8 @@ impl<'a> FileOps<'a> {
         self.make_durable(share, &[node]).await
     }
 
-    /// Makes a hole where nobody needs the data: a power cut may bring it back, so that no range of many waits for a sync.
+    /// Makes a hole for data that is no longer needed: the data may reappear after a power failure, so that no caller waits for a
+    /// sync of each of many ranges.
     pub async fn trim(&self, share: &Share, node: &NodeRef, at: u64, count: u64) -> VfsResult<()> {
         writable(share)?;
         let _announced = self.arbiter.state().writing(node.id());
@@ -828,7 +822,7 @@ impl<'a> FileOps<'a> {
         self.copy_range_from(share, node, (from, self), from_at, at, count).await
     }
 
-    /// As [`FileOps::copy_range`], of a file that another client holds open.
+    /// Like [`FileOps::copy_range`], from a file that another client holds open.
     pub async fn copy_range_from(
         &self,
         share: &Share,
@@ -864,8 +858,8 @@ impl<'a> FileOps<'a> {
         self.clone_range_unlocked(share, node, (from, self), from_at, at, count).await
     }
 
-    /// As [`FileOps::clone_range`], of a file that another client holds open, and past the locks of both: Windows checks no
-    /// locks here (MS-FSA section 2.1.5.10.4).
+    /// Like [`FileOps::clone_range`], from a file that another client holds open, and without a check of locks, which Windows does
+    /// not make either (MS-FSA section 2.1.5.10.4).
     pub async fn clone_range_unlocked(
         &self,
         share: &Share,
@@ -886,7 +880,7 @@ impl<'a> FileOps<'a> {
         Ok(())
     }
 
-    /// Keeps what Windows clients set on a file.
+    /// Stores the attributes that Windows clients set on a file.
     pub(crate) async fn do_dos_set(
         &self,
         share: &Share,
@@ -921,7 +915,6 @@ impl<'a> FileOps<'a> {
         self.dos_set(share, node, Dos { created: Some(created), ..kept }).await
     }
 
-    /// Sets an extended attribute.
     pub(crate) async fn do_xattr_set(
         &self,
         share: &Share,
@@ -941,7 +934,6 @@ impl<'a> FileOps<'a> {
         Ok(done)
     }
 
-    /// Removes an extended attribute.
     pub(crate) async fn do_xattr_remove(
         &self,
         share: &Share,
@@ -963,10 +955,10 @@ impl<'a> FileOps<'a> {
 const REMOVES: u32 = mask::DELETE | mask::DELETE_CHILD;
 const ADDS: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
 
-/// Where no lock is: asks for what is cached alone.
+/// A range that no lock covers: conflicts only with cached rights.
 const BEYOND: Range = Range { first: u64::MAX, last: u64::MAX };
 
-/// What a change of attributes means to subscribers.
+/// Returns the kinds of change that subscribers see for these attributes.
 fn kinds(set: &SetAttr) -> u32 {
     let when = |set: bool, kinds| if set { kinds } else { 0 };
     when(set.mode.is_some(), what::ATTRIBUTES | what::SECURITY)
@@ -976,7 +968,7 @@ fn kinds(set: &SetAttr) -> u32 {
         | when(set.atime.is_some(), what::LAST_ACCESS)
 }
 
-/// Bytes that an access touches. `count` 0 means to the end.
+/// Returns the bytes that an access touches. `count` 0 means to the end.
 pub(crate) fn range(at: u64, count: u64) -> Range {
     Range { first: at, last: if count == 0 { u64::MAX } else { at.saturating_add(count - 1) } }
 }

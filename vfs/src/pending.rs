@@ -1,11 +1,11 @@
-//! Pending deletes at `FileOps`: what a client of NFS may still do to a file that an SMB client has had marked for removal.
+//! Pending deletes at `FileOps`: restricts what an NFS client may do with a file that an SMB client has marked for removal.
 //!
-//! *Operation.* SMB answers a delete when the name is marked, and removes it with the last close. What another client made or wrote
-//! of that name meanwhile would be acknowledged and then gone. So a CREATE that finds the name, an OPEN, and every change of data
-//! without an open wait a tenth of a second for the removal and are then refused. Reads and look-ups go on, and so does an
-//! open from before the mark. A client of NFS may rename the file: its new name goes instead, also where it is marked after that.
+//! *Operation.* SMB answers a delete when the name is marked, and removes the name at the last close. Data that another client
+//! wrote under that name meanwhile would be acknowledged and then lost. So a CREATE of the name, an OPEN, and every change of data
+//! without an open wait a tenth of a second for the removal and then fail. Reads and look-ups are not affected, nor is an open from
+//! before the mark. An NFS client may rename the file: then the new name is removed, even if the file is marked after the rename.
 //!
-//! *Errors.* [`VfsError::InUse`] while the delete is pending; [`VfsError::Delay`] after a wait for one that was done.
+//! *Errors.* [`VfsError::InUse`] while the delete is pending; [`VfsError::Delay`] after a wait for one that was completed.
 
 use state::NodeId;
 
@@ -15,22 +15,23 @@ use crate::namespace::FileOps;
 use crate::types::{CreateHow, Cred, Kind};
 
 impl FileOps<'_> {
-    /// For a protocol with pending deletes of its own, which it has asked for itself.
+    /// For a protocol with pending deletes, which it checks itself.
     pub fn with_deletes(self) -> Self {
         Self { deletes: true, ..self }
     }
 
-    /// The caller's protocol has pending deletes.
+    /// Returns true if the caller's protocol has pending deletes.
     fn has_deletes(&self) -> bool {
         self.deletes || self.requester.is_some_and(|w| w.client.is_key())
     }
 
-    /// The caller's protocol knows no pending deletes, and one is pending somewhere. One load while none is.
+    /// Returns true if the caller's protocol knows no pending deletes, and one is pending on any file. Costs one load while none
+    /// is.
     fn may_be_doomed(&self) -> bool {
         !self.has_deletes() && self.arbiter.state().pending_deletes() > 0
     }
 
-    /// Before a file is made or opened by name. GUARDED finds the name taken, as it is.
+    /// Called before a file is created or opened by name. GUARDED reports that the name exists, as usual.
     pub(crate) async fn check_create(
         &self,
         dir: &NodeRef,
@@ -51,7 +52,7 @@ impl FileOps<'_> {
         Ok(())
     }
 
-    /// Before a name is put into a directory: one that is to be removed must stay empty.
+    /// Called before a name is added to a directory: a directory that waits for removal must stay empty.
     pub(crate) async fn check_new_entry(&self, dir: &NodeRef) -> VfsResult<()> {
         if !self.may_be_doomed() {
             return Ok(());
@@ -60,7 +61,7 @@ impl FileOps<'_> {
         self.arbiter.after_delete(dir.id(), None, 1).await.map(drop)
     }
 
-    /// Before the data of a file is changed. Who has had it open since before the mark goes on.
+    /// Called before the data of a file is changed. A client that has had it open since before the mark may continue.
     pub(crate) async fn check_data(&self, node: &NodeRef) -> VfsResult<()> {
         if !self.may_be_doomed()
             || self.requester.is_some_and(|w| w.holder.is_some())
@@ -69,14 +70,14 @@ impl FileOps<'_> {
             return Ok(());
         }
         let links = node.getattr().await?.nlink;
-        // The file may be gone now: the caller finds out when it asks again.
+        // The file may be gone now: the caller finds out when it tries again.
         let waited = self.arbiter.after_delete(node.id(), None, links).await?;
         if waited { Err(VfsError::Delay) } else { Ok(()) }
     }
 
-    /// The node that this name leads to, where an open by another protocol follows it to the new name. The volume says yes to a
-    /// rename between two names of one file without a look at any right: such a change is no rename, and none is told that the
-    /// caller would not be allowed.
+    /// Returns the node of this name, if an open by another protocol must follow the rename to the new name. The volume accepts a
+    /// rename between two names of one file without any permission check; such a call is no rename, and it must not be reported on
+    /// behalf of a caller without the right to rename.
     pub(crate) async fn followed(
         &self,
         (from_dir, from): (&NodeRef, &[u8]),

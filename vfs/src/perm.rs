@@ -11,7 +11,7 @@ pub(crate) const W: u32 = 2;
 /// Execute, or look names up.
 pub(crate) const X: u32 = 1;
 
-/// The bits of `R | W | X` that a caller has on a node of this kind, mode, owner and group.
+/// Returns the bits of `R | W | X` that a caller has on a node of this kind, mode, owner and group.
 pub(crate) fn rights(kind: Kind, mode: u32, uid: u32, gid: u32, cred: &Cred) -> u32 {
     if cred.uid == 0 {
         let runs = kind == Kind::Dir || mode & 0o111 != 0;
@@ -27,12 +27,12 @@ pub(crate) fn rights(kind: Kind, mode: u32, uid: u32, gid: u32, cred: &Cred) -> 
     mode >> shift & 7
 }
 
-/// What an operation needs: rights of a list, and the mode bits that stand for them where there is none.
+/// The requirements of an operation: rights of a list, and the mode bits that count if there is no list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// All of these.
+    /// All of these rights.
     pub(crate) rights: u32,
-    /// All of these.
+    /// All of these bits.
     pub(crate) bits: u32,
 }
 
@@ -42,29 +42,29 @@ pub(crate) const WRITE: Need = Need { rights: mask::WRITE_DATA, bits: W };
 pub(crate) const BOTH: Need = Need { rights: mask::READ_DATA | mask::WRITE_DATA, bits: R | W };
 /// Run a program, or look names up.
 pub(crate) const EXECUTE: Need = Need { rights: mask::EXECUTE, bits: X };
-/// Add a name that is no directory's.
+/// Add a name that is not a directory's.
 pub(crate) const ADD_FILE: Need = Need { rights: mask::WRITE_DATA | mask::EXECUTE, bits: W | X };
 pub(crate) const ADD_DIR: Need = Need { rights: mask::APPEND_DATA | mask::EXECUTE, bits: W | X };
 /// Remove names.
 pub(crate) const REMOVE: Need = Need { rights: mask::DELETE_CHILD | mask::EXECUTE, bits: W | X };
-/// Give a directory another one above it: lists have no right for that.
+/// Move a directory to another parent: lists have no right for that.
 pub(crate) const CHANGE_PARENT: Need = Need { rights: 0, bits: W };
 /// Read extended attributes.
 pub(crate) const READ_XATTR: Need = Need { rights: mask::READ_EA, bits: R };
 /// Change extended attributes.
 pub(crate) const WRITE_XATTR: Need = Need { rights: mask::WRITE_EA, bits: W };
 
-/// What it takes to add a node of this kind.
+/// Returns the requirements for adding a node of this kind.
 pub(crate) fn adding(kind: Kind) -> Need {
     if kind == Kind::Dir { ADD_DIR } else { ADD_FILE }
 }
 
-/// [`VfsError::Access`] where a list gives `allowed` and that is not enough.
+/// Fails with [`VfsError::Access`] if the rights `allowed` by a list are not enough.
 pub(crate) fn enough(allowed: u32, need: Need) -> VfsResult<()> {
     if allowed & need.rights == need.rights { Ok(()) } else { Err(VfsError::Access) }
 }
 
-/// Each bit of [`Access`] and what it takes on a node of this kind; bits that mean nothing there are left out.
+/// Returns each bit of [`Access`] with its requirement on a node of this kind; bits without a meaning there are left out.
 pub(crate) fn of_access(kind: Kind) -> &'static [(u32, Need)] {
     const XATTRS: [(u32, Need); 3] = [
         (Access::XATTR_READ, READ_XATTR),
@@ -94,12 +94,12 @@ pub(crate) fn of_access(kind: Kind) -> &'static [(u32, Need)] {
     if kind == Kind::Dir { &OF_DIR } else { &OF_FILE }
 }
 
-/// Whether a list that gives the caller `allowed` lets it change these attributes; their size is data. The owner may always change
-/// mode and times, as POSIX says.
+/// Checks whether a list that grants the caller `allowed` permits a change of these attributes; the size counts as data. The owner
+/// may always change mode and times, as in POSIX.
 pub(crate) fn may_set(allowed: u32, cred: &Cred, owner: Owner, set: &SetAttr) -> VfsResult<()> {
     let owns = cred.uid == owner.uid;
     let has = |right: u32| allowed & right != 0;
-    // WRITE_OWNER lets somebody take a file, not give it away (RFC 8881 section 6.2.1.3.1).
+    // WRITE_OWNER permits taking ownership, not giving it away (RFC 8881 section 6.2.1.3.1).
     let gives_away = set.uid.is_some_and(|uid| uid != owner.uid && uid != cred.uid);
     let takes = set.uid.is_some_and(|uid| uid != owner.uid) || set.gid.is_some() && !owns;
     let foreign = set.gid.is_some_and(|gid| gid != owner.gid && !cred.in_group(gid));
@@ -120,8 +120,8 @@ pub(crate) fn may_set(allowed: u32, cred: &Cred, owner: Owner, set: &SetAttr) ->
     Ok(())
 }
 
-/// Whether the mode bits let the caller change these attributes; their size is data. True where that takes the right to write as
-/// well: whoever has it may set times to now (utimensat(2)).
+/// Checks whether the mode bits permit the caller to change these attributes; the size counts as data. True if write permission is
+/// needed in addition: it is enough to set times to now (utimensat(2)).
 pub(crate) fn may_set_by_mode(cred: &Cred, owner: Owner, set: &SetAttr) -> VfsResult<bool> {
     if cred.uid == 0 {
         return Ok(false);
@@ -138,8 +138,8 @@ pub(crate) fn may_set_by_mode(cred: &Cred, owner: Owner, set: &SetAttr) -> VfsRe
     Ok(!owns && times != [None, None])
 }
 
-/// The mode that a caller sets which is judged by a list: the kernel takes set-id bits from whoever has no right to them, and
-/// would not from the gateway.
+/// Returns the mode that a caller may set when a list decides: the kernel clears set-id bits for a caller without the right to
+/// them, but not for the gateway.
 pub(crate) fn settable(mode: u32, cred: &Cred, owner: Owner) -> u32 {
     let mut mode = mode & 0o7777;
     if cred.uid != owner.uid {
@@ -151,12 +151,12 @@ pub(crate) fn settable(mode: u32, cred: &Cred, owner: Owner) -> u32 {
     mode
 }
 
-/// The mode has bits that must go when somebody else than the superuser writes, or when it gets another owner.
+/// Returns true if the mode has bits that must be cleared when a caller other than the superuser writes, or when the owner changes.
 pub(crate) fn sheds_set_id(mode: u32) -> bool {
     mode & 0o4000 != 0 || mode & 0o2010 == 0o2010
 }
 
-/// The mode without them.
+/// Returns the mode without these bits.
 pub(crate) fn without_set_id(mode: u32) -> u32 {
     mode & !0o4000 & if mode & 0o010 != 0 { !0o2000 } else { !0 }
 }

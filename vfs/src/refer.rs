@@ -1,7 +1,7 @@
 //! Shares of other servers, to which clients are referred.
 //!
-//! *Operation.* Such a share has a name, addresses that may know of it, and no files: its backend is an empty volume in memory, of
-//! which no protocol shows anything, since every way into a share meets [`Refusal::Elsewhere`](crate::namespace::Refusal).
+//! *Operation.* Such a share has a name, addresses that may learn of it, and no files: its backend is an empty volume in memory,
+//! which no protocol shows, because every access to the share fails with [`Refusal::Elsewhere`](crate::namespace::Refusal).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,15 +18,15 @@ pub enum Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referral {
     pub server: Server,
-    /// What clients of NFS mount there, without the first slash.
+    /// The path that NFS clients mount there, without the first slash.
     pub nfs_path: Box<str>,
-    /// What follows the server in a path of SMB, without the first backslash.
+    /// The part after the server in an SMB path, without the first backslash.
     pub smb_path: Box<str>,
-    /// It serves NFS by RDMA, too.
+    /// True if it serves NFS by RDMA, too.
     pub rdma: bool,
 }
 
-/// As NFS has it (RFC 7530 section 8.8): an address of IPv6 without brackets.
+/// NFS form (RFC 7530 section 8.8): an IPv6 address without brackets.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -36,7 +36,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// As `mount` takes it: an address of IPv6 in brackets.
+/// Form for `mount`: an IPv6 address in brackets.
 impl fmt::Display for Referral {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
@@ -47,7 +47,7 @@ impl fmt::Display for Referral {
 }
 
 impl Referral {
-    /// The place as a path of SMB, with one backslash in front (MS-DFSC section 2.2.1). An address of IPv6 has no colons there
+    /// Returns the location as an SMB path with one backslash in front (MS-DFSC section 2.2.1). An IPv6 address has no colons there
     /// (MS-DFSC section 2.2.1.3, MS-DTYP section 2.2.57).
     pub fn smb_target(&self) -> String {
         let path = &self.smb_path;
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_written_as_each_protocol_has_it() {
+    fn location_written_in_each_protocols_form() {
         let of = |server| Referral {
             server,
             nfs_path: "a/b".into(),

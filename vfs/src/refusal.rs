@@ -3,26 +3,26 @@
 /// Why a caller may not use a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No entry of `clients` has its address.
+    /// No entry of `clients` contains its address.
     Address,
-    /// Whether a name of `clients` is its own is not known, and may take something away.
+    /// It is unknown whether a name in `clients` is the client's; that entry might forbid access.
     NameUnknown,
     /// `access` names it neither in `read` nor in `write`.
     NotNamed,
     /// `access` names it in `deny`.
     Denied,
-    /// `sec` does not have the flavor of its call.
+    /// `sec` does not contain the flavor of its call.
     Flavor,
-    /// `tls` demands TLS, which its connection has not.
+    /// `tls` requires TLS, which its connection does not use.
     Tls,
-    /// `tls` demands a certificate, which it has not shown.
+    /// `tls` requires a certificate, which it has not presented.
     Certificate,
-    /// `refer` names the servers that have the share: nobody uses it here.
+    /// `refer` names the servers that have the share: it cannot be used here.
     Elsewhere,
 }
 
 impl Refusal {
-    /// The names of all of them.
+    /// The names of all variants.
     pub const NAMES: &[&str] = &[
         "share-clients",
         "share-clients-name",
@@ -34,12 +34,12 @@ impl Refusal {
         "share-elsewhere",
     ];
 
-    /// It is where the client is that is refused, whoever its user.
+    /// Returns true if the client's address is refused, whoever its user.
     pub fn is_of_client(self) -> bool {
         matches!(self, Self::Address | Self::NameUnknown)
     }
 
-    /// Stable name, for logs and counters.
+    /// Returns a stable name, for logs and counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Address => "share-clients",
@@ -53,7 +53,7 @@ impl Refusal {
         }
     }
 
-    /// What to change in the configuration where the caller is to be let in.
+    /// Returns what to change in the configuration to admit the caller.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Address => {
@@ -81,7 +81,7 @@ impl Refusal {
         }
     }
 
-    /// The way the call came is at fault, whoever makes it.
+    /// Returns true if the call's protection is refused, whoever makes the call.
     pub fn is_of_protection(self) -> bool {
         matches!(self, Self::Flavor | Self::Tls | Self::Certificate)
     }

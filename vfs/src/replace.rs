@@ -1,14 +1,14 @@
-//! Another node in the place of one that has a name: what SMB needs where a link or a pipe is a node of its own kind.
+//! Replaces a node by another one under the same name: SMB needs that where a link or a pipe is a separate kind of node.
 //!
-//! *Operation.* The new node is made by the caller in a folder of its own within the share's hidden folder ([`FileOps::stage`]),
-//! looks like the old one when it is there (owner, mode, lists, what Windows keeps), and then changes places with it in one step
-//! ([`FileOps::put_in_place`]): whoever looks finds the old node or the new one. What came out of the name is looked at then: if it
-//! is not the old node, because somebody has put another file there meanwhile, or a directory that is not empty, it goes back.
+//! *Operation.* The caller creates the new node in a separate folder within the share's hidden folder ([`FileOps::stage`]). There
+//! the node gets the owner, mode, lists and Windows attributes of the old one, and then exchanges places with it in one step
+//! ([`FileOps::put_in_place`]): every look-up finds the old node or the new one. The node that was taken out is then checked: if it
+//! is not the old node, because another file was put there meanwhile, or if it is a directory that is not empty, it goes back.
 //!
-//! *Memory.* None is kept. A caller who goes away halfway leaves nothing in the hidden folder: a task removes it.
+//! *Memory.* None is kept. A caller that gives up halfway leaves no files in the hidden folder: a task removes them.
 //!
-//! *Errors.* Those of making a node and of a rename. [`VfsError::NotSupported`] where the backend keeps no hidden folder,
-//! [`VfsError::CrossDevice`] where the name lies on another file system than that (a subvolume).
+//! *Errors.* Those of creating a node and of a rename. [`VfsError::NotSupported`] if the backend has no hidden folder,
+//! [`VfsError::CrossDevice`] if the name is on another file system than that folder (a subvolume).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -26,22 +26,22 @@ use crate::namespace::{FileOps, Share};
 use crate::streams::{if_there, made_folder};
 use crate::types::*;
 
-/// The folder of all that is about to take a place, in a share's hidden folder.
+/// The folder for nodes that will replace others, in a share's hidden folder.
 const FOLDER: &[u8] = b"new";
 /// The one name in a folder below it.
 const NAME: &[u8] = b"node";
-/// What the two steps of a change of places need.
+/// Rights that the two steps of an exchange need.
 const CHANGES: u32 = mask::DELETE | mask::DELETE_CHILD | mask::WRITE_DATA | mask::APPEND_DATA;
-/// Mode of a file that takes the place of a link, as of a new one: a link's own mode means nothing.
+/// Mode of a file that replaces a link, the same as for a new file: a link's own mode has no meaning.
 const FILE_MODE: u32 = 0o666;
-/// What that one is without where the share says nothing of modes.
+/// Bits cleared from that mode if the share sets no modes.
 const UMASK: u32 = 0o022;
 
-/// Tells the folders of this run of the program from those that an earlier one left.
+/// Distinguishes the folders of this run of the program from leftovers of an earlier one.
 static RUN: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// What takes the place of a node.
+/// The kind of the new node.
 #[derive(Clone, Copy, Debug)]
 pub enum New<'a> {
     /// A symbolic link with this target.
@@ -52,24 +52,23 @@ pub enum New<'a> {
     File,
 }
 
-/// A node that is about to take the place of another. Nobody finds it yet.
+/// A node that will replace another. No client can find it yet.
 pub struct Staged {
-    /// It.
     pub node: NodeRef,
     folder: Folder,
 }
 
-/// A folder for one node. It goes with this value.
+/// A folder for one node, removed when this value is dropped.
 struct Folder {
     all: NodeRef,
     node: NodeRef,
     name: String,
-    /// Nothing is to be removed of it (any more).
+    /// True if its contents must not be removed (any more).
     stays: bool,
 }
 
 impl Folder {
-    /// Makes one. Everybody may use it who reaches it: nobody does, in the hidden folder, but for whom it was made.
+    /// Creates a folder. Its mode admits every user, but in the hidden folder only the caller for whom it was made can reach it.
     async fn new(share: &Share) -> VfsResult<Self> {
         let hidden = share.backend.hidden(true).await?.ok_or(VfsError::NotSupported)?;
         let all = made_folder(&hidden, FOLDER).await?;
@@ -77,7 +76,7 @@ impl Folder {
         let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
         let node = all.mkdir(Acting::caller(&Cred::root()), name.as_bytes(), set).await?.node;
         let folder = Self { all, node, name, stays: false };
-        // What the share's own folder passes on is not for these.
+        // The entries that the share's own folder passes on must not apply here.
         let plain = Change { access: Some(Posix::of_mode(0o777)), default: Some(None) };
         match folder.node.posix_set(&plain).await {
             Ok(()) | Err(VfsError::NotSupported) => Ok(folder),
@@ -88,7 +87,7 @@ impl Folder {
         }
     }
 
-    /// Removes it, with what is in it.
+    /// Removes it, with its contents.
     async fn remove(mut self) {
         if !std::mem::replace(&mut self.stays, true) {
             remove(&self.all, &self.node, &self.name).await;
@@ -98,8 +97,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Only who was given up halfway comes here with something to remove. Without a runtime the program ends: the next start
-        // does it.
+        // Only an operation that was given up halfway has files to remove here. Without a runtime the program is ending: the next
+        // start removes them.
         if !self.stays
             && let Ok(runtime) = Handle::try_current()
         {
@@ -110,7 +109,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes a folder for one node, with what is in it.
+/// Removes a folder for one node, with its contents.
 async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
     let root = Cred::root();
     let done = async {
@@ -126,13 +125,13 @@ async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
 }
 
 impl Staged {
-    /// It takes no place after all.
+    /// Discards the new node.
     pub async fn give_up(self) {
         self.folder.remove().await;
     }
 }
 
-/// Makes the node as the caller.
+/// Creates the node as the caller.
 async fn make(folder: &Folder, cred: &Cred, new: New<'_>) -> VfsResult<NodeRef> {
     let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let dir = &folder.node;
@@ -144,15 +143,15 @@ async fn make(folder: &Folder, cred: &Cred, new: New<'_>) -> VfsResult<NodeRef> 
     Ok(made?.node)
 }
 
-/// The mode of what takes the place of a link, which only SMB asks for.
+/// Returns the mode of a node that replaces a link, which only SMB asks for.
 fn mode_of_new(share: &Share, kind: Kind) -> u32 {
     let set = SetAttr { mode: Some(FILE_MODE), umask: UMASK, ..SetAttr::default() };
     let set = share.rules.masks.of_new(set, kind, true).set;
     set.mode.unwrap_or(FILE_MODE) & !set.umask
 }
 
-/// Gives a node what the old one has: it is the same file to whoever knows it by its name. What runs as its owner or group is such
-/// after a change by the superuser alone, as with a write. `new_mode` is for what was a link.
+/// Copies the old node's attributes to the new one, because users take it for the same file. Set-id bits stay only if the superuser
+/// makes the change, as with a write. `new_mode` applies if the old node was a link.
 async fn resemble(
     new: &NodeRef,
     old: &NodeRef,
@@ -163,7 +162,7 @@ async fn resemble(
     let (root, from, to) = (Cred::root(), old.getattr().await?, new.getattr().await?);
     let is_link = [from.kind, to.kind].contains(&Kind::Symlink);
     let mode = match from.kind {
-        // Permission to search is nothing for what can be run.
+        // A directory's permission to search must not become permission to run a file.
         Kind::Dir => from.mode & 0o666,
         _ if cred.uid != 0 => from.mode & !SET_ID,
         _ => from.mode,
@@ -194,15 +193,15 @@ async fn resemble(
     }
     let dos = old.dos(&from).await?;
     match new.dos_set(dos).await {
-        // A volume without room for it on such a node shows what the node says.
+        // A volume without room for these attributes on such a node shows the node's own.
         Ok(()) | Err(VfsError::NotSupported) => Ok(()),
         Err(e) => Err(e),
     }
 }
 
 impl FileOps<'_> {
-    /// Makes what is to take the place of `old`, which has a name in `dir`. It is put there by [`FileOps::put_in_place`], or given
-    /// up.
+    /// Creates the node that will replace `old`, which has a name in `dir`. [`FileOps::put_in_place`] puts it there, or it is
+    /// discarded.
     pub async fn stage(
         &self,
         share: &Share,
@@ -227,8 +226,8 @@ impl FileOps<'_> {
         }
     }
 
-    /// Gives a node a further name, that of another, in one step: until it has it the other is there, and if it cannot have it the
-    /// other stays. The caller must be allowed to link the one and to replace the other.
+    /// Gives a node a further name that belongs to another node, in one step: the other node keeps the name until then, and also if
+    /// the step fails. The caller needs permission to link the one and to replace the other.
     pub async fn link_over(
         &self,
         share: &Share,
@@ -258,8 +257,8 @@ impl FileOps<'_> {
         self.make_durable(share, &[dir, node]).await
     }
 
-    /// Puts it under the name of the other, whose last name that was. The caller must be allowed to remove the one and to add the
-    /// other.
+    /// Puts the new node under the name of the other, which was that node's last name. The caller needs permission to remove the
+    /// one and to add the other.
     pub async fn put_in_place(
         &self,
         share: &Share,
@@ -272,7 +271,8 @@ impl FileOps<'_> {
         let done = async {
             self.check_change(old).await?;
             let announced = self.check_taken(dir, cred, name).await?;
-            // Nobody is waited for from here on, and nothing is moved where it is plain that another file has come there.
+            // From here on no step waits for clients, and the exchange is skipped if the name plainly belongs to another file by
+            // now.
             if dir.lookup(cred, name).await?.0.id() != old.id() {
                 return Err(VfsError::NotFound);
             }
@@ -288,7 +288,7 @@ impl FileOps<'_> {
 }
 
 impl Folder {
-    /// The node in it takes the name, and the old node its place in here.
+    /// Exchanges the new node, which gets the name, with the old node, which gets the place in this folder.
     async fn change_places(
         &mut self,
         file_ops: &FileOps<'_>,
@@ -299,13 +299,14 @@ impl Folder {
         let (root, by) = (Cred::root(), || file_ops.acting(cred, CHANGES));
         let new = self.node.lookup(&root, NAME).await?.0.id();
         let change = match self.node.exchange(by(), NAME, dir.as_ref(), name).await {
-            // A file system that knows no such thing: what comes there in this moment is replaced.
+            // A file system without exchange: a node that another process puts there at this moment is replaced.
             Err(VfsError::NotSupported) if old.kind() != Kind::Dir => {
                 return Ok(self.node.rename(by(), NAME, dir.as_ref(), name, true).await?.1);
             }
             other => other?.1,
         };
-        // Until it is known to be the old node, what is in here may be somebody's file, and stays whoever gives up.
+        // Until it is known to be the old node, the node in here may be another user's file, and stays even if the operation is
+        // given up.
         self.stays = true;
         let done = match self.node.lookup(&root, NAME).await {
             Ok((out, _)) if out.id() != old.id() => Err(VfsError::NotFound),
@@ -330,12 +331,12 @@ impl Folder {
         Err(why)
     }
 
-    /// What came out of the name goes back there.
-    /// Should a third file have come there since, that one stays, and what came out is kept in here.
+    /// Puts the node that was taken out back under its name. If a third file has that name by then, that file stays, and the node
+    /// is kept in this folder.
     async fn put_back(&self, (dir, name): (&NodeRef, &[u8]), new: NodeId) -> VfsResult<()> {
         let root = Cred::root();
         match self.node.exchange(Acting::caller(&root), NAME, dir.as_ref(), name).await {
-            // Somebody has removed what stood there for that moment.
+            // Another process has removed the node that had the name for that moment.
             Err(VfsError::NotFound) => {
                 return self
                     .node
@@ -353,8 +354,8 @@ impl Folder {
     }
 }
 
-/// Removes what an earlier run of the program did not come to put in its place, and gives how much. A directory that is not empty
-/// and a file with data stay: somebody may miss them.
+/// Removes nodes that an earlier run of the program staged but did not put in place; returns how many. A directory that is not
+/// empty and a file with data stay, because they may be a user's only copy.
 pub async fn sweep(share: &Share) -> VfsResult<usize> {
     if share.read_only {
         return Ok(0);
@@ -385,13 +386,13 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
     }
 }
 
-/// Removes one of these folders; whether it did.
+/// Removes one of these folders; returns whether it did.
 async fn swept(all: &NodeRef, name: &[u8], folder: &NodeRef) -> VfsResult<bool> {
     let root = Cred::root();
     if let Some((_, attr)) = if_there(folder.lookup(&root, NAME).await)? {
         match attr.kind {
             Kind::Dir => if_there(folder.rmdir(Acting::caller(&root), NAME).await).map(drop)?,
-            // One that has another name is missed by nobody.
+            // A file with another name is still available.
             Kind::File if attr.size != 0 && attr.nlink < 2 => return Ok(false),
             _ => if_there(folder.unlink(Acting::caller(&root), NAME).await).map(drop)?,
         }
@@ -406,9 +407,9 @@ mod tests {
     use crate::mem::MemBackend;
     use crate::namespace::{Enforce, Namespace, Protocols, Squash};
 
-    /// Between the last look and the step that takes the name another file, or a directory with something in it, comes there.
+    /// Between the last check and the exchange another file, or a directory with files in it, gets the name.
     #[tokio::test]
-    async fn a_stranger_under_the_name_goes_back() {
+    async fn foreign_file_under_name_goes_back() {
         let backend = MemBackend::new(1 << 20).unwrap();
         let (root, c) = (backend.root(), Cred::root());
         let ns = Namespace::new(vec![Share {

@@ -1,12 +1,12 @@
-//! Access control lists at `FileOps`: what is set, and what something new inherits.
+//! Access control lists at `FileOps`: sets lists, and applies inheritance to new nodes.
 //!
-//! *Operation.* Backends judge callers by the list of each node. Here is what takes two nodes, or somebody who watches: something
-//! new gets what its directory passes on (RFC 8881 section 6.4.3), whoever makes it and by whatever protocol; mode bits that came
-//! with it take away from that and give nothing. Whatever gets a list is made for its owner alone, and opened to others by the
-//! list: nobody else opens it in between, and what a crash leaves without its list is closed. It has its list before anybody is
-//! told of it and before it is made durable.
+//! *Operation.* Backends check callers by the list of each node. This module contains the steps with two nodes or with subscribers:
+//! a new node gets the list that its directory passes on (RFC 8881 section 6.4.3), whoever creates it and by whatever protocol;
+//! mode bits from its creator only remove rights. A node that gets a list is created with access for its owner only, and the list
+//! then grants access to others: so no other user opens it in between, and after a crash a node without its list stays closed. It
+//! has its list before any client is told of it and before it is made durable.
 //!
-//! *Errors.* Something new that cannot be given its list is not made: it would be open to others than the directory says.
+//! *Errors.* A new node that cannot get its list is removed: otherwise it would admit callers that the directory's list does not.
 
 use crate::acl::{Acl, Owner, posix};
 use crate::authority::unmake;
@@ -19,7 +19,7 @@ use crate::types::*;
 use crate::watch::what;
 
 impl<'a> FileOps<'a> {
-    /// What is made is to get this list, from this giver where it is not inherited. Until then nobody but the owner is let in.
+    /// Gives new nodes this list, from this giver if it is not inherited. Until then only the owner has access.
     #[must_use]
     pub fn with_list(self, list: ListOfNew, giver: &'a dyn GiveList) -> Self {
         Self { list, giver: Some(giver), ..self }
@@ -27,7 +27,7 @@ impl<'a> FileOps<'a> {
 }
 
 impl FileOps<'_> {
-    /// Gives something new its list. What cannot have it is not made.
+    /// Sets the list of a new node. Removes the node if that fails.
     pub(crate) async fn give_list(
         &self,
         inherited: &InheritedAcl,
@@ -50,7 +50,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Keeps a list with a node, and with it the mode bits that stand for it. The caller's right to do so was checked.
+    /// Stores a list with a node, and sets the equivalent mode bits. The caller's right to do so was checked.
     pub(crate) async fn do_acl_set(
         &self,
         share: &Share,
@@ -65,7 +65,7 @@ impl FileOps<'_> {
         self.make_durable(share, &[node]).await
     }
 
-    /// As [`FileOps::acl_set`], for a caller who must have the right to: the one to change the mode.
+    /// Like [`FileOps::acl_set`], for a caller who needs the right to change the mode.
     pub(crate) async fn do_acl_change(
         &self,
         share: &Share,
@@ -77,7 +77,7 @@ impl FileOps<'_> {
         self.do_acl_set(share, node, acl, acl.mode(Owner::of(&attr))).await
     }
 
-    /// Gives a node lists of the host's own, for a caller who must have the right to.
+    /// Sets the host's own lists on a node, for a caller who needs the right to change the mode.
     pub(crate) async fn do_posix_change(
         &self,
         share: &Share,
@@ -92,8 +92,8 @@ impl FileOps<'_> {
         self.make_durable(share, &[node]).await
     }
 
-    /// Gives a file whose mode was set the list that says it, also where the bits are the same as before: users and groups that the
-    /// list names have no more than the group's bits from now on (RFC 8881 section 6.4.1.1).
+    /// Updates the list of a file whose mode was set, also if the bits are the same as before: users and groups that the list names
+    /// then have at most the group's bits (RFC 8881 section 6.4.1.1).
     pub(crate) async fn chmod_list(
         &self,
         node: &NodeRef,
@@ -109,7 +109,7 @@ impl FileOps<'_> {
         node.getattr().await
     }
 
-    /// What is in the way of a new mode is in the way of a new list: ownership, or the right by the list that there is.
+    /// Checks permission to set a list, with the same rule as for a new mode: ownership, or the right in the present list.
     async fn may_set_list(&self, share: &Share, node: &NodeRef, cred: &Cred) -> VfsResult<Attr> {
         let attr = node.getattr().await?;
         let set = SetAttr { mode: Some(attr.mode), ..SetAttr::default() };
@@ -129,7 +129,7 @@ mod tests {
     use crate::mem::MemBackend;
     use crate::namespace::{Enforce, Masks, Namespace, Protocols, Rules, Squash};
 
-    /// With which mode something is made that the client gave `mode`.
+    /// Returns the mode with which a node is created for which the client asked for `mode`.
     async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
         let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
         let inherited = InheritedAcl::of_dir(dir, list, set.umask).await.unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_gets_a_list_is_made_for_its_owner_alone() {
+    async fn node_with_list_created_owner_only() {
         use ListOfNew::*;
         let backend = MemBackend::new(4 << 20).unwrap();
         let dir = backend.root();
@@ -164,13 +164,13 @@ mod tests {
         assert_eq!(made_with(&dir, Given, Kind::File, 0o2644).await, 0o2600);
     }
 
-    /// A share in memory that masks files so.
+    /// Returns a share in memory with this mask for files.
     fn masked(file: u32) -> Namespace {
         let masks = Masks { file: Some(file), folder: None };
         of_rules(Rules { masks, ..Rules::default() })
     }
 
-    /// A share in memory with these rules.
+    /// Returns a share in memory with these rules.
     fn of_rules(rules: Rules) -> Namespace {
         let name = "data".to_owned();
         Namespace::new(vec![Share {
@@ -186,9 +186,9 @@ mod tests {
         }])
     }
 
-    /// An exclusive create asks for no mode (RFC 1813 section 3.3.8), so that none limits what its directory passes on for good.
+    /// An exclusive create asks for no mode (RFC 1813 section 3.3.8), so no mode permanently limits the inherited rights.
     #[tokio::test]
-    async fn where_no_mode_is_asked_for_the_mask_alone_limits_what_is_inherited() {
+    async fn mask_limits_inheritance_without_mode() {
         let namespace = masked(0o640);
         let share = namespace.shares()[0].clone();
         let dir = share.backend.root();
@@ -214,9 +214,10 @@ mod tests {
         assert_eq!(made.attr.mode & 0o777, 0o600, "without a list it is its owner's alone");
     }
 
-    /// RFC 8881 section 6.4.1.1: a list changes also where the number stays. Each line: the modes that are set one after the other.
+    /// RFC 8881 section 6.4.1.1: a list changes even if the mode stays the same. Each line: the modes that are set one after the
+    /// other.
     #[tokio::test]
-    async fn a_mode_that_is_set_again_revokes() {
+    async fn repeated_mode_revokes_rights() {
         let namespace = of_rules(Rules::default());
         let share = namespace.shares()[0].clone();
         let (dir, root) = (share.backend.root(), Cred::root());
@@ -262,7 +263,7 @@ mod tests {
                 file_ops.setattr(&share, &file, &owner, change, false).await.unwrap();
                 assert_eq!(may().await & !mask::EXECUTE, wanted & !mask::EXECUTE, "{change:?}");
             }
-            // Of `mode_set_masked` none of the nine bits may be meant.
+            // With `mode_set_masked` the request may exclude all nine bits.
             file_ops.acl_change(&share, &file, &owner, &list(who)).await.unwrap();
             let keeping = file_ops.keeping_list();
             keeping.setattr(&share, &file, &owner, set(0o4600, None), false).await.unwrap();
@@ -270,14 +271,14 @@ mod tests {
         }
     }
 
-    /// What three bits of a folder's mode give.
+    /// Returns the rights of three mode bits of a folder.
     fn rights_of(bits: u32) -> u32 {
         let has = |bit, rights| if bits & bit != 0 { rights } else { 0 };
         let write = mask::FILE_WRITE | mask::DELETE_CHILD;
         has(4, mask::FILE_READ) | has(2, write) | has(1, mask::FILE_EXECUTE)
     }
 
-    /// The list of a folder of this mode, which passes on an entry for each of these.
+    /// Returns the list of a folder of this mode, which passes on an entry for each of these principals.
     fn list_of(of_nfs: bool, mode: u32, passed: &[Who]) -> Acl {
         let (owner, group) = match of_nfs {
             true => (Who::Owner, Who::Group),
@@ -291,9 +292,9 @@ mod tests {
         Acl::new(own.into_iter().chain(more).collect())
     }
 
-    /// Each line: what the folder passes on. Whoever makes something in it uses it as far as the mode says, by either protocol, and
-    /// group and others have what the folder's own list says, where nothing is passed on to them; another group than the folder's
-    /// is one of the others.
+    /// Each line: the entries that the folder passes on. The creator of a node has access within the mode, by either protocol;
+    /// group and others have the rights of the folder's own list if no entry for them is passed on; a group other than the folder's
+    /// counts as others.
     #[tokio::test]
     async fn whoever_makes_something_uses_it() {
         let namespace = of_rules(Rules::default());
@@ -376,9 +377,9 @@ mod tests {
         }
     }
 
-    /// A folder may pass an entry on that was stored before the gateway took tickets of a domain.
+    /// A folder may pass on an entry that was stored before the gateway accepted tickets of a domain.
     #[tokio::test]
-    async fn inherited_entries_that_would_not_be_obeyed_refuse_creates() {
+    async fn unenforceable_inherited_entries_refuse_creates() {
         let sid: crate::acl::Sid = "S-1-5-21-1-2-3-1114".parse().unwrap();
         let flags = flag::OBJECT_INHERIT | flag::NO_PROPAGATE;
         let denies = Ace::deny(Who::Sid(sid), mask::READ_DATA, flags);
@@ -404,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Keeps what it was told to leave of a list.
+    /// Records the limit that it was given for a list.
     #[derive(Default)]
     struct Told(std::sync::Mutex<Option<Option<u32>>>);
 
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_a_list_is_told_what_the_mask_leaves_of_it() {
+    async fn list_giver_gets_mask_limit() {
         let namespace = masked(0o640);
         let share = namespace.shares()[0].clone();
         let dir = share.backend.root();
