@@ -1,9 +1,10 @@
-//! Shares: a folder under a name, and who uses it how.
+//! Shares: a folder under a name, with the rules for its clients and users.
 //!
-//! *Operation.* Every protocol asks [`Share::enter_nfs`] or [`Share::enter_smb`] as whom a caller acts and which share it sees. Who
-//! may only read sees its [`Share::reader`], so that each place where a read-only share refuses a change refuses that caller's too.
+//! *Operation.* Every protocol asks [`Share::enter_nfs`] or [`Share::enter_smb`] for a caller's credentials and the share to use. A
+//! caller with read permission only gets the share's [`Share::reader`], so that the checks which refuse changes on a read-only
+//! share also refuse that caller's.
 //!
-//! *Errors.* [`Refusal`]: the rule that keeps the caller away.
+//! *Errors.* [`Refusal`]: the rule that refused the caller.
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -21,7 +22,7 @@ pub use crate::refusal::Refusal;
 use crate::share_access::{Right, ShareAccess};
 use crate::types::{ANONYMOUS, Access, Attr, Cred, DirEntry, Kind, SetAttr};
 
-/// Shared, so that to squash a caller takes no memory.
+/// Shared, so that squashing a caller allocates no memory.
 static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
 
 /// A folder that is served under a name.
@@ -30,50 +31,51 @@ pub struct Share {
     pub name: String,
     /// Number in file handles; derived from the name, so that it survives restarts and reordering.
     pub id: u32,
-    /// Where its files live.
+    /// The store of its files.
     pub backend: Arc<dyn Backend>,
-    /// To whom it exists at all.
+    /// The protocols that serve the share; it does not exist for others.
     pub protocols: Protocols,
-    /// Nothing may be changed.
+    /// True if changes are refused.
     pub read_only: bool,
-    /// Who is mapped to the anonymous user.
+    /// Which users are mapped to the anonymous user.
     pub squash: Squash,
-    /// Whom locks of NFS clients bind.
+    /// Which clients must respect locks of NFS clients.
     pub nfs_locks: Enforce,
-    /// Who may come; `None`: directly attached networks and this host, which the front end judges.
+    /// The admitted clients; `None`: directly attached networks and this host, which the front end checks.
     pub clients: Option<Vec<ClientRule>>,
-    /// What else is said of those who come.
+    /// Further rules for clients and users.
     pub rules: Rules,
 }
 
-/// By which protocol a client comes.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     Nfs,
     Smb,
 }
 
-/// Which clients an entry of `clients` is about.
+/// The clients that an entry of `clients` applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Those of these addresses.
+    /// Clients with these addresses.
     Range(Cidr),
-    /// Those of a name.
+    /// Clients with a name.
     Name(HostName),
 }
 
 impl Whom {
-    /// The client is one of them; `None`: that is not known.
+    /// Returns whether the client is one of them; `None` if that is unknown.
     fn has(&self, ip: IpAddr, now: &mut Option<Instant>) -> Option<bool> {
         match self {
             Self::Range(range) => Some(range.contains(ip)),
-            // The time is looked at once for all, and not where there are ranges alone.
+            // The time is read once for all entries, and only if one has a name.
             Self::Name(name) => name.has(ip, *now.get_or_insert_with(Instant::now)),
         }
     }
 
-    /// Of several that have a client, the highest counts: as in exports(5) a host by its name or whole address, then ranges, here
-    /// the longest prefix first, then patterns of names, then netgroups, then everybody.
+    /// Returns the precedence when several entries match a client; the highest counts. As in exports(5) a host by its name or whole
+    /// address comes first, then ranges, here the longest prefix first, then patterns of names, then netgroups, then the entry for
+    /// all clients.
     fn rank(&self) -> u16 {
         const HOST: u16 = 200;
         match self {
@@ -98,18 +100,18 @@ impl std::fmt::Display for Whom {
     }
 }
 
-/// How a share is used by some clients.
+/// The rules for some clients of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
     /// The clients.
     pub from: Whom,
-    /// By which protocols they are meant. To a client of another one the rule does not exist.
+    /// The protocols that the rule applies to. For a client of another protocol the rule does not exist.
     pub protocols: Protocols,
-    /// Nothing may be changed from there.
+    /// True if changes from these clients are refused.
     pub read_only: bool,
-    /// NFS: which users become the anonymous one; `None`: as the share says.
+    /// NFS: which users become the anonymous one; `None`: the share's rule.
     pub squash: Option<Squash>,
-    /// NFS: the user and group that these become.
+    /// NFS: user and group of the anonymous user.
     pub anonymous: (u32, u32),
 }
 
@@ -125,36 +127,36 @@ impl From<Cidr> for ClientRule {
     }
 }
 
-/// What a share says of those who use it. By default nothing.
+/// A share's rules for its users; empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// In no list of shares: whoever knows its name finds it.
+    /// True if the share is in no list of shares: clients must know its name.
     pub hidden: bool,
     /// The path that NFS clients mount, without the first slash; `None`: its name.
     pub export: Option<Box<str>>,
-    /// Which users may do what; `None`: all of them everything.
+    /// The rights of users; `None`: all users have all rights.
     pub access: Option<ShareAccess>,
-    /// As whom they act then; `None`: as themselves.
+    /// The credentials that replace the users' own; `None`: their own.
     pub force: Option<Force>,
-    /// Most that something new gets of its mode.
+    /// Mode bits that a new node may have.
     pub masks: Masks,
-    /// Listings of folders leave out what the user can neither read nor enter.
+    /// True if listings of folders leave out nodes that the user can neither read nor enter.
     pub only_visible: bool,
-    /// NFS: by which flavors of RPC it may be used.
+    /// NFS: the permitted flavors of RPC.
     pub sec: Flavors,
-    /// SMB: each user has a folder of its name in the share, and sees that alone
+    /// SMB: each user has a folder of its name in the share, and sees only that
     /// ([`FileOps::home`](crate::namespace::FileOps::home)).
     pub homes: bool,
-    /// NFS: how its clients must be protected.
+    /// NFS: the protection required of clients.
     pub tls: Protection,
-    /// Which operations on its files are in the audit trail.
+    /// The operations on its files that the audit trail records.
     pub audit: audit::Files,
-    /// The gateway takes tickets of a domain: lists that deny something to identities of the domain are refused
+    /// True if the gateway accepts tickets of a domain: lists that deny rights to identities of the domain are refused
     /// ([`Acl::unknown_denied`](crate::acl::Acl::unknown_denied)).
     pub has_domain: bool,
-    /// The servers that it is on; empty where it is served here.
+    /// The servers that have the share; empty if it is served here.
     pub refers_to: Arc<[Referral]>,
-    /// The same share for those who may only read.
+    /// The same share for callers with read permission only.
     pub reader: Reader,
 }
 
@@ -175,34 +177,34 @@ impl FromIterator<Flavor> for Flavors {
 }
 
 impl Flavors {
-    /// This one is among them.
+    /// Returns true if the set contains this flavor.
     pub fn has(self, flavor: Flavor) -> bool {
         self.0 & flavor as u8 != 0
     }
 
-    /// Those that are among them, the one that protects most first.
+    /// Iterates over the flavors in the set, the one with the most protection first.
     pub fn iter(self) -> impl Iterator<Item = Flavor> {
         Flavor::ALL.into_iter().filter(move |flavor| self.has(*flavor))
     }
 }
 
-/// What protects the calls of a client on their way (RFC 9289), or what a share demands. By default nothing.
+/// The protection of a client's calls in transit (RFC 9289), or the protection that a share requires; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protection {
-    /// Nothing.
+    /// No protection.
     #[default]
     None,
-    /// TLS: the server has proved itself.
+    /// TLS: the server is authenticated.
     Tls,
-    /// TLS, and the client has proved itself by a certificate.
+    /// TLS, and the client is authenticated by a certificate.
     Mutual,
 }
 
-/// As whom everything is done.
+/// The credentials for all operations on a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Force {
     User(Cred),
-    /// As oneself, with this group before all that one is in.
+    /// The user's own credentials, with this group first.
     Group(u32),
 }
 
@@ -215,19 +217,19 @@ impl Force {
     }
 }
 
-/// Most that something new gets of its mode.
+/// Mode bits that a new node may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Masks {
-    /// Of what is no directory and no symbolic link.
+    /// For nodes other than directories and symbolic links.
     pub file: Option<u32>,
-    /// Of a directory. Set-group-id and the sticky bit are set where they are in it.
+    /// For directories. Set-group-id and the sticky bit, if in the mask, are always set.
     pub folder: Option<u32>,
 }
 
 impl Masks {
-    /// The mode that something new is made with. SMB asks for no mode of its own: it gets all that may be had, of which nothing
-    /// goes by the umask that stands in for one elsewhere. Who asks for none by NFS has the file for itself, unless its directory
-    /// passes a list on, of which the mask alone takes away.
+    /// Returns the mode for the creation of a node. SMB asks for no mode: its nodes get all permitted bits, without a reduction by
+    /// the umask that replaces a missing mode elsewhere. An NFS client that asks for no mode gets a file for its owner only, unless
+    /// the directory passes on a list, which only the mask limits.
     pub(crate) fn of_new(&self, set: SetAttr, kind: Kind, smb: bool) -> NewMode {
         const ALWAYS: u32 = 0o3000;
         let is_dir = kind == Kind::Dir;
@@ -245,20 +247,20 @@ impl Masks {
     }
 }
 
-/// What the mode of something new says.
+/// The mode of a new node, and the limits for its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NewMode {
-    /// The attributes that it is made with.
+    /// The attributes with which it is created.
     pub(crate) set: SetAttr,
-    /// Most that owner, group and others get of a list that its directory passes on; `None`: all of it.
+    /// Limits the rights of owner, group and others in an inherited list; `None`: no limit.
     pub(crate) inherited_max: Option<u32>,
-    /// Most that they get of a list that its maker gives it, which counts in place of the mode that came with it (RFC 8881 section
-    /// 6.4.1.3); `None`: all of it.
+    /// Limits their rights in a list from the creator, which counts in place of the mode that came with it (RFC 8881 section
+    /// 6.4.1.3); `None`: no limit.
     pub(crate) given_max: Option<u32>,
 }
 
-/// A share of which nothing may be changed, made when it is first wanted. It says nothing of a share by itself: all are equal, and
-/// a copy has none yet.
+/// A read-only version of a share, made at its first use. It does not affect comparisons: all values are equal, and a copy starts
+/// empty.
 #[derive(Default)]
 pub struct Reader(OnceLock<Arc<Share>>);
 
@@ -284,36 +286,36 @@ impl Eq for Reader {}
 
 /// A name of a listing.
 pub struct Listed {
-    /// What the directory says.
+    /// The directory's entry.
     pub entry: DirEntry,
-    /// The file as it was looked up for the listing, where it was.
+    /// The file as it was looked up for the listing, if it was.
     pub found: Option<(NodeRef, Attr)>,
 }
 
-/// Names that a listing looks up before others get a turn, and files that it holds at a time.
+/// Number of names that a listing looks up before it yields to others, and of files that it holds at a time.
 pub const LOOKS_AT_ONCE: usize = 64;
 
 /// A share as one caller uses it.
 pub struct Entered {
     /// The share, or its [`Share::reader`].
     pub share: Arc<Share>,
-    /// As whom the caller acts.
+    /// The caller's credentials.
     pub cred: Cred,
 }
 
-/// What a caller may do with a share.
+/// The rights of a caller to a share.
 pub struct Granted {
     may_change: bool,
     cred: Cred,
 }
 
 impl Share {
-    /// It is on other servers, and has no files here.
+    /// Returns true if it is on other servers, and has no files here.
     pub fn is_elsewhere(&self) -> bool {
         !self.rules.refers_to.is_empty()
     }
 
-    /// A client of NFS whose calls are so protected may use it.
+    /// Checks that an NFS client with this protection may use it.
     pub fn check_protection(&self, has: Protection) -> Result<(), Refusal> {
         match self.rules.tls {
             demanded if has >= demanded => Ok(()),
@@ -322,19 +324,19 @@ impl Share {
         }
     }
 
-    /// The number of a share of this name (FNV-1a, 32 bits). The configuration refuses two names with one number.
+    /// Returns the number of a share of this name (FNV-1a, 32 bits). The configuration refuses two names with one number.
     pub fn id_of(name: &str) -> u32 {
         name.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
     }
 
-    /// The path that NFS clients mount, without the first slash.
+    /// Returns the path that NFS clients mount, without the first slash.
     pub fn nfs_path(&self) -> &str {
         self.rules.export.as_deref().unwrap_or(&self.name)
     }
 
-    /// What is said of a client of this address and protocol: of several entries the one that counts ([`Whom`]); `None`: the
-    /// share has no `clients`. A name of which it is not known whether it is the client's refuses it, unless what counts without
-    /// that name gives no more than the name would.
+    /// Returns the rule for a client of this address and protocol, the one with the highest precedence ([`Whom`]); `None`: the
+    /// share has no `clients`. If it is unknown whether a name is the client's, the client is refused, unless the rule that applies
+    /// without that name grants no more than the name's rule.
     pub fn client(&self, ip: IpAddr, by: By) -> Result<Option<&ClientRule>, Refusal> {
         let Some(rules) = self.clients.as_deref() else { return Ok(None) };
         let is_meant = |rule: &&ClientRule| match by {
@@ -344,7 +346,7 @@ impl Share {
         let (mut best, mut unknown): (Option<&ClientRule>, Vec<&ClientRule>) = (None, Vec::new());
         let mut now = None;
         for rule in rules.iter().filter(is_meant) {
-            // Of equals the first counts.
+            // Of two equal rules the first counts.
             if best.is_some_and(|best| best.from.rank() >= rule.from.rank()) {
                 continue;
             }
@@ -367,7 +369,7 @@ impl Share {
         }
     }
 
-    /// The one rule gives nothing that the other does not.
+    /// Returns true if the one rule grants nothing that the other does not.
     fn is_within(&self, rule: &ClientRule, other: &ClientRule) -> bool {
         let squash = |rule: &ClientRule| rule.squash.unwrap_or(self.squash) as u8;
         (rule.read_only || !other.read_only)
@@ -380,7 +382,7 @@ impl Share {
         squashed(self.squash, (ANONYMOUS, ANONYMOUS), cred)
     }
 
-    /// Who a caller of NFS from this address is.
+    /// Returns the credentials of an NFS caller from this address.
     pub fn squash_from(&self, peer: IpAddr, cred: Cred) -> Cred {
         self.squash_by(self.client(peer, By::Nfs).ok().flatten(), cred)
     }
@@ -392,25 +394,25 @@ impl Share {
         }
     }
 
-    /// The share as a caller of NFS uses it, who is near where the share has no `clients`: `access` asks for whom the caller is
-    /// after it was squashed, since a share that squashes believes no other claim.
+    /// Returns the share for an NFS caller, who must be near if the share has no `clients`: `access` is checked after squashing,
+    /// because a share that squashes does not trust the client's claim.
     pub fn enter_nfs(self: &Arc<Self>, peer: IpAddr, cred: &Cred) -> Result<Entered, Refusal> {
         Ok(self.clone().granted(self.right_nfs(self.client(peer, By::Nfs)?, cred)?))
     }
 
-    /// As [`Share::enter_nfs`], where [`Share::client`] was asked already.
+    /// Like [`Share::enter_nfs`], after a call of [`Share::client`].
     pub fn right_nfs(&self, rule: Option<&ClientRule>, cred: &Cred) -> Result<Granted, Refusal> {
         let cred = self.squash_by(rule, cred.clone());
         Ok(Granted { may_change: self.lets_change(rule, &cred)?, cred: self.forced(cred) })
     }
 
-    /// The share as it is used with these rights.
+    /// Returns the share for use with these rights.
     pub fn granted(self: Arc<Self>, granted: Granted) -> Entered {
         let Granted { may_change, cred } = granted;
         Entered { share: if may_change { self } else { self.reader() }, cred }
     }
 
-    /// The share as a user of SMB uses it, from an address where that is known: `access` asks for who has logged on.
+    /// Returns the share for an SMB user, from an address if that is known: `access` is checked for the user that logged on.
     pub fn enter_smb(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
@@ -429,14 +431,14 @@ impl Share {
         }
     }
 
-    /// A listing for this caller shows this node. A list of the file's own has to give all of FILE_GENERIC_READ, as with Windows;
-    /// SYNCHRONIZE is everybody's.
+    /// Checks whether listings for this caller show this node. As on Windows a file's own list must grant all of FILE_GENERIC_READ;
+    /// every caller has SYNCHRONIZE.
     pub async fn shows(&self, node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<bool> {
         let uses = match node.kind() {
             _ if !self.rules.only_visible => return Ok(true),
             Kind::Dir => Access::READ | Access::LOOKUP,
             Kind::File => Access::READ,
-            // It tells nothing but its name and where it leads.
+            // A link shows only its name and its target.
             _ => return Ok(true),
         };
         const READS: u32 = mask::FILE_READ & !mask::SYNCHRONIZE;
@@ -447,14 +449,14 @@ impl Share {
         }
         match node.access(cred, Access(uses), attr).await {
             Ok(granted) => Ok(granted.0 & uses != 0),
-            // It went meanwhile, or nothing is known of it.
+            // The node was removed meanwhile, or its attributes cannot be read.
             Err(VfsError::NotFound | VfsError::Stale | VfsError::Access) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// A name that `reader` has read in a directory, as it is looked up for a listing that `cred` asked for. `None`: the share does
-    /// not show it, it went meanwhile, or nothing but its name may be known.
+    /// Looks up a name that `reader` has read in a directory, for a listing that `cred` asked for. `None`: the share does not show
+    /// it, it was removed meanwhile, or only its name may be shown.
     pub async fn listed(
         &self,
         dir: &NodeRef,
@@ -473,10 +475,10 @@ impl Share {
         }
     }
 
-    /// Lists names of a directory as [`Node::readdir`](crate::Node::readdir), without those that the share does not show this
-    /// caller: until there is one, or the directory is at its end. Whoever wants a name's attributes has them where the share had
-    /// to look at the file. A folder in which nothing is shown may be of any length, so that others on this thread get a turn after
-    /// every [`LOOKS_AT_ONCE`] names.
+    /// Lists names of a directory like [`Node::readdir`](crate::Node::readdir), without those that the share hides from this
+    /// caller: until it finds one, or the directory ends. A name includes its attributes if the share had to read the file's. A
+    /// folder with only hidden names may be of any length, so the listing yields to other tasks of this thread after every
+    /// [`LOOKS_AT_ONCE`] names.
     pub async fn readdir(
         &self,
         dir: &NodeRef,
@@ -508,7 +510,7 @@ impl Share {
         }
     }
 
-    /// What a caller sees who may not use the share and still mounts it: attributes of its root, as the anonymous user.
+    /// Returns what a caller without permission sees when it mounts the share: attributes of its root, as the anonymous user.
     pub fn from_outside(self: &Arc<Self>) -> Entered {
         Entered { share: self.reader(), cred: anonymous((ANONYMOUS, ANONYMOUS)) }
     }
@@ -522,7 +524,7 @@ impl Share {
         Ok(right == Right::Write && rule.is_none_or(|rule| !rule.read_only))
     }
 
-    /// This share for those who may only read.
+    /// Returns this share for callers with read permission only.
     pub fn reader(self: &Arc<Self>) -> Arc<Self> {
         if self.read_only {
             return self.clone();
@@ -548,7 +550,7 @@ fn anonymous((uid, gid): (u32, u32)) -> Cred {
     Cred { uid, gid, groups: NO_GROUPS.clone() }
 }
 
-/// Who a caller is by this rule.
+/// Returns the credentials of a caller under this rule.
 fn squashed(rule: Squash, to: (u32, u32), cred: Cred) -> Cred {
     match rule {
         Squash::None => cred,
@@ -604,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_sees_the_same_share_read_only() {
+    fn reader_is_read_only_share() {
         let team = share(Squash::Root, access(&[5], &[6]));
         let reader = team.enter_nfs(PEER, &cred(5, &[])).unwrap();
         assert!(reader.share.read_only && reader.cred.uid == 5);
@@ -618,7 +620,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listing_that_shows_little_gives_others_a_turn() {
+    async fn sparse_listing_yields_to_others() {
         let team = share(Squash::None, access(&[5], &[6]));
         let rules = Rules { only_visible: true, ..Rules::default() };
         let backend = team.backend.clone();
@@ -644,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn nfs_is_asked_after_the_squash_and_smb_before() {
+    fn nfs_access_checked_after_squash() {
         let named = share(Squash::All, access(&[5], &[]));
         assert_eq!(named.enter_nfs(PEER, &cred(5, &[])).err(), Some(Refusal::NotNamed));
         let logged_on = named.enter_smb(Some(PEER), &cred(5, &[])).unwrap();
@@ -652,13 +654,13 @@ mod tests {
         let anonymous = share(Squash::All, access(&[ANONYMOUS], &[]));
         assert!(anonymous.enter_nfs(PEER, &cred(5, &[])).is_ok());
         assert!(anonymous.enter_smb(Some(PEER), &cred(5, &[])).is_err());
-        // A client's root is not the user of number 0.
+        // A client's root is squashed, so it is not the user of number 0.
         let root = share(Squash::Root, access(&[0], &[]));
         assert!(root.enter_nfs(PEER, &cred(0, &[])).is_err());
     }
 
     #[test]
-    fn of_several_ranges_the_longest_prefix_counts_alone() {
+    fn longest_matching_prefix_counts() {
         let range = |addr: [u8; 4], bits| ClientRule::from(Cidr { addr: addr.into(), bits });
         let lab = ClientRule { read_only: true, ..range([10, 1, 0, 0], 16) };
         let host = ClientRule {
@@ -694,7 +696,7 @@ mod tests {
         assert!(share.client(from([0, 0, 1]), By::Smb).is_ok());
     }
 
-    /// A share whose own squash is `Squash::Root`, of these clients.
+    /// Returns a share whose own squash is `Squash::Root`, with these clients.
     fn of_clients(clients: Vec<ClientRule>) -> Arc<Share> {
         let old = share(Squash::Root, access(&[], &[]));
         let (rules, backend) = (Rules::default(), old.backend.clone());
@@ -705,7 +707,7 @@ mod tests {
         ClientRule::from(Cidr { addr: text.parse().unwrap(), bits })
     }
 
-    /// Names of clients, and the table that knows them.
+    /// Names of clients, and the table with the answers about them.
     struct Names(Arc<ClientNames>);
 
     impl Names {
@@ -714,7 +716,7 @@ mod tests {
             ClientRule { from: Whom::Name(named), ..range("::", 0) }
         }
 
-        /// PEER has this name and is in this netgroup.
+        /// Stores that PEER has this name and is in this netgroup.
         fn learn(&self, name: &str, groups: &[(&str, bool)]) {
             self.0.set_host(name.into(), vec![PEER], Instant::now());
             let netgroups =
@@ -725,7 +727,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_in_the_order_of_exports() {
+    fn names_take_precedence_like_exports() {
         let names = Names(Arc::default());
         names.learn("ws.lab", &[("hosts", true), ("others", false)]);
         let host = names.of(NameKind::Host, "ws.lab");
@@ -758,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_looked_up_gives_nothing_and_takes_what_it_would() {
+    fn unknown_name_grants_nothing_and_restricts() {
         let names = Names(Arc::default());
         let with = |kind, read_only, squash| {
             let rule = names.of(kind, "away.lab");
@@ -794,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_one_protocol_is_none_of_the_other() {
+    fn client_rule_applies_per_protocol() {
         let of = |protocols, rule| ClientRule { protocols, ..rule };
         let share = of_clients(vec![
             of(Protocols::Smb, range("10.0.0.0", 8)),
@@ -812,7 +814,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_limit_what_is_asked_for_and_set_what_they_name() {
+    fn masks_limit_and_set_mode_bits() {
         let masks = Masks { file: Some(0o660), folder: Some(0o2770) };
         let new = |mode, umask, kind, smb| {
             let set = SetAttr { mode, umask, ..SetAttr::default() };
@@ -840,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_let_in_acts_as_the_user_that_is_forced() {
+    fn admitted_caller_acts_as_forced_user() {
         let with = |force| {
             let team = share(Squash::Root, access(&[5], &[6]));
             let rules = Rules { force: Some(force), ..team.rules.clone() };
@@ -851,7 +853,7 @@ mod tests {
         let entered = user.enter_nfs(PEER, &cred(5, &[])).unwrap();
         assert_eq!((entered.share.read_only, entered.cred), (true, cred(1000, &[7, 8])));
         assert_eq!(user.enter_smb(None, &cred(6, &[])).unwrap().cred.uid, 1000);
-        // It is asked who comes, not as whom that one will act.
+        // Access is checked for the caller, not for the user who replaces it.
         assert!(user.enter_smb(None, &cred(1000, &[])).is_err());
         let group = with(Force::Group(70)).enter_nfs(PEER, &cred(5, &[9])).unwrap().cred;
         assert_eq!((group.uid, group.gid, &*group.groups), (5, 70, &[5, 9][..]));
@@ -860,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_name_in_the_list() {
+    fn every_refusal_name_is_listed() {
         use Refusal::{
             Address, Certificate, Denied, Elsewhere, Flavor, NameUnknown, NotNamed, Tls,
         };

@@ -1,7 +1,7 @@
-//! Which users may do what in a share.
+//! The rights of users to a share.
 //!
-//! *Operation.* Users and groups are numbers here: whoever reads the configuration has looked their names up. A member is found
-//! among sorted numbers, so that a call of NFS, which is asked each time, pays some nanoseconds.
+//! *Operation.* Users and groups are numbers here: the reader of the configuration has looked their names up. The numbers are
+//! sorted, so that the check for each NFS call takes only some nanoseconds.
 
 use crate::refusal::Refusal;
 use crate::types::Cred;
@@ -15,22 +15,22 @@ pub struct PrincipalSet {
 }
 
 impl PrincipalSet {
-    /// These users, and whoever is in one of these groups.
+    /// Creates a set of these users, and of the members of these groups.
     pub fn new(users: Vec<u32>, groups: Vec<u32>) -> Self {
         Self { everyone: false, users: sorted(users), groups: sorted(groups) }
     }
 
-    /// Whoever comes.
+    /// Creates the set of all callers.
     pub fn everyone() -> Self {
         Self { everyone: true, ..Self::default() }
     }
 
-    /// Nobody.
+    /// Returns true if no caller is in the set.
     pub fn is_empty(&self) -> bool {
         !self.everyone && self.users.is_empty() && self.groups.is_empty()
     }
 
-    /// This caller is one of them.
+    /// Returns true if this caller is in the set.
     pub fn has(&self, cred: &Cred) -> bool {
         let is_in = |list: &[u32], number: u32| list.binary_search(&number).is_ok();
         self.everyone
@@ -47,28 +47,28 @@ fn sorted(mut numbers: Vec<u32>) -> Box<[u32]> {
     numbers.into()
 }
 
-/// What a user may do in a share.
+/// The right of a user to a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Look and read.
+    /// List and read.
     Read,
-    /// Whatever the files allow.
+    /// All operations that the files permit.
     Write,
 }
 
-/// Who may use a share. Whom no list names may not.
+/// The users with rights to a share. A user in none of the lists has no rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareAccess {
-    /// Who may read.
+    /// Users with permission to read.
     pub read: PrincipalSet,
-    /// Who may write, and read.
+    /// Users with permission to write, and to read.
     pub write: PrincipalSet,
-    /// Who may do nothing, whatever the others say.
+    /// Users without any rights, whatever the other lists contain.
     pub deny: PrincipalSet,
 }
 
 impl ShareAccess {
-    /// What this caller may do.
+    /// Returns the right of this caller.
     pub fn right(&self, cred: &Cred) -> Result<Right, Refusal> {
         if self.deny.has(cred) {
             Err(Refusal::Denied)

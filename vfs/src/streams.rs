@@ -1,16 +1,16 @@
 //! Named streams: further data of a file, which Linux has no place for.
 //!
-//! *Operation.* Each share has one folder that no client sees ([`crate::Backend::hidden`]). In it, a folder for each file that has
-//! streams bears the file's handle in hexadecimal, and a regular file in that holds the data of one stream: of any size, read,
+//! *Operation.* Each share has one folder that no client sees ([`crate::Backend::hidden`]). It contains a folder for each file with
+//! streams, named after the file's handle in hexadecimal; a regular file there holds the data of one stream: of any size, read,
 //! written, locked, cached and copied like every other file, by its own node. A file's handle survives renames and is never given
-//! to another file, so streams go where the file goes and are gone with it: `FileOps` drops them when the last name of a
-//! file is removed, and [`sweep`] those of files that were removed while no gateway ran. Names are found in any case.
+//! to another file, so streams stay with the file and end with it: `FileOps` removes them with the last name of a file, and
+//! [`sweep`] those of files that were removed while no gateway ran. Names are found in any case.
 //!
 //! *Memory.* None is kept. A file has at most [`STREAMS_MAX`] streams.
 //!
 //! *Errors.* [`VfsError::BadName`] for a name that MS-FSCC section 2.1.5.3 does not allow, [`VfsError::NameTooLong`] for one of
-//! more than [`NAME_MAX`] bytes, [`VfsError::NotSupported`] where the backend keeps no hidden folder. Who copies a share's
-//! files on the host by other means copies no streams.
+//! more than [`NAME_MAX`] bytes, [`VfsError::NotSupported`] if the backend has no hidden folder. A copy of a share's files that is
+//! made on the host contains no streams.
 
 use std::fmt::Write;
 
@@ -23,14 +23,14 @@ use crate::namespace::{FileOps, Share};
 use crate::types::*;
 use crate::watch::what;
 
-/// Streams of one file.
+/// Largest number of streams of one file.
 pub const STREAMS_MAX: usize = 1024;
-/// Bytes of a stream's name.
+/// Longest name of a stream in bytes.
 pub const NAME_MAX: usize = 254;
 
 /// The folder of all streams of a share, in its hidden folder.
 const FOLDER: &[u8] = b"streams";
-/// Before each name, so that every name is one of a file.
+/// Prefix that makes every stream's name a valid file name.
 const MARK: u8 = b'=';
 
 /// One stream of a file.
@@ -38,13 +38,12 @@ const MARK: u8 = b'=';
 pub struct Stream {
     /// Its name, in the case in which it was made.
     pub name: String,
-    /// Its data.
     pub node: NodeRef,
     /// Size and storage are the stream's own; all other attributes of a stream are those of its file.
     pub attr: Attr,
 }
 
-/// The name of a stream's data.
+/// Returns the file name of a stream's data.
 fn to_disk(name: &str) -> VfsResult<Vec<u8>> {
     if name.is_empty() || name.contains(['\\', '/', ':', '\0']) {
         return Err(VfsError::BadName);
@@ -60,7 +59,8 @@ fn to_client(name: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// The name of a file's folder, the same whichever folder above it is served ([`Backend::stored`](crate::Backend::stored)).
+/// Returns the name of a file's folder, which is the same whichever folder above it is served
+/// ([`Backend::stored`](crate::Backend::stored)).
 fn folder_of(share: &Share, handle: &Handle) -> String {
     hex(&share.backend.stored(handle))
 }
@@ -83,7 +83,7 @@ fn handle_of(folder: &[u8]) -> Option<Handle> {
     bytes.filter(|_| rest.is_empty()).and_then(|b| Handle::new(&b))
 }
 
-/// Absent is no error here.
+/// Turns "not found" into `None`.
 pub(crate) fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -92,14 +92,14 @@ pub(crate) fn if_there<T>(found: VfsResult<T>) -> VfsResult<Option<T>> {
     }
 }
 
-/// The folder of all streams, if there are any.
+/// Returns the folder of all streams, if it exists.
 async fn all(share: &Share) -> VfsResult<Option<NodeRef>> {
     all_in(share.backend.hidden(false).await).await
 }
 
 async fn all_in(hidden: VfsResult<Option<NodeRef>>) -> VfsResult<Option<NodeRef>> {
     let hidden = match hidden {
-        // Nothing in there is a client's any more, and files without streams are files all the same.
+        // A folder with that name is not the gateway's, and a file without streams is still a file.
         Ok(None) | Err(VfsError::NotSupported) => return Ok(None),
         Ok(Some(hidden)) => hidden,
         Err(e) => return Err(e),
@@ -107,7 +107,7 @@ async fn all_in(hidden: VfsResult<Option<NodeRef>>) -> VfsResult<Option<NodeRef>
     Ok(if_there(hidden.lookup(&Cred::root(), FOLDER).await)?.map(|f| f.0))
 }
 
-/// The folder of a file's streams, if it has any.
+/// Returns the folder of a file's streams, if it exists.
 async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
     let (hidden, handle) = match share.backend.hidden_of(file).await {
         Ok((hidden, handle)) => (Ok(hidden), handle),
@@ -118,7 +118,7 @@ async fn folder(share: &Share, file: &NodeRef) -> VfsResult<Option<NodeRef>> {
     Ok(if_there(all.lookup(&Cred::root(), name.as_bytes()).await)?.map(|f| f.0))
 }
 
-/// A folder of this name, found or made.
+/// Finds or creates a folder of this name.
 pub(crate) async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef> {
     let private = SetAttr { mode: Some(0o700), ..SetAttr::default() };
     match dir.mkdir(Acting::caller(&Cred::root()), name, private).await {
@@ -131,17 +131,17 @@ pub(crate) async fn made_folder(dir: &NodeRef, name: &[u8]) -> VfsResult<NodeRef
 /// Names of streams that are read at once.
 const STEP: usize = 32;
 
-/// The streams of a file or directory one after the other, in no order: a caller takes as many as it has room for.
+/// Iterates over the streams of a file or directory, in no order: a caller takes as many as it has room for.
 pub struct Streams {
     folder: Option<NodeRef>,
-    /// Names that were read and not given yet.
+    /// Names that were read and not yet returned.
     names: std::vec::IntoIter<DirEntry>,
     cookie: u64,
     end: bool,
 }
 
 impl Streams {
-    /// Begins at the first.
+    /// Begins at the first stream.
     pub async fn of(share: &Share, file: &NodeRef) -> VfsResult<Self> {
         Ok(Self::in_folder(folder(share, file).await?))
     }
@@ -172,7 +172,7 @@ impl Streams {
     }
 }
 
-/// The streams of a file or directory, in no order.
+/// Lists the streams of a file or directory, in no order.
 pub async fn list(share: &Share, file: &NodeRef) -> VfsResult<Vec<Stream>> {
     let (mut streams, mut out) = (Streams::of(share, file).await?, Vec::new());
     while let Some(stream) = streams.next().await? {
@@ -202,7 +202,7 @@ async fn find_in(folder: &NodeRef, name: &str) -> VfsResult<Stream> {
     Err(VfsError::NotFound)
 }
 
-/// Removes all streams of a file that is gone.
+/// Removes all streams of a file that no longer exists.
 pub(crate) async fn forget(share: &Share, file: &Handle) -> VfsResult<()> {
     let Some(all) = all(share).await? else { return Ok(()) };
     let (root, name) = (Cred::root(), folder_of(share, file));
@@ -222,8 +222,8 @@ pub(crate) async fn forget(share: &Share, file: &Handle) -> VfsResult<()> {
     Ok(())
 }
 
-/// Removes the streams of files that are there no more, and gives how many files had some. Also of those that lie in a folder which
-/// was moved out of the share; a file by itself that was is there still.
+/// Removes the streams of files that no longer exist, and returns how many such files had streams. A file below a folder that was
+/// moved out of the share counts as removed; a file that was moved out directly still exists.
 pub async fn sweep(share: &Share) -> VfsResult<usize> {
     if share.read_only {
         return Ok(0);
@@ -236,7 +236,7 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
             cookie = entry.cookie;
             let Some(stored) = handle_of(&entry.name) else { continue };
             let handle = share.backend.served(&stored);
-            // What cannot be known now is looked at when the gateway starts again.
+            // If the result is unknown now, the streams are checked at the next start of the gateway.
             if share.backend.is_gone(&handle).await == Ok(true) {
                 forget(share, &handle).await?;
                 gone += 1;
@@ -248,13 +248,13 @@ pub async fn sweep(share: &Share) -> VfsResult<usize> {
     }
 }
 
-/// Bytes of `file:stream` for watchers and for the audit trail.
+/// Returns the bytes of `file:stream` for watchers and for the audit trail.
 pub(crate) fn shown(file: &[u8], stream: &str) -> Vec<u8> {
     [file, b":", stream.as_bytes()].concat()
 }
 
 impl FileOps<'_> {
-    /// Makes a stream for a caller who may write the file, or gives the one that is there; the flag says which.
+    /// Creates a stream for a caller who may write the file, or returns the existing one; the flag tells which.
     pub(crate) async fn do_stream_create(
         &self,
         share: &Share,
@@ -276,7 +276,7 @@ impl FileOps<'_> {
             return Err(VfsError::NoSpace);
         }
         let attr = file.getattr().await?;
-        // Whoever owns the file pays for its streams.
+        // Storage of streams is charged to the file's owner.
         let set = SetAttr {
             mode: Some(0o600),
             uid: Some(attr.uid),
@@ -291,7 +291,8 @@ impl FileOps<'_> {
         Ok((stream, made.created))
     }
 
-    /// A stream is data of the file, in a folder of the gateway's own where the kernel would judge nobody.
+    /// Checks permission to create a stream: it counts as data of the file, but it is in a folder of the gateway where the kernel
+    /// checks no caller.
     async fn check_new_stream(&self, file: &NodeRef, cred: &Cred) -> VfsResult<()> {
         let attr = file.getattr().await?;
         if attr.sealed {
@@ -299,7 +300,7 @@ impl FileOps<'_> {
         }
         let Actor::Caller(cred) = self.actor(file, cred, mask::WRITE_DATA) else { return Ok(()) };
         let may = match attr.kind {
-            // The mode of a link says nothing.
+            // The mode of a link has no meaning.
             Kind::Symlink => [0, attr.uid].contains(&cred.uid),
             _ => file.access(cred, Access(Access::MODIFY), &attr).await?.0 & Access::MODIFY != 0,
         };
@@ -318,7 +319,7 @@ impl FileOps<'_> {
         folder.unlink(Acting::caller(&Cred::root()), &to_disk(&found.name)?).await?;
         self.make_durable(share, &[&folder]).await?;
         self.told(share, file, &found.name, Action::RemovedStream, what::STREAM_NAME).await;
-        // The last one takes the folder along.
+        // The last stream removes the folder too.
         if let Some(all) = all(share).await? {
             match all
                 .rmdir(Acting::caller(&Cred::root()), folder_of(share, &file.handle()).as_bytes())
@@ -331,7 +332,7 @@ impl FileOps<'_> {
         Ok(())
     }
 
-    /// Gives a stream another name. Without `replace` it must be free; a change of case alone is always possible.
+    /// Renames a stream. Without `replace` the new name must be free; a change of case is always possible.
     pub(crate) async fn do_stream_rename(
         &self,
         share: &Share,
@@ -345,7 +346,8 @@ impl FileOps<'_> {
         let folder = folder(share, file).await?.ok_or(VfsError::NotFound)?;
         let old = find_in(&folder, from).await?;
         let root = Cred::root();
-        // What is replaced is there until the other has its name, whatever ends in between: its letters become those of `to` last.
+        // The replaced stream exists until the other has its name, even if the program ends in between: the name gets the case of
+        // `to` last.
         let first = match if_there(find_in(&folder, to).await)? {
             Some(there) if there.node.id() == old.node.id() => new.clone(),
             Some(_) if !replace => return Err(VfsError::Exists),
@@ -362,7 +364,7 @@ impl FileOps<'_> {
         self.make_durable(share, &[&folder]).await
     }
 
-    /// The data of a stream was changed. `kind`: [`what::STREAM_SIZE`] or [`what::STREAM_WRITE`] or both.
+    /// Reports that the data of a stream was changed. `kind`: [`what::STREAM_SIZE`] or [`what::STREAM_WRITE`] or both.
     pub async fn stream_changed(&self, share: &Share, file: &NodeRef, name: &str, kind: u32) {
         self.told(share, file, name, Action::ModifiedStream, kind).await;
     }
@@ -376,7 +378,7 @@ impl FileOps<'_> {
         }
     }
 
-    /// The file under a name, when its streams must go with it. The look-up is paid only where there are streams at all.
+    /// Returns the file under a name if its streams must be removed with it. Looks the name up only if the share has any streams.
     pub(crate) async fn with_streams(
         &self,
         share: &Share,
@@ -389,7 +391,7 @@ impl FileOps<'_> {
         dir.lookup(&Cred::root(), name).await.ok().map(|found| found.0)
     }
 
-    /// A name of this file was removed: if that was the last, its streams go too.
+    /// Called after a name of this file was removed: with the last name its streams are removed, too.
     pub(crate) async fn lost_a_name(&self, share: &Share, file: Option<NodeRef>) {
         let Some(file) = file else { return };
         if file.getattr().await.is_ok_and(|a| a.nlink > 0) {

@@ -1,4 +1,4 @@
-//! Neutral values: attributes, credentials, handles, directory entries.
+//! Values without protocol details: attributes, credentials, handles, directory entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,43 +9,43 @@ use crate::{VfsError, VfsResult};
 /// The user and group that squashed callers become.
 pub const ANONYMOUS: u32 = 65534;
 
-/// Names a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is
-/// never used again for another file.
+/// Identifies a node while this process runs; the key of all shared state. Hard links of one file have one id; an id is never used
+/// again for another file.
 pub use state::NodeId;
 
-/// An id that no other node of this process has or had: backends share one sequence.
+/// Returns an id that no other node of this process has or had: backends share one sequence.
 pub fn next_node_id() -> NodeId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NodeId(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// How much the extended attributes of a node are.
+/// Number and size of a node's extended attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XattrSizes {
-    /// How many there are.
+    /// Number of attributes.
     pub count: usize,
     /// Bytes of all names, without their prefix, and of all values.
     pub bytes: usize,
 }
 
 impl XattrSizes {
-    /// One more.
+    /// Adds one attribute.
     pub fn add(&mut self, name: usize, value: usize) {
         self.count += 1;
         self.bytes += name + value;
     }
 }
 
-/// Names a node for ever, within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.
+/// Identifies a node permanently within its backend: survives restart and rename. At most [`Handle::MAX`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(Box<[u8]>);
 
 impl Handle {
-    /// Largest handle a backend may give, in bytes. With the front end's share number and check value it must fit the 64
-    /// bytes of NFSv3 (RFC 1813 section 2.4).
+    /// Largest handle of a backend, in bytes. With the front end's share number and check value it must fit the 64 bytes of NFSv3
+    /// (RFC 1813 section 2.4).
     pub const MAX: usize = 48;
 
-    /// A handle of these bytes; `None` when there are too many.
+    /// Creates a handle from these bytes; `None` if there are too many.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= Self::MAX).then(|| Self(bytes.into()))
     }
@@ -55,10 +55,9 @@ impl Handle {
     }
 }
 
-/// On whose behalf an operation is done, after squashing.
+/// The credentials of an operation, after squashing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cred {
-    /// User.
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
@@ -67,7 +66,7 @@ pub struct Cred {
 }
 
 impl Cred {
-    /// The superuser.
+    /// Returns the superuser's credentials.
     pub fn root() -> Self {
         Self { uid: 0, gid: 0, groups: Arc::new([]) }
     }
@@ -76,7 +75,7 @@ impl Cred {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// The same user with this as the first group: what it makes belongs to that one. It stays in the group that was the first.
+    /// Returns the same user with this as the first group, to which new files belong. The previous first group remains in the list.
     #[must_use]
     pub fn with_first_group(self, gid: u32) -> Self {
         if gid == self.gid {
@@ -88,7 +87,7 @@ impl Cred {
     }
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Regular file.
@@ -116,17 +115,14 @@ pub struct Time {
 /// The attributes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// What it is.
     pub kind: Kind,
     /// Permission bits with set-id and sticky: 0o7777 at most.
     pub mode: u32,
     /// Hard links.
     pub nlink: u32,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Bytes of storage used.
     pub used: u64,
@@ -140,14 +136,14 @@ pub struct Attr {
     pub atime: Time,
     /// Last change of data.
     pub mtime: Time,
-    /// Last change of anything.
+    /// Last change of data or attributes.
     pub ctime: Time,
-    /// Birth, where the volume knows it.
+    /// Time of birth, if the volume stores it.
     pub btime: Option<Time>,
     /// A number that differs after every change of data or attributes (RFC 8881 section 5.8.1.4).
     pub change: u64,
-    /// Immutable or append-only (FS_IOC_SETFLAGS(2const)): the mode does not tell who may write, and nobody removes it or, of a
-    /// directory, a name in it.
+    /// Immutable or append-only (FS_IOC_SETFLAGS(2const)): then the mode does not tell which callers may write, and neither the
+    /// node nor, for a directory, a name in it can be removed.
     pub sealed: bool,
 }
 
@@ -158,7 +154,7 @@ pub enum SetTime {
     At(Time),
 }
 
-/// Times of a file as the holder of its write delegation has them; `None` where it does not say (RFC 9754 section 5).
+/// Times of a file from the holder of its write delegation; `None` for times that it did not report (RFC 9754 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelegatedTimes {
     /// Last read.
@@ -168,16 +164,16 @@ pub struct DelegatedTimes {
 }
 
 impl DelegatedTimes {
-    /// None of them lies in the future: a clock that is fast is put right.
+    /// Limits the times to `now`, to correct a clock that is ahead.
     pub fn until(self, now: Time) -> Self {
         let before = |t: Time| if (t.sec, t.nsec) > (now.sec, now.nsec) { now } else { t };
         Self { atime: self.atime.map(before), mtime: self.mtime.map(before) }
     }
 
-    /// Those that lie at this time, if there is one, or behind it.
+    /// Returns the times at or after this time, if it is given.
     ///
-    /// RFC 9754 has times ignored that lie before the delegation. But a time that a user sets is kept by the holder like any other
-    /// (Linux, for `utimensat`), and would be lost; so of a user who may set times an earlier one is taken.
+    /// RFC 9754 says to ignore times before the delegation. But the holder also keeps a time that a user sets (Linux, for
+    /// `utimensat`), which would be lost; so an earlier time is accepted from a user with permission to set times.
     #[must_use]
     pub fn since(self, start: Option<Time>) -> Self {
         let behind = |t: &Time| start.is_none_or(|s| (t.sec, t.nsec) >= (s.sec, s.nsec));
@@ -186,26 +182,24 @@ impl DelegatedTimes {
 }
 
 impl Time {
-    /// By the clock of this machine.
+    /// Reads the clock of this machine.
     pub fn now() -> Self {
         let t = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), nsec: t.subsec_nanos() }
     }
 }
 
-/// Attributes to change; `None` leaves one as it is.
+/// Attributes to change; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// Of something new: permission bits that `mode` loses unless its directory passes an access control list on (RFC 8275
-    /// section 5). Of what exists: nothing.
+    /// For a new node: permission bits that `mode` loses unless its directory passes on an access control list (RFC 8275 section
+    /// 5). Ignored for an existing node.
     pub umask: u32,
-    /// Owner.
     pub uid: Option<u32>,
-    /// Group.
     pub gid: Option<u32>,
-    /// Bytes: cut or extended by a hole.
+    /// Size in bytes: truncates, or extends by a hole.
     pub size: Option<u64>,
     /// Last read.
     pub atime: Option<SetTime>,
@@ -213,7 +207,7 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
 }
 
-/// What a caller may do with a node. A set of bits.
+/// The rights of a caller to a node, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(pub u32);
 
@@ -242,51 +236,51 @@ impl Access {
 pub enum Stable {
     /// May be lost until a commit.
     Unstable,
-    /// Data and what is needed to read it back.
+    /// Data, and the metadata needed to read it back.
     Data,
     /// Data and all attributes.
     File,
 }
 
-/// Data that was read.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadData {
     /// The bytes, in pieces.
     pub data: Vec<iobuf::Buf>,
-    /// Bytes behind those, for a reader that [takes them so](crate::backend::ReadInto::pages).
+    /// The bytes after `data`, for a reader that [accepts pages](crate::backend::ReadInto::pages).
     pub pages: Option<iobuf::Pages>,
-    /// The read reached the end of the file. Where no attributes were wanted, a file that was cut on the host just before may make
-    /// this `false` at its new end; the next read says it.
+    /// True if the read reached the end of the file. If no attributes were requested, and the file was truncated on the host just
+    /// before, this may be `false` at its new end; the next read reports the end.
     pub eof: bool,
-    /// The attributes after it, if they were wanted or found anyway.
+    /// The attributes after the read, if they were requested or known anyway.
     pub attr: Option<Attr>,
 }
 
 impl ReadData {
-    /// Bytes that were read.
+    /// Returns the number of bytes that were read.
     pub fn len(&self) -> usize {
         let pages = self.pages.as_ref().map_or(0, iobuf::Pages::len);
         self.data.iter().map(iobuf::Buf::len).sum::<usize>() + pages
     }
 
-    /// Nothing was read.
+    /// Returns true if no bytes were read.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Where data goes that is only ever added to a file.
+/// The position of data that is appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendAt {
-    /// Behind the last byte, wherever that is.
+    /// At the end of the file, wherever that is.
     End,
-    /// Here, if the file has no byte here or behind.
+    /// At this offset, if the file has no byte there or later.
     Offset(u64),
-    /// Here, if the file ends here; [`VfsError::Delay`](crate::VfsError::Delay) where it does not.
+    /// At this offset, if the file ends there; [`VfsError::Delay`](crate::VfsError::Delay) otherwise.
     Exactly(u64),
 }
 
-/// Data was added.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Offset of its first byte.
@@ -294,7 +288,7 @@ pub struct Appended {
     pub written: Written,
 }
 
-/// What a volume failed to keep.
+/// The data that a volume failed to store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Syncs and writes that failed.
@@ -304,47 +298,47 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// These and others.
+    /// Returns the sum of both.
     #[must_use]
     pub fn with(self, others: Self) -> Self {
         Self { count: self.count + others.count, last: others.last.or(self.last) }
     }
 }
 
-/// What happened to a name; the numbers are those of MS-FSCC section 2.7.1.
+/// The kind of change to a name; the numbers are those of MS-FSCC section 2.7.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Action {
-    /// It came.
+    /// The name was added.
     Added = 1,
-    /// It went.
+    /// The name was removed.
     Removed = 2,
-    /// What it names was changed.
+    /// The node of the name was changed.
     Modified = 3,
     /// It was renamed within its directory: the old name, followed by the new one.
     RenamedOld = 4,
     /// The new name.
     RenamedNew = 5,
-    /// A stream came.
+    /// A stream was added.
     AddedStream = 6,
-    /// A stream went.
+    /// A stream was removed.
     RemovedStream = 7,
     /// A stream was changed.
     ModifiedStream = 8,
 }
 
-/// Who answers for a write.
+/// The credentials of a write.
 #[derive(Clone, Copy, Debug)]
 pub enum WriteBy<'a> {
-    /// A caller without an open, whom the node judges.
+    /// A caller without an open; the node checks its permission.
     Caller(&'a Cred),
-    /// An open, which was checked, of this caller: storage is taken as the caller, so that root's reserve and quotas hold. `None`:
-    /// as the process.
+    /// An open of this caller, which was checked: storage is charged to the caller, so that the blocks reserved for root and quotas
+    /// apply. `None`: charged to the process.
     Open(Option<&'a Cred>),
 }
 
 impl<'a> WriteBy<'a> {
-    /// The caller that the node judges; `None` for an open.
+    /// Returns the caller whose permission the node checks; `None` for an open.
     pub fn judged(self) -> Option<&'a Cred> {
         match self {
             Self::Caller(cred) => Some(cred),
@@ -352,7 +346,7 @@ impl<'a> WriteBy<'a> {
         }
     }
 
-    /// As whom storage is taken; `None`: as the process.
+    /// Returns the caller to whom storage is charged; `None`: the process.
     pub fn owner(self) -> Option<&'a Cred> {
         match self {
             Self::Caller(cred) => Some(cred),
@@ -361,14 +355,14 @@ impl<'a> WriteBy<'a> {
     }
 }
 
-/// Data was written.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes that were taken, from the front.
+    /// Bytes that were written, from the front.
     pub count: usize,
     /// How durable they are.
     pub stable: Stable,
-    /// Attributes just before, where they are cheap to have (weak cache consistency data of NFSv3).
+    /// Attributes just before, if they cost little (weak cache consistency data of NFSv3).
     pub before: Option<Attr>,
     pub after: Attr,
     /// [`Node::verifier`](crate::Node::verifier) from before the write.
@@ -380,12 +374,12 @@ pub struct Written {
 pub struct DirChange {
     pub before: Attr,
     pub after: Attr,
-    /// No other change can have come between the two.
+    /// True if no other change can have happened between the two.
     pub atomic: bool,
 }
 
 impl DirChange {
-    /// Nothing happened: both names of a rename were of one file.
+    /// Returns true if the directory did not change: both names of a rename belonged to one file.
     pub fn is_none(&self) -> bool {
         self.before.change == self.after.change
     }
@@ -394,15 +388,16 @@ impl DirChange {
 /// How a file is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
-    /// Opens what exists, and truncates it if `SetAttr::size` is 0 (RFC 1813 UNCHECKED).
+    /// Opens an existing file, and truncates it if `SetAttr::size` is 0 (RFC 1813 UNCHECKED).
     Unchecked,
     /// The name must be free (GUARDED).
     Guarded,
-    /// The name must be free, or hold the file that the same verifier made (EXCLUSIVE). The verifier is kept with the file.
+    /// The name must be free, or belong to the file that the same verifier created (EXCLUSIVE). The verifier is stored with the
+    /// file.
     Exclusive([u8; 8]),
 }
 
-/// What kind of special node to make.
+/// The kind of special node to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// Block device.
@@ -415,7 +410,7 @@ pub enum Special {
 }
 
 impl Special {
-    /// What it is.
+    /// Returns the kind of the node.
     pub(crate) fn kind(self) -> Kind {
         match self {
             Self::Block(..) => Kind::Block,
@@ -425,7 +420,8 @@ impl Special {
         }
     }
 
-    /// Linux keeps 12 bits of a device's major number and 20 of its minor number: a greater one would become another device.
+    /// Refuses device numbers that Linux cannot store: it keeps 12 bits of the major number and 20 of the minor number, so a
+    /// greater one would become another device.
     pub(crate) fn check(self) -> VfsResult<()> {
         match self {
             Self::Block(major, minor) | Self::Char(major, minor)
@@ -445,49 +441,49 @@ pub struct DirEntry {
     pub name: Box<[u8]>,
     /// Number of the node.
     pub fileid: u64,
-    /// Continue behind this entry with this cookie; at least [`DirEntry::COOKIE_MIN`], and stable while other names come
-    /// and go.
+    /// A listing continues after this entry with this cookie; at least [`DirEntry::COOKIE_MIN`], and stable while other names are
+    /// added and removed.
     pub cookie: u64,
-    /// What it is, where the listing tells.
+    /// The kind of the node, if the listing tells.
     pub kind: Option<Kind>,
 }
 
 impl DirEntry {
-    /// Smaller cookies are reserved: 0 is the start, 1 and 2 stand for `.` and `..` (RFC 8881 section 18.23.3).
+    /// Smaller cookies are reserved: 0 is the start, 1 and 2 mean `.` and `..` (RFC 8881 section 18.23.3).
     pub const COOKIE_MIN: u64 = 3;
 }
 
-/// Room on a volume.
+/// Total and free space of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStat {
     pub total_bytes: u64,
     pub free_bytes: u64,
     /// Bytes free for ordinary users.
     pub avail_bytes: u64,
-    /// Nodes in all.
+    /// Total number of nodes.
     pub total_files: u64,
-    /// Nodes free.
+    /// Number of free nodes.
     pub free_files: u64,
     /// Nodes free for ordinary users.
     pub avail_files: u64,
 }
 
-/// What a volume can do. Fixed while it is served.
+/// The features of a volume, which stay the same while it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Longest name, in bytes.
     pub name_max: u32,
     /// Largest file, in bytes.
     pub size_max: u64,
-    /// Most links to a file.
+    /// Largest number of links to a file.
     pub link_max: u32,
-    /// Extended attributes in the `user.` space.
+    /// Extended attributes in the `user.` namespace.
     pub xattr: bool,
     /// Clone by reference ([`crate::Node::clone_range`]).
     pub reflink: bool,
     /// Bytes to which the ends of a cloned range must be aligned.
     pub clone_block: u32,
-    /// Gives back the storage of a range ([`crate::Node::deallocate`]).
+    /// Frees the storage of a range ([`crate::Node::deallocate`]).
     pub deallocate: bool,
     /// Preferred and smallest sensible transfer, in bytes.
     pub block: u32,
@@ -496,7 +492,7 @@ pub struct Capabilities {
     pub read_only: bool,
 }
 
-/// What to look for from an offset (RFC 7862 SEEK).
+/// The target of a search from an offset (RFC 7862 SEEK).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// Next data.
@@ -508,7 +504,7 @@ pub enum Seek {
 /// How an extended attribute is set (RFC 8276).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrHow {
-    /// Make or replace.
+    /// Create or replace.
     Either,
     /// The name must be free.
     Create,
@@ -516,7 +512,7 @@ pub enum XattrHow {
     Replace,
 }
 
-/// What a caller is about to do to a node, to be judged before others give anything back for it.
+/// The operation that a caller intends on a node, to be checked before other clients return rights for it.
 #[derive(Clone, Copy, Debug)]
 pub enum Intent<'a> {
     /// [`Node::read`](crate::backend::Node::read)
@@ -525,15 +521,15 @@ pub enum Intent<'a> {
     Write,
     /// [`Node::setattr`](crate::backend::Node::setattr)
     Set {
-        /// What is set.
+        /// The attributes to set.
         set: &'a SetAttr,
-        /// As there.
+        /// As in [`Node::setattr`](crate::backend::Node::setattr).
         open_write: bool,
     },
     /// [`Node::xattr_set`](crate::backend::Node::xattr_set), [`Node::xattr_remove`](crate::backend::Node::xattr_remove)
     SetXattr,
-    /// Adds a name to this directory, of a node of this kind.
+    /// Adds a name of a node of this kind to this directory.
     Add(Kind),
-    /// [`Node::link`](crate::backend::Node::link), as far as the node itself is asked.
+    /// [`Node::link`](crate::backend::Node::link), the check on the node itself.
     Link,
 }

@@ -1,19 +1,19 @@
-//! Who wants to know that a directory changed, and telling them.
+//! Notifies clients that watch a directory of changes.
 //!
-//! *Operation.* `FileOps` posts every change of a name or a file, by whatever protocol it came; when nobody watches the share, that
-//! costs one load. A [`Watch`] belongs to one open directory and collects what matches its filter, alone or with all that is
-//! below. Directories are compared by their paths from the share's root; a watched directory that is renamed through `FileOps`
-//! takes its watch along. What other processes of the host change is told by [`crate::external_change`]; of a watch with all that
-//! is below it, for the first [`COVERED_MAX`] directories, and for no more than its client has [`Room`] for.
+//! *Operation.* `FileOps` posts every change of a name or a file, by whatever protocol it came; if the share has no watch, that
+//! costs one load. A [`Watch`] belongs to one open directory and collects events that match its filter, for this directory or for
+//! its whole subtree. Directories are compared by their paths from the share's root; a watched directory that is renamed through
+//! `FileOps` keeps its watch. [`crate::external_change`] reports changes by other processes of the host; for a watch with its
+//! subtree this covers the first [`COVERED_MAX`] directories, and no more than its client has [`Room`] for.
 //!
-//! *Rights.* A watcher is told of what it could have listed ([`crate::watch_access`]). That is judged as soon as something has
-//! happened, while its folder is there; whatever is left, because another process did it or many watch, when the watcher asks. What
-//! nobody can judge any more is an overflow.
+//! *Rights.* A watcher sees only changes that it could have listed ([`crate::watch_access`]). That is checked as soon as the change
+//! is posted, while its folder exists; for changes by other processes, or with many watchers, when the watcher asks. An event that
+//! can no longer be checked becomes an overflow.
 //!
-//! *Memory.* [`EVENTS_MAX`] events of [`EVENT_BYTES_MAX`] bytes for each watch, [`EVENT_BYTES_OF_ALL_MAX`] for all; what comes then
-//! makes a watch overflow, which tells the watcher to list the directory anew. [`WATCHES_MAX`] watches in all.
+//! *Memory.* [`EVENTS_MAX`] events of [`EVENT_BYTES_MAX`] bytes for each watch, [`EVENT_BYTES_OF_ALL_MAX`] for all; a further event
+//! makes a watch overflow, which tells the watcher to list the directory again. [`WATCHES_MAX`] watches in total.
 //!
-//! *Errors.* [`VfsError::Resources`] for a watch too many.
+//! *Errors.* [`VfsError::Resources`] for a watch beyond the limit.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,36 +32,36 @@ pub use crate::watch_event::{Event, what};
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
-/// Bytes of them: more than any name, and what Windows keeps at most.
+/// Bytes of them: more than any name, and the limit of Windows.
 pub const EVENT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the events of all watchers.
 pub const EVENT_BYTES_OF_ALL_MAX: usize = 64 << 20;
-/// Directories below one watch in which changes by others are seen.
+/// Directories below one watch in which changes by other processes are seen.
 pub const COVERED_MAX: usize = 4096;
-/// Watches at once.
+/// Largest number of watches.
 pub const WATCHES_MAX: usize = 1 << 16;
-/// Watchers for whom one change looks at folders.
+/// Largest number of watchers for which one change is checked at once.
 const JUDGED_AT_ONCE: usize = 16;
 /// Directories that a walk covers before it yields.
 const COVERED_AT_ONCE: usize = 16;
 
-/// Reserves this many covered directories for the client of a watch, in place of those that it had. False when its client may have
-/// no more; fewer than before are always granted.
+/// Reserves this many covered directories for the client of a watch, in place of its previous number. False when its client may
+/// have no more; a smaller number than before is always granted.
 pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
 
-/// What came since the last time.
+/// The events since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// In the order in which it happened.
+    /// In the order in which they happened.
     pub events: Vec<Event>,
-    /// There was more than could be kept: the directory must be listed anew.
+    /// True if there were more events than the limits permit: the directory must be listed again.
     pub overflow: bool,
-    /// The watched directory was removed.
+    /// True if the watched directory was removed.
     pub gone: bool,
 }
 
 impl Taken {
-    /// Nothing to tell.
+    /// Returns true if there is no event to report.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && !self.overflow && !self.gone
     }
@@ -71,23 +71,23 @@ struct State {
     path: Vec<u8>,
     filter: u32,
     recursive: bool,
-    /// The watcher is told of these.
+    /// Events that the watcher may see.
     events: VecDeque<Event>,
-    /// Those that came after them, of which it must be seen whether it is.
+    /// Later events, which must still be checked.
     unjudged: VecDeque<Event>,
     kept: Kept,
     overflow: bool,
     gone: bool,
 }
 
-/// Bytes of the events that wait for one watcher, which count among those of all until it ends.
+/// Bytes of the events that wait for one watcher; they count towards the total until it ends.
 struct Kept {
     of_all: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl Kept {
-    /// One more, if it may be kept.
+    /// Adds an event, if the limits permit.
     fn add(&mut self, event: &Event) -> bool {
         let (bytes, all) = (event.bytes(), self.of_all.load(Ordering::Relaxed));
         if self.bytes + bytes > EVENT_BYTES_MAX || all + bytes > EVENT_BYTES_OF_ALL_MAX {
@@ -111,7 +111,7 @@ impl Drop for Kept {
 }
 
 impl State {
-    /// More happened than can be told.
+    /// Drops all events and marks an overflow.
     fn overflow(&mut self, overflows: &AtomicU64) {
         self.events = VecDeque::new();
         self.unjudged = VecDeque::new();
@@ -131,17 +131,17 @@ struct Watcher {
     access: WatchAccess,
     state: Mutex<State>,
     came: Notify,
-    /// Directories below came, went or moved since they were looked for.
+    /// True if directories below were added, removed or moved since the last walk.
     stale: AtomicBool,
 }
 
 impl Watcher {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whole at every step.
+        // The state is consistent at every step.
         locked(&self.state)
     }
 
-    /// Takes a change in if it is for this watcher.
+    /// Stores a change if it matches this watcher.
     fn see(&self, path: &[u8], action: Action, kind: u32, overflows: &AtomicU64) {
         let mut s = self.lock();
         if action == Action::Removed && s.path == path {
@@ -160,7 +160,7 @@ impl Watcher {
         let event = Event { action, path: below.to_vec() };
         let last = s.unjudged.back().or(s.events.back());
         if s.overflow || action == Action::Modified && last == Some(&event) {
-            // Nothing new: one that waits says the same.
+            // The same event already waits.
             return;
         }
         if s.events.len() + s.unjudged.len() >= EVENTS_MAX || !s.kept.add(&event) {
@@ -173,7 +173,7 @@ impl Watcher {
         self.came.notify_waiters();
     }
 
-    /// More happened than could be kept.
+    /// Marks an overflow.
     fn overflow(&self, overflows: &AtomicU64) {
         self.lock().overflow(overflows);
         self.came.notify_waiters();
@@ -183,7 +183,8 @@ impl Watcher {
         !self.lock().unjudged.is_empty()
     }
 
-    /// Judges what came first, with all that one look at its folder says. May be done by several at once, and be given up.
+    /// Checks the first event, and all others that the same check of its folder decides. Several tasks may do this at once, and it
+    /// may be cancelled.
     async fn judge(&self, overflows: &AtomicU64) {
         let Some(first) = self.lock().unjudged.front().cloned() else { return };
         let judged = match self.access.is_open(&first.path) {
@@ -205,7 +206,7 @@ impl Watcher {
         }
     }
 
-    /// A directory has moved: so has the watched one, if it is that or below it.
+    /// Updates the watched path after a directory was moved, if the watched directory is that one or below it.
     fn moves(&self, from: &[u8], to: &[u8]) {
         let mut s = self.lock();
         if s.path == from {
@@ -216,23 +217,23 @@ impl Watcher {
     }
 }
 
-/// What follows the directory in a path, when the path lies below it.
+/// Returns the rest of the path after the directory, if the path is below it.
 fn below<'a>(dir: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(dir)?;
     let rest = if dir.is_empty() { rest } else { rest.strip_prefix(b"/")? };
     (!rest.is_empty()).then_some(rest)
 }
 
-/// A path from a directory's path and a name.
+/// Joins a directory's path and a name.
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// The directories in a directory, with their paths.
+/// Lists the directories in a directory, with their paths.
 async fn directories(dir: &NodeRef, path: &[u8], into: &mut VecDeque<(NodeRef, Vec<u8>)>) {
     const PART: usize = 256;
     let (root, mut cookie) = (Cred::root(), 0);
-    // What cannot be listed is not covered.
+    // A directory that cannot be listed is not covered.
     while let Ok((entries, end)) = dir.readdir(&root, cookie, PART).await {
         let Some(last) = entries.last() else { return };
         cookie = last.cookie;
@@ -251,10 +252,10 @@ async fn directories(dir: &NodeRef, path: &[u8], into: &mut VecDeque<(NodeRef, V
     }
 }
 
-/// How much was told.
+/// Counts of posted events and overflows.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Changes that were posted while somebody watched their share.
+    /// Changes that were posted while their share had a watch.
     pub posted: AtomicU64,
     /// Watches that overflowed.
     pub overflows: AtomicU64,
@@ -265,9 +266,9 @@ pub struct Counters {
 pub struct Hub {
     watchers: RwLock<Vec<Arc<Watcher>>>,
     count: AtomicUsize,
-    /// Bytes of events that wait, of all watchers.
+    /// Bytes of waiting events of all watchers.
     kept: Arc<AtomicUsize>,
-    /// How much was told.
+    /// Counts of posted events and overflows.
     pub counters: Counters,
 }
 
@@ -280,7 +281,8 @@ pub struct Watch {
 }
 
 impl Hub {
-    /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]), of which this user is told what it may list.
+    /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]); this user sees only changes that it may
+    /// list.
     pub async fn watch(
         self: &Arc<Self>,
         by: (&Arc<Share>, &Cred),
@@ -291,7 +293,7 @@ impl Hub {
         self.watch_within(by, dir, filter, recursive, Box::new(|_| true)).await
     }
 
-    /// As [`Hub::watch`], for a client that has `room` for so many covered directories.
+    /// Like [`Hub::watch`], for a client that has `room` for this many covered directories.
     pub async fn watch_within(
         self: &Arc<Self>,
         (share, cred): (&Arc<Share>, &Cred),
@@ -336,7 +338,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Somebody watches this share.
+    /// Returns true if this share has a watch.
     pub fn is_watched(&self, share: u32) -> bool {
         self.count.load(Ordering::Relaxed) > 0
             && self.all().iter().any(|watcher| watcher.share == share)
@@ -361,12 +363,12 @@ impl Hub {
         }
     }
 
-    /// Something happened at a path.
+    /// Reports a change at a path.
     pub(crate) async fn post_path(&self, share: u32, path: &[u8], action: Action, kind: u32) {
         self.tell(share, path, action, kind).await;
     }
 
-    /// A name of a directory came, went or was changed.
+    /// Reports that a name of a directory was added, removed or changed.
     pub async fn post(&self, share: u32, dir: &NodeRef, name: &[u8], action: Action, kind: u32) {
         if !self.is_watched(share) {
             return;
@@ -377,7 +379,7 @@ impl Hub {
         }
     }
 
-    /// A file was changed that is known by itself. `kind`: all that changed.
+    /// Reports a change of a file that is known by its node. `kind`: all kinds of change.
     pub async fn post_node(&self, share: u32, node: &NodeRef, kind: u32) {
         if !self.is_watched(share) {
             return;
@@ -387,7 +389,7 @@ impl Hub {
         }
     }
 
-    /// A name was moved. Within a directory that is a change of its name, elsewhere it goes and comes.
+    /// Reports that a name was moved: within a directory as a rename, otherwise as a removal and an addition.
     pub async fn post_rename(
         &self,
         share: u32,
@@ -415,7 +417,7 @@ impl Hub {
 }
 
 impl Watch {
-    /// What came since the last time, as far as it is judged.
+    /// Returns the checked events since the last call.
     pub fn take(&self) -> Taken {
         let mut s = self.me.lock();
         let events: Vec<Event> = s.events.drain(..).collect();
@@ -423,7 +425,7 @@ impl Watch {
         Taken { events, overflow: std::mem::take(&mut s.overflow), gone: s.gone }
     }
 
-    /// Directories in which changes by other processes of this host are seen.
+    /// Returns the number of directories in which changes by other processes of this host are seen.
     pub fn covered(&self) -> usize {
         locked(&self.covered).len()
     }
@@ -432,8 +434,8 @@ impl Watch {
         locked(&self.room)(directories)
     }
 
-    /// Watches all directories that this is about for changes by other processes. A walk that its caller gives up is made again by
-    /// the next one.
+    /// Watches all directories of this watch for changes by other processes. If its caller cancels a walk, the next call repeats
+    /// it.
     async fn cover(&self) {
         if !self.me.stale.swap(false, Ordering::Relaxed) {
             return;
@@ -443,7 +445,7 @@ impl Watch {
         let (mut covered, before) = (Vec::new(), self.covered());
         let mut todo = VecDeque::from([(self.me.dir.clone(), Vec::new())]);
         while let Some((dir, path)) = todo.pop_front() {
-            // Those of the last walk are kept until this one ends.
+            // The watches of the last walk are kept until this one ends.
             if covered.len() >= before && !self.has_room(covered.len() + 1) {
                 break;
             }
@@ -462,7 +464,7 @@ impl Watch {
         walk.is_finished = true;
     }
 
-    /// Sees what others do in the directory at this path from the watched one.
+    /// Returns a listener for changes by other processes in the directory at this path from the watched one.
     fn listener(&self, from: Vec<u8>) -> Listener {
         let (hub, me) = (Arc::downgrade(&self.hub), Arc::downgrade(&self.me));
         Arc::new(move |change| {
@@ -486,16 +488,16 @@ impl Watch {
         })
     }
 
-    /// Waits until there is something to take. Waits for ever when nothing happens: the caller ends it.
+    /// Waits until an event can be taken. Waits for ever if there is no change: the caller ends it.
     pub async fn ready(&self) {
         self.cover().await;
         self.something().await;
     }
 
-    /// As [`Watch::ready`], without a walk to the folders that are new: for a look at what waits already.
+    /// Like [`Watch::ready`], without a walk to new folders: only for events that already wait.
     pub async fn something(&self) {
         loop {
-            // Enabled before the look, so that what comes between the two is not missed.
+            // Enabled before the check, so that an event between the two is not missed.
             let mut came = std::pin::pin!(self.me.came.notified());
             came.as_mut().enable();
             while self.me.has_unjudged() {
@@ -508,7 +510,7 @@ impl Watch {
         }
     }
 
-    /// Finds out where the directory is now, in case another process has moved it.
+    /// Reads the current path of the directory, in case another process has moved it.
     pub async fn refresh(&self) {
         if let Ok(path) = self.me.dir.path().await {
             self.me.lock().path = path;
@@ -583,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_kept_as_far_as_there_is_memory_for_them() {
+    fn events_limited_by_memory_of_all() {
         block_on(async {
             let (root, ..) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());
@@ -606,7 +608,7 @@ mod tests {
             post(most).await;
             assert!(second.take().overflow && kept() == bytes, "{}", kept());
             assert_eq!(shown(first.take()).len(), 1);
-            // Others have all there is.
+            // Other watchers use all of the memory.
             hub.kept.fetch_add(EVENT_BYTES_OF_ALL_MAX - bytes, Ordering::Relaxed);
             post(0).await;
             let took = (first.take(), second.take());
@@ -655,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn renames_are_pairs_and_take_watches_along() {
+    fn renames_are_pairs_and_keep_watches() {
         block_on(async {
             let (root, d, e) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());
@@ -683,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_an_overflow_and_waiting_ends() {
+    fn too_many_events_overflow_and_wake() {
         block_on(async {
             let (root, ..) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());
@@ -706,7 +708,7 @@ mod tests {
         });
     }
 
-    /// A user who owns nothing of it.
+    /// A user who owns no file here.
     fn eve() -> Cred {
         Cred { uid: 1003, gid: 1003, groups: [].into() }
     }
@@ -722,7 +724,7 @@ mod tests {
         hub.post_node(SHARE, node, what::SECURITY).await;
     }
 
-    /// Nothing is there for who waits.
+    /// Returns true if no event can be taken.
     async fn is_silent(watch: &Watch) -> bool {
         let mut ready = std::pin::pin!(watch.ready());
         std::future::poll_fn(|cx| std::task::Poll::Ready(ready.as_mut().poll(cx).is_pending()))
@@ -730,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_is_told_of_what_it_may_list_and_no_more() {
+    fn watcher_sees_only_listable_names() {
         block_on(async {
             let team = share(SHARE);
             let root = team.backend.root();
@@ -761,7 +763,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_rights_counts_at_once() {
+    fn changed_rights_apply_at_once() {
         block_on(async {
             let team = share(SHARE);
             let root = team.backend.root();
@@ -780,7 +782,7 @@ mod tests {
                 chmod(&hub, dir, 0o755).await;
                 assert_eq!(told().await, 1);
             }
-            // Another folder of the name is another one.
+            // A different folder with the same name.
             let c = Cred::root();
             d.rename(Acting::caller(&c), b"e", root.as_ref(), b"e", true).await.unwrap();
             hub.post_rename(SHARE, (&d, b"e"), (&root, b"e"), true).await;
@@ -792,21 +794,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_any_more_is_to_be_listed_anew() {
+    fn uncheckable_event_becomes_overflow() {
         block_on(async {
             let team = share(SHARE);
             let root = team.backend.root();
             let d = folder(&root, b"d", 0o755).await;
             let hub = Arc::new(Hub::default());
             let watch = hub.watch((&team, &eve()), root.clone(), ALL, true).await.unwrap();
-            // As another process of the host does it, which does not wait for anybody.
+            // Like a change by another process of the host, which does not wait for the check.
             let told = |path: &[u8], action, kind| {
                 watch.me.see(path, action, kind, &hub.counters.overflows);
             };
             told(b"d/n", Action::Added, what::FILE_NAME);
             assert!(!is_silent(&watch).await);
             assert_eq!(shown(watch.take()), [(Action::Added, "d/n".to_owned())]);
-            // It was seen a moment ago.
+            // It was checked a moment ago.
             root.rmdir(Acting::caller(&Cred::root()), b"d").await.unwrap();
             told(b"d/n", Action::Removed, what::FILE_NAME);
             told(b"d", Action::Removed, what::DIR_NAME);
@@ -826,7 +828,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_hides_names_tells_of_none_of_them() {
+    fn hidden_names_are_not_reported() {
         block_on(async {
             let old = share(SHARE);
             let rules = Rules { only_visible: true, ..Rules::default() };

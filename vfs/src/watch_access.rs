@@ -1,8 +1,9 @@
-//! What a watcher of a directory may be told of: what it would see if it listed the directories itself.
+//! Checks which events a watcher of a directory may see: those of names that it could list itself.
 //!
-//! *Operation.* An event below the watched directory is for whoever may search the way to its folder and list that; in a share
-//! that lists only what its users may use, for whom that lists the name. Judged with the watcher's credentials, by names from the
-//! watched directory on. What was decided of a folder holds for [`KNOWN_FOR`], or until somebody changes rights or brings a folder.
+//! *Operation.* A watcher may see an event below the watched directory if it may search the path to the event's folder and list
+//! that folder; in a share that lists only accessible names, also only if it could list the name. The check uses the watcher's
+//! credentials and the names from the watched directory on. A decision about a folder is valid for [`KNOWN_FOR`], or until rights
+//! change or a folder is added.
 //!
 //! *Memory.* [`KNOWN_MAX`] folders for each watch.
 
@@ -18,23 +19,23 @@ use crate::share::Share;
 use crate::types::{Access, Action, Attr, Cred};
 use crate::watch_event::{Event, what};
 
-/// How long a decision about a folder holds: what other processes of the host change is not always told.
+/// How long a decision about a folder is valid: changes by other processes of the host are not always reported.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
-/// Folders that are known at once.
+/// Largest number of folders with a stored decision.
 const KNOWN_MAX: usize = 64;
 
-/// What a look at the folders of an event says.
+/// The result of a check of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// The watcher sees it.
+    /// The watcher may see it.
     Shown,
-    /// It does not.
+    /// The watcher may not see it.
     Hidden,
-    /// A folder, or the name itself where that counts, has gone meanwhile, or cannot be looked at.
+    /// A folder, or the name itself if that counts, was removed meanwhile, or cannot be read.
     Unknown,
 }
 
-/// As whom a directory is watched.
+/// The credentials of a watcher, with stored decisions.
 pub(crate) struct WatchAccess {
     share: Arc<Share>,
     cred: Cred,
@@ -44,7 +45,7 @@ pub(crate) struct WatchAccess {
 #[derive(Default)]
 struct Known {
     folders: HashMap<Vec<u8>, (bool, Instant)>,
-    /// How often it was forgotten: a look that was under way meanwhile says nothing.
+    /// How often the decisions were dropped: a check that was under way meanwhile is invalid.
     forgotten: u64,
 }
 
@@ -53,17 +54,17 @@ impl WatchAccess {
         Self { share, cred, known: Mutex::default() }
     }
 
-    /// Whoever could open the directory is told of this path from it, without a look.
+    /// Returns true if any user who could open the directory may see this path, without a check.
     pub(crate) fn is_open(&self, path: &[u8]) -> bool {
         self.cred.uid == 0 || !self.share.rules.only_visible && !path.contains(&b'/')
     }
 
-    /// What is decided of one of these events holds for the other.
+    /// Returns true if a decision about one of these events applies to the other.
     pub(crate) fn is_same(&self, a: &Event, b: &Event) -> bool {
         a == b || !self.share.rules.only_visible && folder_of(a).0 == folder_of(b).0
     }
 
-    /// Something happened at or below the watched directory.
+    /// Drops decisions if a change at or below the watched directory affects them.
     pub(crate) fn note(&self, action: Action, kind: u32) {
         let comes = matches!(action, Action::Added | Action::RenamedNew);
         if kind & what::SECURITY != 0 || kind & what::DIR_NAME != 0 && comes {
@@ -90,7 +91,7 @@ impl WatchAccess {
         known.folders.insert(folder.to_vec(), (shown, Instant::now()));
     }
 
-    /// Whether the watcher of `top` is told of this event.
+    /// Checks whether the watcher of `top` may see this event.
     pub(crate) async fn judge(&self, top: &NodeRef, event: &Event) -> Judgement {
         let (folder, name) = folder_of(event);
         if self.share.rules.only_visible {
@@ -108,14 +109,14 @@ impl WatchAccess {
         judged
     }
 
-    /// The folder at this path, if the watcher can list it.
+    /// Returns the folder at this path, if the watcher can list it.
     async fn folder(&self, top: &NodeRef, path: &[u8]) -> VfsResult<NodeRef> {
         let (mut at, mut attr): (NodeRef, Option<Attr>) = (top.clone(), None);
         for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             let (node, seen) = at.lookup(&self.cred, name).await?;
             (at, attr) = (node, Some(seen));
         }
-        // That of the watched directory itself was asked for when it was opened.
+        // Permission on the watched directory itself was checked when it was opened.
         let Some(attr) = attr else { return Ok(at) };
         match at.access(&self.cred, Access(Access::READ), &attr).await?.0 {
             0 => Err(VfsError::Access),
@@ -123,7 +124,7 @@ impl WatchAccess {
         }
     }
 
-    /// The watcher would find this name in a listing of the folder.
+    /// Checks whether the watcher would find this name in a listing of the folder.
     async fn lists(&self, top: &NodeRef, folder: &[u8], name: &[u8]) -> VfsResult<bool> {
         let folder = self.folder(top, folder).await?;
         let (node, attr) = folder.lookup(&self.cred, name).await?;
@@ -139,7 +140,7 @@ fn judgement(shown: VfsResult<bool>) -> Judgement {
     }
 }
 
-/// The folder of an event, and the name in it: that of the file where it is about a stream.
+/// Returns the folder of an event, and the name in it: for a stream the name of its file.
 fn folder_of(event: &Event) -> (&[u8], &[u8]) {
     let at = event.path.iter().rposition(|b| *b == b'/');
     let (folder, name) = match at {

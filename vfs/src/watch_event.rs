@@ -1,4 +1,4 @@
-//! What a watcher of a directory is told: kinds of change, and one change.
+//! The events for a watcher of a directory: kinds of change, and one change.
 
 use crate::types::Action;
 
@@ -22,14 +22,14 @@ pub mod what {
 /// One change, as a watcher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of change.
     pub action: Action,
     /// The path from the watched directory, names joined by `/`.
     pub path: Vec<u8>,
 }
 
 impl Event {
-    /// What it takes while it waits.
+    /// Returns the memory of the event while it waits.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.path.len()
     }

@@ -1,12 +1,12 @@
-//! The rules of [`suite`] on a CephFS, and what only a cluster can show.
+//! The rules of [`suite`] on a CephFS, and tests that need a cluster.
 //!
-//! It wants a cluster with a file system `fs`: that which `tests/ceph/cluster up` starts, or one whose configuration `CEPH_CONF`
+//! Needs a cluster with a file system `fs`: the one that `tests/ceph/cluster up` starts, or one whose configuration `CEPH_CONF`
 //! names. `cargo xtask test --tier third` starts one and runs this.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
-#[allow(dead_code)] // Nothing is copied, cloned or exchanged in CephFS.
+#[allow(dead_code)] // CephFS has no copies, clones or exchanges.
 mod suite;
 
 use std::path::PathBuf;
@@ -37,17 +37,17 @@ fn open(root: &str) -> Arc<CephBackend> {
     CephBackend::open(&config(root)).unwrap()
 }
 
-/// The whole file system.
+/// Returns a backend of the whole file system.
 fn whole() -> Arc<CephBackend> {
     open("/")
 }
 
-/// A new folder of the file system, open to everybody.
+/// Creates a new world-writable folder of the file system.
 fn folder() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let path = format!("/{name}");
-    // A thread of its own: tests call this in their runtime, too.
+    // A separate thread, because tests call this in their runtime, too.
     let make = move || {
         let top = whole().root();
         block_on(top.mkdir(Acting::caller(&root()), name.as_bytes(), mode(0o777)))
@@ -149,9 +149,9 @@ fn two_backends_do_not_mix() {
     block_on(suite::names::two_backends_do_not_mix(bench(), bench()));
 }
 
-/// What is not the same as elsewhere, and told.
+/// The cluster reports some behaviour differently from other backends.
 #[test]
-fn the_library_logs_calls_where_the_configuration_says_so() {
+fn library_logs_calls_if_configured() {
     let folder = folder();
     let level = |conf: PathBuf| {
         let config = CephConfig { conf: Some(conf), ..CephConfig::new("fs", &folder) };
@@ -186,9 +186,9 @@ fn what_cephfs_cannot_is_refused() {
     });
 }
 
-/// The cluster has 32 bits for seconds: what they do not hold is kept as near as can be, and not as another time.
+/// The cluster has 32 bits for seconds: times beyond that are stored as the nearest possible value.
 #[test]
-fn times_are_kept_from_1970_to_2106() {
+fn times_kept_from_1970_to_2106() {
     block_on(async {
         let b = bench();
         let f = b.file("f").await;
@@ -205,9 +205,9 @@ fn times_are_kept_from_1970_to_2106() {
     });
 }
 
-/// As ftruncate(2) does elsewhere.
+/// Same behaviour as ftruncate(2) on other file systems.
 #[test]
-fn a_size_that_is_set_to_what_it_is_changes_the_time() {
+fn setting_same_size_changes_time() {
     block_on(async {
         let b = bench();
         let f = b.file("f").await;
@@ -224,9 +224,9 @@ fn a_size_that_is_set_to_what_it_is_changes_the_time() {
     });
 }
 
-/// The MDS says that the first is gone before the second is there.
+/// The MDS reports that the first is gone before the second exists.
 #[test]
-fn a_second_run_cuts_the_first_off() {
+fn second_run_disconnects_the_first() {
     block_on(async {
         let mut config = config(&folder());
         config.uuid = Some(format!("test-{}", std::process::id()));
@@ -246,9 +246,9 @@ fn a_second_run_cuts_the_first_off() {
     });
 }
 
-/// A mount that never ends leaves a session behind, which keeps others waiting for a minute.
+/// A mount that never ends leaves a session behind, which delays other clients for a minute.
 #[test]
-fn what_is_done_after_a_share_was_let_go_keeps_no_mount() {
+fn operation_after_release_keeps_no_mount() {
     block_on(async {
         let root = open(&folder()).root();
         let by = suite::root();
@@ -259,9 +259,10 @@ fn what_is_done_after_a_share_was_let_go_keeps_no_mount() {
     });
 }
 
-/// The first gateway is cut off before the cluster has the times in which the verifier is; its client asks the second again.
+/// The first gateway is disconnected before the cluster has the times that contain the verifier; its client repeats the create at
+/// the second gateway.
 #[test]
-fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {
+fn exclusive_create_repeated_after_gateway_death() {
     use vfs::acl::{Ace, Acl, Owner, Who, mask};
     const UID: u32 = 1001;
     let mut config = config(&folder());
@@ -278,7 +279,7 @@ fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {
         let owner = listed.getattr().await.unwrap();
         listed.acl_set(&list, list.mode(Owner::of(&owner))).await.unwrap();
         let (mut half_way, mut n) = ([0, 0], 0);
-        // The library may have told the cluster meanwhile.
+        // The library may have written to the cluster meanwhile.
         while half_way.contains(&0) {
             n += 1;
             assert!(n < 50, "the times were always kept: {half_way:?}");
@@ -293,7 +294,7 @@ fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {
             let plain = plain.as_bytes();
             first.root.create(Acting::caller(&ann), plain, mine, mode(0o750)).await.unwrap();
             let second = open();
-            // What is left to do of it nobody permits but a list, and the folder has none.
+            // Only a list could permit the rest of the create, and the folder has none.
             let (_, seen) = second.root.lookup(&root(), plain).await.unwrap();
             if Some(seen.mtime) == seen.btime {
                 let again = second.root.create(Acting::caller(&ann), plain, mine, set());
@@ -324,7 +325,7 @@ fn an_exclusive_create_is_repeated_where_its_gateway_died_half_way() {
 }
 
 #[test]
-fn handles_survive_a_restart_and_are_of_one_folder() {
+fn handles_survive_restart_within_one_folder() {
     block_on(async {
         let path = folder();
         let b = Bench::new(open(&path));
@@ -344,7 +345,7 @@ fn handles_survive_a_restart_and_are_of_one_folder() {
         assert_eq!(folder_again.path().await.unwrap(), b"d");
         let below = Bench::new(open(&format!("{path}/d")));
         refused(below.backend.resolve(&f), VfsError::Stale).await;
-        // By the name that is written on the volume it is found in either.
+        // By the handle written on the volume the file is found in both.
         let stored = b.backend.stored(&f);
         let its = below.backend.resolve(&below.backend.served(&stored)).await.unwrap();
         assert_eq!(below.contents(&its).await, b"data");
@@ -379,14 +380,14 @@ fn nothing_above_the_folder_is_reached() {
             .rename(Acting::caller(&root()), b"d", above.root.as_ref(), b"moved", true)
             .await
             .unwrap();
-        // Another client of the cluster did that.
+        // Another client of the cluster made that change.
         let began = std::time::Instant::now();
         let is_late = || began.elapsed() > std::time::Duration::from_secs(20);
         while d.lookup(&root(), b"..").await.is_ok() {
             assert!(!is_late());
         }
         refused(d.lookup(&root(), b".."), VfsError::Stale).await;
-        // Others are looked at again after a while.
+        // Handles of unused files are checked again after a while.
         let handle = e.handle();
         drop(e);
         while b.backend.resolve(&handle).await.is_ok() {
@@ -409,7 +410,7 @@ fn snapshots_are_read_and_not_written() {
             .node;
         b.write(&f, 0, b"before").await;
         let (snapshots, _) = b.root.lookup(&root(), b".snap").await.unwrap();
-        // By the gateway nobody makes one.
+        // Snapshots cannot be created through the gateway.
         refused(snapshots.mkdir(Acting::caller(&root()), b"mine", mode(0o755)), VfsError::ReadOnly)
             .await;
         let admin = ceph_sys::Mount::open(&ceph_sys::Options {
@@ -423,7 +424,7 @@ fn snapshots_are_read_and_not_written() {
         let name = |name: &str| ceph_sys::Name::new(name.as_bytes()).unwrap();
         let (its, _) = admin.root().unwrap().lookup(&name(".snap"), &perm).unwrap();
         its.mkdir(&name("monday"), 0o755, &perm).unwrap();
-        // Whoever has seen it writes behind it.
+        // A client that has seen the snapshot writes to the current file.
         assert_eq!(b.names(&snapshots, 10).await, ["monday"]);
         b.write(&f, 0, b"after!").await;
         let (monday, _) = snapshots.lookup(&root(), b"monday").await.unwrap();
@@ -438,7 +439,7 @@ fn snapshots_are_read_and_not_written() {
         refused(old.write(WriteBy::Caller(&root()), 0, data, Stable::Unstable), VfsError::ReadOnly)
             .await;
         refused(old_d.unlink(Acting::caller(&root()), b"f"), VfsError::ReadOnly).await;
-        // The way up leads to the share's own folder and no further.
+        // The path upwards ends at the share's own folder.
         assert_eq!(old_d.lookup(&root(), b"..").await.unwrap().0.id(), monday.id());
         assert_eq!(monday.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
         assert_eq!(snapshots.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
@@ -451,7 +452,7 @@ fn snapshots_are_read_and_not_written() {
     });
 }
 
-/// A client of the cluster beside the gateway, on this folder.
+/// Mounts this folder as another client of the cluster.
 fn beside(path: &str) -> (Arc<ceph_sys::Mount>, ceph_sys::Perm) {
     let mount = ceph_sys::Mount::open(&ceph_sys::Options {
         conf: Some(&conf()),
@@ -468,9 +469,9 @@ fn named(name: &str) -> ceph_sys::Name {
     ceph_sys::Name::new(name.as_bytes()).unwrap()
 }
 
-/// Its size is that of the share.
+/// The quota is the size of the share.
 #[test]
-fn a_quota_of_the_folder_is_kept() {
+fn folder_quota_is_enforced() {
     block_on(async {
         let path = folder();
         let (admin, perm) = beside(&path);
@@ -487,21 +488,21 @@ fn a_quota_of_the_folder_is_kept() {
                 Ok(written) => at += written.count as u64,
                 Err(e) => break e,
             }
-            // The cluster sums up with some delay.
+            // The cluster updates its sums with some delay.
             assert!(at < 256 << 20, "it is not kept");
         };
         assert_eq!(refused, VfsError::Quota);
         assert_eq!(b.read(&f, 0, 1 << 20).await.0, vec![1; 1 << 20]);
-        // Room again.
+        // Space is free again.
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
         f.setattr(&root(), cut, false).await.unwrap();
         b.write(&f, 0, b"data").await;
     });
 }
 
-/// The library ends the process for some numbers, and finds files in snapshots that there are none.
+/// For some numbers the library ends the process, and for others it finds files in snapshots that do not exist.
 #[test]
-fn a_handle_of_no_snapshot_is_stale() {
+fn handle_of_missing_snapshot_is_stale() {
     block_on(async {
         let path = folder();
         let b = Bench::new(open(&path));
@@ -543,7 +544,7 @@ fn a_handle_of_no_snapshot_is_stale() {
     });
 }
 
-/// POSIX lists are judged here as the library judges them.
+/// The backend and the library check POSIX lists with the same result.
 #[test]
 fn posix_lists_decide() {
     use vfs::acl::posix::{Change, Posix, tag};

@@ -1,4 +1,4 @@
-//! Who learns that storage did not keep what it was given, and what is synced before an answer.
+//! Tests which callers learn that storage lost data, and what is synced before an answer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
@@ -15,7 +15,7 @@ use vfs::local::{LocalBackend, LocalConfig, SyncCalls};
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 use vfs::{AppendAt, Backend, CreateHow, Cred, NodeRef, SetAttr, Stable, VfsError};
 
-/// A device whose syncs begin when the test is told and end as it says.
+/// A device whose syncs report their start to the test and end with the result that the test sends.
 #[derive(Debug)]
 struct Device {
     begun: Sender<()>,
@@ -65,12 +65,12 @@ async fn write(node: &NodeRef) -> u64 {
 }
 
 #[tokio::test]
-async fn of_commits_at_once_each_learns_of_the_loss() {
+async fn concurrent_commits_all_learn_of_loss() {
     let (dir, (device, ends)) = (tempfile::tempdir().unwrap(), Device::new());
     let backend = open(&dir, device.clone());
     let node = file(&backend, b"f").await;
     let before = write(&node).await;
-    // Linux tells the first of three who ask.
+    // Linux reports the error to the first of three callers.
     let commits = [(); 3].map(|()| {
         let node = node.clone();
         tokio::spawn(async move {
@@ -98,9 +98,9 @@ async fn of_commits_at_once_each_learns_of_the_loss() {
     assert!(losses.last.unwrap().ends_with("/f"));
 }
 
-/// The verifier of a WRITE is from before it: data that is lost while it is under way shows.
+/// The verifier of a WRITE is from before it, so that a loss during the write is visible.
 #[tokio::test]
-async fn a_write_names_the_verifier_from_before_a_loss_that_it_meets() {
+async fn write_returns_verifier_before_loss() {
     let (dir, (device, ends)) = (tempfile::tempdir().unwrap(), Device::new());
     let backend = open(&dir, device);
     let (f, g) = (file(&backend, b"f").await, file(&backend, b"g").await);
@@ -112,7 +112,7 @@ async fn a_write_names_the_verifier_from_before_a_loss_that_it_meets() {
     assert_eq!(write(&f).await, f.verifier());
 }
 
-/// A device that is full when it comes to keep what was taken.
+/// A device that is full when it has to store accepted data.
 #[derive(Debug)]
 struct Full;
 
@@ -132,9 +132,10 @@ impl SyncCalls for Full {
     }
 }
 
-/// Wherever it comes to stand: its failure counts, and leaves the report of the file's own descriptor to those who wait for it.
+/// At any position in the file: the failure counts, and the error report of the file's own descriptor is left to the callers that
+/// wait for it.
 #[tokio::test]
-async fn a_durable_addition_that_is_lost_moves_the_verifier() {
+async fn lost_durable_append_moves_verifier() {
     for hole in [0, 10] {
         let dir = tempfile::tempdir().unwrap();
         let backend = open(&dir, Arc::new(Full));
@@ -148,7 +149,7 @@ async fn a_durable_addition_that_is_lost_moves_the_verifier() {
     }
 }
 
-/// A device that keeps nothing before several have asked it to.
+/// A device that stores data only when several callers have asked for it.
 #[derive(Debug)]
 struct Shared {
     wanted: usize,
@@ -167,9 +168,9 @@ impl SyncCalls for Shared {
     }
 }
 
-/// What several add to one file is made durable side by side: nobody holds a thread to wait for another's sync.
+/// Several appends to one file are made durable at the same time: no append holds a thread while it waits for another's sync.
 #[tokio::test]
-async fn durable_additions_to_one_file_wait_for_the_device_together() {
+async fn durable_appends_share_the_wait() {
     const MANY: usize = 8;
     let dir = tempfile::tempdir().unwrap();
     let device = Shared { wanted: MANY, asked: Default::default() };
@@ -189,14 +190,14 @@ async fn durable_additions_to_one_file_wait_for_the_device_together() {
     assert!(places.into_iter().eq((0..MANY as u64).map(|i| 4 * i)));
 }
 
-/// Notes what is synced, and fails when it is told to.
+/// Notes what is synced, and fails on request.
 #[derive(Debug, Default)]
 struct Notes {
     synced: Mutex<Vec<u64>>,
     fails: std::sync::atomic::AtomicBool,
 }
 
-/// Stands for the whole file system.
+/// Number that represents the whole file system.
 const VOLUME: u64 = 0;
 
 impl Notes {
@@ -236,7 +237,7 @@ fn namespace(backend: Arc<LocalBackend>) -> Namespace {
     }])
 }
 
-/// Each change of names and attributes, and what must be synced for it. `smb`: by which protocol.
+/// Makes each change of names and attributes, with the nodes that must be synced for it. `smb`: by which protocol.
 async fn changes(
     ns: &Namespace,
     notes: &Notes,
@@ -298,7 +299,7 @@ fn noted() -> (tempfile::TempDir, Arc<Notes>, Namespace) {
 }
 
 #[tokio::test]
-async fn on_a_strict_share_each_change_is_synced_before_its_answer() {
+async fn strict_share_syncs_before_answer() {
     for (smb, strict) in [(false, (true, false)), (true, (true, true))] {
         let (_dir, notes, ns) = noted();
         ns.shares()[0].backend.set_strict(strict.0, strict.1);
@@ -310,7 +311,7 @@ async fn on_a_strict_share_each_change_is_synced_before_its_answer() {
 }
 
 #[tokio::test]
-async fn elsewhere_no_change_waits_for_a_sync() {
+async fn relaxed_share_waits_for_no_sync() {
     for (smb, strict) in [(false, (false, false)), (true, (true, false))] {
         let (_dir, notes, ns) = noted();
         ns.shares()[0].backend.set_strict(strict.0, strict.1);
@@ -322,7 +323,7 @@ async fn elsewhere_no_change_waits_for_a_sync() {
 }
 
 #[tokio::test]
-async fn a_change_whose_sync_fails_is_answered_so_and_moves_the_verifier() {
+async fn failed_sync_fails_change_and_verifier() {
     let (_dir, notes, ns) = noted();
     let backend = ns.shares()[0].backend.clone();
     backend.set_strict(true, false);
@@ -339,9 +340,9 @@ async fn a_change_whose_sync_fails_is_answered_so_and_moves_the_verifier() {
     .await;
 }
 
-/// Sixteen names come to one directory: those that come during a sync share the next.
+/// Sixteen names are added to one directory: those that arrive during a sync share the next.
 #[tokio::test]
-async fn changes_of_one_directory_share_its_sync() {
+async fn changes_of_directory_share_sync() {
     let (dir, (device, ends)) = (tempfile::tempdir().unwrap(), Device::new());
     let ns = Arc::new(namespace(open(&dir, device.clone())));
     ns.shares()[0].backend.set_strict(true, false);
@@ -371,7 +372,7 @@ async fn changes_of_one_directory_share_its_sync() {
     assert!(device.syncs.load(Ordering::SeqCst) <= 2, "{:?}", device.syncs);
 }
 
-/// Sees whether what is synced has a list.
+/// Checks whether a synced node has a list.
 #[derive(Debug, Default)]
 struct SeesLists(Mutex<Vec<(u64, bool)>>);
 
@@ -405,10 +406,10 @@ impl vfs::namespace::GiveList for Gives {
     }
 }
 
-/// What its maker gives a file is there before the file is durable, and again where an exclusive create is repeated whose answer
-/// was lost.
+/// The list from its creator exists before the file is durable, also when an exclusive create is repeated after its answer was
+/// lost.
 #[tokio::test]
-async fn a_new_file_has_its_list_before_it_is_durable() {
+async fn new_file_listed_before_durable() {
     use vfs::namespace::ListOfNew;
     let (dir, seen) = (tempfile::tempdir().unwrap(), Arc::new(SeesLists::default()));
     let ns = namespace(open(&dir, seen.clone()));
@@ -422,7 +423,7 @@ async fn a_new_file_has_its_list_before_it_is_durable() {
     assert!(seen.0.lock().unwrap().contains(&(made.attr.fileid, true)));
     let made = giving.mkdir(&share, &top, &c, b"d", set).await.unwrap();
     assert!(seen.0.lock().unwrap().contains(&(made.attr.fileid, true)));
-    // As a crash may leave it.
+    // The state that a crash may leave.
     let how = CreateHow::Exclusive(*b"verifier");
     let closed = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     let made = ns.by(None).create(&share, &top, &c, b"e", how, closed).await.unwrap();

@@ -1,11 +1,11 @@
-//! Which threads of the engine do what on a real directory.
+//! Tests which threads of the engine run which operations on a real directory.
 #![allow(clippy::unwrap_used)]
 
 use vfs::engine::threads::Engine;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::*;
 
-/// Nobody's stable write waits for what others copy, which may be any amount.
+/// A stable write never waits for other clients' copies, which may be of any size.
 #[tokio::test]
 async fn copies_have_threads_of_their_own() {
     let engine = Engine::common();

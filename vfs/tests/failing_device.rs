@@ -1,9 +1,9 @@
-//! A device that fails while it writes back: everybody who has written learns of it, whoever asks first.
+//! A device that fails during write-back: every caller that has written learns of it, whoever asks first.
 //!
-//! The device is a loop device over a file with holes in a file system in memory that is full: what fills a hole fails. Where
-//! there is none (no root, no loop devices, no `mkfs.ext4`) this says why and leaves it to `durability.rs`, whose device is one in
-//! words. What NFS and SMB tell their clients follows from what is looked at here: COMMIT by the verifier (`nfsrdma`,
-//! `tests/durability.rs`), FLUSH and CLOSE by the count of losses (`smbd-core`, `ops/tests/data.rs`).
+//! The device is a loop device over a sparse file in a memory file system that is full: a write to a hole fails. If that cannot be
+//! made (no root, no loop devices, no `mkfs.ext4`) the test prints the reason and leaves the check to `durability.rs`, whose device
+//! is simulated. The answers of NFS and SMB follow from the values checked here: COMMIT from the verifier (`nfsrdma`,
+//! `tests/durability.rs`), FLUSH and CLOSE from the count of losses (`smbd-core`, `ops/tests/data.rs`).
 
 #![allow(clippy::unwrap_used)]
 #![allow(unsafe_code)]
@@ -26,8 +26,8 @@ fn run(program: &str, args: &[&str]) -> Result<(), String> {
     if done.status.success() { Ok(()) } else { Err(why()) }
 }
 
-/// Mounts a file system whose device takes what the file system itself has written, and nothing else. In a mount namespace of this
-/// thread: nothing is left behind.
+/// Mounts a file system whose device accepts only blocks that the file system itself has already written. It uses a mount namespace
+/// of this thread, so no mount remains.
 fn mounted(folder: &Path) -> Result<std::path::PathBuf, String> {
     // SAFETY: only this thread gets a new namespace; it shares no descriptor table or memory map by this.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) }
@@ -78,7 +78,7 @@ async fn everybody_learns(folder: &Path, mount: &Path) {
         verifiers.push(write(&f, i * MIB, Stable::Unstable).await.unwrap().verifier);
         verifiers.push(write(&other, i * MIB, Stable::Unstable).await.unwrap().verifier);
     }
-    // Two clients at once; the kernel tells one of them.
+    // Two clients at once; the kernel reports the error to one of them.
     let (a, b) = tokio::join!(f.commit(0, 0), f.commit(0, 0));
     assert!(a.is_err() || b.is_err(), "{a:?} {b:?}");
     assert!(verifiers.iter().all(|v| *v != f.verifier()), "whoever has written sends it again");
@@ -86,12 +86,12 @@ async fn everybody_learns(folder: &Path, mount: &Path) {
         f.losses() > losses,
         "by which each open of SMB learns of it when it flushes or closes"
     );
-    // By a stable write it is told as well, and by the other file's own sync.
+    // A stable write reports the error as well, and so does the other file's own sync.
     let stable = write(&f, 9 * MIB, Stable::Data).await;
     assert!(matches!(stable, Err(VfsError::Io | VfsError::NoSpace)), "{stable:?}");
     assert!(other.commit(0, 0).await.is_err());
     assert_eq!(backend.losses().count, f.losses() + other.losses());
-    // Nor does what is added behind a hole, durably, take what another's commit waits for.
+    // A durable append after a hole does not take the error report for which another caller's commit waits.
     let before = write(&added, MIB, Stable::Unstable).await.unwrap().verifier;
     let data = vec![Buf::from(vec![7; MIB])];
     let done = added.append(None, AppendAt::Offset(8 * MIB as u64), data, Stable::Data).await;
@@ -102,7 +102,7 @@ async fn everybody_learns(folder: &Path, mount: &Path) {
 }
 
 #[test]
-fn everybody_who_has_written_learns_that_the_device_fails() {
+fn every_writer_learns_of_device_failure() {
     let thread = std::thread::spawn(|| {
         let folder = tempfile::tempdir().unwrap();
         let mount = match mounted(folder.path()) {

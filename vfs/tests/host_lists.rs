@@ -1,4 +1,5 @@
-//! Lists of rights on a real directory: ours beside those of the host (POSIX.1e), and what the kernel asks beside them.
+//! Access control lists on a real directory: the gateway's together with those of the host (POSIX.1e), and the kernel's additional
+//! checks.
 
 // Helpers of tests are tests too.
 #![allow(clippy::unwrap_used)]
@@ -37,7 +38,7 @@ fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
 }
 
-/// Of the owner, of Ann, of the group, the mask, and of all others.
+/// Builds a list from the bits of the owner, of Ann, of the group, of the mask, and of all others.
 fn host_list([owner, ann, group, most, other]: [u32; 5]) -> Posix {
     let classes = [(tag::USER_OBJ, owner), (tag::GROUP_OBJ, group), (tag::MASK, most)];
     let classes = classes.into_iter().chain([(tag::OTHER, other)]);
@@ -45,7 +46,7 @@ fn host_list([owner, ann, group, most, other]: [u32; 5]) -> Posix {
     Posix::new(classes.chain([(tag::USER, ann, ANN)])).unwrap()
 }
 
-/// An attribute as the host has it.
+/// Reads an attribute on the host.
 fn on_host(path: &Path, name: &str) -> Option<Vec<u8>> {
     let mut room = vec![0; 1024];
     let len = rustix::fs::getxattr(path, name, &mut room[..]).ok()?;
@@ -53,7 +54,7 @@ fn on_host(path: &Path, name: &str) -> Option<Vec<u8>> {
     Some(room)
 }
 
-/// A folder and a file of the superuser, and where they are; `None` where the test cannot run.
+/// A folder and a file of the superuser, with their paths; `None` if the test cannot run.
 struct Bench {
     dir: tempfile::TempDir,
     root: NodeRef,
@@ -113,7 +114,7 @@ fn all_to(uid: u32) -> Acl {
 }
 
 #[test]
-fn lists_of_the_host_are_set_and_shown() {
+fn host_lists_are_set_and_shown() {
     let Some(b) = Bench::new() else { return };
     let access = host_list([6, 7, 4, 6, 0]);
     let default = host_list([7, 5, 5, 7, 0]);
@@ -123,7 +124,7 @@ fn lists_of_the_host_are_set_and_shown() {
             assert_eq!(of_host(node).await, plain);
             let is_dir = mode == 0o755;
             assert_eq!(shown(node).await, Acl::of_mode(mode, is_dir));
-            // One of ours goes when the host's comes.
+            // Setting a host's list removes the gateway's.
             node.acl_set(&all_to(BOB), 0o600).await.unwrap();
             let change = Change { access: Some(access.clone()), default: None };
             node.posix_set(&change).await.unwrap();
@@ -140,7 +141,7 @@ fn lists_of_the_host_are_set_and_shown() {
         }
         assert_eq!(on_host(&b.path("file"), ACCESS), Some(access.encode()));
 
-        // Folders alone have one for what is made in them.
+        // Only folders have a default list for new nodes.
         let change = Change { access: None, default: Some(Some(default.clone())) };
         assert_eq!(b.file.posix_set(&change).await, Err(VfsError::Invalid));
         b.folder.posix_set(&change).await.unwrap();
@@ -163,9 +164,9 @@ fn lists_of_the_host_are_set_and_shown() {
     });
 }
 
-/// The last one who set rights wins.
+/// The last list that was set applies.
 #[test]
-fn setting_a_list_takes_those_of_the_host_away_and_they_come_back_in_charge() {
+fn last_list_set_applies() {
     let Some(b) = Bench::new() else { return };
     let list = host_list([7, 7, 5, 7, 5]);
     block_on(async {
@@ -181,7 +182,7 @@ fn setting_a_list_takes_those_of_the_host_away_and_they_come_back_in_charge() {
             let as_host = all_to(BOB).posix(Owner { uid: 0, gid: 0 });
             let as_host = Lists { access: as_host, default: None };
             assert_eq!(of_host(node).await, as_host, "what can be said of it");
-            // By a program of the host, at once and for good.
+            // Set by a program of the host: it applies at once and permanently.
             let set =
                 || rustix::fs::setxattr(b.path(name), ACCESS, &list.encode(), XattrFlags::empty());
             set().unwrap();
@@ -193,9 +194,9 @@ fn setting_a_list_takes_those_of_the_host_away_and_they_come_back_in_charge() {
     });
 }
 
-/// Who serves everybody as itself needs its own files whatever the list says of it.
+/// A gateway that serves all callers as one user needs access to its own files whatever the list contains.
 #[test]
-fn the_owners_bits_stay_where_one_user_serves_all() {
+fn owner_bits_kept_when_serving_unprivileged() {
     let dir = tempfile::tempdir().unwrap();
     let root = open(dir.path(), true).root();
     block_on(async {
@@ -217,9 +218,9 @@ fn the_owners_bits_stay_where_one_user_serves_all() {
     });
 }
 
-/// A list that cannot be kept changes nothing: neither the list nor the mode that was narrowed for it.
+/// A list that cannot be stored changes neither the old list nor the mode, which was reduced for it.
 #[test]
-fn a_list_that_cannot_be_kept_leaves_the_file_as_it_was() {
+fn unstorable_list_leaves_file_unchanged() {
     let Some(b) = Bench::new() else { return };
     // Attributes of Linux have at most 64 KiB.
     let huge = Acl { audit: Some(vec![7; 1 << 17]), ..all_to(BOB) };
@@ -233,10 +234,10 @@ fn a_list_that_cannot_be_kept_leaves_the_file_as_it_was() {
     });
 }
 
-/// A folder's list that lets a caller add names is no way to a file that it may not write: the kernel's rule for links (proc(5),
-/// `protected_hardlinks`), which does not ask the owner, nor the superuser.
+/// A folder's list that lets a caller add names must not let it link a file that it may not write: the kernel's rule for links
+/// (proc(5), `protected_hardlinks`), which exempts the owner and the superuser.
 #[test]
-fn a_list_adds_no_name_to_a_file_of_another() {
+fn list_permits_no_link_to_foreign_file() {
     let Some(b) = Bench::new() else { return };
     let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
     if !rule.starts_with(b"1") {
@@ -251,7 +252,7 @@ fn a_list_adds_no_name_to_a_file_of_another() {
             (0o666, true),
             (0o644, false),
             (0o662, false),
-            // Not what acts as its owner or its group, for which a set-group-ID bit alone does not do.
+            // Files with set-id bits cannot be linked; a set-group-ID bit without group execute does not count.
             (0o4666, false),
             (0o2676, false),
             (0o2666, true),
@@ -267,7 +268,7 @@ fn a_list_adds_no_name_to_a_file_of_another() {
                 b.folder.unlink(Acting::caller(&c), b"link").await.unwrap();
             }
         }
-        // Its own file everybody links.
+        // Every user may link its own file.
         let own = SetAttr { uid: Some(BOB), ..mode(0o4400) };
         f.setattr(&c, own, false).await.unwrap();
         f.link(Acting::caller(&bob), b.folder.as_ref(), b"own").await.unwrap();
@@ -275,7 +276,7 @@ fn a_list_adds_no_name_to_a_file_of_another() {
         fifo.setattr(&c, mode(0o666), false).await.unwrap();
         let done = fifo.link(Acting::caller(&bob), b.folder.as_ref(), b"fifo").await.map(drop);
         assert_eq!(done, Err(VfsError::Perm));
-        // What a list of ours lets a caller read and write the kernel does not know.
+        // The kernel does not know the read and write rights of the gateway's list.
         f.setattr(&c, SetAttr { uid: Some(0), ..mode(0o600) }, false).await.unwrap();
         f.acl_set(&all_to(BOB), 0o600).await.unwrap();
         f.link(Acting::caller(&bob), b.folder.as_ref(), b"by-its-list").await.unwrap();
@@ -285,7 +286,7 @@ fn a_list_adds_no_name_to_a_file_of_another() {
     });
 }
 
-/// RFC 8275 section 5: the umask that a client sends counts where the folder has no default list, which else limits the mode.
+/// RFC 8275 section 5: the client's umask applies if the folder has no default list, which would otherwise limit the mode.
 #[test]
 fn umask_counts_without_default_list() {
     let Some(b) = Bench::new() else { return };

@@ -1,4 +1,5 @@
-//! A process that may have few files open. The limit is the whole process's, so this is a program of its own with one test.
+//! Tests a process with a low limit of open files. The limit applies to the whole process, so this is a separate program with one
+//! test.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
@@ -37,7 +38,7 @@ fn more_files_than_descriptors() {
                 held.push((i, f));
             }
         }
-        // What is held keeps its number, by whichever way it is found; everything else is found again.
+        // A file in use keeps its id, by whichever way it is found; every other file is found again.
         for (i, f) in &held {
             let (same, _) = b.root.lookup(&root(), format!("f{i}").as_bytes()).await.unwrap();
             assert_eq!(same.id(), f.id());
@@ -47,7 +48,7 @@ fn more_files_than_descriptors() {
             let f = b.backend.resolve(handle).await.unwrap();
             assert_eq!(b.contents(&f).await, format!("data {i}").as_bytes());
         }
-        // Holding more than there can be is refused, in words, and what is held goes on working.
+        // Holding more files than the limit is refused with an explanation, and the held files continue to work.
         let mut many = Vec::new();
         let why = loop {
             match b.backend.resolve(&handles[many.len()]).await {
@@ -62,7 +63,7 @@ fn more_files_than_descriptors() {
         many.truncate(10);
         assert!(b.backend.resolve(&handles[700]).await.is_ok());
         assert_eq!(b.contents(&held[0].1).await, b"data 0");
-        // A bound of its own leaves the others to the rest of the process.
+        // A lower limit for the gateway leaves the other descriptors to the rest of the process.
         drop(many);
         limit_descriptors(170);
         let mut many = Vec::new();
@@ -92,7 +93,7 @@ fn more_files_than_descriptors() {
     });
 }
 
-/// Where no descriptor is left: a folder that stayed would have neither the list nor the attributes that it was to get.
+/// Without a free descriptor no folder is created: it would have neither the list nor the attributes that it should get.
 async fn nothing_is_made_that_cannot_be_opened(b: &Bench, dir: &Path, many: &mut Vec<NodeRef>) {
     let c = root();
     for what in ["folder", "link", "pipe"] {
@@ -114,7 +115,7 @@ async fn nothing_is_made_that_cannot_be_opened(b: &Bench, dir: &Path, many: &mut
     }
 }
 
-/// A device that keeps nothing before the test lets it.
+/// A device that stores data only when the test permits it.
 #[derive(Debug, Default)]
 struct Slow {
     begun: AtomicBool,
@@ -134,12 +135,12 @@ impl Slow {
         Ok(())
     }
 
-    /// Lets it keep what it is given when a sync has begun, or whoever needs one is done.
+    /// Lets the device store data once a sync has begun, or the caller that needs one has ended.
     async fn goes_on(&self) {
         while !self.begun.load(Ordering::SeqCst) && !self.done.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
-        // Who waits goes on until it does.
+        // The waiting callers make progress until they wait.
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
@@ -158,8 +159,8 @@ impl SyncCalls for Slow {
     }
 }
 
-/// Who writes more files than there are descriptors waits for their syncs; the thread that serves him serves others meanwhile, of
-/// whom one here makes the device go on.
+/// A client that writes more files than there are descriptors waits for their syncs; its thread serves other clients meanwhile, one
+/// of which makes the device continue here.
 async fn files_that_wait_for_their_syncs_hold_nobody_else_up() {
     let dir = tempfile::tempdir().unwrap();
     let device = Arc::new(Slow::default());
@@ -176,7 +177,7 @@ async fn files_that_wait_for_their_syncs_hold_nobody_else_up() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 400);
 }
 
-/// What opens something, though it need not say so.
+/// Operations that open a file internally.
 const OPERATIONS: [&str; 16] = [
     "mkdir",
     "symlink",
@@ -219,7 +220,7 @@ async fn operation(
         "attributes of a file" => data.xattr_list(&c).await.map(drop),
         "attributes of a folder" => folder.xattr_list(&c).await.map(drop),
         "search" => b.backend.resolve(handle).await.map(drop),
-        // What the list of the file lets another user do.
+        // Another user may do this by the file's list.
         "unlink" => folder.unlink(Acting::caller(&user(1000)), b"new").await.map(drop),
         _ => folder
             .rename(Acting::caller(&user(1000)), b"new", b.root.as_ref(), b"to", true)
@@ -228,20 +229,20 @@ async fn operation(
     }
 }
 
-/// The process has no descriptor left, because of files whose data the device does not keep before somebody waits for that.
+/// Runs an operation while the process has no free descriptor, because the device has not stored the data of open files.
 async fn while_all_wait_for_their_syncs(what: &str) -> VfsResult<()> {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("data"), b"data").unwrap();
     std::fs::File::create(dir.path().join("large")).unwrap().set_len(80 << 20).unwrap();
     std::fs::create_dir(dir.path().join("folder")).unwrap();
-    // Others may put something here, and take nothing from there.
+    // Other users may add files here, and may not remove any from there.
     for (folder, mode) in [(".", 0o777), ("folder", 0o755)] {
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(dir.path().join(folder), mode).unwrap();
     }
     std::fs::write(dir.path().join("folder/new"), b"data").unwrap();
     let device = Arc::new(Slow::default());
-    // Where a handle is searched for, everybody is the process itself.
+    // In a search for a handle all callers act as the process itself.
     let (unprivileged, seal) = (what == "search", Some(SealKey::new(&[7; 32])));
     let config =
         || LocalConfig { unprivileged, seal: seal.clone(), ..LocalConfig::new(dir.path()) };
@@ -269,7 +270,7 @@ async fn while_all_wait_for_their_syncs(what: &str) -> VfsResult<()> {
     answer
 }
 
-/// Some files with unsynced data, and whatever else the process may open.
+/// Opens files with unsynced data, and uses up all other descriptors of the process.
 async fn all_descriptors_wait(b: &Bench) -> Vec<std::fs::File> {
     for i in 0..50 {
         let f = b.file(&format!("f{i}")).await;

@@ -1,4 +1,4 @@
-//! The rules of [`suite`] on a real directory, and what only a real directory can show.
+//! The rules of [`suite`] on a real directory, and tests that need a real directory.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
@@ -39,10 +39,10 @@ fn is_root() -> bool {
     yes
 }
 
-/// Longer than a change time can stand still: the backend remembers nothing of a file whose last change is younger.
+/// Longer than a change time can stay the same: the backend caches no data of a file whose last change is younger.
 const SETTLED: Duration = Duration::from_millis(60);
 
-/// Waits until the last change of this lies so far back.
+/// Waits until the last change of this file is that old.
 fn until_settled(path: &Path) {
     let m = std::fs::metadata(path).unwrap();
     let (sec, nsec) = (m.ctime().try_into().unwrap(), m.ctime_nsec().try_into().unwrap());
@@ -198,7 +198,7 @@ fn a_restart_changes_no_handle() {
             let e = b.backend.resolve(&handles[2]).await.unwrap();
             assert_eq!(e.lookup(&root(), b"g").await.unwrap().0.id(), f.id());
             assert_eq!(e.lookup(&root(), b"..").await.unwrap().0.id(), b.root.id());
-            // A program that another test starts holds all files until it runs, also those without a name.
+            // A program that another test starts inherits all open files until it executes.
             let limit = Instant::now() + Duration::from_secs(60);
             let resolved = async || open(dir.path(), unprivileged).resolve(&gone_handle).await;
             while resolved().await.is_ok() && Instant::now() < limit {
@@ -213,7 +213,7 @@ fn a_restart_changes_no_handle() {
 
 /// The folders are of one file system, where every file can be found by its handle.
 #[test]
-fn handles_of_one_folder_are_stale_in_another() {
+fn handles_stale_in_another_folder() {
     for unprivileged in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
@@ -225,7 +225,7 @@ fn handles_of_one_folder_are_stale_in_another() {
             let below = d.mkdir(by(&root()), b"e", mode(0o755)).await.unwrap().node;
             let handles = [&b.root, &f, &d, &below].map(|n| n.handle());
             drop((f, d, below, b));
-            // The whole of it lies below the new folder as well: that is no reason to know it by old handles.
+            // All files are below the new folder as well; old handles must be refused nevertheless.
             let others = [open(&new, unprivileged), open(dir.path(), unprivileged)];
             for (other, handle) in others.iter().flat_map(|o| handles.iter().map(move |h| (o, h))) {
                 refused(other.resolve(handle), VfsError::Stale).await;
@@ -258,7 +258,7 @@ fn symbolic_links_lead_nowhere() {
         refused(passwd.open(&c, true, false), VfsError::Symlink).await;
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
         refused(passwd.setattr(&c, cut, false), VfsError::Symlink).await;
-        // Creating over a link finds the link and makes nothing behind it.
+        // A create over a link finds the link and creates no file at its target.
         let made = b.create("dangling", CreateHow::Unchecked).await.unwrap();
         assert_eq!((made.attr.kind, made.created), (Kind::Symlink, false));
         assert!(!dir.path().join("new-outside").exists());
@@ -272,11 +272,11 @@ fn symbolic_links_lead_nowhere() {
 }
 
 #[test]
-fn what_was_moved_out_is_served_no_more() {
+fn file_moved_out_not_served() {
     for unprivileged in [false, true] {
         let outer = tempfile::tempdir().unwrap();
         let share = outer.path().join("share");
-        // A sibling whose name begins like the share's must not pass for a part of it.
+        // A sibling whose name begins like the share's must not count as part of it.
         let outside = outer.path().join("share-not");
         std::fs::create_dir_all(share.join("d/sub")).unwrap();
         std::fs::create_dir(&outside).unwrap();
@@ -372,7 +372,7 @@ fn changes_on_the_host_are_seen() {
         let after = f.getattr().await.unwrap();
         assert!(after.change > before.change);
         assert_eq!(b.contents(&f).await, b"longer than before");
-        // A file that was removed and made anew on the host is another one.
+        // A file that was removed and created again on the host is a different file.
         std::fs::remove_file(dir.path().join("f")).unwrap();
         std::fs::write(dir.path().join("f"), b"new").unwrap();
         let (new, _) = b.root.lookup(&root(), b"f").await.unwrap();
@@ -381,7 +381,7 @@ fn changes_on_the_host_are_seen() {
     });
 }
 
-/// Gives a file the list user::rwx, user:1001:`perm`, user:1002:---, and `perm` for all others.
+/// Sets a file's list to user::rwx, user:1001:`perm`, user:1002:---, and `perm` for all others.
 fn set_list(path: &Path, perm: u16) -> bool {
     let mut acl = 2_u32.to_le_bytes().to_vec();
     let entries: [(u16, u16, u32); 6] = [
@@ -407,9 +407,9 @@ fn set_list(path: &Path, perm: u16) -> bool {
     }
 }
 
-/// A list that comes later is honoured, however often the file was used without one.
+/// A list that is added later applies, however often the file was used without one.
 #[test]
-fn permission_lists_are_seen_when_they_come() {
+fn later_permission_list_applies() {
     if !is_root() {
         return;
     }
@@ -422,7 +422,7 @@ fn permission_lists_are_seen_when_they_come() {
         b.root.setattr(&root(), mode(0o755), false).await.unwrap();
         let (d, _) = b.root.lookup(&root(), b"d").await.unwrap();
         d.setattr(&root(), mode(0o777), false).await.unwrap();
-        // What is found out from now on is remembered.
+        // Results from now on are cached.
         until_settled(&sub);
         for _ in 0..3 {
             d.lookup(&user(1002), b"f").await.unwrap();
@@ -446,9 +446,9 @@ fn permission_lists_are_seen_when_they_come() {
     });
 }
 
-/// What was found out about a file is remembered only where no change can hide behind it: not for a moment is anything old.
+/// Data about a file is cached only if no change can go unnoticed: an outdated value is never used, not even for a moment.
 #[test]
-fn lists_and_attributes_of_the_host_count_from_the_next_look_on() {
+fn host_changes_count_at_next_access() {
     if !is_root() {
         return;
     }
@@ -480,9 +480,9 @@ fn lists_and_attributes_of_the_host_count_from_the_next_look_on() {
     });
 }
 
-/// What takes long holds nobody up: storage is freed by a thread for that.
+/// A slow operation delays no other: a separate thread frees the storage.
 #[test]
-fn a_large_file_is_cut_by_a_thread() {
+fn large_file_truncated_by_thread() {
     let long_stats = || vfs::engine::threads::Engine::common().long_stats();
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
@@ -498,7 +498,7 @@ fn a_large_file_is_cut_by_a_thread() {
 }
 
 #[test]
-fn permission_lists_decide_as_on_the_host() {
+fn permission_lists_decide_like_host() {
     if !is_root() {
         return;
     }
@@ -511,7 +511,7 @@ fn permission_lists_decide_as_on_the_host() {
         let b = bench(dir.path());
         let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
         assert!(f.read(Some(&user(1001)), 0, 10, &b.into).await.is_ok());
-        // The mode alone would let this one read.
+        // By the mode this user could read.
         refused(f.read(Some(&user(1002)), 0, 10, &b.into), VfsError::Access).await;
         assert!(f.read(Some(&user(1003)), 0, 10, &b.into).await.is_ok());
         let may =
@@ -520,9 +520,9 @@ fn permission_lists_decide_as_on_the_host() {
     });
 }
 
-/// What is replaced by a link stays until the link has its name, and where it cannot have it.
+/// The file that a link should replace stays until the link has its name, and also if the link fails.
 #[test]
-fn a_link_that_fails_leaves_what_it_was_to_replace() {
+fn failed_link_keeps_replaced_file() {
     let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
     if !is_root() || !rule.starts_with(b"1") {
         return;
@@ -562,7 +562,7 @@ fn a_link_that_fails_leaves_what_it_was_to_replace() {
     });
 }
 
-/// User, group and groups as which this thread uses files.
+/// Returns the user, group and groups with which this thread accesses files.
 fn file_identity() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     status.lines().filter(|l| l.starts_with("Uid:") || l.starts_with("Gid:")).collect()
@@ -589,7 +589,7 @@ fn no_thread_stays_another() {
                     assert_eq!(file_identity(), before);
                     let made = made.unwrap();
                     assert_eq!((made.attr.uid, made.attr.gid), (c.uid, c.gid));
-                    // Failures come back as well.
+                    // Failures restore the identity as well.
                     let other = Cred { uid: 3000, ..c.clone() };
                     block_on(refused(b.root.unlink(by(&other), name.as_bytes()), VfsError::Perm));
                     block_on(refused(made.node.open(&other, true, false), VfsError::Access));
@@ -598,7 +598,7 @@ fn no_thread_stays_another() {
                     let why = block_on(b.root.create(by(&nobody), b"x", how, mode(0o600))).err();
                     assert_eq!(why, Some(VfsError::Access));
                     assert_eq!(file_identity(), before);
-                    // What the thread does for itself is the process's.
+                    // The thread's own operations use the process's identity.
                     let own = tempfile::tempfile().unwrap();
                     assert_eq!(own.metadata().unwrap().uid(), 0);
                 }
@@ -610,7 +610,7 @@ fn no_thread_stays_another() {
     }
 }
 
-/// A process that is not root, as far as one thread can be one.
+/// Simulates a process that is not root, as far as one thread can.
 #[test]
 fn an_ordinary_user_can_serve() {
     if !is_root() {
@@ -627,7 +627,7 @@ fn an_ordinary_user_can_serve() {
         rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
         block_on(async {
             let b = bench(&path);
-            // Whoever calls, the files are the server's.
+            // Whoever calls, the files belong to the server's user.
             let made =
                 b.root.create(by(&user(5)), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
             assert_eq!((made.attr.uid, made.attr.gid), (65534, 65534));
@@ -654,14 +654,14 @@ fn an_ordinary_user_can_serve() {
 }
 
 #[test]
-fn deep_trees_are_served_as_far_as_they_can_be_checked() {
+fn deep_tree_served_up_to_limit() {
     let outer = tempfile::tempdir().unwrap();
     let share = outer.path().join("share");
     std::fs::create_dir(&share).unwrap();
     block_on(async {
         let b = bench(&share);
         let c = root();
-        // Longer than any path the kernel takes or tells.
+        // Longer than any path that the kernel accepts or reports.
         let name = vec![b'd'; 250];
         let top = b.root.mkdir(by(&c), &name, mode(0o755)).await.unwrap().node;
         let mut at = top.clone();
@@ -676,7 +676,7 @@ fn deep_trees_are_served_as_far_as_they_can_be_checked() {
         refused(at.lookup(&c, b"f"), VfsError::Stale).await;
         refused(at.lookup(&c, b".."), VfsError::Stale).await;
         refused(top.readdir(&c, 0, 10), VfsError::Stale).await;
-        // More directories than are looked at: refused, not believed.
+        // More directories than the check follows: refused.
         let mut at = b.root.clone();
         let mut depth = 0;
         let why = loop {
@@ -692,13 +692,13 @@ fn deep_trees_are_served_as_far_as_they_can_be_checked() {
 }
 
 #[test]
-fn a_superuser_that_cannot_become_others_is_refused() {
+fn superuser_without_setuid_refused() {
     if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_owned();
-    // Capabilities are each thread's own.
+    // Each thread has separate capabilities.
     let refused = std::thread::spawn(move || {
         let mut sets = rustix::thread::capabilities(None).unwrap();
         sets.effective.remove(rustix::thread::CapabilitySet::SETUID);
@@ -726,9 +726,9 @@ fn a_running_program_is_not_written() {
     running.wait().unwrap();
 }
 
-/// What is not in the page cache, or only in part, comes whole all the same.
+/// Data that is not, or only in part, in the page cache is read completely.
 #[test]
-fn uncached_data_is_read_on_a_thread() {
+fn uncached_data_read_on_thread() {
     let dir = tempfile::tempdir().unwrap();
     let data = pattern(5, 1 << 20);
     std::fs::write(dir.path().join("f"), &data).unwrap();
@@ -737,7 +737,7 @@ fn uncached_data_is_read_on_a_thread() {
     block_on(async {
         let b = bench(dir.path());
         let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
-        // Nothing cached; then single pages here and there; then all.
+        // First no page cached; then single pages; then all.
         let pages: [&[u64]; 3] = [&[], &[0, 1, 7, 100], &[]];
         for cached in pages {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -759,9 +759,9 @@ fn uncached_data_is_read_on_a_thread() {
     });
 }
 
-/// What is kept on the volume is called by handles as they were before a share's folder was a part of them.
+/// Handles stored on the volume keep their form from before a share's folder became a part of handles.
 #[test]
-fn streams_stay_when_another_folder_above_their_file_is_served() {
+fn streams_stay_when_parent_is_served() {
     for unprivileged in [false, true] {
         let above = tempfile::tempdir().unwrap();
         let share = above.path().join("share");
@@ -782,7 +782,7 @@ fn streams_stay_when_another_folder_above_their_file_is_served() {
             let (f, _) = dir.lookup(&root(), b"f").await.unwrap();
             let s = vfs::streams::find(share, &f, "s").await.unwrap();
             assert_eq!(b.contents(&s.node).await, b"of a stream");
-            // Still found out when it is gone.
+            // The removal is still detected.
             drop((s, f, dir, ns, b));
             std::fs::remove_file(above.path().join("share/f")).unwrap();
             let ns = suite::streams::served(&Bench::new(open(above.path(), unprivileged)));
@@ -791,9 +791,9 @@ fn streams_stay_when_another_folder_above_their_file_is_served() {
     }
 }
 
-/// A run that cannot open the kernel's handles finds no file by them: it must not take the files for gone.
+/// A run that cannot open the kernel's handles finds no file by them: it must not treat the files as removed.
 #[test]
-fn streams_outlive_a_run_with_fewer_privileges() {
+fn streams_survive_unprivileged_run() {
     let dir = tempfile::tempdir().unwrap();
     block_on(async {
         for (first, then) in [(false, true), (true, false)] {
@@ -819,7 +819,7 @@ fn streams_outlive_a_run_with_fewer_privileges() {
 }
 
 #[test]
-fn a_hidden_folder_that_is_not_ours_is_not_used() {
+fn foreign_hidden_folder_not_used() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join(".headgate")).unwrap();
     let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -833,7 +833,7 @@ fn a_hidden_folder_that_is_not_ours_is_not_used() {
         refused(b.root.rmdir(by(&root()), b".headgate"), VfsError::Access).await;
         refused(b.root.mkdir(by(&root()), b".headgate", mode(0o755)), VfsError::Access).await;
         assert!(b.names(&b.root, 10).await.is_empty());
-        // Files are served all the same: they have no streams, and can be cut and removed.
+        // Files are served nevertheless: they have no streams, and can be truncated and removed.
         let ns = suite::streams::served(&b);
         let share = &ns.shares()[0];
         let f = b.file("f").await;
@@ -846,7 +846,7 @@ fn a_hidden_folder_that_is_not_ours_is_not_used() {
 }
 
 #[test]
-fn the_hidden_folder_is_made_again_when_the_host_cleared_the_share() {
+fn hidden_folder_recreated_after_clearing() {
     let dir = tempfile::tempdir().unwrap();
     let backend = open(dir.path(), false);
     block_on(async {
@@ -860,7 +860,7 @@ fn the_hidden_folder_is_made_again_when_the_host_cleared_the_share() {
     });
 }
 
-/// What pages hold, as a peer gets it.
+/// Returns the contents of pages as a peer receives them.
 fn sent(pages: &iobuf::Pages) -> Vec<u8> {
     use std::io::Read;
     use std::os::fd::AsFd;
@@ -878,7 +878,7 @@ fn sent(pages: &iobuf::Pages) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_read_for_a_socket_takes_the_pages_of_the_file() {
+fn large_socket_read_uses_file_pages() {
     let dir = tempfile::tempdir().unwrap();
     let mut b = bench(dir.path());
     b.into.pages = true;
@@ -886,7 +886,7 @@ fn a_large_read_for_a_socket_takes_the_pages_of_the_file() {
     block_on(async {
         let file = b.file("large").await;
         b.write(&file, 0, &all).await;
-        // A hole of more than a page, and data behind it.
+        // A hole of more than a page, followed by data.
         b.write(&file, 1_600_000, &[9; 10]).await;
         let all = [&all[..], &[0; 100_000], &[9; 10]].concat();
         let (mib, end) = (1 << 20, all.len());
@@ -896,7 +896,7 @@ fn a_large_read_for_a_socket_takes_the_pages_of_the_file() {
             assert!(read.data.is_empty());
             assert_eq!(read.len(), count.min(end - at));
             assert_eq!((read.eof, read.attr.unwrap().size), (at + count >= end, end as u64));
-            // Its buffers are taken until it is gone.
+            // Its buffers stay in use until it is dropped.
             let taken = b.into.pool.stats().iter().map(|s| s.in_use).sum::<usize>();
             assert_eq!(taken, read.len().div_ceil(mib));
             let wanted = &all[at..at + read.len()];
@@ -912,7 +912,7 @@ fn a_large_read_for_a_socket_takes_the_pages_of_the_file() {
 }
 
 #[test]
-fn pages_are_for_those_who_may_read() {
+fn pages_need_read_permission() {
     if !is_root() {
         return;
     }
@@ -932,7 +932,7 @@ fn pages_are_for_those_who_may_read() {
 }
 
 #[test]
-fn a_read_of_what_is_known_to_go_on_looks_at_nothing() {
+fn read_within_known_size_needs_no_stat() {
     let dir = tempfile::tempdir().unwrap();
     let mut b = bench(dir.path());
     b.into.attributes = false;
@@ -942,7 +942,7 @@ fn a_read_of_what_is_known_to_go_on_looks_at_nothing() {
         let read = async |at| file.read(None, at, 4096, &b.into).await.unwrap();
         let first = read(0).await;
         assert_eq!((first.len(), first.eof, first.attr.is_none()), (4096, false, true));
-        // Near the end as it was known, the file is looked at: it may have grown, or been cut, on the host.
+        // Near the known end the file's size is read: the host may have extended or truncated the file.
         let last = read(8192).await;
         assert_eq!((last.len(), last.eof, last.attr.is_some()), (1808, true, true));
         let host = std::fs::File::options().write(true).open(dir.path().join("known")).unwrap();
@@ -956,9 +956,9 @@ fn a_read_of_what_is_known_to_go_on_looks_at_nothing() {
         assert!(other.attr.is_some(), "whoever has opened nothing is looked at");
     });
 }
-/// A name is removed and made again as something else all the time, so that its inode number comes back at once.
+/// A name is removed and created again as another kind of node repeatedly, so that its inode number is reused at once.
 #[test]
-fn a_number_that_comes_back_is_nobody_elses() {
+fn reused_inode_number_is_new_node() {
     for unprivileged in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let b = Arc::new(Bench::new(open(dir.path(), unprivileged)));

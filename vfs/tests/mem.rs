@@ -1,4 +1,4 @@
-//! The rules of [`suite`] on a volume in memory, and what only memory can show.
+//! The rules of [`suite`] on a volume in memory, and tests that need memory.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
@@ -124,7 +124,7 @@ fn handles_end_with_the_process() {
 }
 
 #[test]
-fn a_read_copies_nothing_and_keeps_what_it_saw() {
+fn read_shares_pages_and_keeps_snapshot() {
     block_on(async {
         let b = bench();
         let f = b.file("f").await;
@@ -147,7 +147,7 @@ fn a_read_copies_nothing_and_keeps_what_it_saw() {
 }
 
 #[test]
-fn the_limit_holds_and_room_comes_back() {
+fn limit_holds_and_space_is_freed() {
     block_on(async {
         let limit = 1 << 20;
         let b = Bench::new(MemBackend::new(limit).unwrap());
@@ -155,7 +155,7 @@ fn the_limit_holds_and_room_comes_back() {
         let f = b.file("f").await;
         let data = pattern(1, 700_000);
         b.write(&f, 0, &data).await;
-        // Short when it fills up half-way, and then full; what was written before stays.
+        // A short write when it fills up half-way, and then an error; earlier data stays.
         let more = f
             .write(WriteBy::Open(None), 700_000, vec![Buf::from(data.clone())], Stable::Unstable)
             .await;
@@ -208,7 +208,7 @@ fn clones_cost_nothing_until_they_differ() {
 }
 
 #[test]
-fn a_deep_tree_goes_without_deep_recursion() {
+fn deep_tree_freed_without_recursion() {
     block_on(async {
         let b = bench();
         let mut at = b.root.clone();

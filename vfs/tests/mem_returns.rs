@@ -1,4 +1,4 @@
-//! A volume in memory gives the system its memory back. A process of its own: nothing else changes its resident memory.
+//! A volume in memory returns its memory to the system. A separate process, so that no other test changes its resident memory.
 
 // Helpers of tests are tests too.
 #![allow(clippy::unwrap_used)]
@@ -10,17 +10,17 @@ use vfs::*;
 
 const MIB: u64 = 1 << 20;
 
-/// What each round fills.
+/// Bytes that each round fills.
 const BYTES: u64 = 256 * MIB;
 
-/// Resident bytes of this process (proc_pid_status(5)).
+/// Returns the resident bytes of this process (proc_pid_status(5)).
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// What may be left: the heap keeps some pages of what was small, 28 MiB of those of 20,000 files.
+/// Limit of the remaining memory: the heap keeps some pages of small allocations, 28 MiB for 20,000 files.
 const LEFT_MAX: u64 = 48 * MIB;
 
 /// Waits for the thread that returns memory.
@@ -69,20 +69,20 @@ async fn removed_cut_and_replaced() {
     let volume = MemBackend::new(2 * BYTES).unwrap();
     let root = volume.root();
     let start = resident();
-    // Removed, written by large and by small pieces.
+    // Removed, after writes of large and of small pieces.
     for step in [1 << 20, 5000] {
         drop(filled(&root, "f", BYTES, step).await);
         assert!(resident() > start + BYTES / 2, "it is memory that counts");
         removed(&root, "f").await;
         assert!(is_returned(start), "{} of {start} after removal, step {step}", resident());
     }
-    // Cut.
+    // Truncated.
     let file = filled(&root, "f", BYTES, 1 << 20).await;
     let cut = SetAttr { size: Some(1), ..SetAttr::default() };
     file.setattr(&Cred::root(), cut, false).await.unwrap();
     assert!(is_returned(start), "{} of {start} after a cut", resident());
     removed(&root, "f").await;
-    // A hole.
+    // Replaced by a hole.
     let file = filled(&root, "f", BYTES, 1 << 20).await;
     file.deallocate(None, 0, BYTES).await.unwrap();
     assert!(is_returned(start), "{} of {start} after a hole", resident());
@@ -105,7 +105,7 @@ async fn removed_cut_and_replaced() {
     assert!(is_returned(start), "{} of {start} after small files", resident());
 }
 
-/// Bytes that a copy replaces, while what was there is still being sent to a reader.
+/// Bytes that a copy replaces, while a reader is still receiving the old data.
 async fn replaced_while_it_is_read() {
     let volume = MemBackend::new(2 * BYTES).unwrap();
     let root = volume.root();
@@ -136,7 +136,7 @@ async fn replaced_while_it_is_read() {
 
 /// One test: two at once would see each other's memory.
 #[tokio::test]
-async fn a_volume_gives_its_memory_back_to_the_system() {
+async fn volume_returns_memory_to_system() {
     removed_cut_and_replaced().await;
     replaced_while_it_is_read().await;
 }

@@ -1,4 +1,4 @@
-//! Random operations on data against the plainest model there is: a vector of bytes for each file.
+//! Random operations on data against the simplest model: a vector of bytes for each file.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -14,7 +14,7 @@ use vfs::*;
 const FILES: usize = 3;
 const BLOCK: u64 = 65536;
 
-/// One step. Offsets and sizes stay small enough to meet each other.
+/// One step. Offsets and sizes stay small enough to overlap often.
 #[derive(Clone, Debug)]
 enum Step {
     Write { file: usize, at: u64, len: usize, seed: u8, cuts: Vec<usize> },
@@ -27,7 +27,7 @@ enum Step {
     Check { file: usize },
 }
 
-/// Small, around a boundary of pages, or anything.
+/// Small, around a boundary of pages, or any value.
 fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..100_u64,
@@ -102,7 +102,7 @@ impl World {
             assert_eq!(r.attr.unwrap().size, model.len() as u64);
             at += got.len();
             assert_eq!(r.eof, at >= model.len());
-            // Short reads are allowed, as long as they go on.
+            // Short reads are allowed, as long as they make progress.
             if r.eof || at == end {
                 return;
             }
@@ -190,7 +190,7 @@ impl World {
             return;
         }
         let size = self.model[from].len() as u64;
-        // What is refused changes nothing; the model need not know all reasons.
+        // A refused operation changes nothing; the model need not know all reasons.
         if answer.is_err() {
             return;
         }
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Between the data that is told there are only zeros, and the walk ends.
+    /// Between the reported data there are only zeros, and the walk ends.
     async fn seek(&self, file: usize) {
         let (node, model) = (&self.files[file], &self.model[file]);
         let mut at = 0;
