@@ -1,5 +1,5 @@
-//! What needs a file system of its own: a full volume, and volumes mounted below a share. Each test has its own mount
-//! namespace, so nothing is left behind.
+//! Tests that need separate file systems: a full volume, and volumes mounted below a share. Each test has a separate mount
+//! namespace, so no mount remains.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
@@ -30,7 +30,7 @@ fn run(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|o| o.status.success())
 }
 
-/// Runs `test` in a mount namespace of its own, where that is allowed.
+/// Runs `test` in a separate mount namespace, if that is permitted.
 fn apart(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         // SAFETY: only this thread gets a new namespace; it shares no descriptor table or memory map by this.
@@ -50,7 +50,7 @@ fn mount_tmpfs(at: &Path, options: &str) {
 }
 
 #[test]
-fn a_full_volume_keeps_what_it_has() {
+fn full_volume_keeps_its_data() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         mount_tmpfs(dir.path(), "size=1m,nr_inodes=50");
@@ -91,10 +91,10 @@ fn a_full_volume_keeps_what_it_has() {
             assert_eq!((why, made < 50), (VfsError::NoSpace, true));
             refused(b.root.mkdir(Acting::caller(&root()), b"d", mode(0o755)), VfsError::NoSpace)
                 .await;
-            // Removing gives the room back at once, although the file was open here.
+            // Removal frees the space at once, although the file was open here.
             drop(f);
             b.root.unlink(Acting::caller(&root()), b"f").await.unwrap();
-            // A program that another test starts holds all files until it runs.
+            // A program that another test starts inherits all open files until it executes.
             let limit = Instant::now() + Duration::from_secs(60);
             let free = async || b.backend.statfs().await.unwrap().free_bytes;
             while free().await <= 900_000 {
@@ -107,14 +107,14 @@ fn a_full_volume_keeps_what_it_has() {
     });
 }
 
-/// Two folders as one, each name of a file with an inode that ends with the name; false where this host has no mergerfs.
+/// Mounts two folders as one, where each name of a file has an inode that ends with the name; false if this host has no mergerfs.
 fn mount_pool(branches: &[&Path], at: &Path) -> bool {
     let branches: Vec<&str> = branches.iter().map(|b| b.to_str().unwrap()).collect();
     let options = "allow_other,use_ino,cache.files=off,category.create=mfs,minfreespace=0";
     run("mergerfs", &["-o", options, &branches.join(":"), at.to_str().unwrap()])
 }
 
-/// A hard link is made on the host, and the name by which clients know the file is removed there.
+/// A hard link is made on the host, and the name that clients know is removed there.
 #[test]
 fn file_of_pool_outlives_one_name() {
     apart(|| {
@@ -149,7 +149,7 @@ fn file_of_pool_outlives_one_name() {
                 let (two, _) = find("two").await.unwrap();
                 assert_eq!((two.id(), b.contents(&two).await), (id, b"episode".to_vec()), "{case}");
                 refused(find("one"), VfsError::NotFound).await;
-                // As backups rotate: the name that is left was never looked up before.
+                // Like a rotation of backups: the remaining name was never looked up before.
                 std::fs::hard_link(path("two"), path("three")).unwrap();
                 std::fs::remove_file(path("two")).unwrap();
                 let (three, _) = find("three").await.unwrap();
@@ -159,7 +159,7 @@ fn file_of_pool_outlives_one_name() {
                 drop(held);
             }
         });
-        // The thread's namespace ends, and the mount with it.
+        // The mount ends with the thread's namespace.
         run("umount", &["-l", at.to_str().unwrap()]);
     });
 }
@@ -201,7 +201,7 @@ fn replaced_file_of_pool_is_new() {
     });
 }
 
-/// A file system of ext4 with half of its blocks reserved for root; false where this host makes or mounts none.
+/// Mounts an ext4 file system with half of its blocks reserved for root; false if this host cannot make or mount one.
 fn mount_half_reserved(image: &Path, at: &Path) -> bool {
     let file = std::fs::File::create(image).unwrap();
     file.set_len(16 << 20).unwrap();
@@ -209,7 +209,7 @@ fn mount_half_reserved(image: &Path, at: &Path) -> bool {
     run("mkfs.ext4", &["-q", "-F", "-m", "50", image]) && run("mount", &["-o", "loop", image, at])
 }
 
-/// Writes as this way has it until the volume takes no more; gives how many bytes it took.
+/// Writes by this function until the volume is full; returns how many bytes were written.
 async fn until_full(mut write: impl AsyncFnMut(u64) -> VfsResult<u64>) -> u64 {
     let mut taken = 0;
     loop {
@@ -223,7 +223,7 @@ async fn until_full(mut write: impl AsyncFnMut(u64) -> VfsResult<u64>) -> u64 {
 
 const STEP: usize = 256 << 10;
 
-/// Root's reserve is root's: by every way in which a caller takes storage it ends where the reserve begins.
+/// Blocks reserved for root stay reserved: every way by which a caller uses storage fails at the reserve.
 #[test]
 fn callers_do_not_use_roots_reserve() {
     apart(|| {
@@ -281,7 +281,7 @@ fn callers_do_not_use_roots_reserve() {
                 };
                 let taken = until_full(some).await;
                 assert!(taken > 1 << 20 && taken <= room, "{way}: {taken} of {room}");
-                // Root goes on, for itself.
+                // Root itself may use the reserve.
                 let w =
                     source.write(WriteBy::Caller(&root()), STEP as u64, data(), Stable::File).await;
                 assert_eq!(w.unwrap().count, STEP, "{way}");
@@ -296,9 +296,9 @@ fn callers_do_not_use_roots_reserve() {
     });
 }
 
-/// Set-id bits go before the data changes, so that no program runs as its owner with what another wrote.
+/// Set-id bits are cleared before the data changes, so that no program runs as its owner with data that another user wrote.
 #[test]
-fn set_id_bits_go_before_the_data_changes() {
+fn set_id_bits_cleared_before_data() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         mount_tmpfs(dir.path(), "size=64k");
@@ -314,7 +314,7 @@ fn set_id_bits_go_before_the_data_changes() {
                     .write(WriteBy::Open(None), 0, vec![Buf::from(vec![1; 1 << 20])], Stable::File)
                     .await;
                 f.setattr(&root(), mode(0o6777), false).await.unwrap();
-                // Nothing is left for the data that would have to come first.
+                // The volume has no space for the data, which would come after the bits.
                 let why = match opened {
                     true => {
                         f.write(WriteBy::Open(Some(&bob)), 8192, data(), Stable::Unstable).await
@@ -330,7 +330,7 @@ fn set_id_bits_go_before_the_data_changes() {
     });
 }
 
-/// A share that crosses has what is mounted below it, each volume by itself.
+/// A share that crosses mount points serves the file systems below it, each as a separate volume.
 #[test]
 fn share_crosses_into_mounts_below() {
     apart(|| {
@@ -359,7 +359,7 @@ fn share_crosses_into_mounts_below() {
             b.backend.set_cross(true, vec![path("theirs")]);
             let (r, me) = (&b.root, root());
             let find = async |name: &str| r.lookup(&me, name.as_bytes()).await.map(|(n, _)| n);
-            // What shows the share again, is another's, or is the kernel's.
+            // The share itself mounted again, another share, or a file system of the kernel.
             for name in ["again", "up", "kernel", "theirs"] {
                 assert_eq!(find(name).await.err(), Some(VfsError::Access), "{name}");
             }
@@ -373,7 +373,7 @@ fn share_crosses_into_mounts_below() {
                 assert_eq!(top.mounted_on(), Some(covered), "{name}");
                 assert_ne!(attr.fileid, covered, "{name}");
                 assert!(top.is_beside(r.as_ref()) && r.mounted_on().is_none(), "{name}");
-                // And up again.
+                // Back to the parent.
                 let (above, _) = top.lookup(&me, b"..").await.unwrap();
                 assert_eq!(above.id(), r.id(), "{name}");
                 assert_eq!(top.path().await.unwrap(), name.as_bytes());
@@ -389,7 +389,7 @@ fn share_crosses_into_mounts_below() {
                 refused(top.rename(by(), b"f", r.as_ref(), b"f", true), across).await;
                 refused(f.link(by(), r.as_ref(), b"g"), across).await;
                 refused(r.rmdir(by(), name.as_bytes()), VfsError::Access).await;
-                // As the caller.
+                // Checked as the caller.
                 top.setattr(&me, mode(0o700), false).await.unwrap();
                 refused(top.lookup(&user(1003), b"f"), VfsError::Access).await;
             }
@@ -398,7 +398,7 @@ fn share_crosses_into_mounts_below() {
     });
 }
 
-/// Of [`share_crosses_into_mounts_below`]: a handle of an earlier run, and what is unmounted under its clients.
+/// Part of [`share_crosses_into_mounts_below`]: a handle of an earlier run, and a volume that is unmounted while clients use it.
 async fn volumes_come_and_go(share: &Path, b: &Bench, own: u64) {
     let me = root();
     let find = async |name: &str| b.root.lookup(&me, name.as_bytes()).await.map(|(n, _)| n);
@@ -414,18 +414,18 @@ async fn volumes_come_and_go(share: &Path, b: &Bench, own: u64) {
     assert_eq!(again.path().await.unwrap(), b"mem/f");
     assert!(later.knows(&f.handle()) && b.backend.knows(&f.handle()));
     drop((again, later));
-    // What is unmounted under its clients is stale, and its handles are not for others to sweep.
+    // A volume that is unmounted while in use is stale, and its handles do not count as removed.
     assert!(run("umount", &["-l", share.join("mem").to_str().unwrap()]));
     refused(mem.lookup(&me, b"f"), VfsError::Stale).await;
     refused(mem.readdir(&me, 0, 10), VfsError::Stale).await;
     let covered = find("mem").await.unwrap();
     assert_eq!((covered.mounted_on(), covered.getattr().await.unwrap().fsid), (None, own));
-    // And where it does not cross any more, all are refused.
+    // When it no longer crosses mount points, all are refused.
     b.backend.set_cross(false, Vec::new());
     refused(find("bound"), VfsError::Access).await;
 }
 
-/// Two file systems of FUSE have no number by which one is told from the other.
+/// Two FUSE file systems have no number that distinguishes them.
 #[test]
 fn pools_below_share_are_told_apart() {
     apart(|| {
@@ -461,7 +461,7 @@ fn pools_below_share_are_told_apart() {
     });
 }
 
-/// A share with two volumes below it, and a backend that crosses into them.
+/// Runs `test` on a share with two volumes below it, and a backend that crosses into them.
 fn share_with_two(test: impl AsyncFn(&Path, &Bench) + Send + 'static) {
     apart(move || {
         let dir = tempfile::tempdir().unwrap();
@@ -483,7 +483,7 @@ async fn find_in(b: &Bench, folder: &str, name: &str) -> NodeRef {
     folder.lookup(&root(), name.as_bytes()).await.unwrap().0
 }
 
-/// After a restart, handles of all mounts come within the same second.
+/// After a restart, handles of all mounts arrive within the same second.
 #[test]
 fn handles_of_all_mounts_outlive_restart() {
     share_with_two(async |share, b| {
@@ -498,7 +498,7 @@ fn handles_of_all_mounts_outlive_restart() {
                 assert_eq!(later.contents(&f).await, name.as_bytes(), "{round}");
             }
         }
-        // A volume that comes after the look is found, and one that goes is gone.
+        // A volume that is mounted after the scan is found, and one that is unmounted is stale.
         let unmounted = share.join("b");
         assert!(run("umount", &["-l", unmounted.to_str().unwrap()]));
         let later = crossing(share);
@@ -513,7 +513,7 @@ fn handles_of_all_mounts_outlive_restart() {
     });
 }
 
-/// What a start removes: streams of files that are gone from a volume which is mounted.
+/// A start removes streams of missing files only on mounted volumes.
 #[test]
 fn streams_inside_mounts_outlive_sweep() {
     share_with_two(async |share, b| {
@@ -538,13 +538,13 @@ fn streams_inside_mounts_outlive_sweep() {
             let s = vfs::streams::find(&ns.shares()[0], &f, "s").await.unwrap();
             assert_eq!(later.contents(&s.node).await, folder.as_bytes());
         }
-        // A volume that is not mounted now may come again.
+        // A volume that is not mounted now may come back.
         assert!(run("umount", &["-l", share.join("b").to_str().unwrap()]));
         sweep(0).await;
     });
 }
 
-/// A program in user space that answers nothing.
+/// A file system program that never answers.
 #[test]
 fn mount_that_is_silent_delays_clients() {
     apart(|| {
@@ -586,7 +586,7 @@ fn mount_that_is_silent_delays_clients() {
             assert!(before.elapsed() < Duration::from_secs(1), "only the first waits");
             b.backend.resolve(&handle).await.unwrap();
             find_in(&b, "mem", "f").await;
-            // The pool may have given this handle.
+            // The pool may have issued this handle.
             let mut unknown = handle.as_bytes().to_vec();
             unknown[1] ^= 1;
             let unknown = Handle::new(&unknown).unwrap();
@@ -615,7 +615,7 @@ fn mount_that_is_silent_delays_clients() {
     });
 }
 
-/// All subvolumes of btrfs have the UUID of their file system, and roots of the same number.
+/// All subvolumes of btrfs have the UUID of their file system, and root inodes of the same number.
 #[test]
 fn subvolumes_below_share_are_told_apart() {
     apart(|| {
@@ -663,7 +663,7 @@ fn subvolumes_below_share_are_told_apart() {
 }
 
 #[test]
-fn other_volumes_below_the_share_are_not_crossed() {
+fn mounts_refused_without_cross() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         let below = dir.path().join("below");
@@ -671,7 +671,7 @@ fn other_volumes_below_the_share_are_not_crossed() {
         std::fs::write(dir.path().join("f"), b"").unwrap();
         mount_tmpfs(&below, "size=1m");
         std::fs::write(below.join("secret"), b"secret").unwrap();
-        // The same file system, but by another way: a bind mount of what lies outside.
+        // The same file system, but through a bind mount of a folder outside.
         let bound = dir.path().join("bound");
         std::fs::create_dir(&bound).unwrap();
         assert!(run("mount", &["--bind", "/etc", bound.to_str().unwrap()]));
@@ -707,7 +707,7 @@ fn handles_of_another_volume_are_stale() {
         mount_tmpfs(dir.path(), "size=1m");
         let handle = block_on(async { bench(dir.path()).file("f").await.handle() });
         assert!(run("umount", &["-l", dir.path().to_str().unwrap()]));
-        // A new volume of the same kind, whose files have the same numbers.
+        // A new volume of the same type, whose files have the same numbers.
         mount_tmpfs(dir.path(), "size=1m");
         block_on(async {
             let b = bench(dir.path());
@@ -719,7 +719,7 @@ fn handles_of_another_volume_are_stale() {
 }
 
 #[test]
-fn a_volume_mounted_read_only_says_so() {
+fn read_only_mount_is_reported() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         mount_tmpfs(dir.path(), "size=1m");
@@ -743,7 +743,7 @@ fn a_volume_mounted_read_only_says_so() {
     });
 }
 
-/// Stacked file systems give no handles that can be opened: files are found by number and time of birth.
+/// Stacked file systems have no handles that can be opened: files are found by number and time of birth.
 #[test]
 fn a_volume_without_handles_is_searched() {
     apart(|| {
@@ -772,7 +772,7 @@ fn a_volume_without_handles_is_searched() {
             let d = b.dir("d").await;
             let (old, _) = b.root.lookup(&root(), b"old").await.unwrap();
             let handles = [f.handle(), d.handle(), old.handle()];
-            // Rules of permission that mode and owner do not tell are the kernel's there.
+            // The kernel applies further rules of permission there, which mode and owner do not show.
             f.setattr(&root(), mode(0o600), false).await.unwrap();
             refused(f.read(Some(&user(5)), 0, 10, &b.into), VfsError::Access).await;
             b.root.rename(Acting::caller(&root()), b"f", d.as_ref(), b"g", true).await.unwrap();
@@ -787,7 +787,7 @@ fn a_volume_without_handles_is_searched() {
     });
 }
 
-/// Clones and holes as a file system with shared extents has them, where this host can make one.
+/// Clones and holes on a file system with shared extents, if this host can make one.
 #[test]
 fn a_volume_with_shared_extents_clones() {
     apart(|| {
@@ -820,9 +820,9 @@ fn a_volume_with_shared_extents_clones() {
     });
 }
 
-/// The same where files share storage, which few file systems can.
+/// The same where files share storage, which few file systems support.
 #[test]
-fn set_id_bits_go_from_a_file_that_another_clones_into() {
+fn set_id_bits_cleared_by_clone() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         let (image, at) = (dir.path().join("image"), dir.path().join("at"));

@@ -1,5 +1,4 @@
-//! The rules of [`suite`] that a backend keeps by what every backend has to say and the layers above it, on the one of the
-//! examples.
+//! Runs those rules of [`suite`] on the example backend that the required methods and the default layers can keep.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
@@ -56,9 +55,9 @@ async fn bad_names_are_refused() {
     }
 }
 
-/// A list in side data decides, by the layers alone.
+/// A list in side data decides, by the default layers only.
 #[tokio::test]
-async fn a_list_decides_instead_of_the_mode() {
+async fn list_decides_instead_of_mode() {
     let bench = bench();
     let file = bench.file("f").await;
     let (ann, bob) = (user(7), user(8));
@@ -79,7 +78,7 @@ async fn a_list_decides_instead_of_the_mode() {
 }
 
 #[tokio::test]
-async fn what_it_does_not_say_is_not_supported() {
+async fn unimplemented_methods_are_not_supported() {
     let bench = bench();
     let file = bench.file("f").await;
     bench.write(&file, 0, b"data").await;
@@ -89,7 +88,7 @@ async fn what_it_does_not_say_is_not_supported() {
     refused(file.xattr_list(&root()), none).await;
     refused(file.allocate(None, 0, 9), none).await;
     refused(file.clone_range(None, file.as_ref(), 0, 0, 0), none).await;
-    // Nobody tells of holes: it is all data up to the end.
+    // The backend reports no holes: everything up to the end is data.
     assert_eq!(file.seek(1, Seek::Data).await, Ok(1));
     assert_eq!(file.seek(1, Seek::Hole).await, Ok(4));
     assert_eq!(file.seek(4, Seek::Data).await, Err(VfsError::NoMoreData));

@@ -1,9 +1,9 @@
-//! What a power cut leaves: after each answered change the bytes that have reached a device are copied, mounted elsewhere, and
-//! the change is looked for.
+//! Simulates power cuts: after each answered change the bytes that have reached a device are copied and mounted elsewhere, where
+//! the change must be visible.
 //!
-//! The device is a loop device with direct I/O over a file in memory, so that file holds what the file system has issued and
-//! nothing more. Where there is none (no root, no loop devices, no `mkfs.ext4`) this says why and leaves it to
-//! `durability.rs`, which looks at the system calls. `HEADGATE_POWER_CUTS` is how many changes are looked for.
+//! The device is a loop device with direct I/O over a file in memory, so that file contains exactly what the file system has
+//! issued. If that cannot be made (no root, no loop devices, no `mkfs.ext4`) the test prints the reason and leaves the check to
+//! `durability.rs`, which checks the system calls. `HEADGATE_POWER_CUTS` is the number of changes to check.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 
@@ -23,7 +23,7 @@ fn run(program: &str, args: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
-/// A file system on a device of which everything that was issued is in a file.
+/// A file system on a device whose issued writes are all in a file.
 struct Device {
     folder: tempfile::TempDir,
     name: String,
@@ -48,7 +48,7 @@ impl Device {
         }
         let name = run("losetup", &["--direct-io=on", "--show", "-f", text(&image)])?;
         let device = Self { folder, name };
-        // The file system commits nothing by itself meanwhile.
+        // The file system commits nothing on its own meanwhile.
         run("mount", &["-o", "commit=300", &device.name, text(&device.mount())])?;
         Ok(device)
     }
@@ -57,10 +57,10 @@ impl Device {
         self.folder.path().join("mount")
     }
 
-    /// Looks at what is there after a power cut now.
+    /// Runs `look` on the state after a power cut at this moment.
     ///
-    /// Each copy is a file of its own: as long as anything on the machine holds the loop device of the copy before (a program
-    /// that looks at all of them), `mount` takes that device again for the same file, with what it remembers of the old bytes.
+    /// Each copy is a separate file: while any program on the machine still uses the loop device of the previous copy, `mount`
+    /// would use that device again for the same file, with cached old bytes.
     fn after_cut<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
         let at = self.folder.path().join("cut");
         let copy = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap();
@@ -74,7 +74,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Nothing more can be done about either.
+        // A failure of either cannot be repaired here.
         let _ = run("umount", &[text(&self.mount())]);
         let _ = run("losetup", &["-d", &self.name]);
     }
@@ -96,7 +96,7 @@ fn namespace(device: &Device, strict: bool) -> Namespace {
     }])
 }
 
-/// One change, and what must be seen of it: the kinds come in turn, each on names of its round.
+/// Makes one change, and returns the check for it: the kinds take turns, each on names of its round.
 async fn change(ns: &Namespace, i: usize) -> Box<dyn FnOnce(&Path) -> bool> {
     let (share, c, set) = (ns.shares()[0].clone(), Cred::root(), SetAttr::default());
     let (file_ops, top) = (ns.by(None), share.backend.root());
@@ -156,11 +156,11 @@ async fn change(ns: &Namespace, i: usize) -> Box<dyn FnOnce(&Path) -> bool> {
     }
 }
 
-/// Kinds of change.
+/// Number of kinds of change.
 const KINDS: usize = 10;
 
 #[test]
-fn what_was_answered_is_there_after_a_power_cut() {
+fn answered_change_survives_power_cut() {
     let cuts = std::env::var("HEADGATE_POWER_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for strict in [true, false] {
@@ -181,7 +181,7 @@ fn what_was_answered_is_there_after_a_power_cut() {
         if strict {
             assert!(lost.is_empty(), "answered and lost: {lost:?} of {cuts}");
         } else {
-            // Else this test could not fail.
+            // Otherwise this test could not fail.
             assert!(!lost.is_empty(), "a relaxed share keeps everything");
         }
     }

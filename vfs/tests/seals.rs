@@ -1,4 +1,4 @@
-//! Access control lists in `user.` attributes: only what the gateway wrote for the very file counts.
+//! Access control lists in `user.` attributes: only a list that the gateway wrote for this file counts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,13 +47,13 @@ fn forge(path: &Path, record: &[u8]) {
     rustix::fs::setxattr(path, NAME, record, XattrFlags::empty()).unwrap();
 }
 
-/// A host without `user.` attributes has no such lists.
+/// Checks for `user.` attributes: a host without them has no such lists.
 fn keeps_attributes(dir: &Path) -> bool {
     rustix::fs::setxattr(dir, "user.probe", b"1", XattrFlags::empty()).is_ok()
 }
 
 #[tokio::test]
-async fn a_list_that_another_wrote_counts_as_none() {
+async fn foreign_list_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     assert!(keeps_attributes(dir.path()), "a file system with user attributes, for this test");
     let b = open(dir.path(), 1);
@@ -64,7 +64,7 @@ async fn a_list_that_another_wrote_counts_as_none() {
     let (list_a, list_b) = (kept(&b, "a").await, kept(&b, "b").await);
     assert!(list_a.is_some() && list_b.is_some() && list_a != list_b);
 
-    // Each is put there by somebody who may write the file.
+    // A user with write access to the file could set each of these.
     let turned = |at: usize| {
         let mut other = of_a.clone();
         other[at] ^= 1;
@@ -89,7 +89,7 @@ async fn a_list_that_another_wrote_counts_as_none() {
 }
 
 #[tokio::test]
-async fn a_list_is_known_again_by_the_same_key_alone_and_not_in_a_copy() {
+async fn list_needs_same_key_and_file() {
     let dir = tempfile::tempdir().unwrap();
     assert!(keeps_attributes(dir.path()), "a file system with user attributes, for this test");
     let path = dir.path().join("a");

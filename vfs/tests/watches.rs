@@ -1,4 +1,4 @@
-//! Descriptors that watches take. They are counted for the whole process, so this is a program of its own with one test.
+//! Descriptors of watches. They are counted for the whole process, so this is a separate program with one test.
 
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, dead_code)]
@@ -21,13 +21,13 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Whether this is ready at the first poll; it is dropped then.
+/// Returns true if the future is ready at the first poll; it is dropped then.
 async fn is_ready(future: impl Future<Output = ()>) -> bool {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
 }
 
-/// A walk to new folders that its caller gives up is made again, and a look at what waits makes none.
+/// A walk to new folders that its caller cancels is repeated, and a check for waiting events makes no walk.
 async fn cover_new_folders(ns: &Namespace, root: &NodeRef, watch: &Watch) {
     let (share, before) = (ns.shares()[0].id, watch.covered());
     ns.watches().post(share, root, b"new", Action::Added, what::DIR_NAME).await;
@@ -59,7 +59,7 @@ fn watches_of_one_tree_share_descriptors() {
         }
         assert!(watches.iter().all(|w| w.covered() == FOLDERS));
         assert_eq!(descriptors(), one, "ten more watches take none");
-        // A change is told to each, and the mark ends with the last.
+        // Each watch sees a change, and the kernel's watch ends with the last of them.
         std::fs::write(dir.path().join("a/b/new"), b"").unwrap();
         watches.truncate(1);
         assert_eq!(descriptors(), one);
@@ -92,7 +92,7 @@ fn watches_of_one_tree_share_descriptors() {
         assert_eq!((few.covered(), *room.lock().unwrap()), (3, 3));
         drop(few);
 
-        // What watches take comes from the budget of local files.
+        // Descriptors of watches come from the budget of local files.
         limit_descriptors(FOLDERS);
         let short = watch().await;
         limit_descriptors(usize::MAX);

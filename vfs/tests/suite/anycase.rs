@@ -40,7 +40,7 @@ pub(crate) async fn names_are_found_in_any_case(b: Bench) {
         assert_eq!(found(&names, &d, &format!("none{n}")).await, None);
     }
     assert_eq!(scans(&names), before + 1, "misses are answered by one scan");
-    // Somebody else changes the directory: it shows.
+    // A change of the directory by another process is noticed.
     d.create(Acting::caller(&c), b"Later", CreateHow::Guarded, mode(0o644)).await.unwrap();
     d.unlink(Acting::caller(&c), b"other").await.unwrap();
     assert_eq!(found(&names, &d, "LATER").await.as_deref(), Some("Later"));
@@ -69,7 +69,8 @@ pub(crate) async fn the_index_follows_changes_of_ours(b: Bench) {
     assert_eq!(scans(&names), 1);
 }
 
-/// Two files whose names differ by case alone, made by others: each is found as it is called, and one by any other case.
+/// Two files whose names differ only in case, made by other processes: each is found by its exact name, and one of them by any
+/// other case.
 pub(crate) async fn names_that_differ_by_case_alone(b: Bench) {
     let names = Names::default();
     let (lower, upper) = (b.file("same").await, b.file("SAME").await);

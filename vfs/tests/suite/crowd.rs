@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many callers at once.
 
 use super::*;
 
@@ -16,7 +16,7 @@ impl Dice {
     }
 }
 
-/// What may be answered when others change the same names at the same time.
+/// Returns true for errors that are possible when other callers change the same names at the same time.
 fn expected(e: VfsError) -> bool {
     matches!(
         e,
@@ -75,7 +75,7 @@ async fn one_step(b: &Bench, dirs: &[NodeRef], dice: &mut Dice, who: u64) -> Vfs
     Ok(())
 }
 
-/// No deadlock, no panic, no wrong link count, whatever many do with a few names.
+/// No deadlock, no panic, no wrong link count when many callers change a few names.
 pub(crate) async fn many_change_the_same_names(b: Bench) {
     let b = Arc::new(b);
     let mut dirs = vec![b.root.clone()];

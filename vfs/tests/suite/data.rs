@@ -30,7 +30,7 @@ pub(crate) async fn read_and_write_at_every_size(b: Bench) {
             assert_eq!((w.count, w.after.size), (n, n as u64));
         }
         assert!(b.contents(&f).await == data, "size {n}");
-        // One byte before the end, the end, and behind it.
+        // One byte before the end, at the end, and after it.
         if n > 0 {
             let (last, eof) = b.read(&f, n as u64 - 1, 100).await;
             assert_eq!((last, eof), (vec![data[n - 1]], true));
@@ -139,7 +139,7 @@ pub(crate) async fn attributes_are_set_and_kept(b: Bench) {
     assert!(s.total_bytes >= s.free_bytes && s.free_bytes >= s.avail_bytes && s.total_bytes > 0);
 }
 
-/// Every change shows in the change attribute, however fast they follow each other.
+/// Every change moves the change attribute, however fast the changes follow each other.
 pub(crate) async fn the_change_attribute_always_moves(b: Bench) {
     let c = root();
     let f = b.file("f").await;
@@ -182,7 +182,7 @@ pub(crate) async fn holes_and_storage(b: Bench) {
     assert_eq!(a.size, 4 * m + 65536);
     let (some, _) = b.read(&f, 4 * m, 65536).await;
     assert!(some[..100] == pattern(0, 65536)[..100] && some[100..].iter().all(|b| *b == 0));
-    // Storage ahead of data reads as zeros and may extend the file.
+    // Reserved storage reads as zeros and may extend the file.
     f.allocate(None, 8 * m, m).await.unwrap();
     let a = f.getattr().await.unwrap();
     assert_eq!(a.size, 9 * m);
@@ -201,7 +201,7 @@ pub(crate) async fn copies_and_clones(b: Bench) {
     assert_eq!(g.copy_range(None, f.as_ref(), 1000, 5, 100_000).await, Ok(100_000));
     let read = b.contents(&g).await;
     assert!(read[..5] == [0; 5] && read[5..] == data[1000..101_000]);
-    // To the end, and what reaches beyond it.
+    // To the end, and a range that exceeds it.
     assert_eq!(g.copy_range(None, f.as_ref(), 299_000, 0, 0).await, Ok(1000));
     assert_eq!(g.copy_range(None, f.as_ref(), 299_000, 0, 5000).await, Ok(1000));
     refused(g.copy_range(None, f.as_ref(), 300_001, 0, 1), VfsError::Invalid).await;
@@ -214,7 +214,7 @@ pub(crate) async fn copies_and_clones(b: Bench) {
     let h = b.file("h").await;
     h.clone_range(None, f.as_ref(), 0, 0, 0).await.unwrap();
     assert!(b.contents(&h).await == data);
-    // After it, each goes its own way.
+    // Afterwards, writes to one do not change the other.
     b.write(&h, 100, b"HHHH").await;
     b.write(&f, 200_000, b"FFFF").await;
     let (hh, ff) = (b.contents(&h).await, b.contents(&f).await);
@@ -265,7 +265,7 @@ pub(crate) async fn extended_attributes(b: Bench) {
         node.xattr_set(&c, b"p", &pattern(1, 2000), XattrHow::Either).await.unwrap();
         assert_eq!(node.xattr_get(&c, b"p").await.unwrap(), pattern(1, 2000));
         assert_eq!(sizes(node).await, XattrSizes { count: 2, bytes: 6 + 1 + 2000 });
-        // What clients do not see is not counted.
+        // Attributes hidden from clients are not counted.
         node.dos_set(Dos { attributes: Some(Dos::HIDDEN), ..Dos::default() }).await.unwrap();
         assert_eq!(sizes(node).await.count, 2);
     }
@@ -275,7 +275,7 @@ pub(crate) async fn extended_attributes(b: Bench) {
     refused(s.xattr_set(&c, b"a", b"", XattrHow::Either), VfsError::NotSupported).await;
 }
 
-/// What others append to a file is read with the next call, to the last byte of what was asked for.
+/// Data that other callers append to a file is read by the next call, to the last requested byte.
 pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
     let (f, g) = (b.file("f").await, b.file("g").await);
     let data = pattern(9, 300_000);
@@ -286,7 +286,7 @@ pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
     assert!(!eof && read == data[..200_000]);
 }
 
-/// Where each addition came to stand it is whole, and no byte belongs to two of them.
+/// Each append is complete at its offset, and no two appends overlap.
 pub(crate) async fn additions_never_overlap(b: Bench) {
     const THREADS: u8 = 4;
     const EACH: usize = 100;
@@ -324,7 +324,7 @@ pub(crate) async fn additions_never_overlap(b: Bench) {
                         assert_eq!(done.written.count, BYTES);
                         places.push((done.at, who));
                     }
-                    // Another was faster.
+                    // Another append was faster.
                     Err(e) => assert_eq!(e, VfsError::Access),
                 }
             }

@@ -1,4 +1,4 @@
-//! Access control lists: a backend judges everybody by the one that is kept with a file.
+//! Access control lists: a backend checks every caller by the list stored with a file.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +14,7 @@ const ANN: u32 = 1001;
 const BOB: u32 = 1002;
 const CARL: u32 = 1003;
 
-/// Gives a node a list, and the mode bits that it says.
+/// Sets a list on a node, with the equivalent mode bits.
 async fn give(node: &NodeRef, entries: Vec<Ace>) {
     let acl = Acl::new(entries);
     let attr = node.getattr().await.unwrap();
@@ -63,16 +63,16 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
     let may = f.access(&bob, all, &f.getattr().await.unwrap()).await.unwrap().0;
     assert_eq!(may, Access::READ | Access::MODIFY | Access::EXTEND);
     assert_eq!(f.access(&carl, all, &f.getattr().await.unwrap()).await.unwrap().0, 0);
-    // In a list of Windows each right is its own.
+    // In a list of Windows each right is separate.
     refused(f.xattr_get(&bob, b"x"), VfsError::Access).await;
     refused(f.xattr_get(&carl, b"x"), VfsError::Access).await;
-    // Bits of the mode that say more are no way around it.
+    // Mode bits that grant more do not override the list.
     give(&f, vec![Ace::deny(Who::User(CARL), rw, 0), Ace::allow(Who::Everyone, rw, 0)]).await;
     assert_eq!(f.getattr().await.unwrap().mode, 0o666);
     refused(f.open(&carl, true, false), VfsError::Access).await;
 }
 
-/// Who may date a file is as who may set a time of the past: whoever may write may not.
+/// Permission to date a file is the same as permission to set a time in the past: write access is not enough.
 pub(crate) async fn owners_date_a_file_and_whom_its_list_lets(b: Bench) {
     let f = owned(&b, b"f", 0o666).await;
     let may = async |uid| {
@@ -111,8 +111,8 @@ pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
     f.open(&bob, true, false).await.unwrap();
 }
 
-/// Whom a list of Windows lets run a file a mode without bits for that leaves alone; whom it lets search a folder it does not. In a
-/// list of NFS the bits to run a file count as well.
+/// A list of Windows keeps the right to run a file when a mode has no execute bits, but loses the right to search a folder. In a
+/// list of NFS form the execute bits count for files as well.
 pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
     let read = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
     let entries =
@@ -148,7 +148,7 @@ pub(crate) async fn a_list_says_who_changes_attributes(b: Bench) {
     f.setattr(&bob, at, false).await.unwrap();
     f.setattr(&ann, at, false).await.unwrap();
     refused(f.setattr(&carl, at, false), VfsError::Perm).await;
-    // Set-id bits are the owner's to give.
+    // Only the owner may set set-id bits.
     let (_, attr) = f.setattr(&bob, mode(0o4600), false).await.unwrap();
     assert_eq!(attr.mode, 0o600);
     let own = |uid| SetAttr { uid: Some(uid), ..SetAttr::default() };
@@ -177,11 +177,11 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"g"), VfsError::Access).await;
     refused(make(&d, carl.clone(), b"f"), VfsError::Exists).await;
-    // Who may not look names up is not told which there are.
+    // A caller without search permission does not learn which names exist.
     refused(make(&d, user(ANN), b"f"), VfsError::Access).await;
     refused(make(&d, bob.clone(), b"f"), VfsError::Exists).await;
     d.unlink(Acting::caller(&carl), b"f").await.unwrap();
-    // Who may delete a file may do so wherever it is.
+    // A caller with permission to delete a file may delete it in any folder.
     let f = make(&d, bob.clone(), b"f").await.unwrap().node;
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
     d.unlink(Acting::caller(&bob), b"f").await.unwrap();
@@ -193,7 +193,7 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     give(&f, vec![allow(BOB, mask::FILE_ALL & !mask::DELETE)]).await;
     refused(plain.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     give(&f, vec![allow(BOB, mask::DELETE)]).await;
-    // To find it there the folder must let him.
+    // To find it there the caller needs search permission on the folder.
     plain.setattr(&root(), mode(0o744), false).await.unwrap();
     refused(plain.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     plain.setattr(&root(), mode(0o755), false).await.unwrap();
@@ -219,7 +219,7 @@ pub(crate) async fn a_list_decides_about_renames(b: Bench) {
     refused(to.rename(Acting::caller(&bob), b"f", from.as_ref(), b"f", true), VfsError::Access)
         .await;
     make(&from, b"f").await;
-    // What is replaced is removed.
+    // A replaced file counts as removed.
     refused(from.rename(Acting::caller(&bob), b"f", to.as_ref(), b"f", true), VfsError::Access)
         .await;
     from.rename(Acting::caller(&bob), b"f", to.as_ref(), b"g", true).await.unwrap();
@@ -229,7 +229,7 @@ pub(crate) async fn a_list_decides_about_renames(b: Bench) {
         .await;
 }
 
-/// Whatever a folder's list lets a caller add, a device is the superuser's to make.
+/// No rights in a folder's list permit creating a device: that needs the superuser.
 pub(crate) async fn no_list_makes_a_device(b: Bench) {
     let add = mask::WRITE_DATA | mask::EXECUTE;
     let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
@@ -245,7 +245,7 @@ pub(crate) async fn no_list_makes_a_device(b: Bench) {
     assert_eq!((link.attr.uid, link.attr.gid), (BOB, BOB));
 }
 
-/// A sticky folder is sticky by its list as well: what is another's stays, unless the file's own list says more.
+/// A sticky folder stays sticky with a list: another user's file cannot be removed, unless the file's own list permits it.
 pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     let all = mask::FILE_ALL & !mask::WRITE_DAC & !mask::WRITE_OWNER;
     let d = folder(&b, b"d", vec![allow(BOB, all), allow(CARL, all)]).await;
@@ -276,7 +276,8 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     d.unlink(Acting::caller(&bob), b"x").await.unwrap();
     make(b"more", carl.clone()).await;
     d.unlink(Acting::caller(&user(ANN)), b"more").await.unwrap();
-    // Its own file everybody moves, also onto another one of its own; the owner of the folder and the superuser anybody's.
+    // Every user may move its own file, also onto another one of its own; the owner of the folder and the superuser may move any
+    // file.
     for name in [b"one", b"two"] {
         make(name, carl.clone()).await;
     }
@@ -289,7 +290,7 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     d.rename(Acting::caller(&bob), b"4th", d.as_ref(), b"5th", true).await.unwrap();
 }
 
-/// What the list of a folder granted stays granted for the call that was decided about, and helps to nothing else.
+/// A right granted by a folder's list stays valid for the call that was decided about, and permits nothing else.
 pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
     let d = folder(&b, b"d", vec![allow(BOB, mask::FILE_ALL)]).await;
     for name in [b"f", b"g"] {
@@ -308,7 +309,7 @@ pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
     refused(d.unlink(Acting::caller(&bob), b"g"), VfsError::Access).await;
 }
 
-/// What a folder's list lets a caller do there it lets it do nowhere else.
+/// The rights that a folder's list grants a caller do not apply in other folders.
 pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
     let bob = user(BOB);
     let mine = folder(&b, b"mine", vec![allow(BOB, mask::FILE_ALL)]).await;
@@ -327,7 +328,8 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
     refused(g.link(Acting::caller(&bob), other.as_ref(), b"h"), VfsError::Access).await;
 }
 
-/// What fails after it was made is taken back as long as its name is still its own, by whoever made it, whatever the folder says.
+/// A node whose creation fails later is removed if its name still belongs to it, whoever created it and whatever the folder's list
+/// contains.
 pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     let namespace = served(&b);
     let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
@@ -349,7 +351,7 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     refused(d.lookup(&root(), b"g"), VfsError::NotFound).await;
 }
 
-/// As with Windows: to whom a list gives a part of reading alone, the file is not shown.
+/// As on Windows: a file is hidden from a caller to whom its list grants only a part of the read rights.
 pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(b: Bench) {
     let rules = vfs::namespace::Rules { only_visible: true, ..Default::default() };
     let share = Share { rules, ..plain(&b) };
@@ -424,14 +426,14 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     let deep =
         file_ops.create(&share, &sub, &by, b"deep", CreateHow::Guarded, mode(0o666)).await.unwrap();
     deep.node.open(&user(BOB), true, true).await.unwrap();
-    // Where nothing is passed on the mask counts.
+    // If no entry is inherited, the umask applies.
     let plain = b.dir("plain").await;
     let set = SetAttr { umask: 0o027, ..mode(0o666) };
     let made = file_ops.create(&share, &plain, &by, b"f", CreateHow::Guarded, set).await.unwrap();
     assert_eq!((made.attr.mode, kept(&made.node).await), (0o640, None));
 }
 
-/// What mode bits take away of what is passed on: to search a folder takes a bit, to run a file none. A pipe inherits nothing.
+/// Mode bits limit the inherited rights: searching a folder needs a bit, running a file does not. A pipe inherits no list.
 pub(crate) async fn mode_bits_limit_what_is_inherited(b: Bench) {
     let namespace = served(&b);
     let (share, file_ops, by) = (namespace.shares()[0].clone(), namespace.by(None), root());
@@ -452,7 +454,7 @@ pub(crate) async fn mode_bits_limit_what_is_inherited(b: Bench) {
     assert_eq!((fifo.attr.mode, kept(&fifo.node).await), (0o644, None), "it inherits nothing");
 }
 
-/// Gives what it makes a list of its own, or cannot.
+/// Sets a list on new nodes, or fails.
 struct Gives {
     result: VfsResult<()>,
     times: AtomicU32,
@@ -469,7 +471,7 @@ impl GiveList for Gives {
     }
 }
 
-/// Whoever makes something gives it a list where it is to, after what is passed on; and what cannot have it is not made.
+/// The giver sets its list on a new node where requested, after the inherited one; a node whose list cannot be set is removed.
 pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
     let namespace = served(&b);
     let (share, by, how) = (namespace.shares()[0].clone(), root(), CreateHow::Guarded);
@@ -477,7 +479,7 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
     let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let passed = Ace::allow(Who::User(BOB), mask::READ_DATA, on);
     let d = folder(&b, b"d", vec![passed]).await;
-    // Whoever makes it has it.
+    // The creator has the rights.
     let maker = Ace::allow(Who::User(0), mask::FILE_ALL, 0);
     let bobs = vec![allow(BOB, mask::READ_DATA), maker];
     let carls = vec![allow(CARL, mask::READ_DATA)];
@@ -505,7 +507,7 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
     assert_eq!(b.names(&d, 10).await, [] as [&str; 0]);
 }
 
-/// RFC 8881 section 6.2.1.3.1: the owner, and those who have ACE4_WRITE_ACL.
+/// RFC 8881 section 6.2.1.3.1: the owner, and principals with ACE4_WRITE_ACL.
 pub(crate) async fn a_list_is_set_by_those_who_may_change_the_mode(b: Bench) {
     let namespace = served(&b);
     let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
@@ -528,7 +530,7 @@ pub(crate) async fn a_list_is_set_by_those_who_may_change_the_mode(b: Bench) {
     assert_eq!(kept(&f).await, Some(more.clone()));
     match file_ops.posix_change(&share, &f, &user(BOB), &change).await {
         Ok(()) => assert_eq!((kept(&f).await, f.getattr().await.unwrap().mode), (None, 0o604)),
-        // Memory keeps no such list.
+        // A volume in memory has no such list.
         Err(e) => assert_eq!(e, VfsError::NotSupported),
     }
 

@@ -16,7 +16,7 @@ pub(crate) mod rights;
 pub(crate) mod streams;
 pub(crate) mod windows;
 
-/// A backend to test and what is needed around it.
+/// A backend under test with its pool and account.
 pub(crate) struct Bench {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) root: NodeRef,
@@ -40,7 +40,7 @@ impl Bench {
         }
     }
 
-    /// A new regular file in the root.
+    /// Creates a regular file in the root.
     pub(crate) async fn file(&self, name: &str) -> NodeRef {
         self.create(name, CreateHow::Guarded).await.unwrap().node
     }
@@ -65,7 +65,7 @@ impl Bench {
         (bytes, r.eof)
     }
 
-    /// The whole file.
+    /// Reads the whole file.
     pub(crate) async fn contents(&self, node: &NodeRef) -> Vec<u8> {
         let mut out = Vec::new();
         loop {
@@ -77,7 +77,7 @@ impl Bench {
         }
     }
 
-    /// All names of a directory, `step` at a time.
+    /// Lists all names of a directory, `step` at a time.
     pub(crate) async fn names(&self, dir: &NodeRef, step: usize) -> Vec<String> {
         let mut out = Vec::new();
         let mut cookie = 0;
@@ -100,7 +100,7 @@ impl Bench {
     }
 }
 
-/// The superuser, or whoever runs the tests.
+/// Returns the superuser, or the user that runs the tests.
 pub(crate) fn root() -> Cred {
     Cred::root()
 }
@@ -113,7 +113,7 @@ pub(crate) fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
 }
 
-/// Bytes that tell their place.
+/// Returns bytes that depend on their position.
 pub(crate) fn pattern(seed: u8, n: usize) -> Vec<u8> {
     (0..n).map(|i| (i as u64).wrapping_mul(131).wrapping_add(i as u64 >> 8) as u8 ^ seed).collect()
 }

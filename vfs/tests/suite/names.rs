@@ -57,7 +57,7 @@ pub(crate) async fn bad_names_are_refused(b: Bench) {
         )
         .await;
     }
-    // Names are bytes: what is no UTF-8 is a name like any other.
+    // Names are bytes: a name need not be UTF-8.
     let odd = b"\xff\xfe name\x01";
     b.root.create(Acting::caller(&c), odd, CreateHow::Guarded, set).await.unwrap();
     assert!(b.root.lookup(&c, odd).await.is_ok());
@@ -91,7 +91,7 @@ pub(crate) async fn exclusive_create_can_be_repeated(b: Bench) {
     assert_eq!(again.node.id(), first.node.id());
     assert!(again.created);
     refused(b.create("x", CreateHow::Exclusive(*b"87654321")), VfsError::Exists).await;
-    // What exists and was made in another way is never taken for ours.
+    // An existing file that was created otherwise never counts as a repeated create.
     b.file("y").await;
     refused(b.create("y", mine), VfsError::Exists).await;
     b.dir("d").await;
@@ -116,7 +116,7 @@ pub(crate) async fn unlink_and_rmdir_know_the_difference(b: Bench) {
     let nlink = b.root.getattr().await.unwrap().nlink;
     let change = b.root.rmdir(Acting::caller(&c), b"d").await.unwrap();
     assert!(change.after.nlink <= nlink);
-    // A directory that is gone is stale, whatever is asked of it.
+    // A removed directory is stale for every operation.
     refused(d.getattr(), VfsError::Stale).await;
     refused(d.lookup(&c, b"x"), VfsError::Stale).await;
     refused(d.create(Acting::caller(&c), b"x", CreateHow::Guarded, mode(0o644)), VfsError::Stale)
@@ -137,11 +137,11 @@ pub(crate) async fn a_removed_file_lives_while_it_is_held(b: Bench) {
     assert_eq!(b.contents(&f).await, b"still here");
     b.write(&f, 6, b"there").await;
     assert_eq!(b.contents(&f).await, b"still there");
-    // While it is held, its handle works and gives the same node.
+    // While it is in use, its handle works and returns the same node.
     let same = b.backend.resolve(&handle).await.unwrap();
     assert_eq!(same.id(), f.id());
     drop(same);
-    // A new file of the same name is another one.
+    // A new file of the same name is a different node.
     let new = b.file("f").await;
     assert_ne!(new.id(), f.id());
     assert_ne!(new.handle(), handle);
@@ -162,7 +162,7 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
     let (g, _) = d.lookup(&c, b"g").await.unwrap();
     assert_eq!((g.id(), g.handle()), (f.id(), f.handle()));
     assert_eq!(b.contents(&f).await, b"f");
-    // Over an existing file: that one is gone.
+    // Over an existing file: that file is removed.
     let old = b.file("h").await;
     d.rename(Acting::caller(&c), b"g", b.root.as_ref(), b"h", true).await.unwrap();
     assert_eq!(old.getattr().await.unwrap().nlink, 0);
@@ -180,7 +180,7 @@ pub(crate) async fn rename_moves_and_replaces(b: Bench) {
     b.root.rename(Acting::caller(&c), b"d", r, b"e", true).await.unwrap();
     refused(e.getattr(), VfsError::Stale).await;
     assert_eq!(b.root.lookup(&c, b"e").await.unwrap().0.id(), d.id());
-    // To itself, and between two names of one file: nothing happens.
+    // To itself, and between two names of one file: no change.
     let (from, to) = b.root.rename(Acting::caller(&c), b"h", r, b"h", true).await.unwrap();
     assert!(from.is_none() && to.is_none());
     f.link(Acting::caller(&c), r, b"h2").await.unwrap();
@@ -233,7 +233,7 @@ pub(crate) async fn links_and_special_nodes(b: Bench) {
     assert_eq!((made.attr.kind, made.attr.mode), (Kind::Fifo, 0o640));
     let made = b.root.mknod(&c, b"k", Special::Socket, mode(0o600)).await.unwrap();
     assert_eq!(made.attr.kind, Kind::Socket);
-    // Data of what has none.
+    // Reads and writes of nodes without data.
     let p = b.root.lookup(&c, b"p").await.unwrap().0;
     refused(p.read(Some(&c), 0, 10, &b.into), VfsError::WrongType).await;
     refused(p.write(WriteBy::Caller(&c), 0, vec![], Stable::Unstable), VfsError::WrongType).await;
@@ -290,10 +290,10 @@ pub(crate) async fn listing_is_complete_in_every_step(b: Bench) {
         assert_eq!(names, made, "step {step}");
     }
     refused(b.file("f").await.readdir(&root(), 0, 10), VfsError::NotDir).await;
-    // The end is told with the last entry where it is the last.
+    // If the last entry is included, its answer reports the end.
     let (all, end) = d.readdir(&root(), 0, 257).await.unwrap();
     assert!(end);
-    // From a cookie in the middle, also after the listing went on elsewhere.
+    // From a cookie in the middle, also after the listing continued elsewhere.
     let middle = all[99].cookie;
     let (rest, _) = d.readdir(&root(), middle, 5000).await.unwrap();
     assert_eq!(rest, all[100..]);
@@ -301,7 +301,7 @@ pub(crate) async fn listing_is_complete_in_every_step(b: Bench) {
     assert!(none.is_empty() && end);
 }
 
-/// What stays is listed exactly once, whatever comes and goes meanwhile.
+/// A name that stays is listed exactly once, whatever names are added and removed meanwhile.
 pub(crate) async fn cookies_hold_while_names_change(b: Bench) {
     let c = root();
     let d = b.dir("d").await;
@@ -322,7 +322,7 @@ pub(crate) async fn cookies_hold_while_names_change(b: Bench) {
         }
         if let Some(last) = some.last() {
             cookie = last.cookie;
-            // The very entry that the cookie stands for goes as well, if it is there still: a listing may be a little old.
+            // The entry of the cookie itself is removed as well, if it still exists: a listing may be slightly outdated.
             if last.name.starts_with(b"go") {
                 let gone = d.unlink(Acting::caller(&c), &last.name).await;
                 assert!(matches!(gone, Ok(_) | Err(VfsError::NotFound)));
@@ -361,7 +361,7 @@ pub(crate) async fn handles_find_their_nodes(b: Bench) {
     assert!(handle.as_bytes().len() <= Handle::MAX);
     assert_eq!(b.backend.resolve(&handle).await.unwrap().id(), f.id());
     let id = f.id();
-    // While one reference lives the id stays.
+    // While one reference exists the id stays.
     b.root.rename(Acting::caller(&c), b"f", d.as_ref(), b"g", true).await.unwrap();
     assert_eq!(b.backend.resolve(&handle).await.unwrap().id(), id);
     drop(f);

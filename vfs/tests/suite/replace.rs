@@ -1,4 +1,4 @@
-//! Another node in the place of one that has a name.
+//! Replacing a node by another one under the same name.
 
 use vfs::namespace::Share;
 use vfs::replace::{self, New};
@@ -7,7 +7,7 @@ use vfs::*;
 use super::streams::{plain, served};
 use super::*;
 
-/// The folders in which nodes are made, and how many there are.
+/// Lists the folders in which nodes are staged.
 async fn waiting(share: &Share) -> Vec<Vec<u8>> {
     let c = root();
     let Some(hidden) = share.backend.hidden(false).await.unwrap() else { return Vec::new() };
@@ -42,7 +42,7 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
             }
         }
         let (found, attr) = r.lookup(&c, b"f").await.unwrap();
-        // What cannot keep it is not asked to.
+        // A node that cannot store the attributes is not asked to.
         let kept = found.dos(&attr).await.unwrap();
         assert!(kept.attributes == Some(2) || kind != Kind::File);
         assert!(waiting(share).await.is_empty());
@@ -52,7 +52,7 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
     }
 }
 
-/// Whoever may change a folder puts a file of another in the place of a pipe of another: what it writes there does not run as them.
+/// A user who may change a folder replaces another user's pipe by a file: the new file must not run with the other user's identity.
 pub(crate) async fn a_node_of_another_has_no_set_id_bits_in_its_new_place(b: Bench) {
     const OWNER: u32 = 1000;
     let ns = served(&b);
@@ -92,7 +92,7 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
     assert_eq!((attr.kind, attr.mode, attr.size), (Kind::File, 0o644, 0));
 }
 
-/// As one that is made there: it gets what its folder passes on, and mode bits take away from that.
+/// Like a file that is created there: it inherits the folder's list, limited by the mode bits.
 pub(crate) async fn a_file_that_was_a_link_inherits(b: Bench) {
     use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
     let ns = served(&b);
@@ -123,13 +123,13 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_that_masks_leave(b: Benc
     assert_eq!(r.lookup(&c, b"l").await.unwrap().1.mode, 0o660);
 }
 
-/// Whatever fails between the first step and the last: the name stands as before, and nothing is left.
+/// After a failure at any step the name is unchanged, and no files remain.
 pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (file, dir) = (b.file("f").await, b.dir("d").await);
     dir.create(Acting::caller(&c), b"inside", CreateHow::Guarded, mode(0o600)).await.unwrap();
-    // It is made, and changes places with the directory; then that cannot go.
+    // The new node is created and exchanged with the directory, which then cannot be removed.
     let staged = file_ops.stage(share, r, &c, &dir, New::Link(b"x")).await.unwrap();
     refused(file_ops.put_in_place(share, staged, &c, (r, b"d"), &dir), VfsError::NotEmpty).await;
     assert_eq!(r.lookup(&c, b"d").await.unwrap().0.id(), dir.id());
@@ -137,9 +137,9 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     let (up, _) = dir.lookup(&c, b"..").await.unwrap();
     assert_eq!(up.id(), r.id(), "it is where it was");
     assert_eq!(dir.path().await.unwrap(), b"d");
-    // It cannot be made.
+    // The node cannot be created.
     refused(file_ops.stage(share, r, &c, &file, New::Link(b"")), VfsError::Invalid).await;
-    // Another file has come there meanwhile, or none is there any more.
+    // Another file has the name by now, or the name no longer exists.
     let staged = file_ops.stage(share, r, &c, &file, New::File).await.unwrap();
     r.rename(Acting::caller(&c), b"f", r.as_ref(), b"g", true).await.unwrap();
     refused(file_ops.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
@@ -148,17 +148,17 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
     refused(file_ops.put_in_place(share, staged, &c, (r, b"f"), &file), VfsError::NotFound).await;
     assert_eq!(r.lookup(&c, b"f").await.unwrap().0.id(), other.id());
     assert_eq!(r.lookup(&c, b"g").await.unwrap().0.id(), file.id());
-    // It is given up.
+    // The staged node is discarded.
     file_ops.stage(share, r, &c, &file, New::File).await.unwrap().give_up().await;
     assert!(waiting(share).await.is_empty());
-    // Whoever was about to place it is gone.
+    // The caller was dropped before it put the node in place.
     drop(file_ops.stage(share, r, &c, &file, New::File).await.unwrap());
     while !waiting(share).await.is_empty() {
         tokio::task::yield_now().await;
     }
 }
 
-/// Who may not remove the name may not give it to another node, and nobody makes what only the superuser may make.
+/// A caller without permission to remove the name may not give it to another node, and only the superuser may create a device.
 pub(crate) async fn the_caller_needs_permission(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, alice) = (&ns.shares()[0].clone(), ns.by(None), root(), user(1000));

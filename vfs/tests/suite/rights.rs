@@ -1,4 +1,4 @@
-//! Who may do what. These need a backend that serves callers as themselves.
+//! Permission checks. They need a backend that serves callers with their own credentials.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn with_groups(uid: u32, groups: &[u32]) -> Cred {
     Cred { uid, gid: uid, groups: groups.into() }
 }
 
-/// Opens the root to everybody.
+/// Makes the root world-writable.
 async fn open_root(b: &Bench) {
     b.root.setattr(&root(), mode(0o777), false).await.unwrap();
 }
@@ -27,7 +27,7 @@ pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
     assert_eq!((d.attr.uid, d.attr.gid), (BOB, BOB));
     let s = b.root.symlink(&user(BOB), b"s", b"x", SetAttr::default()).await.unwrap();
     assert_eq!(s.attr.uid, BOB);
-    // An owner that an ordinary user names for a new file is not heard.
+    // An owner that an ordinary user sets for a new file is ignored.
     let set = SetAttr { uid: Some(0), gid: Some(0), ..mode(0o600) };
     let n = b.root.create(Acting::caller(&user(ANN)), b"n", CreateHow::Guarded, set).await.unwrap();
     assert_eq!((n.attr.uid, n.attr.gid), (ANN, ANN));
@@ -45,7 +45,7 @@ pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
     assert_eq!(n.attr.gid, 77);
 }
 
-/// A repetition opens the file without asking whether its bits allow that.
+/// A repetition opens the file without a check of its bits.
 pub(crate) async fn an_exclusive_create_is_repeated_by_its_maker_alone(b: Bench) {
     open_root(&b).await;
     let mine = CreateHow::Exclusive(*b"verifier");
@@ -69,20 +69,20 @@ pub(crate) async fn data_needs_permission(b: Bench) {
     refused(f.open(&bob, true, false), VfsError::Access).await;
     refused(f.open(&carl, true, true), VfsError::Access).await;
     f.open(&carl, true, false).await.unwrap();
-    // The owner keeps access to data by NFS when he takes the mode away, but cannot open anew.
+    // The owner keeps access to data by NFS after removing the mode bits, but cannot open the file again.
     f.setattr(&ann, mode(0), false).await.unwrap();
     f.write(WriteBy::Caller(&ann), 0, data(), Stable::Unstable).await.unwrap();
     assert!(f.read(Some(&ann), 0, 10, &b.into).await.is_ok());
     refused(f.open(&ann, true, false), VfsError::Access).await;
     refused(f.read(Some(&carl), 0, 10, &b.into), VfsError::Access).await;
-    // The superuser may always; an open that was checked needs no caller.
+    // The superuser always has access; an open that was checked needs no caller.
     assert!(f.read(Some(&root()), 0, 10, &b.into).await.is_ok());
     assert!(f.read(None, 0, 10, &b.into).await.is_ok());
-    // What may be executed may be read, because that is how a client executes it.
+    // A file that may be executed may be read, because a client executes it by reading.
     f.setattr(&ann, mode(0o711), false).await.unwrap();
     assert!(f.read(Some(&bob), 0, 10, &b.into).await.is_ok());
     f.open(&bob, true, false).await.unwrap();
-    // A size is data.
+    // A change of the size counts as a change of data.
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
     refused(f.setattr(&bob, cut, false), VfsError::Access).await;
     f.setattr(&bob, cut, true).await.unwrap();
@@ -100,7 +100,7 @@ pub(crate) async fn names_need_permission(b: Bench) {
     refused(d.mknod(&bob, b"g", Special::Fifo, set), VfsError::Access).await;
     refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;
     refused(d.rename(Acting::caller(&bob), b"f", d.as_ref(), b"g", true), VfsError::Access).await;
-    // Devices are the superuser's.
+    // Only the superuser creates devices.
     refused(d.mknod(&ann, b"n", Special::Char(1, 3), set), VfsError::Perm).await;
     d.lookup(&bob, b"f").await.unwrap();
     d.readdir(&bob, 0, 10).await.unwrap();
@@ -129,12 +129,12 @@ pub(crate) async fn attributes_need_ownership(b: Bench) {
     refused(f.setattr(&ann, own(Some(BOB), None), false), VfsError::Perm).await;
     refused(f.setattr(&ann, own(None, Some(5)), false), VfsError::Perm).await;
     refused(f.setattr(&bob, own(Some(BOB), None), false), VfsError::Perm).await;
-    // To a group that he is in, the owner may give it.
+    // The owner may give it to a group that he is in.
     let (_, a) = f.setattr(&with_groups(ANN, &[5]), own(None, Some(5)), false).await.unwrap();
     assert_eq!(a.gid, 5);
     let (_, a) = f.setattr(&root(), own(Some(BOB), Some(BOB)), false).await.unwrap();
     assert_eq!((a.uid, a.gid), (BOB, BOB));
-    // Times: whoever may write sets them to now, only the owner to anything else.
+    // Times: a caller with write access sets them to now, only the owner to other values.
     let now =
         SetAttr { mtime: Some(SetTime::Now), atime: Some(SetTime::Now), ..SetAttr::default() };
     f.setattr(&ann, now, false).await.unwrap();
@@ -168,7 +168,7 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
     f.setattr(&ann, mode(0o4777), false).await.unwrap();
     let w = f.write(WriteBy::Caller(&root()), 0, data(), Stable::Unstable).await.unwrap();
     assert_eq!(w.after.mode, 0o4777);
-    // Nor does it matter whether the caller was judged now or at an open. Of nobody known it is taken to be a user.
+    // It makes no difference whether the caller was checked now or at an open. An unknown caller counts as an ordinary user.
     let (su, bob) = (root(), user(BOB));
     for (opener, kept) in [(Some(&su), 0o6777), (Some(&bob), 0o777), (None, 0o777)] {
         f.setattr(&su, mode(0o6777), false).await.unwrap();
@@ -188,7 +188,7 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
                 _ => f.clone_range(opener, source.as_ref(), 0, 0, 0).await,
             };
             match done {
-                // Not every volume has each of them.
+                // Some volumes lack some of these operations.
                 Err(VfsError::NotSupported) => {}
                 done => {
                     done.unwrap();
@@ -206,13 +206,13 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
     let own = SetAttr { gid: Some(ANN), ..SetAttr::default() };
     let (_, a) = f.setattr(&ann, own, false).await.unwrap();
     assert_eq!(a.mode, 0o777);
-    // A mode that comes with an owner wins.
+    // A mode that is set together with an owner wins.
     let both = SetAttr { uid: Some(BOB), ..mode(0o4755) };
     let (_, a) = f.setattr(&root(), both, false).await.unwrap();
     assert_eq!((a.uid, a.mode), (BOB, 0o4755));
 }
 
-/// Of a name that is there nothing is made: no right to add names is asked for (open(2), mkdir(2)).
+/// If the name exists no node is created, so no right to add names is needed (open(2), mkdir(2)).
 pub(crate) async fn a_name_that_is_there_is_found_without_the_right_to_add(b: Bench) {
     let d = b.dir("d").await;
     d.setattr(&root(), mode(0o755), false).await.unwrap();
@@ -224,7 +224,7 @@ pub(crate) async fn a_name_that_is_there_is_found_without_the_right_to_add(b: Be
     assert_eq!((found.created, found.node.id()), (false, f.id()));
     refused(d.mkdir(Acting::caller(&ann), b"f", mode(0o755)), VfsError::Exists).await;
     refused(make(&ann, b"new", CreateHow::Unchecked), VfsError::Access).await;
-    // Whoever may not look names up is not told what there is.
+    // A caller without search permission does not learn which names exist.
     d.setattr(&root, mode(0o744), false).await.unwrap();
     refused(make(&ann, b"f", CreateHow::Guarded), VfsError::Access).await;
 }
@@ -280,7 +280,8 @@ pub(crate) async fn extended_attributes_need_permission(b: Bench) {
     refused(f.xattr_list(&bob), VfsError::Access).await;
 }
 
-/// To set-group-id of a new folder nothing is added, neither what a default list keeps out nor what its maker has no right to.
+/// The set-group-id bit of a new folder must not add other bits: neither those that a default list excludes nor those that its
+/// creator has no right to.
 pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench) {
     use vfs::acl::posix::{Change, Posix, tag};
     let alice = user(ANN);
@@ -293,11 +294,11 @@ pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench
             let made = d.mkdir(Acting::caller(&alice), b"kept-out", mode(0o2775)).await.unwrap();
             assert_eq!(made.attr.mode, 0o2750, "{:o}", made.attr.mode);
         }
-        // Memory keeps no such list.
+        // A volume in memory has no such list.
         Err(e) => assert_eq!(e, VfsError::NotSupported),
     }
 
-    // Of a group that the caller is not in: the new folder has both from its parent.
+    // With a group that the caller is not in: the new folder gets both from its parent.
     let e = b.dir("e").await;
     let team = SetAttr { mode: Some(0o2777), gid: Some(7000), ..SetAttr::default() };
     e.setattr(&root(), team, false).await.unwrap();
@@ -307,7 +308,7 @@ pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench
     assert_eq!(made.attr.mode, 0o6711);
 }
 
-/// As Linux has it (`mode_strip_sgid`), also where a list lets the caller make files.
+/// Same rule as Linux (`mode_strip_sgid`), also if a list lets the caller create files.
 pub(crate) async fn a_new_file_lends_no_group_that_its_maker_is_not_in(b: Bench) {
     use vfs::acl::{Ace, Acl, Owner, Who, mask};
     let (ann, member) = (user(ANN), with_groups(BOB, &[7000]));

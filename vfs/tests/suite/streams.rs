@@ -10,7 +10,7 @@ pub(crate) fn served(b: &Bench) -> Namespace {
     Namespace::new(vec![plain(b)])
 }
 
-/// A share of which nothing is said.
+/// Returns a share without further rules.
 pub(crate) fn plain(b: &Bench) -> Share {
     Share {
         name: "s".into(),
@@ -32,7 +32,7 @@ async fn shown(share: &Share, file: &NodeRef) -> Vec<(String, u64)> {
     list
 }
 
-/// A stream is looked up when a caller takes it: one that is removed before is not given.
+/// A stream is looked up when a caller takes it: one that was removed before is left out.
 pub(crate) async fn streams_are_looked_up_when_taken(b: Bench) {
     let ns = served(&b);
     let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
@@ -91,7 +91,7 @@ pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
     assert_eq!(shown(share, &d).await.len(), 1);
 }
 
-/// The folder of streams is the gateway's: the kernel would let nobody in, and judges nobody.
+/// The folder of streams belongs to the gateway: the kernel would admit no other user there, and checks no caller.
 pub(crate) async fn streams_are_made_by_whoever_may_write_the_file(b: Bench) {
     use vfs::acl::{Ace, Acl, Who, mask};
     use vfs::authority::Grant;
@@ -118,7 +118,7 @@ pub(crate) async fn streams_are_made_by_whoever_may_write_the_file(b: Bench) {
     }
     refused(file_ops.stream_create(share, &link, &other, "s"), VfsError::Access).await;
     file_ops.stream_create(share, &link, &owner, "s").await.unwrap();
-    // What a list grants counts, and of no other file.
+    // The rights of a list count, but only for its own file.
     f.setattr(&c, of(0o600), false).await.unwrap();
     let list = Acl::new(vec![Ace::allow(Who::User(other.uid), mask::WRITE_DATA, 0)]);
     f.acl_set(&list, 0o600).await.unwrap();
@@ -141,7 +141,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     assert_eq!(shown(share, &f).await.len(), 1, "it has another name");
     let held = streams::find(share, &f, "s").await.unwrap();
     b.write(&held.node, 0, b"open").await;
-    // Replaced, and with it its stream; what was open stays so.
+    // The file is replaced, and its stream with it; an open stream stays open.
     file_ops.rename(share, r, &c, b"g", r, b"f2").await.unwrap();
     assert_eq!(shown(share, &f).await, []);
     assert_eq!(shown(share, &g).await.len(), 1);
@@ -150,7 +150,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     file_ops.stream_create(share, &d, &root(), "s").await.unwrap();
     file_ops.rmdir(share, r, &c, b"d").await.unwrap();
     assert_eq!(shown(share, &d).await, []);
-    // What was removed by other ways is found out later.
+    // A file that was removed by other programs is found later.
     assert_eq!(streams::sweep(share).await, Ok(0));
     r.unlink(Acting::caller(&c), b"f2").await.unwrap();
     drop((f, g, d, held));
@@ -173,7 +173,7 @@ pub(crate) async fn nobody_sees_where_streams_are(b: Bench) {
         other => panic!("{:?}", other.map(|o| o.1)),
     }
     let d = b.dir("d").await;
-    // Elsewhere the name is like any other.
+    // In other folders the name is an ordinary one.
     d.mkdir(Acting::caller(&c), b".headgate", mode(0o755)).await.unwrap();
     d.lookup(&c, b".headgate").await.unwrap();
 }

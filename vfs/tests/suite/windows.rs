@@ -1,4 +1,4 @@
-//! What Windows clients need beyond POSIX.
+//! Features of Windows clients that POSIX lacks.
 
 use vfs::engine::limits::SIDE_MAX;
 use vfs::*;
@@ -29,7 +29,7 @@ pub(crate) async fn side_data_is_kept_and_hidden(b: Bench) {
     }
     let large = vec![0; SIDE_MAX + 1];
     refused(f.side_set("sd", Some(&large)), VfsError::XattrTooBig).await;
-    // A name has no part in it: it goes where the file goes.
+    // Side data belongs to the file, not to its name: it stays after a rename.
     f.side_set("sd", Some(b"kept")).await.unwrap();
     b.root.rename(Acting::caller(&c), b"f", b.root.as_ref(), b"g", true).await.unwrap();
     let (g, _) = b.root.lookup(&c, b"g").await.unwrap();
@@ -48,7 +48,7 @@ pub(crate) async fn dos_records_are_kept(b: Bench) {
         Dos { attributes: Some(Dos::HIDDEN | Dos::SYSTEM), created: Some(created), changed: None };
     f.dos_set(want).await.unwrap();
     assert_eq!(dos(f.clone()).await, want);
-    // Often enough that some reads come from a cache, if there is one.
+    // Often enough that some reads come from a cache, if one exists.
     for n in 0..50 {
         want.attributes = Some(n & !(Dos::DIRECTORY | Dos::NORMAL));
         f.dos_set(want).await.unwrap();
@@ -97,7 +97,7 @@ pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
         .await;
 }
 
-/// Every change that goes through `FileOps`, whoever makes it, is told to those who watch, and is found in any case.
+/// Every change through `FileOps`, by whatever caller, is reported to watchers and found in any case.
 pub(crate) async fn the_door_tells_of_changes(b: Bench) {
     use vfs::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
     let ns = super::streams::served(&b);
