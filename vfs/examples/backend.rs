@@ -217,7 +217,7 @@ impl TreeNode {
         Ok(Made { node, attr, dir, created: true })
     }
 
-    /// Returns the node that is to be removed from this directory, after the permission check.
+    /// Checks permission to remove a name from this directory, and returns its node.
     async fn victim(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<(NodeRef, Attr)> {
         check_name(name, NAME_MAX)?;
         let node = self.child(name)?;

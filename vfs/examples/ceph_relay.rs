@@ -6,7 +6,7 @@
 //! connection that receives 24 bytes and data, calls the library, and answers. The relay has no protocol, no users, no cache and no
 //! checks.
 //!
-//! The figure shown is the median of the rounds. For durable loads the change is in the MDS's journal before the answer, as NFS
+//! The figure shown is the median of the rounds. A durable load has each change in the MDS's journal before the answer, as NFS
 //! requires.
 #![allow(clippy::unwrap_used)]
 

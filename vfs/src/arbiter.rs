@@ -2,10 +2,10 @@
 //! them.
 //!
 //! *Operation.* [`Arbiter::check_conflicts`] costs one load when no client restricts the node. Otherwise it carries out the
-//! verdict: holders that must give up rights are told through [`Recall`], clients whose lease has lapsed are released, and the
-//! request waits at most [`WAIT_MS`] before its caller is told to retry.
+//! verdict: it tells holders through [`Recall`] to give up rights, releases clients whose lease has lapsed, and the request waits
+//! at most [`WAIT_MS`] before its caller must retry.
 //!
-//! *Memory.* At most [`WAITING_MAX`] requests wait at once; the callers of further ones are told at once to retry.
+//! *Memory.* At most [`WAITING_MAX`] requests wait at once; further ones fail at once with [`VfsError::Delay`].
 //!
 //! *Errors.* [`VfsError::Delay`] while a recall is under way, [`VfsError::Locked`] for an access that a share mode or a mandatory
 //! lock forbids, [`VfsError::ShareDenied`] for such an open, [`VfsError::Resources`] when a node has the most holders that it may
@@ -26,8 +26,8 @@ use crate::error::{VfsError, VfsResult};
 use crate::external_watch::ExternalWatch;
 use crate::types::DelegatedTimes;
 
-/// How long a request waits for rights to come back before its client is told to try again. A healthy client on the same network
-/// returns a delegation within a few milliseconds.
+/// How long a request waits for rights to come back before its client must try again. A healthy client on the same network returns
+/// a delegation within a few milliseconds.
 pub const WAIT_MS: u64 = 100;
 /// Largest number of requests that wait at once.
 pub const WAITING_MAX: usize = 256;
@@ -40,14 +40,14 @@ const ACKNOWLEDGE_MS: u64 = 35_000;
 const STEPS_MAX: u64 = 3;
 /// A request keeps trying for this much longer than the last step takes; then the rights have been revoked.
 const GRACE_MS: u64 = 10_000;
-/// For this long after a break on a node, no caching is granted for it.
+/// How long after a break on a node no caching is granted for it.
 const COOL_MS: u64 = 30_000;
 /// Interval at which watches end for nodes that no client caches any more.
 const TIDY: Duration = Duration::from_secs(5);
 /// Interval at which a request that waits for the end of the grace period checks for it.
 const GRACE_LOOK: Duration = Duration::from_millis(50);
-/// Largest number of verdicts for one request before its client is told to try again, so that many lapsed clients cannot delay it
-/// for long.
+/// Largest number of verdicts for one request before its client must try again, so that many lapsed clients cannot delay it for
+/// long.
 const ROUNDS_MAX: usize = 16;
 
 /// How a request that may wait long informs its client.
@@ -90,7 +90,7 @@ pub trait Recall: Send + Sync {
         let _none = (share, dir);
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
-    /// Returns true if its clients may remove or rename open files: the front end must then be told where clients of other front
+    /// Returns true if its clients may remove or rename open files: the front end then needs to know where clients of other front
     /// ends move them.
     fn follows_names(&self) -> bool {
         false
@@ -135,11 +135,11 @@ pub struct Counters {
     pub revocations: AtomicU64,
     /// Requests that waited for rights to come back.
     pub waits: AtomicU64,
-    /// Requests whose clients were told to retry.
+    /// Requests that failed with [`VfsError::Delay`], so that their clients retry.
     pub delays: AtomicU64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: AtomicU64,
-    /// Holders of write delegations that were asked for size and times.
+    /// Requests to holders of write delegations for size and times.
     pub asked: AtomicU64,
 }
 
@@ -224,7 +224,7 @@ impl Arbiter {
     ) -> bool {
         let joined = self.clients.set(recall).is_ok();
         if joined {
-            // The clock comes with its front end, so it is not set yet.
+            // The clock comes with its front end, so it cannot be set yet.
             let _ = self.clock.set(Box::new(clock));
         }
         joined
@@ -373,7 +373,7 @@ impl Arbiter {
     }
 
     /// Recalls cached handles before a directory is renamed: a client that caches the handle of a file below it would keep using
-    /// the old path. All holders are told before the first wait.
+    /// the old path. It notifies all holders before the first wait.
     pub async fn check_moved(
         &self,
         share: u32,
@@ -442,7 +442,7 @@ impl Arbiter {
         }
     }
 
-    /// Costs one load while no client was told to retry.
+    /// Costs one load while no client has a turn to come.
     fn had_turn(&self, node: NodeId, client: Option<ClientId>, ops: &[Operation]) {
         if self.state.has_turns(node) {
             let now = self.now();
@@ -541,7 +541,7 @@ impl Arbiter {
         self.returned.notify_waiters();
     }
 
-    /// Completes when rights are released after this was enabled. For callers that ask `state` themselves.
+    /// Completes when rights are released after this was enabled. It serves callers that ask `state` themselves.
     pub fn returned(&self) -> tokio::sync::futures::Notified<'_> {
         self.returned.notified()
     }

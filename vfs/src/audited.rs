@@ -331,7 +331,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Stores a list with a node, and sets the equivalent mode bits. The caller's right to do so was checked.
+    /// Stores a list with a node, and sets the equivalent mode bits. The caller's permission was checked before.
     pub async fn acl_set(
         &self,
         share: &Share,
@@ -374,8 +374,8 @@ impl FileOps<'_> {
     }
 }
 
-/// Operations on what a file has besides its data. Reserving or freeing storage counts as a change of data, which is recorded by
-/// the open, or by the first change without an open ([`opening`]).
+/// Operations on attributes, lists and streams of a file. Reserving or freeing storage counts as a change of data, which is
+/// recorded by the open, or by the first change without an open ([`opening`]).
 impl FileOps<'_> {
     /// Sets an extended attribute.
     pub async fn xattr_set(

@@ -73,7 +73,7 @@ pub trait Backend: Send + Sync + 'static {
         let _ = node;
         self.statfs()
     }
-    /// Returns a text that explains why no operation works until the volume is opened anew; `None` while the volume works.
+    /// Returns a text that explains why no operation works until the volume is opened again; `None` while the volume works.
     fn ended(&self) -> Option<&'static str> {
         None
     }
@@ -109,8 +109,8 @@ pub trait Backend: Send + Sync + 'static {
             }
         })
     }
-    /// Returns the gateway's own folder on the volume, which appears in no listing and under no name. With `make` it is created if
-    /// missing. `None` if the volume has no such folder.
+    /// Returns the gateway's own folder on the volume, which appears in no listing and under no name. `make` creates it if missing.
+    /// `None` if the volume has no such folder.
     fn hidden(&self, make: bool) -> BoxFuture<'_, VfsResult<Option<NodeRef>>> {
         let _ = make;
         ready(Ok(None))
@@ -136,7 +136,7 @@ pub struct ReadInto {
     pub backpressure: Option<Arc<Backpressure>>,
     /// The data may come as [`ReadData::pages`], with buffers that only pay for them.
     pub pages: bool,
-    /// The caller wants [`ReadData::attr`]. Without it a backend may skip reading the attributes.
+    /// The caller wants [`ReadData::attr`]. If false, a backend may skip reading the attributes.
     pub attributes: bool,
 }
 
@@ -152,7 +152,7 @@ pub struct Made {
     pub created: bool,
 }
 
-/// A directory as it was when a snapshot was taken.
+/// A directory in its state at the time of a snapshot.
 pub struct Snapshot {
     /// Time of the snapshot.
     pub taken: Time,
@@ -170,7 +170,7 @@ pub trait Node: Send + Sync + 'static {
     fn kind(&self) -> Kind;
     /// Returns the backend's own type, for operations on two nodes.
     fn as_any(&self) -> &(dyn Any + Send + Sync);
-    /// Returns true if both nodes are of one backend.
+    /// Returns true if both nodes belong to one backend.
     fn is_beside(&self, other: &dyn Node) -> bool;
     /// Returns the inode number of the folder that this node covers, if it is the root of a file system mounted below the share's
     /// folder.
@@ -214,8 +214,8 @@ pub trait Node: Send + Sync + 'static {
         })
     }
 
-    /// Fails with the same error with which the operation would refuse this caller for lack of permission, and changes nothing. A
-    /// refusal that a volume detects only during the operation itself is not found here.
+    /// Fails with the same error with which the operation would refuse this caller for lack of permission, without making any
+    /// change. A refusal that a volume detects only during the operation itself is not found here.
     fn may<'a>(&'a self, cred: &'a Cred, intent: Intent<'a>) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let attr = self.getattr().await?;
@@ -366,8 +366,8 @@ pub trait Node: Send + Sync + 'static {
         data: Vec<Buf>,
         stable: Stable,
     ) -> BoxFuture<'a, VfsResult<Written>>;
-    /// Appends data for an open of this caller, which was checked. Two appends never overlap, and none overwrites existing bytes:
-    /// [`VfsError::Access`] if the offset is no longer at or after the end.
+    /// Appends data for an open of this caller, which was checked. Two appends never overlap, and existing bytes are never
+    /// overwritten: [`VfsError::Access`] if the offset is no longer at or after the end.
     fn append<'a>(
         &'a self,
         opener: Option<&'a Cred>,
@@ -569,7 +569,7 @@ pub trait Node: Send + Sync + 'static {
         })
     }
     /// Sets the host's own lists; one for the node itself replaces the stored list. The caller checks permission.
-    /// [`VfsError::NotSupported`] if the host has none for such a node.
+    /// [`VfsError::NotSupported`] if the host cannot store lists for such a node.
     fn posix_set<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, VfsResult<()>> {
         let _ = change;
         ready(Err(VfsError::NotSupported))

@@ -71,7 +71,7 @@ impl std::fmt::Display for HostName {
 pub struct ClientFacts {
     /// The names that resolve back to its address.
     pub names: Vec<String>,
-    /// The netgroups that were asked for, and whether the client is in each; `None` if the name service did not answer.
+    /// The requested netgroups, and whether the client is in each; `None` if the name service did not answer.
     pub netgroups: Vec<(Arc<str>, Option<bool>)>,
 }
 
@@ -87,7 +87,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// The stored answers about a client. Each netgroup has a separate age: one that cannot be asked keeps its earlier answer.
+/// The stored answers about a client. Each netgroup has a separate age: an unavailable one keeps its earlier answer.
 #[derive(Debug)]
 struct Client {
     names: Answer<Vec<String>>,
@@ -205,8 +205,8 @@ impl ClientNames {
     }
 }
 
-/// Checks whether the name matches the pattern, ignoring case. As in exports(5): `*` matches any characters, also none and dots,
-/// `?` one character, `[a-c]` one of these and `[^a-c]` any other.
+/// Checks whether the name matches the pattern, ignoring case. As in exports(5): `*` matches any number of characters, including
+/// dots, `?` one character, `[a-c]` one of these and `[^a-c]` any other.
 pub fn is_like(name: &str, pattern: &str) -> bool {
     let lower = |text: &str| text.trim_end_matches('.').to_ascii_lowercase().into_bytes();
     let (name, pattern) = (lower(name), lower(pattern));

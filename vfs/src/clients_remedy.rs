@@ -1,7 +1,7 @@
 //! Suggests the list of `clients` that lets one more client into a share and keeps all others.
 //!
-//! A share without `clients` admits neighbouring networks by NFS and every address by SMB. A list replaces both, so the remedy for
-//! one refused client must name all clients that the share admits now.
+//! A share without `clients` admits neighbouring networks for NFS and every address for SMB. A list replaces both, so the remedy
+//! for one refused client must name all clients that the share admits now.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::types::ANONYMOUS;
 
 impl Share {
     /// Returns what to write so that `peer` may use the share as well. `near` are the networks that a share without `clients`
-    /// admits by NFS.
+    /// admits for NFS.
     pub fn clients_remedy(&self, near: &[Cidr], peer: IpAddr, by: Protocols) -> String {
         let list = clients_with(self.clients.as_deref(), (self.protocols, by), near, peer);
         let whole = match self.clients {

@@ -146,8 +146,8 @@ const NO_LOCK: Range = Range { first: u64::MAX, last: u64::MAX };
 /// No holder returns rights, and no caller waits, for an operation that the volume would refuse. Callers are checked here only
 /// while a holder would have to return rights; otherwise the operation checks them, once.
 impl<'a> FileOps<'a> {
-    /// Like `FileOps::check_conflicts`, for an operation that this caller is about to do. Without a caller, permission was checked
-    /// when the node was opened.
+    /// Like `FileOps::check_conflicts`, for an operation that this caller is about to do. If no caller is given, permission was
+    /// checked when the node was opened.
     pub(crate) async fn check_judged(
         &self,
         node: &NodeRef,
@@ -170,7 +170,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Called before a create truncates an existing file. An empty file needs no truncation and no right for it: a holder that may
-    /// have extended the file is asked only on behalf of callers with write permission.
+    /// have extended the file must return rights only for callers with write permission.
     pub(crate) async fn check_cut(
         &self,
         node: &NodeRef,

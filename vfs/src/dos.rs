@@ -1,4 +1,4 @@
-//! Data that Windows stores with a file and Linux has no place for: attribute bits and a creation time that can be set.
+//! Data that Windows stores with a file and Linux cannot store: attribute bits and a creation time that can be set.
 //!
 //! *Operation.* One small record of side data ([`crate::Node::side_get`], name [`NAME`]): a version byte, a byte that tells which
 //! fields are valid, the attributes (32 bits), seconds (64 bits) and nanoseconds (32 bits) of the creation time, little-endian; if

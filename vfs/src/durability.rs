@@ -3,8 +3,7 @@
 //! *Operation.* On a strict share, `FileOps` makes each object that an operation has changed durable before it returns the answer:
 //! the folders whose names changed, and the node itself. All syncs are requested at once, so that a journal commits them together,
 //! and all callers that wait for the same object share a sync (RFC 1813 section 4.8, RFC 8881 section 18.26.3: "must be committed
-//! to stable storage before returning"). For SMB only shares that are continuously available are strict. A volume in memory pays
-//! one load.
+//! to stable storage before returning"). SMB treats only continuously available shares as strict. A volume in memory pays one load.
 //!
 //! *Errors.* A failed sync is the result of the operation, although its change was made: the caller must not treat the change as
 //! durable.
@@ -21,7 +20,7 @@ use crate::types::Kind;
 const CROWDED_TRIES: u32 = 20;
 const CROWDED_PAUSE: Duration = Duration::from_millis(50);
 
-/// What making changes durable has cost, for all volumes since the start.
+/// Counts of syncs, waits and failures for all volumes since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Syncs of a file, a folder or a volume.
@@ -48,7 +47,7 @@ pub fn counters() -> &'static Counters {
 }
 
 impl FileOps<'_> {
-    /// Makes these nodes durable, if the share and `FileOps` require it. Errors: those of [`crate::Node::sync`].
+    /// Makes these nodes durable, if the share and `FileOps` require it. Fails with the errors of [`crate::Node::sync`].
     pub async fn make_durable(&self, share: &Share, nodes: &[&NodeRef]) -> VfsResult<()> {
         if !share.backend.is_strict(self.smb) {
             return Ok(());
@@ -84,13 +83,13 @@ impl FileOps<'_> {
     }
 }
 
-/// Makes a node durable whatever its share requires: for a handle that writes through. Errors: those of [`crate::Node::sync`].
+/// Makes a node durable whatever its share requires: for a handle that writes through. Fails with the errors of
+/// [`crate::Node::sync`].
 pub async fn make_node_durable(node: &NodeRef) -> VfsResult<()> {
     uncrowded(node, node.sync().await).await
 }
 
-/// Requests the sync again while too many callers wait. The change was made: a caller that is told to retry would make it a second
-/// time.
+/// Requests the sync again while too many callers wait. The change was made: a caller that retries would make it a second time.
 async fn uncrowded(node: &NodeRef, mut done: VfsResult<()>) -> VfsResult<()> {
     for _ in 0..CROWDED_TRIES {
         if done != Err(VfsError::Delay) {

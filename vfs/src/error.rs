@@ -18,13 +18,13 @@ pub enum VfsError {
     Exists,
     /// Not a directory (ENOTDIR).
     NotDir,
-    /// A directory where the operation allows none (EISDIR): removed as a file, read, written, or given a second name.
+    /// A directory where the operation does not allow one (EISDIR): removed as a file, read, written, or given a second name.
     IsDir,
     /// The directory is not empty (ENOTEMPTY).
     NotEmpty,
-    /// A symbolic link where the operation allows none (ELOOP).
+    /// A symbolic link where the operation does not allow one (ELOOP).
     Symlink,
-    /// The object is of a type without this operation (a read of a pipe or a device).
+    /// The object's type lacks this operation (a read of a pipe or a device).
     WrongType,
     /// An argument is invalid (EINVAL).
     Invalid,

@@ -1,6 +1,6 @@
 //! Reports of a backend about changes that were not made by `FileOps`.
 //!
-//! *Operation.* A backend whose files other processes can change returns a [`Watched`] for each node that it is asked to watch
+//! *Operation.* A backend whose files other processes can change returns a [`Watched`] for each node to be watched
 //! ([`Node::watch_external`](crate::backend::Node::watch_external)), and calls the [`Listener`] until that is dropped.
 
 use std::sync::Arc;

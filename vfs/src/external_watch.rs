@@ -3,8 +3,8 @@
 //! *Operation.* The code that grants caching reports the node by [`ExternalWatch::add`]; later changes by other processes are kept
 //! in a list that [`crate::arbiter::Arbiter::follow_external_changes`] empties.
 //!
-//! *Memory.* One watch for each node that a client caches; one entry for each node that changed. Watches of nodes that are no
-//! longer cached end at the next clean-up, those of nodes without a name at once.
+//! *Memory.* One watch for each node that a client caches; one entry for each node that changed. A watch ends at the next clean-up
+//! once its node is no longer cached, and at once when its node has no name.
 //!
 //! *Errors.* A node that cannot be watched is left unwatched.
 

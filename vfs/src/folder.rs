@@ -14,7 +14,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::{Attr, Cred};
 
-/// Who checks permission for a change of names.
+/// The authority that checks permission for a change of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// The host, because the folder has no list.
@@ -23,7 +23,7 @@ pub(crate) enum By {
     List,
 }
 
-/// What permits the removal of a name.
+/// The right that permits the removal of a name.
 pub(crate) enum Taking<N> {
     Folder,
     /// Only the list of this file: the name must still belong to this file when it is removed.

@@ -2,8 +2,8 @@
 //!
 //! *Operation.* The folder has the name of the account and is the root of the share for it. It is created at the first connect, as
 //! the user, by the one call that the configuration grants in the share's top folder: so the user owns it from the first moment,
-//! and no other user can read it. An existing folder stays unchanged, whoever owns it. A gateway that cannot act as other users
-//! owns the folder, like all files that it creates.
+//! and no other user can read it. An existing folder keeps its owner and contents. A gateway that cannot act as other users owns
+//! the folder, like all files that it creates.
 //!
 //! *Errors.* [`VfsError::NotDir`]: a node of another kind has the name. [`VfsError::NotFound`]: the folder does not exist, and the
 //! user may not create files.

@@ -201,7 +201,7 @@ fn canonical(name: &str) -> Option<String> {
     own
 }
 
-/// Returns true if the name does not exist, or the address has none.
+/// Returns true if the name does not exist, or the address has no name.
 fn is_nobody(code: c_int) -> bool {
     matches!(code, libc::EAI_NONAME | libc::EAI_NODATA)
 }

@@ -11,7 +11,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::share::Share;
 use crate::types::*;
 
-/// Which access control list a new node gets.
+/// The source of a new node's access control list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListOfNew {
     /// The list inherited from its directory, if any.
@@ -34,8 +34,8 @@ pub(crate) struct InheritedAcl {
     list: ListOfNew,
 }
 
-/// Returns the owner's bits of a mode. For a file with group execute the set-group-ID bit is removed as well: Linux decides by both
-/// bits together whether the creator may set it (`mode_strip_sgid`), and the bit for the group is added later.
+/// Returns the owner's bits of a mode. A file with group execute loses the set-group-ID bit as well: Linux decides by both bits
+/// together whether the creator may set it (`mode_strip_sgid`), and the bit for the group is added later.
 fn closed(mode: u32, kind: Kind) -> u32 {
     let as_group = kind != Kind::Dir && mode & 0o2010 == 0o2010;
     mode & if as_group { 0o5700 } else { 0o7700 }

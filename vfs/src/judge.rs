@@ -1,4 +1,4 @@
-//! Checks what a caller may do with a node, for backends without permission checks of their own.
+//! Checks what a caller may do with a node, for backends that have no permission checks.
 //!
 //! *Operation.* The list stored with the node decides, else its mode bits; no list restricts the superuser. A judge is valid only
 //! for the attributes and the list from which it was made: a backend makes one for each call ([`judge`](crate::backend::judge)).
@@ -97,7 +97,7 @@ impl<'a> Judge<'a> {
     /// Checks permission to change these attributes. `open_write`: as for [`Node::setattr`](crate::backend::Node::setattr).
     pub fn set(&self, set: &SetAttr, open_write: bool) -> VfsResult<()> {
         let bad = |t: Option<SetTime>| matches!(t, Some(SetTime::At(t)) if t.nsec >= 1_000_000_000);
-        // The kernel takes this number for "leave unchanged", so it is no valid owner.
+        // The kernel takes this number for "leave unchanged", so it cannot be an owner.
         if [set.uid, set.gid].contains(&Some(u32::MAX)) || bad(set.atime) || bad(set.mtime) {
             return Err(VfsError::Invalid);
         }

@@ -9,7 +9,7 @@ const LARGE: usize = 4 << 20;
 static FREED: AtomicUsize = AtomicUsize::new(0);
 static RETURNS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that this many bytes were freed. From time to time a thread returns the memory that the allocator holds free.
+/// Notes that this many bytes were freed. A thread returns from time to time the memory that the allocator holds free.
 pub(crate) fn note_freed(bytes: usize) {
     if FREED.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < LARGE
         || RETURNS.swap(true, Ordering::AcqRel)

@@ -248,7 +248,7 @@ pub enum Look {
 /// How often a name was missing in the given case, and the cost of that.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Names that were looked up in another case.
+    /// Look-ups of names in another case.
     pub misses: AtomicU64,
     /// Directories that were listed for that.
     pub scans: AtomicU64,
@@ -280,7 +280,7 @@ struct Indexes {
     bytes: usize,
     by_address: HashMap<Option<IpAddr>, usize>,
     uses: u64,
-    /// Indexes dropped for others of their address, and indexes dropped for those of other addresses.
+    /// Indexes dropped for another index of the same address, and for an index of another address.
     displaced: [u64; 2],
 }
 
@@ -294,7 +294,7 @@ struct Turns {
 /// The indexes of directories in which a name was missing in the given case.
 pub struct Names {
     indexes: Mutex<Indexes>,
-    /// Number of indexes, readable without the lock, so that an empty set costs nothing.
+    /// Number of indexes, readable without the lock, so that an empty set needs no lock.
     count: AtomicUsize,
     memory: AtomicUsize,
     turns: Mutex<Turns>,
@@ -655,8 +655,8 @@ impl Indexes {
         }
     }
 
-    /// Drops indexes until this many more bytes fit: those of this address if it would exceed its share, else those of the address
-    /// with the most.
+    /// Drops indexes until this many more bytes fit: from this address if it would exceed its share, else from the address with the
+    /// most.
     fn make_room(
         &mut self,
         by: Option<IpAddr>,

@@ -264,9 +264,9 @@ pub struct FileOps<'a> {
     pub(crate) opener: Option<&'a Cred>,
     /// True if its protocol has pending deletes and checks them itself.
     pub(crate) deletes: bool,
-    /// True for SMB, whose changes are durable before the answer on fewer shares than those of NFS.
+    /// True for SMB, whose changes are durable before the answer on fewer shares than NFS changes.
     pub(crate) smb: bool,
-    /// Which list new nodes get.
+    /// The source of new nodes' lists.
     pub(crate) list: ListOfNew,
     /// Provides a list that is not inherited.
     pub(crate) giver: Option<&'a dyn GiveList>,
@@ -277,7 +277,7 @@ pub struct FileOps<'a> {
 }
 
 impl<'a> FileOps<'a> {
-    /// Makes a change of the mode leave the file's list: none of the nine bits will be changed.
+    /// Makes a change of the mode leave the file's list: all nine bits stay unchanged.
     #[must_use]
     pub fn keeping_list(self) -> Self {
         Self { changes_list: false, ..self }

@@ -1,7 +1,7 @@
 //! Pending deletes at `FileOps`: restricts what an NFS client may do with a file that an SMB client has marked for removal.
 //!
 //! *Operation.* SMB answers a delete when the name is marked, and removes the name at the last close. Data that another client
-//! wrote under that name meanwhile would be acknowledged and then lost. So a CREATE of the name, an OPEN, and every change of data
+//! wrote under that name meanwhile would be acknowledged and then lost. A CREATE of the name, an OPEN, and every change of data
 //! without an open wait a tenth of a second for the removal and then fail. Reads and look-ups are not affected, nor is an open from
 //! before the mark. An NFS client may rename the file: then the new name is removed, even if the file is marked after the rename.
 //!
@@ -15,7 +15,7 @@ use crate::namespace::FileOps;
 use crate::types::{CreateHow, Cred, Kind};
 
 impl FileOps<'_> {
-    /// For a protocol with pending deletes, which it checks itself.
+    /// Skips these checks, for a protocol that checks pending deletes itself.
     pub fn with_deletes(self) -> Self {
         Self { deletes: true, ..self }
     }
@@ -25,8 +25,8 @@ impl FileOps<'_> {
         self.deletes || self.requester.is_some_and(|w| w.client.is_key())
     }
 
-    /// Returns true if the caller's protocol knows no pending deletes, and one is pending on any file. Costs one load while none
-    /// is.
+    /// Returns true if the caller's protocol knows no pending deletes, and one is pending on any file. Costs one load while no
+    /// delete is pending.
     fn may_be_doomed(&self) -> bool {
         !self.has_deletes() && self.arbiter.state().pending_deletes() > 0
     }

@@ -22,7 +22,7 @@ pub struct Referral {
     pub nfs_path: Box<str>,
     /// The part after the server in an SMB path, without the first backslash.
     pub smb_path: Box<str>,
-    /// True if it serves NFS by RDMA, too.
+    /// True if it serves NFS over RDMA, too.
     pub rdma: bool,
 }
 

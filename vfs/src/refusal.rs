@@ -34,7 +34,7 @@ impl Refusal {
         "share-elsewhere",
     ];
 
-    /// Returns true if the client's address is refused, whoever its user.
+    /// Returns true if the client's address is refused, for any user.
     pub fn is_of_client(self) -> bool {
         matches!(self, Self::Address | Self::NameUnknown)
     }
@@ -81,7 +81,7 @@ impl Refusal {
         }
     }
 
-    /// Returns true if the call's protection is refused, whoever makes the call.
+    /// Returns true if the call's protection is refused, for any caller.
     pub fn is_of_protection(self) -> bool {
         matches!(self, Self::Flavor | Self::Tls | Self::Certificate)
     }

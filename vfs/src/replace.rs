@@ -5,7 +5,7 @@
 //! ([`FileOps::put_in_place`]): every look-up finds the old node or the new one. The node that was taken out is then checked: if it
 //! is not the old node, because another file was put there meanwhile, or if it is a directory that is not empty, it goes back.
 //!
-//! *Memory.* None is kept. A caller that gives up halfway leaves no files in the hidden folder: a task removes them.
+//! *Memory.* No state is kept. A caller that gives up halfway leaves no files in the hidden folder: a task removes them.
 //!
 //! *Errors.* Those of creating a node and of a rename. [`VfsError::NotSupported`] if the backend has no hidden folder,
 //! [`VfsError::CrossDevice`] if the name is on another file system than that folder (a subvolume).
@@ -68,7 +68,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// Creates a folder. Its mode admits every user, but in the hidden folder only the caller for whom it was made can reach it.
+    /// Creates a folder. Its mode admits every user, but in the hidden folder only its own caller can reach it.
     async fn new(share: &Share) -> VfsResult<Self> {
         let hidden = share.backend.hidden(true).await?.ok_or(VfsError::NotSupported)?;
         let all = made_folder(&hidden, FOLDER).await?;
@@ -271,7 +271,7 @@ impl FileOps<'_> {
         let done = async {
             self.check_change(old).await?;
             let announced = self.check_taken(dir, cred, name).await?;
-            // From here on no step waits for clients, and the exchange is skipped if the name plainly belongs to another file by
+            // The steps below do not wait for clients, and the exchange is skipped if the name plainly belongs to another file by
             // now.
             if dir.lookup(cred, name).await?.0.id() != old.id() {
                 return Err(VfsError::NotFound);
@@ -305,7 +305,7 @@ impl Folder {
             }
             other => other?.1,
         };
-        // Until it is known to be the old node, the node in here may be another user's file, and stays even if the operation is
+        // The node in here may be another user's file until it is known to be the old node, so it stays even if the operation is
         // given up.
         self.stays = true;
         let done = match self.node.lookup(&root, NAME).await {

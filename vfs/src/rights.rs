@@ -1,10 +1,10 @@
 //! Access control lists at `FileOps`: sets lists, and applies inheritance to new nodes.
 //!
 //! *Operation.* Backends check callers by the list of each node. This module contains the steps with two nodes or with subscribers:
-//! a new node gets the list that its directory passes on (RFC 8881 section 6.4.3), whoever creates it and by whatever protocol;
-//! mode bits from its creator only remove rights. A node that gets a list is created with access for its owner only, and the list
-//! then grants access to others: so no other user opens it in between, and after a crash a node without its list stays closed. It
-//! has its list before any client is told of it and before it is made durable.
+//! a new node gets the list that its directory passes on (RFC 8881 section 6.4.3), for every creator and protocol; mode bits from
+//! its creator only remove rights. A node that gets a list is created with access for its owner only, and the list then grants
+//! access to others: so no other user opens it in between, and after a crash a node without its list stays closed. It gets its list
+//! before any client learns of it and before it is durable.
 //!
 //! *Errors.* A new node that cannot get its list is removed: otherwise it would admit callers that the directory's list does not.
 
@@ -19,7 +19,7 @@ use crate::types::*;
 use crate::watch::what;
 
 impl<'a> FileOps<'a> {
-    /// Gives new nodes this list, from this giver if it is not inherited. Until then only the owner has access.
+    /// Gives new nodes this list, from this giver if it is not inherited. Only the owner has access before that.
     #[must_use]
     pub fn with_list(self, list: ListOfNew, giver: &'a dyn GiveList) -> Self {
         Self { list, giver: Some(giver), ..self }
@@ -50,7 +50,7 @@ impl FileOps<'_> {
         done
     }
 
-    /// Stores a list with a node, and sets the equivalent mode bits. The caller's right to do so was checked.
+    /// Stores a list with a node, and sets the equivalent mode bits. The caller's permission was checked before.
     pub(crate) async fn do_acl_set(
         &self,
         share: &Share,
@@ -263,7 +263,7 @@ mod tests {
                 file_ops.setattr(&share, &file, &owner, change, false).await.unwrap();
                 assert_eq!(may().await & !mask::EXECUTE, wanted & !mask::EXECUTE, "{change:?}");
             }
-            // With `mode_set_masked` the request may exclude all nine bits.
+            // A request with `mode_set_masked` may exclude all nine bits.
             file_ops.acl_change(&share, &file, &owner, &list(who)).await.unwrap();
             let keeping = file_ops.keeping_list();
             keeping.setattr(&share, &file, &owner, set(0o4600, None), false).await.unwrap();

@@ -37,9 +37,9 @@ pub struct Share {
     pub protocols: Protocols,
     /// True if changes are refused.
     pub read_only: bool,
-    /// Which users are mapped to the anonymous user.
+    /// Rule for mapping users to the anonymous user.
     pub squash: Squash,
-    /// Which clients must respect locks of NFS clients.
+    /// Clients that must respect locks of NFS clients.
     pub nfs_locks: Enforce,
     /// The admitted clients; `None`: directly attached networks and this host, which the front end checks.
     pub clients: Option<Vec<ClientRule>>,
@@ -73,9 +73,9 @@ impl Whom {
         }
     }
 
-    /// Returns the precedence when several entries match a client; the highest counts. As in exports(5) a host by its name or whole
-    /// address comes first, then ranges, here the longest prefix first, then patterns of names, then netgroups, then the entry for
-    /// all clients.
+    /// Returns the precedence when several entries match a client; the highest counts. The order is similar to exports(5): a host
+    /// by its name or whole address comes first, then ranges, here the longest prefix first, then patterns of names, then
+    /// netgroups, then the entry for all clients.
     fn rank(&self) -> u16 {
         const HOST: u16 = 200;
         match self {
@@ -105,7 +105,7 @@ impl std::fmt::Display for Whom {
 pub struct ClientRule {
     /// The clients.
     pub from: Whom,
-    /// The protocols that the rule applies to. For a client of another protocol the rule does not exist.
+    /// The protocols that the rule applies to. Clients of other protocols ignore the rule.
     pub protocols: Protocols,
     /// True if changes from these clients are refused.
     pub read_only: bool,
@@ -188,7 +188,7 @@ impl Flavors {
     }
 }
 
-/// The protection of a client's calls in transit (RFC 9289), or the protection that a share requires; none by default.
+/// The protection of a client's calls in transit (RFC 9289), or the protection that a share requires; by default not required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protection {
     /// No protection.
@@ -220,9 +220,9 @@ impl Force {
 /// Mode bits that a new node may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Masks {
-    /// For nodes other than directories and symbolic links.
+    /// Bits for nodes other than directories and symbolic links.
     pub file: Option<u32>,
-    /// For directories. Set-group-id and the sticky bit, if in the mask, are always set.
+    /// Bits for directories. Set-group-id and the sticky bit, if in the mask, are always set.
     pub folder: Option<u32>,
 }
 
@@ -288,7 +288,7 @@ impl Eq for Reader {}
 pub struct Listed {
     /// The directory's entry.
     pub entry: DirEntry,
-    /// The file as it was looked up for the listing, if it was.
+    /// The file, if the listing has looked it up.
     pub found: Option<(NodeRef, Attr)>,
 }
 
@@ -346,7 +346,7 @@ impl Share {
         let (mut best, mut unknown): (Option<&ClientRule>, Vec<&ClientRule>) = (None, Vec::new());
         let mut now = None;
         for rule in rules.iter().filter(is_meant) {
-            // Of two equal rules the first counts.
+            // The first of two equal rules counts.
             if best.is_some_and(|best| best.from.rank() >= rule.from.rank()) {
                 continue;
             }
@@ -369,7 +369,7 @@ impl Share {
         }
     }
 
-    /// Returns true if the one rule grants nothing that the other does not.
+    /// Returns true if the other rule grants at least as much as this one.
     fn is_within(&self, rule: &ClientRule, other: &ClientRule) -> bool {
         let squash = |rule: &ClientRule| rule.squash.unwrap_or(self.squash) as u8;
         (rule.read_only || !other.read_only)
@@ -654,7 +654,7 @@ mod tests {
         let anonymous = share(Squash::All, access(&[ANONYMOUS], &[]));
         assert!(anonymous.enter_nfs(PEER, &cred(5, &[])).is_ok());
         assert!(anonymous.enter_smb(Some(PEER), &cred(5, &[])).is_err());
-        // A client's root is squashed, so it is not the user of number 0.
+        // A client's root is squashed, so it does not have the number 0.
         let root = share(Squash::Root, access(&[0], &[]));
         assert!(root.enter_nfs(PEER, &cred(0, &[])).is_err());
     }

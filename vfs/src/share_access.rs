@@ -56,7 +56,7 @@ pub enum Right {
     Write,
 }
 
-/// The users with rights to a share. A user in none of the lists has no rights.
+/// The users with rights to a share. A user outside all lists has no rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareAccess {
     /// Users with permission to read.

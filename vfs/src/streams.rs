@@ -1,12 +1,12 @@
-//! Named streams: further data of a file, which Linux has no place for.
+//! Named streams: further data of a file, which Linux cannot store.
 //!
 //! *Operation.* Each share has one folder that no client sees ([`crate::Backend::hidden`]). It contains a folder for each file with
 //! streams, named after the file's handle in hexadecimal; a regular file there holds the data of one stream: of any size, read,
 //! written, locked, cached and copied like every other file, by its own node. A file's handle survives renames and is never given
 //! to another file, so streams stay with the file and end with it: `FileOps` removes them with the last name of a file, and
-//! [`sweep`] those of files that were removed while no gateway ran. Names are found in any case.
+//! [`sweep`] removes streams of files that were removed while no gateway ran. Names are found in any case.
 //!
-//! *Memory.* None is kept. A file has at most [`STREAMS_MAX`] streams.
+//! *Memory.* No state is kept. A file has at most [`STREAMS_MAX`] streams.
 //!
 //! *Errors.* [`VfsError::BadName`] for a name that MS-FSCC section 2.1.5.3 does not allow, [`VfsError::NameTooLong`] for one of
 //! more than [`NAME_MAX`] bytes, [`VfsError::NotSupported`] if the backend has no hidden folder. A copy of a share's files that is
@@ -39,7 +39,7 @@ pub struct Stream {
     /// Its name, in the case in which it was made.
     pub name: String,
     pub node: NodeRef,
-    /// Size and storage are the stream's own; all other attributes of a stream are those of its file.
+    /// Size and storage are the stream's own; all other attributes are copied from its file.
     pub attr: Attr,
 }
 

@@ -305,7 +305,7 @@ impl Losses {
     }
 }
 
-/// The kind of change to a name; the numbers are those of MS-FSCC section 2.7.1.
+/// The kind of change to a name; with the numbers of MS-FSCC section 2.7.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Action {
@@ -346,7 +346,7 @@ impl<'a> WriteBy<'a> {
         }
     }
 
-    /// Returns the caller to whom storage is charged; `None`: the process.
+    /// Returns the caller that pays for storage; `None`: the process.
     pub fn owner(self) -> Option<&'a Cred> {
         match self {
             Self::Caller(cred) => Some(cred),

@@ -1,4 +1,4 @@
-//! Checks which events a watcher of a directory may see: those of names that it could list itself.
+//! Checks which events a watcher of a directory may see: only events of names that it could list itself.
 //!
 //! *Operation.* A watcher may see an event below the watched directory if it may search the path to the event's folder and list
 //! that folder; in a share that lists only accessible names, also only if it could list the name. The check uses the watcher's

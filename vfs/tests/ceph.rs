@@ -294,7 +294,7 @@ fn exclusive_create_repeated_after_gateway_death() {
             let plain = plain.as_bytes();
             first.root.create(Acting::caller(&ann), plain, mine, mode(0o750)).await.unwrap();
             let second = open();
-            // Only a list could permit the rest of the create, and the folder has none.
+            // Only a list could permit the rest of the create, and the folder has no list.
             let (_, seen) = second.root.lookup(&root(), plain).await.unwrap();
             if Some(seen.mtime) == seen.btime {
                 let again = second.root.create(Acting::caller(&ann), plain, mine, set());
@@ -345,7 +345,7 @@ fn handles_survive_restart_within_one_folder() {
         assert_eq!(folder_again.path().await.unwrap(), b"d");
         let below = Bench::new(open(&format!("{path}/d")));
         refused(below.backend.resolve(&f), VfsError::Stale).await;
-        // By the handle written on the volume the file is found in both.
+        // Both find the file by the handle written on the volume.
         let stored = b.backend.stored(&f);
         let its = below.backend.resolve(&below.backend.served(&stored)).await.unwrap();
         assert_eq!(below.contents(&its).await, b"data");
@@ -500,7 +500,7 @@ fn folder_quota_is_enforced() {
     });
 }
 
-/// For some numbers the library ends the process, and for others it finds files in snapshots that do not exist.
+/// The library ends the process for some numbers, and for others it finds files in snapshots that do not exist.
 #[test]
 fn handle_of_missing_snapshot_is_stale() {
     block_on(async {

@@ -1,4 +1,4 @@
-//! A device that fails during write-back: every caller that has written learns of it, whoever asks first.
+//! A device that fails during write-back: every caller that has written learns of it, in whatever order they ask.
 //!
 //! The device is a loop device over a sparse file in a memory file system that is full: a write to a hole fails. If that cannot be
 //! made (no root, no loop devices, no `mkfs.ext4`) the test prints the reason and leaves the check to `durability.rs`, whose device

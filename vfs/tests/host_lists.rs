@@ -1,5 +1,4 @@
-//! Access control lists on a real directory: the gateway's together with those of the host (POSIX.1e), and the kernel's additional
-//! checks.
+//! Access control lists on a real directory: the gateway's together with the host's (POSIX.1e), and the kernel's additional checks.
 
 // Helpers of tests are tests too.
 #![allow(clippy::unwrap_used)]

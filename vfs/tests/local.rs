@@ -211,7 +211,7 @@ fn a_restart_changes_no_handle() {
     }
 }
 
-/// The folders are of one file system, where every file can be found by its handle.
+/// The folders are on one file system, where every file can be found by its handle.
 #[test]
 fn handles_stale_in_another_folder() {
     for unprivileged in [false, true] {
@@ -511,7 +511,7 @@ fn permission_lists_decide_like_host() {
         let b = bench(dir.path());
         let (f, _) = b.root.lookup(&root(), b"f").await.unwrap();
         assert!(f.read(Some(&user(1001)), 0, 10, &b.into).await.is_ok());
-        // By the mode this user could read.
+        // The mode would let this user read.
         refused(f.read(Some(&user(1002)), 0, 10, &b.into), VfsError::Access).await;
         assert!(f.read(Some(&user(1003)), 0, 10, &b.into).await.is_ok());
         let may =
@@ -627,7 +627,7 @@ fn an_ordinary_user_can_serve() {
         rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
         block_on(async {
             let b = bench(&path);
-            // Whoever calls, the files belong to the server's user.
+            // The files belong to the server's user, for every caller.
             let made =
                 b.root.create(by(&user(5)), b"f", CreateHow::Guarded, mode(0o600)).await.unwrap();
             assert_eq!((made.attr.uid, made.attr.gid), (65534, 65534));

@@ -132,7 +132,7 @@ fn read_shares_pages_and_keeps_snapshot() {
         b.write(&f, 0, &data).await;
         let seen = f.read(None, 0, 200_000, &b.into).await.unwrap();
         let again = f.read(None, 0, 200_000, &b.into).await.unwrap();
-        // The same memory twice, and none of it from the pool.
+        // The same memory twice, without any buffer from the pool.
         for (x, y) in seen.data.iter().zip(&again.data) {
             assert_eq!(x.as_slice().as_ptr(), y.as_slice().as_ptr());
         }

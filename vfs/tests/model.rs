@@ -190,7 +190,7 @@ impl World {
             return;
         }
         let size = self.model[from].len() as u64;
-        // A refused operation changes nothing; the model need not know all reasons.
+        // A refused operation makes no change; the model need not know all reasons.
         if answer.is_err() {
             return;
         }

@@ -141,7 +141,7 @@ fn file_of_pool_outlives_one_name() {
                 drop(two);
                 let held = is_held.then_some(one);
                 std::fs::remove_file(path("one")).unwrap();
-                // By the handle, and by the name.
+                // Found by the handle, and by the name.
                 let node = b.backend.resolve(&handle).await.unwrap();
                 assert_eq!(node.id(), id, "{case}");
                 node.getattr().await.unwrap();

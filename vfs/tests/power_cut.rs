@@ -48,7 +48,7 @@ impl Device {
         }
         let name = run("losetup", &["--direct-io=on", "--show", "-f", text(&image)])?;
         let device = Self { folder, name };
-        // The file system commits nothing on its own meanwhile.
+        // The file system makes no commit on its own meanwhile.
         run("mount", &["-o", "commit=300", &device.name, text(&device.mount())])?;
         Ok(device)
     }

@@ -88,7 +88,7 @@ impl Acl {
             let m = mask::map_generic(*m);
             let bits = bits_of(m);
             let writes = if bits & 2 != 0 { mask::WRITE_ATTRIBUTES } else { 0 };
-            // The owner has more rights than the bits express, and others get none of them.
+            // The owner has more rights than the bits express, and others do not get them.
             let is_of_bits = m & all == rights_of(bits, true) && m & !(all | ANYBODY | writes) == 0;
             if seen[n] || n > 0 && !is_of_bits {
                 return false;

@@ -67,7 +67,8 @@ mod tests {
         assert_eq!(map_generic(READ_EA), READ_EA);
     }
 
-    /// MS-SMB2 section 2.2.13.1: bits named neither in the mask of files nor in that of directories have no meaning in a request.
+    /// MS-SMB2 section 2.2.13.1: bits named neither in the mask of files nor in the mask of directories have no meaning in a
+    /// request.
     #[test]
     fn unnamed_bits_are_not_valid() {
         assert_eq!(!VALID, 0x0ce0_fe00);

@@ -219,7 +219,7 @@ pub(crate) mod tests {
         proptest::collection::vec(any_ace(), 0..7).prop_map(Acl::new)
     }
 
-    /// Generates a caller whom those lists may name, except the superuser.
+    /// Generates a caller that those lists may name, except the superuser.
     pub(crate) fn any_cred() -> impl Strategy<Value = Cred> {
         let uid = prop_oneof![6 => 1000..1005_u32, 1 => Just(ANONYMOUS)];
         (uid, 50..54_u32, proptest::collection::vec(50..54_u32, 0..3))

@@ -145,7 +145,7 @@ impl Acl {
     }
 
     /// Returns the list after the nine mode bits were set (RFC 8881 section 6.4.1.1), which were `old` before. A list of Windows
-    /// needs no bit to run a program: where none of the execute bits changes, each class that can still read the file keeps that
+    /// needs no bit to run a program: where all execute bits stay the same, each class that can still read the file keeps that
     /// right.
     pub(crate) fn chmod(&self, owner: Owner, is_dir: bool, old: u32, mode: u32) -> Self {
         let (old, mode) = (old & 0o777, mode & 0o777);
@@ -374,7 +374,7 @@ mod tests {
         Change { owner: OWNER, is_dir, mode, keeps_run: false }
     }
 
-    /// RFC 8881 section 6.4.2. The numbers are those of section 6.2.1.3.
+    /// RFC 8881 section 6.4.2. The numbers come from section 6.2.1.3.
     #[test]
     fn plain_mode_needs_no_deny_entry() {
         assert_eq!(

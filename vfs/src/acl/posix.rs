@@ -154,7 +154,7 @@ impl Posix {
             put(true, Who::User(*uid), rights((all_groups | all.other) & !bits));
             put(false, Who::User(*uid), rights(*bits) | ANYBODY);
         }
-        // All groups of a caller count, and the entry for others applies only to callers in none of these groups.
+        // All groups of a caller count, and the entry for others does not apply to members of these groups.
         put(false, Who::Group, rights(all.group) | ANYBODY);
         for (gid, bits) in &all.groups {
             put(false, Who::Members(*gid), rights(*bits) | ANYBODY);

@@ -1,7 +1,7 @@
 //! The stored form of an access control list.
 //!
-//! *Operation.* A list is stored in a record of side data ([`crate::Node::side_get`], name [`NAME`]): the list as it was set, and
-//! the mode bits that the file got with it. When a client sets the mode, the list is changed and stored again
+//! *Operation.* A list is stored in a record of side data ([`crate::Node::side_get`], name [`NAME`]): the original list, and the
+//! mode bits that the file got with it. When a client sets the mode, the list is changed and stored again
 //! ([`crate::namespace::FileOps`]). Mode bits that were changed on the host apply to the list each time it is read ([`Kept::now`]),
 //! so the gateway need not notice that change when it happens. All numbers are little-endian.
 

@@ -2,7 +2,7 @@
 //!
 //! *Operation.* Data permission is checked here, by a stored list, a POSIX list, or mode, owner and group, because one open file
 //! serves all callers; as in `nfsd`, a regular file's owner needs no permission. Changes of attributes are checked here first, so
-//! that none is done in part, and then by the library for the caller.
+//! that an operation is never done in part, and then by the library for the caller.
 
 use std::sync::atomic::Ordering;
 

@@ -1,9 +1,9 @@
 //! Permission for changes of names, and the single call that a list permits.
 //!
 //! *Operation.* The library ignores stored lists. A change of names that a list permits is made as the superuser of the cluster,
-//! for whom the library checks no permission: so all checks for the caller are made here, including the sticky bit. [`Override`]
+//! without a permission check by the library: so all checks for the caller are made here, including the sticky bit. [`Override`]
 //! represents the permission: created by a decision on one folder, consumed by one call. If a file's own list permits its removal,
-//! the name is looked up again just before the call, which is made only if it still refers to that file.
+//! the backend looks the name up again just before the call, which it makes only if it still refers to that file.
 //!
 //! *Errors.* [`VfsError::Access`] if a list denies, [`VfsError::Perm`] if a sticky folder does.
 

@@ -1,10 +1,10 @@
 //! Exclusive creates that survive a crash of the gateway.
 //!
 //! *Operation.* The verifier of an exclusive create is stored in the file's times ([`crate::creation`]), which needs a second call:
-//! the cluster creates a file with the time of its own clock, and the library delays changes of times. If the gateway crashes in
-//! between, its client finds an unfinished file when it retries. So the create itself also stores a number, as device number, which
-//! the MDS keeps for every inode but does not use for regular files. As long as the times are those of the creation, that number
-//! identifies the creator, and a retry completes the create.
+//! the cluster creates a file with the time of the cluster's clock, and the library delays changes of times. If the gateway crashes
+//! in between, its client finds an unfinished file when it retries. The create itself therefore also stores a number, as device
+//! number, which the MDS keeps for every inode but does not use for regular files. Until the times change after the creation, that
+//! number identifies the creator, and a retry completes the create.
 //!
 //! *Errors.* The number has 32 bits, as many as the MDS stores: one in 2^32 creates of other clients is mistaken for a retry, and
 //! only for a file whose gateway crashed.

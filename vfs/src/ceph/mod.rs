@@ -150,8 +150,8 @@ struct Volume {
 }
 
 /// Excludes renames from all other calls that use names in the same folder. libcephfs 16.2 makes calls wait for a rename of the
-/// same name, and never wakes them if the rename finds no file to move. So the name is looked up first, and this lock keeps this
-/// gateway from removing it in between.
+/// same name, and never wakes them if the rename finds no file to move. The backend therefore looks the name up first, and this
+/// lock keeps this gateway from removing it in between.
 struct Renames([RwLock<()>; Self::PARTS]);
 
 impl Default for Renames {

@@ -301,7 +301,7 @@ impl CephNode {
             set.mode = (missing != 0).then_some(now | missing);
         }
         if cred.uid != 0 {
-            // As in the kernel's server, an ordinary user owns its new files, whatever owner the client sends.
+            // An ordinary user owns its new files, whatever owner the client sends, like in the kernel's server.
             set.uid = None;
             set.gid = set.gid.filter(|g| cred.in_group(*g));
         }
@@ -498,7 +498,7 @@ impl CephNode {
         let there = there.map(|(vino, _)| vino);
         let moved = match self.seen(from) {
             Err(VfsError::NotFound) => {
-                // Without search permission return EACCES rather than ENOENT, so that the caller does not learn whether the name
+                // Returns EACCES rather than ENOENT without search permission, so that the caller does not learn whether the name
                 // exists.
                 self.permitted(by.cred, perm::EXECUTE, &before)?;
                 return Err(self.or_stale(VfsError::NotFound));

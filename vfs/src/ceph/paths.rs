@@ -1,7 +1,7 @@
 //! Finds the path of a node.
 //!
-//! *Operation.* The library reports the parent of a directory, but no names. So a record remembers where its node was last found,
-//! and checks whether it still is there; a directory found by its handle is searched for among the names in its parent. A directory
+//! *Operation.* The library reports the parent of a directory, but no names. A record therefore remembers where its node was last
+//! found, and checks that place first; a directory found by its handle is searched for among the names in its parent. A directory
 //! is below the share if one of its ancestors is the share's folder; that is checked again periodically.
 //!
 //! *Errors.* [`VfsError::Stale`] for a file that was found by its handle only: its name is unknown.
@@ -67,8 +67,8 @@ impl CephNode {
         *locked(&self.home) = Some(Home { dir: dir.vino, name: name.into() });
     }
 
-    /// The parent of this directory. For a directory of snapshots, and for the share's folder in a snapshot, it is the original
-    /// folder.
+    /// The parent of this directory. A directory of snapshots, and the share's folder in a snapshot, have the original folder as
+    /// parent.
     ///
     /// The library remembers where it last saw a directory, even if another client has moved it since. Looking up the name there
     /// makes the library forget that.

@@ -110,10 +110,10 @@ impl Records {
         drop(dropped);
     }
 
-    /// Releases all records without other references, and keeps none from now on.
+    /// Releases all records without other references, and stops keeping records.
     pub(super) fn clear(&self) {
         let kept = {
-            // Under the lock, so that all records entered before are included.
+            // The lock makes sure that all records entered before are included.
             let mut kept = locked(&self.kept);
             self.is_cleared.store(true, Ordering::Relaxed);
             std::mem::take(&mut *kept)

@@ -17,7 +17,7 @@ use crate::types::*;
 
 use super::node::CephNode;
 
-/// Maximum snapshots listed for one directory. By default the MDS keeps 100 for each directory (`mds_max_snaps_per_dir`).
+/// Maximum snapshots listed for one directory. The MDS keeps 100 by default for each directory (`mds_max_snaps_per_dir`).
 const SNAPSHOTS_MAX: usize = 4096;
 
 /// The time of the snapshot that contains this inode; `None` if there is no such snapshot.

@@ -1,4 +1,4 @@
-//! Converts attributes between the library's form and that of `vfs`.
+//! Converts attributes between the forms of the library and of `vfs`.
 
 use ceph_sys::Vino;
 use ceph_sys::ffi::{self, CEPH_NOSNAP};

@@ -32,7 +32,7 @@ use super::threads::Engine;
 const AT_ONCE: usize = 48;
 /// How long an operation waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Jobs of one volume on its threads, waiting and running: those of its operations, and some whose clients have disconnected.
+/// Jobs of one volume on its threads, waiting and running, including some whose clients have disconnected.
 const JOBS_MAX: usize = AT_ONCE + 16;
 /// How often a read that has memory retries because others have taken all turns.
 const TRIES: u32 = 3;
@@ -390,7 +390,7 @@ impl Turns {
             if let Some(turn) = self.at_once(bytes) {
                 return Ok((turn, got));
             }
-            // Under contention, the last attempt waits for a turn while holding the resource, for a short time.
+            // The last attempt under contention waits for a turn while holding the resource, for a short time.
             if round == TRIES
                 && let Ok(turn) = tokio::time::timeout(HELD_MAX, self.next(bytes)).await
             {

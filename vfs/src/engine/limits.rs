@@ -45,8 +45,8 @@ pub fn processors() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// How long a read keeps its turn among those of its connection: a copy from memory takes less. Reads that wait longer for storage
-/// run concurrently with others.
+/// How long a read delays other reads of its connection: a copy from memory takes less. Reads that wait longer for storage run
+/// concurrently with others.
 pub const TURN_MAX: Duration = Duration::from_millis(10);
 
 /// How long a read waits for payload memory. Its request may hold some itself, as with a WRITE in the same compound: such requests

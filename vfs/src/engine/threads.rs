@@ -5,9 +5,9 @@
 //! never queued behind it; and for copies between files by the host's kernel, of which one client can request any amount with a few
 //! bytes. Syncs of files and folders have separate threads; [`Engine::run_cached`] is for copies from memory, and
 //! [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads are started when jobs
-//! wait and none is idle, up to a limit. Submitting costs one futex wake, and no system call when all threads are busy. Volumes on
-//! local disks share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding has a
-//! separate engine ([`Engine::of_one`]), so its jobs never occupy threads of other volumes.
+//! wait and all threads are busy, up to a limit. Submitting costs one futex wake, and no system call when all threads are busy.
+//! Volumes on local disks share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding
+//! has a separate engine ([`Engine::of_one`]), so its jobs never occupy threads of other volumes.
 //!
 //! *Memory.* A job owns all memory that it uses: dropping the future loses the result, never the memory under I/O. The engine of a
 //! single volume limits jobs, so that requests whose clients have disconnected do not accumulate behind a hanging file system.
@@ -56,7 +56,7 @@ struct Threads {
     wakes_by_event: bool,
 }
 
-/// The threads shared by volumes, or those of one volume.
+/// The threads of one volume, or those shared by several.
 pub struct Engine {
     cached: Arc<Threads>,
     transfers: Arc<Threads>,
@@ -270,7 +270,7 @@ impl JobQueue {
     }
 }
 
-/// The first job of a queue, before it has a thread. If none is available, the jobs queued behind it are dropped, too.
+/// The first job of a queue, before it has a thread. If no thread is available, the jobs queued behind it are dropped, too.
 struct TakenUp {
     turns: Arc<JobQueue>,
     first: Option<Job>,

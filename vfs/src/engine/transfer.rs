@@ -28,8 +28,8 @@ pub fn waited_in_vain() -> u64 {
     WAITED_IN_VAIN.load(Ordering::Relaxed)
 }
 
-/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: slow or hanging storage then delays only its own
-/// reads, not those of other devices.
+/// Waits for the data of a read, which gives up its turn after [`TURN_MAX`]: slow or hanging storage then does not delay reads from
+/// other devices.
 pub(crate) async fn in_turn<T>(
     turn: &mut Option<Admitted<'_>>,
     read: impl Future<Output = T>,

@@ -1,10 +1,10 @@
 //! Wakes tasks of a multi-threaded runtime from an outside thread.
 //!
 //! *Operation.* A worker woken from outside finds the task in the global queue, and wakes a second worker before running it, to
-//! look for more. For a single result that is useless, and each wake-up costs as much as a small read. An event of a descriptor
-//! wakes only the worker that polls sockets, which then runs the task. So tasks to wake are collected in a list, and an eventfd(2)
-//! notifies a task of the runtime, once for all entries until it has read the list ([`by_event`]). On a single-threaded runtime
-//! tasks are woken directly.
+//! look for more. A single result gains nothing by it, and each wake-up costs as much as a small read. An event of a descriptor
+//! wakes only the worker that polls sockets, which then runs the task. Tasks to wake are therefore collected in a list, and an
+//! eventfd(2) notifies a task of the runtime, once for all entries until it has read the list ([`by_event`]). On a single-threaded
+//! runtime tasks are woken directly.
 //!
 //! *Memory.* A descriptor and a task for each runtime, and a waker for each waiting task.
 //!

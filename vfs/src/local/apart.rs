@@ -2,7 +2,7 @@
 //!
 //! The kernel's RDMA interface accepts commands only with the credential object with which its descriptor was opened
 //! (`ib_safe_file_access` compares pointers, not contents), and a thread that has switched identity never gets its old object back.
-//! So if RDMA devices are used, a thread of the runtime keeps its credentials and lets a companion switch.
+//! If RDMA devices are used, a thread of the runtime keeps its credentials and lets a companion switch.
 //!
 //! *Operation.* Each thread that calls [`run`] has one companion, which ends with it. *Errors.* A panic of the work continues in
 //! the caller. If no thread can be started, the work is done in place.
@@ -66,7 +66,7 @@ impl Companion {
         };
         let job: &mut (dyn FnMut() + Send) = &mut work;
         // SAFETY: only the lifetime changes. The companion uses the reference while it runs the job, which cannot panic, and
-        // says that it is done afterwards; this function does not go on before that, or before the companion is gone and with it
+        // reports its end afterwards; this function does not continue before that, or before the companion is gone and with it
         // every reference.
         let job = unsafe { std::mem::transmute::<&mut (dyn FnMut() + Send), Job>(job) };
         if self.jobs.send(job).is_ok() {

@@ -39,8 +39,8 @@ struct Addition {
     /// For appending at the end, and for the sync after an append at any position: opened before the write, it reports write-back
     /// errors.
     end: Fd,
-    /// For a position beyond the end. This is the file's shared descriptor, which reports write-back errors to COMMIT: it stays
-    /// open meanwhile, and an append does not consume its errors.
+    /// Writes at a position beyond the end. This is the file's shared descriptor, which reports write-back errors to COMMIT: it
+    /// stays open meanwhile, and an append does not consume its errors.
     shared: DataFd,
 }
 

@@ -1,9 +1,9 @@
 //! Attributes and permission checks of local files.
 //!
 //! *Operation.* The kernel decides. On an ordinary local file system, for a file without an access control list, its decision
-//! follows from mode, owner and group alone ([`crate::perm`]) and is computed, because switching to the caller costs several times
-//! as much as most operations; otherwise, and to learn the reason of a refusal, `faccessat2` is called as the caller. The owner of
-//! a regular file needs no permission for reads and writes: the file may have been opened before a chmod (RFC 1813 section 4.4).
+//! follows from mode, owner and group ([`crate::perm`]) and is computed, because switching to the caller costs several times as
+//! much as most operations; otherwise, and to learn the reason of a refusal, `faccessat2` is called as the caller. The owner of a
+//! regular file needs no permission for reads and writes: the file may have been opened before a chmod (RFC 1813 section 4.4).
 //!
 //! If an access control list is stored with a file ([`super::acl`]), the list decides instead of the kernel: permitted operations
 //! are done as the process.
@@ -318,7 +318,7 @@ impl LocalNode {
             _ => Ok(()),
         };
         let done = match listed {
-            // As the caller, so that the kernel clears set-id bits.
+            // Runs as the caller, so that the kernel clears set-id bits.
             Some(_) => {
                 rest().and_then(|()| self.volume.identity.run(cred, cut)).and_then(|()| times())
             }
@@ -420,7 +420,7 @@ impl Volume {
         since.checked_sub(Duration::new(sec, nsec)).is_some_and(|age| age > TICK)
     }
 
-    /// Reads a POSIX access control list: [`VfsError::NoXattr`] if there is none.
+    /// Reads a POSIX access control list: [`VfsError::NoXattr`] if it does not exist.
     fn acl(&self, fd: BorrowedFd<'_>) -> VfsResult<()> {
         let path = ProcPath::of(fd);
         let mut none = [0_u8; 0];

@@ -231,7 +231,7 @@ impl Cache {
     }
 
     /// Releases all unused records when no descriptor is available. Records with unsynced data stay: their syncs are started, and
-    /// callers that can wait do so ([`super::Volume::patient`]).
+    /// callers that can wait for them wait ([`super::Volume::patient`]).
     fn squeeze(&self) {
         let unsynced = self.drop_aged(|_| AGE_DROP);
         if let Some(volume) = unsynced.first().map(|node| node.volume.clone()) {

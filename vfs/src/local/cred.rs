@@ -50,8 +50,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Determines the process's capabilities. `alone`: do not switch even if possible. A superuser that cannot switch is refused:
-    /// it would serve every caller as itself.
+    /// Determines the process's capabilities. If `alone` is set, the identity is not switched even if possible. A superuser that
+    /// cannot switch is refused: it would serve every caller as itself.
     pub(crate) fn probe(alone: bool, apart: bool) -> VfsResult<Self> {
         let own = Cred {
             uid: rustix::process::geteuid().as_raw(),
@@ -200,7 +200,7 @@ fn all_mapped(map: &str) -> bool {
 }
 
 /// Drops the right to create devices (`CAP_MKNOD`), for this thread and all that it starts. Must be called before other threads
-/// exist. Without it no caller can create devices.
+/// exist. A process that lacks it cannot create devices for callers.
 pub fn give_up_devices() {
     let Ok(mut sets) = rustix::thread::capabilities(None) else { return };
     if !sets.permitted.contains(CapabilitySet::MKNOD) {

@@ -111,7 +111,7 @@ pub(super) struct Border {
 
 #[derive(Default)]
 struct Volumes {
-    /// By the kernel's mount number, which is not reused while the volume exists.
+    /// Keyed by the kernel's mount number, which is not reused while the volume exists.
     by_mount: HashMap<u64, Weak<Volume>>,
     /// Volumes that handles have referred to recently.
     recent: Vec<Arc<Volume>>,
@@ -392,7 +392,8 @@ impl Border {
         self.add(Volume::open(config, root, (self.clone(), Some(covered)), |_| {})?, &others)
     }
 
-    /// The volume in use to which this handle belongs. Of two, as after `umount -l`, the one that is still mounted.
+    /// The volume in use to which this handle belongs. Chooses the one that is still mounted if two exist, for example after
+    /// `umount -l`.
     pub(super) fn held(&self, handle: &Handle) -> Option<Arc<Volume>> {
         let mut given = self.crossed();
         given.retain(|volume| handle::has_tag(handle, volume.tag));
@@ -601,7 +602,7 @@ fn mounted() -> Vec<Mount> {
     watched().1
 }
 
-/// All mounts, with a watch for later changes. Of several mounts at one path, the last covers the others.
+/// All mounts, with a watch for later changes. The last of several mounts at one path covers the others.
 fn watched() -> (Option<Watch>, Vec<Mount>) {
     let mut text = Vec::new();
     let watch = File::open("/proc/thread-self/mountinfo").ok().and_then(|mut table| {

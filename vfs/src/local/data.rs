@@ -6,9 +6,9 @@
 //! large read for a socket uses the pages themselves ([`iobuf::Pages`]).
 //!
 //! *Storage.* The descriptor belongs to the process, which would also be charged for storage. A write that may allocate storage,
-//! because it ends beyond the end of the file or the file has holes, is made as its caller: root's reserve and quotas apply. So is
-//! one to a file with set-id bits, which the kernel clears before the data changes. A write within a fully allocated file switches
-//! no identity.
+//! because it ends beyond the end of the file or the file has holes, is made as its caller: root's reserve and quotas apply. The
+//! same applies to a file with set-id bits, which the kernel clears before the data changes. A write within a fully allocated file
+//! switches no identity.
 //!
 //! *Memory.* All buffers of a read are taken before it starts, and it never waits while it holds one: if the pool has only the
 //! first, the read is shortened. Jobs own their buffers, so requests can be dropped safely. A read has a turn among those of its
@@ -203,7 +203,7 @@ impl LocalNode {
         {
             let attr = self.attr()?;
             let eof = self.ended(cred, at, count, pages.len(), &attr)?;
-            // With pages larger than 4 KiB the last one may not fit, and SMB clients take a short read for the end of the file.
+            // The last page may not fit if pages are larger than 4 KiB, and SMB clients take a short read for the end of the file.
             if eof || pages.len() == count {
                 let pages = Some(pages.freeze(bufs));
                 return Ok(ReadData { data: Vec::new(), pages, eof, attr: Some(attr) });
@@ -519,7 +519,7 @@ impl LocalNode {
         Ok(Written { count: n, stable, before, after, verifier })
     }
 
-    /// Clears set-id bits of a file that this writer has changed. The kernel does so only for an ordinary user's write, but the
+    /// Clears set-id bits of a file that this writer has changed. The kernel clears them only for an ordinary user's write, but the
     /// descriptor belongs to the superuser. True if the file had some.
     pub(super) fn shed_set_id(&self, writer: Option<&Cred>, attr: &Attr) -> VfsResult<bool> {
         let root = writer.is_some_and(|c| self.volume.identity.effective(c).uid == 0);

@@ -4,8 +4,8 @@
 //! `CAP_DAC_OVERRIDE` for that call only: the kernel skips the folder's mode bits and checks all other rules for the caller. A new
 //! file belongs to the caller from the start, sticky bits apply, only the superuser creates devices, quotas apply. [`Override`]
 //! represents the permission: created by a decision on one folder, consumed by one call, which uses the folder's descriptor. If a
-//! file's own list permits its removal, the name is looked up again just before the call, which is made only if it still refers to
-//! that file.
+//! file's own list permits its removal, the backend looks the name up again just before the call, which it makes only if it still
+//! refers to that file.
 //!
 //! *Errors.* [`VfsError::Access`] if a list denies, [`VfsError::Perm`] if a sticky folder does.
 

@@ -65,8 +65,8 @@ pub fn raise_open_files(wanted: u64) -> u64 {
 static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Limits the descriptors of all local backends of the process: an operation that needs another one fails with
-/// [`VfsError::Resources`](crate::VfsError::Resources) if none can be closed. For a process that needs descriptors for other
-/// purposes.
+/// [`VfsError::Resources`](crate::VfsError::Resources) if no other can be closed. Useful in a process that needs descriptors for
+/// other purposes.
 pub fn limit_descriptors(most: usize) {
     BOUND.store(most, Ordering::Relaxed);
 }

@@ -60,7 +60,7 @@ pub(crate) fn subject(fd: BorrowedFd<'_>) -> VfsResult<Subject> {
     }
     // SAFETY: all bytes were set to zero, which every field may be, and the call has filled them.
     let fs = unsafe { fs.assume_init() };
-    // SAFETY: `fsid_t` is two words of 32 bits and nothing else.
+    // SAFETY: `fsid_t` consists of two words of 32 bits.
     let fsid: [u8; 8] = unsafe { std::mem::transmute(fs.f_fsid) };
     Ok(Subject { fsid, kind: handle.kind, bytes: handle.bytes })
 }

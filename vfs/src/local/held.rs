@@ -1,4 +1,4 @@
-//! State in the record of an inode, besides the inode.
+//! Further state in the record of an inode.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -13,11 +13,11 @@
 //! listed and refused with [`VfsError::Access`]. Subvolumes of one file system are served, each with a separate `fsid`.
 //!
 //! *Handles.* See `handle`: kernel handles if the process may open them, else inode numbers that are searched for after a restart.
-//! Both survive renames. If the folder vanishes, all files in it are [`VfsError::Stale`]. So is a file without a name, even if a
-//! process on the host has it open, unless a client does.
+//! Both survive renames. If the folder vanishes, all files in it are [`VfsError::Stale`]. The same applies to a file without a
+//! name, even if a process on the host has it open, unless a client does.
 //!
-//! *Link counts.* Some file systems in user space report a link count of 0 for all files. As long as no other count was seen, a
-//! file with count 0 is assumed to have one name.
+//! *Link counts.* Some file systems in user space report a link count of 0 for all files. A file with count 0 is assumed to have
+//! one name until another count was seen.
 //!
 //! *Inodes of FUSE.* A file system in user space may give each name of a file a separate kernel inode with the same number
 //! (mergerfs with `use_ino`): the inode is stale once its name is gone, although the file has other names. The record has one
@@ -561,7 +561,7 @@ impl Volume {
         if stat.attr.kind == Kind::Dir && !self.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
-        // A file that a client has open has a record, which was looked up before.
+        // A file that a client has open has a record, which the caller has found before.
         if self.is_removed(&stat.attr) {
             return Err(VfsError::Stale);
         }

@@ -265,7 +265,7 @@ impl LocalNode {
         }
         let who = self.volume.identity.effective(cred);
         if who.uid != 0 {
-            // As in the kernel's server, an ordinary user owns its new files, whatever owner the client sends.
+            // An ordinary user owns its new files, whatever owner the client sends, like in the kernel's server.
             set.uid = None;
             set.gid = set.gid.filter(|g| who.in_group(*g));
         }
@@ -298,7 +298,7 @@ impl LocalNode {
         let dir = self.change_name(name)?;
         let before = self.attr()?;
         let volume = &self.volume;
-        // If no descriptor is available, no object is created that would have to be removed again.
+        // If no descriptor is available, no object is created, because it would need to be removed again.
         volume.cache.with_room(|| Ok(()))?;
         self.making(by, need, name, &before, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
         let owner = volume.identity.effective(by.cred).uid;
@@ -619,7 +619,7 @@ impl LocalNode {
     }
 }
 
-/// Renames to a name that must be free. If the file system cannot check that atomically, the name is looked up first.
+/// Renames to a name that must be free. If the file system cannot check that atomically, a look-up comes first.
 fn rename_new(old: BorrowedFd<'_>, from: &[u8], new: BorrowedFd<'_>, to: &[u8]) -> VfsResult<()> {
     match rustix::fs::renameat_with(old, from, new, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => match stat::of_name(new, to) {

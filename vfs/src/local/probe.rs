@@ -1,4 +1,4 @@
-//! What the file system of a share supports, tested when the share is opened.
+//! Tests the features of a share's file system when the share is opened.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -38,11 +38,11 @@ pub(super) struct Found {
     pub(super) in_memory: bool,
     /// File system type as statfs(2) reports it.
     pub(super) magic: u64,
-    /// True if mode, owner, group and access control list alone decide about permission.
+    /// True if permission depends only on mode, owner, group and access control list.
     pub(super) posix: bool,
     /// True if two changes never get the same change time when the time was read between them (multigrain time stamps, Linux 6.13).
     pub(super) exact_times: bool,
-    /// True if the file system is of a type known to count the links of files.
+    /// True if the file system's type is known to count the links of files.
     pub(super) counts_links: bool,
     /// True if the kernel may hold several inodes for one file, one for each name, and an inode ends when its name is removed.
     pub(super) inode_per_name: bool,

@@ -8,7 +8,7 @@
 //!
 //! *Memory.* [`KnownNames`](super::held::KnownNames) for each record of such a volume.
 //!
-//! *Errors.* [`VfsError::Stale`] when none of these names leads to the file any more.
+//! *Errors.* [`VfsError::Stale`] when these names no longer lead to the file.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -47,7 +47,7 @@ impl SealKey {
         Self(Key::new(HMAC_SHA256, secret))
     }
 
-    /// Derives the key from a secret that has other uses, so that knowledge from one use reveals nothing about another.
+    /// Derives the key from a secret that has other uses, so that a secret learned from one use does not reveal the other.
     pub fn derived(secret: &[u8]) -> Self {
         let tag = sign(&Key::new(HMAC_SHA256, secret), PURPOSE);
         Self(Key::new(HMAC_SHA256, tag.as_ref()))

@@ -1,16 +1,16 @@
-//! Makes data durable, and handles the case that the storage fails to do so.
+//! Makes data durable, and handles failures of the storage.
 //!
 //! *Operation.* Linux reports a failed write-back once for each open file description. Therefore one caller takes each report and
 //! passes it to all the others: one job at a time syncs the shared descriptor of a file ([`LocalNode::data_fd`]), and every caller
 //! that waited gets its result (group commit). A stable write uses a separate descriptor, so that it neither takes the report of
 //! another write nor loses its own. After a failure the file's count of losses ([`Node::losses`]) and the volume's verifier
 //! ([`Node::verifier`]) change before the callers get their answers. The process never uses a verifier twice, not even when a
-//! volume is closed and opened anew.
+//! volume is closed and opened again.
 //!
 //! *Memory.* A file with unsynced data keeps its descriptor and its record: the cache syncs the file in the background before it
 //! closes either.
 //!
-//! *Errors.* The kernel's. A write that the volume refuses (no space, quota, size) changed nothing, so the verifier stays.
+//! *Errors.* The kernel's. A write that the volume refuses (no space, quota, size) loses no accepted data, so the verifier stays.
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};

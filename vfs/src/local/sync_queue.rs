@@ -1,6 +1,6 @@
 //! Queue of the callers that wait until one object is durable.
 //!
-//! *Errors.* [`VfsError::Delay`] when too many callers wait, or no thread can be had.
+//! *Errors.* [`VfsError::Delay`] when too many callers wait, or no thread is available.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

@@ -182,7 +182,7 @@ impl MemNode {
             return Err(VfsError::Invalid);
         }
         if count == 0 {
-            // The range begins at the end of the source: like the kernel's clone, this changes nothing.
+            // The range begins at the end of the source: like the kernel's clone, this has no effect.
             return Ok(());
         }
         let mut inner = self.lock();

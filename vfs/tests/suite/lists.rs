@@ -276,7 +276,7 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     d.unlink(Acting::caller(&bob), b"x").await.unwrap();
     make(b"more", carl.clone()).await;
     d.unlink(Acting::caller(&user(ANN)), b"more").await.unwrap();
-    // Every user may move its own file, also onto another one of its own; the owner of the folder and the superuser may move any
+    // Every user may move its own file, also onto another file that it owns; the owner of the folder and the superuser may move any
     // file.
     for name in [b"one", b"two"] {
         make(name, carl.clone()).await;
@@ -290,7 +290,7 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
     d.rename(Acting::caller(&bob), b"4th", d.as_ref(), b"5th", true).await.unwrap();
 }
 
-/// A right granted by a folder's list stays valid for the call that was decided about, and permits nothing else.
+/// A right granted by a folder's list stays valid for the call that was decided about, and permits no other call.
 pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
     let d = folder(&b, b"d", vec![allow(BOB, mask::FILE_ALL)]).await;
     for name in [b"f", b"g"] {
@@ -328,7 +328,7 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
     refused(g.link(Acting::caller(&bob), other.as_ref(), b"h"), VfsError::Access).await;
 }
 
-/// A node whose creation fails later is removed if its name still belongs to it, whoever created it and whatever the folder's list
+/// A node whose creation fails later is removed if its name still belongs to it, for every creator and whatever the folder's list
 /// contains.
 pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     let namespace = served(&b);
@@ -351,7 +351,7 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
     refused(d.lookup(&root(), b"g"), VfsError::NotFound).await;
 }
 
-/// As on Windows: a file is hidden from a caller to whom its list grants only a part of the read rights.
+/// As on Windows: a file is hidden from a caller that has only a part of the read rights in its list.
 pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(b: Bench) {
     let rules = vfs::namespace::Rules { only_visible: true, ..Default::default() };
     let share = Share { rules, ..plain(&b) };
@@ -409,7 +409,7 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
     let by = root();
     let make =
         |name: &'static [u8], set| file_ops.create(&share, &d, &by, name, CreateHow::Guarded, set);
-    // By a client that applies its umask itself, and by one that leaves it to the folder.
+    // Created by a client that applies its umask itself, and by one that leaves it to the folder.
     let strict = make(b"strict", mode(0o644)).await.unwrap();
     assert_eq!(strict.attr.mode, 0o600);
     strict.node.open(&user(BOB), true, false).await.unwrap();

@@ -293,7 +293,7 @@ pub(crate) async fn listing_is_complete_in_every_step(b: Bench) {
     // If the last entry is included, its answer reports the end.
     let (all, end) = d.readdir(&root(), 0, 257).await.unwrap();
     assert!(end);
-    // From a cookie in the middle, also after the listing continued elsewhere.
+    // Continues from a cookie in the middle, also after the listing continued elsewhere.
     let middle = all[99].cookie;
     let (rest, _) = d.readdir(&root(), middle, 5000).await.unwrap();
     assert_eq!(rest, all[100..]);

@@ -69,7 +69,7 @@ pub(crate) async fn data_needs_permission(b: Bench) {
     refused(f.open(&bob, true, false), VfsError::Access).await;
     refused(f.open(&carl, true, true), VfsError::Access).await;
     f.open(&carl, true, false).await.unwrap();
-    // The owner keeps access to data by NFS after removing the mode bits, but cannot open the file again.
+    // The owner keeps access to data over NFS after removing the mode bits, but cannot open the file again.
     f.setattr(&ann, mode(0), false).await.unwrap();
     f.write(WriteBy::Caller(&ann), 0, data(), Stable::Unstable).await.unwrap();
     assert!(f.read(Some(&ann), 0, 10, &b.into).await.is_ok());

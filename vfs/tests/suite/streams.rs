@@ -32,7 +32,7 @@ async fn shown(share: &Share, file: &NodeRef) -> Vec<(String, u64)> {
     list
 }
 
-/// A stream is looked up when a caller takes it: one that was removed before is left out.
+/// The look-up of a stream happens when a caller takes it: one that was removed before is left out.
 pub(crate) async fn streams_are_looked_up_when_taken(b: Bench) {
     let ns = served(&b);
     let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
