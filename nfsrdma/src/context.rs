@@ -140,13 +140,11 @@ impl Version {
 /// One call, as passed to its procedure.
 #[derive(Clone, Debug)]
 pub struct CallContext {
-    /// Transaction number.
     pub xid: u32,
     /// The authentication flavor of the call.
     pub flavor: Flavor,
     /// The [fingerprint](crate::rpc::gss::fingerprint) of the Kerberos principal; 0 for other flavors.
     pub principal: u128,
-    /// The caller's address.
     pub peer: IpAddr,
     /// The caller's identity before any share squashes it: [`vfs::namespace::Share::squash`] does that.
     pub cred: Cred,

@@ -30,7 +30,6 @@ pub struct Fh {
 }
 
 impl Fh {
-    /// An empty handle.
     pub const EMPTY: Self = Self { bytes: [0; FH_MAX], len: 0 };
 
     /// Wraps the bytes that a client sent; `None` when there are more than [`FH_MAX`].

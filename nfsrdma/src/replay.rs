@@ -35,7 +35,6 @@ pub struct CallKey {
     pub ip: IpAddr,
     /// The client's port over TCP.
     pub port: u16,
-    /// Transaction id.
     pub xid: u32,
     /// Checksum of the first bytes of the call.
     pub checksum: u64,
@@ -59,7 +58,6 @@ pub struct Pending {
     finished: bool,
 }
 
-/// The cache.
 pub struct Replay {
     parts: [Mutex<Part>; PARTS],
     key: [u8; 16],
@@ -81,7 +79,7 @@ struct Part {
 /// The cached replies of one network.
 #[derive(Default)]
 struct Kept {
-    /// Oldest first.
+    /// The cached calls by age, the oldest first.
     order: VecDeque<(Duration, CallKey)>,
     bytes: usize,
 }

@@ -109,7 +109,6 @@ impl Server {
         self.v4.clients.set_replies_max(bytes - calls);
     }
 
-    /// The port mapper.
     pub fn ports(&self) -> &Ports {
         &self.ports
     }

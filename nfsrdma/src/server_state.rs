@@ -56,7 +56,7 @@ pub struct ServerState {
     pub reservations: Reservations,
     /// Users who write without an open, for the audit trail.
     pub(crate) writers: Writers,
-    /// Recently audited mounts.
+    /// Mounts that the audit trail has recorded recently.
     pub(crate) mounts: Mounts,
     /// Kerberos contexts; none can be created unless Kerberos is configured.
     pub gss: Gss,

@@ -46,7 +46,7 @@ pub struct SourcePorts {
 }
 
 impl SourcePorts {
-    /// Changes the rule.
+    /// Sets which callers must use a privileged port.
     pub fn ask(&self, whom: Asked) {
         self.asked.store(whom as u8, Ordering::Relaxed);
     }

@@ -31,11 +31,11 @@ type Writer = (u32, Handle, u32, IpAddr);
 #[derive(Clone, Copy, Debug)]
 struct Told {
     at: Duration,
-    /// The change succeeded.
+    /// True if the change succeeded.
     done: bool,
 }
 
-/// The recent changes.
+/// Recent changes without an open, by writer.
 #[derive(Debug, Default)]
 pub(crate) struct Writers(Mutex<HashMap<Writer, Told>>);
 

@@ -87,7 +87,7 @@ fn forged_handle_is_bad_handle() {
         let mut w = head(9, NFSACL, 3, 1, 0);
         w.opaque(&forged);
         w.u32(1);
-        // No attributes.
+        // The reply contains no attributes.
         assert_eq!(answer(w.into_reply().head), Some(vec![9, 1, 0, 0, 0, 0, BADHANDLE, 0]));
     }
 }

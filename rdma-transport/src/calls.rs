@@ -14,7 +14,7 @@ pub(crate) fn xid_and_is_reply(message: &[u8]) -> Option<(u32, bool)> {
     Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]) == 1))
 }
 
-/// Callbacks in progress.
+/// Callbacks of one connection that wait for their answers.
 #[derive(Default)]
 pub(crate) struct Calls {
     waiting: HashMap<u32, oneshot::Sender<Result<Buf, ChannelError>>>,

@@ -33,7 +33,7 @@ pub(crate) static XDR_PAD: [u8; 3] = [0; 3];
 /// Where a reply's payload may be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Inside the message.
+    /// The data is inside the message.
     Inline,
     /// In the next Write chunk if the client offered one (NFS: RFC 8267), else inside the message.
     Eligible,
@@ -63,7 +63,6 @@ impl Payload {
         self.data.iter().map(Buf::len).sum::<usize>() + pages
     }
 
-    /// No data.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -84,7 +83,7 @@ pub struct UntilLeft {
 }
 
 impl UntilLeft {
-    /// Wraps the value.
+    /// Wraps a value that is kept until the reply was sent.
     pub fn new(kept: impl Any + Send + Sync) -> Self {
         Self { _kept: Arc::new(kept) }
     }
@@ -99,7 +98,7 @@ impl fmt::Debug for UntilLeft {
 /// A reply: the encoded stream without bulk data, and the bulk data in ascending order of `at`.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
-    /// The encoded stream.
+    /// The encoded reply without its bulk data.
     pub head: Vec<u8>,
     /// Bulk data in ascending order of `at`.
     pub payloads: Vec<Payload>,
@@ -245,7 +244,7 @@ impl ChannelError {
 /// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// A byte stream.
+    /// A TCP connection.
     Tcp,
     /// RPC-over-RDMA or SMB Direct, with the name of the RDMA provider.
     Rdma(&'static str),
@@ -262,7 +261,6 @@ impl Transport {
 #[derive(Debug)]
 pub struct Info {
     pub peer: SocketAddr,
-    /// The local address.
     pub local: SocketAddr,
     pub transport: Transport,
     /// The peer is an unprivileged user of this host, whose claims about its identity must not be trusted.
@@ -380,11 +378,11 @@ impl Introduction {
 /// The type of a fact's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactKind {
-    /// Any text.
+    /// The value may be any text.
     Text,
     /// A whole number in decimal digits.
     Number,
-    /// One of these words.
+    /// The value must be one of these words.
     One(&'static [&'static str]),
 }
 
@@ -549,7 +547,6 @@ pub enum Command {
     Call {
         /// The call, without bulk data.
         head: Vec<u8>,
-        /// Receives the reply.
         answer: oneshot::Sender<Result<Buf, ChannelError>>,
     },
     /// Sends this message, which is not the reply to a pending request.
@@ -562,12 +559,10 @@ pub enum Command {
     Pull {
         /// The regions to fetch, in order.
         from: Vec<RemoteSeg>,
-        /// Receives the bytes.
         fetched: oneshot::Sender<Result<Vec<Buf>, PullError>>,
     },
     /// Reports how the peer acknowledges data.
     Silence {
-        /// Receives the report.
         answer: oneshot::Sender<Result<Silence, ChannelError>>,
     },
     /// Closes the connection in order.

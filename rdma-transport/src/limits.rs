@@ -64,9 +64,10 @@ pub const WRITEV_PIECES_MAX: usize = 128;
 pub const STALL_SECONDS_MAX: u64 = 60;
 /// The name of that limit, whose violation ends a connection.
 pub const STALL: &str = "no-progress";
-/// The same for a peer that occupies pool memory by not taking its replies, while other connections wait for memory.
+/// Seconds before a peer is disconnected that occupies pool memory by not taking its replies, while other connections wait for
+/// memory.
 pub const STALL_SECONDS_PRESSED: u64 = 5;
-/// The same for further connections of its address after that, since clients replace closed connections by equally stuck ones.
+/// Seconds for further connections of that peer's address, since clients replace closed connections by equally stuck ones.
 pub const STALL_SECONDS_AGAIN: u64 = 1;
 /// How long that shorter limit applies after the last one, in seconds.
 pub const STALL_AGAIN_SECONDS: u64 = 60;

@@ -57,9 +57,9 @@ pub(crate) struct Link {
 /// The state of operations that the peer must complete, other than Writes, Sends and RDMA Reads.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Half {
-    /// Such an operation exists, and it does not wait for memory of this side.
+    /// True if such an operation exists and does not wait for memory of this side.
     pub(crate) is_there: bool,
-    /// It occupies memory of the pool.
+    /// True if the operation occupies memory of the pool.
     pub(crate) holds_memory: bool,
 }
 

@@ -93,21 +93,21 @@ pub struct Reading {
     pub errors: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// Their durations.
+    /// Durations of these operations.
     pub took: Histogram,
 }
 
 /// A histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Total duration.
+    /// Sum of all recorded durations.
     pub sum: Duration,
     /// Number of operations in each bucket; [`BUCKETS`] entries, or empty if no operation was counted.
     pub buckets: Vec<u64>,
 }
 
 impl Histogram {
-    /// Total number.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -268,11 +268,11 @@ pub struct Meter(Option<(Arc<Meters>, usize)>);
 pub struct Done {
     /// Number of its share, or [`NO_SHARE`].
     pub share: u32,
-    /// Its number in the protocol, less than [`OPERATIONS_MAX`].
+    /// Number of the operation in its protocol, less than [`OPERATIONS_MAX`].
     pub operation: u8,
     /// Bytes of file data transferred.
     pub bytes: u64,
-    /// The operation failed.
+    /// True if the operation failed.
     pub failed: bool,
 }
 

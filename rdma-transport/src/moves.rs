@@ -7,9 +7,7 @@ use crate::channel::{Payload, RemoteSeg, XDR_PAD};
 /// One RDMA Write of a plan; `from` is not empty and fills all of `to`.
 #[derive(Clone, Debug)]
 pub struct RdmaWrite {
-    /// The bytes.
     pub from: Buf,
-    /// The target region.
     pub to: RemoteSeg,
 }
 

@@ -16,7 +16,7 @@ use crate::channel::host_of;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub name: &'static str,
-    /// The maximum.
+    /// Largest amount that one address may use.
     pub most: usize,
 }
 
@@ -75,7 +75,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The amount used.
+    /// Returns the amount that this holder uses.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!((part.set(11), part.set(10)), (Err(OF_ONE), Ok(())));
         parts.set_most([6, 4]);
         assert_eq!(part.set(11), Err(Limit { most: 4, ..OF_ONE }));
-        // It keeps its amount and may reduce it.
+        // The holder keeps its amount and may reduce it.
         assert_eq!((part.count(), part.set(5), part.set(4)), (10, Ok(()), Ok(())));
         let mut other = parts.of("192.0.2.2".parse().unwrap());
         assert_eq!((other.set(3), other.set(2)), (Err(Limit { most: 6, ..ALL }), Ok(())));

@@ -20,7 +20,7 @@ use crate::channel::host_of;
 
 /// The rule that refuses an unknown share name, or a share of another protocol.
 pub const SHARE_NAME: &str = "share-name";
-/// Its remedy.
+/// Advice for a client that asks for a share by a wrong name.
 const SHARE_NAME_REMEDY: &str =
     "name a share that `headgate check` lists and this protocol serves (`protocols` of the share)";
 
@@ -36,7 +36,7 @@ pub const LINES_MAX: u32 = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The client.
+    /// Address of the refused client.
     pub peer: IpAddr,
     /// The user, by number or name depending on the protocol; empty if unknown.
     pub user: PeerText,
@@ -59,9 +59,8 @@ impl Refused {
 /// Equal refusals of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What was refused.
     pub refused: Refused,
-    /// How often.
+    /// How often the request was refused.
     pub count: u64,
     /// When it was refused last.
     pub last: SystemTime,

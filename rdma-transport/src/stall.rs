@@ -14,7 +14,7 @@ use crate::{count, limits};
 /// progress in that time says little, because it may have had only a moment of it.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The same for a peer that has only one second: it must get all of it.
+/// Like [`LATE`], for a peer whose limit is one second: the peer must get all of that second.
 const LATE_AGAIN: Duration = Duration::from_millis(250);
 
 /// Number of seconds recorded.
@@ -23,7 +23,7 @@ const BACK: usize = limits::STALL_SECONDS_MAX as usize;
 #[allow(clippy::cast_possible_truncation)] // A minute at most.
 const BACK_PRESSED: usize = limits::STALL_SECONDS_PRESSED as usize;
 
-/// Interval of checks.
+/// Interval between two checks for stalled peers.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The limit that a peer exceeded.
@@ -62,7 +62,7 @@ pub(crate) struct Stall {
 }
 
 impl Stall {
-    /// Counts moved bytes.
+    /// Counts bytes that the peer has taken.
     pub(crate) fn progress(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes);
     }

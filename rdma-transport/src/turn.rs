@@ -16,7 +16,7 @@ use crate::limits;
 enum Seen {
     /// The thread serves no connection.
     Outside,
-    /// It serves one, and has not read the clock yet.
+    /// The loop serves a request, and has not read the clock yet.
     Nothing,
     At(Instant),
 }

@@ -49,9 +49,7 @@ pub enum Work {
     Write {
         /// Returned in the completion.
         id: WorkId,
-        /// The data.
         from: Buf,
-        /// The target.
         to: RemoteSeg,
     },
     /// RDMA Read of all of `from`, in order, appended to what `into` holds.
@@ -60,7 +58,6 @@ pub enum Work {
         id: WorkId,
         /// The regions to fetch; together they fit the spare part of `into`.
         from: Vec<RemoteSeg>,
-        /// The target buffer.
         into: BufMut,
     },
 }
@@ -97,7 +94,7 @@ pub struct Completion {
     pub id: WorkId,
     /// As posted.
     pub kind: WorkKind,
-    /// Bytes transferred.
+    /// The number of bytes transferred, or the error.
     pub result: Result<usize, WorkError>,
     /// The buffer of a Receive or Read, with the received data.
     pub buf: Option<BufMut>,
@@ -219,13 +216,11 @@ pub trait QueuePair: Send {
 /// Bytes and operations of one queue pair, from this side's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Number of Sends.
     pub sends: u64,
-    /// Bytes of Sends.
     pub send_bytes: u64,
     /// Sends with an invalidation.
     pub sends_invalidate: u64,
-    /// Sends received.
+    /// Sends received from the peer.
     pub recvs: u64,
     /// Bytes of Sends received.
     pub recv_bytes: u64,
@@ -263,17 +258,15 @@ pub struct Connected {
     /// Private data of the peer's request or reply. InfiniBand's fields have a fixed size: zeros may follow.
     pub private_data: Bytes,
     pub peer: SocketAddr,
-    /// This side's address.
     pub local: SocketAddr,
 }
 
 /// An incoming connection that was not answered yet.
 pub trait Incoming: Send {
-    /// The peer's address.
     fn peer(&self) -> SocketAddr;
     /// Reads the connection request and returns its private data. The provider limits the time.
     fn request(&mut self) -> BoxFuture<'_, io::Result<Bytes>>;
-    /// Accepts the connection.
+    /// Accepts the connection with these parameters.
     fn accept(self: Box<Self>, params: ConnectParams) -> BoxFuture<'static, io::Result<Connected>>;
     /// Refuses the connection with private data.
     fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, ()>;

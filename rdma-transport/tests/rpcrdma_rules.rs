@@ -138,7 +138,7 @@ fn large_call() -> Vec<u8> {
     header(1, RDMA_MSG, &reads(vec![read_at(16, 1 << 20)]), &body)
 }
 
-/// Incoming messages do not excuse RDMA Reads without response.
+/// A peer that sends messages is disconnected nevertheless if its RDMA Reads get no response.
 #[test]
 fn unanswered_reads_end_despite_messages() {
     run_by_virtual_time(async {
@@ -634,7 +634,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// The same with a whole server: it answers, or the connection ends; the next connection works.
+    /// Random messages to a whole server: it answers, or the connection ends; the next connection works.
     #[test]
     fn mutated_headers_never_hurt_the_server(messages in proptest::collection::vec(mutated(), 1..40)) {
         run(async {

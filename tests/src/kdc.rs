@@ -106,7 +106,6 @@ impl Kdc {
         }
     }
 
-    /// Its folder.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

@@ -19,7 +19,7 @@ pub const WRITE: u16 = 0xc140;
 /// RDMA Read Response, tagged and last.
 pub const READ_RESPONSE: u16 = 0xc142;
 
-/// A connection.
+/// A connection that sends hand-made iWARP frames.
 pub struct RawIwarp {
     stream: TcpStream,
     crc: bool,
@@ -50,7 +50,7 @@ impl RawIwarp {
         Ok(Self { stream, crc: head[16] & 0x40 != 0, sent: 0 })
     }
 
-    /// Sends any bytes.
+    /// Sends these bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -128,12 +128,12 @@ pub fn wait_for_end(stream: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Big-endian words.
+/// Encodes the words in big-endian order.
 pub fn words(list: &[u32]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_be_bytes()).collect()
 }
 
-/// Little-endian words.
+/// Encodes the words in little-endian order.
 pub fn le_words(list: &[u32]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }

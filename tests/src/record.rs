@@ -18,7 +18,6 @@ use rdma_transport::verbs::{
     QueuePair, Refused, Region, Rejected, RemoteSeg, Work, WorkKind,
 };
 
-/// A recorded event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A Send of this side.
@@ -116,7 +115,7 @@ fn joined(sends: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 impl<P> Recording<P> {
-    /// Wraps a provider.
+    /// Wraps a provider whose events are recorded.
     pub fn new(inner: P) -> Self {
         Self { inner, tapes: Arc::default() }
     }
@@ -154,7 +153,7 @@ impl<P: Provider> Provider for Recording<P> {
 struct Recorded {
     inner: Box<dyn QueuePair>,
     tape: Tape,
-    /// Registered writable regions.
+    /// Regions that the peer may write to.
     lent: HashMap<u32, RemoteSeg>,
 }
 

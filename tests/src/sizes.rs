@@ -49,7 +49,6 @@ fn cut(len: usize, n: usize) -> Vec<usize> {
     cut
 }
 
-/// Joins these pieces.
 pub fn joined(pieces: &[Buf]) -> Vec<u8> {
     pieces.iter().flat_map(|b| b.iter().copied()).collect()
 }

@@ -61,7 +61,7 @@ async fn attacked(attacks: impl FnOnce(SocketAddr, SocketAddr) + Send + 'static)
 /// Sends these bytes on a new connection; the gateway must end it, possibly after a reply.
 fn refused(to: SocketAddr, what: &str, bytes: &[u8]) {
     let mut stream = RawIwarp::dial(to).unwrap();
-    // It may have ended the connection before reading everything.
+    // The server may have ended the connection before reading everything.
     let _ = stream.write_all(bytes);
     raw::wait_for_end(&mut stream)
         .unwrap_or_else(|e| panic!("{what}: the connection is kept ({e})"));
@@ -238,7 +238,7 @@ async fn damaged_messages_break_nothing() {
                 } else {
                     let mut peer = RawIwarp::connect(rdma).unwrap();
                     let _ = peer.send(&message);
-                    // The same with a damaged frame.
+                    // A frame with one flipped bit.
                     let mut frame = fpdu(&untagged(raw::SEND, 0, 2, 0, &message), false);
                     let at = below(frame.len());
                     frame[at] ^= 1 << below(8);

@@ -448,7 +448,7 @@ fn base_of(world: &World) -> Settings {
     world.running.settings().clone()
 }
 
-/// Also if the new folder contains the old one, so that each of its files is served under another path.
+/// Handles become stale also if the new folder contains the old one, so that each file is served under another path.
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_folder_makes_handles_stale() {
     let (mut world, base, dir) = world().await;

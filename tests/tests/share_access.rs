@@ -391,7 +391,7 @@ async fn reload_changes_access_rights() {
     for volume in &volumes {
         assert_eq!(by_nfs(volume, "after").await, (true, false));
     }
-    // Its tree connect granted more; the reader keeps its rights.
+    // The reader's tree connect granted more; it keeps its rights.
     assert!(by_writer.find("file").await.is_err());
     assert_eq!(by_smb(&by_reader, "after").await, (true, false));
     assert_eq!(by_smb(&smb(&world, "writer").await.unwrap(), "after").await, (true, false));

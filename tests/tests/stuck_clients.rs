@@ -34,7 +34,7 @@ async fn world() -> (World, tempfile::TempDir) {
         s.connections = 800;
         // The clients here are bare sockets on any port.
         s.privileged_ports = PrivilegedPorts::Off;
-        // It has 24 buffers of 1 MiB, fewer than the stuck clients request. Nine sixteenths are for payload.
+        // The server has 24 buffers of 1 MiB, fewer than the stuck clients request. Nine sixteenths are for payload.
         s.memory = 86 << 20;
         // Long enough for all valid clients to introduce themselves, even on a busy machine; stalled clients are disconnected after
         // 5 s.
@@ -106,7 +106,7 @@ fn asks_for_much(mut stream: TcpStream, handle: &[u32]) -> TcpStream {
     stream
 }
 
-/// Otherwise the kernel would buffer the data for the client.
+/// Shrinks the socket's buffer, because the kernel would otherwise take the data for the client.
 fn socket_takes_little(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_recv_buffer_size(stream, 16 << 10).unwrap();
 }
@@ -155,7 +155,7 @@ async fn stuck_clients_do_not_delay_others() {
     let tcp = world.client("data", (Version::V42, Transport::Tcp)).await.unwrap();
     write_all(&tcp, "large", &wanted).await.unwrap();
     let rdma = world.client("data", (Version::V3, Transport::Rdma)).await.unwrap();
-    // It has mounted over another connection and makes its first call on this one.
+    // The client has mounted over another connection and makes its first call on this one.
     rdma.find("large").await.unwrap();
     let to = &world.running;
     let local = Local::default();
@@ -251,7 +251,7 @@ async fn address_cannot_exhaust_payload_memory() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    // They have reached their part, and wait.
+    // The stuck clients have reached their share of memory, and wait.
     let told = async {
         while limit(&look(&world).await, "memory-of-address") == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;

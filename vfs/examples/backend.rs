@@ -45,7 +45,7 @@ struct TreeNode {
     kind: Kind,
 }
 
-/// The backend.
+/// A backend whose nodes are the entries of a [`Tree`].
 pub(crate) struct Own(Arc<Tree>);
 
 impl Own {

@@ -11,7 +11,7 @@ pub struct Acting {
     pub peer: IpAddr,
     /// `smb` or `nfs`.
     pub protocol: &'static str,
-    /// The user.
+    /// The user that acts.
     pub party: Party,
 }
 

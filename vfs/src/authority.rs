@@ -51,7 +51,7 @@ pub struct Power {
 /// The caller of one change of names, with additional powers.
 #[derive(Debug)]
 pub struct Acting<'a> {
-    /// The caller.
+    /// The caller whose own rights count.
     pub cred: &'a Cred,
     powers: Powers,
 }
@@ -81,7 +81,7 @@ impl<'a> Acting<'a> {
         self.powers.iter().flatten().any(of)
     }
 
-    /// Returns true if it has any right besides the caller's own.
+    /// Returns true if a grant adds rights to the caller's own.
     pub(crate) fn is_helped(&self) -> bool {
         self.powers.iter().any(Option::is_some)
     }

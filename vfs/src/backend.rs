@@ -128,7 +128,7 @@ pub trait Backend: Send + Sync + 'static {
 /// The source of the buffers for a read.
 #[derive(Clone, Debug)]
 pub struct ReadInto {
-    /// The pool.
+    /// The pool that provides the buffers.
     pub pool: Pool,
     /// The account that queues for memory when the pool is empty.
     pub account: Account,
@@ -142,9 +142,9 @@ pub struct ReadInto {
 
 /// A new or existing node, and the attributes of its directory before and after the call.
 pub struct Made {
-    /// The node.
+    /// The new or existing node.
     pub node: NodeRef,
-    /// Its attributes.
+    /// Attributes of the node after the call.
     pub attr: Attr,
     /// The directory before and after the call.
     pub dir: DirChange,

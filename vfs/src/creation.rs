@@ -14,9 +14,9 @@ pub(crate) fn verifier_times(verifier: [u8; 8]) -> (Time, Time) {
 /// How a create treats an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// It repeats the exclusive create that made the file.
+    /// The create repeats the exclusive create that made the file.
     Repeated,
-    /// It opens and truncates the file.
+    /// The create opens and truncates the file.
     Cut,
     Opened,
 }

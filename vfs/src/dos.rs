@@ -28,7 +28,7 @@ pub struct Dos {
     /// File attributes as MS-FSCC section 2.6 numbers them. `DIRECTORY` and `NORMAL` are never stored.
     pub attributes: Option<u32>,
     pub created: Option<Time>,
-    /// Change time.
+    /// A change time that a client has set.
     pub changed: Option<Changed>,
 }
 
@@ -66,7 +66,7 @@ impl Dos {
         self.created.or(attr.btime).unwrap_or(attr.mtime.min(attr.ctime))
     }
 
-    /// Returns the record.
+    /// Encodes the record for side data.
     pub fn encode(&self) -> Vec<u8> {
         let has = |is: bool, bit: u8| if is { bit } else { 0 };
         let mut out = Vec::with_capacity(LEN + 2 * TIME);

@@ -12,13 +12,13 @@ use crate::types::Action;
 pub enum Change {
     /// The data of a watched file.
     Data,
-    /// Its attributes, its names, or its last name.
+    /// Attributes of a watched file, the number of its names, or the loss of its last name.
     Attributes,
     /// A name in a watched directory was added, removed or renamed; `Modified`: its node was changed.
     Name {
         /// The kind of change to the name.
         action: Action,
-        /// The name.
+        /// The name that changed.
         name: Vec<u8>,
         is_dir: bool,
         /// True if data was changed, not only attributes.

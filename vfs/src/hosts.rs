@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numeric_name_is_refused() {
+    fn numeric_name_counts_as_address() {
         for name in
             ["192.0.2.7", "0xc0000207", "3221225991", "192.0.519", "2001:db8::1", "fe80::1%1"]
         {

@@ -46,7 +46,7 @@ impl InheritedAcl {
     pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew, umask: u32) -> VfsResult<Self> {
         let attr = dir.getattr().await?;
         let acl = dir.acl(&attr).await?;
-        // The result is the same for files and directories as long as either inherits an entry.
+        // One entry is enough, whether files or directories inherit it.
         let owner = Owner::of(&attr);
         let passes =
             |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();

@@ -348,7 +348,7 @@ impl Paid<'_> {
 /// Why there is no room for an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shortage {
-    /// It is larger than the share of one address.
+    /// The index is larger than the share of one address.
     Own,
     /// Scans of other addresses use the memory now.
     Others,
@@ -446,7 +446,7 @@ impl Names {
         }
         // Callers that wait for another scan of this directory must not occupy a place that scans of other directories need.
         let _its = take(&its).await?;
-        // Another scan of it may have begun and ended meanwhile.
+        // Another scan of the directory may have begun and ended meanwhile.
         if let Some(known) = self.known(id, before.change, came, text) {
             return Ok(known);
         }
@@ -530,7 +530,7 @@ impl Names {
     fn number(&self, text: &str) -> u32 {
         let mut h = self.hasher.build_hasher();
         text.chars().for_each(|c| h.write_u32(u32::from(upcase(c))));
-        // The upper half.
+        // The upper half of the hash.
         u32::try_from(h.finish() >> 32).unwrap_or(0)
     }
 

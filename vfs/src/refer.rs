@@ -10,7 +10,7 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     Ip(IpAddr),
-    /// Its name in DNS.
+    /// The server's name in DNS.
     Name(Box<str>),
 }
 

@@ -5,7 +5,7 @@
 pub enum Refusal {
     /// No entry of `clients` contains its address.
     Address,
-    /// It is unknown whether a name in `clients` is the client's; that entry might forbid access.
+    /// The server does not know whether a name in `clients` is the client's; that entry might forbid access.
     NameUnknown,
     /// `access` names it neither in `read` nor in `write`.
     NotNamed,

@@ -27,7 +27,7 @@ static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
 
 /// A folder that is served under a name.
 pub struct Share {
-    /// Its name: clients see `/NAME`.
+    /// The share's name: clients see `/NAME`.
     pub name: String,
     /// Number in file handles; derived from the name, so that it survives restarts and reordering.
     pub id: u32,
@@ -103,7 +103,7 @@ impl std::fmt::Display for Whom {
 /// The rules for some clients of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRule {
-    /// The clients.
+    /// The clients that the rule applies to.
     pub from: Whom,
     /// The protocols that the rule applies to. Clients of other protocols ignore the rule.
     pub protocols: Protocols,

@@ -36,7 +36,7 @@ const MARK: u8 = b'=';
 /// One stream of a file.
 #[derive(Clone)]
 pub struct Stream {
-    /// Its name, in the case in which it was made.
+    /// The stream's name, in the case in which it was made.
     pub name: String,
     pub node: NodeRef,
     /// Size and storage are the stream's own; all other attributes are copied from its file.

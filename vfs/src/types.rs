@@ -315,7 +315,7 @@ pub enum Action {
     Removed = 2,
     /// The node of the name was changed.
     Modified = 3,
-    /// It was renamed within its directory: the old name, followed by the new one.
+    /// The name was changed within its directory: the old name, followed by the new one.
     RenamedOld = 4,
     /// The new name.
     RenamedNew = 5,

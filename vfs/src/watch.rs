@@ -160,7 +160,7 @@ impl Watcher {
         let event = Event { action, path: below.to_vec() };
         let last = s.unjudged.back().or(s.events.back());
         if s.overflow || action == Action::Modified && last == Some(&event) {
-            // The same event already waits.
+            // An identical event already waits.
             return;
         }
         if s.events.len() + s.unjudged.len() >= EVENTS_MAX || !s.kept.add(&event) {
@@ -261,7 +261,7 @@ pub struct Counters {
     pub overflows: AtomicU64,
 }
 
-/// All watches.
+/// The watches of all clients.
 #[derive(Default)]
 pub struct Hub {
     watchers: RwLock<Vec<Arc<Watcher>>>,
@@ -808,7 +808,7 @@ mod tests {
             told(b"d/n", Action::Added, what::FILE_NAME);
             assert!(!is_silent(&watch).await);
             assert_eq!(shown(watch.take()), [(Action::Added, "d/n".to_owned())]);
-            // It was checked a moment ago.
+            // The folder was checked a moment ago.
             root.rmdir(Acting::caller(&Cred::root()), b"d").await.unwrap();
             told(b"d/n", Action::Removed, what::FILE_NAME);
             told(b"d", Action::Removed, what::DIR_NAME);

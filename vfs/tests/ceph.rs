@@ -149,7 +149,7 @@ fn two_backends_do_not_mix() {
     block_on(suite::names::two_backends_do_not_mix(bench(), bench()));
 }
 
-/// The cluster reports some behaviour differently from other backends.
+/// The backend switches the library's log of its calls off, unless the configuration sets a level.
 #[test]
 fn library_logs_calls_if_configured() {
     let folder = folder();

@@ -140,7 +140,7 @@ impl Slow {
         while !self.begun.load(Ordering::SeqCst) && !self.done.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
-        // The waiting callers make progress until they wait.
+        // Lets the other callers run until they really wait.
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }

@@ -896,7 +896,7 @@ fn large_socket_read_uses_file_pages() {
             assert!(read.data.is_empty());
             assert_eq!(read.len(), count.min(end - at));
             assert_eq!((read.eof, read.attr.unwrap().size), (at + count >= end, end as u64));
-            // Its buffers stay in use until it is dropped.
+            // The read's buffers stay in use until it is dropped.
             let taken = b.into.pool.stats().iter().map(|s| s.in_use).sum::<usize>();
             assert_eq!(taken, read.len().div_ceil(mib));
             let wanted = &all[at..at + read.len()];

@@ -76,18 +76,18 @@ async fn removed_cut_and_replaced() {
         removed(&root, "f").await;
         assert!(is_returned(start), "{} of {start} after removal, step {step}", resident());
     }
-    // Truncated.
+    // The file is truncated.
     let file = filled(&root, "f", BYTES, 1 << 20).await;
     let cut = SetAttr { size: Some(1), ..SetAttr::default() };
     file.setattr(&Cred::root(), cut, false).await.unwrap();
     assert!(is_returned(start), "{} of {start} after a cut", resident());
     removed(&root, "f").await;
-    // Replaced by a hole.
+    // The data is replaced by a hole.
     let file = filled(&root, "f", BYTES, 1 << 20).await;
     file.deallocate(None, 0, BYTES).await.unwrap();
     assert!(is_returned(start), "{} of {start} after a hole", resident());
     removed(&root, "f").await;
-    // Replaced by a clone of a hole.
+    // The data is replaced by a clone of a hole.
     let (file, hole) = (filled(&root, "f", BYTES, 1 << 20).await, made(&root, "hole").await);
     let long = SetAttr { size: Some(BYTES), ..SetAttr::default() };
     hole.setattr(&Cred::root(), long, false).await.unwrap();

@@ -54,7 +54,7 @@ pub fn is_once(number: u32) -> bool {
     matches!(number, p::LOCK | p::CANCEL | p::UNLOCK | p::SHARE | p::UNSHARE | p::NM_LOCK)
 }
 
-/// Event counters.
+/// Counts calls of the lock manager and their results.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Locks granted, at once or after a wait.

@@ -2,9 +2,9 @@
 //! 3 and 4 (RFC 1833 section 2) except the two procedures that translate addresses of the host. Other programs cannot register, and
 //! calls are never forwarded: a caller could misuse the gateway's address.
 //!
-//! It answers on the NFS port, and on port 111 in place of rpcbind. If the machine runs rpcbind, [`register`] registers the
-//! programs there. Answers follow rpcbind: GETPORT and GETADDR find a program even if the requested version is not served, and the
-//! caller then learns the served versions from PROG_MISMATCH; GETVERSADDR finds the exact version only.
+//! The port mapper answers on the NFS port, and on port 111 in place of rpcbind. If the machine runs rpcbind, [`register`]
+//! registers the programs there. Answers follow rpcbind: GETPORT and GETADDR find a program even if the requested version is not
+//! served, and the caller then learns the served versions from PROG_MISMATCH; GETVERSADDR finds the exact version only.
 //!
 //! *Memory.* Answers have at most one entry for each program, version and transport. Datagrams from addresses that may use no share
 //! get no answer (`Server::datagram`), so the server cannot be abused to flood a third party.

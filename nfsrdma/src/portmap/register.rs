@@ -163,7 +163,7 @@ pub async fn register(socket: &Path, served: &[Mapping], six: bool) -> io::Resul
     Ok(done)
 }
 
-/// Removes entries.
+/// Removes these entries from the local rpcbind.
 pub async fn unregister(socket: &Path, entered: &[(Mapping, bool)]) -> io::Result<()> {
     let mut rpcbind = Rpcbind::connect(socket).await?;
     for (m, six) in entered {

@@ -16,8 +16,8 @@ pub struct Callee {
 /// The transport of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// TCP.
+    /// Calls over TCP.
     Stream,
-    /// UDP.
+    /// Calls over UDP.
     Datagrams,
 }

@@ -67,7 +67,6 @@ pub(super) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
 }
 
 impl Above {
-    /// The root folder.
     pub(super) fn root() -> Self {
         static ROOT: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
         Self { path: ROOT.clone() }

@@ -60,7 +60,7 @@ enum Ask<'a> {
     Attributes(&'a Fh, Bitmap),
 }
 
-/// The client's answer.
+/// The client's answer to a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Done,
@@ -190,7 +190,7 @@ fn encode(
     out
 }
 
-/// Decodes the answer.
+/// Decodes the client's answer to a callback.
 fn decode(answer: &[u8]) -> Result<Said, Failed> {
     let (rest, head) = wire::decode(answer, ReplyHead::parse).map_err(nonsense)?;
     let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else {

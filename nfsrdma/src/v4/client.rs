@@ -30,7 +30,6 @@ pub(super) struct Introduction<'a> {
     pub(super) is_protected: bool,
     /// State protection that the client requests for its principal.
     pub(super) bound: Option<Bound>,
-    /// The client's address.
     pub(super) at: IpAddr,
 }
 

@@ -53,7 +53,7 @@ pub struct Options {
     pub store: Option<Store>,
     /// Files that all lapsed clients together may keep open as a courtesy.
     pub courtesy_files: usize,
-    /// Grant delegations.
+    /// True if the server grants delegations.
     pub delegations: bool,
     /// Translates ids to names; without it, ids are sent as numbers.
     pub domain: Option<Arc<Domain>>,
@@ -73,7 +73,7 @@ impl Default for Options {
     }
 }
 
-/// Event counters.
+/// Counts events of clients, such as granted delegations and recalls.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub confirmed: AtomicU64,
@@ -89,7 +89,6 @@ pub struct Counters {
     pub limited: AtomicU64,
     /// Requests refused because the recovery store could not write or delete a record.
     pub unkept: AtomicU64,
-    /// Delegations granted.
     pub delegated: AtomicU64,
     pub revoked: AtomicU64,
     /// CB_RECALL: delegations recalled.
@@ -101,7 +100,7 @@ pub struct Counters {
 /// Results of one kind of callback.
 #[derive(Debug, Default)]
 pub struct Callbacks {
-    /// The client complied.
+    /// The client answered the callback without an error.
     pub answered: AtomicU64,
     /// The client was unreachable, or refused.
     pub failed: AtomicU64,
@@ -427,7 +426,7 @@ impl Clients {
                     known.pending = None;
                     known.confirmed.replace(client.clone()).filter(|c| c.id != id)
                 }
-                // A retransmission.
+                // The client has repeated a confirmed call.
                 _ if client.is_confirmed() && *client.confirm_verifier() == confirm => {
                     return if client.principal == principal {
                         Ok(())
@@ -498,7 +497,6 @@ impl Clients {
         Ok(())
     }
 
-    /// All clients.
     pub(super) fn all(&self) -> Vec<Arc<Client>> {
         self.by_id.iter().map(|c| c.clone()).collect()
     }
@@ -542,7 +540,6 @@ impl Clients {
         self.states_max.set(most);
     }
 
-    /// Number of clients.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }

@@ -41,7 +41,7 @@ pub struct Compound<'a> {
     pub call: &'a CallContext,
     /// Minor version: 0, 1 or 2.
     pub minor: u32,
-    /// The remaining arguments.
+    /// Arguments of the operations that were not executed yet.
     pub args: Reader<'a>,
     pub out: Writer,
     /// Index of the current operation.

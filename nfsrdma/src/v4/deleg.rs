@@ -99,7 +99,7 @@ pub(super) struct Given {
     pub(super) change: u64,
     /// The access whose permission OPEN checked.
     pub(super) checked: Rights,
-    /// A write delegation.
+    /// True for a write delegation.
     pub(super) write: bool,
     /// The holder may keep the times, if it has a write delegation. Read delegations exclude that: the host cannot store an access
     /// time without a change that others see.
@@ -108,7 +108,7 @@ pub(super) struct Given {
     pub(super) times_since: Option<Time>,
 }
 
-/// A granted delegation.
+/// A delegation that a client holds.
 #[derive(Clone, Copy)]
 pub(super) struct Granted {
     pub(super) stateid: Stateid,

@@ -25,7 +25,7 @@ pub enum Held {
     Locked,
     /// A delegation.
     Delegated {
-        /// A write delegation.
+        /// True for a write delegation.
         write: bool,
     },
 }

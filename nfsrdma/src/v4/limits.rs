@@ -42,7 +42,7 @@ pub const FORE_CONNS_MAX: usize = 64;
 pub const SLOTS_MAX: u32 = 128;
 /// Bytes of a reply that is kept in a slot.
 pub const REPLY_CACHED_MAX: usize = 8 * 1024;
-/// The same when memory for cached replies is scarce: the size that Linux' server has always given.
+/// Largest cached reply when memory for cached replies is scarce: the size that Linux' server has always given.
 pub const REPLY_CACHED_FEW: usize = 2 * 1024;
 /// Smallest size of a cached reply: every operation that is not idempotent fits.
 pub const REPLY_CACHED_MIN: usize = 512;

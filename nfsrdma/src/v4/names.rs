@@ -271,7 +271,7 @@ fn number(mut number: u32, digits: &mut Digits) -> &[u8] {
     let mut at = digits.len();
     loop {
         at -= 1;
-        // Invariant: a digit.
+        // Invariant: the remainder is one digit.
         #[allow(clippy::cast_possible_truncation)]
         let digit = (number % 10) as u8;
         digits[at] = b'0' + digit;
@@ -297,7 +297,7 @@ impl<'a> Names<'a> {
         Self { domain, ..Self::default() }
     }
 
-    /// Decodes a user.
+    /// Returns the number of the user that this text names.
     pub(super) fn user(&mut self, text: &[u8]) -> Result<u32, Status> {
         self.principal(Id::User(0), text)
     }

@@ -32,7 +32,7 @@ impl Owner {
 pub(super) enum Begun {
     /// Execute it, then call [`Ticket::end`].
     Do(Ticket),
-    /// It was a retransmission: this is the original result.
+    /// The call is a retransmission; the value is the original result.
     Done(Result<(), Status>),
 }
 

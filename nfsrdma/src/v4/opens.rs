@@ -34,7 +34,7 @@ pub(super) struct Opener {
     pub(super) caller: Principal,
 }
 
-/// An open file.
+/// A file that a client holds open.
 pub(super) struct Open {
     pub(super) seqid: u32,
     pub(super) node: NodeRef,
@@ -72,7 +72,7 @@ pub(super) struct Delegation {
     pub(super) party: Holder,
     /// The file handle for callbacks.
     pub(super) fh: crate::fh::Fh,
-    /// A write delegation.
+    /// True for a write delegation.
     pub(super) write: bool,
     /// The holder also keeps the times of the file (RFC 9754 section 5).
     pub(super) times: bool,
@@ -87,7 +87,7 @@ pub(super) struct Delegation {
     pub(super) checked: Rights,
     /// The caller of that OPEN, before the share squashed it.
     pub(super) caller: Principal,
-    /// It was revoked, and the client has not freed it yet.
+    /// True if the state was revoked and the client has not freed it yet.
     pub(super) revoked: bool,
     pub(super) place: Option<UsagePlace>,
 }

@@ -10,7 +10,7 @@ use super::status::Status;
 /// The last reply to an owner, for a retransmission.
 #[derive(Clone)]
 pub(super) struct Kept {
-    /// The operation.
+    /// Number of the operation that the owner called.
     pub(super) opcode: u32,
     pub(super) status: Status,
     pub(super) body: Arc<[u8]>,

@@ -29,10 +29,10 @@ const ADDRESSES_REPLIES: usize = 4;
 /// A session gets at most this fraction of the remaining memory.
 const OF_WHAT_IS_LEFT: usize = 8;
 
-/// The limit reached.
+/// The limit that refused a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The total.
+    /// The limit for all clients together.
     All,
     /// The part of the address.
     Address,
@@ -68,7 +68,7 @@ impl Counts {
     }
 }
 
-/// Counts the clients.
+/// Counts the clients of each address.
 #[derive(Debug)]
 pub(super) struct Room(Arc<Mutex<Counts>>);
 
@@ -144,7 +144,7 @@ impl Drop for ClientPermit {
 struct Pins {
     /// Total limit in bytes.
     most: usize,
-    /// Limit on clients.
+    /// Largest number of clients.
     clients: usize,
     /// Bytes reserved, and the part of them beyond the guaranteed minimum of each session.
     all: (usize, usize),

@@ -97,7 +97,7 @@ impl Back {
         self.conns.iter().any(|c| c.id == id)
     }
 
-    /// Removes a connection.
+    /// Removes a connection from the session.
     pub(super) fn unbind(&mut self, id: u64) {
         self.conns.retain(|c| c.id != id);
     }

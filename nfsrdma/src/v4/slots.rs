@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// The cache entry of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kept {
-    /// There was no request.
+    /// The slot has had no request yet.
     Nothing,
     /// The request is in progress.
     Busy,

@@ -21,7 +21,7 @@ pub(super) fn instance_of(client: ClientId) -> u32 {
     instance
 }
 
-/// Builds a stateid.
+/// Builds a stateid from the client's number, the state's number and the seqid.
 pub(super) fn compose(client: ClientId, number: u32, seqid: u32) -> Stateid {
     let mut other = [0; 12];
     other[..8].copy_from_slice(&client.0.to_be_bytes());

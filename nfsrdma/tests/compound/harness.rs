@@ -44,12 +44,12 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// By AUTH_SYS.
+    /// Authenticates calls with AUTH_SYS.
     pub fn sys(cred: &Cred) -> Self {
         Self { flavor: Flavor::Sys, principal: 0, cred: cred.clone() }
     }
 
-    /// By Kerberos.
+    /// Authenticates calls with Kerberos.
     pub fn krb5(principal: u128, service: GssService, cred: Cred) -> Self {
         Self { flavor: Flavor::Gss(service), principal, cred }
     }
@@ -154,7 +154,7 @@ impl Harness {
         self.nfs.core.namespace.set_shares(shares.into_iter().map(Arc::new).collect());
     }
 
-    /// Sets the clock.
+    /// Sets the server's clock to this time.
     pub fn at_ms(&self, ms: u64) {
         let Clock::Manual(now) = &self.nfs.core.clock else { panic!("a real clock") };
         now.store(ms, std::sync::atomic::Ordering::Relaxed);

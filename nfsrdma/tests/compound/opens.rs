@@ -568,7 +568,7 @@ async fn shared_owner_keeps_rights_apart() {
     c.cred = other.clone();
     assert_eq!(c.write(&o.fh, o.stateid, b"mine").await, Status::Access);
     assert_eq!(c.read(&o.fh, o.stateid).await, Status::Ok, "by its own permission");
-    // The same with the users in reverse order.
+    // The two users in reverse order.
     c.cred = root.clone();
     c.open(b"p", b"f", W).await.unwrap();
     c.cred = other;

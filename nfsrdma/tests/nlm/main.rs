@@ -574,7 +574,7 @@ fn port_mapper_serves_versions_2_to_4() {
     assert_eq!((entries(2), entries(3), entries(4)), (11, 11, 11));
     ports.set_mapper(111);
     assert_eq!((entries(2), port(PORTMAP, 2, 17)), (17, 111));
-    // That port serves no other program.
+    // Port 111 serves no other program.
     let session =
         server.session_of(info("192.0.2.1:111"), Handle::detached(), ServedPrograms::Portmap);
     let reply = call(&session, message(NLM, 4, 0, 0, &[]), vec![]).unwrap();

@@ -98,7 +98,6 @@ impl Port {
     }
 }
 
-/// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Name as in `rdma link`: `mlx5_0`, `rxe0`.
@@ -124,7 +123,7 @@ struct Netdev {
 /// All RDMA devices, with the network devices that belong to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
-    /// Sorted by name.
+    /// The devices, sorted by name.
     pub list: Vec<Device>,
     netdevs: Vec<Netdev>,
 }

@@ -16,7 +16,6 @@ const IPOIB_LEN: usize = 20;
 /// Source of the GID tables.
 #[derive(Clone, Copy)]
 pub(super) enum Tables<'a> {
-    /// The files.
     Read,
     /// Tables read before, for devices that existed then.
     As(&'a Devices),

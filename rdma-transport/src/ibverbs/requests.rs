@@ -29,7 +29,6 @@ const LIST_MAX: usize = 64;
 pub(super) struct InFlight {
     pub(super) id: WorkId,
     pub(super) kind: WorkKind,
-    /// Bytes to transfer.
     pub(super) bytes: usize,
     /// The target of a Read.
     pub(super) into: Option<BufMut>,

@@ -133,7 +133,7 @@ impl Windows {
         self.0.values_mut().for_each(Lent::close);
     }
 
-    /// Releases a region.
+    /// Removes the region of this key from the table and returns it.
     pub(super) fn take(&mut self, key: u32) -> Option<Region> {
         let mut lent = self.0.remove(&key)?;
         lent.close();

@@ -28,7 +28,7 @@ impl RtrKind {
     }
 }
 
-/// The negotiated parameters.
+/// Parameters that both sides have agreed on while connecting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) crc: bool,

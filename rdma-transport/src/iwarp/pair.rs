@@ -41,11 +41,10 @@ enum Job {
 struct Entry {
     id: WorkId,
     job: Job,
-    /// Bytes of payload.
     len: usize,
     /// Position in the buffer of a Read at which its first byte is stored.
     base: usize,
-    /// Its last byte was written to the socket (Send, Write).
+    /// True if the last byte of the Send or Write was written to the socket.
     written: bool,
 }
 
@@ -287,7 +286,7 @@ impl Pair {
         self.flush_recvs(out);
     }
 
-    /// Returns the Receives.
+    /// Returns all posted Receives as failed completions.
     pub(crate) fn flush_recvs(&mut self, out: &mut Vec<Completion>) {
         for (id, mut buf) in self.targets.recvs.drain(..) {
             buf.set_filled(0);
@@ -302,7 +301,6 @@ impl Pair {
     }
 }
 
-// Receiving.
 impl Pair {
     pub(crate) fn read_slices(&mut self) -> Result<Vec<IoSliceMut<'_>>, Violation> {
         self.rx.slices(&mut self.targets)
@@ -336,7 +334,6 @@ impl Pair {
     }
 }
 
-// Sending.
 impl Pair {
     fn may_send(&self) -> bool {
         self.initiator || self.rx.started

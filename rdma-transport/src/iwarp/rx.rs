@@ -49,7 +49,7 @@ const HEADER_MAX: usize = mpa::LENGTH_LEN + ddp::UNTAGGED_LEN;
 enum Destination {
     /// [`Rx::control`]: messages for the provider itself.
     Control,
-    /// The oldest Receive.
+    /// The segment goes into the oldest posted Receive.
     Recv,
     /// The Read with this number.
     Sink(u64),
@@ -59,12 +59,10 @@ enum Destination {
 
 /// Everything that received bytes may modify.
 pub(crate) struct Targets {
-    /// Posted Receives.
     pub(crate) recvs: VecDeque<(WorkId, BufMut)>,
     pub(crate) memory: Memory,
     pub(crate) reads: Reads,
     pub(crate) inbound: Inbound,
-    /// Completed Receives.
     pub(crate) done: Vec<Completion>,
 }
 
@@ -87,7 +85,7 @@ impl Targets {
     }
 }
 
-/// The arriving segment.
+/// The segment that is arriving.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     opcode: Opcode,
@@ -99,7 +97,6 @@ struct Segment {
     at: usize,
     /// Remaining bytes of payload.
     left: usize,
-    /// Bytes of payload.
     len: usize,
 }
 
@@ -177,7 +174,7 @@ pub(crate) struct Rx {
     rtr_send: bool,
     /// At least one FPDU has arrived.
     pub(crate) started: bool,
-    /// The peer's Terminate.
+    /// The Terminate message that the peer has sent.
     pub(crate) terminated: Option<Terminate>,
 }
 

@@ -26,7 +26,7 @@ const PIECES_KEPT: usize = 32;
 /// The item that completes when the last byte of an FPDU was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// No item.
+    /// The queue has no item to send.
     Nothing,
     /// The work request with this number.
     Work(u64),

@@ -257,7 +257,7 @@ impl RdmaCaller {
         let message = buf.freeze();
         let (prefix, from) = answer::parse(&message)?;
         if let FromServer::Callback(at) = from {
-            // Its Receive becomes due with the answer.
+            // The Receive of a callback is posted again with its answer.
             self.reverse.begin()?;
             self.events.push_back(Event::Callback(message.slice(at..message.len())));
             return Ok(());

@@ -76,7 +76,7 @@ pub struct RdmaChannel {
     waiting: VecDeque<usize>,
     buffers: Buffers,
     memory_wait: MemoryWait,
-    /// Bytes being fetched.
+    /// Bytes that RDMA Reads are fetching now.
     fetching: usize,
     completions: Vec<Completion>,
     commands: mpsc::Receiver<Command>,

@@ -13,11 +13,11 @@ use crate::limits;
 /// Bulk data of a call, to be fetched by this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadChunk {
-    /// Its position in the message without any bulk data.
+    /// Position of the chunk in the message without any bulk data.
     pub at: usize,
     /// Total bytes of the segments.
     pub len: usize,
-    /// Its segments, in order.
+    /// The chunk's segments, in order.
     pub segments: Vec<RemoteSeg>,
 }
 
@@ -41,7 +41,7 @@ pub enum Message {
         inline: Option<usize>,
         /// The RPC message itself, if it is in a Position Zero Read chunk.
         call: Option<ReadChunk>,
-        /// Its bulk data in ascending order of `at`.
+        /// The call's bulk data in ascending order of `at`.
         reads: Vec<ReadChunk>,
         /// The chunks for the reply.
         offer: ReplyChunks,

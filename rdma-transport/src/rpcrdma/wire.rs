@@ -5,7 +5,7 @@ use wire::{Parsed, Parser, Rule, be_u32, be_u64, bytes, decode, emit, list, opti
 use crate::channel::RemoteSeg;
 use crate::limits;
 
-/// The only version.
+/// The only RPC-over-RDMA version that is supported.
 pub const VERSION: u32 = 1;
 /// Bytes of the fixed part: xid, version, credits, procedure.
 pub const PREFIX_LEN: usize = 16;
@@ -51,7 +51,7 @@ impl Prefix {
         words.map(made).parse(message)
     }
 
-    /// Appends it.
+    /// Appends the encoded header to `out`.
     pub fn emit(self, out: &mut Vec<u8>) {
         for w in [self.xid, self.vers, self.credits, self.proc] {
             emit::be_u32(out, w);
@@ -200,9 +200,7 @@ fn put_chunk(out: &mut Vec<u8>, chunk: &[RemoteSeg]) {
 pub enum RdmaError {
     /// ERR_VERS: the version is outside this range.
     Versions {
-        /// Lowest version.
         low: u32,
-        /// Highest version.
         high: u32,
     },
     /// ERR_CHUNK: the header was invalid, or the reply too large.

@@ -32,7 +32,7 @@ impl Ability {
     };
 }
 
-/// The negotiated parameters.
+/// Parameters that both sides have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// Largest message this side sends, in bytes.

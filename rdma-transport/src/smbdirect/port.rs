@@ -438,7 +438,7 @@ impl Port {
         let ask = std::mem::take(&mut self.ask);
         self.answer_owed = false;
         self.credits.sent(grant);
-        // These Receives are posted before the message that grants them.
+        // The granted Receives are posted before the message that grants them.
         self.link.recvs_owed += usize::from(grant);
         let header = DataTransfer {
             credits_requested: self.own.credits,

@@ -41,7 +41,7 @@ pub(super) struct Pulls {
     memory_wait: MemoryWait,
     under_way: HashMap<u64, InFlight>,
     next: u64,
-    /// Bytes being fetched.
+    /// Bytes that RDMA Reads are fetching now.
     fetching: usize,
 }
 

@@ -7,7 +7,7 @@ use super::violation::Violation;
 pub(super) enum Step {
     /// No data: credits, or a keepalive.
     Nothing,
-    /// A whole message.
+    /// The fragment is a whole message.
     Whole,
     /// The first fragment of a message of this size; it may be empty.
     First(usize),

@@ -46,12 +46,12 @@ impl Timers {
         Self { negotiate_by: Some(negotiation), heard: Duration::ZERO, asked: None, starved: None }
     }
 
-    /// Ends the negotiation.
+    /// Stops the timer of the negotiation.
     pub(super) fn negotiated(&mut self) {
         self.negotiate_by = None;
     }
 
-    /// Handles a received message.
+    /// Restarts the timer of a silent peer after a received message.
     pub(super) fn heard(&mut self, now: Duration) {
         self.heard = now;
         self.asked = None;

@@ -9,7 +9,7 @@ use crate::limits;
 /// A field that must not be 0.
 pub(super) const CREDITS_REQUESTED: &str = "CreditsRequested";
 
-/// One for each rule.
+/// A violated rule of MS-SMBD; one variant for each rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// A negotiate request or response that is cut short (3.1.5.6, 3.1.5.7).

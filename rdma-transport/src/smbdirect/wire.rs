@@ -181,7 +181,6 @@ pub struct DataTransfer {
     pub remaining: u32,
     /// Offset of the data from the start of the message.
     pub offset: u32,
-    /// Bytes of data.
     pub len: u32,
 }
 

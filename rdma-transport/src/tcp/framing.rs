@@ -16,9 +16,9 @@ pub enum Framing {
 /// A violated rule of the framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Of record marking.
+    /// A violated rule of record marking.
     Record(record::Violation),
-    /// Of Direct TCP.
+    /// A violated rule of Direct TCP.
     Direct(direct::Violation),
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Next {
     Whole(usize),
     /// A record in several fragments, with the mark of the first.
     Fragment(Mark),
-    /// No message.
+    /// The bytes contain no message and are skipped.
     Skip,
 }
 

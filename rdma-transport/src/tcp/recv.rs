@@ -28,7 +28,6 @@ use crate::channel::{Info, PayloadLocator, ReadChunkData, Traffic};
 use crate::memory_wait::MemoryWait;
 use crate::{count, limits};
 
-/// One whole message.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) body: Buf,

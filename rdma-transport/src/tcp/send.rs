@@ -63,7 +63,7 @@ pub(super) struct Sender {
     queue: VecDeque<Message>,
     /// Bytes of the first message already sent.
     sent: usize,
-    /// Bytes queued.
+    /// Bytes that wait for the socket.
     waiting: usize,
     /// Size of a message that was too long for the framing.
     unsendable: Option<usize>,

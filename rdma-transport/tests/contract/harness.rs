@@ -145,7 +145,7 @@ pub fn sends_land_in_order(make: Maker) {
         }
         let message = |i: usize| bytes(sizes[i], i as u8);
         for i in 0..sizes.len() {
-            // Sent in pieces.
+            // The message is sent in pieces.
             let whole = Buf::from(message(i));
             let cut = whole.len() / 3;
             let from = vec![whole.slice(0..cut), whole.slice(cut..whole.len())];

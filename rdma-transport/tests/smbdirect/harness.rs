@@ -134,7 +134,7 @@ pub(crate) enum Over {
     Iwarp,
 }
 
-/// A server task.
+/// A task that serves one connection.
 pub(crate) struct Served {
     pub(crate) end: JoinHandle<ChannelError>,
     pub(crate) info: Arc<Info>,

@@ -163,7 +163,7 @@ fn rping_serves_us() {
         let at = (listen_at().ip(), PORT).into();
         let server = rping("-s", at);
         let provider = verbs();
-        // It listens some time after its start, without reporting that.
+        // `rping` listens some time after its start, without reporting that.
         let limit = Instant::now() + Duration::from_secs(10);
         let connected = loop {
             match provider.connect(at, params()).await {
@@ -174,7 +174,7 @@ fn rping_serves_us() {
         };
         let mut end = End::new(connected);
         for n in 0..PINGS {
-            // It returns a C string with its terminator.
+            // `rping` returns a C string with its terminator.
             let mut text = vec![b'a' + u8::try_from(n).unwrap(); SIZE as usize];
             text[SIZE as usize - 1] = 0;
             let from = end.qp.register(Region::Readable(Buf::from(text.clone()))).unwrap();

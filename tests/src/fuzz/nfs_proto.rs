@@ -123,7 +123,7 @@ pub fn nfs4_values(data: &[u8]) {
     }
 }
 
-/// One of each kind.
+/// Returns one message of each kind.
 pub(super) fn nfs4_seeds() -> Vec<Vec<u8>> {
     let of = |choice: u8, number: u8, words: &[u32]| {
         [&[choice, number][..], &crate::raw::words(words)].concat()
@@ -199,7 +199,7 @@ pub(super) fn nfs3_seeds(args: &[Vec<u8>]) -> Vec<Vec<u8>> {
     calls.chain(made).chain(lists).collect()
 }
 
-/// One of each.
+/// Returns one message of each side protocol.
 pub(super) fn side_seeds() -> Vec<Vec<u8>> {
     let of = |choice: u8, procedure: u8, words: &[u32]| {
         [&[choice, procedure][..], &crate::raw::words(words)].concat()

@@ -188,7 +188,7 @@ fn referral(kind: u8, bytes: &[u8]) {
     }
 }
 
-/// Buffers of IOCTL.
+/// Decodes a buffer of IOCTL of this kind.
 fn control(kind: u8, bytes: &[u8]) {
     use smb2::fsctl::{
         Copied, CopyChunks, DuplicateExtents, PipeWait, Resiliency, Snapshots, Span, Trim,

@@ -35,7 +35,7 @@ use rustix::fs::IFlags;
 use shape::{By, Shape};
 use vfs::ANONYMOUS;
 
-/// The caller.
+/// A user of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     Root,
@@ -65,7 +65,7 @@ impl Caller {
         Self::Guest,
     ];
 
-    /// Its user id on the host.
+    /// Returns the caller's user id on the host.
     pub(crate) fn uid(self) -> u32 {
         match self {
             Self::Root => 0,
@@ -105,7 +105,7 @@ impl Caller {
     }
 }
 
-/// The protocol.
+/// The protocol by which a caller acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     V3,

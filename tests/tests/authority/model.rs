@@ -85,7 +85,7 @@ impl Acting {
         self.first.unwrap_or(self.caller.gid())
     }
 
-    /// The supplementary groups.
+    /// Returns the caller's supplementary groups.
     pub(crate) fn groups(self) -> Vec<u32> {
         let own = self.first.map(|_| self.caller.gid());
         own.into_iter().chain(self.caller.groups().iter().copied()).collect()

@@ -58,7 +58,7 @@ pub(crate) enum By {
     Denied,
     /// Read-only for the clients' address.
     ClientReads,
-    /// The same share, from another address.
+    /// The same share as `ClientReads`, used from another address, which may write.
     ClientWrites,
     /// Maps all NFS callers from that address to the listed user.
     ClientIsListed,
@@ -99,7 +99,7 @@ impl By {
         }
     }
 
-    /// The clients' address.
+    /// Returns the address from which clients connect.
     pub(crate) fn address(self) -> IpAddr {
         if self == Self::ClientWrites { ELSEWHERE.into() } else { Ipv4Addr::LOCALHOST.into() }
     }

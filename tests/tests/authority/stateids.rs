@@ -59,7 +59,6 @@ impl Comer {
     }
 }
 
-/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,

@@ -18,7 +18,7 @@ pub(crate) const BASE: &[u8] = b"base!";
 pub(crate) const FIRST: &[u8] = b"first";
 pub(crate) const SECOND: &[u8] = b"secnd";
 
-/// The recorded effects.
+/// The recorded results of one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Notices to the first client, in order.

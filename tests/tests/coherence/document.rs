@@ -14,7 +14,7 @@ fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/coherence.md")
 }
 
-/// The present document.
+/// The table as the document contains it now.
 pub(crate) struct Known {
     pub(crate) text: String,
 }

@@ -68,7 +68,7 @@ pub(crate) fn level(level: u8) -> &'static str {
 }
 
 impl Kind {
-    /// Its name in the document.
+    /// Returns the name of the kind in the document.
     pub(crate) fn name(self) -> String {
         match self {
             Lease(state) => format!("SMB lease {}", letters(state)),

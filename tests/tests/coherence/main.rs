@@ -31,7 +31,7 @@ use headgate_tests::world::smb::{alice, with_alice};
 use kinds::{ALL, Kind};
 use side::{Side, Way};
 
-/// Cells run concurrently.
+/// Number of cells that run at once.
 const WORKERS: usize = 12;
 
 /// One cell and its results.

@@ -107,7 +107,7 @@ async fn open_without_share_delete_keeps_name() {
     b.nfs3.rename(&b.root3, b"kept", &b.root3, b"moved").await.unwrap_err();
     b.nfs4.remove(&b.root4, b"kept").await.unwrap_err();
     b.nfs4.rename(&b.root4, b"kept", &b.root4, b"moved").await.unwrap_err();
-    // Neither can another file be renamed over it.
+    // Another file cannot be renamed over it either.
     make(&b, "other").await;
     b.nfs4.rename(&b.root4, b"other", &b.root4, b"kept").await.unwrap_err();
     assert!(world.folder().join("kept").exists());

@@ -305,7 +305,7 @@ impl Side {
         Ok(())
     }
 
-    /// Releases everything.
+    /// Releases the open, locks and delegations of this holding.
     pub(crate) async fn leave(&self, hold: &mut Hold) -> Result<()> {
         if hold.caches & W != 0 {
             self.flush(hold).await?;

@@ -107,7 +107,7 @@ impl Owner {
     }
 }
 
-/// One entry.
+/// An entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ace {
     /// An entry with a mask and a principal.

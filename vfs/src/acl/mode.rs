@@ -67,7 +67,7 @@ pub(crate) struct Change {
     /// Owner and group of the file.
     pub(crate) owner: Owner,
     pub(crate) is_dir: bool,
-    /// The nine bits.
+    /// The nine permission bits of the new mode.
     pub(crate) mode: u32,
     /// True if users and groups named in the list keep the right to run the file.
     pub(crate) keeps_run: bool,

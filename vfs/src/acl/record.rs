@@ -59,7 +59,7 @@ impl Kept {
         Cow::Owned(acl.chmod(owner, is_dir, self.mode, mode))
     }
 
-    /// Returns the record.
+    /// Encodes the list for side data.
     pub fn encode(&self) -> Vec<u8> {
         let acl = &self.acl;
         let has = |is: bool, bit: u8| if is { bit } else { 0 };

@@ -5,7 +5,7 @@
 pub(crate) enum Step {
     /// Sets the bits common to the old and the new mode.
     Close(u32),
-    /// Stores the list.
+    /// Stores the new list.
     Keep,
     /// Removes the host's own lists.
     TakeAway,

@@ -62,7 +62,7 @@ use records::Records;
 /// Configuration of a CephFS folder.
 #[derive(Clone, Debug)]
 pub struct CephConfig {
-    /// The file system.
+    /// Name of the cluster's file system.
     pub fs: String,
     /// The folder in it, absolute.
     pub root: String,
@@ -74,7 +74,7 @@ pub struct CephConfig {
     pub keyring: Option<PathBuf>,
     /// The name of the session, constant from one run to the next; `None`: no earlier session is ended.
     pub uuid: Option<String>,
-    /// Refuse all changes.
+    /// True to refuse all changes.
     pub read_only: bool,
     /// No other client of the cluster changes the folder, so that clients of the gateway may cache its content.
     pub exclusive: bool,
@@ -83,7 +83,7 @@ pub struct CephConfig {
 }
 
 impl CephConfig {
-    /// Uses default settings.
+    /// Creates default settings for this folder of the file system.
     pub fn new(fs: impl Into<String>, root: impl Into<String>) -> Self {
         Self {
             fs: fs.into(),
@@ -175,7 +175,7 @@ impl Renames {
     }
 
     /// Locks for a rename from one of these folders to the other.
-    #[allow(clippy::type_complexity)] // Two guards.
+    #[allow(clippy::type_complexity)] // The function returns two guards.
     fn rename(
         &self,
         from: Vino,

@@ -395,7 +395,7 @@ impl CephNode {
         })
     }
 
-    /// Removes a name.
+    /// Removes a name from the directory in the cluster.
     pub(super) fn take_name(&self, name: &[u8], dir: bool, perm: &Perm) -> VfsResult<()> {
         let name = self.volume.done(Name::new(name))?;
         self.by_name(|| match dir {

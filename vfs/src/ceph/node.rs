@@ -36,7 +36,7 @@ pub(super) struct CephNode {
     pub(super) vino: Vino,
     handle: Handle,
     inode: Arc<Inode>,
-    /// Open for data.
+    /// The file, opened for reads and writes of data.
     pub(super) open: Mutex<Option<Open>>,
     pub(super) listing: Mutex<Option<Listing>>,
     /// Held while data is appended to the file.
@@ -45,9 +45,9 @@ pub(super) struct CephNode {
     pub(super) size: AtomicU64,
     /// When it was last found below the share, on the volume's clock; 0: never.
     pub(super) inside_at: AtomicU64,
-    /// Its link count is 0.
+    /// True if the node's link count is 0.
     nameless: AtomicBool,
-    /// Its access control lists, and the change attribute for which they are valid.
+    /// The node's access control lists, and the change attribute for which they are valid.
     pub(super) beside: Mutex<Option<(u64, Arc<Beside>)>>,
     /// Where it was last found.
     pub(super) home: Mutex<Option<Home>>,
@@ -118,7 +118,7 @@ impl CephNode {
         }
     }
 
-    /// The present attributes.
+    /// Reads the current attributes from the cluster.
     pub(super) fn attr(&self) -> VfsResult<Attr> {
         let stat = self.volume.done(self.inode.getattr(&self.volume.process));
         let attr = self.take(&stat.map_err(|e| match e {

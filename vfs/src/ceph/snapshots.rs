@@ -50,7 +50,7 @@ impl CephNode {
             }
             let node = match all.find(&entry.name) {
                 Ok((node, _)) => node,
-                // Removed meanwhile.
+                // The snapshot was removed meanwhile.
                 Err(VfsError::NotFound) => continue,
                 Err(e) => return Err(e),
             };

@@ -114,7 +114,7 @@ impl PayloadBudget {
         locked(&self.0.volumes)
     }
 
-    /// Adds a volume.
+    /// Reserves the shares of a new volume.
     fn parts(&self) -> Arc<Parts> {
         let mut volumes = self.volumes();
         let Sizes { own, of_one, .. } = volumes.sizes;
@@ -191,7 +191,7 @@ impl Units {
     }
 }
 
-/// Payload in use.
+/// A charge for payload, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     permit: OwnedSemaphorePermit,
@@ -225,7 +225,7 @@ pub(crate) struct Turns {
     stuck: AtomicBool,
 }
 
-/// A taken turn.
+/// A turn of the volume, held until it is dropped.
 pub(crate) struct Turn<'a> {
     of: &'a Turns,
     room: Option<Room>,
@@ -443,7 +443,7 @@ mod tests {
             ALL / 32,
             "and its own for one that may fall silent and does not"
         );
-        // Whatever the size.
+        // An operation of any size gets its turn.
         drop(rest);
         assert!(volumes[4].at_once(64 * MIB).is_some());
     }

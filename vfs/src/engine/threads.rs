@@ -72,12 +72,12 @@ struct JobLimit {
     refused: &'static AtomicU64,
 }
 
-/// Statistics of threads.
+/// Counts of threads and jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Jobs waiting now.
+    /// Jobs that wait for a thread.
     pub waiting: usize,
-    /// Threads that run.
+    /// Threads that exist now.
     pub threads: usize,
     /// Jobs started since the beginning.
     pub done: u64,
@@ -205,7 +205,7 @@ impl Engine {
         answered.await.unwrap_or(Err(VfsError::Delay))
     }
 
-    /// Statistics of transfers.
+    /// Returns the counts of the threads for transfers.
     pub fn stats(&self) -> Stats {
         self.transfers.stats()
     }
@@ -215,12 +215,12 @@ impl Engine {
         self.long.stats()
     }
 
-    /// Statistics of copies.
+    /// Returns the counts of the threads for copies.
     pub fn copy_stats(&self) -> Stats {
         self.copies.stats()
     }
 
-    /// Statistics of syncs.
+    /// Returns the counts of the threads for syncs.
     pub fn sync_stats(&self) -> Stats {
         self.syncs.stats()
     }
@@ -562,7 +562,7 @@ mod tests {
             for _ in 0..JOBS {
                 let hangs = hangs.clone();
                 let job = move || hangs.lock().unwrap().recv().map_err(|_| VfsError::Io);
-                // Its caller is dropped.
+                // The caller of a job is dropped before its end.
                 let mut left = Box::pin(its.run(job));
                 let once = std::future::poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx))).await;
                 assert!(once.is_pending());

@@ -53,7 +53,7 @@ pub(crate) async fn by_event<T>(f: impl Future<Output = T>) -> T {
     .await
 }
 
-/// A waiting task.
+/// A test task that waits for its wake-up.
 struct Sleeper {
     wakes: Arc<Wakes>,
     waker: Waker,

@@ -33,7 +33,7 @@ thread_local! {
 pub(crate) enum Past {
     /// Mode bits and POSIX lists.
     Modes,
-    /// Also the rule of sticky folders.
+    /// A change of names that must also respect sticky folders.
     Sticky,
 }
 

@@ -93,7 +93,7 @@ pub(super) struct Border {
     pub(super) root: OwnedFd,
     pub(super) dev: u64,
     pub(super) ino: u64,
-    /// Mounts are served.
+    /// True if file systems mounted below the folder are served.
     crosses: AtomicBool,
     /// Folders of other shares.
     others: Mutex<Vec<PathBuf>>,
@@ -462,7 +462,7 @@ impl Border {
                     locked(&self.volumes).keep(&volume);
                     found = found.or_else(|| Some(volume).filter(|volume| volume.tag == tag));
                 }
-                // It is never served.
+                // This file system is never served.
                 Err(VfsError::Access) => {}
                 Err(_) => is_complete = false,
             }

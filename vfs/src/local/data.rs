@@ -44,7 +44,7 @@ const SMALL_MAX: usize = CLASS_SIZES[CLASS_SIZES.len() - 1];
 /// The result of a transfer in place.
 enum InPlace {
     Done(usize),
-    /// This many bytes; the rest would wait.
+    /// This many bytes were transferred; the rest would need to wait.
     Partly(usize),
 }
 

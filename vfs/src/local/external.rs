@@ -21,7 +21,7 @@ use super::fanotify::{self, Seen, Subject};
 use crate::VfsResult;
 use crate::external_change::{Change, Listener, Watched};
 
-/// Nodes watched concurrently.
+/// Largest number of nodes watched at once.
 const MARKS_MAX: usize = 1 << 16;
 
 struct Entry {

@@ -94,7 +94,7 @@ pub(crate) struct Seen {
     mask: u64,
     /// True if this process made the change.
     pub(crate) is_own: bool,
-    /// Events were lost.
+    /// True if the kernel has lost events.
     pub(crate) overflow: bool,
     /// For each record: its type, the inode, and a name in it.
     records: Vec<(u8, Subject, Vec<u8>)>,

@@ -141,7 +141,7 @@ pub(super) fn make(fd: BorrowedFd<'_>, stat: &Stat, tag: [u8; 4], form: Form) ->
     Handle::new(&out).ok_or(VfsError::Io)
 }
 
-/// Parses a handle.
+/// Parses a handle of this share and form.
 pub(super) fn parse(handle: &Handle, tag: [u8; 4], form: Form) -> VfsResult<Parsed<'_>> {
     let (first, rest) = handle.as_bytes().split_first().ok_or(VfsError::BadHandle)?;
     let (its_tag, rest) = rest.split_first_chunk::<4>().ok_or(VfsError::BadHandle)?;

@@ -94,7 +94,7 @@ impl<Dir> KnownNames<Dir> {
 /// Properties that show later whether a file is the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastSeen {
-    /// It has another name, according to its link count.
+    /// True if the file has another name, according to its link count.
     has_more: bool,
     size: u64,
     mtime: Time,

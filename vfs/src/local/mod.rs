@@ -113,7 +113,7 @@ use sync_queue::SyncQueue;
 pub struct LocalConfig {
     /// The directory. Symbolic links in this path are followed once, at opening.
     pub root: PathBuf,
-    /// Refuse all changes.
+    /// True to refuse all changes.
     pub read_only: bool,
     /// Use no privilege even if the process has it: no kernel handles, and all callers are served as the process itself. This is
     /// always so for a process that is not root.
@@ -134,7 +134,7 @@ pub struct LocalConfig {
 }
 
 impl LocalConfig {
-    /// Uses default settings.
+    /// Creates default settings for this folder.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -156,7 +156,7 @@ struct Volume {
     border: Arc<Border>,
     /// For a volume mounted below the share: the inode number of the folder that its root covers.
     covers: Option<u64>,
-    /// Its own descriptors, if they are part of the budget of clients' files.
+    /// The volume's own descriptors, if they are part of the budget of clients' files.
     _held: Option<Held>,
     /// A readable descriptor of the root: identifies the file system for handles, and is used for `statfs`.
     root: OwnedFd,
@@ -181,7 +181,7 @@ struct Volume {
     /// The file system refuses `RWF_NOWAIT`, as the first attempt has shown.
     no_nowait_read: AtomicBool,
     no_nowait_write: AtomicBool,
-    /// It provides no pages of its files, as the first attempt has shown.
+    /// True if the volume provides no pages of its files, as the first attempt has shown.
     no_pages: AtomicBool,
     /// Files are in memory: reads and writes never wait for a device.
     in_memory: bool,

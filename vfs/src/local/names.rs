@@ -110,7 +110,7 @@ impl LocalNode {
             }
             if let Some(node) = volume.cache.held_since(moment, stat.dev, stat.ino) {
                 match node.renew_by(self, name) {
-                    // Another file has its number.
+                    // Another file has the inode number now.
                     Err(VfsError::Stale) => volume.cache.displace(&node),
                     renewed => {
                         renewed?;
@@ -429,7 +429,7 @@ impl LocalNode {
             Err(e @ (VfsError::Access | VfsError::Perm)) => {
                 match self.may_delete_itself(by, name, &before) {
                     Ok(power) => power.run(by.cred, remove),
-                    // Its list could not be read.
+                    // The node's list could not be read.
                     Err(short @ VfsError::Resources) => Err(short),
                     Err(_) => Err(e),
                 }
@@ -529,7 +529,7 @@ impl LocalNode {
         let leaves = self.may_take(by, from, before)?.of_exactly(from, &moved);
         let comes = target.allows_names(by, perm::adding(moved.attr.kind), to_before)?;
         if moved.attr.kind == Kind::Dir && self.ino != target.ino {
-            // Its `..` changes.
+            // A move changes the `..` of the directory.
             let (node, attr) = self.find(&Cred::root(), self.fd(), from)?;
             node.permitted(by.cred, perm::CHANGE_PARENT, &attr)?;
         }

@@ -200,7 +200,7 @@ impl LocalNode {
             || self.stat().is_ok_and(|s| self.take(&s).nlink > 0)
     }
 
-    /// The present attributes.
+    /// Reads the current attributes.
     pub(super) fn attr(&self) -> VfsResult<Attr> {
         let attr = self.take(&self.stat()?);
         if attr.nlink == 0 && self.kind == Kind::Dir {

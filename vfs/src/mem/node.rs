@@ -72,7 +72,7 @@ pub(super) struct Dir {
     pub(super) next: u64,
 }
 
-/// One name.
+/// One name of a directory, with its node.
 pub(super) struct Entry {
     pub(super) name: Box<[u8]>,
     pub(super) node: Arc<MemNode>,

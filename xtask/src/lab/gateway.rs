@@ -73,7 +73,7 @@ pub(crate) struct Demands {
     pub(crate) rights: bool,
     /// True if it has further shares that refer to [another](Gateway::elsewhere) gateway.
     pub(crate) refers: bool,
-    /// Its first share is in CephFS, by a cluster of this folder.
+    /// True if its first share is in CephFS, on the cluster below this folder.
     pub(crate) ceph: bool,
     /// Clients of its first share follow links: Linux before SMB 3.1.1 does not announce that it can.
     pub(crate) symlinks_by_client: bool,

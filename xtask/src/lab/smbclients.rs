@@ -149,7 +149,7 @@ impl Visit<'_> {
     fn impacket(&self, tally: &mut Tally) -> Result<()> {
         let (user, password) = LAB_USER;
         let words = ["tests/lab/impacket-client.py", &self.host, "445", user, password, "data"];
-        // It exits with 1 after a failed check; its lines tell which.
+        // The program exits with 1 after a failed check; its lines tell which.
         let said = self.run(&words).unwrap_or_else(|said| said);
         let mut checks = 0;
         for line in said.lines() {

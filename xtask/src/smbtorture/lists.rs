@@ -9,7 +9,7 @@ const PASSES: &str = "tests/smbtorture/passes.txt";
 const KNOWN: &str = "tests/smbtorture/known.txt";
 /// Tests that pass in other programs of the tier, which have what the tests need; those programs read this list.
 const ELSEWHERE: &str = "tests/smbtorture/elsewhere.txt";
-/// Those programs.
+/// Programs that read the list of tests that pass elsewhere.
 const PROGRAMS: [&str; 2] = ["ceph", "kerberos"];
 /// Tests that pass on local disks but not on CephFS.
 const CEPH: &str = "tests/smbtorture/ceph.txt";

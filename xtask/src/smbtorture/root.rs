@@ -1,7 +1,7 @@
 //! The suite itself: Samba's newest version, from Debian's backports, unpacked into a folder with every library that it needs and
 //! run there by chroot, because this system's version is years older and cannot use its libraries.
 //!
-//! It is built once, in the lab's cache. A folder gets its final name when it is complete, so an interrupted one is never used.
+//! The folder is built once, in the lab's cache. It gets its final name when it is complete, so an interrupted one is never used.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

@@ -28,7 +28,7 @@ const TOLD: [(&str, &[&str]); 4] = [
 ];
 /// Load tests, in which no operation may fail.
 const BENCH: &str = "smb2.bench.";
-/// Opens 65,520 files.
+/// The test that opens 65,520 files.
 const MANY: &str = "smb2.maxfid";
 /// Tests of a server that requires signatures.
 const SIGNED: &str = "smb2.session-require-signing.";
@@ -102,7 +102,7 @@ impl Server {
         Server { root, inside, host, strict_host, port: "445".into(), folders }
     }
 
-    /// Parses HOST:PORT.
+    /// Returns a server at this `HOST:PORT`, with further options.
     pub(super) fn elsewhere(text: &str, root: Root) -> Result<Server> {
         let (host, port) = text.rsplit_once(':').ok_or("--server is HOST:PORT")?;
         let (host, port) = (host.to_owned(), port.into());
@@ -168,7 +168,7 @@ fn told(test: &str) -> impl Iterator<Item = &'static str> {
     its.flat_map(|(_, told)| told.iter().copied())
 }
 
-/// Tests of FSCTL_DUPLICATE_EXTENTS_TO_FILE.
+/// Returns true for tests of FSCTL_DUPLICATE_EXTENTS_TO_FILE.
 pub(super) fn shares_blocks(test: &str) -> bool {
     test.starts_with("smb2.ioctl.dup_extents")
 }
@@ -186,7 +186,7 @@ pub(super) enum Verdict {
     /// The server lacks the tested feature.
     Skip(String),
     Failure(String),
-    /// It printed no result within its time.
+    /// The test printed no result within its time limit.
     Hung,
 }
 

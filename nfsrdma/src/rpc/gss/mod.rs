@@ -69,11 +69,11 @@ pub trait Accept: Send + Sync + 'static {
     -> BoxFuture<'static, Result<Accepted, NotAccepted>>;
 }
 
-/// An authenticated sender.
+/// The authenticated sender of a call, with its session keys.
 pub struct Accepted {
     /// The token to return.
     pub token: Vec<u8>,
-    /// The session keys.
+    /// The session keys of the context.
     pub keys: gss_krb5::Context,
     /// Sequence number of the first token that the server sends.
     pub sequence: u64,
@@ -92,7 +92,6 @@ pub enum NotAccepted {
     Busy,
     /// The token was checked and refused.
     Refused {
-        /// The reason.
         why: Why,
         /// The error token to return.
         token: Vec<u8>,
@@ -125,7 +124,7 @@ pub(crate) struct Call {
     pub(crate) body: Buf,
     /// Offset of the arguments.
     pub(crate) at: usize,
-    /// Bulk data.
+    /// The bulk data that the transport has located in the call.
     pub(crate) read_chunks: Vec<ReadChunkData>,
 }
 
@@ -188,7 +187,6 @@ impl Gss {
         self.table.clear();
     }
 
-    /// Number of contexts.
     pub fn contexts(&self) -> usize {
         self.table.len()
     }

@@ -10,7 +10,7 @@ use wire::pad;
 use super::table::Context;
 use crate::locate;
 
-/// Plain arguments.
+/// The decrypted and verified arguments of a call.
 pub(super) struct Opened {
     /// The message up to the end of the arguments.
     pub(super) body: Buf,

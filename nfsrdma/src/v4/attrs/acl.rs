@@ -118,7 +118,7 @@ fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) ->
             bits |= IDENTIFIER_GROUP;
             (Some(Id::Group(*gid)), String::new())
         }
-        // These identities apply only to children, as the child's owner or group.
+        // CREATOR OWNER and CREATOR GROUP apply only to children, as the child's owner or group.
         Who::Sid(sid) if *sid == Sid::creator_owner() => {
             bits |= inherit_only;
             (None, "OWNER@".to_owned())
@@ -192,7 +192,7 @@ fn ace(ace: &Nfsace4<'_>, names: &mut Names<'_>) -> Result<Ace, Status> {
     if mask & !mask::FILE_ALL != 0 {
         return Err(Status::AttrNotSupp);
     }
-    // Invariant: four bits.
+    // Invariant: the flags are four bits.
     #[allow(clippy::cast_possible_truncation)]
     let mut flags = (bits & passing_on) as u8;
     if bits & INHERITED_ACE != 0 {

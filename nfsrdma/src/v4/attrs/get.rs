@@ -204,7 +204,7 @@ enum FsLocations {
 pub struct ObjectAttrs {
     fh: Fh,
     attr: Attr,
-    /// Set if requested.
+    /// The access control list, read only if the client requested it.
     acl: Option<Arc<Acl>>,
     /// Includes the stored creation time, if requested.
     dos: Dos,
@@ -220,7 +220,6 @@ pub struct ObjectAttrs {
 }
 
 impl ObjectAttrs {
-    /// Number of links.
     pub fn nlink(&self) -> u32 {
         self.attr.nlink
     }

@@ -17,7 +17,7 @@ use crate::v4::object::Located;
 use crate::v4::status::Status;
 use crate::v4::wire::attr;
 
-/// The settable attributes.
+/// Attributes that a client may set.
 const SETTABLE: Bitmap = Bitmap::of(&[
     attr::SIZE,
     attr::ACL,

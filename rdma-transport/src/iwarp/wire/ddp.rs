@@ -6,7 +6,7 @@ use super::field;
 pub const TAGGED_LEN: usize = 14;
 /// Bytes of an untagged header.
 pub const UNTAGGED_LEN: usize = 18;
-/// The only version.
+/// The only DDP version that is supported.
 pub const VERSION: u8 = 1;
 
 const TAGGED: u8 = 0x80;
@@ -16,7 +16,7 @@ const VERSION_MASK: u8 = 0x03;
 /// Untagged queues that RDMAP uses (RFC 5040 section 4.2).
 pub mod queue {
     pub const SEND: u32 = 0;
-    /// RDMA Read Requests.
+    /// Queue number for RDMA Read Requests.
     pub const READ_REQUEST: u32 = 1;
     pub const TERMINATE: u32 = 2;
 }

@@ -153,14 +153,14 @@ impl Crc {
         Self(on.then(|| Digest::new(CrcAlgorithm::Crc32Iscsi)))
     }
 
-    /// Begins an FPDU.
+    /// Resets the CRC at the start of an FPDU.
     pub fn start(&mut self) {
         if let Some(d) = &mut self.0 {
             d.reset();
         }
     }
 
-    /// Adds bytes.
+    /// Adds these bytes to the CRC.
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some(d) = &mut self.0 {
             d.update(bytes);

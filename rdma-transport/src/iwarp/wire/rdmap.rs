@@ -2,7 +2,7 @@
 
 use super::field;
 
-/// The only version.
+/// The only RDMAP version that is supported.
 pub const VERSION: u8 = 1;
 /// Bytes of an RDMA Read Request header, which is the whole message.
 pub const READ_REQUEST_LEN: usize = 28;
@@ -10,11 +10,8 @@ pub const READ_REQUEST_LEN: usize = 28;
 /// RDMA message opcodes (RFC 5040 section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// RDMA Write.
     Write,
-    /// RDMA Read Request.
     ReadRequest,
-    /// RDMA Read Response.
     ReadResponse,
     Send,
     SendInvalidate,

@@ -79,9 +79,9 @@ pub struct Terminate {
     pub cause: Cause,
     /// DDP segment length (M bit) of the offending segment.
     pub segment_len: Option<u16>,
-    /// Its DDP header (D bit): 14 bytes if tagged, else 18.
+    /// The DDP header of the faulty segment (D bit): 14 bytes if tagged, else 18.
     pub ddp: Option<DdpHeader>,
-    /// Its RDMA Read Request header (R bit).
+    /// The RDMA Read Request header of the faulty segment (R bit).
     pub read_request: Option<[u8; rdmap::READ_REQUEST_LEN]>,
 }
 
