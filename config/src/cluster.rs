@@ -364,23 +364,19 @@ fn check_services(services: &[(Service, Origin)], report: &mut Report) {
             let shared = |one: &&Moving| other.addresses.iter().any(|two| two.ip == one.ip);
             if other.name == service.name {
                 let what = format!("two services are named `{}`", service.name);
-                report.add_help(*at, what, "give each a name of its own");
+                report.add_help(*at, what, "give each a different name");
             } else if other.config == service.config {
                 let what = format!(
                     "the services `{}` and `{}` have the same configuration",
                     other.name, service.name
                 );
-                report.add_help(
-                    *at,
-                    what,
-                    "give each a file of its own, with a `state` of its own",
-                );
+                report.add_help(*at, what, "give each a separate file with a separate `state`");
             } else if let Some(address) = service.addresses.iter().find(shared) {
                 let what = format!(
                     "the services `{}` and `{}` have the same address, {}",
                     other.name, service.name, address.ip
                 );
-                report.add_help(*at, what, "give each service addresses of its own");
+                report.add_help(*at, what, "give each service separate addresses");
             }
         }
         if service.detach.is_empty() != service.attach.is_empty() {

@@ -446,7 +446,7 @@ fn clients_of_share(node: &Node, report: &mut Report) -> Vec<Client> {
     {
         report.add_help(
             Origin::Node(*number),
-            "nobody may use this share: the list of clients is empty",
+            "no client may use this share: the list of clients is empty",
             "name clients, or remove `clients` to allow directly attached networks",
         );
     }
@@ -496,7 +496,7 @@ fn masks(share: &Group<'_>, report: &mut Report) -> Masks {
         }
         Some(set.value)
     };
-    let file = mask("file", 0o777, "write permission bits alone, like `0660`");
+    let file = mask("file", 0o777, "write only permission bits, like `0660`");
     let folder = mask(
         "folder",
         0o3777,

@@ -8,7 +8,7 @@
 //! *Errors.* Every [`Fault`] has a position (file, line, column and text, or the option), a description and a suggested correction.
 //! All faults are reported, not only the first.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod access;
 mod addresses;

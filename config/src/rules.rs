@@ -213,7 +213,7 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
         if s.share.homes && s.share.guest {
             report.add_help(
                 s.source_at,
-                format!("the share `{name}` has a folder for each user, and a guest has none"),
+                format!("the share `{name}` has a folder for each user, but guests have no folder"),
                 "remove `guest`, or `{user}` from the path",
             );
         }
@@ -279,7 +279,7 @@ fn check_paths(
     if !share.protocols.nfs() {
         if let Some(export) = &share.export {
             let what = format!(
-                "the share `{}` is served by SMB only, and `export` is for NFS",
+                "the share `{}` is served over SMB only, and `export` is for NFS",
                 share.name
             );
             report.add_help(
@@ -373,14 +373,14 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
     for (key, _) in asked.into_iter().filter(|(_, on)| *on && !share.protocols.smb()) {
         report.add_help(
             s.name_at,
-            format!("the share `{name}` is served by NFS only, and `{key}` is for SMB"),
+            format!("the share `{name}` is served over NFS only, and `{key}` is for SMB"),
             format!("remove `{key}`, or set `protocols: both`"),
         );
     }
     if s.sec_at.is_some() && !share.protocols.nfs() {
         report.add_help(
             s.sec_at.unwrap_or(s.name_at),
-            format!("the share `{name}` is served by SMB only, and `sec` is for NFS"),
+            format!("the share `{name}` is served over SMB only, and `sec` is for NFS"),
             "remove `sec`, or set `protocols: both`",
         );
     }
@@ -885,7 +885,7 @@ fn check_admin(admin: &Set<Admin>, is_said: bool, report: &mut Report) {
         admin.origin,
         format!("other hosts can reach {at}, and `admin_clients` does not say which of them may read metrics and status"),
         "add `admin_clients: RANGE`; or `admin_clients: []`, so that other hosts can read /healthz and /readyz only; or \
-         authenticate them by TLS with `tls.admin_token` or `tls.admin_ca`",
+         authenticate them over TLS with `tls.admin_token` or `tls.admin_ca`",
     );
 }
 
@@ -936,7 +936,7 @@ fn join(
                         "the share `{}` of the service `{service}` is not shown here: {why}",
                         one.share.name
                     ),
-                    "give each share of a cluster a name and a path of its own",
+                    "give each share of a cluster a unique name and path",
                 ),
             }
         }

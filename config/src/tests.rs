@@ -364,7 +364,7 @@ fn path_may_end_in_user_placeholder() {
         option.0.homes && option.0.read_only && option.0.source == Source::Folder("/tmp".into())
     );
     let told = told("shares: [{name: a, path: '/tmp/{user}', guest: true}]\n");
-    assert!(told.contains("has a folder for each user, and a guest has none"), "{told}");
+    assert!(told.contains("has a folder for each user, but guests have no folder"), "{told}");
 }
 
 #[test]
@@ -378,7 +378,7 @@ shares:
     );
     for part in [
         "gw.yaml:2:43: 2660 is not a mask for new files",
-        "write permission bits alone, like `0660`",
+        "write only permission bits, like `0660`",
         "4770 is not a mask for new folders",
         "`some` is not a mode of listings; write `all` or `visible`",
         "`660x` is not a mode; write octal digits like `0660`",
@@ -678,7 +678,7 @@ fn nested_nfs_paths_are_refused() {
         ([", export: /", ""], "`/` holds all shares"),
         (
             [", export: /x, protocols: smb", ""],
-            "`a` is served by SMB only, and `export` is for NFS",
+            "`a` is served over SMB only, and `export` is for NFS",
         ),
     ] {
         let why = of(wrong).expect_err(told);
@@ -691,7 +691,7 @@ fn share_without_users_is_refused() {
     assert_eq!(
         told("shares:\n  - name: d\n    memory: true\n    clients: []\n"),
         "\
-error: gw.yaml:4:14: nobody may use this share: the list of clients is empty
+error: gw.yaml:4:14: no client may use this share: the list of clients is empty
   |
 4 |     clients: []
   |              ^

@@ -20,7 +20,7 @@ pub(crate) fn check(
     {
         report.add_help(
             ntlm.origin,
-            "no user could log on by SMB: NTLM is off, and Kerberos has no keytab",
+            "no user could log on over SMB: NTLM is off, and Kerberos has no keytab",
             "set `kerberos: {keytab: FILE}`, or `ntlm: on`",
         );
     }

@@ -38,7 +38,7 @@ pub(crate) fn check(draft: &Draft, report: &mut Report) -> Option<Tls> {
             continue;
         }
         if !share.protocols.nfs() {
-            report.add_help(at, "`tls` is for NFS, and this share is served by SMB only", SMB);
+            report.add_help(at, "`tls` is for NFS, and this share is served over SMB only", SMB);
         } else if certificate.is_none() && key.is_none() {
             let what = format!("`tls: {demand}` needs a certificate of the gateway");
             report.add_help(at, what, "set `certificate` and `key` in the group `tls`");

@@ -133,7 +133,7 @@ fn faulty_other_service_only_warns() {
         "the shares of the service `gone` are not shown here: DIR/gone: cannot read the configuration",
         "the shares of the service `wrong` are not shown here: DIR/wrong: this share has no folder",
         "the share `Files` of the service `same` is not shown here: SMB clients cannot tell the shares `files` and `Files` apart",
-        "give each share of a cluster a name and a path of its own",
+        "give each share of a cluster a unique name and path",
     ] {
         assert!(warnings.contains(what), "{what}: {warnings}");
     }

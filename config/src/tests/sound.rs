@@ -78,7 +78,9 @@ fn ipv4_mapped_addresses_are_ipv4() {
 fn smb_settings_need_smb() {
     let told = told("shares: [{name: a, memory: true, protocols: nfs, guest: true}]\n");
     assert!(
-        told.contains("gw.yaml:1:17: the share `a` is served by NFS only, and `guest` is for SMB"),
+        told.contains(
+            "gw.yaml:1:17: the share `a` is served over NFS only, and `guest` is for SMB"
+        ),
         "{told}"
     );
     assert!(told.contains("= remove `guest`, or set `protocols: both`"), "{told}");

@@ -35,42 +35,40 @@ const fn maybe(name: &'static str, about: &'static str) -> Field {
 }
 
 const PEER: Field = field("peer", "address of the client");
-const USER: Field = field("user", "name of the user; empty where none is known");
-const UID: Field = maybe("uid", "number of the user on this host, where the protocol tells it");
-const SHARE: Field = field("share", "name of the share; empty where it is none in particular");
+const USER: Field = field("user", "name of the user; empty if unknown");
+const UID: Field = maybe("uid", "number of the user on this host, if the protocol supplies it");
+const SHARE: Field =
+    field("share", "name of the share; empty if the event concerns no particular share");
 const SESSION: Field = field("session", "number of the session");
 const PROTOCOL: Field = field("protocol", "`smb` or `nfs`");
 const PATH: Field = field("path", "name in the share, without a slash before it");
 const RESULT: Field =
-    field("result", "`ok`, or why not: `denied`, `not found` and the like, as the error is called");
+    field("result", "`ok`, or the name of the error: `denied`, `not found` and so on");
 
 /// Fields at the beginning of every record.
 pub const COMMON: &[Field] = &[
-    field("time", "when, in UTC, like `2026-11-26T05:50:12.123456Z`"),
-    field(
-        "seq",
-        "number of the record since the gateway started; where one is missing, a record was lost",
-    ),
-    field("event", "what, by a name of this page"),
+    field("time", "time in UTC, like `2026-11-26T05:50:12.123456Z`"),
+    field("seq", "number of the record since the gateway started; a gap means lost records"),
+    field("event", "name of the event, as on this page"),
 ];
 
 /// All events.
 pub const EVENTS: &[About] = &[
     About {
         name: "start",
-        about: "The gateway has started, or begun to keep this trail.",
+        about: "The gateway has started, or has opened this trail.",
         fields: &[field("version", "of the gateway"), field("pid", "number of its process")],
     },
     About { name: "stop", about: "The gateway is about to end.", fields: &[] },
     About {
         name: "records-lost",
-        about: "Records before this one found no room: the trail could not be written, or clients were refused more than \
-                1200 times in a minute.",
+        about: "Earlier records were lost: the trail could not be written, or clients were refused more than 1200 times in a \
+                minute.",
         fields: &[field("count", "how many")],
     },
     About {
         name: "logon",
-        about: "SMB: a user has logged on, has shown again who it is, or uses its session by one more connection.",
+        about: "SMB: a user has logged on, has authenticated again, or has added a connection to its session.",
         fields: &[
             PEER,
             USER,
@@ -80,33 +78,33 @@ pub const EVENTS: &[About] = &[
             field("purpose", "`new`, `again` or `connection`"),
             field("dialect", "of SMB, like `3.1.1`"),
             field("transport", "`tcp` or `rdma`"),
-            field("protection", "what its messages must have: `encrypted`, `signed` or `none`"),
+            field("protection", "required protection of messages: `encrypted`, `signed` or `none`"),
         ],
     },
     About {
         name: "logon-refused",
-        about: "SMB: nobody was logged on.",
+        about: "SMB: a logon was refused.",
         fields: &[
             PEER,
             field(
                 "user",
-                "the name that was tried, cut at 80 characters; empty where none was given",
+                "the name that the client tried, cut at 80 characters; empty if it gave no name",
             ),
-            field("reason", "why, like `wrong password` or `no such user`"),
+            field("reason", "reason, like `wrong password` or `no such user`"),
         ],
     },
     About {
         name: "logoff",
-        about: "SMB: a session has ended whose user had logged on.",
+        about: "SMB: the session of a logged-on user has ended.",
         fields: &[
             USER,
             UID,
             SESSION,
             field(
                 "reason",
-                "`logoff`, `connection` (its last connection ended), `replaced` (its client came back with another), \
-                 `refused` (its user could not show again who it is), `configuration`, `administrator`, \
-                 `gave way` (a [limit](limits.md) of sessions was met)",
+                "`logoff`, `connection` (its last connection ended), `replaced` (its client came back with another), `refused` \
+                 (its user failed to authenticate again), `configuration`, `administrator`, `gave way` (a \
+                 [limit](limits.md) of sessions was reached)",
             ),
         ],
     },
@@ -117,67 +115,70 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "share-end",
-        about: "SMB: a session that goes on is no longer connected to a share.",
+        about: "SMB: a session was disconnected from a share and continues.",
         fields: &[USER, UID, SHARE, SESSION, field("reason", "`disconnect` or `configuration`")],
     },
     About {
         name: "mount",
-        about: "NFS: a client was given the root of a share, by MOUNT or, with version 4, by its name in the root. Of a share, a \
-                user and an address once in ten minutes; the next record says how often else.",
+        about: "NFS: a client has obtained the root of a share, through MOUNT or, in version 4, through its name in the root. \
+                One record in ten minutes per share, user and address; the next record counts the others.",
         fields: &[
             PEER,
             field(
                 "user",
-                "name of the user; empty where none is known, and for all further users of an address that has sent more than \
-                 256 in ten minutes",
+                "name of the user; empty if unknown, and for further users of an address that has sent more than 256 in ten \
+                 minutes",
             ),
             UID,
             SHARE,
             field("version", "of NFS, `3` or `4`"),
-            field("path", "what the client named"),
+            field("path", "path that the client named"),
             maybe(
                 "repeats",
-                "mounts like this since the record before, which had none of their own",
+                "number of equal mounts since the previous record that were not recorded",
             ),
         ],
     },
     About {
         name: "unmount",
-        about: "NFS 3: a client says that it has unmounted. Version 4 has no such call.",
-        fields: &[PEER, USER, UID, field("path", "what the client named; empty: all")],
+        about: "NFS 3: a client reports that it has unmounted. Version 4 has no such call.",
+        fields: &[PEER, USER, UID, field("path", "path that the client named; empty: all")],
     },
     About {
         name: "context",
-        about: "NFS: a user has shown by a ticket of Kerberos who it is (RPCSEC_GSS).",
+        about: "NFS: a user has authenticated with a Kerberos ticket (RPCSEC_GSS).",
         fields: &[
             PEER,
             field("user", "the principal"),
             UID,
-            field("seconds", "for how long the ticket lasts"),
+            field("seconds", "remaining lifetime of the ticket"),
         ],
     },
     About {
         name: "tls",
-        about: "NFS: a connection has TLS.",
-        fields: &[PEER, field("name", "name in the client's certificate; empty where it has none")],
+        about: "NFS: a connection has started TLS.",
+        fields: &[
+            PEER,
+            field("name", "name in the client's certificate; empty without a certificate"),
+        ],
     },
     About {
         name: "refused",
-        about: "A client was refused by a rule of the configuration or by a limit; the same refusals of one client at most once a \
-                minute. Refused logons are `logon-refused`, each of them.",
+        about: "A client was refused by a rule of the configuration or by a limit; equal refusals of one client are recorded \
+                at most once a minute. Each refused logon is recorded as `logon-refused`.",
         fields: &[
             PEER,
             USER,
             SHARE,
             field(
                 "rule",
-                "by which, as in `headgate status` ([limits](limits.md), [metrics](metrics.md#refusals))",
+                "the rule, as in `headgate status` ([limits](limits.md), [metrics](metrics.md#refusals))",
             ),
         ],
     },
     About {
         name: "administrator",
-        about: "An administrator has done something, or has tried to.",
+        about: "An administrator has performed or attempted an action.",
         fields: &[
             field(
                 "act",
@@ -185,25 +186,26 @@ pub const EVENTS: &[About] = &[
             ),
             field("by", "`control socket`, `status page` or `signal`"),
             UID,
-            maybe("pid", "number of the process, where it is known"),
-            field("on", "what it was done to; empty where that is the gateway"),
+            maybe("pid", "number of the process, if known"),
+            field("on", "object of the action; empty for the gateway itself"),
             field("result", "`ok`, or the first line of the error"),
         ],
     },
     About {
         name: "configuration",
-        about: "Another configuration is in force, or was refused; or users came and went in the database of users.",
+        about: "A new configuration was applied or refused, or users were added to or removed from the user database.",
         fields: &[
             field(
                 "changes",
-                "list of what changed, like `share added: team` or `smb.signing required (was offered)`",
+                "list of changes, like `share added: team` or `smb.signing required (was offered)`",
             ),
             field("result", "`ok`, or the first line of the error"),
         ],
     },
     About {
         name: "create",
-        about: "A file, folder, link, device or named stream was made, or a file got one more name. Share with `audit: changes`.",
+        about: "A file, folder, link, device or named stream was created, or a file got another name. Share with `audit: \
+                changes`.",
         fields: &[
             PEER,
             PROTOCOL,
@@ -217,12 +219,12 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "delete",
-        about: "A name was removed, by SMB when the last handle was closed. Share with `audit: changes`.",
+        about: "A name was removed; with SMB, at the close of the last handle. Share with `audit: changes`.",
         fields: &[PEER, PROTOCOL, USER, UID, SHARE, PATH, RESULT],
     },
     About {
         name: "rename",
-        about: "A name was moved; what stood under the new name is gone. Share with `audit: changes`.",
+        about: "A name was moved; a file under the new name was replaced. Share with `audit: changes`.",
         fields: &[
             PEER,
             PROTOCOL,
@@ -236,7 +238,7 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "permissions",
-        about: "The list of a file or folder, its mode, owner or group was set. Share with `audit: changes`.",
+        about: "The access list, mode, owner or group of a file or folder was set. Share with `audit: changes`.",
         fields: &[
             PEER,
             PROTOCOL,
@@ -250,8 +252,8 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "attributes",
-        about: "An extended attribute of a file or folder was set or removed, or one of the attributes read-only, hidden and \
-                system that Windows knows. Share with `audit: changes`.",
+        about: "An extended attribute of a file or folder was set or removed, or a Windows attribute (read-only, hidden, \
+                system) was changed. Share with `audit: changes`.",
         fields: &[
             PEER,
             PROTOCOL,
@@ -265,9 +267,9 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "open",
-        about: "A file was opened to be read or written, once for each open. Share with `audit: reads` or `audit: writes`. \
-                Of a user who changes the bytes of a file without an open (NFS 3 has none), the first change within ten minutes is \
-                told, and the first that fails.",
+        about: "A file was opened for reading or writing; one record per open. Share with `audit: reads` or `audit: writes`. \
+                If a user changes a file without an open (NFS 3 has none), only the first change within ten minutes is \
+                recorded, and the first that fails.",
         fields: &[
             PEER,
             PROTOCOL,

@@ -11,7 +11,7 @@
 //! *Errors.* While the sink cannot be written, records are queued; when the queue is full they are lost, counted and reported in
 //! the trail itself ([`Event::RecordsLost`]). With [`Options::required`] no mandatory record is lost: [`permit`] refuses instead.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod event;
 pub mod peer_text;

@@ -3,7 +3,7 @@
 //! Start with [`target::Target`] and [`volume`]. The clients know only the wire protocol. They use the formats of `nfs-proto` and
 //! `smb-proto`, which are tested with other implementations.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod connect;
 mod context;

@@ -17,7 +17,7 @@
 //! *Errors.* Failures are logged with the service and a remedy, and retried: a node that cannot fence the previous owner or take an
 //! address releases the service, and campaigns again after a pause, behind other nodes.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod announce;
 pub mod board;

@@ -214,7 +214,7 @@ impl Run {
         let (service, epoch) = (&self.service.name, term.epoch);
         if held.runs() {
             let why = ended.err().unwrap_or_default();
-            tracing::warn!(service, epoch, "this node does not stand for the service: {why}");
+            tracing::warn!(service, epoch, "this node is not a candidate for the service: {why}");
             self.board.note(service, |s| s.trouble = Some(why));
             self.unended = Some(UnfinishedEnd { term, held });
             return;

@@ -11,7 +11,7 @@
 //!
 //! *Errors.* [`Failed`], deliberately without a reason: an attacker must not learn which check failed.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod cause;
 mod cts;

@@ -16,7 +16,7 @@
 //! free, and to a connection whose peer takes no replies ([`Backpressure`]). A request above the largest size fails with
 //! [`TooLarge`].
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod account;
 mod all;

@@ -3,7 +3,7 @@
 //!
 //! *Errors.* An unknown word is refused with one line that lists the valid words.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod cidr;
 mod share;

@@ -111,8 +111,8 @@ impl HeadedFile {
             if !holds(&own, &healed) {
                 tracing::warn!(
                     file = %self.path.display(), copy = COPY,
-                    "the store's first page was damaged and is put back from its copy, all other pages agree with it: nothing \
-                     is lost; see to the disk of this file"
+                    "the store's first page was damaged and has been restored from its copy; all other pages are \
+                     intact and no data is lost: check the disk of this file"
                 );
             }
             healed

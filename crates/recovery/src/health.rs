@@ -26,9 +26,9 @@ pub struct StoreTrouble {
 
 impl StoreTrouble {
     /// Consequences for clients.
-    pub const CONSEQUENCE: &str = "NFSv4 clients that are new, and hosts that lock by NFSv3, are refused opens and locks; what \
-                                   lapsed clients held stays theirs; SMB gives no persistent handles, and those that it gave \
-                                   lock and unlock nothing";
+    pub const CONSEQUENCE: &str = "new NFSv4 clients, and hosts that lock through NFSv3, are refused opens and locks; \
+                                   lapsed clients keep their opens and locks; SMB grants no persistent handles, and those \
+                                   that exist can neither lock nor unlock";
 }
 
 impl fmt::Display for StoreTrouble {

@@ -3,7 +3,7 @@
 //! Start with [`Store`], [`Change`] and [`Kind`]. This crate knows kinds of records, keys and values, but no protocol: the callers
 //! define the contents.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod error;
 pub mod faults;

@@ -7,7 +7,7 @@
 //!
 //! *Errors.* [`Refusal`], intended for the server's log; the client gets only [`Refusal::status`]. No input causes a panic.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod ntlm;
 pub mod spnego;

@@ -9,7 +9,7 @@
 //!
 //! *Errors.* [`Failed`], deliberately without a reason.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod kdf;
 pub mod preauth;

@@ -11,7 +11,7 @@
 //!
 //! *Errors.* A refusal is a [`Verdict`] that names the conflicting holder.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod access;
 pub mod caching;

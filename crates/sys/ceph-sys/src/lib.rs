@@ -14,7 +14,7 @@
 //! *Threads.* The library has its own locks: all types may be used by several threads at once, except [`Dir`], which has a
 //! position. Each call blocks until the cluster answers.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 #![allow(unsafe_code)]
 
 mod dir;

@@ -35,7 +35,7 @@
 //!
 //! *Threads.* All functions may be called on any thread. Concurrent look-ups return the same result.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};

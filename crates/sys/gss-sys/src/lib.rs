@@ -14,7 +14,7 @@
 //!
 //! *Threads.* A context may move between threads but has one user at a time, which `&mut self` and the missing `Sync` ensure.
 
-#![allow(missing_docs, reason = "a comment that only repeats a name tells the reader nothing")]
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 #![allow(unsafe_code)]
 
 mod accept;
