@@ -326,7 +326,7 @@ impl Run {
         }
     }
 
-    /// Campaigns when this node may.
+    /// Campaigns for the service when this node's place in the order has come.
     async fn stand_in_turn(&mut self, lease: Lease, look: Look) -> Result<(), Error> {
         let plan = self.plan.clone();
         let Plan { ttl, ref node, .. } = *plan;

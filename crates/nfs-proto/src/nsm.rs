@@ -34,7 +34,7 @@ structs! {
         mon_name: &'a [u8] as STRING_MAX,
     }
 
-    /// `my_id`: the procedure that the caller wants to be called back.
+    /// `my_id`: the host, program and procedure to call back.
     #[derive(Copy)]
     pub struct MyId<'a> {
         my_name: &'a [u8] as STRING_MAX,

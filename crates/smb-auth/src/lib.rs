@@ -170,7 +170,7 @@ pub enum Refusal {
     WrongPassword(Account),
     /// The password is correct, but the account has no uid except the uid of guests and squashed NFS users.
     NoIdentity(Account),
-    /// Many addresses are guessing passwords of this account, and this attempt was rejected without checking the password.
+    /// Many addresses are guessing passwords of this account, and this attempt was rejected whatever its password.
     NoTurn(Account),
     /// Messages were modified in transit: the MIC of the exchange or of the mechanism list is wrong or missing.
     Tampered(&'static str),
