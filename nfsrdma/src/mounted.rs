@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn remembered_mounts_are_bounded() {
         let mounts = Mounts::default();
         for n in 0..100_000u32 {
             let [_, a, b, c] = n.to_be_bytes();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_asked_or_nobody() {
+    fn rule_applies_to_all_or_none() {
         let ports = SourcePorts::default();
         ports.ask(Asked::All);
         for at in OWN.into_iter().chain(FAR) {

@@ -114,7 +114,7 @@ fn path_is_walked_as_caller() {
 
 /// AUTH_NONE is the anonymous user, whatever the source port.
 #[test]
-fn nobody_goes_where_everybody_may() {
+fn anonymous_mount_needs_search_permission() {
     let c = Client::new();
     let root = c.root();
     let private = c.mkdir(&root, "private").unwrap();
@@ -131,7 +131,7 @@ fn nobody_goes_where_everybody_may() {
 }
 
 #[test]
-fn the_answer_lists_the_flavors() {
+fn mount_reply_lists_flavors() {
     let c = Client::new();
     let res = c.call(MOUNT, 1, |w| w.opaque(b"/data"));
     let (_, mut r) = res.status();

@@ -120,7 +120,7 @@ fn other_versions_of_programs_are_found() {
 }
 
 #[test]
-fn lists_have_all_that_is_served() {
+fn lists_contain_every_served_program() {
     let server = mapper();
     let served = server.ports().served().len() + 6;
     for version in [3, 4] {

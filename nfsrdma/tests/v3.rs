@@ -254,7 +254,7 @@ fn create_knows_three_ways() {
 }
 
 #[test]
-fn names_come_move_and_go() {
+fn names_are_created_renamed_and_removed() {
     let c = Client::new();
     let root = c.root();
     let dir = c.mkdir(&root, "dir").unwrap();
@@ -487,7 +487,7 @@ fn foreign_cookie_verifier_is_accepted() {
 }
 
 #[test]
-fn the_volume_describes_itself() {
+fn volume_attributes_are_reported() {
     let c = Client::new();
     let root = c.root();
     let res = c.nfs(p::FSINFO, |w| w.opaque(&root));
@@ -576,7 +576,7 @@ fn rdma_repetition_ignores_port() {
 }
 
 #[test]
-fn a_read_only_share_changes_nothing() {
+fn read_only_share_refuses_changes() {
     let mut data = share("data");
     data.read_only = true;
     let c = Client::of(vec![data]);
@@ -616,7 +616,7 @@ fn shares_are_separate_and_squash_root() {
 }
 
 #[test]
-fn a_share_is_for_its_clients_only() {
+fn share_refuses_other_clients() {
     let mut near = share("near");
     near.clients = Some(vec![Cidr { addr: "10.0.0.0".parse().unwrap(), bits: 8 }.into()]);
     let c = Client::of(vec![share("data"), near]);

@@ -562,9 +562,7 @@ pub enum Command {
         fetched: oneshot::Sender<Result<Vec<Buf>, PullError>>,
     },
     /// Reports how the peer acknowledges data.
-    Silence {
-        answer: oneshot::Sender<Result<Silence, ChannelError>>,
-    },
+    Silence { answer: oneshot::Sender<Result<Silence, ChannelError>> },
     /// Closes the connection in order.
     Shutdown,
     /// Closes the connection at once, discarding unsent replies.

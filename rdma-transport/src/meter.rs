@@ -382,7 +382,7 @@ mod tests {
     proptest! {
         /// A bucket's bounds enclose its times and are at most a quarter of an octave apart.
         #[test]
-        fn a_bucket_holds_its_times(ns in 0u64..8_388_608_000) {
+        fn bucket_contains_its_durations(ns in 0u64..8_388_608_000) {
             let at = bucket(ns);
             let end = upper_end(at).as_nanos();
             let start = at.checked_sub(1).map_or(0, |b| upper_end(b).as_nanos());

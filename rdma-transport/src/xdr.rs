@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let mut w = Writer::new();
         w.u32(7);
         w.opaque(b"hello");

@@ -162,7 +162,7 @@ proptest! {
     /// Short and long calls and replies, bulk data in chunks and inline, with and without a Write chunk, many concurrently, for
     /// clients that announce their thresholds and for those that do not.
     #[test]
-    fn every_byte_comes_back(
+    fn every_byte_returns_unchanged(
         mut sizes in proptest::collection::vec(sizes(), 1..20),
         plain in any::<bool>(),
     ) {
@@ -400,7 +400,7 @@ fn callbacks_go_in_the_reverse_direction() {
 }
 
 #[test]
-fn shutdown_answers_what_is_in_work() {
+fn shutdown_answers_requests_in_progress() {
     run(async {
         let hold = Arc::new(tokio::sync::Semaphore::new(0));
         let echo = Echo { hold: Some(hold.clone()), ..Echo::default() };
@@ -440,7 +440,7 @@ fn idle_connection_uses_little_memory() {
 
 /// Delays, refusals, reordering and losses: calls end with the right bytes or with the connection, and no buffer is lost.
 #[test]
-fn seeded_faults_lose_nothing() {
+fn seeded_faults_lose_no_data() {
     let mut lost = 0;
     for seed in 0..200 {
         run(async {

@@ -196,7 +196,7 @@ fn rdma_data_without_memory_is_refused() {
 /// A call whose message is itself fetched cannot be answered without it, and waits for memory. The client is not at fault, however
 /// long that takes.
 #[test]
-fn calls_that_wait_for_memory_stay() {
+fn calls_waiting_for_memory_are_kept() {
     run_by_virtual_time(async {
         let payload = pool(4);
         let _others = exhausted(&payload);
@@ -449,7 +449,7 @@ fn unanswerable_messages_end_connection() {
 
 /// RDMA_DONE, RDMA_ERROR and replies without a waiting caller are ignored, and never answered by an error.
 #[test]
-fn what_means_nothing_is_dropped() {
+fn meaningless_messages_are_dropped() {
     run(async {
         let mut raw = Raw::new(Echo::default());
         for _ in 0..100 {

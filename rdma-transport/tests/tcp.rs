@@ -56,7 +56,7 @@ proptest! {
 
     /// For all messages, fragments and split sizes: each message returns byte for byte.
     #[test]
-    fn every_byte_comes_back(
+    fn every_byte_returns_unchanged(
         messages in proptest::collection::vec(message(), 1..12),
         writes in proptest::collection::vec(1usize..70_000, 1..6),
     ) {
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn an_idle_connection_holds_no_buffer() {
+fn idle_connection_holds_no_buffer() {
     run(async {
         let (mut client, _server, recvs, payload) = served(Echo::default()).await;
         let m = Message::new(1, 0, 0, 0);
@@ -254,7 +254,7 @@ fn callbacks_find_their_callers() {
 }
 
 #[test]
-fn shutdown_answers_what_is_in_work() {
+fn shutdown_answers_requests_in_progress() {
     run(async {
         let hold = Arc::new(tokio::sync::Semaphore::new(0));
         let echo = Echo { hold: Some(hold.clone()), ..Echo::default() };
@@ -276,7 +276,7 @@ fn shutdown_answers_what_is_in_work() {
 }
 
 #[test]
-fn a_stalled_message_ends_the_connection() {
+fn stalled_message_ends_connection() {
     // Time is virtual and advances when all tasks are idle.
     let rt = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -292,7 +292,7 @@ fn a_stalled_message_ends_the_connection() {
 }
 
 #[test]
-fn a_trickle_is_a_stall() {
+fn trickling_message_counts_as_stalled() {
     let rt = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -421,7 +421,7 @@ fn tcp_data_without_memory_is_refused() {
 
 /// A client whose record waits for memory of this side is not at fault, however long that takes.
 #[test]
-fn record_that_waits_for_memory_stays() {
+fn record_waiting_for_memory_is_kept() {
     run_by_virtual_time(async {
         let in_buffer = (pool(4), Message::new(SEALED, 0, 1 << 20, 0));
         let on_heap = (pool(4), Message::new(1, 300_000, 0, 0));

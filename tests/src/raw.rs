@@ -177,7 +177,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     /// RFC 3720 appendix B.4.
     #[test]
-    fn the_crc_is_castagnolis() {
+    fn crc_is_castagnoli() {
         assert_eq!(super::crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(super::crc32c(&[0xff; 32]), 0x62a8_ab43);
     }

@@ -142,7 +142,7 @@ async fn rdma_and_tcp_share_session() {
 
 /// Each kind of connection breaks while the other one works, in the middle of writes and of reads.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_loses_nothing() {
+async fn lost_connection_loses_no_data() {
     let (world, _dir) = with_alice(|_| ()).await;
     let (tcp, direct) = (world.running.smb[0], world.running.smb_direct[0]);
     for (round, breaks_rdma) in [true, false, true, false].into_iter().enumerate() {
@@ -223,7 +223,7 @@ async fn break_uses_surviving_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_bind_nothing_to_a_session() {
+async fn other_users_cannot_bind_session() {
     let (world, _dir) = with_alice(|_| ()).await;
     let a = first(world.running.smb[0], false, Options::default()).await;
     let wrong = client::smb::User { password: "wrong".into(), ..alice() };

@@ -23,7 +23,7 @@ const SIZES: [usize; 14] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_writes_all_others_read() {
+async fn written_data_read_by_every_way() {
     let world = World::start().await;
     let mut clients = Vec::new();
     for way in WAYS {

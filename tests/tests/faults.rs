@@ -224,7 +224,7 @@ async fn run(seed: u64) -> usize {
 }
 
 #[tokio::test]
-async fn a_thousand_runs_lose_nothing() {
+async fn thousand_faulty_runs_lose_no_data() {
     let mut losses = 0;
     for seed in 1..=RUNS {
         let limit = Duration::from_secs(60);

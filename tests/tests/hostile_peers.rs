@@ -215,7 +215,7 @@ async fn calls_are_checked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_messages_break_nothing() {
+async fn server_survives_damaged_messages() {
     attacked(|tcp, rdma| {
         let mut x = 88_172_645_463_325_252_u64;
         let mut below = move |n: usize| {

@@ -147,7 +147,7 @@ async fn held_calls_are_limited() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tickets_of_nobody_are_bounded() {
+async fn tickets_of_unknown_clients_bounded() {
     const CONNECTIONS: usize = 100;
     const EACH: usize = 8;
     let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 const POOL: u64 = 64 << 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_pool_serves_many_large_reads() {
+async fn small_pool_serves_many_large_reads() {
     raise_open_files();
     let world = World::with(|s| s.memory = POOL).await;
     let wanted = Arc::new(pattern("large", AT_ONCE * MIB));

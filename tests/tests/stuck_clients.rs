@@ -278,7 +278,7 @@ const LISTINGS: usize = 120;
 
 /// Two connections with many concurrent listings: each request of another client is executed in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listings_without_end_delay_nobody() {
+async fn endless_listings_delay_no_others() {
     let (world, _dir) = world().await;
     for n in 0..NAMES {
         std::fs::write(world.folder().join(format!("name-{n}")), "").unwrap();

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_superuser_is_everywhere() {
+    fn superuser_account_exists() {
         let root = by_name("root").unwrap().unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(!root.groups.contains(&0), "the primary group is not listed again");

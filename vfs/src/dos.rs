@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_none() {
+    fn invalid_record_is_ignored() {
         let good = Dos { attributes: Some(1), ..Dos::default() }.encode();
         for n in 0..LEN {
             assert!(Dos::decode(&good[..n]).is_empty());

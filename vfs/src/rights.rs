@@ -296,7 +296,7 @@ mod tests {
     /// group and others have the rights of the folder's own list if no entry for them is passed on; a group other than the folder's
     /// counts as others.
     #[tokio::test]
-    async fn whoever_makes_something_uses_it() {
+    async fn creator_can_use_new_file() {
         let namespace = of_rules(Rules::default());
         let share = namespace.shares()[0].clone();
         let top = share.backend.root();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_but_those_who_are_denied() {
+    fn everyone_except_denied_users() {
         let deny = PrincipalSet::new(vec![1], Vec::new());
         let access =
             ShareAccess { write: PrincipalSet::everyone(), deny, ..ShareAccess::default() };

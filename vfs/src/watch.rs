@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn watchers_see_what_they_asked_for() {
+    fn watchers_see_requested_changes() {
         block_on(async {
             let (root, d, e) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());

@@ -77,12 +77,12 @@ macro_rules! on_local_as_root {
 }
 
 on_local!(
-    names::lookup_finds_what_was_made,
+    names::lookup_finds_created_nodes,
     names::bad_names_are_refused,
-    names::create_in_its_three_ways,
+    names::create_in_three_ways,
     names::exclusive_create_can_be_repeated,
-    names::unlink_and_rmdir_know_the_difference,
-    names::a_removed_file_lives_while_it_is_held,
+    names::unlink_and_rmdir_check_kind,
+    names::removed_file_lives_while_held,
     names::rename_moves_and_replaces,
     names::hard_links_are_one_node,
     names::links_and_special_nodes,
@@ -92,71 +92,71 @@ on_local!(
     data::read_and_write_at_every_size,
     data::large_reads_take_several_buffers,
     data::writes_come_in_pieces,
-    data::offsets_at_the_edge_of_the_world,
+    data::offsets_at_the_largest_size,
     data::sizes_change_up_and_down,
     data::attributes_are_set_and_kept,
-    data::the_change_attribute_always_moves,
+    data::change_attribute_always_moves,
     data::holes_and_storage,
     data::copies_and_clones,
     data::extended_attributes,
-    data::a_read_is_short_at_the_end_alone,
-    data::additions_never_overlap,
+    data::reads_are_short_only_at_end,
+    data::appends_never_overlap,
     crowd::many_change_the_same_names,
     anycase::names_are_found_in_any_case,
-    anycase::the_index_follows_changes_of_ours,
-    anycase::names_that_differ_by_case_alone,
+    anycase::index_follows_own_changes,
+    anycase::names_differing_only_in_case,
     streams::streams_are_looked_up_when_taken,
-    streams::streams_hold_data_beside_a_file,
-    streams::streams_go_where_the_file_goes,
-    streams::nobody_sees_where_streams_are,
-    replace::a_node_takes_the_place_of_another,
-    replace::a_file_that_was_a_link_has_the_mode_of_a_new_one,
-    replace::a_file_that_was_a_link_has_the_mode_that_masks_leave,
-    replace::a_file_that_was_a_link_inherits,
-    replace::what_fails_halfway_leaves_the_old_node,
-    replace::a_start_removes_what_an_earlier_run_left,
+    streams::streams_hold_data_of_their_own,
+    streams::streams_follow_their_file,
+    streams::stream_folder_is_hidden,
+    replace::node_replaces_another,
+    replace::file_replacing_link_gets_default_mode,
+    replace::file_replacing_link_gets_masked_mode,
+    replace::file_replacing_link_inherits,
+    replace::failed_replacement_keeps_old_node,
+    replace::start_removes_leftovers,
     windows::side_data_is_kept_and_hidden,
     windows::dos_records_are_kept,
-    windows::a_node_knows_its_path,
-    windows::a_rename_can_leave_what_is_there,
-    windows::the_door_tells_of_changes,
+    windows::node_reports_its_path,
+    windows::rename_without_replace_keeps_target,
+    windows::file_ops_report_changes,
 );
 
 on_local_as_root!(
-    streams::streams_are_made_by_whoever_may_write_the_file,
-    replace::a_node_of_another_has_no_set_id_bits_in_its_new_place,
+    streams::stream_creation_needs_write_permission,
+    replace::replacement_of_foreign_node_loses_set_id,
     names::devices_keep_their_numbers,
-    names::what_cannot_be_made_as_asked_is_not_made,
-    replace::the_caller_needs_permission,
-    rights::files_belong_to_who_made_them,
-    rights::an_exclusive_create_is_repeated_by_its_maker_alone,
+    names::failed_create_leaves_no_node,
+    replace::replacement_needs_permission,
+    rights::files_belong_to_their_creator,
+    rights::exclusive_create_repeated_only_by_creator,
     rights::data_needs_permission,
     rights::names_need_permission,
     rights::attributes_need_ownership,
-    rights::set_id_bits_go_when_others_write,
-    rights::a_name_that_is_there_is_found_without_the_right_to_add,
-    rights::access_says_what_would_happen,
+    rights::set_id_bits_cleared_by_other_writers,
+    rights::existing_name_needs_no_add_right,
+    rights::access_predicts_operations,
     rights::extended_attributes_need_permission,
-    rights::a_new_folder_that_is_set_group_id_gets_no_other_bit,
-    rights::a_new_file_lends_no_group_that_its_maker_is_not_in,
-    lists::a_list_decides_about_data,
-    lists::a_changed_mode_acts_on_the_list_and_keeps_it,
-    lists::a_changed_mode_says_who_searches_a_folder,
-    lists::a_list_says_who_changes_attributes,
-    lists::a_list_decides_about_names,
-    lists::a_list_decides_about_renames,
-    lists::no_list_makes_a_device,
-    lists::a_list_leaves_a_sticky_folder_sticky,
-    lists::a_right_that_was_granted_is_enough,
-    lists::a_list_helps_in_its_own_folder_alone,
-    lists::owners_date_a_file_and_whom_its_list_lets,
-    lists::a_failed_create_removes_what_it_made_alone,
-    lists::a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it,
-    lists::a_list_goes_with_its_file,
-    lists::what_is_made_inherits,
-    lists::mode_bits_limit_what_is_inherited,
-    lists::a_giver_gives_its_list_to_what_is_made,
-    lists::a_list_is_set_by_those_who_may_change_the_mode,
+    rights::new_set_group_id_folder_gets_no_bits,
+    rights::new_file_drops_foreign_set_group_id,
+    lists::list_decides_about_data,
+    lists::changed_mode_applies_to_kept_list,
+    lists::changed_mode_decides_folder_search,
+    lists::list_decides_about_attributes,
+    lists::list_decides_about_names,
+    lists::list_decides_about_renames,
+    lists::no_list_permits_devices,
+    lists::list_keeps_folder_sticky,
+    lists::granted_right_is_enough,
+    lists::list_applies_only_to_its_folder,
+    lists::owner_or_list_permits_dating,
+    lists::failed_create_removes_only_own_file,
+    lists::listing_needs_all_read_rights,
+    lists::list_follows_its_file,
+    lists::new_nodes_inherit_list,
+    lists::mode_bits_limit_inherited_list,
+    lists::giver_sets_list_on_new_nodes,
+    lists::setting_list_needs_mode_permission,
 );
 
 #[test]
@@ -166,7 +166,7 @@ fn two_backends_do_not_mix() {
 }
 
 #[test]
-fn a_restart_changes_no_handle() {
+fn restart_keeps_handles() {
     for unprivileged in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         block_on(async {
@@ -303,7 +303,7 @@ fn file_moved_out_not_served() {
 }
 
 #[test]
-fn a_share_that_vanishes_is_stale() {
+fn vanished_share_is_stale() {
     let outer = tempfile::tempdir().unwrap();
     let share = outer.path().join("share");
     std::fs::create_dir(&share).unwrap();
@@ -325,7 +325,7 @@ fn a_share_that_vanishes_is_stale() {
 }
 
 #[test]
-fn a_read_only_share_changes_nothing() {
+fn read_only_share_refuses_changes() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("f"), b"data").unwrap();
     std::fs::create_dir(dir.path().join("d")).unwrap();
@@ -612,7 +612,7 @@ fn no_thread_stays_another() {
 
 /// Simulates a process that is not root, as far as one thread can.
 #[test]
-fn an_ordinary_user_can_serve() {
+fn ordinary_user_can_serve() {
     if !is_root() {
         return;
     }
@@ -709,7 +709,7 @@ fn superuser_without_setuid_refused() {
 }
 
 #[test]
-fn a_running_program_is_not_written() {
+fn running_program_refuses_writes() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("program");
     std::fs::copy("/bin/sleep", &program).unwrap();

@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn a_directory_keeps_to_the_model(steps in prop::collection::vec(step(), 1..40)) {
+    fn directory_matches_model(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();
         run(LocalBackend::open(LocalConfig::new(dir.path())).unwrap(), steps);
     }

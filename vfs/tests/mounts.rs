@@ -427,7 +427,7 @@ async fn volumes_come_and_go(share: &Path, b: &Bench, own: u64) {
 
 /// Two FUSE file systems have no number that distinguishes them.
 #[test]
-fn pools_below_share_are_told_apart() {
+fn pools_below_share_are_distinguished() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -546,7 +546,7 @@ fn streams_inside_mounts_outlive_sweep() {
 
 /// A file system program that never answers.
 #[test]
-fn mount_that_is_silent_delays_clients() {
+fn silent_mount_delays_clients() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -617,7 +617,7 @@ fn mount_that_is_silent_delays_clients() {
 
 /// All subvolumes of btrfs have the UUID of their file system, and root inodes of the same number.
 #[test]
-fn subvolumes_below_share_are_told_apart() {
+fn subvolumes_below_share_are_distinguished() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -745,7 +745,7 @@ fn read_only_mount_is_reported() {
 
 /// Stacked file systems have no handles that can be opened: files are found by number and time of birth.
 #[test]
-fn a_volume_without_handles_is_searched() {
+fn volume_without_handles_is_searched() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         mount_tmpfs(dir.path(), "size=16m");
@@ -789,7 +789,7 @@ fn a_volume_without_handles_is_searched() {
 
 /// Clones and holes on a file system with shared extents, if this host can make one.
 #[test]
-fn a_volume_with_shared_extents_clones() {
+fn volume_with_shared_extents_clones() {
     apart(|| {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
@@ -838,7 +838,7 @@ fn set_id_bits_cleared_by_clone() {
         block_on(async {
             let b = bench(&at);
             assert!(b.backend.capabilities().reflink);
-            rights::set_id_bits_go_when_others_write(b).await;
+            rights::set_id_bits_cleared_by_other_writers(b).await;
         });
         assert!(run("umount", &["-l", on]));
     });

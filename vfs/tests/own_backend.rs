@@ -26,14 +26,14 @@ macro_rules! of_one_s_own {
 }
 
 of_one_s_own!(
-    names::lookup_finds_what_was_made,
-    names::unlink_and_rmdir_know_the_difference,
+    names::lookup_finds_created_nodes,
+    names::unlink_and_rmdir_check_kind,
     names::listing_is_complete_in_every_step,
     names::cookies_hold_while_names_change,
     data::read_and_write_at_every_size,
     data::writes_come_in_pieces,
     data::attributes_are_set_and_kept,
-    data::the_change_attribute_always_moves,
+    data::change_attribute_always_moves,
     anycase::names_are_found_in_any_case,
 );
 

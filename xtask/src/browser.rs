@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_picture_comes_as() {
+    fn picture_is_decoded_from_base64() {
         assert_eq!(unbase64("aGVhZGdhdGU="), b"headgate");
         assert_eq!(unbase64("/+8="), [0xff, 0xef]);
     }

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edge_upwards_is_found() {
+    fn upward_edge_is_found() {
         let manifest = "[dependencies]\niobuf.workspace = true\nnfsrdma = { path = \"x\" }\n";
         assert!(edges("vfs", &["iobuf", "state"], manifest).is_err());
         assert_eq!(edges("client", &["wire", "nfs-proto", "iobuf", "nfsrdma"], manifest), Ok(()));
@@ -253,7 +253,7 @@ mod tests {
 
     /// No crate that `client` depends on is a server: other projects' programs use the client without one.
     #[test]
-    fn a_client_knows_no_server() {
+    fn client_depends_on_no_server() {
         let mut below = vec!["client"];
         let mut seen = Vec::new();
         while let Some(name) = below.pop() {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_program_is_found() {
+    fn second_program_is_found() {
         let with = |names: &[&str]| {
             let bin = |name: &&str| format!(r#"{{"kind":["bin"],"name":"{name}"}}"#);
             let bins: Vec<String> = names.iter().map(bin).collect();

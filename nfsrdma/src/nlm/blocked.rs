@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_has_its_limit() {
+    fn wait_queue_is_limited() {
         let [all, of_address] = limits::BLOCKED;
         let bed = Bed::new();
         let key = |ip: [u8; 4]| Key { name: (*b"a").into(), ip: ip.into() };

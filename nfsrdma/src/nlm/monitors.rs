@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_record_is_told() {
+    async fn damaged_record_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         for (key, value) in [("10.0.0.1", "10.0.0.2"), ("x name", "10.0.0.2"), ("10.0.0.1 n", "")] {

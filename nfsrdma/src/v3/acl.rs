@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_found() {
+    fn invalid_list_is_detected() {
         let aclent = vec![Aclent { tag: tag::USER.into(), id: 1, perm: 7 }];
         assert_eq!(lists(&Secattr { mask: mask::ACL, aclent, ..Secattr::default() }), None);
     }

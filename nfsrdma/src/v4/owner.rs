@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn some_errors_are_not_counted() {
+    fn some_errors_keep_sequence_number() {
         let mut o = OpenOwnerSeqid::default();
         assert!(next(&mut o, 1));
         o.finish(kept(Status::Ok, 1));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_what_was_put_in() {
+    fn stateid_parts_round_trip() {
         let c = client_id(7, 9);
         assert_eq!(instance_of(c), 7);
         let s = compose(c, 0xabcd, 3);

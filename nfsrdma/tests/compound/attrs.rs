@@ -134,7 +134,7 @@ async fn sizes_are_set_without_opens_by_mode() {
 }
 
 #[tokio::test]
-async fn setattr_answers_with_what_it_set() {
+async fn setattr_returns_set_attributes() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     let named = [attr::SIZE, attr::MODE, attr::OWNER, attr::TIME_MODIFY_SET];
@@ -260,7 +260,7 @@ async fn verify_and_nverify_are_opposites() {
 }
 
 #[tokio::test]
-async fn a_frozen_share_refuses_changes() {
+async fn frozen_share_refuses_changes() {
     let harness = Harness::new();
     let mut r =
         harness.run(|c| setattr(c.root().lookup(b"frozen"), &[attr::MODE], |v| v.u32(0o700))).await;
@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_getattr_answers_verify_confirms(want in prop::collection::btree_set(0u32..83, 0..40)) {
+    fn verify_confirms_getattr_result(want in prop::collection::btree_set(0u32..83, 0..40)) {
         // These attributes cannot be read or compared.
         let none = [attr::RDATTR_ERROR, attr::TIME_ACCESS_SET, attr::TIME_MODIFY_SET, 74, 81];
         let want: Vec<u32> = want.into_iter().filter(|a| !none.contains(a)).collect();

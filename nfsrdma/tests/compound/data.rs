@@ -103,7 +103,7 @@ async fn only_regular_files_have_data() {
 }
 
 #[tokio::test]
-async fn a_made_up_stateid_opens_nothing() {
+async fn invented_stateid_is_refused() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"x").await;
     let made_up = Stateid { seqid: 1, other: [9; 12] };

@@ -167,7 +167,7 @@ async fn wishes_are_answered() {
 }
 
 #[tokio::test]
-async fn a_writer_waits_for_the_recall() {
+async fn writer_waits_for_recall() {
     let harness = Harness::new();
     let (c, mut asked, o, deleg) = holder(&harness).await;
     let d = Client::new(&harness, b"writer").await;
@@ -364,7 +364,7 @@ async fn writer_gets_and_uses_delegation() {
 }
 
 #[tokio::test]
-async fn a_writer_beside_others_gets_none() {
+async fn writer_among_others_gets_no_delegation() {
     let harness = Harness::new();
     let (_, _) = harness.with_file(b"f", b"content").await;
     let other = Client::new(&harness, b"other").await;

@@ -229,7 +229,7 @@ async fn failed_unconfirmed_open_is_reexecuted() {
 }
 
 #[tokio::test]
-async fn an_unconfirmed_owner_begins_anew() {
+async fn unconfirmed_owner_starts_again() {
     let harness = Harness::new();
     let id = client(&harness, b"x").await;
     let first = opened(&harness, 5, id, b"o", b"f").await;

@@ -15,7 +15,7 @@ fn create(c: Args, name: &[u8], kind: impl FnOnce(&mut Writer)) -> Args {
 }
 
 #[tokio::test]
-async fn names_that_are_none_are_refused() {
+async fn invalid_names_are_refused() {
     let harness = Harness::new();
     let long = [b'a'; 300];
     let longer = [b'a'; 5000];

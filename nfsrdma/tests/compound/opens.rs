@@ -57,7 +57,7 @@ async fn size_of(c: &Client<'_>, fh: &[u8]) -> u64 {
 }
 
 #[tokio::test]
-async fn an_open_says_what_it_did() {
+async fn open_result_reports_its_effects() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let o = c.open(b"o", b"f", RW).await.unwrap();
@@ -177,7 +177,7 @@ async fn share_modes_bind_all_clients() {
 }
 
 #[tokio::test]
-async fn a_refused_open_changes_nothing() {
+async fn refused_open_keeps_file_unchanged() {
     let harness = Harness::new();
     let (c, d) = (Client::new(&harness, b"x").await, Client::new(&harness, b"y").await);
     let o = c.open(b"o", b"f", (3, 2)).await.unwrap();
@@ -326,7 +326,7 @@ async fn open_by_handle_works() {
 }
 
 #[tokio::test]
-async fn a_removed_file_is_still_open() {
+async fn removed_file_stays_open() {
     let harness = Harness::new();
     let c = Client::new(&harness, b"x").await;
     let o = c.open(b"o", b"f", RW).await.unwrap();

@@ -130,7 +130,7 @@ async fn reserved_cookies_are_bad() {
 }
 
 #[tokio::test]
-async fn a_file_cannot_be_listed() {
+async fn listing_a_file_is_refused() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"").await;
     let mut r = harness.run(|c| c.putfh(&file).readdir(0, 0, ENOUGH, &[])).await;

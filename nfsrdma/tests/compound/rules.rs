@@ -8,12 +8,12 @@ use rdma_transport::xdr::Writer;
 use crate::harness::{Args, Harness};
 
 #[tokio::test]
-async fn an_empty_compound_is_answered() {
+async fn empty_compound_is_answered() {
     Harness::new().run(|c| c).await.end(Status::Ok);
 }
 
 #[tokio::test]
-async fn the_first_error_ends_it() {
+async fn first_error_ends_compound() {
     let mut r = Harness::new().run(|c| c.root().lookup(b"nothing").getfh()).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::NoEnt);
     r.end(Status::NoEnt);
@@ -95,7 +95,7 @@ async fn long_tag_is_repeated() {
 }
 
 #[tokio::test]
-async fn arguments_that_end_early_are_badxdr() {
+async fn truncated_arguments_return_badxdr() {
     let mut r = Harness::new().run(|c| c.root().op(op::LOOKUP, |w| w.u32(9))).await;
     r.ok(&[op::PUTROOTFH]).expect(op::LOOKUP, Status::BadXdr);
     r.end(Status::BadXdr);

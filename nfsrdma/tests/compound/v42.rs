@@ -172,7 +172,7 @@ fn copy(c: Args, from: u64, to: u64, count: u64, servers: u32) -> Args {
 }
 
 #[tokio::test]
-async fn a_copy_is_done_at_once() {
+async fn copy_completes_synchronously() {
     let harness = Harness::new();
     let s = harness.session().await;
     let (_, from) = harness.with_file(b"from", b"hello world").await;
@@ -251,7 +251,7 @@ async fn copies_under_way_are_never_found() {
 }
 
 #[tokio::test]
-async fn what_is_not_done_is_notsupp() {
+async fn unimplemented_operation_returns_notsupp() {
     let harness = Harness::new();
     let s = harness.session().await;
     for opcode in [op::LAYOUTGET, op::COPY_NOTIFY, op::WRITE_SAME, op::WANT_DELEGATION] {
@@ -351,7 +351,7 @@ async fn minor_version_2_attributes_are_supported() {
 }
 
 #[tokio::test]
-async fn what_open_takes_is_said() {
+async fn open_arguments_are_reported() {
     let harness = Harness::new();
     let s = harness.session().await;
     let mut r = s.run(|c| c.data().getattr(&[attr::OPEN_ARGUMENTS])).await;

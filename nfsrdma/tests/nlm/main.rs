@@ -789,7 +789,7 @@ async fn refused_grant_releases_lock() {
 }
 
 #[tokio::test]
-async fn who_cancels_is_not_given_it() {
+async fn canceled_request_gets_no_lock() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);

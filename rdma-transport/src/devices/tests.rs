@@ -174,7 +174,7 @@ fn readded_device_has_new_incarnation() {
 }
 
 #[test]
-fn what_is_strange_is_left_out() {
+fn malformed_entries_are_skipped() {
     let root = tempfile::tempdir().unwrap();
     assert_eq!(read(root.path()), Devices::default());
     device(root.path(), "usnic_0", ["5: usNIC", "Ethernet", "4: ACTIVE"], &[]);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_never_fills_without_asking() {
+    fn full_queue_has_requested_completion() {
         for depth in [1, 2, 15, 16, 17, 100] {
             let mut q = SendQueue::<()>::new(depth, 8);
             let asked = (0..depth).filter(|_| q.number(false).1).count();

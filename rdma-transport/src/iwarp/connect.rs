@@ -264,14 +264,14 @@ mod tests {
 
     /// Private data of RFC 8797, IRD 128, ORD 0: byte for byte as sent by a Linux 6.12 client.
     #[test]
-    fn our_request_is_what_linux_sends() {
+    fn request_matches_linux() {
         let b = request(&plain(), &params(128, 0, RPC)).unwrap();
         assert_eq!(b[..16], *mpa::REQUEST_KEY);
         assert_eq!(b[16..], [&[0x10, 2, 0, 12, 0, 0x80, 0, 0], RPC].concat());
     }
 
     #[test]
-    fn a_linux_client_is_answered_within_its_ird() {
+    fn linux_client_answered_within_its_ird() {
         let heard = hear_bytes(&request(&plain(), &params(128, 0, RPC)).unwrap(), false).unwrap();
         assert_eq!(heard.private_data, RPC);
         let (b, agreed) = accept(&plain(), &params(16, 200, &[7; 8]), &heard).unwrap().unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_must_keep_to_our_ird() {
+    fn reply_beyond_own_ird_is_refused() {
         let heard = hear_bytes(&request(&plain(), &params(9, 9, &[])).unwrap(), false).unwrap();
         let (b, _) = accept(&plain(), &params(9, 9, &[]), &heard).unwrap().unwrap();
         let heard = hear_bytes(&b, true).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_so() {
+    fn refusal_is_reported() {
         let heard = hear_bytes(&request(&plain(), &params(9, 9, &[])).unwrap(), false).unwrap();
         let b = reject(&heard, b"no");
         assert_eq!(b[16..], [0x30, 2, 0, 6, 0, 0, 0, 0, b'n', b'o']);

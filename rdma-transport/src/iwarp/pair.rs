@@ -663,7 +663,7 @@ mod tests {
     /// After the peer's Terminate, further data of any kind is ignored: here a Send that would fill a Receive, and frames that
     /// would each end the connection.
     #[test]
-    fn nothing_counts_behind_a_terminate() {
+    fn data_after_terminate_is_ignored() {
         let frame = |ulpdu: &[u8], spoilt: u8| {
             let mut b = u16::try_from(ulpdu.len()).unwrap().to_be_bytes().to_vec();
             b.extend(ulpdu);
@@ -703,7 +703,7 @@ mod tests {
 
     /// After any load, an idle connection takes at most 12 KiB in addition to its posted Receives.
     #[test]
-    fn an_idle_connection_is_small() {
+    fn idle_connection_uses_little_memory() {
         let footprint = |p: &Pair| {
             size_of::<Pair>()
                 + p.rx.footprint()

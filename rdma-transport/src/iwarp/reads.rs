@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ird_is_reached() {
+    fn reads_reach_the_ird() {
         let mut i = Inbound::new(1);
         let q = ReadRequest { sink_stag: 1, sink_to: 2, len: 3, source_stag: 4, source_to: 5 };
         assert!(i.has_room());

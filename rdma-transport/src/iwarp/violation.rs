@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_shows() {
+    fn violation_count_is_reported() {
         let of = |name| violations().into_iter().find(|(n, _)| *n == name).unwrap().1;
         let before = of("iwarp_write_wrap");
         Violation::WriteWrap.count();

@@ -97,7 +97,7 @@ mod tests {
     const CALL: [u8; 8] = [0, 0, 0, 5, 0, 0, 0, 0];
 
     #[test]
-    fn replies_and_callbacks_are_told_apart() {
+    fn replies_and_callbacks_are_distinguished() {
         let none = Lists::default();
         let parsed = |m: &[u8]| parse(m).map(|(_, f)| f);
         let reply = message(RDMA_MSG, &none, &REPLY);

@@ -199,10 +199,7 @@ fn put_chunk(out: &mut Vec<u8>, chunk: &[RemoteSeg]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaError {
     /// ERR_VERS: the version is outside this range.
-    Versions {
-        low: u32,
-        high: u32,
-    },
+    Versions { low: u32, high: u32 },
     /// ERR_CHUNK: the header was invalid, or the reply too large.
     Chunk,
 }
@@ -289,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_data_is_what_linux_sends() {
+    fn private_data_matches_linux() {
         // The NFS client of Linux 6.12, and the reply of its server.
         let client = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
         let told = PrivateData { remote_invalidation: true, send_size: 4096, recv_size: 4096 };

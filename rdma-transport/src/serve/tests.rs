@@ -127,7 +127,7 @@ fn slow_requests_do_not_delay_others() {
 }
 
 #[test]
-fn long_requests_that_pause_delay_nobody() {
+fn paused_long_requests_delay_no_others() {
     let longest = longest_beside(4, Arc::new(Pausing));
     assert!(longest < SOON, "{longest:?}");
 }

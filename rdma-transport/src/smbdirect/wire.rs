@@ -366,7 +366,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_judged(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn any_input_is_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = NegotiateRequest::parse(&bytes);
             let _ = NegotiateResponse::parse(&bytes);
             if let Ok(h) = DataTransfer::parse(&bytes, 4096, 1 << 20) {

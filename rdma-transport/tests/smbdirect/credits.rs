@@ -65,7 +65,7 @@ fn used_credits_are_replenished_unasked() {
 
 /// SmbdCreditMgmt_ConsumeAllReceiveCredits
 #[test]
-fn without_credits_nothing_is_sent() {
+fn no_messages_sent_without_credits() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = server(over).await;

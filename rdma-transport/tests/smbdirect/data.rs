@@ -83,7 +83,7 @@ fn one_byte_fragments_are_joined() {
 
 /// SmbdDataTransfer_Redundancy
 #[test]
-fn what_follows_the_data_means_nothing() {
+fn bytes_after_data_are_ignored() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = negotiated(over).await;
@@ -218,7 +218,7 @@ fn wrong_remaining_length_ends_connection() {
 
 /// A message takes memory as its fragments arrive, and has a short time limit while other connections wait for memory.
 #[test]
-fn half_message_holds_what_came() {
+fn half_message_keeps_received_bytes() {
     run_by_virtual_time(async {
         let (mut raw, served) = negotiated(Over::Loopback).await;
         let message = Ask::echo(bytes(1_000_000, 9)).emit();
@@ -237,7 +237,7 @@ fn half_message_holds_what_came() {
 
 /// A client that waits for memory of this side is not at fault, however long that takes.
 #[test]
-fn message_that_waits_for_memory_stays() {
+fn message_waiting_for_memory_is_kept() {
     run_by_virtual_time(async {
         let (mut raw, served) = negotiated(Over::Loopback).await;
         let small: Vec<_> = std::iter::from_fn(|| served.payload.try_get(1)).collect();

@@ -59,7 +59,7 @@ fn short_answer_fills_front_of_regions() {
 
 /// The transport's part of BVT_Smb2OverRdmaChannel_WriteLargeFile and Smb2OverRdmaChannel_WriteMultipleOperation.
 #[test]
-fn regions_that_were_named_are_read() {
+fn named_regions_are_read() {
     for over in BOTH {
         run(async {
             let (mut raw, served) = ready(over).await;

@@ -46,7 +46,7 @@ fn small_send_size_is_raised() {
 
 /// S1_SmbdNegotiate_Redundancy
 #[test]
-fn what_follows_a_request_means_nothing() {
+fn bytes_after_request_are_ignored() {
     for over in BOTH {
         run(async {
             let (mut raw, _served) = server(over).await;

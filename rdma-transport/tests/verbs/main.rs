@@ -41,7 +41,7 @@ fn open_files() -> usize {
 }
 
 #[test]
-fn five_hundred_connects_leave_nothing() {
+fn five_hundred_connects_leak_no_resources() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let provider = verbs();

@@ -78,7 +78,7 @@ async fn removed_file_makes_handle_stale() {
 
 /// Each operation of both versions that takes a bare file handle, as the first one after the removal.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_operation_goes_on_with_it() {
+async fn removed_file_is_stale_for_operations() {
     let (world, _dir, a, _b) = sides().await;
     for operation in 0..8 {
         let name = format!("f{operation}");
@@ -165,7 +165,7 @@ async fn delegation_keeps_removed_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_of_smb_keeps_it() {
+async fn smb_open_keeps_removed_file() {
     let (world, _dir, a, b) = sides().await;
     let fh = known(&a, "f").await;
     let (file, _) = b.smb.open_cached("f", &SmbHow::READ).await.unwrap();

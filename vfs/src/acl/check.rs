@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_squashed_is_not_known() {
+    fn squashed_caller_is_unknown_user() {
         let of = |sid| vec![Ace::allow(Who::Sid(sid), mask::READ_DATA, 0)];
         const READ: u32 = mask::READ_DATA;
         assert_eq!(allowed(of(Sid::authenticated_users()), 2), READ);

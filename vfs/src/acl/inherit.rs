@@ -251,7 +251,7 @@ mod tests {
 
     /// MS-DTYP section 2.5.3.4: only CREATOR OWNER and CREATOR GROUP are replaced.
     #[test]
-    fn nobody_but_the_creator_is_replaced() {
+    fn only_creator_entries_are_replaced() {
         let owner = Owner { uid: 9, gid: 8 };
         let other = Who::Sid(Sid::new(5, &[21, 9]).unwrap());
         for (who, here) in [
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_list_passes_nothing_on() {
+    fn null_list_is_not_inherited() {
         assert_eq!(Acl::default().inherited(true, OWNER), None);
     }
 
@@ -325,7 +325,7 @@ mod tests {
 
     /// The folder's group gets its group rights, and another group gets the rights of others.
     #[test]
-    fn another_group_gets_what_others_get() {
+    fn other_group_gets_rights_of_others() {
         let all = mask::FILE_READ | mask::FILE_WRITE;
         let of_nfs = |mode| {
             let bob = Ace::allow(Who::User(50), mask::FILE_ALL, OI | CI);

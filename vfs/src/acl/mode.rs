@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_is_said_once() {
+    fn decided_rights_are_listed_once() {
         let (oi, ci) = (flag::OBJECT_INHERIT, flag::CONTAINER_INHERIT);
         let of = |flags| Ace::allow(Who::User(8), R | X, flags);
         // Inherited entries stay separate, even when several grant the same.
@@ -739,7 +739,7 @@ mod tests {
 
         /// A list does not grow when its mode is changed repeatedly.
         #[test]
-        fn a_mode_changed_again_adds_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool) {
+        fn repeated_mode_adds_no_entries(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool) {
             let once = acl.with_mode(&change(mode, is_dir));
             let twice = once.with_mode(&change(mode, is_dir));
             prop_assert!(twice.entries().len() <= once.entries().len());
@@ -793,7 +793,7 @@ mod tests {
 
         /// Mode bits at creation grant no caller a right that the list does not, and each class has the rights that both grant.
         #[test]
-        fn a_mode_at_creation_gives_nothing(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred()) {
+        fn creation_mode_grants_no_rights(acl in any_acl(), mode in 0..0o1000_u32, is_dir: bool, user in any_cred()) {
             let (now, left) = acl.limited(mode, OWNER, is_dir);
             prop_assert_eq!(left, acl.mode(OWNER) & mode);
             let said = if is_dir || acl.is_of_nfs() { 0o777 } else { 0o666 };

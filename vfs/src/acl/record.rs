@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_none() {
+    fn invalid_record_is_ignored() {
         let good = full().encode();
         for n in 0..good.len() {
             assert_eq!(Kept::decode(&good[..n]), None);

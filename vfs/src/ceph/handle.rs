@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_is_of_one_folder() {
+    fn handle_belongs_to_one_folder() {
         let file = Vino { ino: 0x100_0000_0001, snap: ceph_sys::ffi::CEPH_NOSNAP };
         let of = |ino| Tag::new(7, Vino { ino, ..file });
         let (one, other) = (of(1), of(2));

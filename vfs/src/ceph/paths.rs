@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_is_no_circle() {
+    fn deep_path_is_no_cycle() {
         let mut climb = Climb::from(at(0));
         for n in 1..=DEPTH_MAX as u64 {
             climb.reaches(at(n)).unwrap();

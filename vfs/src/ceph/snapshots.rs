@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_read() {
+    fn snapshot_time_is_parsed() {
         let time = |text: &str| parsed(text.as_bytes()).map(|t| (t.sec, t.nsec));
         assert_eq!(time("1764151620.012345678"), Some((1_764_151_620, 12_345_678)));
         assert_eq!(time("1764151620.012345678\0"), Some((1_764_151_620, 12_345_678)));

@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_and_recovers() {
+    fn full_queue_refuses_and_recovers() {
         let few = Arc::new(Threads::new("few", 2, 3));
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Arc::new(Mutex::new(wait));

@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_below_folder_are_told() {
+    fn paths_below_folder_are_recognized() {
         let table: [(&[u8], &[u8], bool); 6] = [
             (b"/a/b", b"/a", true),
             (b"/a", b"/a", true),

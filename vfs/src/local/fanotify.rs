@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_told_apart() {
+    fn events_are_distinguished() {
         let d = info(INFO_DFID_NAME, b"dddd", b"x\0\0\0");
         let f = info(INFO_FID, b"ffff", b"");
         let both = event(libc::FAN_MODIFY, 9, &[d, f]);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_no_event() {
+    fn truncated_event_is_ignored() {
         let whole = event(libc::FAN_CREATE, 9, &[info(INFO_DFID_NAME, b"dddd", b"x\0")]);
         for cut in 0..whole.len() {
             assert!(parse(&whole[..cut], 5).is_empty(), "{cut}");

@@ -49,7 +49,7 @@ pub(crate) async fn names_are_found_in_any_case(b: Bench) {
     refused(names.find(&d, &c, ".."), VfsError::BadName).await;
 }
 
-pub(crate) async fn the_index_follows_changes_of_ours(b: Bench) {
+pub(crate) async fn index_follows_own_changes(b: Bench) {
     let (names, c, r) = (Names::default(), root(), &b.root);
     b.file("first").await;
     assert_eq!(found(&names, r, "FIRST").await.as_deref(), Some("first"));
@@ -71,7 +71,7 @@ pub(crate) async fn the_index_follows_changes_of_ours(b: Bench) {
 
 /// Two files whose names differ only in case, made by other processes: each is found by its exact name, and one of them by any
 /// other case.
-pub(crate) async fn names_that_differ_by_case_alone(b: Bench) {
+pub(crate) async fn names_differing_only_in_case(b: Bench) {
     let names = Names::default();
     let (lower, upper) = (b.file("same").await, b.file("SAME").await);
     let find = async |text| names.find(&b.root, &root(), text).await.unwrap().node.id();

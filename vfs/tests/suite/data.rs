@@ -83,7 +83,7 @@ pub(crate) async fn writes_come_in_pieces(b: Bench) {
     assert!(b.contents(&f).await[300_000..] == data[..20_000]);
 }
 
-pub(crate) async fn offsets_at_the_edge_of_the_world(b: Bench) {
+pub(crate) async fn offsets_at_the_largest_size(b: Bench) {
     let f = b.file("f").await;
     b.write(&f, 0, b"x").await;
     for at in [u64::MAX, u64::MAX - 10, 1 << 63, (1 << 63) - 1] {
@@ -140,7 +140,7 @@ pub(crate) async fn attributes_are_set_and_kept(b: Bench) {
 }
 
 /// Every change moves the change attribute, however fast the changes follow each other.
-pub(crate) async fn the_change_attribute_always_moves(b: Bench) {
+pub(crate) async fn change_attribute_always_moves(b: Bench) {
     let c = root();
     let f = b.file("f").await;
     let mut seen = vec![f.getattr().await.unwrap().change];
@@ -276,7 +276,7 @@ pub(crate) async fn extended_attributes(b: Bench) {
 }
 
 /// Data that other callers append to a file is read by the next call, to the last requested byte.
-pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
+pub(crate) async fn reads_are_short_only_at_end(b: Bench) {
     let (f, g) = (b.file("f").await, b.file("g").await);
     let data = pattern(9, 300_000);
     b.write(&f, 0, &data).await;
@@ -287,7 +287,7 @@ pub(crate) async fn a_read_is_short_at_the_end_alone(b: Bench) {
 }
 
 /// Each append is complete at its offset, and no two appends overlap.
-pub(crate) async fn additions_never_overlap(b: Bench) {
+pub(crate) async fn appends_never_overlap(b: Bench) {
     const THREADS: u8 = 4;
     const EACH: usize = 100;
     const BYTES: usize = 5000;

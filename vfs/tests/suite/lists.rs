@@ -42,7 +42,7 @@ async fn folder(b: &Bench, name: &[u8], entries: Vec<Ace>) -> NodeRef {
     dir
 }
 
-pub(crate) async fn a_list_decides_about_data(b: Bench) {
+pub(crate) async fn list_decides_about_data(b: Bench) {
     let f = owned(&b, b"f", 0o644).await;
     assert_eq!(kept(&f).await, None);
     let shown = f.acl_shown(&f.getattr().await.unwrap()).await.unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn a_list_decides_about_data(b: Bench) {
 }
 
 /// Permission to date a file is the same as permission to set a time in the past: write access is not enough.
-pub(crate) async fn owners_date_a_file_and_whom_its_list_lets(b: Bench) {
+pub(crate) async fn owner_or_list_permits_dating(b: Bench) {
     let f = owned(&b, b"f", 0o666).await;
     let may = async |uid| {
         let attr = f.getattr().await.unwrap();
@@ -90,7 +90,7 @@ pub(crate) async fn owners_date_a_file_and_whom_its_list_lets(b: Bench) {
     assert_eq!([may(BOB).await, may(CARL).await], [true, false]);
 }
 
-pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
+pub(crate) async fn changed_mode_applies_to_kept_list(b: Bench) {
     let f = owned(&b, b"f", 0o644).await;
     let entries = vec![
         allow(BOB, mask::READ_DATA | mask::READ_CONTROL),
@@ -113,7 +113,7 @@ pub(crate) async fn a_changed_mode_acts_on_the_list_and_keeps_it(b: Bench) {
 
 /// A list of Windows keeps the right to run a file when a mode has no execute bits, but loses the right to search a folder. In a
 /// list of NFS form the execute bits count for files as well.
-pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
+pub(crate) async fn changed_mode_decides_folder_search(b: Bench) {
     let read = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA;
     let entries =
         vec![allow(BOB, mask::READ_DATA | mask::EXECUTE), Ace::allow(Who::Owner, read, 0)];
@@ -136,7 +136,7 @@ pub(crate) async fn a_changed_mode_says_who_searches_a_folder(b: Bench) {
     assert!(runs(&d, Access::READ).await);
 }
 
-pub(crate) async fn a_list_says_who_changes_attributes(b: Bench) {
+pub(crate) async fn list_decides_about_attributes(b: Bench) {
     let f = owned(&b, b"f", 0o644).await;
     let (ann, bob, carl) = (user(ANN), user(BOB), user(CARL));
     give(
@@ -158,7 +158,7 @@ pub(crate) async fn a_list_says_who_changes_attributes(b: Bench) {
     assert_eq!(f.getattr().await.unwrap().uid, CARL);
 }
 
-pub(crate) async fn a_list_decides_about_names(b: Bench) {
+pub(crate) async fn list_decides_about_names(b: Bench) {
     let (bob, carl) = (user(BOB), user(CARL));
     let make = |dir: &NodeRef, cred: Cred, name: &'static [u8]| {
         let dir = dir.clone();
@@ -200,7 +200,7 @@ pub(crate) async fn a_list_decides_about_names(b: Bench) {
     plain.unlink(Acting::caller(&bob), b"f").await.unwrap();
 }
 
-pub(crate) async fn a_list_decides_about_renames(b: Bench) {
+pub(crate) async fn list_decides_about_renames(b: Bench) {
     let bob = user(BOB);
     let from = folder(&b, b"from", vec![allow(BOB, mask::DELETE_CHILD | mask::EXECUTE)]).await;
     let to = folder(&b, b"to", vec![allow(BOB, mask::WRITE_DATA | mask::EXECUTE)]).await;
@@ -230,7 +230,7 @@ pub(crate) async fn a_list_decides_about_renames(b: Bench) {
 }
 
 /// No rights in a folder's list permit creating a device: that needs the superuser.
-pub(crate) async fn no_list_makes_a_device(b: Bench) {
+pub(crate) async fn no_list_permits_devices(b: Bench) {
     let add = mask::WRITE_DATA | mask::EXECUTE;
     let d = folder(&b, b"d", vec![allow(BOB, add)]).await;
     let bob = user(BOB);
@@ -246,7 +246,7 @@ pub(crate) async fn no_list_makes_a_device(b: Bench) {
 }
 
 /// A sticky folder stays sticky with a list: another user's file cannot be removed, unless the file's own list permits it.
-pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
+pub(crate) async fn list_keeps_folder_sticky(b: Bench) {
     let all = mask::FILE_ALL & !mask::WRITE_DAC & !mask::WRITE_OWNER;
     let d = folder(&b, b"d", vec![allow(BOB, all), allow(CARL, all)]).await;
     d.setattr(&user(ANN), mode(0o1777), false).await.unwrap();
@@ -291,7 +291,7 @@ pub(crate) async fn a_list_leaves_a_sticky_folder_sticky(b: Bench) {
 }
 
 /// A right granted by a folder's list stays valid for the call that was decided about, and permits no other call.
-pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
+pub(crate) async fn granted_right_is_enough(b: Bench) {
     let d = folder(&b, b"d", vec![allow(BOB, mask::FILE_ALL)]).await;
     for name in [b"f", b"g"] {
         d.create(Acting::caller(&root()), name, CreateHow::Guarded, mode(0o600)).await.unwrap();
@@ -310,7 +310,7 @@ pub(crate) async fn a_right_that_was_granted_is_enough(b: Bench) {
 }
 
 /// The rights that a folder's list grants a caller do not apply in other folders.
-pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
+pub(crate) async fn list_applies_only_to_its_folder(b: Bench) {
     let bob = user(BOB);
     let mine = folder(&b, b"mine", vec![allow(BOB, mask::FILE_ALL)]).await;
     let set = SetAttr { uid: Some(CARL), gid: Some(CARL), ..mode(0o755) };
@@ -330,7 +330,7 @@ pub(crate) async fn a_list_helps_in_its_own_folder_alone(b: Bench) {
 
 /// A node whose creation fails later is removed if its name still belongs to it, for every creator and whatever the folder's list
 /// contains.
-pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
+pub(crate) async fn failed_create_removes_only_own_file(b: Bench) {
     let namespace = served(&b);
     let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
     let add = mask::WRITE_DATA | mask::EXECUTE;
@@ -352,7 +352,7 @@ pub(crate) async fn a_failed_create_removes_what_it_made_alone(b: Bench) {
 }
 
 /// As on Windows: a file is hidden from a caller that has only a part of the read rights in its list.
-pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(b: Bench) {
+pub(crate) async fn listing_needs_all_read_rights(b: Bench) {
     let rules = vfs::namespace::Rules { only_visible: true, ..Default::default() };
     let share = Share { rules, ..plain(&b) };
     let f = owned(&b, b"f", 0o600).await;
@@ -377,7 +377,7 @@ pub(crate) async fn a_listing_shows_a_file_to_whom_its_list_lets_read_all_of_it(
     }
 }
 
-pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
+pub(crate) async fn list_follows_its_file(b: Bench) {
     let f = owned(&b, b"f", 0o600).await;
     let entries = vec![allow(BOB, mask::READ_DATA)];
     give(&f, entries.clone()).await;
@@ -394,7 +394,7 @@ pub(crate) async fn a_list_goes_with_its_file(b: Bench) {
     );
 }
 
-pub(crate) async fn what_is_made_inherits(b: Bench) {
+pub(crate) async fn new_nodes_inherit_list(b: Bench) {
     let namespace = served(&b);
     let share = namespace.shares()[0].clone();
     let file_ops = namespace.by(None);
@@ -434,7 +434,7 @@ pub(crate) async fn what_is_made_inherits(b: Bench) {
 }
 
 /// Mode bits limit the inherited rights: searching a folder needs a bit, running a file does not. A pipe inherits no list.
-pub(crate) async fn mode_bits_limit_what_is_inherited(b: Bench) {
+pub(crate) async fn mode_bits_limit_inherited_list(b: Bench) {
     let namespace = served(&b);
     let (share, file_ops, by) = (namespace.shares()[0].clone(), namespace.by(None), root());
     let on = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
@@ -472,7 +472,7 @@ impl GiveList for Gives {
 }
 
 /// The giver sets its list on a new node where requested, after the inherited one; a node whose list cannot be set is removed.
-pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
+pub(crate) async fn giver_sets_list_on_new_nodes(b: Bench) {
     let namespace = served(&b);
     let (share, by, how) = (namespace.shares()[0].clone(), root(), CreateHow::Guarded);
     let plain = b.dir("plain").await;
@@ -508,7 +508,7 @@ pub(crate) async fn a_giver_gives_its_list_to_what_is_made(b: Bench) {
 }
 
 /// RFC 8881 section 6.2.1.3.1: the owner, and principals with ACE4_WRITE_ACL.
-pub(crate) async fn a_list_is_set_by_those_who_may_change_the_mode(b: Bench) {
+pub(crate) async fn setting_list_needs_mode_permission(b: Bench) {
     let namespace = served(&b);
     let (share, file_ops) = (namespace.shares()[0].clone(), namespace.by(None));
     let f = owned(&b, b"f", 0o640).await;

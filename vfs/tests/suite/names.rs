@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(crate) async fn lookup_finds_what_was_made(b: Bench) {
+pub(crate) async fn lookup_finds_created_nodes(b: Bench) {
     let made = b.create("a", CreateHow::Guarded).await.unwrap();
     assert!(made.created);
     assert_eq!((made.attr.kind, made.attr.mode, made.attr.nlink), (Kind::File, 0o644, 1));
@@ -65,7 +65,7 @@ pub(crate) async fn bad_names_are_refused(b: Bench) {
     assert!(entries.iter().any(|e| &*e.name == odd));
 }
 
-pub(crate) async fn create_in_its_three_ways(b: Bench) {
+pub(crate) async fn create_in_three_ways(b: Bench) {
     let first = b.create("a", CreateHow::Unchecked).await.unwrap();
     assert!(first.created);
     b.write(&first.node, 0, b"hello").await;
@@ -98,7 +98,7 @@ pub(crate) async fn exclusive_create_can_be_repeated(b: Bench) {
     refused(b.create("d", mine), VfsError::Exists).await;
 }
 
-pub(crate) async fn unlink_and_rmdir_know_the_difference(b: Bench) {
+pub(crate) async fn unlink_and_rmdir_check_kind(b: Bench) {
     let c = root();
     let f = b.file("f").await;
     let d = b.dir("d").await;
@@ -128,7 +128,7 @@ pub(crate) async fn unlink_and_rmdir_know_the_difference(b: Bench) {
     refused(b.backend.resolve(&handle), VfsError::Stale).await;
 }
 
-pub(crate) async fn a_removed_file_lives_while_it_is_held(b: Bench) {
+pub(crate) async fn removed_file_lives_while_held(b: Bench) {
     let f = b.file("f").await;
     b.write(&f, 0, b"still here").await;
     let handle = f.handle();
@@ -262,7 +262,7 @@ pub(crate) async fn devices_keep_their_numbers(b: Bench) {
     }
 }
 
-pub(crate) async fn what_cannot_be_made_as_asked_is_not_made(b: Bench) {
+pub(crate) async fn failed_create_leaves_no_node(b: Bench) {
     let c = root();
     let nobodys = SetAttr { uid: Some(u32::MAX), ..mode(0o700) };
     refused(

@@ -15,7 +15,7 @@ async fn waiting(share: &Share) -> Vec<Vec<u8>> {
     new.readdir(&c, 0, 100).await.unwrap().0.into_iter().map(|e| e.name.into_vec()).collect()
 }
 
-pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
+pub(crate) async fn node_replaces_another(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     for (new, kind) in [
@@ -53,7 +53,7 @@ pub(crate) async fn a_node_takes_the_place_of_another(b: Bench) {
 }
 
 /// A user who may change a folder replaces another user's pipe by a file: the new file must not run with the other user's identity.
-pub(crate) async fn a_node_of_another_has_no_set_id_bits_in_its_new_place(b: Bench) {
+pub(crate) async fn replacement_of_foreign_node_loses_set_id(b: Bench) {
     const OWNER: u32 = 1000;
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
@@ -82,7 +82,7 @@ pub(crate) async fn a_node_of_another_has_no_set_id_bits_in_its_new_place(b: Ben
     }
 }
 
-pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
+pub(crate) async fn file_replacing_link_gets_default_mode(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let link = r.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
@@ -93,7 +93,7 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_of_a_new_one(b: Bench) {
 }
 
 /// Like a file that is created there: it inherits the folder's list, limited by the mode bits.
-pub(crate) async fn a_file_that_was_a_link_inherits(b: Bench) {
+pub(crate) async fn file_replacing_link_inherits(b: Bench) {
     use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
     let ns = served(&b);
     let (share, file_ops, c) = (&ns.shares()[0].clone(), ns.by(None), root());
@@ -110,7 +110,7 @@ pub(crate) async fn a_file_that_was_a_link_inherits(b: Bench) {
     assert_eq!(rights, mask::FILE_ALL & !write);
 }
 
-pub(crate) async fn a_file_that_was_a_link_has_the_mode_that_masks_leave(b: Bench) {
+pub(crate) async fn file_replacing_link_gets_masked_mode(b: Bench) {
     let (c, r) = (root(), &b.root);
     let masks = namespace::Masks { file: Some(0o660), folder: None };
     let rules = namespace::Rules { masks, ..namespace::Rules::default() };
@@ -124,7 +124,7 @@ pub(crate) async fn a_file_that_was_a_link_has_the_mode_that_masks_leave(b: Benc
 }
 
 /// After a failure at any step the name is unchanged, and no files remain.
-pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
+pub(crate) async fn failed_replacement_keeps_old_node(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (file, dir) = (b.file("f").await, b.dir("d").await);
@@ -159,7 +159,7 @@ pub(crate) async fn what_fails_halfway_leaves_the_old_node(b: Bench) {
 }
 
 /// A caller without permission to remove the name may not give it to another node, and only the superuser may create a device.
-pub(crate) async fn the_caller_needs_permission(b: Bench) {
+pub(crate) async fn replacement_needs_permission(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, alice) = (&ns.shares()[0].clone(), ns.by(None), root(), user(1000));
     let dir = b.dir("d").await;
@@ -183,7 +183,7 @@ pub(crate) async fn the_caller_needs_permission(b: Bench) {
     assert!(waiting(share).await.is_empty());
 }
 
-pub(crate) async fn a_start_removes_what_an_earlier_run_left(b: Bench) {
+pub(crate) async fn start_removes_leftovers(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     assert_eq!(replace::sweep(share).await, Ok(0));

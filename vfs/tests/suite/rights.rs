@@ -18,7 +18,7 @@ async fn made_by(b: &Bench, uid: u32, name: &[u8], m: u32) -> NodeRef {
     b.root.create(Acting::caller(&user(uid)), name, CreateHow::Guarded, mode(m)).await.unwrap().node
 }
 
-pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
+pub(crate) async fn files_belong_to_their_creator(b: Bench) {
     open_root(&b).await;
     let f = made_by(&b, ANN, b"f", 0o640).await;
     let a = f.getattr().await.unwrap();
@@ -46,7 +46,7 @@ pub(crate) async fn files_belong_to_who_made_them(b: Bench) {
 }
 
 /// A repetition opens the file without a check of its bits.
-pub(crate) async fn an_exclusive_create_is_repeated_by_its_maker_alone(b: Bench) {
+pub(crate) async fn exclusive_create_repeated_only_by_creator(b: Bench) {
     open_root(&b).await;
     let mine = CreateHow::Exclusive(*b"verifier");
     let (ann, bob) = (user(ANN), user(BOB));
@@ -154,7 +154,7 @@ pub(crate) async fn attributes_need_ownership(b: Bench) {
     f.setattr(&bob, old, false).await.unwrap();
 }
 
-pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
+pub(crate) async fn set_id_bits_cleared_by_other_writers(b: Bench) {
     open_root(&b).await;
     let ann = user(ANN);
     let f = made_by(&b, ANN, b"f", 0o6777).await;
@@ -213,7 +213,7 @@ pub(crate) async fn set_id_bits_go_when_others_write(b: Bench) {
 }
 
 /// If the name exists no node is created, so no right to add names is needed (open(2), mkdir(2)).
-pub(crate) async fn a_name_that_is_there_is_found_without_the_right_to_add(b: Bench) {
+pub(crate) async fn existing_name_needs_no_add_right(b: Bench) {
     let d = b.dir("d").await;
     d.setattr(&root(), mode(0o755), false).await.unwrap();
     let (root, ann) = (root(), user(ANN));
@@ -229,7 +229,7 @@ pub(crate) async fn a_name_that_is_there_is_found_without_the_right_to_add(b: Be
     refused(make(&ann, b"f", CreateHow::Guarded), VfsError::Access).await;
 }
 
-pub(crate) async fn access_says_what_would_happen(b: Bench) {
+pub(crate) async fn access_predicts_operations(b: Bench) {
     open_root(&b).await;
     let all = Access(0x1ff);
     let f = made_by(&b, ANN, b"f", 0o754).await;
@@ -282,7 +282,7 @@ pub(crate) async fn extended_attributes_need_permission(b: Bench) {
 
 /// The set-group-id bit of a new folder must not add other bits: neither those that a default list excludes nor those that its
 /// creator has no right to.
-pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench) {
+pub(crate) async fn new_set_group_id_folder_gets_no_bits(b: Bench) {
     use vfs::acl::posix::{Change, Posix, tag};
     let alice = user(ANN);
     let d = b.dir("d").await;
@@ -309,7 +309,7 @@ pub(crate) async fn a_new_folder_that_is_set_group_id_gets_no_other_bit(b: Bench
 }
 
 /// Same rule as Linux (`mode_strip_sgid`), also if a list lets the caller create files.
-pub(crate) async fn a_new_file_lends_no_group_that_its_maker_is_not_in(b: Bench) {
+pub(crate) async fn new_file_drops_foreign_set_group_id(b: Bench) {
     use vfs::acl::{Ace, Acl, Owner, Who, mask};
     let (ann, member) = (user(ANN), with_groups(BOB, &[7000]));
     for (name, listed) in [("by-mode", false), ("by-list", true)] {

@@ -53,7 +53,7 @@ pub(crate) async fn streams_are_looked_up_when_taken(b: Bench) {
     assert_eq!(shown(share, &f).await, [(first.name, 0)]);
 }
 
-pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
+pub(crate) async fn streams_hold_data_of_their_own(b: Bench) {
     let ns = served(&b);
     let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
     let f = b.file("f").await;
@@ -92,7 +92,7 @@ pub(crate) async fn streams_hold_data_beside_a_file(b: Bench) {
 }
 
 /// The folder of streams belongs to the gateway: the kernel would admit no other user there, and checks no caller.
-pub(crate) async fn streams_are_made_by_whoever_may_write_the_file(b: Bench) {
+pub(crate) async fn stream_creation_needs_write_permission(b: Bench) {
     use vfs::acl::{Ace, Acl, Who, mask};
     use vfs::authority::Grant;
     const OWNER: u32 = 1000;
@@ -129,7 +129,7 @@ pub(crate) async fn streams_are_made_by_whoever_may_write_the_file(b: Bench) {
     refused(granted().stream_create(share, &d, &other, "u"), VfsError::Access).await;
 }
 
-pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
+pub(crate) async fn streams_follow_their_file(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
     let (f, g) = (b.file("f").await, b.file("g").await);
@@ -158,7 +158,7 @@ pub(crate) async fn streams_go_where_the_file_goes(b: Bench) {
     assert_eq!(streams::sweep(share).await, Ok(0));
 }
 
-pub(crate) async fn nobody_sees_where_streams_are(b: Bench) {
+pub(crate) async fn stream_folder_is_hidden(b: Bench) {
     let ns = served(&b);
     let (share, file_ops, c) = (&ns.shares()[0].clone(), ns.by(None), root());
     let f = b.file("f").await;

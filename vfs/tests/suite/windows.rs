@@ -61,7 +61,7 @@ pub(crate) async fn dos_records_are_kept(b: Bench) {
     assert_eq!(f.side_get(vfs::dos::NAME).await, Ok(None));
 }
 
-pub(crate) async fn a_node_knows_its_path(b: Bench) {
+pub(crate) async fn node_reports_its_path(b: Bench) {
     let c = root();
     let d = b.dir("d").await;
     let e = d.mkdir(Acting::caller(&c), b"e", mode(0o755)).await.unwrap().node;
@@ -79,7 +79,7 @@ pub(crate) async fn a_node_knows_its_path(b: Bench) {
     refused(e.path(), VfsError::Stale).await;
 }
 
-pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
+pub(crate) async fn rename_without_replace_keeps_target(b: Bench) {
     let c = root();
     let r = b.root.as_ref();
     let f = b.file("f").await;
@@ -98,7 +98,7 @@ pub(crate) async fn a_rename_can_leave_what_is_there(b: Bench) {
 }
 
 /// Every change through `FileOps`, by whatever caller, is reported to watchers and found in any case.
-pub(crate) async fn the_door_tells_of_changes(b: Bench) {
+pub(crate) async fn file_ops_report_changes(b: Bench) {
     use vfs::Action::{Added, Modified, Removed, RenamedNew, RenamedOld};
     let ns = super::streams::served(&b);
     let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_few_lines_make_every_change() {
+    fn reference_program_makes_every_change() {
         let own = std::env::temp_dir().join(format!("headgate-by-hand-{}", std::process::id()));
         fs::create_dir_all(&own).unwrap();
         let dir = File::open(&own).unwrap();

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_replaces_the_one_before() {
+    fn new_table_replaces_old() {
         let run = |column, after: &str| {
             let lines = ["load | 1.50", "before | 0.10 | 0.20", after, "address | 4.00"];
             (column, lines.map(str::to_owned).to_vec())

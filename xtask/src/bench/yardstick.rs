@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_arrive() {
+    fn bytes_arrive_unchanged() {
         let folder =
             std::env::temp_dir().join(format!("headgate-yardstick-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_is_counted_alone() {
+    fn transport_is_counted_separately() {
         let log = "connection end transport=\"verbs\" rdma_write=1\n\
                    connection end transport=\"tcp\" rdma_write=2";
         let counters = Counters::of_log(log, "verbs");

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_checks_nothing_fails() {
+    fn guest_without_checks_fails() {
         assert_eq!(read(&["GUEST_EXIT=0"]).failures.len(), 1);
         assert_eq!(read(&["ok a", "GUEST_EXIT=3"]).failures.len(), 1);
         assert_eq!(read(&["ok a", "GUEST_EXIT=0"]).failures.len(), 0);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_elsewhere_is_not_run() {
+    fn tests_passing_elsewhere_not_run() {
         let local = || Lists::parse("smb2.a\n", "smb2.d  why\n").unwrap();
         let lists = local().and_elsewhere("# head\nsmb2.b c  kerberos\nsmb2.b  ceph\n").unwrap();
         assert!(!lists.is_run("smb2.b c") && !lists.is_run("smb2.b") && lists.is_run("smb2.b d"));

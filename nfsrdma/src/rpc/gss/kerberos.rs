@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_told_from_users() {
+    fn machines_are_distinguished_from_users() {
         for machine in
             ["host/a.lab.test@LAB.TEST", "nfs/a@LAB.TEST", "root/a@LAB.TEST", "A$@LAB.TEST"]
         {

@@ -58,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_does_what_the_model_does(
+        fn window_matches_model(
             start in prop::sample::select(vec![0u32, 1, 1000, 0x7fff_ff00]),
             steps in prop::collection::vec(0u32..400, 1..300),
         ) {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_number_has_a_place() {
+    fn highest_number_is_accepted_once() {
         let window = Window::new();
         assert!(window.take(0x8000_0000) && !window.take(0x8000_0000));
         assert!(!window.take(0x8000_0000 - WINDOW) && window.take(0x8000_0000 - WINDOW + 1));

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_done_is_refused() {
+    fn unsupported_entries_are_refused() {
         assert_eq!(one(2, 0, 1, b"OWNER@"), Err(Status::AttrNotSupp), "audit");
         assert_eq!(one(4, 0, 1, b"OWNER@"), Err(Status::Inval));
         assert_eq!(one(0, 0x100, 1, b"OWNER@"), Err(Status::Inval));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_windows_has_is_shown() {
+    fn windows_entries_are_shown() {
         let creator = Ace::allow(Who::Sid(Sid::creator_owner()), mask::GENERIC_ALL, 3);
         let mut acl = Acl::new(vec![
             creator,

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_named() {
+    fn unsettable_attribute_is_named() {
         let one = |n: u32| decode(&[n], Purpose::Change, |w| w.u32(0));
         assert_eq!(one(attr::TYPE), Err(Status::Inval));
         assert_eq!(one(attr::ACL), Err(Status::AttrNotSupp));

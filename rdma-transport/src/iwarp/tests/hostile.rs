@@ -228,7 +228,7 @@ async fn queues_and_numbers() {
 }
 
 #[tokio::test]
-async fn sends_that_have_no_room() {
+async fn sends_larger_than_their_receive() {
     let out = breaks(Violation::MessageTooLong, |_| vec![a_send(1, 0, LAST, &[1; 101])]).await;
     assert_eq!((out[0].id, out[0].result), (WorkId(1), Err(WorkError::Length)));
     assert_eq!(out[1].result, Err(WorkError::Flushed));
@@ -312,7 +312,7 @@ async fn read_requests_out_of_bounds() {
 }
 
 #[tokio::test]
-async fn read_responses_that_nobody_asked_for() {
+async fn unrequested_read_responses() {
     use Violation as V;
     breaks(V::ReadResponseUnexpected, |s| {
         vec![tagged(1 | LAST, 0x42, s.w.handle, s.w.offset, &[1])]
@@ -488,7 +488,7 @@ async fn asked(config: IwarpConfig, request: &[u8]) -> (Vec<u8>, std::io::Error)
 }
 
 #[tokio::test]
-async fn requests_that_are_refused() {
+async fn refused_connection_requests() {
     let rejected = reply(0x30, 2, &[0; 4]);
     let mut long = request(0x10, 2, &[]);
     long[18] = 2;
@@ -531,7 +531,7 @@ async fn answered(config: IwarpConfig, reply: &[u8]) -> (Vec<u8>, std::io::Error
 }
 
 #[tokio::test]
-async fn replies_that_are_refused() {
+async fn refused_connection_replies() {
     let crc = false;
     let terminate = |code| frame(&untagged(1 | LAST, 0x47, [0, 2, 1, 0], &[0x20, code, 0, 0]), crc);
     let cases = [

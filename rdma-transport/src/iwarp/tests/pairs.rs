@@ -258,7 +258,7 @@ async fn disconnect_sends_posted_work() {
 }
 
 #[tokio::test]
-async fn a_lost_peer_flushes_everything() {
+async fn lost_peer_flushes_all_work() {
     let (mut a, b) = pair().await;
     let into = BufMut::heap(64);
     let seg = RemoteSeg { handle: 5, len: 64, offset: 0 };
@@ -306,7 +306,7 @@ async fn full_queue_refuses_whole_chain() {
 }
 
 #[tokio::test]
-async fn a_refusal_carries_private_data() {
+async fn refusal_carries_private_data() {
     let (mut listener, at) = listen(&IwarpConfig::default()).await;
     let provider = Iwarp::new(IwarpConfig::default());
     let refuse = async {
@@ -319,7 +319,7 @@ async fn a_refusal_carries_private_data() {
     assert!(e.to_string().contains("not today"));
 }
 
-/// Checks an end after a round of [`a_random_mix`]: data read from the other's source, and Sends received.
+/// Checks an end after a round of [`random_mix_of_operations`]: data read from the other's source, and Sends received.
 fn all_as_sent(got: &[Completion], round: usize, reads: &[(usize, usize)], source: &[u8]) {
     assert!(got.iter().all(|c| c.result.is_ok()), "{got:?}");
     let of = |kind| got.iter().filter(move |c| c.kind == kind);
@@ -334,7 +334,7 @@ fn all_as_sent(got: &[Completion], round: usize, reads: &[(usize, usize)], sourc
 
 /// Every kind of work in random order and size from both ends, compared byte by byte.
 #[tokio::test]
-async fn a_random_mix() {
+async fn random_mix_of_operations() {
     for seed in 0..8u64 {
         let kinds = kinds();
         let c = kinds[usize::try_from(seed).unwrap() % kinds.len()].clone();

@@ -76,7 +76,7 @@ fn empty_chunk_keeps_payload_inline() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn oversized_reply_is_refused() {
     let big = || Reply {
         head: bytes(100, 0),
         payloads: vec![payload(50, 10, Place::Eligible)],
