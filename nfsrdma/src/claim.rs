@@ -19,7 +19,7 @@ use crate::source_port::RULE;
 /// The identity that a call claims without proof, other than the word of the client's superuser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// The call needs no rights, or asks for those of the anonymous user.
+    /// The call needs no rights, or only the anonymous user's.
     None,
     /// The call acts as a user, or on behalf of the owner of state that a client or host holds.
     Made,

@@ -72,7 +72,7 @@ impl Conn {
         self.is_datagram
     }
 
-    /// Counts a refusal, keeps it for `headgate status` and logs it. For a datagram it is only counted.
+    /// Counts a refusal, keeps it for `headgate status` and logs it. Datagrams are only counted.
     pub(crate) fn refused(&self, one: Refused) {
         if self.is_datagram { refused::count(one.rule) } else { refused::note(one) }
     }

@@ -55,7 +55,7 @@ impl Server {
     /// Builds a server for these shares without a state directory, so that no client state survives a restart. `replay_key` is
     /// random.
     pub fn new(core: ServerState, replay_key: [u8; 16]) -> Arc<Self> {
-        // Invariant: only reading the state directory can fail, and this server has none.
+        // Invariant: only reading the state directory can fail, and this server has no state directory.
         #[allow(clippy::expect_used)]
         Self::with_v4(core, replay_key, v4::Options::default()).expect("no state directory")
     }

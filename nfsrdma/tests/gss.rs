@@ -503,7 +503,7 @@ fn bad_verifier_gets_credproblem() {
     assert_eq!(null(&client), problem, "no such handle");
     let expired = Client::new(&server, Enctype::Aes128Sha1, 99, GssService::None);
     assert_eq!(null(&expired), problem, "its ticket has run out");
-    // None of the refused calls used up its sequence number.
+    // The refused calls did not use up their sequence numbers.
     client.handle[0] ^= 1;
     client.number.set(100);
     assert_eq!(null(&client), Answer::Done(vec![]));
@@ -718,7 +718,7 @@ fn mount_without_ticket_is_anonymous() {
     assert_eq!([status(OWNER.uid), status(0)], [13, 13]);
     runtime.block_on(private.setattr(&OWNER, of(0o711), false)).unwrap();
     assert_eq!([status(OWNER.uid), status(0)], [0, 0]);
-    // With a ticket the user counts.
+    // A caller with a ticket is identified by its user.
     runtime.block_on(private.setattr(&OWNER, of(0o700), false)).unwrap();
     let mut args = Writer::new();
     args.opaque(b"/data/private/sub");

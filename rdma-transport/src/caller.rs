@@ -24,7 +24,7 @@ pub type LocateResult = fn(&[u8]) -> Option<(usize, usize)>;
 /// A bulk result that a call expects.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkResult {
-    /// Maximum size: the length of the Write chunk offered over RDMA. 0 offers none.
+    /// Maximum size: the length of the Write chunk offered over RDMA. 0 offers no chunk.
     pub max: usize,
     /// Locates it in the reply.
     pub locate: LocateResult,

@@ -165,7 +165,7 @@ pub struct Limits {
     pub reads_in_flight_max: usize,
     /// Maximum registered regions.
     pub regions_max: usize,
-    /// Bytes of Sends and Writes that keep it busy: preparing more before some have completed gains nothing.
+    /// Bytes of Sends and Writes that keep it busy: preparing more before some have completed has no benefit.
     pub backlog_useful: usize,
 }
 

@@ -224,7 +224,7 @@ async fn every_size(mut pair: Pair) {
     pools.iter().for_each(nobody_holds);
 }
 
-/// Many concurrent calls over sockets: none is mixed up, lost or retained.
+/// Many concurrent calls over sockets: no reply is mixed up, lost or retained.
 #[test]
 fn depth_over_iwarp() {
     run(async {

@@ -95,7 +95,7 @@ pub async fn every_size(smb: Smb, folder: &Path, nth: usize) {
     }
     let t = &smb.info().traffic;
     let (placed, fetched) = (t.rdma_write.load(Relaxed), t.rdma_read.load(Relaxed));
-    // Of 8 MiB and one byte, the last byte is transferred inline.
+    // The last byte of 8 MiB and one byte is transferred inline.
     let by_rdma = |len: &usize| if *len > 8 << 20 { 8 << 20 } else { *len };
     let direct = sizes.iter().filter(|l| **l >= DIRECT).map(by_rdma).sum::<usize>()
         + (1..=64).map(|n| DIRECT + 131 * n + nth).sum::<usize>();

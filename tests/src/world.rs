@@ -93,7 +93,7 @@ impl World {
     /// The target of a share for a client.
     pub fn target(&self, share: &str, (version, transport): (Version, Transport)) -> Target {
         let tcp = self.running.nfs[0].port();
-        // Without RDMA there is no port.
+        // No port exists if RDMA is off.
         let rdma = self.running.nfs_rdma.first().map_or(0, |at| at.port());
         let port = if transport == Transport::Rdma { rdma } else { tcp };
         let (host, path) = ("127.0.0.1".into(), format!("/{share}"));

@@ -51,7 +51,7 @@ fn client(server: &Issuer, own: Option<&Issuer>) -> Arc<ClientConfig> {
             builder.with_client_auth_cert(vec![certificate.der().clone()], key).unwrap()
         }
     };
-    // As browsers and Prometheus do.
+    // Sends the request like browsers and Prometheus.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
 }
@@ -177,7 +177,7 @@ async fn remote_admin_needs_tls_and_proof() {
     // A certificate of an unknown authority ends the handshake, whatever else is sent.
     let stranger = authority();
     assert_eq!(asked.by_tls(Some(&stranger), "/status", &bearer(TOKEN)).await, None);
-    // Without TLS no response is given, and tokens are ignored.
+    // Requests without TLS get no response, and their tokens are ignored.
     for path in ["/status", "/livez"] {
         let told = asked.in_clear(path, &bearer(TOKEN)).await;
         assert!(!told.contains("HTTP/1.1 200"), "{path}: {told}");

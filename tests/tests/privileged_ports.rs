@@ -61,7 +61,7 @@ async fn local_user_cannot_pose_as_another() {
             let why = open(&world, way, Credential::none()).await.err().unwrap();
             assert!(is_refused(&why), "{way:?}: {why}");
         }
-        // From root's port the same call is answered.
+        // The same call from root's port is answered.
         if rustix::process::geteuid().is_root() {
             let volume = world.client("data", way).await.unwrap();
             volume.find("secret").await.unwrap();

@@ -336,7 +336,7 @@ async fn listings_hide_inaccessible_entries() {
         std::os::unix::fs::chown(&path, Some(uid), Some(uid)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    // More entries than fetched at once, none accessible to the reader.
+    // More entries than fetched at once, all hidden from the reader.
     for n in 0..1500 {
         let name = format!("z{n:04}");
         std::fs::write(world.folder().join(&name), "").unwrap();

@@ -92,7 +92,7 @@ fn handle(to: SocketAddr) -> Vec<u32> {
     first(&found[1..])
 }
 
-/// Requests much data and takes none.
+/// Requests much data and reads no response.
 fn takes_nothing(to: SocketAddr, handle: &[u32]) -> TcpStream {
     asks_for_much(RawIwarp::dial(to).unwrap(), handle)
 }

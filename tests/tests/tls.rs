@@ -96,7 +96,7 @@ impl Authority {
         self.client_with(name.map(|name| self.issue(name)))
     }
 
-    /// Uses this certificate, whoever signed it.
+    /// Uses this certificate without a check of its signer.
     fn client_with(&self, own: Option<(rcgen::Certificate, KeyPair)>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
@@ -335,7 +335,7 @@ async fn untrusted_certificate_is_refused() {
     assert!(anonymous.client(&world, "mem", Version::V42).await.is_ok());
 }
 
-/// One address starts as many handshakes as allowed and completes none; another address is served.
+/// One address starts as many handshakes as allowed and never completes them; another address is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_handshakes_block_no_other_address() {
     let authority = Authority::new();

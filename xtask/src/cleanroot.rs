@@ -1,8 +1,8 @@
 //! `cargo xtask clean-root`: runs the README's two commands in a Debian root that has only a Rust toolchain.
 //!
-//! The root is made anew each time. It contains the toolchain of this machine, read-only; crates are downloaded as on a new
-//! machine. The sources are the tracked files as in an archive, without git. The command needs root, the Debian mirror, and the
-//! time of two full builds, so `cargo xtask test` does not include it.
+//! Each run makes a new root. It contains the toolchain of this machine, read-only; crates are downloaded as on a new machine. The
+//! sources are the tracked files as in an archive, without git. The command needs root, the Debian mirror, and the time of two full
+//! builds, so `cargo xtask test` does not include it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Runs the test programs that cargo builds, several at once.
 //!
 //! *Operation.* `cargo test` runs one program after the other, and most of them wait for clocks and peers: on two processors it
-//! used a quarter of the CPU time. So cargo only builds and lists the programs, and this module runs them, each in the folder of
-//! its package like cargo. No test is repeated: a test that fails has failed.
+//! used a quarter of the CPU time. Cargo therefore only builds and lists the programs, and this module runs them, each in the
+//! folder of its package like cargo. No test is repeated: a test that fails has failed.
 
 use std::collections::BTreeSet;
 use std::iter;

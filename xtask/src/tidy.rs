@@ -40,7 +40,7 @@ const UNSAFE_PLACES: [&str; 8] = [
     "crates/smb-crypto/",
 ];
 
-/// Ways to recover a poisoned lock other than that of `mutex`.
+/// Ways to recover a poisoned lock other than the crate `mutex`.
 const POISON: [&str; 3] = [
     concat!("lock().unwrap_or_else(", "PoisonError"),
     concat!("read().unwrap_or_else(", "PoisonError"),

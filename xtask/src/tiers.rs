@@ -277,8 +277,8 @@ fn prepare(tiers: &[String]) {
     made.into_iter().filter_map(Result::err).for_each(|why| println!("   {why}"));
 }
 
-/// Compares the access that Samba gives its users to files of other users with that of the gateway after an import. The libraries
-/// of smbd came with smbclient.
+/// Compares the access that Samba gives its users to files of other users with the access that the gateway gives after an import.
+/// The libraries of smbd came with smbclient.
 fn import_beside_samba() -> Result<Tally> {
     let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
     let named = format!("HEADGATE_SMBD={}", smbd.display());

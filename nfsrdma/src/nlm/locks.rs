@@ -100,7 +100,8 @@ impl Nlm {
         Ok(Target { share: entered.share, node, cred: entered.cred, fh })
     }
 
-    /// A caller that may read or write a file may lock it. So may its owner, which may have opened it before a chmod.
+    /// A caller that may read or write a file may lock it. The owner of the file has access too, because he may have opened it
+    /// before a chmod.
     pub(super) async fn may_lock(&self, t: &Target) -> Result<(), Stat> {
         let wanted = Access(Access::READ | Access::MODIFY | Access::EXTEND);
         let attr = t.node.getattr().await.map_err(|_| Stat::Failed)?;
@@ -329,7 +330,8 @@ impl Nlm {
             true => Ok(()),
             false => arbiter.open(id, &party, Opened::new(access, Rights::NONE)).await,
         };
-        // As for a lock of NFSv4: SMB clients must not read from their caches a range that they may not read from the file.
+        // Same rule as for a lock of NFSv4: SMB clients must not read from their caches a range that they may not read from the
+        // file.
         let who = Some(party.requester());
         let opened = match opened {
             Ok(()) => arbiter.check_conflicts(id, who, Operation::Advise, Range::ALL).await,
@@ -369,7 +371,7 @@ impl Nlm {
         let arbiter = self.core().namespace.arbiter();
         for _ in 0..ROUNDS_MAX {
             let verdict = {
-                // Under the host's lock, so that a holder that a restart of the host has just ended gets no lock.
+                // Runs under the host's lock, so that a holder that a restart of the host has just ended gets no lock.
                 let held = host.held();
                 let Some(mine) = held.get(&(owner.clone(), node)) else { return Taken::NotYet };
                 if mine.party.holder != holder {

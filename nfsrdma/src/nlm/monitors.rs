@@ -19,7 +19,7 @@ pub(crate) struct Monitored {
     pub(crate) local: IpAddr,
 }
 
-/// The list. Without a store it is empty, and no host is notified after a restart.
+/// The list. The list is empty if no store is configured, and no host is notified after a restart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Monitors(Option<Store>);
 

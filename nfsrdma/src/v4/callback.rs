@@ -41,7 +41,7 @@ const TRIES_MAX: usize = 3;
 /// The reason why a callback failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The session has no connection, or none that answers.
+    /// The session has no connection that answers.
     PathDown,
     /// All slots wait for answers.
     Busy,

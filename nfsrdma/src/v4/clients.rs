@@ -280,7 +280,7 @@ impl Clients {
         match old.filter(|c| c.lease.state(self.now()) != LeaseState::Ended) {
             // 7
             None => Err(Status::NoEnt),
-            // As in Linux' server, before the cases of the list.
+            // Checked before the cases of the list, like in Linux' server.
             Some(c) if c.bound.is_some() && !new.is_by(&c) => Err(Status::WrongCred),
             // 8
             Some(c) if c.verifier != new.verifier => Err(Status::NotSame),
@@ -300,7 +300,7 @@ impl Clients {
                 // The client was confirmed after `give_way` had checked the name.
                 return Some(Err(Status::ClidInUse));
             }
-            // A client that has ended remains until its record is struck; a returning one is created anew.
+            // A client that has ended remains until its record is struck; a returning client gets a new entry.
             if c.verifier == verifier && !c.lease.has_ended() {
                 // 2
                 let pending = registry.get_mut(name).and_then(|k| k.pending.take());
@@ -455,7 +455,7 @@ impl Clients {
     }
 
     /// Counts and logs an active client that introduces itself again from another address: it moved and restarted, or another host
-    /// uses the same name. With AUTH_SYS these cannot be told apart, and the protocols let the latest win.
+    /// uses the same name. AUTH_SYS does not distinguish these clients, and in the protocols the latest wins.
     fn note_moved(&self, client: &Client, old: &Client) {
         let (Some(was), Some(now)) = (old.at(), client.at()) else { return };
         if host_of(was) == host_of(now) || !old.lease.is_live(self.now()) {

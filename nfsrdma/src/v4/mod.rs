@@ -77,7 +77,7 @@ pub use status::Status;
 impl Nfs4 {
     /// Builds a server for these shares; no client state survives a restart.
     pub fn new(core: Arc<ServerState>) -> Self {
-        // Invariant: only reading the state directory can fail, and this server has none.
+        // Invariant: only reading the state directory can fail, and this server has no state directory.
         #[allow(clippy::expect_used)]
         Self::with(core, Options::default()).expect("no state directory")
     }

@@ -111,7 +111,7 @@ pub(super) struct Revoked {
 }
 
 impl Entry {
-    /// Attaches the entry's place in the limits of its address. Closed and revoked entries are small and have none.
+    /// Attaches the entry's place in the limits of its address. Closed and revoked entries are small and have no place.
     fn count_in(&mut self, place: UsagePlace) {
         match self {
             Self::Open(Open { place: own, .. })

@@ -300,7 +300,7 @@ impl Clients {
         self.limit_courtesy(now);
     }
 
-    /// Ends a lapsed client. Without a record it is removed at once.
+    /// Ends a lapsed client. A client that has no record is removed at once.
     fn end(&self, client: &Arc<Client>, now: Millis) {
         if !client.lease.end_if_lapsed(now) && client.lease.renewed().is_some() {
             // The client renewed its lease just now.
@@ -459,7 +459,7 @@ impl Clients {
             for node in nodes {
                 let is_removed = match node.getattr().await {
                     Ok(attr) => attr.nlink == 0,
-                    // Any other failure says nothing about the link count.
+                    // Any other failure leaves the link count unknown.
                     Err(e) => e == VfsError::Stale,
                 };
                 if is_removed {

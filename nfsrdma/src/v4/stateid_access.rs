@@ -72,7 +72,7 @@ pub async fn check_io(
     access: IoAccess,
 ) -> Result<StateidAccess, Status> {
     if is_nobodys(stateid) {
-        // RFC 8881 section 8.4.2.1: locks that other clients will reclaim may conflict. Reads that bypass locks conflict with none.
+        // RFC 8881 section 8.4.2.1: locks that other clients will reclaim may conflict. Reads that bypass locks have no conflicts.
         if cx.nfs.clients.in_grace()
             && (stateid != Stateid::READ_BYPASS || access == IoAccess::Write)
         {

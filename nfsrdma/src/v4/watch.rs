@@ -1,9 +1,9 @@
 //! Detects changes of delegated files outside the server: by a program on this host, or by another server of the same volume.
 //!
-//! *Operation.* A delegation promises that the file does not change unnoticed, but the server sees only its own changes. So every
-//! second it checks some delegated files, in rotation, and recalls a delegation if the change attribute differs from the one at the
-//! grant. With up to [`limits::WATCHED_PER_TICK`] delegations a client sees a foreign change as soon as its attribute cache would
-//! have shown it without a delegation.
+//! *Operation.* A delegation promises that the file does not change unnoticed, but the server sees only its own changes. Every
+//! second it therefore checks some delegated files, in rotation, and recalls a delegation if the change attribute differs from the
+//! one at the grant. With up to [`limits::WATCHED_PER_TICK`] delegations a client sees a foreign change as soon as its attribute
+//! cache would have shown it without a delegation.
 //!
 //! *Errors.* A file that cannot be read any more is treated as changed.
 

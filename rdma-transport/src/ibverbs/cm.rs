@@ -300,19 +300,20 @@ impl Id {
     pub(super) fn reject(&self, private_data: &[u8]) {
         let data = &private_data[..private_data.len().min(usize::from(u8::MAX))];
         let len = u8::try_from(data.len()).unwrap_or(0);
-        // SAFETY: the data lives through the call. Whether the peer hears of it changes nothing here.
+        // SAFETY: the data lives through the call. The result is ignored: the connection ends here whether or not the peer learns
+        // of it.
         unsafe { rdma_reject(self.raw(), data.as_ptr().cast::<c_void>(), len) };
     }
 
     /// Disconnects and moves the queue pair to the error state.
     pub(super) fn disconnect(&self) {
-        // SAFETY: the identifier is alive. One that is not connected any more says so, and needs nothing.
+        // SAFETY: the identifier is alive. The call fails if the connection has already ended; no further step is needed then.
         unsafe { rdma_disconnect(self.raw()) };
     }
 
     /// Tells librdmacm that a message arrived although the last packet of the peer's handshake was lost.
     pub(super) fn notify_established(&self) {
-        // SAFETY: the identifier is alive. One that is established already says so, and needs nothing.
+        // SAFETY: the identifier is alive. The call fails if the connection is already established; no further step is needed then.
         unsafe { rdma_notify(self.raw(), ibv_event_type::IBV_EVENT_COMM_EST) };
     }
 

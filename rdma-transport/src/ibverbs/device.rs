@@ -152,8 +152,8 @@ impl Device {
             context,
             _anchor: (anchor, events.clone()),
         });
-        // A descriptor of its own: the runtime may let go of it after the context was closed.
-        // SAFETY: duplicating a number; a wrong one gives an error.
+        // A separate descriptor, because the runtime may drop it after the context was closed. SAFETY: duplicating a number; a
+        // wrong one gives an error.
         let fd = unsafe { libc::fcntl(async_fd, libc::F_DUPFD_CLOEXEC, 0) };
         if fd < 0 {
             return Err(Error::last_os_error());
@@ -216,7 +216,7 @@ impl Device {
         }
     }
 
-    /// Handles one event; false if there is none.
+    /// Handles one event; false if no event is available.
     fn take_event(&self) -> bool {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open; on success the event is filled, and given back at once.

@@ -2,8 +2,8 @@
 //!
 //! *Operation.* There is one completion queue for each direction, large enough for all work that can be posted, so it cannot
 //! overflow. They are armed only when found empty: the one of Receives always, the other only when a task waits for it, so that a
-//! sent reply causes no wake-up. *Memory.* None owned: the poster keeps the memory until the completion, or until this is dropped.
-//! *Errors.* `io::Error`, whose text names the device and the remedy if there is one.
+//! sent reply causes no wake-up. *Memory.* This type owns no memory: the poster keeps the memory until the completion, or until
+//! this is dropped. *Errors.* `io::Error`, whose text names the device and the remedy if there is one.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -190,7 +190,7 @@ impl Hardware {
         })
     }
 
-    /// Takes available completions, those of Receives first; returns their number. Fewer than fit means that the queues are empty.
+    /// Takes available completions, Receives first; returns their number. Fewer than fit means that the queues are empty.
     pub(super) fn take(&mut self, into: &mut [MaybeUninit<ibv_wc>; BATCH]) -> io::Result<usize> {
         let received = self.recvs.take(into)?.min(BATCH);
         if received == BATCH {

@@ -1,8 +1,8 @@
 //! Checks how many memory mappings the process may still create.
 //!
 //! *Operation.* The queues of a connection are mappings, whose number the kernel limits for each process (`vm.max_map_count`).
-//! Threads need a few as well, and if one cannot get them in its first steps, the standard library aborts the process. So a
-//! connection is refused if it would leave too few for threads. *Memory.* [`SPARE`] pages of address space during the check.
+//! Threads need a few as well, and if one cannot get them in its first steps, the standard library aborts the process. A connection
+//! is therefore refused if it would leave too few for threads. *Memory.* [`SPARE`] pages of address space during the check.
 //! *Errors.* `io::Error` of the kernel: `ENOMEM`.
 #![allow(unsafe_code)]
 

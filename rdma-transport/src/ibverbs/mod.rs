@@ -9,8 +9,8 @@
 //! for one work request. When a connection ends, its queue pair is destroyed first, and then every buffer is returned, even without
 //! a completion from the card.
 //!
-//! *Errors.* The first error ends the connection. A removed card ends its connections; listeners wait for its return. Which side
-//! learns of a peer's violation depends on the fabric: InfiniBand informs the violating side.
+//! *Errors.* The first error ends the connection. A removed card ends its connections; listeners wait for its return. The fabric
+//! decides which side learns of a peer's violation: InfiniBand informs the violating side.
 
 mod cm;
 mod device;

@@ -49,7 +49,7 @@ pub(super) struct SendQueue<W> {
     /// Numbers of outstanding Reads.
     reads: VecDeque<u64>,
     unsignalled: u64,
-    /// A request failed: later completions prove nothing.
+    /// True after a failed request: later completions do not prove that earlier requests completed.
     broken: bool,
 }
 
@@ -184,7 +184,7 @@ impl<W> SendQueue<W> {
     }
 
     /// Handles a failed completion. The first failure proves all requests before it except Reads: siw fails a Send while an earlier
-    /// Read is in progress, and fails that Read later. Later failures prove nothing.
+    /// Read is in progress, and fails that Read later. Later failures do not prove that earlier requests completed.
     pub(super) fn failed(&mut self, number: u64) {
         if !std::mem::replace(&mut self.broken, true) {
             self.proven(number.min(self.next));

@@ -12,7 +12,8 @@ pub(super) struct Quirks {
     /// The library rejects inline data together with an invalidation.
     pub(super) invalidates_without_inline: bool,
     /// Requests of at least this many bytes that do not ask for a completion are sent without a copy, and read again if TCP
-    /// retransmits: the completion of a later request does not prove that their memory is free. So they must ask themselves.
+    /// retransmits: the completion of a later request does not prove that their memory is free. They must therefore check for
+    /// completions themselves.
     pub(super) asks_from: usize,
     /// A message that arrives during the accept may remain unread until another one comes: `siw_accept` answers the peer before the
     /// socket's data is routed to the queue pair.

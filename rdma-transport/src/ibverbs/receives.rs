@@ -1,8 +1,8 @@
 //! Assigns messages to Receives. No I/O.
 //!
-//! The accepting side must have posted Receives before it accepts, but the protocol posts its own only afterwards. So the provider
-//! posts a few first. Receives are filled in order; therefore as many of the protocol's first Receives are held back and filled by
-//! a copy, once in the lifetime of a connection.
+//! The accepting side must have posted Receives before it accepts, but the protocol posts its own only afterwards. The provider
+//! therefore posts a few first. Receives are filled in order; therefore as many of the protocol's first Receives are held back and
+//! filled by a copy, once in the lifetime of a connection.
 
 use std::collections::VecDeque;
 

@@ -159,7 +159,7 @@ impl Memory {
         }
     }
 
-    /// Number of bytes from `at` to the end of a region, if none was ever placed there: only such bytes may be overwritten with
+    /// Number of bytes from `at` to the end of a region, if no byte was ever placed there: only such bytes may be overwritten with
     /// data that is not identified yet.
     pub(crate) fn fresh(&self, stag: u32, at: usize) -> usize {
         match self.regions.get(&stag) {

@@ -39,13 +39,13 @@ pub struct IwarpConfig {
     pub crc: bool,
     /// Offer and accept FPDUs larger than a TCP segment (siw's experimental bit).
     pub large_fpdus: bool,
-    /// As initiator, request enhanced mode (RFC 6581). The responder supports both modes.
+    /// True if an initiator requests enhanced mode (RFC 6581). The responder supports both modes.
     pub enhanced: bool,
-    /// As initiator, request peer-to-peer mode and begin with the RTR frame that the responder chooses.
+    /// True if an initiator requests peer-to-peer mode and begins with the RTR frame that the responder chooses.
     pub peer_to_peer: bool,
     /// Limit on the exchange of start frames.
     pub handshake_time_max: Duration,
-    /// As initiator, wait this long before the first FPDU. Linux siw 6.12 loses an FPDU that arrives during its accept; half a
+    /// How long an initiator waits before the first FPDU. Linux siw 6.12 loses an FPDU that arrives during its accept; half a
     /// second avoids that.
     pub first_fpdu_delay: Duration,
     /// Limit on sending the last bytes of a connection: a Terminate, or work posted before a disconnect.

@@ -764,7 +764,7 @@ impl Rx {
         result
     }
 
-    /// Of `k` bytes read to `at` of `place`, returns how many are payload that belongs there.
+    /// Returns how many of `k` bytes, read to `at` of `place`, are payload that belongs there.
     fn take_placed(&mut self, t: &mut Targets, place: Destination, at: usize, k: usize) -> usize {
         if self.used != self.have {
             return 0;

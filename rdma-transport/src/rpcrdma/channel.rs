@@ -452,7 +452,7 @@ fn credits_of(info: &Info) -> u16 {
 }
 
 impl Buffers {
-    /// Takes the buffers of a call, all at once. Holds none while it waits for one.
+    /// Takes the buffers of a call, all at once. Holds no buffer while it waits for one.
     fn poll(&mut self, fetch: &Fetch, info: &Info, cx: &mut Context<'_>) -> Poll<Vec<BufMut>> {
         if self.wait.is_none() && (self.debt.is_some() || info.pool.is_overdrawn()) {
             ready!(Pin::new(self.debt.get_or_insert_with(|| info.pool.pay(0))).poll(cx));

@@ -253,7 +253,7 @@ impl PrivateData {
         recv_size: limits::RPCRDMA_INLINE,
     };
 
-    /// The values of a peer that announces none.
+    /// The values of a peer that announces no private data.
     pub const DEFAULT: Self = Self {
         remote_invalidation: false,
         send_size: limits::RPCRDMA_INLINE_DEFAULT,

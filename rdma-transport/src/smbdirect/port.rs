@@ -168,7 +168,7 @@ impl Port {
             return self.fail("a message is larger than the peer takes");
         }
         if message.left() == 0 {
-            // Without a Send the peer would not notice the RDMA Writes.
+            // The peer notices the RDMA Writes only by this Send.
             debug_assert!(false, "a message has a head");
             return;
         }

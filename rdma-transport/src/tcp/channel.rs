@@ -1,8 +1,8 @@
 //! A byte stream as a channel.
 //!
-//! *Operation.* [`TcpChannel::poll_recv`] passes on received records, then sends queued replies, then reads. So the replies to all
-//! requests of one read are sent together. RPC messages of type REPLY answer the callbacks of [`Handle::call`]; one without a
-//! waiting caller is counted and dropped. SMB messages of [`Handle::push`] are queued with the replies.
+//! *Operation.* [`TcpChannel::poll_recv`] passes on received records, then sends queued replies, then reads. The replies to all
+//! requests of one read are therefore sent together. RPC messages of type REPLY answer the callbacks of [`Handle::call`]; one
+//! without a waiting caller is counted and dropped. SMB messages of [`Handle::push`] are queued with the replies.
 //!
 //! *Memory.* See [`super::recv`]. While the socket does not take more than [`limits::UNTAKEN_MAX`] bytes of replies, reads wait
 //! before they take memory; above [`limits::REPLY_BACKLOG_MAX`] bytes the socket is not read.

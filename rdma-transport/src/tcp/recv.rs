@@ -34,7 +34,7 @@ pub(super) struct Record {
     pub(super) read_chunks: Vec<ReadChunkData>,
 }
 
-/// Buffers filled by one system call: those of the largest bulk data, the data after it, and the start of the next message.
+/// Buffers filled by one system call: for the largest bulk data, the data after it, and the start of the next message.
 const BULK_PIECES: usize = limits::SMB_MESSAGE_MAX.div_ceil(1 << 20) + 2;
 
 /// A large record whose bulk data is read directly into place.

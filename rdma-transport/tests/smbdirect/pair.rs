@@ -84,7 +84,7 @@ fn pushes_precede_later_replies() {
     }
 }
 
-/// With few buffers, messages wait, but none is lost.
+/// Messages wait for scarce buffers, but no message is lost.
 #[test]
 fn small_pool_only_delays_messages() {
     run(async {

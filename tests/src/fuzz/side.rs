@@ -58,7 +58,7 @@ fn answers(data: &[u8]) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
     let host = Host::new();
     let mut rest = data;
-    // Lock requests wait for recalls of caching rights, of which there are none here.
+    // Lock requests wait for recalls of caching rights, which do not exist here.
     for _ in 0..CALLS_MAX {
         let [program, number, length, tail @ ..] = rest else { break };
         let (args, tail) = tail.split_at(usize::from(*length).min(tail.len()));

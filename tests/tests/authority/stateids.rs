@@ -2,7 +2,7 @@
 //!
 //! *Operation.* A stateid is not secret: RFC 8881 section 9.1.2 binds it to an owner, and section 2.4 the owner to a client, not to
 //! a user. So its use requires the client that obtained it, and access to the file requires the caller's own rights; releasing
-//! needs none, because a client may do that for a user who has gone. Each cell has an open of the file's owner, a lock and a
+//! needs no rights, because a client may do that for a user who has gone. Each cell has an open of the file's owner, a lock and a
 //! delegation. A refused operation must leave the holder's state unchanged.
 
 use std::sync::Arc;
@@ -260,7 +260,7 @@ pub(crate) async fn ask_all(world: &World) -> (Vec<Asked>, Vec<String>) {
             let wanted = may(comer, what);
             match &done {
                 Ok(()) if wanted => {}
-                // Through another client, the stateid itself is wrong, whoever the user is.
+                // The stateid itself is wrong for another client, for any user.
                 Err(Error::Nfs4(_, BAD_STATEID)) if !wanted && comer == Comer::Elsewhere => {}
                 Err(Error::Nfs4(_, EACCES)) if !wanted && comer == Comer::Other => {}
                 other => faults.push(format!("{of}: {other:?}, by the model {wanted}")),

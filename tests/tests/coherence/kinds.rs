@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// What the holder may cache, as lease bits.
+    /// Returns the lease bits for what the holder may cache.
     pub(crate) fn caches(self) -> u32 {
         match self {
             Lease(state) => state,

@@ -62,7 +62,7 @@ pub(crate) struct Hold {
     pub(crate) lock: Option<Stateid>,
     pub(crate) delegation: Option<(Fh, Delegation)>,
     pub(crate) nlm: Option<nfs3::Fh>,
-    /// What it may cache, as lease bits.
+    /// Lease bits for what the holder may cache.
     pub(crate) caches: u32,
     /// The data that it read last.
     pub(crate) seen: Vec<u8>,

@@ -78,7 +78,7 @@ pub(super) fn inside() -> Result<String> {
             Ok(()) => write!(text, "\n## {kind}\n\n{}", table(&measure(&folder, &at)?)),
             Err(why) => write!(text, "\n## {kind}\n\nNot measured: {why}\n"),
         };
-        // A failed mount leaves nothing to unmount.
+        // A failed mount need not be unmounted.
         let _ = run(&["umount", &at]);
     }
     println!("beside the kernel's server");

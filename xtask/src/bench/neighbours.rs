@@ -156,7 +156,7 @@ fn listings(
     (0..connections).map(one).collect()
 }
 
-/// Opens connections that ask for large answers, read none of them and continue to call.
+/// Opens connections that ask for large answers, never read them and continue to call.
 fn deaf(h: &Handles, stop: &Stop) -> io::Result<Vec<JoinHandle<()>>> {
     let read = [opaque(&h.large), [0, 0, MIB].map(word).concat()].concat();
     let read = call(NFS, 6, &read);

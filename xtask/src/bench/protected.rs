@@ -11,7 +11,7 @@ use crate::sh::{Result, output, run};
 const PORTS: Ports = Ports { smb: 22445, direct: 22446, nfs: 22049, nfs_rdma: 22050 };
 const WITHOUT_PAGES: Ports = Ports { smb: 23445, direct: 23446, nfs: 23049, nfs_rdma: 23050 };
 
-/// Arguments of `headgate bench` besides the targets: each load for a second, 1 MiB, eight at a time.
+/// Further arguments of `headgate bench`: each load for a second, 1 MiB, eight at a time.
 const LOADS: [&str; 4] = ["--time", "1s", "--only", "write,read"];
 
 /// Measures, and returns the part of the document.

@@ -11,7 +11,7 @@ const LIBRARIES: [(&str, &str); 1] = [("md-5", "md5")];
 /// Folders where a crate may use the dependencies of its tests.
 const OF_TESTS: [&str; 5] = ["src", "tests", "examples", "benches", "device"];
 
-/// Refuses a dependency of the crate in this folder that none of its files names.
+/// Refuses a dependency of the crate in this folder that its files do not name.
 pub(super) fn check(folder: &str, manifest: &str) -> Result<()> {
     // The crate of the tests consists of tests only.
     let of_all = if folder == "tests" { &OF_TESTS[..] } else { &["src"][..] };

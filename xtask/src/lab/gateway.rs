@@ -64,7 +64,7 @@ const BLOCK_MOUNT: &str =
 /// Smallest size that XFS accepts.
 const BLOCK_BYTES: u64 = 300 << 20;
 
-/// What the gateway requires of clients of its first share.
+/// Requirements for clients of the gateway's first share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demands {
     pub(crate) tls: Option<&'static str>,
@@ -206,7 +206,8 @@ impl<'a> Gateway<'a> {
             }
         }
         if guests == Guests::SmbChannels {
-            // This client makes one connection to an address whose device has one queue, and none by TCP to an address with RDMA.
+            // This client makes one connection to an address whose device has one queue, and no TCP connection to an address with
+            // RDMA.
             for n in taps.iter().copied() {
                 net.ip(&format!("addr replace {}/24 dev {}", second_address(n), tap(n)))?;
                 args.extend(["--bind".into(), second_address(n)]);
@@ -250,7 +251,7 @@ impl<'a> Gateway<'a> {
     }
 
     /// Starts it on loopback for smbtorture: these folders as shares of the same names, and [`BLOCK_SHARE`] if this machine
-    /// [supports](has_block_share) it. With a cluster all folders but that one are in CephFS.
+    /// [supports](has_block_share) it. If a cluster is given, all folders but that one are in CephFS.
     pub(crate) fn for_smbtorture(
         net: &'a Net,
         dir: &Path,

@@ -181,7 +181,7 @@ pub(crate) fn failovers(runs: u32) -> Result<Vec<(usize, Vec<String>)>> {
     Ok(all)
 }
 
-/// The measurements beside the kernel's own server.
+/// Measurements that compare the gateway with the kernel's own server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measured {
     /// Data by RDMA: the gateway by iWARP in user space.
@@ -303,8 +303,7 @@ fn run_one(place: &Place<'_>, scenario: &Scenario) -> Tally {
     let began = Instant::now();
     let run = || Tally::of(scenario.name, || place.run(scenario));
     let mut tally = run();
-    // Repeated only for this error: a guest without a network shows nothing about the server. A guest that answers and hangs has
-    // failed.
+    // Repeated only for this error: a guest without a network does not test the server. A guest that answers and hangs has failed.
     for _ in 0..DEAD_MAX {
         if !tally.failures.iter().any(|f| f.contains(guest::NETWORK_DEAD)) {
             break;

@@ -39,7 +39,7 @@ impl<'a> Nodes<'a> {
 
     fn add(&self, node: usize) -> Result<()> {
         let (net, space) = (self.net, self.space(node));
-        // `ip netns exec` mounts these files over those of this host, as if the node were a separate machine.
+        // `ip netns exec` mounts these files over this host's, as if the node were a separate machine.
         let own = Path::new("/etc/netns").join(&space);
         let failed = |e| format!("{}: {e}", own.display());
         fs::create_dir_all(&own).map_err(failed)?;

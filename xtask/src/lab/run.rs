@@ -26,7 +26,7 @@ const SIZES_BULK: u64 = 2 * 3 * (9 << 20);
 /// Additional seconds for each run that was requested.
 const SECONDS_OF_A_RUN: u32 = 90;
 
-/// Why a run with the gateway in the guest proves nothing.
+/// Reason to fail a run with the gateway in the guest whose RDMA connections are missing from the log.
 const NOT_SEEN: &str = "no connection of this provider ended in the gateway's log";
 
 /// A place to run scenarios in.

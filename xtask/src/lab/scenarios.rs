@@ -10,14 +10,14 @@ const FILES: &str = "sizes,tree,untar,semantics,locks,v42,exports";
 const FEWER: &str = "sizes,semantics,locks,exports";
 const FEWER_AND_TREE: &str = "sizes,tree,semantics,locks,exports";
 
-/// With access control lists by the users' own programs.
+/// Adds access control lists, set by the users' own programs.
 const FILES_AND_LISTS: &str = "sizes,tree,untar,semantics,locks,v42,exports,acls";
 
 /// Begins with the job that compares what `status` reports about the client: later there are connections of other kinds.
 const FILES_AND_STATUS: &str = "told,sizes,tree,untar,semantics,locks,v42,exports";
 const FEWER_AND_STATUS: &str = "told,sizes,semantics,locks,exports";
 
-/// Jobs for verbs: many small files take minutes when both ends are in one guest, and test nothing of RDMA.
+/// Jobs for verbs: many small files take minutes when both ends are in one guest, and do not test RDMA.
 const VERBS: &str = "sizes,semantics,locks,v42,exports";
 
 /// Jobs for every dialect of SMB; [`SMB_ALL`] runs for one of them.
@@ -90,7 +90,7 @@ pub(super) struct Scenario {
     pub(super) device: &'static str,
     /// The RDMA provider when the gateway is in the guest.
     pub(super) provider: &'static str,
-    /// What happens to the server during the guest's work.
+    /// A disruption of the server during the guest's work.
     pub(super) trouble: Option<&'static str>,
     /// A second guest runs the same at the same time, or is the client of a server in the first.
     pub(super) pair: bool,

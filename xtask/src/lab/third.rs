@@ -10,7 +10,7 @@ use super::gateway::{Demands, Gateway, Guests};
 use super::net::{FIRST_GUEST, Net, host_address};
 use crate::sh::{Result, Tally, output};
 
-/// What is captured, and what tshark must find in the capture.
+/// A capture, and the frames that tshark must find in it.
 #[derive(Debug)]
 pub(super) struct Expected {
     /// The device of the capture, and tcpdump's filter.

@@ -16,7 +16,7 @@ const CEPH: &str = "tests/smbtorture/ceph.txt";
 /// In front of a name or prefix of the second list: not even run.
 const NOT_RUN: &str = "- ";
 
-/// What the lists say about the tests.
+/// The tests named in the lists.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     head: String,

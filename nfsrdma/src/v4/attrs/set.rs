@@ -241,7 +241,7 @@ impl ToSet {
         done
     }
 
-    /// True if none of the nine mode bits that map to the list may change (RFC 8881 section 6.4.1.1).
+    /// True if the nine mode bits that map to the list must stay unchanged (RFC 8881 section 6.4.1.1).
     pub fn keeps_list(&self) -> bool {
         self.mode_masked.is_some_and(|(_, mask)| mask & 0o777 == 0)
     }

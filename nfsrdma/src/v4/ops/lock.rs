@@ -188,7 +188,7 @@ async fn take(
     arbiter.check_conflicts(node, who, Operation::Advise, Range::ALL).await?;
     for _ in 0..ROUNDS_MAX {
         let verdict = {
-            // Under the client's lock, so that a state that has just ended gets no lock.
+            // Runs under the client's lock, so that a state that has just ended gets no lock.
             let mut held = client.held();
             let Some(Entry::Lock(state)) = held.get_mut(number) else {
                 return Err(Status::BadStateId);

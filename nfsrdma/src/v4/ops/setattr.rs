@@ -1,5 +1,5 @@
 //! SETATTR (RFC 8881 section 18.30). The result always contains a bitmap of the attributes set, even after a failure. The caller
-//! writes an empty one if this operation wrote none.
+//! writes an empty bitmap if this operation wrote no bitmap.
 //!
 //! If the volume fails after setting some of several attributes, those that have the requested value now are reported as set.
 

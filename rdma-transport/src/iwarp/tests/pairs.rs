@@ -1,4 +1,4 @@
-//! Tests two of our own ends against each other.
+//! Tests two ends of this implementation against each other.
 
 use super::*;
 

@@ -77,7 +77,7 @@ fn writes(size: usize, parts: &[(usize, usize)]) -> Vec<u8> {
 }
 
 fn check(stream: &[u8], step: u8) {
-    // Without a CRC, as the frames above. In pieces of up to 256 bytes, 4 KiB, and all at once.
+    // A frame without a CRC, like the frames above. In pieces of up to 256 bytes, 4 KiB, and all at once.
     for scale in [0, 0x80, 0xe0] {
         super::super::fuzz(&[&[scale, step], stream].concat());
     }

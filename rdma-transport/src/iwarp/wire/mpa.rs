@@ -174,7 +174,7 @@ impl Crc {
         self.0.as_ref().map_or([0; CRC_LEN], |d| (d.finalize() as u32).to_le_bytes())
     }
 
-    /// True if `field` is correct. Without CRCs every value is.
+    /// True if `field` is correct. Every value is accepted if CRCs are not in use.
     pub fn matches(&self, field: [u8; CRC_LEN]) -> bool {
         self.0.is_none() || self.field() == field
     }
