@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anonymous_and_null_calls_name_no_caller() {
+    fn anonymous_calls_name_no_caller() {
         let said = OpaqueAuth { flavor: 1, body: &[] };
         let call = |program, version, procedure| CallHead {
             xid: 1,

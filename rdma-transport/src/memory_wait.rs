@@ -50,7 +50,7 @@ mod tests {
     use std::future::poll_fn;
 
     #[tokio::test(start_paused = true)]
-    async fn requests_behind_a_refused_one_follow() {
+    async fn requests_after_refused_one_continue() {
         let mut wait = MemoryWait::default();
         let mut took = async || {
             let began = Instant::now();

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stranger_has_few_and_client_its_part() {
+    fn unknown_peer_gets_fewer_receives() {
         let parts = parts(100, 60);
         let of = |at: [u8; 4]| Receives::counted(parts.of(at.into()));
         let (stranger, known) = (false, true);

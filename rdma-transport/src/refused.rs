@@ -272,7 +272,7 @@ mod tests {
     const AT_ONCE: Duration = Duration::ZERO;
 
     #[test]
-    fn repeated_refusal_is_logged_once_per_minute() {
+    fn repeated_refusal_logged_once_per_minute() {
         let mut c = Clock::new();
         assert!(c.add(refused(1, 1, "a"), AT_ONCE));
         assert!(!c.add(refused(1, 1, "a"), SILENCE / 2));

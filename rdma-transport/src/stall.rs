@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopped_process_does_not_count_as_stall() {
+    async fn stopped_process_is_no_stall() {
         let pool = Pool::new(PoolLimits { buffers_max: [1, 1, 1] });
         let _held = pool.try_get(4096).unwrap();
         let mut wait = pool.acquire(4096, Account::new());

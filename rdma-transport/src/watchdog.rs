@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn long_poll_counts_for_its_longest_operation() {
+    fn long_poll_counts_for_longest_operation() {
         let poll = Poll::begin();
         operation("short");
         spin(Duration::from_millis(1));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn time_off_the_processor_does_not_count() {
+    fn off_processor_time_not_counted() {
         let poll = Poll::begin();
         operation("sleeps");
         std::thread::sleep(HELD_MAX * 3);

@@ -76,7 +76,7 @@ async fn tcp_sends_bulk_data_as_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bulk_uses_rdma_and_small_data_inline() {
+async fn bulk_uses_rdma_otherwise_inline() {
     let world = World::start().await;
     for way in WAYS.into_iter().filter(|w| w.1 == client::target::Transport::Rdma) {
         let client = world.client("mem", way).await.unwrap();

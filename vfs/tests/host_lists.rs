@@ -236,7 +236,7 @@ fn unstorable_list_leaves_file_unchanged() {
 /// A folder's list that lets a caller add names must not let it link a file that it may not write: the kernel's rule for links
 /// (proc(5), `protected_hardlinks`), which exempts the owner and the superuser.
 #[test]
-fn list_permits_no_link_to_foreign_file() {
+fn list_cannot_permit_foreign_links() {
     let Some(b) = Bench::new() else { return };
     let rule = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
     if !rule.starts_with(b"1") {

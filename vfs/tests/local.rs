@@ -932,7 +932,7 @@ fn pages_need_read_permission() {
 }
 
 #[test]
-fn read_within_known_size_needs_no_stat() {
+fn read_within_known_size_skips_stat() {
     let dir = tempfile::tempdir().unwrap();
     let mut b = bench(dir.path());
     b.into.attributes = false;

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn fuzz_runs_beside_the_third_parties() {
+    fn fuzz_runs_with_third_parties() {
         let all = ["style", UNIT_AND_E2E, "lab", "third", "fuzz"];
         let alone = |name| vec![name];
         let expected =

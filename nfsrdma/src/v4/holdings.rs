@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_is_selected_by_address_or_name() {
+    fn client_selected_by_address_or_name() {
         let at = IpAddr::from([192, 0, 2, 7]);
         assert!(Whom::At(at).is(b"x", Some(at)));
         assert!(

@@ -23,7 +23,7 @@ fn setattr(c: Args, named: &[u32], values: impl FnOnce(&mut Writer)) -> Args {
 }
 
 #[tokio::test]
-async fn all_required_attributes_are_there() {
+async fn all_required_attributes_are_present() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     for fh in [harness.nfs.core.handles.above(0).as_bytes(), &file] {
@@ -109,7 +109,7 @@ async fn unknown_attributes_are_omitted() {
 
 /// In NFSv4 the owner of a read-only file truncates it only through an open's stateid.
 #[tokio::test]
-async fn sizes_are_set_without_opens_by_mode() {
+async fn size_without_open_needs_mode() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     let cred = |uid| vfs::Cred { uid, gid: uid, groups: std::sync::Arc::new([]) };

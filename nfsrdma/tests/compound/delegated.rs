@@ -69,7 +69,7 @@ async fn delegation_replaces_open_on_request() {
 /// A write clears the set-id bits, which other clients would see until the data is written back (Linux' server grants no delegation
 /// either).
 #[tokio::test]
-async fn set_id_files_get_no_write_delegation() {
+async fn set_id_file_gets_no_delegation() {
     let harness = Harness::new();
     let (c, _asked) = client(&harness, b"holder").await;
     let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();

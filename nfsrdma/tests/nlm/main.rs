@@ -517,7 +517,7 @@ fn status_monitor_refuses_other_monitoring() {
 }
 
 #[test]
-fn port_mapper_serves_versions_2_to_4() {
+fn port_mapper_serves_three_versions() {
     let bed = Bed::new();
     let ports = bed.client.server.ports();
     ports.set_tcp(2049);

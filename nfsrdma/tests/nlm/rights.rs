@@ -60,7 +60,7 @@ async fn lost_right_cancels_waiting_lock() {
 
 /// A lock to read needs no right to change the file.
 #[tokio::test]
-async fn shared_lock_works_on_read_only_share() {
+async fn read_only_share_permits_shared_lock() {
     let host = Host::start().await;
     let live = Live::start(host.rpcbind, None, 1).await;
     assert_eq!(live.lock(A, true).await, GRANTED);

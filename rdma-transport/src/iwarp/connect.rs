@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn peer_to_peer_agrees_on_one_rtr() {
+    fn peer_to_peer_agrees_on_rtr() {
         let i = IwarpConfig { peer_to_peer: true, ..plain() };
         let b = request(&i, &params(1, 1, &[])).unwrap();
         assert_eq!(b[20..], [0xc0, 1, 0xc0, 1]);

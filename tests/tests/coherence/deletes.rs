@@ -95,7 +95,7 @@ async fn withdrawn_mark_allows_opens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nfs_create_during_close_makes_new_file() {
+async fn create_during_close_makes_new_file() {
     let (world, _dir, a, b) = sides().await;
     for round in 0..20 {
         let name = format!("f{round}");

@@ -88,7 +88,7 @@ fn are(world: &World, wanted: &[&str]) {
 
 /// An office program writes a new file, renames the old one, renames the new one to its name, and removes the old one.
 #[tokio::test(flavor = "multi_thread")]
-async fn office_save_replaces_file_open_on_nfs() {
+async fn office_save_replaces_nfs_file() {
     let (world, _dir, a, b) = sides().await;
     save(&a, "doc", b"first").await;
     let (before, _) = b.nfs3.lookup(&b.root3, b"doc").await.unwrap();
@@ -112,7 +112,7 @@ async fn office_save_replaces_file_open_on_nfs() {
 
 /// An editor renames the file to a backup name, writes a new one, and removes the backup.
 #[tokio::test(flavor = "multi_thread")]
-async fn nfs_editor_replaces_file_open_on_smb() {
+async fn nfs_editor_replaces_smb_file() {
     let (world, _dir, a, b) = sides().await;
     save(&a, "doc", b"first").await;
     let (file, _) = a.smb.open_cached("doc", &TO_DELETE).await.unwrap();

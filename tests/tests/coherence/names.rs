@@ -137,7 +137,7 @@ async fn state_belongs_to_file_not_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn marked_file_ends_with_last_smb_open() {
+async fn marked_file_removed_at_last_close() {
     let (world, _dir, mut a, b) = sides().await;
     std::fs::write(world.folder().join("doomed"), b"12345").unwrap();
     // An NFS client reads it under a delegation, which it returns when recalled.

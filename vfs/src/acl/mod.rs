@@ -227,7 +227,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unix_identifiers_map_to_users_and_groups() {
+    fn unix_identifiers_map_to_ids() {
         let owner = Owner { uid: 7, gid: 8 };
         for who in [
             Who::User(1000),

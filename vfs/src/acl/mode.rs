@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn group_denial_for_owner_kept_at_creation() {
+    fn creation_keeps_group_denial_for_owner() {
         let acl =
             Acl::new(vec![Ace::deny(Who::Members(51), R, 0), Ace::allow(Who::Everyone, R | X, 0)]);
         let (now, mode) = acl.limited(0o400, OWNER, false);

@@ -584,7 +584,7 @@ mod tests {
 
     /// One client's copies may occupy all copy threads; stable writes of others do not wait for them.
     #[test]
-    fn long_jobs_do_not_wait_for_copies() {
+    fn copies_do_not_delay_long_jobs() {
         let engine = Arc::new(Engine::new(["a", "b", "c", "d", "e"], None, None));
         let (answers, hangs) = std::sync::mpsc::channel::<()>();
         let hangs = Arc::new(Mutex::new(hangs));

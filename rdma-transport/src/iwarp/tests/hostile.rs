@@ -379,7 +379,7 @@ async fn terminates() {
 
 /// All four forms of Send are accepted, and a Read is answered; then a refused Read Request is quoted completely.
 #[tokio::test]
-async fn all_forms_of_send_and_a_read() {
+async fn all_send_forms_and_read() {
     let mut s = scene(true).await;
     s.say(&[
         untagged(1, 0x44, [s.w.handle, 0, 1, 0], &[1; 8]),
