@@ -99,8 +99,8 @@ fn modes(table: &[Seen]) -> String {
 fn stateids(asked: &[Asked]) -> String {
     let heads: Vec<&str> = Comer::ALL.into_iter().map(|(_, name)| name).collect();
     let mut out = format!(
-        "\n### {STATEIDS}\n\nThe file is its owner's alone (0600). A client is asked for its own stateids and no other's, a user \
-         for its rights where\nthe file is used; to give back needs none.\n\n| to | {} |\n|{}\n",
+        "\n### {STATEIDS}\n\nThe mode of the file is 0600. A client may use only its own stateids. A user needs rights to the \
+         file where the file is used;\ngiving state back needs no rights.\n\n| to | {} |\n|{}\n",
         heads.join(" | "),
         "---|".repeat(heads.len() + 1)
     );

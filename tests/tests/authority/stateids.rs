@@ -93,7 +93,7 @@ impl Use {
         (Self::Downgrade, "OPEN_DOWNGRADE"),
         (Self::Close, "CLOSE"),
         (Self::Return, "DELEGRETURN"),
-        (Self::Free, "FREE_STATEID of a lock that is given back"),
+        (Self::Free, "FREE_STATEID of a released lock"),
         (Self::Test, "TEST_STATEID"),
     ];
 

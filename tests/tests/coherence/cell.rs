@@ -150,7 +150,7 @@ impl Holder<'_> {
     async fn second_waits(&self) -> &'static str {
         let mut done = self.second_done.clone();
         let waits = timeout(self.pace.0, done.wait_for(|done| *done)).await.is_err();
-        if waits { "" } else { ", which nobody waits for" }
+        if waits { "" } else { ", but the second does not wait" }
     }
 
     async fn on_break(&mut self, told: Break) {
@@ -169,7 +169,7 @@ impl Holder<'_> {
         };
         self.told_after.get_or_insert(self.came_at.elapsed());
         let waits = if acknowledge { self.second_waits().await } else { "" };
-        let how = if acknowledge { "" } else { ", no answer asked" };
+        let how = if acknowledge { "" } else { ", no acknowledgment" };
         self.told.push(format!("{text}{how}{waits}"));
         let done = self.give_back(from, to, acknowledge, told).await;
         if let Err(e) = done {
@@ -262,15 +262,15 @@ pub(crate) async fn run(
     faults.extend(judge(a, &hold, (first, second), &came, &path, name).await);
     faults.extend(end((a, b), &mut hold, &mut came, (first, second), &path).await);
     let got = sees(&came);
-    let told = if told.is_empty() { "nothing".into() } else { told };
+    let told = if told.is_empty() { "no notice".into() } else { told };
     let _ = std::fs::remove_file(&path);
     (Seen { told, got, faults }, took)
 }
 
 fn sees(came: &Taken) -> String {
     let data = match &came.hold.seen[..] {
-        BASE => "the data as it was",
-        FIRST => "what the first wrote",
+        BASE => "the old data",
+        FIRST => "the first's data",
         _ => return came.outcome.clone(),
     };
     format!("{}, reads {data}", came.outcome)

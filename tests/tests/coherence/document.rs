@@ -26,7 +26,7 @@ fn row(pair: (Kind, Kind), seen: &Seen) -> String {
 
 fn heading(first: Kind) -> String {
     format!(
-        "\n### {}\n\n| then | the first is told | the second | rule |\n|---|---|---|---|\n",
+        "\n### {}\n\n| then | notice to the first | the second | rule |\n|---|---|---|---|\n",
         first.name()
     )
 }

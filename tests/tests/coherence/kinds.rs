@@ -54,7 +54,7 @@ pub(crate) const ALL: [Kind; 18] = [
 pub(crate) fn letters(state: u32) -> String {
     let all = [(R, 'R'), (W, 'W'), (H, 'H')];
     let set: String = all.iter().filter(|(bit, _)| state & bit != 0).map(|(_, l)| *l).collect();
-    if set.is_empty() { "nothing".into() } else { set }
+    if set.is_empty() { "no caching".into() } else { set }
 }
 
 /// The name of an `OplockLevel`.
@@ -63,7 +63,7 @@ pub(crate) fn level(level: u8) -> &'static str {
         oplock::II => "level II",
         oplock::EXCLUSIVE => "exclusive",
         oplock::BATCH => "batch",
-        _ => "nothing",
+        _ => "no caching",
     }
 }
 
@@ -73,7 +73,7 @@ impl Kind {
         match self {
             Lease(state) => format!("SMB lease {}", letters(state)),
             Oplock(of) => format!("SMB oplock {}", level(of)),
-            ShareDeny => "SMB open that shares nothing".into(),
+            ShareDeny => "SMB open without sharing".into(),
             RangeLock => "SMB byte-range lock".into(),
             ReadDelegation => "NFSv4 read delegation".into(),
             WriteDelegation => "NFSv4 write delegation".into(),

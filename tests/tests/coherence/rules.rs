@@ -49,20 +49,20 @@ pub(crate) fn rule(a: Kind, b: Kind) -> (&'static str, &'static str) {
 fn local(a: Kind, b: Kind) -> (&'static str, &'static str) {
     match (a.caches(), b) {
         (0, _) => (
-            "the host's processes pass no gateway: share modes and locks of clients do not bind them",
+            "local processes bypass the gateway: share modes and locks of clients do not bind them",
             "Headgate's rule; MS-FSA has no such access",
         ),
         (c, Kind::LocalRead) if c & W != 0 => (
-            "a process of the host sees what a client keeps back when the client sends it",
+            "a local process sees cached data once the client sends it",
             "Headgate's rule; close-to-open, as RFC 8881 section 10.3.1 has it for clients",
         ),
         (c, _) if c & W != 0 => (
-            "the kernel tells of the change and the client is told to send what it keeps back, which goes over it",
-            "Headgate's rule, by fanotify(7): a process of the host that shares a file with clients does so through a mount",
+            "the kernel reports the change; the client then writes its cached data over it",
+            "Headgate's rule, by fanotify(7): a local process that shares a file with clients must use a mount",
         ),
         (_, Kind::LocalRead) => ("readers do not disturb each other", "RFC 8881 section 10.4"),
         _ => (
-            "the kernel tells of the change, and whoever caches the file for reading is told",
+            "the kernel reports the change, and clients that cache the file for reading are notified",
             "Headgate's rule, by fanotify(7)",
         ),
     }
@@ -70,16 +70,19 @@ fn local(a: Kind, b: Kind) -> (&'static str, &'static str) {
 
 fn nothing(b: Kind) -> (&'static str, &'static str) {
     match b {
-        Kind::WriteDelegation => {
-            ("nobody else has the file open, so it may be given", "RFC 8881 section 10.4")
-        }
-        Kind::ReadDelegation => {
-            ("nobody writes and nobody denies reading, so it may be given", "RFC 8881 section 10.4")
-        }
-        Kind::Lease(_) | Kind::Oplock(_) => {
-            ("nobody else has the file open, so all of it may be had", "MS-FSA section 2.1.5.18")
-        }
-        _ => ("an access without an open holds nothing", "RFC 1813 section 1.1"),
+        Kind::WriteDelegation => (
+            "no other client has the file open, so the delegation is granted",
+            "RFC 8881 section 10.4",
+        ),
+        Kind::ReadDelegation => (
+            "no client writes or denies reading, so the delegation is granted",
+            "RFC 8881 section 10.4",
+        ),
+        Kind::Lease(_) | Kind::Oplock(_) => (
+            "no other client has the file open, so all of it is granted",
+            "MS-FSA section 2.1.5.18",
+        ),
+        _ => ("an access without an open leaves no state", "RFC 1813 section 1.1"),
     }
 }
 
@@ -90,29 +93,28 @@ fn caching(rights: u32, by: &By, b: Kind) -> (&'static str, &'static str) {
     };
     match b {
         Kind::ShareDeny | Kind::V4Deny if rights & H != 0 => (
-            "an open against a share mode asks for cached handles first (OPEN_BREAK_H), then share modes decide",
+            "an open that conflicts with a share mode first breaks cached handles (OPEN_BREAK_H); then share modes decide",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 10.4",
         ),
         Kind::ShareDeny | Kind::V4Deny => (
-            "the first has the file open: what it does must not be what the second denies",
+            "the first has the file open: the second must not deny the access that the first uses",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
         Kind::V3Write | Kind::RangeLock | Kind::V4Lock | Kind::NlmLock => {
             ("a write or a lock ends caching of any kind", source)
         }
-        _ if rights & W != 0 => (
-            "whoever else opens or reads takes WRITE caching, after what was kept back is sent",
-            source,
-        ),
+        _ if rights & W != 0 => {
+            ("another open or read ends WRITE caching, after the cached data is sent", source)
+        }
         Kind::WriteDelegation => (
-            "who opens for writing ends what does not stand beside a writer, and is not alone, so it is given no delegation",
+            "an open for writing ends caching that conflicts with it, and gets no delegation, because the file has another open",
             "RFC 8881 section 10.4, MS-FSA section 2.1.4.12",
         ),
         Kind::Lease(_) | Kind::Oplock(_) => (
-            "readers share READ caching; WRITE caching needs to be alone; oplocks share READ only",
+            "readers share READ caching; WRITE caching is exclusive; oplocks share READ only",
             "MS-FSA section 2.1.5.18",
         ),
-        _ => ("READ and HANDLE caching stand beside readers", source),
+        _ => ("READ and HANDLE caching coexist with readers", source),
     }
 }
 
@@ -123,7 +125,7 @@ fn sharing(b: Kind) -> (&'static str, &'static str) {
             "MS-FSA section 2.1.5.1.2; RFC 1813 knows no share modes, so the answer is NFS3ERR_ACCES",
         ),
         _ => (
-            "an open must not do what another denies, nor deny what it does",
+            "an open must not use access that another open denies, nor deny access that it uses",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
     }
@@ -135,7 +137,7 @@ fn denying(b: Kind) -> (&'static str, &'static str) {
             ("an access without an open obeys share reservations", "RFC 8881 section 9.7")
         }
         _ => (
-            "an open must not do what another denies, nor deny what it does",
+            "an open must not use access that another open denies, nor deny access that it uses",
             "RFC 8881 section 9.7, MS-FSA section 2.1.5.1.2",
         ),
     }
@@ -147,18 +149,18 @@ fn mandatory(b: Kind) -> (&'static str, &'static str) {
             ("exclusive locks exclude each other, of whatever protocol", "MS-FSA section 2.1.5.8")
         }
         Kind::ShareDeny | Kind::V4Deny => (
-            "the lock has an open, whose reading and writing the second denies",
+            "the lock holder has the file open for reading and writing, which the second denies",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
         Kind::ReadDelegation | Kind::WriteDelegation => (
-            "no delegation beside another's open for writing; reads of locked bytes are refused",
+            "no delegation while another client has the file open for writing; reads of locked bytes are refused",
             "RFC 8881 sections 10.4 and 9.1.2",
         ),
         Kind::Lease(_) | Kind::Oplock(_) => (
-            "nothing is cached of a file with locked bytes; reads of these are refused",
+            "a file with locked bytes is not cached; reads of the locked bytes are refused",
             "MS-FSA sections 2.1.5.18 and 2.1.4.10",
         ),
-        _ => ("a lock of SMB binds reads and writes of everybody", "MS-FSA section 2.1.4.10"),
+        _ => ("an SMB lock binds reads and writes of all clients", "MS-FSA section 2.1.4.10"),
     }
 }
 
@@ -168,16 +170,17 @@ fn advisory(b: Kind) -> (&'static str, &'static str) {
             ("exclusive locks exclude each other, of whatever protocol", "RFC 8881 section 9.1")
         }
         Kind::ShareDeny | Kind::V4Deny => (
-            "the lock has an open, whose reading and writing the second denies",
+            "the lock holder has the file open for reading and writing, which the second denies",
             "MS-FSA section 2.1.5.1.2, RFC 8881 section 9.7",
         ),
-        Kind::ReadDelegation | Kind::WriteDelegation => {
-            ("no delegation beside another's open for writing", "RFC 8881 section 10.4")
-        }
+        Kind::ReadDelegation | Kind::WriteDelegation => (
+            "no delegation while another client has the file open for writing",
+            "RFC 8881 section 10.4",
+        ),
         Kind::Lease(_) | Kind::Oplock(_) => (
-            "nothing is cached of a file with locked bytes; a lock of NFS binds clients of SMB, who know no other",
+            "a file with locked bytes is not cached; NFS locks bind SMB clients, for which every lock is mandatory",
             "MS-FSA sections 2.1.5.18 and 2.1.4.10",
         ),
-        _ => ("locks are advice among clients of NFS", "RFC 8881 section 9.1.2"),
+        _ => ("locks are advisory among NFS clients", "RFC 8881 section 9.1.2"),
     }
 }

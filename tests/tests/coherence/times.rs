@@ -19,13 +19,13 @@ const TRIES: usize = 5;
 const HEAD: &str = "\
 # How long one client waits for another
 
-Written with [the matrix](coherence.md) by its test, and compared with nothing: read the figures as the order of things on one
-machine. The first, at the left, holds something; the second, above, comes. The client of the first answers breaks and recalls
-at once, with what it kept back. Milliseconds, medians of three runs, all over the loopback device; `A > B`: the first was told
-after A, and the second had its answer after B. What the second does is more than one request: it opens, and reads, writes or
-locks. What else the machine does at that time makes it longer.
+The test of [the matrix](coherence.md) writes this page and compares it with no other figures: read them as magnitudes on one
+machine. The first client, at the left, holds something; then the second, at the top, comes. The first answers breaks and recalls at
+once and sends its cached data. Times are in milliseconds, medians of three runs, over the loopback device. `A > B`: the first was
+notified after A, and the second had its answer after B. The second does more than one request: it opens, and reads, writes or locks.
+Other work on the machine makes the times longer.
 
-A client of NFS that has to wait longer than a tenth of a second is told to come back, which the clients of this test do after 5
+An NFS client that would wait longer than a tenth of a second gets an error and must retry; the clients of this test retry after 5
 milliseconds.
 ";
 
