@@ -111,7 +111,7 @@ impl Reason {
                  has"
             }
             Self::MountedTcp => {
-                "An NFS client mounted by TCP. NFS does not find RDMA by itself: mount with `proto=rdma,port=20049`"
+                "An NFS client mounted over TCP. NFS does not discover RDMA: mount with `proto=rdma,port=20049`"
             }
             Self::AttemptFailed => {
                 "The client tried the RDMA port, and the attempt failed; the text of the connection ends with the reason. \
@@ -122,36 +122,36 @@ impl Reason {
                 "The client speaks SMB 2.0.2 or 2.1, which have no RDMA. Linux: mount with `vers=3.0` or later"
             }
             Self::NoMultichannel => {
-                "The client's SMB has no multichannel, which it needs to find RDMA, or multichannel is switched off. Windows: \
-                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux uses RDMA by `mount -o rdma`"
+                "The client's SMB lacks multichannel, which it needs to find RDMA, or multichannel is switched off. Windows: \
+                 `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux uses RDMA with `mount -o rdma`"
             }
             Self::NotAsked => {
-                "The client could use several connections and has not asked where the server is. Windows asks after its first \
-                 traffic; if it stays so, `Get-SmbMultichannelConstraint` may forbid it"
+                "The client could use several connections and has not asked for the server's addresses. Windows asks after its \
+                 first traffic; if it stays so, `Get-SmbMultichannelConstraint` may forbid it"
             }
             Self::NoneTold => {
-                "The client asked where the server is, and none of the addresses that it may reach has RDMA: `headgate check` says \
-                 why for each"
+                "The client asked for the server's addresses, and no address that it may reach has RDMA: `headgate check` says why \
+                 for each"
             }
             Self::NotTried => {
-                "The client was told of RDMA and has not tried it. Windows: its adapter has no RDMA \
+                "The client knows the RDMA addresses and has not tried them. Windows: its adapter has no RDMA \
                 (`Get-SmbClientNetworkInterface`), \
                  or the edition has no SMB Direct (of Windows 10 and 11: Pro for Workstations, Enterprise and Education have it), \
                  or the feature is switched off. Linux: `mount -o rdma`. Or a firewall closes the port: iWARP dials TCP port 5445, \
                  RoCE version 2 is UDP port 4791"
             }
             Self::ElsewhereOnRdma => {
-                "All is well: the client has RDMA by another connection, and keeps this one as the first of its session"
+                "No problem: the client uses RDMA on another connection, and keeps this one as the first of its session"
             }
             Self::Signed => {
-                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, by which its data \
+                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, with which its data \
                  would be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
-                 `smb: {rdma_transforms: off}` is said here. For Linux `--smb-signing offered` gives direct placement, unsigned"
+                 `smb: {rdma_transforms: off}` is set here. On Linux `--smb-signing offered` gives direct placement, unsigned"
             }
             Self::Encrypted => {
-                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, by which its \
+                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, with which its \
                  data would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has \
-                 not; or `smb: {rdma_transforms: off}` is said here. So data goes inside encrypted messages"
+                 not; or `smb: {rdma_transforms: off}` is set here. The data travels inside encrypted messages"
             }
         }
     }
@@ -322,7 +322,7 @@ mod tests {
         let mut page = String::from(
             "# Why is this client not on RDMA?\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from \
              gateway/src/admin/why.rs. -->\n\n`headgate status`, `headgate top` and the status page name one reason for each \
-             connection that is not on RDMA, or that is and places nothing directly; the metric \
+             connection that is not on RDMA, or that uses RDMA without direct placement; the metric \
              `headgate_connections_without_rdma` counts them by these names. A client that could have had RDMA is \
              also named once in the log.\n\n\
              | reason | what it means, and what to do |\n|---|---|\n",
