@@ -1,10 +1,10 @@
 """Other people's clients of NFS on one gateway: list, read, write, rename, remove, times, links, rights, odd names, 10,000 entries.
 
-    unshare -n -m -p -f --kill-child python3 nfs_programs.py GATEWAY FOLDER [MODULES [QEMU-IMG]]
+    unshare -n -m -p -f --kill-child python3 nfs_programs.py GATEWAY FOLDER QEMU-IMG
 
-In a network namespace of its own, where the gateway has ports 111 and 2049. Prints `ok NAME` or `not ok NAME: WHY` for each check.
-MODULES is a folder with the Python packages of `pip install --target`, QEMU-IMG the root of an unpacked qemu-utils with its
-block drivers.
+In a network namespace of its own, where the gateway has ports 111 and 2049. Prints `ok NAME` or `not ok NAME: WHY` for each check,
+then rows of the table. THIRD_ROOT is the folder with the programs, QEMU-IMG the root of an unpacked qemu-utils with its block
+drivers. `nfs_programs.py --libnfs LABEL SONAME FOLDER` runs one libnfs alone, for a loader that finds it.
 """
 
 import ctypes
@@ -14,8 +14,11 @@ import subprocess
 import sys
 import time
 
+from nfs_clients import PROGRAMS
+from operations import ENTRIES, Server, Table, make_root
+from smb_clients import LOADER, ROOT, TRIXIE
+
 HOST = "127.0.0.1"
-ENTRIES = 10_000
 ODD = ["sp ace", "tab\there", "new\nline", "a:b*?", "back\\slash", "tr.", "sp ", "ümläut", "-rf", "x" * 255]
 CONFIG = """shares:
   - {name: data, path: %s/data, squash: none}
@@ -75,12 +78,13 @@ CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
 
 
 class Libnfs:
-    """libnfs 4 (Debian's libnfs13), as qemu, kodi and mpd use it."""
+    """libnfs, as qemu, kodi and mpd use it."""
 
     made = 0
+    soname = "libnfs.so.13"
 
     def __init__(self, version, uid=0):
-        self.lib = ctypes.CDLL("libnfs.so.13")
+        self.lib = ctypes.CDLL(Libnfs.soname)
         for name in ("nfs_init_context", "nfs_parse_url_dir", "nfs_get_error", "nfs_readdir"):
             getattr(self.lib, name).restype = ctypes.c_void_p
         self.context = ctypes.c_void_p(self.lib.nfs_init_context())
@@ -89,7 +93,7 @@ class Libnfs:
         url = ctypes.cast(url, ctypes.POINTER(Url)).contents
         # Of one process, and yet several clients: the library names each by the process.
         Libnfs.made += 1
-        self.lib.nfs4_set_client_name(self.context, b"third-%d" % Libnfs.made)
+        self.lib.nfs4_set_client_name(self.context, b"%s-%d" % (Libnfs.soname.encode(), Libnfs.made))
         self.lib.nfs_set_uid(self.context, uid)
         self.lib.nfs_set_gid(self.context, uid)
         self("mount", ctypes.c_char_p(url.server), ctypes.c_char_p(url.path))
@@ -159,14 +163,14 @@ class Libnfs:
         return done
 
 
-def by_libnfs(version, folder):
+def by_libnfs(label, version, folder):
     def name(what):
-        return "libnfs-v%d/%s" % (version, what)
+        return "%s-v%d/%s" % (label, version, what)
 
     def path(what):
-        return os.path.join(folder, "data", "libnfs-%d" % version, what)
+        return os.path.join(folder, "data", "%s-%d" % (label, version), what)
 
-    top = "/libnfs-%d/" % version
+    top = "/%s-%d/" % (label, version)
     state = {}
 
     def mount():
@@ -345,10 +349,8 @@ def by_tools():
 
 def by_qemu(root, folder):
     """qemu-img of Debian 12 over its block driver for NFS."""
-    program = os.path.join(root, "usr/bin/qemu-img") if root else "qemu-img"
-    libraries = os.path.join(root, "usr/lib/x86_64-linux-gnu") if root else ""
-    if root:
-        os.environ["QEMU_MODULE_DIR"] = os.path.join(libraries, "qemu")
+    program = os.path.join(root, "usr/bin/qemu-img")
+    os.environ["QEMU_MODULE_DIR"] = os.path.join(root, "usr/lib/x86_64-linux-gnu/qemu")
     url = "nfs://%s/data/disk.qcow2" % HOST
 
     def image():
@@ -362,11 +364,27 @@ def by_qemu(root, folder):
     check("qemu-img/image", image)
 
 
+def by_newer_libnfs(folder):
+    """libnfs 5 of the next Debian, by that system's loader and C library."""
+    words = [LOADER, "--library-path", TRIXIE, "/usr/bin/python3", os.path.abspath(__file__), "--libnfs"]
+    done = subprocess.run(words + ["libnfs5", "libnfs.so.14", folder], capture_output=True, text=True, timeout=120)
+    print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        print("not ok libnfs5: %s" % " ".join(done.stderr[-300:].split()))
+
+
+def by_others(folder):
+    """One row of the table for each."""
+    table = Table({}, "")
+    server = Server("gateway", HOST, os.path.join(folder, "data"), 1)
+    for name, kind in PROGRAMS.items():
+        table.visit(name, kind, [server])
+    table.show()
+
+
 def main():
-    program, folder, *more = sys.argv[1:]
-    os.makedirs(os.path.join(folder, "data", "many"))
-    for n in range(ENTRIES):
-        open(os.path.join(folder, "data", "many", str(n)), "w").close()
+    program, folder, qemu = sys.argv[1:]
+    make_root(os.path.join(folder, "data"))
     run("ip", "link", "set", "lo", "up")
     # The host's rpcbind is not asked by those who look for it in /run.
     run("mount", "-t", "tmpfs", "none", "/run")
@@ -381,13 +399,23 @@ def main():
     check("gateway", lambda: equal(ready.startswith("headgate ready"), True))
     by_tools()
     for version in (3, 4):
-        by_libnfs(version, folder)
-    if more:
-        sys.path.insert(0, more[0])
-        by_py_nfs_client(folder)
-    by_qemu(more[1] if len(more) > 1 else None, folder)
+        by_libnfs("libnfs", version, folder)
+    by_newer_libnfs(folder)
+    sys.path.insert(0, os.path.join(ROOT, "python"))
+    by_py_nfs_client(folder)
+    by_others(folder)
+    by_qemu(qemu, folder)
     gateway.terminate()
     gateway.wait(30)
 
 
-main()
+def libnfs(label, soname, folder):
+    Libnfs.soname = soname
+    for version in (3, 4):
+        by_libnfs(label, version, folder)
+
+
+if sys.argv[1] == "--libnfs":
+    libnfs(*sys.argv[2:])
+else:
+    main()

@@ -64,6 +64,10 @@ const THIRD: &[&str] = &[
     "ceph-mgr",
     "ceph-common",
     "libcephfs-dev",
+    "libglib2.0-bin",
+    "dbus-bin",
+    "dbus-daemon",
+    "libsmbclient",
 ];
 
 /// A Ceph cluster, and a client of it from another project.
@@ -172,6 +176,16 @@ pub(crate) fn install(tiers: &[&str]) -> Result<()> {
     let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
     words.extend(&missing);
     apt(&words, Path::new("/"))
+}
+
+/// Installs these packages, unless there is such a program already, from whatever package.
+pub(crate) fn install_program(program: &str, packages: &[&str]) -> Result<()> {
+    if output(&[program, "--version"]).is_ok() {
+        return Ok(());
+    }
+    apt(&["update", "-qq"], Path::new("/"))?;
+    let words = ["install", "-y", "-qq", "--no-install-recommends"];
+    apt(&[&words[..], packages].concat(), Path::new("/"))
 }
 
 /// How long another program may hold the package lists or the database of packages: new machines install updates at boot.

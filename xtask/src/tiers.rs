@@ -160,10 +160,11 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
 type Part = fn(&Asked) -> Result<Tally>;
 
 /// The parts that use much CPU time.
-const CLIENTS: [Part; 8] = [
+const CLIENTS: [Part; 9] = [
     transforms,
-    |asked| lab::third_parties(&asked.only, asked.verbose),
     nfs_programs,
+    smb_programs,
+    |asked| lab::third_parties(&asked.only, asked.verbose),
     rdma_core,
     import,
     registries,
@@ -178,6 +179,12 @@ fn transforms(asked: &Asked) -> Result<Tally> {
 fn nfs_programs(asked: &Asked) -> Result<Tally> {
     let run = lab::nfsprograms::all;
     let name = "nfs-programs";
+    asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
+}
+
+fn smb_programs(asked: &Asked) -> Result<Tally> {
+    let run = lab::smbprograms::all;
+    let name = "smb-programs";
     asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
 }
 
@@ -273,6 +280,7 @@ fn prepare(tiers: &[String]) {
     }
     if wanted("third") {
         made.push(domain_controller().map(drop));
+        made.push(lab::smbprograms::prepare().map(drop));
     }
     made.into_iter().filter_map(Result::err).for_each(|why| println!("   {why}"));
 }

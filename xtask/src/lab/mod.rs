@@ -18,6 +18,7 @@ mod rights;
 mod run;
 mod scenarios;
 mod smbclients;
+pub(crate) mod smbprograms;
 mod takeover;
 mod third;
 mod tls;

@@ -2,14 +2,11 @@
 //! where the gateway has port 111 as well.
 
 use std::fs;
-use std::path::PathBuf;
 
-use super::gateway;
+use super::{gateway, smbprograms};
 use crate::packages;
-use crate::sh::{Result, Tally, output, target_dir};
+use crate::sh::{Result, Tally, output};
 
-/// Python clients, from the registry.
-const MODULES: [&str; 1] = ["pyNfsClient==0.1.5"];
 /// One image tool and its block drivers, of one version.
 const QEMU: [&str; 2] = ["qemu-utils/bookworm", "qemu-block-extra/bookworm"];
 
@@ -17,30 +14,22 @@ const QEMU: [&str; 2] = ["qemu-utils/bookworm", "qemu-block-extra/bookworm"];
 pub(crate) fn all() -> Result<Tally> {
     gateway::build()?;
     packages::install(&["third"])?;
-    let dir = target_dir().join("nfs-programs");
-    let work = dir.join("work");
+    let root = smbprograms::prepare()?;
+    let (work, qemu) = (root.join("nfs-work"), root.join("qemu"));
     let _ = fs::remove_dir_all(&work);
-    let (modules, qemu) = (modules(dir.join("python"))?, dir.join("qemu"));
     packages::unpack_all(&QEMU, &qemu, "usr/bin/qemu-img")?;
-    let program = gateway::program();
-    let paths = [&program, &work, &modules, &qemu].map(|path| path.display().to_string());
-    let [program, work, modules, qemu] = paths.each_ref().map(String::as_str);
-    let script = "tests/third/nfs_programs.py";
-    let alone = ["timeout", "300", "unshare", "-n", "-m", "-p", "-f", "--kill-child"];
-    let words = [&alone[..], &["python3", script, program, work, modules, qemu]].concat();
-    read(&output(&words)?)
+    let paths = [&gateway::program(), &work, &qemu].map(|path| path.display().to_string());
+    let root = format!("THIRD_ROOT={}", root.display());
+    let alone = ["timeout", "300", "unshare", "-n", "-m", "-p", "-f", "--kill-child", "env"];
+    let script = [root.as_str(), "python3", "tests/third/nfs_programs.py"];
+    let said = output(&[&alone[..], &script, &paths.each_ref().map(String::as_str)].concat())?;
+    let mut tally = read(&said)?;
+    tally.count("nfs-programs/table", smbprograms::documented("nfs-programs", &said));
+    Ok(tally)
 }
 
-fn modules(dir: PathBuf) -> Result<PathBuf> {
-    if !dir.exists() {
-        let shown = dir.display().to_string();
-        let pip = ["python3", "-m", "pip", "install", "--quiet", "--target", &shown];
-        output(&[&pip[..], &MODULES].concat())?;
-    }
-    Ok(dir)
-}
-
-fn read(said: &str) -> Result<Tally> {
+/// Reads the lines that a script prints for its checks.
+pub(super) fn read(said: &str) -> Result<Tally> {
     let mut tally = Tally::default();
     for line in said.lines() {
         if let Some(name) = line.strip_prefix("ok ") {

@@ -1,0 +1,179 @@
+//! Other people's clients of SMB, each by its own program or library, on the gateway and on smbd: tests/third/smb_programs.py
+//! drives them, in a network namespace where each server has port 445. What they are is fetched once, below `target`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::gateway;
+use crate::sh::{Result, Tally, command, output, target_dir};
+use crate::{packages, trixie};
+
+/// Unpacked, not installed: their services are not wanted here.
+const DEBIAN: [&str; 9] = [
+    "rclone",
+    "gvfs",
+    "gvfs-daemons",
+    "gvfs-backends",
+    "gvfs-libs",
+    "libsecret-1-0",
+    "libgcr-base-3-1",
+    "libgck-1-0",
+    "gsettings-desktop-schemas",
+];
+/// Libraries that only the next Debian has, which bring their C library.
+const TRIXIE: [&str; 2] = ["libsmb2-6", "libnfs14"];
+/// Python clients and all that they import, as the registry has them.
+const MODULES: [&str; 26] = [
+    "smbprotocol==1.17.0",
+    "pyspnego==0.12.4",
+    "cryptography==50.0.2",
+    "cffi==2.1.1",
+    "pycparser==3.12",
+    "pysmb==1.2.15",
+    "pyasn1==0.6.5",
+    "tqdm==4.70.1",
+    "impacket==0.13.1",
+    "pyasn1_modules==0.4.2",
+    "pycryptodomex==3.24.2",
+    "six==1.17.0",
+    "pyNfsClient==0.1.5",
+    "nfs4fs==0.3.11",
+    "fsspec==2026.9.0",
+    "vfsi-fsspec==0.1.10",
+    "anfs==0.0.3",
+    "asyauth==0.0.23",
+    "asysocks==0.2.18",
+    "asn1crypto==1.5.1",
+    "unicrypto==0.0.12",
+    "minikerberos==0.4.9",
+    "h11==0.16.0",
+    "colorama==0.4.6",
+    "wcwidth==0.9.4",
+    "prompt_toolkit==3.0.53",
+];
+const NODE: &str = "v9u-smb2@1.0.6";
+/// Programs around crates, which have nothing to do with the workspace.
+const CRATES: &str = "tests/third/crates";
+/// Where the table of what came of it is.
+const TABLE: &str = "docs/compatibility.md";
+
+/// Runs all programs, and compares the table of their results with the documented one.
+pub(crate) fn all() -> Result<Tally> {
+    gateway::build()?;
+    packages::install(&["third"])?;
+    let root = prepare()?;
+    let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
+    let work = root.join("work");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
+    let paths = [&gateway::program(), &work, &smbd].map(|path| path.display().to_string());
+    let root = format!("THIRD_ROOT={}", root.display());
+    let alone = ["timeout", "600", "unshare", "-n", "-m", "-p", "-f", "--kill-child", "env"];
+    let script = [root.as_str(), "python3", "tests/third/smb_programs.py"];
+    let said = output(&[&alone[..], &script, &paths.each_ref().map(String::as_str)].concat())?;
+    let mut tally = super::nfsprograms::read(&said)?;
+    tally.count("smb-programs/table", documented("smb-programs", &said));
+    Ok(tally)
+}
+
+/// Fetches and builds what is not there yet. Returns the folder that has it.
+pub(crate) fn prepare() -> Result<PathBuf> {
+    let root = target_dir().join("third-programs");
+    let debian = root.join("debian");
+    packages::unpack_all(&DEBIAN, &debian, "usr/bin/rclone")?;
+    compile_schemas(&debian.join("usr/share/glib-2.0/schemas"))?;
+    once(&root.join("python"), |dir| {
+        let pip = ["python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", dir];
+        output(&[&pip[..], &MODULES].concat()).map(drop)
+    })?;
+    once(&root.join("node"), |dir| {
+        packages::install_program("npm", &["nodejs", "npm"])?;
+        output(&["npm", "install", "--silent", "--prefix", dir, NODE]).map(drop)
+    })?;
+    once(&root.join("trixie"), |dir| {
+        let files = trixie::download(&root.join("apt"), &TRIXIE)?;
+        files.iter().try_for_each(|file| output(&["dpkg-deb", "-x", file, dir]).map(drop))
+    })?;
+    build_crates(&root.join("bin"))?;
+    Ok(root)
+}
+
+/// Makes a folder, unless an earlier run has made all of it.
+fn once(dir: &Path, make: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+    if dir.exists() {
+        return Ok(());
+    }
+    let part = dir.with_extension("part");
+    let _ = fs::remove_dir_all(&part);
+    fs::create_dir_all(&part).map_err(|e| format!("{}: {e}", part.display()))?;
+    make(&part.display().to_string())?;
+    fs::rename(&part, dir).map_err(|e| format!("{}: {e}", dir.display()))
+}
+
+/// gvfs reads its settings of SMB from schemas that have been compiled.
+fn compile_schemas(dir: &Path) -> Result<()> {
+    if dir.join("gschemas.compiled").exists() {
+        return Ok(());
+    }
+    let compiler =
+        format!("/usr/lib/{}-linux-gnu/glib-2.0/glib-compile-schemas", std::env::consts::ARCH);
+    output(&[&compiler, &dir.display().to_string()]).map(drop)
+}
+
+/// Builds the programs around crates, in a target folder of their own.
+fn build_crates(bin: &Path) -> Result<()> {
+    let target = target_dir().join("third-crates");
+    let build = ["cargo", "build", "--quiet", "--locked", "--bins"];
+    let done = command(&build).current_dir(CRATES).env("CARGO_TARGET_DIR", &target).output();
+    let done = done.map_err(|e| format!("cargo: {e}"))?;
+    if !done.status.success() {
+        return Err(format!("{CRATES}: {}", String::from_utf8_lossy(&done.stderr)));
+    }
+    let _ = fs::remove_file(bin);
+    std::os::unix::fs::symlink(target.join("debug"), bin)
+        .map_err(|e| format!("{}: {e}", bin.display()))
+}
+
+/// Compares the rows that a script prints with the lines of docs/compatibility.md between the marks of this name, or writes them
+/// there where `HEADGATE_WRITE_DOCS` is set.
+pub(super) fn documented(name: &str, said: &str) -> Result<()> {
+    let rows = said.lines().filter_map(|line| line.strip_prefix("row "));
+    let rows: String = rows.map(|row| format!("{row}\n")).collect();
+    let text = fs::read_to_string(TABLE).map_err(|e| format!("{TABLE}: {e}"))?;
+    let (from, to) =
+        between(&text, name).ok_or_else(|| format!("{TABLE} has no marks of {name}"))?;
+    if text[from..to] == rows {
+        return Ok(());
+    }
+    if std::env::var_os("HEADGATE_WRITE_DOCS").is_none() {
+        return Err(format!(
+            "{TABLE} has other rows; write these with HEADGATE_WRITE_DOCS=1:\n{rows}"
+        ));
+    }
+    let text = [&text[..from], &rows, &text[to..]].concat();
+    fs::write(TABLE, text).map_err(|e| format!("{TABLE}: {e}"))
+}
+
+/// Finds the rows of a table: from the line after its rule to the mark of its end.
+fn between(text: &str, name: &str) -> Option<(usize, usize)> {
+    let mark = format!("<!-- {name} -->\n");
+    let begin = text.find(&mark)? + mark.len();
+    let rule = begin + text[begin..].find("\n|---")? + 1;
+    let from = rule + text[rule..].find('\n')? + 1;
+    let end = from + text[from..].find(&format!("\n<!-- end of {name} -->"))?;
+    Some((from, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::between;
+
+    #[test]
+    fn rows_lie_between_rule_and_end() {
+        let text =
+            "a\n<!-- x -->\n| p | q |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\n<!-- end of x -->\nb\n";
+        let (from, to) = between(text, "x").unwrap();
+        assert_eq!(&text[from..to], "| 1 | 2 |\n| 3 | 4 |\n");
+        assert_eq!(between(text, "y"), None);
+    }
+}
