@@ -4,7 +4,8 @@
 //! *Operation.* Debian's package is unpacked below `target` instead of installed, because installing it would start its service.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,7 @@ pub(crate) fn tier() -> Result<Tally> {
     let promtool = programs.join("promtool").display().to_string();
     let alarms = output(&[&promtool, "check", "rules", "deploy/prometheus-alerts.yaml"]);
     tally.count("dashboard/alarms", alarms.map(drop));
+    tally.count("dashboard/metrics", check_metrics(&promtool, &daemon.admin.to_string(), &dir));
     thread::scope(|scope| {
         // The load runs until the last answer, even if Prometheus starts late.
         scope.spawn(|| {
@@ -50,6 +52,37 @@ pub(crate) fn tier() -> Result<Tally> {
         over.store(true, Ordering::Relaxed);
     });
     Ok(tally)
+}
+
+/// Checks the answer to a client that asks for no format of metrics, by Prometheus' own rules for names, types and help texts.
+fn check_metrics(promtool: &str, admin: &str, dir: &Path) -> Result<()> {
+    let answer = http(admin, "/metrics")?;
+    let file = dir.join("metrics.txt");
+    fs::write(&file, answer).map_err(|e| format!("{}: {e}", file.display()))?;
+    let input = fs::File::open(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let done = Command::new(promtool).args(["check", "metrics"]).stdin(input).output();
+    let done = done.map_err(|e| format!("{promtool}: {e}"))?;
+    let said = [done.stdout, done.stderr].concat();
+    // For faults of style it exits with 3, and prints them.
+    match done.status.success() && said.is_empty() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&said).into_owned()),
+    }
+}
+
+/// Returns the body of the answer to a GET.
+fn http(at: &str, path: &str) -> Result<String> {
+    let failed = |e: io::Error| format!("{at}{path}: {e}");
+    let mut stream = TcpStream::connect(at).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n")
+        .map_err(failed)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(failed)?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+        _ => Err(format!("{at}{path}: {answer}")),
+    }
 }
 
 /// Returns the series that each query of each panel finds in half a minute of load: for each panel's number, a list of series for
