@@ -11,7 +11,7 @@ use std::time::Duration;
 use state::{CacheRequest, Caching, Kind as Sort, Share as Sharing, Verdict};
 use vfs::authority::Grant;
 use vfs::namespace::Share;
-use vfs::{Cred, Handle, NodeRef, VfsError, streams};
+use vfs::{Cred, Handle, NodeRef, VfsError, VfsResult, streams};
 
 use crate::caching::OpenCaching;
 use crate::dtyp::mask;
@@ -26,8 +26,32 @@ use crate::server_state::ServerState;
 use crate::teardown;
 use recovery::{Change, Kind};
 
+/// How long to wait before a file system is asked again that cannot answer yet.
+const RETRY: Duration = Duration::from_millis(50);
+
 /// Why a record is given up, in words.
 type Lost = &'static str;
+
+/// Why a handle was not opened.
+enum Missed {
+    /// It is given up.
+    Lost(Lost),
+    /// Its file system cannot say yet where the file is: its queue is full, or its mounts are not all known.
+    Delayed,
+}
+
+impl From<Lost> for Missed {
+    fn from(why: Lost) -> Self {
+        Self::Lost(why)
+    }
+}
+
+impl Missed {
+    /// Returns what an error of the file system means, where other errors than a delay give the handle up for this reason.
+    fn by(error: VfsError, why: Lost) -> Self {
+        if error == VfsError::Delay { Self::Delayed } else { Self::Lost(why) }
+    }
+}
 
 /// Why persistent handles were not opened again.
 #[derive(Debug)]
@@ -51,10 +75,22 @@ async fn reopen_in_time(
     limit: Duration,
 ) -> Result<Result<Arc<Open>, Lost>, NotRestored> {
     let (core, its) = (core.clone(), record.clone());
-    let work = tokio::spawn(async move { reopen(&core, &its).await });
+    let work = tokio::spawn(async move {
+        loop {
+            match reopen(&core, &its).await {
+                Ok(open) => return Ok(open),
+                Err(Missed::Lost(why)) => return Err(why),
+                Err(Missed::Delayed) => tokio::time::sleep(RETRY).await,
+            }
+        }
+    });
+    let ending = work.abort_handle();
     match tokio::time::timeout(limit, work).await {
         Ok(done) => Ok(done.unwrap_or(Err("it could not be opened"))),
-        Err(_) => Err(NotRestored::Silent(record.share.clone())),
+        Err(_) => {
+            ending.abort();
+            Err(NotRestored::Silent(record.share.clone()))
+        }
     }
 }
 
@@ -136,30 +172,31 @@ fn share_of(core: &ServerState, record: &Record) -> Option<Arc<Share>> {
 }
 
 /// Which file it was, and where it stood.
-async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
+async fn file(core: &ServerState, record: &Record) -> Result<File, Missed> {
     let share = share_of(core, record).ok_or("its share is not served by SMB any more")?;
-    let handle = |bytes: &[u8]| Handle::new(bytes).ok_or("its record is damaged");
+    let handle = |bytes: &[u8]| Handle::new(bytes).ok_or(Missed::Lost("its record is damaged"));
     // Where it stood matters when it is removed at its close, which looks whether it still stands there.
-    let dir = share.backend.resolve(&handle(&record.dir)?).await;
-    let has_dir = dir.is_ok();
-    let dir = dir.unwrap_or_else(|_| share.backend.root());
+    let dir = unless_delayed(share.backend.resolve(&handle(&record.dir)?).await)?;
+    let has_dir = dir.is_some();
+    let dir = dir.unwrap_or_else(|| share.backend.root());
     let place =
         PathInShare { dir, name: record.name.clone(), path: record.path.clone(), walk: None };
     let next = match &record.next {
-        Some(next) => in_place(&share, &handle(next)?, &place).await,
+        Some(next) => in_place(&share, &handle(next)?, &place).await?,
         None => None,
     };
     let base = match next {
         Some(next) => next,
         None => share.backend.resolve(&handle(&record.base)?).await.map_err(|e| match e {
-            VfsError::Stale | VfsError::NotFound => "its file is gone",
-            _ => "its file cannot be found",
+            VfsError::Stale | VfsError::NotFound => Missed::Lost("its file is gone"),
+            other => Missed::by(other, "its file cannot be found"),
         })?,
     };
     let node = match &record.stream {
         None => base.clone(),
         Some(name) => {
-            streams::find(&share, &base, name).await.map_err(|_| "its stream is gone")?.node
+            let stream = streams::find(&share, &base, name).await;
+            stream.map_err(|e| Missed::by(e, "its stream is gone"))?.node
         }
     };
     // A name that it has got meanwhile need not be the one by which it was opened.
@@ -174,14 +211,26 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Lost> {
     Ok(file)
 }
 
-/// The node that was to take this place, if it did.
-async fn in_place(share: &Share, next: &Handle, place: &PathInShare) -> Option<NodeRef> {
-    let next = share.backend.resolve(next).await.ok()?;
-    let (there, _) = place.dir.lookup(&Cred::root(), &place.name).await.ok()?;
-    (there.id() == next.id()).then_some(next)
+/// Returns what was found, if anything.
+fn unless_delayed<T>(found: VfsResult<T>) -> Result<Option<T>, Missed> {
+    match found {
+        Err(VfsError::Delay) => Err(Missed::Delayed),
+        other => Ok(other.ok()),
+    }
 }
 
-async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, Lost> {
+/// Returns the node that was to take this place, if it did.
+async fn in_place(
+    share: &Share,
+    next: &Handle,
+    place: &PathInShare,
+) -> Result<Option<NodeRef>, Missed> {
+    let next = unless_delayed(share.backend.resolve(next).await)?;
+    let there = unless_delayed(place.dir.lookup(&Cred::root(), &place.name).await)?;
+    Ok(next.filter(|next| there.is_some_and(|(there, _)| there.id() == next.id())))
+}
+
+async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, Missed> {
     let file = file(core, record).await?;
     let (base, node) = (file.base(), file.node().id());
     let losses = file.node().losses();
@@ -198,9 +247,10 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
     let mut open = open.map_err(|_| "there are no random numbers")?;
     open.id = record.id;
     open.caching = OpenCaching::new(claim);
-    let attr = base.getattr().await.map_err(|_| "the attributes of its file cannot be read")?;
+    let unread = "the attributes of its file cannot be read";
+    let attr = base.getattr().await.map_err(|e| Missed::by(e, unread))?;
     let by_list = Grant::recorded(&base, &attr, &open.cred, record.granted).await;
-    open.by_list = by_list.map_err(|_| "its access control list cannot be read")?;
+    open.by_list = by_list.map_err(|e| Missed::by(e, "its access control list cannot be read"))?;
     open.deletes_by_list = open.by_list.as_ref().is_some_and(|g| g.rights() & mask::DELETE != 0);
     open.shared = record.shared;
     open.options = record.options;
@@ -230,11 +280,11 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, L
             Verdict::Denied { .. } | Verdict::Full(_)
         )
     {
-        return Err("another open conflicts with it");
+        return Err("another open conflicts with it".into());
     }
     if core.opens.insert(open.clone()).is_err() {
         state.release(node, open.party.holder);
-        return Err("the limit of open files is reached");
+        return Err("the limit of open files is reached".into());
     }
     core.creates.know(&open);
     Ok(open)

@@ -1,7 +1,7 @@
 //! Persistent handles: what a client finds after the server was killed, and what others are refused meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_transport::channel::Transport;
@@ -12,7 +12,7 @@ use vfs::backend::BoxFuture;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::replace::New;
-use vfs::{Backend, Cred, Special};
+use vfs::{Backend, Capabilities, Cred, FsStat, Handle, NodeRef, Special, VfsError, VfsResult};
 
 use super::ioctl::{done, put};
 use crate::dtyp::mask;
@@ -21,6 +21,7 @@ use crate::fscc::set::Set;
 use crate::harness::{Client, Harness};
 use crate::node_replacement::NodeReplacement;
 use crate::open::FileId;
+use crate::restore::NotRestored;
 use crate::status::Status;
 use crate::wire::context::{
     Asked, DHANDLE_FLAG_PERSISTENT, DurableV2, Lease, LeaseV2, ReconnectV2, Told, name,
@@ -748,5 +749,59 @@ async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
             wanted,
             "{next}"
         );
+    }
+}
+
+/// A volume that cannot say where a file is yet, this many times: as where the mounts inside a share are not all known.
+struct Late {
+    volume: Arc<MemBackend>,
+    refusals: AtomicUsize,
+}
+
+impl Backend for Late {
+    fn root(&self) -> NodeRef {
+        self.volume.root()
+    }
+
+    fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
+        let less = |n: usize| n.checked_sub(1);
+        match self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(_) => Box::pin(async { Err(VfsError::Delay) }),
+            Err(_) => self.volume.resolve(handle),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.volume.capabilities()
+    }
+
+    fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
+        self.volume.statfs()
+    }
+}
+
+/// Neither the handle nor the folder of its name is given up meanwhile; what takes too long stays in the store.
+#[tokio::test]
+async fn handles_of_a_late_volume_come_back() {
+    for (refusals, limit, wanted) in
+        [(3, 60_000, Some(1)), (usize::MAX, 200, None), (0, 60_000, Some(1))]
+    {
+        let world = World::new();
+        plain(&world.machine(1), "f", 0).await;
+        let World { folder, volume, harness } = world;
+        let core = Arc::downgrade(&harness.core);
+        drop(harness);
+        while core.strong_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let late = Arc::new(Late { volume: volume.clone(), refusals: AtomicUsize::new(refusals) });
+        let harness = Harness::on(late, Some(Store::open(folder.path()).unwrap()));
+        let count = crate::restore::restore(&harness.core, Duration::from_millis(limit)).await;
+        match wanted {
+            Some(count_wanted) => assert_eq!(count.unwrap(), count_wanted, "{refusals}"),
+            None => assert!(matches!(count, Err(NotRestored::Silent(share)) if share == "data")),
+        }
+        let opens = harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
+        assert_eq!(opens.len(), 1, "{refusals}: still recorded");
     }
 }
