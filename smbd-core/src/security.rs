@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use vfs::acl::{Ace, Acl, Owner, Who, kind};
 use vfs::authority::{Grant, Power};
 use vfs::backend::{Made, NodeRef};
+use vfs::names::Found;
 use vfs::namespace::{FileOps, GiveList, ListOfNew, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
 use vfs::{BoxFuture, VfsError, VfsResult};
@@ -174,6 +175,13 @@ pub(crate) async fn may_add(
 pub(crate) async fn may_take_from(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Grant>> {
     let grant = Grant::decide(dir, &dir.getattr().await?, cred).await?;
     Ok(grant.map(|grant| grant.limited(mask::DELETE_CHILD)))
+}
+
+/// Returns what the list of a file grants to a caller that replaces it: SMB callers pass through folders whose names they may not
+/// look up.
+pub(crate) async fn may_delete(cred: &Cred, found: &Found) -> VfsResult<Option<Grant>> {
+    let grant = Grant::decide(&found.node, &found.attr, cred).await?;
+    Ok(grant.map(|grant| grant.limited(mask::DELETE)))
 }
 
 /// The right to look names up in a directory whose list the file system refused the user it by: whoever may list or change a

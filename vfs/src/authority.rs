@@ -56,9 +56,9 @@ pub struct Acting<'a> {
     powers: Powers,
 }
 
-/// Rights for one change of names: to the node that has the name, to the folder where a name is added, and to the folder where a
-/// name is removed.
-pub type Powers = [Option<Power>; 3];
+/// Rights for one change of names: to the node that has the name, to the folder where a name is added, to the folder where a
+/// name is removed, and to the file that is replaced.
+pub type Powers = [Option<Power>; 4];
 
 impl<'a> Acting<'a> {
     /// Acts with the caller's own rights.

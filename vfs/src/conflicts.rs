@@ -90,7 +90,7 @@ impl<'a> FileOps<'a> {
     /// Adds the grants of an open and of a folder. Each applies only to its node.
     #[must_use]
     pub fn granted(mut self, open: Option<&'a Grant>, folder: Option<&'a Grant>) -> Self {
-        self.grants = [open, folder, None];
+        self.grants = [open, folder, None, None];
         self
     }
 
@@ -98,6 +98,13 @@ impl<'a> FileOps<'a> {
     #[must_use]
     pub fn leaving(mut self, folder: Option<&'a Grant>) -> Self {
         self.grants[2] = folder;
+        self
+    }
+
+    /// Adds the grant of the file whose name is replaced.
+    #[must_use]
+    pub fn replacing(mut self, victim: Option<&'a Grant>) -> Self {
+        self.grants[3] = victim;
         self
     }
 

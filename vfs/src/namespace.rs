@@ -115,7 +115,7 @@ impl Namespace {
             requester,
             parent: None,
             wait_policy: None,
-            grants: [None; 3],
+            grants: [None; 4],
             opener: None,
             deletes: false,
             smb: false,
@@ -259,7 +259,7 @@ pub struct FileOps<'a> {
     pub(crate) parent: Option<ClientId>,
     pub(crate) wait_policy: Option<&'a dyn WaitPolicy>,
     /// The rights that access control lists granted the requester.
-    pub(crate) grants: [Option<&'a Grant>; 3],
+    pub(crate) grants: [Option<&'a Grant>; 4],
     /// The caller whose open is used for writing data.
     pub(crate) opener: Option<&'a Cred>,
     /// True if its protocol has pending deletes and checks them itself.

@@ -235,7 +235,12 @@ pub(super) async fn rename(
         file_ops.check_adding(&to.dir, &open.cred, file.base().kind()).await?;
     }
     let own = open.by_list_in(&old.dir);
-    let file_ops = cx.file_ops(open).granted(own, comes.as_ref()).leaving(leaves.as_ref());
+    let victim = match to.found.as_ref().filter(is_other) {
+        Some(found) => security::may_delete(&open.cred, found).await?,
+        None => None,
+    };
+    let file_ops = cx.file_ops(open).granted(own, comes.as_ref());
+    let file_ops = file_ops.leaving(leaves.as_ref()).replacing(victim.as_ref());
     file_ops.check_named(&file.base(), &to.dir, &open.cred).await?;
     let name = move_name(&file_ops, open, file, &old, &to, itself).await?;
     let to = Target { name, ..to };
@@ -372,7 +377,11 @@ pub(super) async fn link(
     let to = target(cx, open, file, &path).await?;
     let dir_attr = to.dir.getattr().await?;
     let folder = security::may_add(cx.tree()?, &to.dir, &dir_attr, false).await?;
-    let file_ops = cx.file_ops(open).granted(None, folder.as_ref());
+    let victim = match &to.found {
+        Some(found) => security::may_delete(&open.cred, found).await?,
+        None => None,
+    };
+    let file_ops = cx.file_ops(open).granted(None, folder.as_ref()).replacing(victim.as_ref());
     let (share, cred) = (&file.share, &open.cred);
     if let Some(found) = &to.found {
         may_replace(cx, open, false, (&to.dir, found), new.flags).await?;

@@ -69,7 +69,7 @@ pub(crate) async fn unmake(dir: &NodeRef, cred: &Cred, name: &[u8], made: &Made)
     if still_has(dir, name, made).await {
         let maker = Grant::of_maker(made, mask::DELETE).and_then(|grant| grant.power(mask::DELETE));
         let is_dir = made.attr.kind == Kind::Dir;
-        let _ = dir.remove(Acting::with(cred, [maker, None, None]), name, is_dir).await;
+        let _ = dir.remove(Acting::with(cred, [maker, None, None, None]), name, is_dir).await;
     }
 }
 

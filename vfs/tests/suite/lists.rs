@@ -300,7 +300,7 @@ pub(crate) async fn granted_right_is_enough(b: Bench) {
     let grant = Grant::decide(&d, &d.getattr().await.unwrap(), &bob).await.unwrap().unwrap();
     give(&d, vec![allow(CARL, mask::READ_DATA)]).await;
     let remove = |name: &'static [u8], right: u32| {
-        let by = Acting::with(&bob, [None, None, grant.power(right)]);
+        let by = Acting::with(&bob, [None, None, grant.power(right), None]);
         d.remove(by, name, false)
     };
     refused(d.unlink(Acting::caller(&bob), b"f"), VfsError::Access).await;

@@ -98,6 +98,33 @@ async fn what_may_be_deleted_may_be_moved_out() {
     assert_eq!(owner_of(&from, b"x").await, Some(BOB));
 }
 
+/// On Windows every user passes through folders (MS-FSA section 2.1.5.15.11): the right to add a name and the victim's own list
+/// decide.
+#[tokio::test]
+async fn a_deletable_file_is_replaced_unseen() {
+    for posix in [0, rename::POSIX_SEMANTICS] {
+        for deletes in [true, false] {
+            let harness = Harness::new();
+            let (ann, bob) = (harness.client_as(ANN), harness.client_as(BOB));
+            folder(&harness, "from", ANN, 0o755).await;
+            let into = folder(&harness, "into", BOB, 0o755).await;
+            let all = Ace::allow(sid_of_uid(BOB), mask::FILE_ALL, 0);
+            let allow = |rights| vec![all.clone(), Ace::allow(sid_of_uid(ANN), rights, 0)];
+            let rights = if deletes { mask::DELETE } else { mask::APPEND_DATA };
+            give(&bob, "into\\x", allow(rights)).await;
+            // No name is looked up by these rights.
+            give(&bob, "into", allow(mask::WRITE_DATA | mask::APPEND_DATA)).await;
+            let f = with(&ann, "from\\x", mask::DELETE).await.unwrap();
+            let over = to("into\\x", rename::REPLACE_IF_EXISTS | posix);
+            let told = set(&ann, f, Set::Rename(over)).await;
+            let want = if deletes { Status::SUCCESS } else { Status::ACCESS_DENIED };
+            assert_eq!(told, want, "{deletes} {posix:#x}");
+            let owner = if deletes { ANN } else { BOB };
+            assert_eq!(owner_of(&into, b"x").await, Some(owner));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_list_on_a_file_moves_it_into_no_folder_of_others() {
     let harness = Harness::new();
