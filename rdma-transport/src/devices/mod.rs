@@ -15,7 +15,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 pub use read::read;
-pub use watch::Watch;
+pub use watch::{Watch, note_change};
 
 /// Largest headers of RoCE around the data of a packet, in bytes: GRH or IP 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
 const ROCE_HEADERS: u32 = 96;
