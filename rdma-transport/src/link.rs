@@ -64,6 +64,11 @@ pub(crate) struct Half {
 }
 
 impl Link {
+    /// Receives that the queue pair takes at once.
+    pub(crate) fn recvs_max(&self) -> usize {
+        self.qp.limits().recvs_max
+    }
+
     /// Posts `count` Receives of `recvs`, each of `recv_size` bytes.
     pub(crate) fn new(
         mut qp: Box<dyn QueuePair>,

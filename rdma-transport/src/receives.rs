@@ -27,6 +27,12 @@ pub fn parts(of_all: usize, of_address: usize) -> Arc<Parts> {
     Parts::new([Limit::new(RECEIVES, of_all), Limit::new(RECEIVES_OF_ADDRESS, of_address)])
 }
 
+/// Returns the credits, at most `most`, that a queue pair has Receives for; `others` of its Receives serve no credit.
+pub(crate) fn credits_for(recvs_max: usize, others: u16, most: u16) -> u16 {
+    let left = recvs_max.saturating_sub(usize::from(others));
+    u16::try_from(left).unwrap_or(u16::MAX).min(most)
+}
+
 /// The additional Receives of one connection.
 #[derive(Debug)]
 pub struct Receives {
@@ -67,6 +73,14 @@ impl ReceiveBudget for Receives {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credits_never_exceed_posted_receives() {
+        assert_eq!(credits_for(68, 4, 64), 64);
+        assert_eq!(credits_for(62, 4, 64), 58, "a card that takes few Receives");
+        assert_eq!(credits_for(usize::MAX, 1, 255), 255);
+        assert_eq!(credits_for(3, 4, 64), 0);
+    }
 
     #[test]
     fn unknown_peer_gets_fewer_receives() {

@@ -28,6 +28,7 @@ use crate::channel::{ChannelError, Info, Payload, Place, ReadChunkData, RemoteSe
 use crate::limits;
 use crate::link::{Half, Link};
 use crate::moves::pieces;
+use crate::receives::credits_for;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Refused, Region, WorkKind};
 
 const RECVS: usize = (limits::RPCRDMA_CREDITS + limits::RPCRDMA_CREDITS_REVERSE) as usize;
@@ -81,13 +82,15 @@ impl RdmaCaller {
         recvs: Pool,
         private_data: &[u8],
     ) -> Result<Self, ChannelError> {
+        let count = RECVS.min(qp.limits().recvs_max);
+        let wanted = credits_for(count, limits::RPCRDMA_CREDITS_REVERSE, limits::RPCRDMA_CREDITS);
         let server = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
         Ok(Self {
             info,
-            link: Link::new(qp, recvs, RECVS, limits::RPCRDMA_INLINE)?,
+            link: Link::new(qp, recvs, count, limits::RPCRDMA_INLINE)?,
             inline_out: server.recv_size.min(PrivateData::OURS.send_size),
             inline_in: server.send_size.min(PrivateData::OURS.recv_size),
-            credits: Asking::new(limits::RPCRDMA_CREDITS),
+            credits: Asking::new(wanted),
             reverse: Granting::new(limits::RPCRDMA_CREDITS_REVERSE),
             queue: VecDeque::new(),
             wait: None,

@@ -34,6 +34,7 @@ use crate::channel::{
 };
 use crate::link::{Half, Link};
 use crate::memory_wait::MemoryWait;
+use crate::receives::credits_for;
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, Work, WorkId, WorkKind};
 use crate::{count, limits};
@@ -122,7 +123,7 @@ impl RdmaChannel {
         let peer = PrivateData::parse(private_data).unwrap_or(PrivateData::DEFAULT);
         let inline_out = peer.recv_size.min(PrivateData::OURS.send_size);
         let inline_in = limits::RPCRDMA_INLINE;
-        let credits = credits_of(&info);
+        let credits = credits_of(&info, qp.limits().recvs_max);
         let invalidation = if peer.remote_invalidation { "yes" } else { "no" };
         info.facts.note("inline", format!("{inline_in} bytes in, {inline_out} out"));
         info.facts.note("credits", credits.to_string());
@@ -208,7 +209,7 @@ impl RdmaChannel {
             return;
         }
         self.replies = 0;
-        let allowed = credits_of(&self.info);
+        let allowed = credits_of(&self.info, self.link.recvs_max());
         let more = u32::from(allowed).saturating_sub(granted);
         self.link.recvs_owed += usize::try_from(more).unwrap_or(0);
         self.credits.raise(allowed);
@@ -445,10 +446,10 @@ impl RdmaChannel {
     }
 }
 
-/// The credits that a connection may grant now.
-fn credits_of(info: &Info) -> u16 {
-    let (few, most) = (limits::RPCRDMA_CREDITS_FEW, limits::RPCRDMA_CREDITS);
-    info.receives_allowed(few, most)
+/// The credits that a connection may grant now, on a queue pair that takes so many Receives.
+fn credits_of(info: &Info, recvs_max: usize) -> u16 {
+    let most = credits_for(recvs_max, limits::RPCRDMA_CREDITS_REVERSE, limits::RPCRDMA_CREDITS);
+    info.receives_allowed(limits::RPCRDMA_CREDITS_FEW.min(most), most)
 }
 
 impl Buffers {

@@ -31,6 +31,7 @@ use super::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED, size, wire_size
 use crate::channel::{ChannelError, Info, Reply, Traffic};
 use crate::limits;
 use crate::link::{Half, Link};
+use crate::receives::credits_for;
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, WorkKind};
 
@@ -323,8 +324,9 @@ impl Port {
 
     /// Credits that this side may grant now.
     fn allowed(&self) -> u16 {
-        let (few, most) = (limits::SMBD_CREDITS_MIN, limits::SMBD_CREDITS_MAX);
-        self.info.receives_allowed(few, most)
+        // One Receive is that of the negotiation.
+        let most = credits_for(self.link.recvs_max(), 1, limits::SMBD_CREDITS_MAX);
+        self.info.receives_allowed(limits::SMBD_CREDITS_MIN.min(most), most)
     }
 
     /// True if the peer has sent part of a message, and does not have to wait for memory of this side.
