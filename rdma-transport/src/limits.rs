@@ -189,6 +189,8 @@ pub const VERBS_SEND_PIECES_MAX: usize = 64;
 /// Receives posted before a connection is accepted, for messages that arrive before the protocol has posted its own. Both protocols
 /// begin with one credit.
 pub const VERBS_EARLY_RECVS: usize = 2;
+/// Receives that a device must support for a connection.
+pub const VERBS_RECVS_MIN: u32 = 16;
 
 /// The remedy for a client that needs more than this limit; docs/limits.md lists them all.
 pub fn remedy(limit: &str) -> &'static str {

@@ -252,12 +252,30 @@ impl Id {
 
     /// Allows to listen on a port again directly after another listener.
     pub(super) fn reuse_address(&self) -> io::Result<()> {
-        let mut yes: c_int = 1;
-        let at = (&raw mut yes).cast::<c_void>();
-        let (level, option) =
-            (RDMA_OPTION_ID.cast_signed(), RDMA_OPTION_ID_REUSEADDR.cast_signed());
-        // SAFETY: the option is an int, which lives through the call.
-        checked(unsafe { rdma_set_option(self.raw(), level, option, at, size_of::<c_int>()) })
+        // SAFETY: the option is an int.
+        unsafe { self.set_option::<c_int>(RDMA_OPTION_ID_REUSEADDR, 1) }
+    }
+
+    /// Sets how long the card waits for an acknowledgement: 4.096 us times two to the power of this.
+    pub(super) fn set_ack_timeout(&self, exponent: u8) -> io::Result<()> {
+        // SAFETY: the option is a byte.
+        unsafe { self.set_option::<u8>(RDMA_OPTION_ID_ACK_TIMEOUT, exponent) }
+    }
+
+    /// # Safety
+    ///
+    /// The option's value is of this type.
+    unsafe fn set_option<T>(&self, option: u32, mut value: T) -> io::Result<()> {
+        let at = (&raw mut value).cast::<c_void>();
+        let (level, option) = (RDMA_OPTION_ID.cast_signed(), option.cast_signed());
+        // SAFETY: the value lives through the call; its type is as the caller says.
+        checked(unsafe { rdma_set_option(self.raw(), level, option, at, size_of::<T>()) })
+    }
+
+    /// The port of its device.
+    pub(super) fn port(&self) -> u8 {
+        // SAFETY: the identifier is alive.
+        unsafe { (*self.raw()).port_num }
     }
 
     pub(super) fn bind(&self, at: SocketAddr) -> io::Result<()> {

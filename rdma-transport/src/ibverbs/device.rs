@@ -6,14 +6,15 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::io::{self, Error};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 use iobuf::{Pool, PoolLimits, SlabWatch, watch_slabs};
@@ -23,8 +24,11 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use super::cm::{self, Borrowed, Events, Id};
+use super::events::{Action, Ports, Told, action};
 use super::memory::{Domain, Slabs};
 use super::quirks::{Quirks, quirks};
+use super::vectors::Vectors;
+use crate::devices;
 
 /// Buffers of each device for gathering small pieces: 4 KiB, 64 KiB, 1 MiB.
 pub const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
@@ -33,17 +37,24 @@ pub const GATHER: PoolLimits = PoolLimits { buffers_max: [4096, 256, 16] };
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Asynchronous events of one queue pair.
-#[derive(Default)]
 pub(super) struct Notice {
-    event: Mutex<Option<ibv_event_type::Type>>,
+    /// Addresses of its completion queues.
+    queues: [usize; 2],
+    port: u8,
+    told: Mutex<Option<Told>>,
     lost: AtomicBool,
     pub(super) waker: AtomicWaker,
 }
 
 impl Notice {
     /// Takes the event that arrived since the last call.
-    pub(super) fn take_event(&self) -> Option<ibv_event_type::Type> {
-        locked(&self.event).take()
+    pub(super) fn take(&self) -> Option<Told> {
+        locked(&self.told).take()
+    }
+
+    fn tell(&self, what: Told) {
+        *locked(&self.told) = Some(what);
+        self.waker.wake();
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -58,6 +69,10 @@ pub(super) struct Device {
     /// Buffers for gathering small pieces.
     pub(super) gather: Pool,
     pub(super) slabs: Arc<Slabs>,
+    vectors: Vectors,
+    /// Index of the first request for a queue pair ([`super::hardware`]) that the device has accepted.
+    pub(super) step: AtomicUsize,
+    ports: Mutex<Ports>,
     notices: Mutex<HashMap<u32, Arc<Notice>>>,
     lost: Arc<AtomicBool>,
     /// Dropping it ends the task that reads events.
@@ -125,11 +140,18 @@ impl Device {
             attr.assume_init()
         };
         // SAFETY: the context is open, and texts of its device end within their arrays.
-        let (name, path, transport, async_fd) = unsafe {
+        let (name, path, transport, async_fd, vectors) = unsafe {
             let context = context.as_ref();
             let device = &*context.device;
             let path = PathBuf::from(cm::words(device.dev_path.as_ptr()));
-            (cm::words(device.name.as_ptr()), path, device.transport_type, context.async_fd)
+            let vectors = Vectors::new(context.num_comp_vectors);
+            (
+                cm::words(device.name.as_ptr()),
+                path,
+                device.transport_type,
+                context.async_fd,
+                vectors,
+            )
         };
         // SAFETY: `_anchor` keeps the context open until after the domain is gone.
         let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context, relaxes)? }));
@@ -144,6 +166,9 @@ impl Device {
             attr,
             gather: Pool::new(GATHER),
             slabs,
+            vectors,
+            step: AtomicUsize::new(0),
+            ports: Mutex::default(),
             notices: Mutex::default(),
             _letting_go: LettingGo { context, lost: lost.clone() },
             lost,
@@ -184,15 +209,25 @@ impl Device {
     }
 
     /// Registers a queue pair for events, which the returned value collects.
-    pub(super) fn join(&self, qp_num: u32) -> Arc<Notice> {
-        let notice = Arc::new(Notice::default());
-        notice.lost.store(self.is_lost(), Ordering::Release);
+    pub(super) fn join(&self, qp_num: u32, queues: [usize; 2], port: u8) -> Arc<Notice> {
+        let notice = Arc::new(Notice {
+            queues,
+            port,
+            told: Mutex::default(),
+            lost: AtomicBool::new(self.is_lost()),
+            waker: AtomicWaker::new(),
+        });
         locked(&self.notices).insert(qp_num, notice.clone());
         notice
     }
 
     pub(super) fn leave(&self, qp_num: u32) {
         locked(&self.notices).remove(&qp_num);
+    }
+
+    /// Returns the completion vector of a new connection.
+    pub(super) fn next_vector(&self) -> c_int {
+        self.vectors.take()
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -220,28 +255,14 @@ impl Device {
     fn take_event(&self) -> bool {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open; on success the event is filled, and given back at once.
-        let event = unsafe {
+        unsafe {
             if ibv_get_async_event(self.context(), event.as_mut_ptr()) != 0 {
                 return false;
             }
             let mut event = event.assume_init();
             self.on_event(&event);
             ibv_ack_async_event(&raw mut event);
-            event
         };
-        use ibv_event_type::*;
-        let kind = event.event_type;
-        // SAFETY: the library answers with a constant.
-        let what = unsafe { cm::words(ibv_event_type_str(kind)) };
-        match kind {
-            IBV_EVENT_COMM_EST => {}
-            IBV_EVENT_DEVICE_FATAL => {
-                tracing::error!(device = self.name, "RDMA device broke down or was removed");
-                self.lose();
-            }
-            IBV_EVENT_PORT_ERR => tracing::warn!(device = self.name, "RDMA port went down"),
-            _ => tracing::info!(device = self.name, what, "RDMA device tells"),
-        }
         true
     }
 
@@ -249,24 +270,68 @@ impl Device {
     ///
     /// `event` is an event of this device that is not acknowledged yet.
     unsafe fn on_event(&self, event: &ibv_async_event) {
-        use ibv_event_type::*;
-        let of_qp = matches!(
-            event.event_type,
-            IBV_EVENT_QP_FATAL
-                | IBV_EVENT_QP_REQ_ERR
-                | IBV_EVENT_QP_ACCESS_ERR
-                | IBV_EVENT_COMM_EST
-        );
-        if !of_qp {
-            return;
-        }
-        // SAFETY: events of these kinds name a queue pair, and destroying one waits for its events to be given back.
-        let qp_num = unsafe { (*event.element.qp).qp_num };
-        if let Some(notice) = locked(&self.notices).get(&qp_num) {
-            *locked(&notice.event) = Some(event.event_type);
-            notice.waker.wake();
+        // SAFETY: the library answers with a constant.
+        let what = unsafe { cm::words(ibv_event_type_str(event.event_type)) };
+        let device = &self.name;
+        match action(event.event_type) {
+            Action::Tell(told) => {
+                if told != Told::Established {
+                    tracing::warn!(device, what, "RDMA device ends a connection");
+                }
+                // SAFETY: events of these kinds name a queue pair, and destroying one waits for its events to be given back.
+                let qp_num = unsafe { (*event.element.qp).qp_num };
+                if let Some(notice) = locked(&self.notices).get(&qp_num) {
+                    notice.tell(told);
+                }
+            }
+            Action::TellOfQueue => {
+                tracing::error!(device, what, "RDMA device ends the connection of a broken queue");
+                // SAFETY: this kind of event names a completion queue.
+                let broken = unsafe { event.element.cq }.addr();
+                self.tell_those(Told::QueueBroke, |notice| notice.queues.contains(&broken));
+            }
+            Action::Lose => {
+                tracing::error!(device, "RDMA device broke down or was removed");
+                self.lose();
+            }
+            Action::PortDown => {
+                let port = port_of(event);
+                tracing::warn!(device, port, "RDMA port went down");
+                locked(&self.ports).went_down(port, Instant::now());
+                devices::note_change();
+            }
+            Action::PortUp => {
+                let port = port_of(event);
+                tracing::info!(device, port, "RDMA port is up");
+                locked(&self.ports).came_up(port);
+                devices::note_change();
+            }
+            Action::LookAgain => {
+                tracing::info!(device, what, "addresses of an RDMA device may have changed");
+                devices::note_change();
+            }
+            Action::Log => tracing::info!(device, what, "RDMA device tells"),
         }
     }
+
+    fn tell_those(&self, what: Told, which: impl Fn(&Notice) -> bool) {
+        let notices = locked(&self.notices);
+        notices.values().filter(|n| which(n)).for_each(|n| n.tell(what));
+    }
+
+    /// Ends the connections over ports that have been down for too long.
+    fn end_overdue(&self) {
+        let overdue = locked(&self.ports).overdue(Instant::now());
+        for port in overdue {
+            tracing::warn!(device = self.name, port, "RDMA port stays down: its connections end");
+            self.tell_those(Told::PortDown, |notice| notice.port == port);
+        }
+    }
+}
+
+fn port_of(event: &ibv_async_event) -> u8 {
+    // SAFETY: events of these kinds hold the number of a port; others hold an address, of which this reads a part.
+    u8::try_from(unsafe { event.element.port_num }).unwrap_or(0)
 }
 
 async fn read_events(
@@ -282,12 +347,12 @@ async fn read_events(
             _ = &mut end => break,
             // The removal of siw or rxe waits for us to close the device before it sends an event.
             _ = look.tick() => {
+                let Some(device) = device.upgrade() else { break };
                 if !path.exists() {
-                    if let Some(device) = device.upgrade() {
-                        device.lose();
-                    }
+                    device.lose();
                     break;
                 }
+                device.end_overdue();
             }
             event = anchor.next() => {
                 let Some(device) = device.upgrade() else { break };

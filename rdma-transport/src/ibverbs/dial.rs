@@ -61,6 +61,7 @@ pub(super) async fn dial(
     // Declared after its events, so that an early return drops it before them.
     let id = Id::new(&events)?;
     resolve(&events, &id, to, milliseconds).await?;
+    let _ = id.set_ack_timeout(config.ack_timeout);
     id.resolve_route(milliseconds)?;
     expect(&events, RDMA_CM_EVENT_ROUTE_RESOLVED, to).await?;
     let device = devices.of(&id, config.relaxed_ordering)?;

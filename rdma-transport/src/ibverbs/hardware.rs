@@ -11,6 +11,7 @@ use std::io::{self, Error, ErrorKind};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use rdma_sys::*;
@@ -72,6 +73,8 @@ pub(super) struct Hardware {
     pub(super) notice: Arc<Notice>,
     qp: NonNull<ibv_qp>,
     qp_num: u32,
+    /// The sizes that the device accepted.
+    pub(super) depth: Depth,
     pub(super) inline_max: usize,
     pub(super) pieces_max: usize,
 }
@@ -87,7 +90,7 @@ fn int(n: u32) -> c_int {
 
 impl Queue {
     /// The device must stay open as long as this value exists.
-    fn new(device: &Device, entries: u32) -> io::Result<Self> {
+    fn new(device: &Device, entries: u32, vector: c_int) -> io::Result<Self> {
         let explain =
             |what: &str| used_up(&device.name, what, device.attr.max_cq, &Error::last_os_error());
         let context = device.context();
@@ -97,8 +100,9 @@ impl Queue {
         // SAFETY: the channel is alive, and outlives `fd` by field order.
         let fd = unsafe { cm::watch(channel.0.as_ref().fd)? };
         // SAFETY: context and channel are alive and outlive the queue, by field order.
-        let cq =
-            unsafe { ibv_create_cq(context, int(entries), ptr::null_mut(), channel.0.as_ptr(), 0) };
+        let cq = unsafe {
+            ibv_create_cq(context, int(entries), ptr::null_mut(), channel.0.as_ptr(), vector)
+        };
         let cq = NonNull::new(cq).map(Cq).ok_or_else(|| explain("completion queue"))?;
         Ok(Self { cq, fd, channel, unacked: 0, armed: false })
     }
@@ -167,26 +171,30 @@ impl Hardware {
         device: Arc<Device>,
         depth: Depth,
     ) -> io::Result<Self> {
-        let recvs = Queue::new(&device, depth.recvs)?;
-        let sends = Queue::new(&device, depth.sends)?;
-        let cap = mappings::some_are_left()
+        let vector = device.next_vector();
+        let recvs = Queue::new(&device, depth.recvs, vector)?;
+        let sends = Queue::new(&device, depth.sends, vector)?;
+        let had = mappings::some_are_left()
             .and_then(|()| create_qp(&id, &device, (&sends.cq, &recvs.cq), depth))
             .map_err(|e| used_up(&device.name, "queue pair", device.attr.max_qp, &e))?;
         // SAFETY: the identifier is alive and has a queue pair now.
         let qp = NonNull::new(unsafe { (*id.raw()).qp }).ok_or(ErrorKind::Other)?;
         // SAFETY: it was made just now.
         let qp_num = unsafe { qp.as_ref() }.qp_num;
+        let queues = [&sends, &recvs].map(|q| q.cq.0.as_ptr().addr());
+        let port = id.port();
         Ok(Self {
+            depth: Depth { recvs: had.asked.recvs, sends: had.asked.sends },
             recvs,
             sends,
             id,
             events,
-            notice: device.join(qp_num),
+            notice: device.join(qp_num, queues, port),
             device,
             qp,
             qp_num,
-            inline_max: usize::try_from(cap.max_inline_data).unwrap_or(0),
-            pieces_max: usize::try_from(cap.max_send_sge.min(PIECES_MAX)).unwrap_or(1).max(1),
+            inline_max: usize::try_from(had.cap.max_inline_data).unwrap_or(0),
+            pieces_max: usize::try_from(had.cap.max_send_sge.min(PIECES_MAX)).unwrap_or(1).max(1),
         })
     }
 
@@ -271,27 +279,29 @@ pub(super) fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error 
     Error::new(ErrorKind::QuotaExceeded, why)
 }
 
-/// Creates the queue pair of `id`, with as much inline data as the device supports; returns its capabilities.
+/// Creates the queue pair of `id` with the best capabilities that the device accepts; returns them.
 fn create_qp(
     id: &Id,
     device: &Device,
     (sends, recvs): (&Cq, &Cq),
     depth: Depth,
-) -> io::Result<ibv_qp_cap> {
-    let pieces = u32::try_from(device.attr.max_sge).unwrap_or(1).min(PIECES_MAX);
+) -> io::Result<Had> {
+    let pieces = u32::try_from(device.attr.max_sge).unwrap_or(1).clamp(1, PIECES_MAX);
     let mut last = Error::from(ErrorKind::Other);
-    for inline in INLINE {
+    // The device has refused the requests before this one.
+    let before = device.step.load(Ordering::Relaxed);
+    for (n, asked) in steps(pieces, depth).into_iter().enumerate().skip(before) {
         let mut attr = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: sends.0.as_ptr(),
             recv_cq: recvs.0.as_ptr(),
             srq: ptr::null_mut(),
             cap: ibv_qp_cap {
-                max_send_wr: depth.sends,
-                max_recv_wr: depth.recvs,
-                max_send_sge: pieces,
+                max_send_wr: asked.sends,
+                max_recv_wr: asked.recvs,
+                max_send_sge: asked.pieces,
                 max_recv_sge: 1,
-                max_inline_data: inline,
+                max_inline_data: asked.inline,
             },
             qp_type: ibv_qp_type::IBV_QPT_RC,
             sq_sig_all: 0,
@@ -299,16 +309,104 @@ fn create_qp(
         let domain = device.slabs.domain().raw();
         // SAFETY: identifier, domain and completion queue are of one device and alive; `attr` lives through the call.
         if unsafe { rdma_create_qp(id.raw(), domain, &raw mut attr) } == 0 {
-            return Ok(attr.cap);
+            if n > device.step.fetch_max(n, Ordering::Relaxed) {
+                let Step { sends, recvs, pieces, inline } = asked;
+                let device = &device.name;
+                tracing::info!(device, sends, recvs, pieces, inline, "RDMA device takes less");
+            }
+            return Ok(Had { asked, cap: attr.cap });
         }
         last = Error::last_os_error();
+        // These errors do not depend on the request.
+        if matches!(last.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENODEV)) {
+            break;
+        }
     }
     Err(last)
+}
+
+/// An accepted request, and the capabilities that the device returned.
+struct Had {
+    asked: Step,
+    cap: ibv_qp_cap,
+}
+
+/// The sizes in one request for a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    sends: u32,
+    recvs: u32,
+    pieces: u32,
+    inline: u32,
+}
+
+/// Depth of a send queue below which pieces are reduced first.
+const SENDS_KEPT: u32 = 64;
+/// The smallest queues that a connection works with.
+const SENDS_MIN: u32 = 8;
+const RECVS_MIN: u32 = 16;
+
+/// Returns the requests to try, best first. `max_sge` and `max_qp_wr` limit each size alone; a device reports the combined limit
+/// only by refusing. Each step reduces the cheapest size: inline data saves a memory read, work beyond the depth waits in our
+/// queue, pieces beyond the limit are copied into one buffer, and fewer Receives slow the peer down.
+fn steps(pieces: u32, depth: Depth) -> Vec<Step> {
+    let Depth { sends, recvs } = depth;
+    let mut all: Vec<Step> =
+        INLINE.iter().map(|inline| Step { sends, recvs, pieces, inline: *inline }).collect();
+    let Some(&(mut at)) = all.last() else { return all };
+    while at.sends > SENDS_KEPT {
+        at.sends = (at.sends / 2).max(SENDS_KEPT);
+        all.push(at);
+    }
+    for fewer in [4, 3, 2, 1].into_iter().filter(|n| *n < pieces) {
+        at.pieces = fewer;
+        all.push(at);
+    }
+    while at.sends > SENDS_MIN || at.recvs > RECVS_MIN {
+        at.sends = (at.sends / 2).max(SENDS_MIN.min(at.sends));
+        at.recvs = (at.recvs / 2).max(RECVS_MIN.min(at.recvs));
+        all.push(at);
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether a device accepts a request.
+    type Takes = fn(&Step) -> bool;
+
+    #[test]
+    fn request_is_stepped_down_to_what_devices_take() {
+        let wanted = Depth { sends: 512, recvs: 258 };
+        let first = |pieces, takes: Takes| steps(pieces, wanted).into_iter().find(takes);
+        let step = |sends, recvs, pieces, inline| Some(Step { sends, recvs, pieces, inline });
+        assert_eq!(first(8, |_| true), step(512, 258, 8, 256));
+        assert_eq!(first(8, |s| s.inline <= 64), step(512, 258, 8, 64));
+        // The send queue holds so many blocks of 64 bytes, whatever the requests are.
+        let blocks: Takes = |s| s.sends * (32 + (16 * s.pieces).max(s.inline)).div_ceil(64) <= 768;
+        assert_eq!(first(8, blocks), step(256, 258, 8, 0));
+        // 3 pieces and 64 requests are all there is.
+        assert_eq!(first(3, |s| s.sends <= 64), step(64, 258, 3, 0));
+        assert_eq!(first(8, |s| s.sends <= 64 && s.pieces <= 3), step(64, 258, 3, 0));
+        let tiny: Takes = |s| s.sends <= 16 && s.recvs <= 64 && s.pieces == 1 && s.inline == 0;
+        assert_eq!(first(8, tiny), step(16, 64, 1, 0));
+        assert_eq!(first(8, |_| false), None);
+    }
+
+    #[test]
+    fn no_step_asks_for_more_than_before() {
+        for (pieces, sends, recvs) in [(8, 512, 258), (1, 1, 1), (3, 64, 64), (2, 9, 17), (8, 0, 0)]
+        {
+            let all = steps(pieces, Depth { sends, recvs });
+            assert!(all.len() < 24);
+            for (a, b) in all.iter().zip(&all[1..]) {
+                assert!(b.sends <= a.sends && b.recvs <= a.recvs && b.pieces <= a.pieces);
+                assert!(b.inline <= a.inline && a != b, "{a:?} then {b:?}");
+            }
+        }
+    }
 
     #[test]
     fn exhausted_device_is_named_with_remedy() {

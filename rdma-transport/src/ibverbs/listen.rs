@@ -17,6 +17,7 @@ use super::cm::{Event, Events, Id, Terms};
 use super::device::Devices;
 use super::hardware::used_up;
 use super::unconnected::{pair, reads};
+use crate::devices;
 use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS};
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener, Provider};
 
@@ -128,8 +129,15 @@ struct VerbsListener {
 impl VerbsListener {
     /// Returns the connection that an event brings, if any.
     fn on_event(&mut self, event: Event) -> Option<Box<dyn Incoming>> {
-        if event.kind == rdma_cm_event_type::RDMA_CM_EVENT_DEVICE_REMOVAL {
-            tracing::warn!(at = %self.local, "RDMA device went; listening again when it is back");
+        use rdma_cm_event_type::{RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_DEVICE_REMOVAL};
+        let why = match event.kind {
+            RDMA_CM_EVENT_DEVICE_REMOVAL => "its RDMA device went",
+            RDMA_CM_EVENT_ADDR_CHANGE => "the address moved to another port or device",
+            _ => "",
+        };
+        if !why.is_empty() {
+            tracing::warn!(at = %self.local, why, "listening for RDMA again when a device is there");
+            devices::note_change();
             self.bound = None;
             return None;
         }
@@ -233,6 +241,8 @@ impl VerbsIncoming {
             reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom).min(self.reads.1),
         };
         let config = &self.provider.config;
+        // Not an option of every library, and nothing to iWARP.
+        let _ = id.set_ack_timeout(config.ack_timeout);
         let mut pair = pair(events, id, device, params, terms.reads_out, config)?;
         pair.post_early(VERBS_EARLY_RECVS, params.recv_size)?;
         let hw = pair.hardware().ok_or_else(taken)?;

@@ -23,6 +23,8 @@ use tokio::time::Sleep;
 
 use super::cm::Event;
 use super::device::Device;
+use super::events::Told;
+use super::failures;
 use super::hardware::{BATCH, Hardware};
 use super::memory::Registered;
 use super::queue::Opening;
@@ -113,6 +115,8 @@ pub(super) struct VerbsPair {
     phase: Phase,
     end: Option<End>,
     peer_is_gone: bool,
+    /// A failure was logged.
+    has_failed: bool,
     spin: Spin,
     close_time_max: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
@@ -144,6 +148,7 @@ impl VerbsPair {
             phase: Phase::Open,
             end: None,
             peer_is_gone: false,
+            has_failed: false,
             spin: Spin::new(spin_max),
             close_time_max,
             deadline: None,
@@ -291,6 +296,7 @@ impl VerbsPair {
             return Err(End::because("the card gave back a receive that it did not have"));
         };
         if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+            self.note_failure(wc, "receive");
             let (error, end) = judge_recv(wc.status);
             if let Front::Posted(p) = front {
                 out.push(recv_done(p.id, Err(error), p.into, None));
@@ -334,6 +340,8 @@ impl VerbsPair {
         if ok {
             return Ok(());
         }
+        let kind = self.sender.queue.under_way().next().map(|w| w.kind);
+        self.note_failure(wc, operation(kind));
         let (error, end) = judge_sent(wc.status);
         // The first failed request completes its work; further requests of the same work find no entry.
         if self.phase != Phase::Ending
@@ -342,6 +350,24 @@ impl VerbsPair {
             out.push(sent_done(failed, Some(error)));
         }
         Err(end)
+    }
+
+    /// Counts failed work, and logs the first failure of the connection; later ones follow from it.
+    fn note_failure(&mut self, wc: &ibv_wc, operation: &'static str) {
+        let Some(status) = failures::name(wc.status) else { return };
+        failures::count(status);
+        let Some(hw) = self.hw.as_ref().filter(|_| !std::mem::replace(&mut self.has_failed, true))
+        else {
+            return;
+        };
+        tracing::warn!(
+            peer = %hw.id.peer(),
+            device = self.device.name,
+            operation,
+            status,
+            vendor_error = format_args!("{:#x}", wc.vendor_err),
+            "RDMA work failed"
+        );
     }
 
     /// Informs the peer of the end. Completions are still taken until the peer agrees.
@@ -400,11 +426,13 @@ impl VerbsPair {
             return self
                 .begin_end(End::because(format!("RDMA device {} is gone", self.device.name)));
         }
-        match hw.notice.take_event() {
-            Some(ibv_event_type::IBV_EVENT_COMM_EST) => hw.id.notify_established(),
-            Some(event) => {
-                let end = judge_event(event);
-                self.begin_end(end);
+        match hw.notice.take() {
+            Some(Told::Established) => hw.id.notify_established(),
+            Some(told) => {
+                // After these events the peer's answer cannot arrive.
+                self.peer_is_gone |=
+                    matches!(told, Told::PairBroke | Told::QueueBroke | Told::PortDown);
+                self.begin_end(judge_told(told));
             }
             None => {}
         }
@@ -428,7 +456,11 @@ impl VerbsPair {
     fn on_cm(&mut self, event: &Event) -> Option<End> {
         use rdma_cm_event_type::*;
         match event.kind {
-            RDMA_CM_EVENT_ESTABLISHED | RDMA_CM_EVENT_ADDR_CHANGE => None,
+            RDMA_CM_EVENT_ESTABLISHED => None,
+            // The connection is bound to the port that the address has left; the peer has to reconnect.
+            RDMA_CM_EVENT_ADDR_CHANGE => {
+                Some(End::because("the address moved to another port or device"))
+            }
             RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_TIMEWAIT_EXIT => {
                 self.peer_is_gone = true;
                 Some(End::because("closed by peer"))
@@ -609,6 +641,17 @@ fn never_posted(work: Work) -> Completion {
     Completion { id, kind, result: Err(WorkError::Flushed), buf, invalidated: None }
 }
 
+/// Returns the name, for logs, of the oldest posted work. Without any, the failed request binds a window.
+fn operation(kind: Option<WorkKind>) -> &'static str {
+    match kind {
+        Some(WorkKind::Send) => "send",
+        Some(WorkKind::Write) => "write",
+        Some(WorkKind::Read) => "read",
+        Some(WorkKind::Recv) => "receive",
+        None => "window",
+    }
+}
+
 fn too_long() -> End {
     End::broken(MESSAGE_LENGTH, "the peer sent a message longer than the receive")
 }
@@ -650,13 +693,14 @@ fn status_text(status: ibv_wc_status::Type) -> String {
     unsafe { super::cm::words(ibv_wc_status_str(status)) }
 }
 
-/// The consequence of a device event for a queue pair.
-fn judge_event(event: ibv_event_type::Type) -> End {
-    use ibv_event_type::*;
-    match event {
-        IBV_EVENT_QP_ACCESS_ERR => End::broken(REMOTE_ACCESS, TOUCHED),
-        IBV_EVENT_QP_REQ_ERR => End::broken(REQUEST, REFUSED),
-        _ => End::because("the card broke off the connection"),
+/// The consequence of a device event for a connection.
+fn judge_told(told: Told) -> End {
+    match told {
+        Told::Access => End::broken(REMOTE_ACCESS, TOUCHED),
+        Told::Request => End::broken(REQUEST, REFUSED),
+        Told::PortDown => End::because("the port of the RDMA device is down"),
+        Told::QueueBroke => End::because("the card broke a completion queue"),
+        Told::PairBroke | Told::Established => End::because("the card broke off the connection"),
     }
 }
 

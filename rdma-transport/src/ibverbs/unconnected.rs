@@ -9,7 +9,7 @@ use super::device::Device;
 use super::hardware::{Depth, Hardware};
 use super::pair::VerbsPair;
 use crate::limits::{
-    VERBS_EARLY_RECVS, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX, VERBS_UNTAKEN_MAX,
+    VERBS_EARLY_RECVS, VERBS_RECVS_MIN, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX, VERBS_UNTAKEN_MAX,
 };
 use crate::verbs::{ConnectParams, Limits};
 
@@ -30,17 +30,21 @@ pub(super) fn pair(
 ) -> io::Result<VerbsPair> {
     let most = u32::try_from(device.attr.max_qp_wr).unwrap_or(u32::MAX);
     let wanted = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let recvs = wanted(params.recvs + VERBS_EARLY_RECVS);
-    if recvs > most {
+    if most < VERBS_RECVS_MIN {
         let name = &device.name;
-        let why =
-            format!("RDMA device {name} posts {most} receives at most, and {recvs} are needed");
+        let why = format!(
+            "RDMA device {name} posts {most} receives at most, and {VERBS_RECVS_MIN} are needed"
+        );
         return Err(Error::new(ErrorKind::Unsupported, why));
     }
+    let recvs = wanted(params.recvs + VERBS_EARLY_RECVS).min(most);
     let depth = Depth { recvs, sends: wanted(params.sends).clamp(1, most) };
     let hw = Hardware::new(events, id, device.clone(), depth)?;
+    let depth = hw.depth;
+    // Less is granted to the peer then.
+    let recvs = usize::try_from(depth.recvs).unwrap_or(usize::MAX);
     let limits = Limits {
-        recvs_max: params.recvs,
+        recvs_max: recvs.saturating_sub(VERBS_EARLY_RECVS).min(params.recvs),
         sends_max: params.sends,
         send_pieces_max: VERBS_SEND_PIECES_MAX,
         reads_in_flight_max: usize::from(reads_out),

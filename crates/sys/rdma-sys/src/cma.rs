@@ -24,8 +24,10 @@ enumeration!(rdma_cm_event_type: std::ffi::c_uint {
 enumeration!(rdma_port_space: std::ffi::c_uint { RDMA_PS_TCP = 0x0106 });
 
 pub const RDMA_OPTION_ID: u32 = 0;
+pub const RDMA_OPTION_ID_TOS: u32 = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: u32 = 1;
 pub const RDMA_OPTION_ID_AFONLY: u32 = 2;
+pub const RDMA_OPTION_ID_ACK_TIMEOUT: u32 = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]

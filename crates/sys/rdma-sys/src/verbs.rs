@@ -46,12 +46,17 @@ enumeration!(ibv_wc_status: std::ffi::c_uint {
     IBV_WC_LOC_QP_OP_ERR = 2,
     IBV_WC_LOC_PROT_ERR = 4,
     IBV_WC_WR_FLUSH_ERR = 5,
+    IBV_WC_MW_BIND_ERR = 6,
+    IBV_WC_BAD_RESP_ERR = 7,
     IBV_WC_LOC_ACCESS_ERR = 8,
     IBV_WC_REM_INV_REQ_ERR = 9,
     IBV_WC_REM_ACCESS_ERR = 10,
     IBV_WC_REM_OP_ERR = 11,
     IBV_WC_RETRY_EXC_ERR = 12,
     IBV_WC_RNR_RETRY_EXC_ERR = 13,
+    IBV_WC_REM_ABORT_ERR = 16,
+    IBV_WC_FATAL_ERR = 19,
+    IBV_WC_RESP_TIMEOUT_ERR = 20,
     IBV_WC_GENERAL_ERR = 21,
 });
 enumeration!(ibv_wc_opcode: std::ffi::c_uint {
@@ -77,6 +82,10 @@ enumeration!(ibv_event_type: std::ffi::c_uint {
     IBV_EVENT_DEVICE_FATAL = 8,
     IBV_EVENT_PORT_ACTIVE = 9,
     IBV_EVENT_PORT_ERR = 10,
+    IBV_EVENT_LID_CHANGE = 11,
+    IBV_EVENT_PKEY_CHANGE = 12,
+    IBV_EVENT_SM_CHANGE = 13,
+    IBV_EVENT_CLIENT_REREGISTER = 17,
     IBV_EVENT_GID_CHANGE = 18,
     IBV_EVENT_WQ_FATAL = 19,
 });

@@ -5,7 +5,9 @@ pub use registry::*;
 
 // A member of an anonymous C enumeration that bindgen omitted.
 pub const RDMA_OPTION_ID: u32 = 0;
+pub const RDMA_OPTION_ID_TOS: u32 = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: u32 = 1;
+pub const RDMA_OPTION_ID_ACK_TIMEOUT: u32 = 3;
 
 /// A Rust enumeration in the registry's crate, but a module of constants here.
 pub mod ibv_event_type {
