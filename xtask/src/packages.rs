@@ -17,6 +17,7 @@ const LAB: &[&str] = &[
     "nfs-common",
     "cifs-utils",
     "iproute2",
+    "kmod",
     "mount",
     "rdma-core",
     "rdmacm-utils",

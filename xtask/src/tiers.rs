@@ -276,7 +276,8 @@ fn prepare(tiers: &[String]) {
     let wanted = |tier: &str| tiers.iter().any(|t| t == tier);
     let mut made = Vec::new();
     if wanted("lab") || wanted("third") {
-        made.extend([lab::gateway::build(), lab::build_kernel().map(drop)]);
+        made.push(lab::gateway::build());
+        made.extend(lab::Linux::ALL.map(|linux| lab::build_kernel(linux).map(drop)));
     }
     if wanted("third") {
         made.push(domain_controller().map(drop));

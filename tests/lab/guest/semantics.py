@@ -278,6 +278,7 @@ CHECKS = (maps, appends, truncates, holes, hard_links, symlinks, names, renames,
 
 # Modes, owners and special files are no part of SMB itself; names are another matter there (smb.py).
 NOT_BY_SMB = (names, exclusive, modes_and_owners, identities, special)
+NOT_BY_OLD_SMB = (holes, symlinks, special_by_smb)
 
 
 def job(top):
@@ -285,6 +286,8 @@ def job(top):
         if lab.CIFS and call in NOT_BY_SMB:
             continue
         if call is special_by_smb and not POSIX:
+            continue
+        if lab.OLD_CIFS and call in NOT_BY_OLD_SMB:
             continue
         check(f"semantics/{call.__name__.replace('_', '-')}", call, top)
     lab.leave("semantics", lab.TOP, os.path.basename(top))

@@ -232,7 +232,7 @@ def modes(top):
 
 POSIX = "posix" in lab.ENV.get("OPTIONS", "").split(",")
 # Names of POSIX clients differ by case, and their modes are the modes themselves, not an attribute.
-OF_ONE_KIND = (modes,) if POSIX else (case, attributes)
+OF_ONE_KIND = () if lab.OLD_CIFS else (modes,) if POSIX else (case, attributes)
 CHECKS = (names, *OF_ONE_KIND, xattrs, security, holes, server_copies, reflinks, two_mounts)
 OF_SHARES = (read_only, full, not_there, wrong_password, unknown_user, guest_refused)
 

@@ -1,7 +1,7 @@
 //! One guest: runs the lab's kernel as a program, and reads its console line by line.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -16,7 +16,7 @@ pub(crate) const NETWORK_DEAD: &str = "the guest's network is dead";
 /// Description of a guest to boot.
 #[derive(Debug)]
 pub(crate) struct Guest<'a> {
-    pub(crate) kernel: &'a Path,
+    pub(crate) kernel: PathBuf,
     pub(crate) net: &'a Net,
     /// The taps of the guest, as vec0, vec1 and so on.
     pub(crate) taps: &'a [usize],
@@ -79,7 +79,7 @@ impl Guest<'_> {
             .args(["--pdeathsig", "KILL", "timeout", "-s", "KILL", &limit])
             .args(["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", &self.net.name])
             .args(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"])
-            .arg(self.kernel)
+            .arg(&self.kernel)
             .args([
                 "rootfstype=hostfs",
                 "rootflags=/",

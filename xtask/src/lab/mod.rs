@@ -33,6 +33,7 @@ use std::time::Instant;
 pub(crate) use gateway::Gateway;
 pub(crate) use net::Net;
 use run::Place;
+pub(crate) use scenarios::Linux;
 use scenarios::{
     BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, FAILOVERS, Kind, MOVES,
     ON_CEPH, SCENARIOS, Scenario, TAKEOVERS, TAKEOVERS_ON_CEPH,
@@ -55,7 +56,6 @@ const UNSTEADY_MAX: usize = 4;
 /// Data that all scenarios of one run share.
 #[derive(Debug)]
 struct Lab {
-    kernel: PathBuf,
     source_tree: PathBuf,
     dir: PathBuf,
     verbose: bool,
@@ -233,27 +233,44 @@ fn wanted(only: &[String], name: &str) -> bool {
     only.is_empty() || only.iter().any(|o| name.contains(o.as_str()))
 }
 
-/// Builds the kernel of the guests, and an archive of the source tree that jobs unpack; both only once.
-pub(crate) fn build_kernel() -> Result<(PathBuf, PathBuf)> {
+/// A kernel of guests.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) program: PathBuf,
+    /// The folder of its modules, if the kernel has any.
+    pub(crate) modules: Option<PathBuf>,
+    /// An archive of the source tree that jobs unpack; only Linux 6.12 has one.
+    source_tree: Option<PathBuf>,
+}
+
+/// Builds or unpacks a kernel; only once.
+pub(crate) fn build_kernel(linux: Linux) -> Result<Kernel> {
     // The build takes minutes, so its messages are shown.
     let built = Command::new("tests/lab/build-kernel")
+        .arg(linux.name())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .map_err(|e| format!("build-kernel: {e}"))?;
     let built = String::from_utf8_lossy(&built.stdout);
     let mut lines = built.lines().map(PathBuf::from);
-    let kernel = lines.next().ok_or("build-kernel built no kernel")?;
-    let source_tree = lines.next().ok_or("build-kernel made no source tree")?;
-    Ok((kernel, source_tree))
+    let program =
+        lines.next().ok_or_else(|| format!("build-kernel made no kernel {}", linux.name()))?;
+    let beside = lines.next();
+    let (modules, source_tree) = match linux {
+        Linux::V6_1 => (beside, None),
+        Linux::V6_12 => (None, beside),
+    };
+    Ok(Kernel { program, modules, source_tree })
 }
 
 impl Lab {
     fn new(verbose: bool) -> Result<Lab> {
-        let (kernel, source_tree) = build_kernel()?;
+        let source_tree = build_kernel(Linux::V6_12)?.source_tree;
+        let source_tree = source_tree.ok_or("build-kernel made no source tree")?;
         let dir = target_dir().join(format!("lab/{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-        Ok(Lab { kernel, source_tree, dir, verbose, figures: Mutex::default() })
+        Ok(Lab { source_tree, dir, verbose, figures: Mutex::default() })
     }
 
     /// Stores a measurement of a guest.
@@ -278,6 +295,12 @@ impl Lab {
     fn run_all(&self, scenarios: Vec<Scenario>, at_once: usize) -> Result<Vec<(Scenario, Tally)>> {
         if scenarios.iter().any(|s| !s.is_reference()) {
             gateway::build()?;
+        }
+        // Before any guest runs: guests stand still beside compilers.
+        for linux in Linux::ALL {
+            if scenarios.iter().any(|s| s.linux == linux) {
+                build_kernel(linux)?;
+            }
         }
         let nets = (0..at_once.min(scenarios.len())).map(|_| Net::new());
         let places = nets.map(|net| Ok(Place { lab: self, net: net? })).collect::<Result<_>>()?;

@@ -48,7 +48,7 @@ pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool
             Err(RecvTimeoutError::Disconnected) => return false,
         }
         // The kernel has not started, or has just ended.
-        let Some(kernel) = find_kernel(started, guest.kernel) else { continue };
+        let Some(kernel) = find_kernel(started, &guest.kernel) else { continue };
         alarm(kernel);
         if let Some(until) = off_until {
             if Instant::now() > until {

@@ -6,7 +6,6 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Lab;
 use super::counters::Counters;
 use super::failover::Failover;
 use super::gateway::{self, Demands, Gateway};
@@ -15,6 +14,7 @@ use super::kerberos::{self, Realm};
 use super::net::{FIRST_GUEST, INSIDE, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Program, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
+use super::{Lab, build_kernel};
 use super::{takeover, tls};
 use crate::ceph::Cluster;
 use crate::programs::test_program;
@@ -85,6 +85,8 @@ impl Place<'_> {
             ("DEVICE", scenario.device.into()),
             ("RDMA", scenario.provider.into()),
         ];
+        let kernel = build_kernel(scenario.linux)?;
+        env.extend(kernel.modules.map(|at| ("MODULES", at.display().to_string())));
         if scenario.tls().is_some() {
             env.push(("TLSHD", tls::tlshd()?.display().to_string()));
         }
@@ -96,7 +98,7 @@ impl Place<'_> {
         env.extend(scenario.runs.map(|runs| ("RUNS", runs.to_string())));
         let seconds_max = scenario.seconds_max + SECONDS_OF_A_RUN * scenario.runs.unwrap_or(0);
         Ok(Guest {
-            kernel: &self.lab.kernel,
+            kernel: kernel.program,
             net: &self.net,
             taps,
             scratch,

@@ -1,5 +1,6 @@
 //! The scenarios of the lab. The modules named in `jobs` are in tests/lab/guest.
 
+use self::Linux::V6_1;
 use super::gateway::Guests;
 
 /// Jobs for every protocol version.
@@ -43,6 +44,27 @@ pub(super) enum Kind {
     Cifs,
 }
 
+/// The kernel of a scenario's guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linux {
+    /// The kernel of Debian 12, without RDMA.
+    V6_1,
+    /// The kernel of most scenarios.
+    V6_12,
+}
+
+impl Linux {
+    pub(crate) const ALL: [Linux; 2] = [Linux::V6_12, Linux::V6_1];
+
+    /// Returns its name for `tests/lab/build-kernel`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Linux::V6_1 => "6.1",
+            Linux::V6_12 => "6.12",
+        }
+    }
+}
+
 /// The server of a measurement that compares two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -79,6 +101,7 @@ pub(super) enum Server {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scenario {
     pub(super) name: &'static str,
+    pub(super) linux: Linux,
     pub(super) kind: Kind,
     /// Further options of the mount.
     pub(super) options: &'static str,
@@ -107,6 +130,7 @@ impl Scenario {
     const fn new(name: &'static str, vers: &'static str, proto: &'static str) -> Scenario {
         Scenario {
             name,
+            linux: Linux::V6_12,
             kind: Kind::Nfs,
             options: "",
             vers,
@@ -126,6 +150,10 @@ impl Scenario {
 
     const fn cifs(name: &'static str, vers: &'static str, proto: &'static str) -> Scenario {
         Scenario { kind: Kind::Cifs, jobs: SMB, ..Scenario::new(name, vers, proto) }
+    }
+
+    const fn linux(self, linux: Linux) -> Scenario {
+        Scenario { linux, ..self }
     }
 
     const fn options(self, options: &'static str) -> Scenario {
@@ -358,6 +386,9 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("mixed-rights", "3.1.1", "tcp").jobs("rights"),
     Scenario::cifs("counting", "3.1.1", "rdma").options("cache=none,actimeo=0").jobs("counting"),
     Scenario::cifs("ending-rdma", "3.1.1", "rdma").jobs("ending"),
+    // Debian 12's clients.
+    Scenario::cifs("linux6.1-cifs-posix", "3.1.1", "tcp").options("posix").linux(V6_1),
+    Scenario::new("linux6.1-v4.2-tcp", "4.2", "tcp").jobs("sizes,semantics,locks").linux(V6_1),
     Scenario::new("container-v4.1-rdma", "4.1", "rdma")
         .trouble("stop-container")
         .on(Server::Container),
