@@ -12,6 +12,7 @@
 mod buffer_places;
 pub mod change_notify;
 pub mod close;
+pub mod compression;
 pub mod context;
 pub mod create;
 pub mod dfs;
