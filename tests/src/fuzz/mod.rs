@@ -4,6 +4,7 @@
 //! Each accepts any bytes and must return. Besides the absence of panics they check properties that hold for all input: parsed
 //! values survive encoding, limits are enforced, two parsers of the same bytes agree.
 
+mod compress;
 mod gss;
 mod gss_stranger;
 mod nfs4;
@@ -29,6 +30,7 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
+pub use compress::{compress_lz4, compress_lz77, compress_lz77_huffman, compress_lznt1};
 pub use gss::{gss_calls, gss_tokens};
 pub use gss_stranger::gss_stranger;
 pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
@@ -70,7 +72,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their programs.
-pub const TARGETS: [(&str, Target); 24] = [
+pub const TARGETS: [(&str, Target); 28] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -90,6 +92,10 @@ pub const TARGETS: [(&str, Target); 24] = [
     ("smb2_values", smb2_values),
     ("smb_direct", smb_direct),
     ("smb_pipe", smb_pipe),
+    ("compress_lznt1", compress_lznt1),
+    ("compress_lz77", compress_lz77),
+    ("compress_lz77_huffman", compress_lz77_huffman),
+    ("compress_lz4", compress_lz4),
     ("smb2_connection", smb2_connection),
     ("smb2_session", smb2_session),
     ("spnego_tickets", spnego_tickets),

@@ -1,8 +1,10 @@
 //! Initial inputs: one valid message of each kind, written word by word from the specifications.
 
+use smb_compress::Algorithm;
+
 use super::{
-    gss, gss_stranger, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds, smb_session, spnego,
-    tls, wire,
+    compress, gss, gss_stranger, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds,
+    smb_session, spnego, tls, wire,
 };
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
 
@@ -28,6 +30,10 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "smb2_values" => smb_seeds::values(),
         "smb_direct" => smb_direct::seeds(),
         "smb_pipe" => smb_pipe::seeds(),
+        "compress_lznt1" => compress::seeds(Algorithm::Lznt1),
+        "compress_lz77" => compress::seeds(Algorithm::Lz77),
+        "compress_lz77_huffman" => compress::seeds(Algorithm::Lz77Huffman),
+        "compress_lz4" => compress::seeds(Algorithm::Lz4),
         "smb2_connection" => smb_session::connection_seeds(),
         "smb2_session" => smb_session::session_seeds(),
         "spnego_tickets" => spnego::seeds(),

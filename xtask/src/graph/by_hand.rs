@@ -11,7 +11,7 @@ use crate::sh::Result;
 const FORMATS: [&str; 3] = ["crates/wire", "crates/nfs-proto", "crates/smb-proto"];
 
 /// Other files that build numbers from bytes, and the source of those bytes.
-const KNOWN: [(&str, &str); 38] = [
+const KNOWN: [(&str, &str); 40] = [
     ("crates/cluster/src/announce.rs", "the checksum of a frame that it made"),
     ("crates/cluster/src/lifetime.rs", "an answer of the kernel"),
     ("gateway/src/boot.rs", "a record of the store"),
@@ -41,6 +41,11 @@ const KNOWN: [(&str, &str); 38] = [
     ("crates/recovery/src/header.rs", "the header of the store"),
     ("crates/smb-auth/src/ntlm/initiator.rs", "a time stamp whose length was checked"),
     ("crates/smb-auth/src/version.rs", "the eight bytes of a version"),
+    (
+        "crates/smb-compress/src/matches.rs",
+        "streams of codecs, by readers that end with the stream",
+    ),
+    ("crates/smb-compress/src/pattern.rs", "equal bytes, eight at once"),
     ("crates/smb-crypto/src/sign.rs", "the command in a header of 64 bytes"),
     ("smbd-core/src/answer.rs", "the header that this server wrote"),
     (

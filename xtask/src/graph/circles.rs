@@ -11,13 +11,14 @@ use std::path::Path;
 use crate::sh::Result;
 
 /// The crates, and the cycles of files that each still has: a file that joins one, or makes another, is refused.
-pub(super) const CLEARED: [(&str, &[&str]); 24] = [
+pub(super) const CLEARED: [(&str, &[&str]); 25] = [
     ("mutex", &[]),
     ("wire", &[]),
     ("policy", &[]),
     ("nfs-proto", &[]),
     ("smb-proto", &[]),
     ("smb-crypto", &[]),
+    ("smb-compress", &[]),
     ("smb-auth", &[]),
     ("dylib", &[]),
     ("rdma-sys", &[]),

@@ -1,0 +1,89 @@
+//! What the codecs share: finding, measuring and copying matches.
+
+use crate::Fault;
+
+/// Bytes that a short copy moves at once.
+const WIDE: usize = 16;
+
+/// Appends `len` bytes that begin `distance` bytes before `at`. A match may overlap what it appends.
+#[inline]
+pub(crate) fn copy(out: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), Fault> {
+    let from = at.checked_sub(distance).ok_or(Fault::Distance)?;
+    let room = out.len() - at;
+    if len > room {
+        return Err(Fault::TooMuch);
+    }
+    // What is written behind the match is overwritten by the next one.
+    if distance >= WIDE && len <= 2 * WIDE && room >= 2 * WIDE {
+        copy_wide(out, from, at);
+        if len > WIDE {
+            copy_wide(out, from + WIDE, at + WIDE);
+        }
+    } else if distance >= len {
+        out.copy_within(from..from + len, at);
+    } else {
+        copy_overlapping(out, from, at, len);
+    }
+    Ok(())
+}
+
+#[inline]
+fn copy_wide(out: &mut [u8], from: usize, at: usize) {
+    if let Some(chunk) = out.get(from..).and_then(|o| o.first_chunk::<WIDE>()).copied()
+        && let Some(to) = out.get_mut(at..).and_then(|o| o.first_chunk_mut::<WIDE>())
+    {
+        *to = chunk;
+    }
+}
+
+/// Repeats the bytes between `from` and `at`: each copy doubles what the next one may take.
+#[inline(never)]
+fn copy_overlapping(out: &mut [u8], from: usize, at: usize, len: usize) {
+    if at - from == 1 {
+        let byte = out[from];
+        out[at..at + len].fill(byte);
+        return;
+    }
+    let mut done = 0;
+    while done < len {
+        let n = (at - from + done).min(len - done);
+        out.copy_within(from..from + n, at + done);
+        done += n;
+    }
+}
+
+/// Reads four bytes at `at`.
+#[inline]
+pub(crate) fn word(data: &[u8], at: usize) -> Option<u32> {
+    data.get(at..)?.first_chunk::<4>().map(|b| u32::from_le_bytes(*b))
+}
+
+/// Reads two bytes at `at`.
+#[inline]
+pub(crate) fn half(data: &[u8], at: usize) -> Option<u16> {
+    data.get(at..)?.first_chunk::<2>().map(|b| u16::from_le_bytes(*b))
+}
+
+/// Counts the equal bytes of two places, the second behind the first, up to `end`.
+#[inline]
+pub(crate) fn common(data: &[u8], first: usize, second: usize, end: usize) -> usize {
+    let later = &data[second..end];
+    let earlier = &data[first..first + later.len()];
+    let mut n = 0;
+    let (a, _) = earlier.as_chunks::<8>();
+    let (b, _) = later.as_chunks::<8>();
+    for (a, b) in a.iter().zip(b) {
+        let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differs != 0 {
+            return n + (differs.trailing_zeros() / 8) as usize;
+        }
+        n += 8;
+    }
+    n + earlier[n..].iter().zip(&later[n..]).take_while(|(a, b)| a == b).count()
+}
+
+/// Hashes four bytes to `BITS` bits.
+#[inline]
+pub(crate) fn hash<const BITS: u32>(word: u32) -> usize {
+    (word.wrapping_mul(0x9E37_79B1) >> (32 - BITS)) as usize
+}
