@@ -259,7 +259,7 @@ pub(crate) fn build_kernel(linux: Linux) -> Result<Kernel> {
     let beside = lines.next();
     let (modules, source_tree) = match linux {
         Linux::V6_1 => (beside, None),
-        Linux::V6_12 => (None, beside),
+        Linux::V6_12 | Linux::V7 => (None, beside),
     };
     Ok(Kernel { program, modules, source_tree })
 }

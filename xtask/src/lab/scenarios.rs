@@ -1,6 +1,6 @@
 //! The scenarios of the lab. The modules named in `jobs` are in tests/lab/guest.
 
-use self::Linux::V6_1;
+use self::Linux::{V6_1, V7};
 use super::gateway::Guests;
 
 /// Jobs for every protocol version.
@@ -51,16 +51,19 @@ pub(crate) enum Linux {
     V6_1,
     /// The kernel of most scenarios.
     V6_12,
+    /// The newest kernel. Its client dials SMB Direct at the port of the device's fabric.
+    V7,
 }
 
 impl Linux {
-    pub(crate) const ALL: [Linux; 2] = [Linux::V6_12, Linux::V6_1];
+    pub(crate) const ALL: [Linux; 3] = [Linux::V6_12, Linux::V7, Linux::V6_1];
 
     /// Returns its name for `tests/lab/build-kernel`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Linux::V6_1 => "6.1",
             Linux::V6_12 => "6.12",
+            Linux::V7 => "7",
         }
     }
 }
@@ -386,6 +389,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("mixed-rights", "3.1.1", "tcp").jobs("rights"),
     Scenario::cifs("counting", "3.1.1", "rdma").options("cache=none,actimeo=0").jobs("counting"),
     Scenario::cifs("ending-rdma", "3.1.1", "rdma").jobs("ending"),
+    // The clients of the newest kernel. No mount names a port of SMB Direct. The gateway cannot be in these guests: their vDSO has
+    // no getcpu, without which rustix 1.1 panics.
+    Scenario::new("linux7-v4.2-tcp", "4.2", "tcp").jobs("sizes,semantics,locks,v42").linux(V7),
+    Scenario::new("linux7-v4.2-rdma", "4.2", "rdma").jobs("sizes,semantics,v42").linux(V7),
+    Scenario::cifs("linux7-cifs-tcp", "3.1.1", "tcp").jobs("sizes,semantics,smb").linux(V7),
+    Scenario::cifs("linux7-cifs-iwarp", "3.1.1", "rdma").jobs("sizes,semantics,smb").linux(V7),
     // Debian 12's clients.
     Scenario::cifs("linux6.1-cifs-posix", "3.1.1", "tcp").options("posix").linux(V6_1),
     Scenario::new("linux6.1-v4.2-tcp", "4.2", "tcp").jobs("sizes,semantics,locks").linux(V6_1),
