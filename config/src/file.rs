@@ -25,9 +25,9 @@ use crate::refer::{Refer, ReferHost, TARGETS_MAX};
 use crate::rights::{self, Force, List, Masks, Mode, Symlinks};
 use crate::sec::Secs;
 use crate::settings::{
-    Admin, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm, Portmap,
-    PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Share, Signing, Source, User,
-    share_name, user_name,
+    Admin, DirectoryLeases, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm,
+    Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Share, Signing,
+    Source, User, share_name, user_name,
 };
 use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
@@ -92,6 +92,7 @@ pub(crate) struct Draft {
     pub(crate) signing: Option<Set<Signing>>,
     pub(crate) encryption: Option<Set<Encryption>>,
     pub(crate) rdma_transforms: Option<Set<RdmaTransforms>>,
+    pub(crate) directory_leases: Option<Set<DirectoryLeases>>,
     pub(crate) tls: DraftTls,
     pub(crate) ntlm: Option<Set<Ntlm>>,
     pub(crate) kerberos: DraftKerberos,
@@ -236,6 +237,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.signing = smb.parse("signing", report);
         draft.encryption = smb.parse("encryption", report);
         draft.rdma_transforms = smb.parse("rdma_transforms", report);
+        draft.directory_leases = smb.parse("directory_leases", report);
         draft.ntlm = smb.parse("ntlm", report);
     }
     if let Some(node) = top.get("kerberos") {

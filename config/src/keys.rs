@@ -691,6 +691,15 @@ pub(crate) const SMB: Group = Group {
              signs or encrypts. `off`: it is sent inside the messages.",
         ),
         key(
+            "directory_leases",
+            "`on` or `off`",
+            "on",
+            "Directory leases let clients of SMB 3 answer listings from their cache. `on`: all clients get them except those \
+             that negotiate the POSIX extensions, as Linux does from dialect 3.1.1 on with and without `posix`: it shows \
+             names that it has removed. `off`: no client gets them, for Linux clients that mount with `vers=3.0` or \
+             `vers=3.0.2`.",
+        ),
+        key(
             "ntlm",
             "`on` or `off`",
             "on",

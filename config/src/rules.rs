@@ -635,6 +635,7 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
         signing: settled(draft.signing.clone(), default.signing).value,
         encryption: encryption.value,
         rdma_transforms: settled(draft.rdma_transforms.clone(), default.rdma_transforms).value,
+        directory_leases: settled(draft.directory_leases.clone(), default.directory_leases).value,
         ntlm: settled(draft.ntlm.clone(), default.ntlm).value,
     }
 }

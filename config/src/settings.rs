@@ -300,6 +300,8 @@ pub struct Smb {
     pub encryption: Encryption,
     /// Whether data that is placed through RDMA is signed or encrypted separately.
     pub rdma_transforms: RdmaTransforms,
+    /// Which clients get directory leases.
+    pub directory_leases: DirectoryLeases,
     /// Whether clients may log on with passwords.
     pub ntlm: Ntlm,
 }
@@ -313,6 +315,7 @@ impl Default for Smb {
             signing: Signing::default(),
             encryption: Encryption::default(),
             rdma_transforms: RdmaTransforms::default(),
+            directory_leases: DirectoryLeases::default(),
             ntlm: Ntlm::default(),
         }
     }
@@ -353,6 +356,18 @@ pub enum Ntlm {
 }
 
 words!(Ntlm, "is not an NTLM mode", "on" => On, "off" => Off);
+
+/// Which SMB clients may cache the listings of folders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectoryLeases {
+    /// All but those that negotiate the POSIX extensions: Linux shows old listings.
+    #[default]
+    On,
+    /// None.
+    Off,
+}
+
+words!(DirectoryLeases, "is not a mode of directory leases", "on" => On, "off" => Off);
 
 /// Whether SMB messages must be signed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -137,6 +137,7 @@ smb:
   signing: offered
   encryption: required
   rdma_transforms: off
+  directory_leases: off
   ntlm: off
 kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
 audit: {to: journald, required: true}
@@ -240,6 +241,7 @@ fn every_key_is_accepted() {
                 signing: Signing::Offered,
                 encryption: Encryption::Required,
                 rdma_transforms: RdmaTransforms::Off,
+                directory_leases: crate::DirectoryLeases::Off,
                 ntlm: crate::Ntlm::Off,
             },
             kerberos: Some(kerberos()),

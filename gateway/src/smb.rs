@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use config::{Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
+use config::{DirectoryLeases, Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
 use smbd_core::server::Server;
 use smbd_core::server_state::ServerState;
 use smbd_core::settings::{
@@ -61,6 +61,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
             Encryption::Required => Sealing::Required,
         },
         rdma_transforms: settings.smb.rdma_transforms == RdmaTransforms::On,
+        directory_leases: settings.smb.directory_leases == DirectoryLeases::On,
         ntlm: settings.smb.ntlm == Ntlm::On,
         kerberos: settings.kerberos.as_ref().map(kerberos),
         opens_per_session: settings.limits.client_opens,

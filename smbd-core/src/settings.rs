@@ -80,6 +80,8 @@ pub struct Settings {
     pub encryption: Encryption,
     /// Data that travels by RDMA is signed or encrypted for clients that can do that (`IsRDMATransformSupported`).
     pub rdma_transforms: bool,
+    /// Clients get directory leases, unless they negotiate the POSIX extensions.
+    pub directory_leases: bool,
     /// Users may log on by passwords, and guests where a share is for them.
     pub ntlm: bool,
     /// Users may log on by tickets.
@@ -106,6 +108,7 @@ impl Default for Settings {
             signing_required: true,
             encryption: Encryption::default(),
             rdma_transforms: true,
+            directory_leases: true,
             ntlm: true,
             kerberos: None,
             dialects: (Dialect::V202, Dialect::V311),

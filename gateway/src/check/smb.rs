@@ -276,6 +276,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
         "signing": smb.signing.to_string(),
         "encryption": smb.encryption.to_string(),
         "rdma_transforms": smb.rdma_transforms.to_string(),
+        "directory_leases": smb.directory_leases.to_string(),
         "ntlm": smb.ntlm.to_string(),
     })
 }

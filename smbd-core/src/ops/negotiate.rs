@@ -208,7 +208,8 @@ fn settle(
         let persistent = settings.shares.values().any(|s| core.is_continuous(s));
         // Linux, which is known by its context of the POSIX extensions, opens a directory again with a new lease after it removed a
         // name there, and shows its old listing: `rm -r` then fails (6.1 to 7.3).
-        let directory_leases = if chosen.posix { 0 } else { CAP_DIRECTORY_LEASING };
+        let leases_directories = settings.directory_leases && !chosen.posix;
+        let directory_leases = if leases_directories { CAP_DIRECTORY_LEASING } else { 0 };
         let ours = CAP_MULTI_CHANNEL
             | directory_leases
             | if persistent { CAP_PERSISTENT_HANDLES } else { 0 };

@@ -235,3 +235,21 @@ async fn linux_gets_no_directory_leases() {
         assert_ne!(told & CAP_LEASING, 0, "files are leased all the same");
     }
 }
+
+#[tokio::test]
+async fn directory_leases_that_are_off_are_not_offered() {
+    for on in [true, false] {
+        let mut peer = Peer::connect(&server(|s| s.directory_leases = on));
+        for dialect in [0x0300, 0x0302, 0x0311] {
+            let contexts = if dialect == 0x0311 { vec![preauth()] } else { vec![] };
+            let capabilities = u32::MAX;
+            let body =
+                Request { dialects: vec![dialect], capabilities, contexts, ..Request::default() };
+            let answer = peer.ask(Command::Negotiate, &body.emit()).await;
+            let told = Response::parse(&answer.bytes).unwrap().capabilities;
+            assert_eq!(told & CAP_DIRECTORY_LEASING != 0, on, "{dialect:x}");
+            assert_ne!(told & CAP_LEASING, 0);
+            peer = Peer::connect(&server(|s| s.directory_leases = on));
+        }
+    }
+}
