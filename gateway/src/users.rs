@@ -178,6 +178,25 @@ pub(crate) fn is_of_name(cred: &Cred) -> bool {
     UNKNOWN_UIDS.contains(&cred.uid)
 }
 
+/// Refuses users whose uids were made of their names and are the same: each would have the files of the other. `users` are their
+/// names and uids, and whether the host or an account gives the uid.
+fn refuse_shared_uids<'a>(users: impl Iterator<Item = (&'a str, u32, bool)>) -> Result<(), String> {
+    let made = |(_, uid, known): &(&str, u32, bool)| !known && UNKNOWN_UIDS.contains(uid);
+    let mut made: Vec<_> = users.filter(made).map(|(name, uid, _)| (uid, name)).collect();
+    made.sort_unstable();
+    match made.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        None => Ok(()),
+        Some(pair) => {
+            let (uid, one, other) = (pair[0].0, pair[0].1, pair[1].1);
+            Err(format!(
+                "users `{one}` and `{other}`: the host knows neither, and the uid made of each name is {uid}, so that each would \
+                 have the files of the other; give one of them a uid (`uid` in `users`, `headgate user add {other} --uid NUMBER`), \
+                 or add one of them to the host"
+            ))
+        }
+    }
+}
+
 /// Says why no account is made for this user, and what to do; `None` where one may be made.
 pub(crate) fn why_no_account(name: &str, (cred, known): (&Cred, bool)) -> Option<String> {
     if is_nobody(cred) {
@@ -211,10 +230,12 @@ pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
         .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
     let configured = settings.users.iter().map(|u| (u.name.clone(), u.identity.clone()));
     // The configuration stands before the database.
-    of_database
+    let accounts = of_database
         .chain(configured)
         .map(|(name, identity)| Ok((name.to_lowercase(), resolve(&name, &identity)?)))
-        .collect()
+        .collect::<Result<Accounts, String>>()?;
+    refuse_shared_uids(accounts.iter().map(|(name, (cred, known))| (&**name, cred.uid, *known)))?;
+    Ok(accounts)
 }
 
 /// Who has no account and comes to a share for guests.
@@ -492,6 +513,7 @@ impl UserDb {
             };
             table.insert(key(&user.name), account(&user.name, hash, &user.identity)?);
         }
+        refuse_shared_uids(table.values().map(|(a, known)| (&*a.name, a.cred.uid, *known)))?;
         Ok(table)
     }
 
@@ -593,6 +615,48 @@ mod tests {
 
     fn local(dir: &tempfile::TempDir) -> ServiceFiles {
         ServiceFiles::Local(dir.path().to_owned())
+    }
+
+    #[test]
+    fn users_that_share_a_made_uid_are_refused() {
+        let uids = |users: &[(&'static str, u32, bool)]| refuse_shared_uids(users.iter().copied());
+        let first = UNKNOWN_UIDS.start;
+        let why = uids(&[("bob", first, false), ("eve", first + 1, false), ("ann", first, false)])
+            .unwrap_err();
+        for wanted in ["`ann`", "`bob`", "2013265920", "headgate user add bob --uid NUMBER"] {
+            assert!(why.contains(wanted), "{wanted}: {why}");
+        }
+        // A uid that was given is meant so, and outside of the range users of one process share its uid.
+        uids(&[("ann", first, false), ("bob", first, true)]).unwrap();
+        uids(&[("ann", 1000, false), ("bob", 1000, false)]).unwrap();
+    }
+
+    #[test]
+    fn a_start_refuses_users_of_one_made_uid() {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let state = local(&dir);
+        let (one, other) = names_of_one_uid();
+        let unknown = |name: &str| Entry { uid: None, ..entry(name, "one") };
+        change_database(&state, |d| Ok(d.put(unknown(&one)))).unwrap();
+        assert!(UserDb::open(&Settings::default(), Some(&state)).is_ok());
+        change_database(&state, |d| Ok(d.put(unknown(&other)))).unwrap();
+        let why = UserDb::open(&Settings::default(), Some(&state)).err().unwrap();
+        assert!(why.contains(&format!("`{one}`")) && why.contains(&format!("`{other}`")), "{why}");
+    }
+
+    /// Two names that the host does not know: by the birthday rule about 13,000 are enough.
+    fn names_of_one_uid() -> (String, String) {
+        let mut seen = HashMap::new();
+        for n in 0.. {
+            let name = format!("unknown-{n}");
+            if let Some(other) = seen.insert(uid_of_name(&name), name.clone()) {
+                return (other, name);
+            }
+        }
+        unreachable!("the range is finite")
     }
 
     #[test]
