@@ -389,12 +389,19 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::cifs("mixed-rights", "3.1.1", "tcp").jobs("rights"),
     Scenario::cifs("counting", "3.1.1", "rdma").options("cache=none,actimeo=0").jobs("counting"),
     Scenario::cifs("ending-rdma", "3.1.1", "rdma").jobs("ending"),
-    // The clients of the newest kernel. No mount names a port of SMB Direct. The gateway cannot be in these guests: their vDSO has
-    // no getcpu, without which rustix 1.1 panics.
+    // The clients of the newest kernel. No mount names a port of SMB Direct.
     Scenario::new("linux7-v4.2-tcp", "4.2", "tcp").jobs("sizes,semantics,locks,v42").linux(V7),
     Scenario::new("linux7-v4.2-rdma", "4.2", "rdma").jobs("sizes,semantics,v42").linux(V7),
     Scenario::cifs("linux7-cifs-tcp", "3.1.1", "tcp").jobs("sizes,semantics,smb").linux(V7),
     Scenario::cifs("linux7-cifs-iwarp", "3.1.1", "rdma").jobs("sizes,semantics,smb").linux(V7),
+    Scenario::cifs("linux7-cifs-rxe", "3.1.1", "rdma")
+        .jobs("sizes,semantics")
+        .verbs("rxe")
+        .linux(V7),
+    Scenario::cifs("linux7-cifs-siw", "3.1.1", "rdma")
+        .jobs("sizes,semantics")
+        .verbs("siw")
+        .linux(V7),
     // Debian 12's clients.
     Scenario::cifs("linux6.1-cifs-posix", "3.1.1", "tcp").options("posix").linux(V6_1),
     Scenario::new("linux6.1-v4.2-tcp", "4.2", "tcp").jobs("sizes,semantics,locks").linux(V6_1),
