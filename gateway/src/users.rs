@@ -565,6 +565,12 @@ impl Users for UserDb {
             .cloned()
     }
 
+    fn each(&self, each: &mut dyn FnMut(&str, &Cred)) {
+        let table = self.current();
+        let accounts = table.values().map(|(account, _)| account);
+        accounts.filter(|a| !is_nobody(&a.cred)).for_each(|a| each(&a.name, &a.cred));
+    }
+
     fn guest(&self) -> Cred {
         guest()
     }

@@ -21,6 +21,7 @@ use crate::dtyp::descriptor::control;
 use crate::dtyp::{self, SecurityDescriptor, Sid, acl, check, mask};
 use crate::status::Status;
 use crate::tree::Tree;
+use crate::users;
 use crate::wire::query_info::security_information as part;
 
 /// An access that was granted.
@@ -280,6 +281,24 @@ async fn inherit(
     }
     let asked = Attr { mode: attr.mode | mode & 0o111, ..*attr };
     keep(None, node, &asked, (list, most), (uid, gid)).await
+}
+
+/// Replaces identifiers from lists of SAMR by those of files: a permission for an account that a user picks from such a list has to
+/// mean the account.
+pub(crate) fn know_accounts(sd: &mut SecurityDescriptor, machine: &Sid) {
+    let know = |sid: &mut Sid| {
+        let Some(rid) = sid.rid_in(machine) else { return };
+        let known = users::uid_of_rid(rid).map(sid_of_uid);
+        if let Some(known) = known.or_else(|| users::gid_of_rid(rid).map(sid_of_gid)) {
+            *sid = known;
+        }
+    };
+    sd.owner.iter_mut().chain(&mut sd.group).for_each(know);
+    for ace in sd.dacl.iter_mut().flat_map(|list| &mut list.aces) {
+        if let dtyp::Ace::Simple { sid, .. } = ace {
+            know(sid);
+        }
+    }
 }
 
 /// Owner and group of a descriptor that are users and groups of this host.

@@ -82,6 +82,18 @@ impl<'a> Reader<'a> {
         if self.pointer()? { self.text().map(Some) } else { Ok(None) }
     }
 
+    /// Parses the head of a conformant varying array; returns how many elements follow, at most `most`.
+    pub fn varying(&mut self, most: u32) -> Parsed<u32> {
+        self.read(4, "max_count", |start| {
+            let (place, (max, offset)) = (le_u32("max_count"), le_u32("offset")).parse(start)?;
+            let (i, count) = le_u32("actual_count")(place)?;
+            if offset != 0 || count > max || count > most {
+                return Err(reject("actual_count", Rule::Value, place));
+            }
+            Ok((i, count))
+        })
+    }
+
     /// Parses the fixed part of an RPC_UNICODE_STRING; returns whether its buffer follows.
     pub fn string_head(&mut self) -> Parsed<bool> {
         self.u16()?;
@@ -119,6 +131,13 @@ pub enum Later {
     Counted(String),
     /// An RPC_SID.
     Sid(Sid),
+    /// A conformant varying array of bytes that has room for `most`.
+    Bytes {
+        /// Its max_count.
+        most: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
 }
 
 impl Writer {
@@ -136,6 +155,18 @@ impl Writer {
     /// Appends a 32-bit number.
     pub fn u32(&mut self, n: u32) {
         self.align(4);
+        self.out.extend(n.to_le_bytes());
+    }
+
+    /// Appends a number of 64 bits that is aligned like one of 32 (OLD_LARGE_INTEGER of MS-SAMR section 2.2.2.2).
+    pub fn old_large(&mut self, n: u64) {
+        self.align(4);
+        self.out.extend(n.to_le_bytes());
+    }
+
+    /// Appends a number of 64 bits.
+    pub fn u64(&mut self, n: u64) {
+        self.align(8);
         self.out.extend(n.to_le_bytes());
     }
 
@@ -180,6 +211,12 @@ impl Writer {
                     self.array(&text.encode_utf16().chain([0]).collect::<Vec<_>>());
                 }
                 Later::Counted(text) => self.array(&text.encode_utf16().collect::<Vec<_>>()),
+                Later::Bytes { most, bytes } => {
+                    self.u32(most);
+                    self.u32(0);
+                    self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                    self.out.extend(bytes);
+                }
                 Later::Sid(sid) => {
                     self.u32(u32::try_from(sid.subs().len()).unwrap_or_default());
                     sid.put(&mut self.out);
@@ -240,9 +277,25 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_64_bits_are_aligned_by_kind() {
+        let mut w = Writer::default();
+        w.u32(1);
+        w.old_large(2);
+        w.u64(3);
+        w.later(vec![Later::Bytes { most: 9, bytes: vec![7, 8] }]);
+        let words: Vec<u8> =
+            [1_u32, 2, 0, 0, 3, 0, 9, 0, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
+        assert_eq!(w.finish(), [&words[..], &[7, 8]].concat());
+    }
+
+    #[test]
     fn counts_are_checked_before_allocation() {
         let words = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
         let text = |stub: &[u8]| named(Reader::new(stub).text());
+        for array in [[3, 0, 4], [9, 1, 4], [9, 0, 6]] {
+            assert_eq!(named(Reader::new(&words(&array)).varying(5)), Err("actual_count"));
+        }
+        assert_eq!(Reader::new(&words(&[1000, 0, 5])).varying(5), Ok(5));
         assert_eq!(text(&words(&[1025, 0, 1025])), Err("actual_count"));
         assert_eq!(text(&words(&[1, 0, 2])), Err("actual_count"));
         assert_eq!(text(&words(&[1, 1, 1])), Err("actual_count"));

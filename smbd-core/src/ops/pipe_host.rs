@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use vfs::Cred;
 use vfs::accounts::Directory;
 use vfs::namespace::Share;
 
 use crate::dtyp::Sid;
 use crate::pipe::Host;
 use crate::server_state::ServerState;
-use crate::session::User;
+use crate::session::{Kind, User};
 use crate::share_access::{grant, is_told};
 
 /// The server, asked by one user.
@@ -57,6 +58,13 @@ impl Host for CoreHost {
         shares.iter().find(named).filter(|s| self.opens(s)).map(|s| self.told(s))
     }
 
+    fn shares_size(&self) -> (usize, usize) {
+        let settings = self.core.settings();
+        let shares = self.core.namespace.shares();
+        let bytes = |s: &Arc<Share>| s.name.len() + settings.share(&s.name).comment.len();
+        (shares.iter().map(bytes).sum(), shares.len())
+    }
+
     fn is_elsewhere(&self, name: &str) -> bool {
         let named = |s: &Arc<Share>| s.name == name && s.is_elsewhere();
         self.core.namespace.shares().iter().any(named)
@@ -72,6 +80,14 @@ impl Host for CoreHost {
 
     fn account_of_uid(&self, uid: u32) -> Option<String> {
         self.core.users.by_uid(uid).map(|a| a.name)
+    }
+
+    fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
+        self.core.users.each(each);
+    }
+
+    fn knows_caller(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| user.kind == Kind::User)
     }
 
     fn others(&self) -> &dyn Directory {
@@ -92,8 +108,8 @@ impl Host for CoreHost {
     }
 }
 
-/// S-1-5-21 with three numbers that are as lasting and as much our own as the server's GUID.
-fn machine(guid: &[u8; 16]) -> Sid {
+/// Returns the identifier of the machine's accounts and groups: S-1-5-21 and three numbers, made of the server's GUID.
+pub(crate) fn machine(guid: &[u8; 16]) -> Sid {
     let (words, _) = guid.as_chunks::<4>();
     let word = |n: usize| words.get(n).map_or(0, |w| u32::from_le_bytes(*w));
     // Invariant: an authority of one digit and four numbers are an identifier.
@@ -104,9 +120,7 @@ fn machine(guid: &[u8; 16]) -> Sid {
 mod tests {
     use super::*;
     use crate::harness::Harness;
-    use crate::session::Kind;
     use crate::settings::{Settings, ShareSettings};
-    use vfs::Cred;
     use vfs::namespace::{PrincipalSet, Protocols, Rules, ShareAccess};
 
     fn asked_by(core: &Arc<ServerState>, kind: Kind, uid: u32) -> CoreHost {

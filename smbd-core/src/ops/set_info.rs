@@ -18,6 +18,7 @@ use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::bytes::{self, Change};
 use crate::ops::held_times::change_record;
+use crate::ops::pipe_host::machine;
 use crate::pace::Pace;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
@@ -72,7 +73,8 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     if open.granted & needs != needs {
         return Err(Status::ACCESS_DENIED);
     }
-    let sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
+    let mut sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
+    security::know_accounts(&mut sd, &machine(&cx.server.settings().server_guid));
     let file = open.file()?;
     let file_ops = cx.file_ops(open);
     let tree = cx.tree()?;

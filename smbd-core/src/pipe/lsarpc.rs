@@ -7,10 +7,11 @@ use smb_proto::ndr::{Later, Reader, Writer};
 
 use crate::dtyp::Sid;
 use crate::status::Status;
-use crate::users::uid_of_rid;
+use crate::users::{gid_of_rid, uid_of_rid};
 
-use super::Host;
 use super::rpc::{Fault, Read, Syntax};
+use super::samr::{ALL_USERS, ALL_USERS_NAME};
+use super::{Host, PRICE_MIN};
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.0.
 pub(crate) const SYNTAX: Syntax = Syntax {
@@ -23,10 +24,10 @@ pub(crate) const SYNTAX: Syntax = Syntax {
 
 /// Names or identifiers in one call.
 const LOOKUPS_MAX: u32 = 1000;
+/// Characters of a name; a longer name from a directory counts as none.
+const NAME_MAX: usize = 256;
 /// The one policy handle: what it stands for does not differ between clients.
 const HANDLE: [u8; 20] = *b"\0\0\0\0headgate policy\x01";
-
-const SOME_NOT_MAPPED: Status = Status(0x0000_0107);
 
 /// SID_NAME_USE (MS-LSAT section 2.2.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,21 @@ struct Found {
     /// Name and identifier of the domain.
     domain: (String, Sid),
     sid: Sid,
+}
+
+/// Returns the most bytes that an answer takes ([`Interface::price`](super::Interface::price)).
+pub(super) fn price(stub: &[u8]) -> usize {
+    /// The shortest name or identifier is a pointer.
+    const ARGUMENT_MIN: usize = 4;
+    /// The result of one with its domain, and its copy in fragments.
+    const FOUND_MAX: usize = 4 << 10;
+    let most = usize::try_from(LOOKUPS_MAX).unwrap_or(usize::MAX);
+    PRICE_MIN + FOUND_MAX * most.min(stub.len() / ARGUMENT_MIN)
+}
+
+/// Returns the name unless it is too long.
+fn told(name: String) -> Option<String> {
+    (name.chars().count() <= NAME_MAX).then_some(name)
 }
 
 /// Runs one operation.
@@ -280,7 +296,7 @@ fn finish(mut w: Writer, held: Result<(), Status>, found: &[Option<Found>]) -> R
         Err(status) => status,
         Ok(()) if mapped == found.len() => Status::SUCCESS,
         Ok(()) if mapped == 0 => Status::NONE_MAPPED,
-        Ok(()) => SOME_NOT_MAPPED,
+        Ok(()) => Status::SOME_NOT_MAPPED,
     };
     w.u32(status.0);
     Ok(w.finish())
@@ -363,20 +379,28 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
         return Some(Found { kind: Use::Domain, name: host.computer(), domain, sid: machine });
     }
     if above == machine {
-        let name = host.account_of_uid(uid_of_rid(rid)?)?;
+        if rid == ALL_USERS {
+            return found(Use::Group, ALL_USERS_NAME.into(), &host.computer());
+        }
+        if let Some(gid) = gid_of_rid(rid) {
+            let name = host.others().group(gid).and_then(told)?;
+            return found(Use::Alias, name, &host.computer());
+        }
+        let name = host.account_of_uid(uid_of_rid(rid)?).and_then(told)?;
         return found(Use::User, name, &host.computer());
     }
     if let Some(uid) = sid.as_unix_user() {
-        return match host.account_of_uid(uid) {
+        return match host.account_of_uid(uid).and_then(told) {
             Some(name) => found(Use::User, name, &host.computer()),
             None => {
-                let name = host.others().user(uid).unwrap_or_else(|| uid.to_string());
+                let name = host.others().user(uid).and_then(told);
+                let name = name.unwrap_or_else(|| uid.to_string());
                 found(Use::User, name, UNIX_USER)
             }
         };
     }
     if let Some(gid) = sid.as_unix_group() {
-        let name = host.others().group(gid).unwrap_or_else(|| gid.to_string());
+        let name = host.others().group(gid).and_then(told).unwrap_or_else(|| gid.to_string());
         return found(Use::Group, name, UNIX_GROUP);
     }
     None

@@ -1,19 +1,20 @@
 //! Named pipes of `IPC$`: remote procedure calls (MS-RPCE over SMB) that browsers and administration tools make.
 //!
 //! *Operation.* [`open`] gives the pipe of a name. Bytes written are put together to messages of connection-oriented RPC ([`rpc`]);
-//! each whole call is answered at once by one of the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`]), and the answer waits to be
-//! read, in the order in which reads came ([`Pipe::turn`]). What the interfaces tell comes from a [`Host`], which may wait for it:
-//! only calls do, while reads, questions and the end of the pipe go on. Nothing here touches the network.
+//! each whole call is answered at once by one of the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`], [`samr`]), and the answer
+//! waits to be read, in the order in which reads came ([`Pipe::turn`]). What the interfaces tell comes from a [`Host`], which may
+//! wait for it: only calls do, while reads, questions and the end of the pipe go on. Nothing here touches the network.
 //!
 //! *Memory.* What a client has written but not completed and what it has not read are both bounded ([`UNREAD_MAX`],
-//! [`rpc::STUB_MAX`]), and count together as a [`Part`] of what pipes of its address keep: a pipe that would keep more is
-//! disconnected.
+//! [`rpc::STUB_MAX`]), and count together, with its handles, as a [`Part`] of what pipes of its address keep: a pipe that would
+//! keep more is disconnected. What an answer may take counts there before it is made ([`Interface::price`]).
 //!
-//! *Errors.* A call that cannot be read is answered with a fault, as is an operation that is not offered; a client that breaks the
-//! framing has its pipe disconnected.
+//! *Errors.* A call that cannot be read is answered with a fault, as is an operation that is not offered, and one whose answer gets
+//! no memory; a client that breaks the framing has its pipe disconnected.
 
 pub(crate) mod lsarpc;
 pub(crate) mod rpc;
+pub(crate) mod samr;
 pub(crate) mod srvsvc;
 pub(crate) mod wkssvc;
 
@@ -24,16 +25,21 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use vfs::Cred;
 use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;
 use crate::parts::Part;
 use crate::status::Status;
 use mutex::locked;
-use rpc::Association;
+use rpc::{Association, Fault};
+use samr::handles::Handles;
 
 /// Bytes of answers that wait to be read; a client that has not read so much is not answered any more.
 pub const UNREAD_MAX: usize = 1 << 20;
+
+/// Bytes of an answer about one object.
+const PRICE_MIN: usize = 8 << 10;
 
 /// What interfaces tell about the server.
 pub trait Host: Send + Sync {
@@ -41,6 +47,8 @@ pub trait Host: Send + Sync {
     fn computer(&self) -> String;
     /// The shares that are shown to the one who calls, and their comments, without `IPC$`.
     fn shares(&self) -> Vec<(String, String)>;
+    /// Returns the bytes of names and comments of all shares, and the number of shares.
+    fn shares_size(&self) -> (usize, usize);
     /// The share of this name, in any case of letters, also one that is in no list.
     fn share(&self, name: &str) -> Option<(String, String)> {
         self.shares().into_iter().find(|(known, _)| known.to_lowercase() == name.to_lowercase())
@@ -55,6 +63,10 @@ pub trait Host: Send + Sync {
     fn account(&self, name: &str) -> Option<(String, u32)>;
     /// The account that has this uid.
     fn account_of_uid(&self, uid: u32) -> Option<String>;
+    /// Calls `each` with the name and the credentials of every account, in no order.
+    fn each_account(&self, each: &mut dyn FnMut(&str, &Cred));
+    /// Returns whether the caller has logged on under a name: as no guest, and not anonymously.
+    fn knows_caller(&self) -> bool;
     /// Users and groups that are no accounts. May wait.
     fn others(&self) -> &dyn Directory;
     /// Name of the one who calls.
@@ -71,6 +83,7 @@ pub(crate) enum Interface {
     Srvsvc,
     Wkssvc,
     Lsarpc,
+    Samr,
 }
 
 impl Interface {
@@ -81,6 +94,7 @@ impl Interface {
             "wkssvc" => Some(Self::Wkssvc),
             // MS-LSAT section 2.1: by both names.
             "lsarpc" | "lsass" => Some(Self::Lsarpc),
+            "samr" => Some(Self::Samr),
             _ => None,
         }
     }
@@ -90,7 +104,8 @@ impl Interface {
         match self {
             Self::Srvsvc => b"\\PIPE\\srvsvc\0",
             Self::Wkssvc => b"\\PIPE\\wkssvc\0",
-            Self::Lsarpc => b"\\PIPE\\lsass\0",
+            // MS-SAMR section 2.1 has its own name for the same process.
+            Self::Lsarpc | Self::Samr => b"\\PIPE\\lsass\0",
         }
     }
 
@@ -100,15 +115,33 @@ impl Interface {
             Self::Srvsvc => srvsvc::SYNTAX,
             Self::Wkssvc => wkssvc::SYNTAX,
             Self::Lsarpc => lsarpc::SYNTAX,
+            Self::Samr => samr::SYNTAX,
         }
     }
 
     /// Runs one operation.
-    pub(crate) fn call(self, host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, rpc::Fault> {
+    pub(crate) fn call(
+        self,
+        host: &dyn Host,
+        handles: &mut Handles,
+        op: u16,
+        stub: &[u8],
+    ) -> Result<Vec<u8>, Fault> {
         match self {
             Self::Srvsvc => srvsvc::call(host, op, stub),
             Self::Wkssvc => wkssvc::call(host, op, stub),
             Self::Lsarpc => lsarpc::call(host, op, stub),
+            Self::Samr => samr::call(host, handles, op, stub),
+        }
+    }
+
+    /// Returns the most bytes that an answer takes while it is made: objects, results, and their fragments.
+    pub(crate) fn price(self, host: &dyn Host, op: u16, stub: &[u8]) -> usize {
+        match self {
+            Self::Srvsvc => srvsvc::price(host, op),
+            Self::Wkssvc => PRICE_MIN,
+            Self::Lsarpc => lsarpc::price(stub),
+            Self::Samr => samr::price(op, stub),
         }
     }
 }
@@ -126,7 +159,7 @@ pub struct Piece {
 pub struct Pipe {
     name: String,
     /// Held while a call is answered, which may ask the host for names and take as long as that takes: by threads that may wait.
-    association: Mutex<Association>,
+    calls: Mutex<Calls>,
     /// Never held while anything is waited for.
     answers: Mutex<Answers>,
     /// Reads that find nothing wait for it in the order in which they came; the one that has it waits for [`Pipe::changed`].
@@ -138,6 +171,24 @@ pub struct Pipe {
     fails_at_once: AtomicBool,
 }
 
+/// The state of a client's calls.
+struct Calls {
+    association: Association,
+    handles: Handles,
+}
+
+impl Calls {
+    /// Returns the bytes of unfinished calls and of handles.
+    fn bytes(&self) -> usize {
+        self.association.begun() + self.handles.bytes()
+    }
+
+    fn forget(&mut self) {
+        self.association.forget();
+        self.handles.forget();
+    }
+}
+
 /// What waits to be read.
 struct Answers {
     /// Messages, and how much of the first has been read.
@@ -145,8 +196,10 @@ struct Answers {
     taken: usize,
     /// The client has broken the framing.
     broken: bool,
-    /// Bytes of calls that are not whole.
+    /// Bytes of unfinished calls and of handles.
     begun: usize,
+    /// Bytes for the call that is being answered.
+    reserved: usize,
     /// All that is kept counts here.
     part: Part,
 }
@@ -161,7 +214,10 @@ pub fn open(name: &str, part: Part) -> Result<Pipe, Status> {
     let interface = find(name)?;
     Ok(Pipe {
         name: name.trim_start_matches('\\').to_owned(),
-        association: Mutex::new(Association::new(interface)),
+        calls: Mutex::new(Calls {
+            association: Association::new(interface),
+            handles: Handles::default(),
+        }),
         answers: Mutex::new(Answers::of(part)),
         turn: tokio::sync::Mutex::default(),
         changed: tokio::sync::Notify::new(),
@@ -179,8 +235,8 @@ impl Pipe {
     /// Takes bytes from the client. What they complete is answered at once; the answer waits to be read. Waits for the host, and
     /// for writes before this one.
     pub fn write(&self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
-        let mut association = locked(&self.association);
-        let written = self.answer(&mut association, host, bytes).map(drop);
+        let mut calls = locked(&self.calls);
+        let written = self.answer(&mut calls, host, bytes).map(drop);
         self.changed.notify_one();
         written
     }
@@ -194,12 +250,12 @@ impl Pipe {
     /// Writes a message and reads the first of the answer (FSCTL_PIPE_TRANSCEIVE). STATUS_PIPE_BUSY while an answer waits. Waits as
     /// [`Pipe::write`] does.
     pub fn transceive(&self, host: &dyn Host, bytes: &[u8], max: usize) -> Result<Piece, Status> {
-        let mut association = locked(&self.association);
+        let mut calls = locked(&self.calls);
         if !locked(&self.answers).out.is_empty() {
             return Err(Status::PIPE_BUSY);
         }
         // The answer is this caller's, whoever waits to read.
-        let answered = self.answer(&mut association, host, bytes);
+        let answered = self.answer(&mut calls, host, bytes);
         let read = answered.and_then(|mut answers| self.take(&mut answers, max));
         self.changed.notify_one();
         read
@@ -237,31 +293,46 @@ impl Pipe {
     /// Answers what these bytes complete.
     fn answer(
         &self,
-        association: &mut Association,
+        calls: &mut Calls,
         host: &dyn Host,
         bytes: &[u8],
     ) -> Result<MutexGuard<'_, Answers>, Status> {
         {
-            let answers = locked(&self.answers);
+            let mut answers = locked(&self.answers);
             if answers.broken {
                 return Err(Status::PIPE_DISCONNECTED);
             }
             if answers.bytes() > UNREAD_MAX {
                 return Err(Status::PIPE_BUSY);
             }
+            // They are copied behind the bytes of an unfinished call.
+            if let Err(too_much) = answers.reserve(bytes.len()) {
+                calls.forget();
+                answers.end();
+                return Err(too_much);
+            }
         }
+        let Calls { association, handles } = calls;
         let interface = association.interface();
-        let done = association.take(bytes, |op, stub| interface.call(host, op, stub));
+        let done = association.take(bytes, |answered, op, stub| {
+            let price = interface.price(host, op, stub);
+            let reserved = bytes.len() + answered + price;
+            locked(&self.answers).reserve(reserved).map_err(|_| Fault::NO_MEMORY)?;
+            let results = interface.call(host, handles, op, stub)?;
+            // The fragments are a second copy.
+            if 2 * results.len() > price { Err(Fault::NO_MEMORY) } else { Ok(results) }
+        });
         let mut answers = locked(&self.answers);
+        answers.reserved = 0;
         let Ok(new) = done else {
-            association.forget();
+            calls.forget();
             answers.end();
             return Err(Status::PIPE_DISCONNECTED);
         };
         answers.out.extend(new);
-        answers.begun = association.begun();
+        answers.begun = calls.bytes();
         if let Err(too_much) = answers.count() {
-            association.forget();
+            calls.forget();
             answers.end();
             return Err(too_much);
         }
@@ -278,18 +349,24 @@ impl Pipe {
 
 impl Answers {
     fn of(part: Part) -> Self {
-        Self { out: VecDeque::new(), taken: 0, broken: false, begun: 0, part }
+        Self { out: VecDeque::new(), taken: 0, broken: false, begun: 0, reserved: 0, part }
     }
 
     /// Counts what is kept.
     fn count(&mut self) -> Result<(), Status> {
-        let kept = self.bytes() + self.begun;
+        let kept = self.bytes() + self.begun + self.reserved;
         self.part.set(kept)
+    }
+
+    /// Counts these bytes for the call that is being answered, in place of those before.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Status> {
+        let before = std::mem::replace(&mut self.reserved, bytes);
+        self.count().inspect_err(|_| self.reserved = before)
     }
 
     /// Keeps nothing any more, and takes nothing.
     fn end(&mut self) {
-        (self.broken, self.begun, self.taken) = (true, 0, 0);
+        (self.broken, self.begun, self.taken, self.reserved) = (true, 0, 0, 0);
         self.out = VecDeque::new();
         let _ = self.count();
     }

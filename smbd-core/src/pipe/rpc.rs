@@ -26,6 +26,8 @@ impl Fault {
     pub(crate) const NO_OPERATION: Self = Self(0x1c01_0002);
     /// nca_s_unk_if: the context was not accepted.
     pub(crate) const NO_INTERFACE: Self = Self(0x1c01_0003);
+    /// nca_s_fault_remote_no_memory: what the answer takes cannot be had.
+    pub(crate) const NO_MEMORY: Self = Self(0x1c00_001b);
     /// RPC_X_BAD_STUB_DATA
     pub(crate) const BAD_STUB: Self = Self(0x0000_06f7);
 }
@@ -95,11 +97,12 @@ impl Association {
         (self.partial, self.call) = (Vec::new(), None);
     }
 
-    /// Takes bytes; gives the fragments that answer what they complete.
+    /// Takes bytes; gives the fragments that answer what they complete. `run` gets how many bytes of answers there are already, the
+    /// operation, and its arguments.
     pub(crate) fn take(
         &mut self,
         bytes: &[u8],
-        run: impl Fn(u16, &[u8]) -> Result<Vec<u8>, Fault>,
+        mut run: impl FnMut(usize, u16, &[u8]) -> Result<Vec<u8>, Fault>,
     ) -> Result<Vec<Vec<u8>>, Broken> {
         let mut partial = std::mem::take(&mut self.partial);
         partial.extend_from_slice(bytes);
@@ -107,8 +110,8 @@ impl Association {
         let mut out = Vec::new();
         while let Some((pdu, after)) = Pdu::parse(rest, FRAGMENT_MAX)? {
             rest = after;
-            self.one(&pdu, &run, &mut out)?;
-            if out.iter().map(Vec::len).sum::<usize>() > super::UNREAD_MAX {
+            self.one(&pdu, &mut run, &mut out)?;
+            if bytes_of(&out) > super::UNREAD_MAX {
                 return Err(Broken("more calls than answers fit"));
             }
         }
@@ -119,7 +122,7 @@ impl Association {
     fn one(
         &mut self,
         pdu: &Pdu<'_>,
-        run: &impl Fn(u16, &[u8]) -> Result<Vec<u8>, Fault>,
+        run: &mut impl FnMut(usize, u16, &[u8]) -> Result<Vec<u8>, Fault>,
         out: &mut Vec<Vec<u8>>,
     ) -> Result<(), Broken> {
         match pdu.kind {
@@ -127,7 +130,7 @@ impl Association {
             kind::REQUEST => {
                 if let Some(call) = self.gather(pdu)? {
                     let result = if self.contexts.contains(&call.context) {
-                        run(call.op, &call.stub)
+                        run(bytes_of(out), call.op, &call.stub)
                     } else {
                         Err(Fault::NO_INTERFACE)
                     };
@@ -224,6 +227,10 @@ impl Association {
             out.push(pdu_of(kind::RESPONSE, first | last, call.id, &body));
         }
     }
+}
+
+fn bytes_of(fragments: &[Vec<u8>]) -> usize {
+    fragments.iter().map(Vec::len).sum()
 }
 
 /// A PDU in one fragment.

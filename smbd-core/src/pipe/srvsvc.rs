@@ -3,8 +3,8 @@
 use smb_proto::dtyp::civil;
 use smb_proto::ndr::{Later, Reader, Writer};
 
-use super::Host;
 use super::rpc::{Fault, Read, Syntax};
+use super::{Host, PRICE_MIN};
 
 /// 4b324fc8-1670-01d3-1278-5a47bf6ee188, version 3.0.
 pub(crate) const SYNTAX: Syntax = Syntax {
@@ -47,6 +47,19 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
         8..=14 | 17..=19 | 22 | 24..=27 => Err(Fault::ACCESS_DENIED),
         _ => Err(Fault::NO_OPERATION),
     }
+}
+
+/// Returns the most bytes that an answer takes ([`Interface::price`](super::Interface::price)).
+pub(super) fn price(host: &dyn Host, op: u16) -> usize {
+    /// Of a share, without its name and comment.
+    const SHARE: usize = 512;
+    /// Name, comment and path in UTF-16, twice, and as text that waits to be written.
+    const COPIES: usize = 16;
+    let (bytes, shares) = match op {
+        15 | 16 | 36 => host.shares_size(),
+        _ => (0, 0),
+    };
+    PRICE_MIN + SHARE * shares + COPIES * bytes
 }
 
 struct ShareFacts {

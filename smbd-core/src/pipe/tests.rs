@@ -11,6 +11,11 @@ use crate::parts::Parts;
 use crate::wire::put_utf16;
 use rdma_transport::parts::Limit;
 
+mod samr;
+
+const ALL: [Interface; 4] =
+    [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc, Interface::Samr];
+
 struct Fake;
 
 impl Host for Fake {
@@ -19,6 +24,19 @@ impl Host for Fake {
     }
     fn shares(&self) -> Vec<(String, String)> {
         vec![("data".into(), "What we have".into())]
+    }
+    fn shares_size(&self) -> (usize, usize) {
+        (16, 1)
+    }
+    fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
+        let of = |uid, gid, groups: &[u32]| Cred { uid, gid, groups: groups.into() };
+        each("Alice", &of(1000, 50, &[60]));
+        each("root", &of(0, 0, &[50]));
+        // The same to files as Alice.
+        each("alicia", &of(1000, 50, &[]));
+    }
+    fn knows_caller(&self) -> bool {
+        true
     }
     fn machine(&self) -> Sid {
         Sid::new(5, &[21, 1, 2, 3]).unwrap()
@@ -97,7 +115,7 @@ fn parts(of_address: usize) -> Parts {
 }
 
 fn bound(interface: Interface) -> Pipe {
-    let name = ["srvsvc", "\\wkssvc", "LSARPC"][interface as usize];
+    let name = ["srvsvc", "\\wkssvc", "LSARPC", "samr"][interface as usize];
     let pipe = open(name, part()).unwrap();
     let ack = pipe.transceive(&Fake, &bind(interface, 4280), 4280).unwrap();
     assert_eq!((ack.data[2], ack.more), (12, false));
@@ -285,6 +303,10 @@ fn identifiers_have_names() {
     for name in ["Alice", "GATE", "root", "Unix User", "Everyone"] {
         assert!(has(&found, name), "{name}");
     }
+    // What SAMR gives groups: the group 50 of the host, and the one of all accounts.
+    let groups = [1101, 513].map(|rid| Fake.machine().child(rid).unwrap());
+    let found = lookup_sids(&groups);
+    assert!(has(&found, "staff") && has(&found, "None"));
     let stranger: Sid = Sid::new(5, &[21, 9, 9, 9, 500]).unwrap();
     let found = lookup_sids(&[stranger.clone(), Sid::unix_group(42)]);
     let w = words(&found);
@@ -367,7 +389,7 @@ fn the_arms_of_a_union_are_aligned_alike() {
 
 #[test]
 fn what_is_not_offered_is_a_fault() {
-    for interface in [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc] {
+    for interface in ALL {
         assert_eq!(call(interface, 500, &[]), Err(Fault::NO_OPERATION.0));
     }
     for cut in 0..20 {
@@ -496,7 +518,7 @@ fn broken_framing_ends_a_pipe() {
 fn what_is_kept_is_bounded() {
     // Arguments that never end.
     let mut association = Association::new(Interface::Srvsvc);
-    let run = |_, _: &[u8]| Ok(Vec::new());
+    let run = |_, _, _: &[u8]| Ok(Vec::new());
     let mut flags = 1;
     let mut taken = 0;
     let ended = loop {
@@ -535,6 +557,15 @@ impl Host for Slow<'_> {
         self.0.wait();
         self.0.wait();
         Fake.shares()
+    }
+    fn shares_size(&self) -> (usize, usize) {
+        Fake.shares_size()
+    }
+    fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
+        Fake.each_account(each);
+    }
+    fn knows_caller(&self) -> bool {
+        Fake.knows_caller()
     }
     fn machine(&self) -> Sid {
         Fake.machine()
@@ -585,10 +616,10 @@ fn nothing_but_calls_waits_for_a_host_that_takes_long() {
 
 #[test]
 fn only_these_pipes_are_there() {
-    for name in ["srvsvc", "\\SrvSvc", "wkssvc", "lsarpc", "lsass", "pipe\\lsarpc"] {
+    for name in ["srvsvc", "\\SrvSvc", "wkssvc", "lsarpc", "lsass", "pipe\\lsarpc", "samr"] {
         assert!(find(name).is_ok(), "{name}");
     }
-    for name in ["", "samr", "spoolss", "srvsvc2"] {
+    for name in ["", "netlogon", "spoolss", "srvsvc2"] {
         assert_eq!(find(name).err(), Some(Status::OBJECT_NAME_NOT_FOUND));
     }
 }
@@ -605,8 +636,8 @@ proptest! {
 
     #[test]
     fn any_arguments(op in 0_u16..100, stub in proptest::collection::vec(any::<u8>(), 0..300)) {
-        for interface in [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc] {
-            let _ = interface.call(&Fake, op, &stub);
+        for interface in ALL {
+            let _ = interface.call(&Fake, &mut Handles::default(), op, &stub);
         }
     }
 
@@ -616,7 +647,7 @@ proptest! {
         let mut stub = share_enum(level);
         let at = at.index(stub.len());
         stub[at] = to;
-        let _ = Interface::Srvsvc.call(&Fake, 15, &stub);
+        let _ = Interface::Srvsvc.call(&Fake, &mut Handles::default(), 15, &stub);
     }
 }
 

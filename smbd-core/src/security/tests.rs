@@ -12,6 +12,33 @@ use super::*;
 use crate::dtyp::{Ace, Acl};
 use crate::tree::{LastTakeUp, Target};
 
+/// What a client picks from the list of accounts means the account of the host; other identifiers of the machine stay as they are.
+#[test]
+fn identifiers_of_accounts_become_those_of_files() {
+    let machine = Sid::new(5, &[21, 1, 2, 3]).unwrap();
+    let of = |rid| machine.child(rid).unwrap();
+    let other = Sid::new(5, &[21, 1, 2, 4, 3000]).unwrap();
+    for (picked, want) in [
+        (of(1000), Sid::unix_user(0)),
+        (of(3000), Sid::unix_user(1000)),
+        (of(1101), Sid::unix_group(50)),
+        (of(513), of(513)),
+        (other.clone(), other),
+        (Sid::everyone(), Sid::everyone()),
+        (machine.clone(), machine.clone()),
+    ] {
+        let with = |sid: &Sid| SecurityDescriptor {
+            owner: Some(sid.clone()),
+            group: Some(sid.clone()),
+            dacl: Some(Acl::new(vec![Ace::allow(sid.clone(), 1, 0)])),
+            ..SecurityDescriptor::default()
+        };
+        let mut sd = with(&picked);
+        know_accounts(&mut sd, &machine);
+        assert_eq!(sd, with(&want), "{picked}");
+    }
+}
+
 struct World {
     namespace: Namespace,
     share: Arc<Share>,

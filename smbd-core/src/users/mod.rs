@@ -73,6 +73,9 @@ pub trait Users: Send + Sync + 'static {
         None
     }
 
+    /// Calls `each` with the name and the credentials of every account that may log on, in no order.
+    fn each(&self, _each: &mut dyn FnMut(&str, &Cred)) {}
+
     /// Who guests and anonymous users are to the file system.
     fn guest(&self) -> Cred;
 
@@ -97,4 +100,14 @@ pub fn rid_of_uid(uid: u32) -> u32 {
 /// The uid of such a number; `None` for those that are no user of ours.
 pub fn uid_of_rid(rid: u32) -> Option<u32> {
     rid.checked_sub(1000).filter(|n| n % 2 == 0).map(|n| n / 2)
+}
+
+/// Returns the last part of the SID of a group of the host.
+pub fn rid_of_gid(gid: u32) -> u32 {
+    gid.wrapping_mul(2).wrapping_add(1001)
+}
+
+/// Returns the gid of such a number; `None` for other RIDs.
+pub fn gid_of_rid(rid: u32) -> Option<u32> {
+    rid.checked_sub(1001).filter(|n| n % 2 == 0).map(|n| n / 2)
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use rdma_transport::parts::Limit;
 use smbd_core::dtyp::Sid;
 use smbd_core::parts::Parts;
-use smbd_core::pipe::{self, Host, UNREAD_MAX};
+use smbd_core::pipe::{self, Host, Pipe, UNREAD_MAX};
+use vfs::Cred;
 use vfs::accounts::{Directory, Nobody};
 
 struct Fixed;
@@ -16,6 +17,15 @@ impl Host for Fixed {
     }
     fn shares(&self) -> Vec<(String, String)> {
         vec![("data".into(), "comment".into()), ("more".into(), String::new())]
+    }
+    fn shares_size(&self) -> (usize, usize) {
+        (11, 2)
+    }
+    fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
+        each("user", &Cred { uid: 1000, gid: 1000, groups: [1001].into() });
+    }
+    fn knows_caller(&self) -> bool {
+        true
     }
     fn machine(&self) -> Sid {
         Sid::new(5, &[21, 1, 2, 3]).unwrap_or_else(Sid::everyone)
@@ -41,9 +51,10 @@ impl Host for Fixed {
 }
 
 /// Name, identifier and version of each interface.
-const PIPES: [(&str, [u8; 16], u8); 3] = [
+const PIPES: [(&str, [u8; 16], u8); 4] = [
     ("srvsvc", *b"\xc8\x4f\x32\x4b\x70\x16\xd3\x01\x12\x78\x5a\x47\xbf\x6e\xe1\x88", 3),
     ("wkssvc", *b"\x98\xd0\xff\x6b\x12\xa1\x10\x36\x98\x33\x46\xc3\xf8\x7e\x34\x5a", 1),
+    ("samr", *b"\x78\x57\x34\x12\x34\x12\xcd\xab\xef\x00\x01\x23\x45\x67\x89\xac", 1),
     ("lsarpc", *b"\x78\x57\x34\x12\x34\x12\xcd\xab\xef\x00\x01\x23\x45\x67\x89\xab", 0),
 ];
 const NDR: [u8; 16] = *b"\x04\x5d\x88\x8a\xeb\x1c\xc9\x11\x9f\xe8\x08\x00\x2b\x10\x48\x60";
@@ -54,13 +65,43 @@ fn pdu(kind: u8, body: &[u8]) -> Vec<u8> {
     [&head[..], body].concat()
 }
 
+/// Returns the handle with this number.
+fn handle(number: u32) -> Vec<u8> {
+    [&[0; 4][..], &number.to_le_bytes(), b"headgate sam"].concat()
+}
+
+/// Opens handles 1 to 6: the server, its domain, an account, the group of all accounts, S-1-5-32, and a local group in it.
+fn open_objects(pipe: &Pipe) {
+    const ALLOWED: [u8; 4] = [0, 0, 0, 2];
+    let rid =
+        |domain, rid: u32| [handle(domain), ALLOWED.into(), rid.to_le_bytes().into()].concat();
+    let domain = |sid: Sid| {
+        let count = u32::try_from(sid.subs().len()).unwrap_or_default();
+        [handle(1), ALLOWED.into(), count.to_le_bytes().into(), sid.emit()].concat()
+    };
+    let builtin = Sid::new(5, &[32]).unwrap_or_else(Sid::everyone);
+    for (op, stub) in [
+        (57_u16, [vec![0; 4], ALLOWED.into()].concat()),
+        (7, domain(Fixed.machine())),
+        (34, rid(2, 3000)),
+        (19, rid(2, 513)),
+        (7, domain(builtin)),
+        (27, rid(5, 544)),
+    ] {
+        let call = [&[0; 6][..], &op.to_le_bytes(), &stub].concat();
+        let found = pipe.transceive(&Fixed, &pdu(0, &call), 4280);
+        let is_open = found.is_ok_and(|answer| answer.data.ends_with(&[0; 4]));
+        assert!(is_open, "operation {op} opens");
+    }
+}
+
 /// Input: the pipe; then either raw bytes of the pipe (odd), or an operation and its arguments after a valid bind.
 pub fn smb_pipe(data: &[u8]) {
     let Some(([which, op], rest)) = data.split_first_chunk() else { return };
-    let (name, uuid, version) = PIPES[usize::from(which / 2) % 3];
+    let (name, uuid, version) = PIPES[usize::from(which / 2) % 4];
     let parts = Parts::new([
-        Limit::new("pipe-bytes", 1 << 20),
-        Limit::new("pipe-bytes-of-address", 1 << 20),
+        Limit::new("pipe-bytes", 8 << 20),
+        Limit::new("pipe-bytes-of-address", 8 << 20),
     ]);
     let part = parts.of(SocketAddr::from(([192, 0, 2, 1], 1)));
     let Ok(pipe) = pipe::open(name, part) else { return };
@@ -80,6 +121,9 @@ pub fn smb_pipe(data: &[u8]) {
             let _ = pipe.write(&Fixed, part);
         }
     } else {
+        if name == "samr" {
+            open_objects(&pipe);
+        }
         let call = [&[0, 0, 0, 0, 0, 0, *op, 0][..], &rest[..rest.len().min(4000)]].concat();
         assert_eq!(pipe.write(&Fixed, &pdu(0, &call)), Ok(()), "a whole call is answered");
         assert!(pipe.waiting().0 >= 24, "by a response or a fault");
@@ -111,11 +155,47 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         call(0, 21, words(&[0, 102])),
         call(0, 28, words(&[0])),
         call(2, 0, words(&[0, 102])),
-        call(4, 44, words(&[0; 8])),
-        call(4, 46, [&b"\0\0\0\0headgate policy\x01"[..], &[5, 0]].concat()),
-        call(4, 57, sids),
-        call(4, 68, names),
-        call(4, 45, words(&[0, 0, 0])),
+        call(6, 44, words(&[0; 8])),
+        call(6, 46, [&b"\0\0\0\0headgate policy\x01"[..], &[5, 0]].concat()),
+        call(6, 57, sids),
+        call(6, 68, names),
+        call(6, 45, words(&[0, 0, 0])),
         call(1, 40, whole),
+        call(4, 13, [handle(2), words(&[0, 0, 0xffff])].concat()),
+        call(
+            4,
+            17,
+            [handle(2), words(&[1, 1000, 0, 1, 0x0008_0008, 1, 4, 0, 4]), b"u\0s\0e\0r\0".to_vec()]
+                .concat(),
+        ),
+        call(4, 18, [handle(2), words(&[2, 1000, 0, 2, 3000, 513])].concat()),
+        call(4, 36, [handle(3), vec![21, 0]].concat()),
+        call(4, 46, [handle(2), vec![11, 0]].concat()),
+        call(4, 48, [handle(2), words(&[1, 0, 100, 0xffff])].concat()),
+        call(4, 16, [handle(2), words(&[1, 1, 1, 1, 2]), Sid::unix_user(1000).emit()].concat()),
+        call(4, 25, handle(4)),
+        call(4, 33, handle(6)),
+        call(4, 3, [handle(3), words(&[4])].concat()),
+        call(4, 64, words(&[0, 0x0200_0000, 1, 1, 3, 0])),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_their_changes_are_answered() {
+        for seed in seeds() {
+            smb_pipe(&seed);
+            for at in 0..seed.len() {
+                smb_pipe(&seed[..at]);
+                for value in [0, 1, 0x7f, 0xff] {
+                    let mut changed = seed.clone();
+                    changed[at] = value;
+                    smb_pipe(&changed);
+                }
+            }
+        }
+    }
 }

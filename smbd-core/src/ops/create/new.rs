@@ -14,6 +14,7 @@ use crate::dtyp::{SecurityDescriptor, mask};
 use crate::fscc::attribute;
 use crate::lease;
 use crate::open::{File, Open};
+use crate::ops::pipe_host::machine;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::status::Status;
@@ -47,7 +48,11 @@ pub(super) async fn make(
     }
     lease::check_new(cx, w.request.oplock_level, w.asked.lease.as_ref())?;
     let name = w.spelling().to_disk(last)?;
-    let given = w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
+    let mut given =
+        w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
+    if let Some(sd) = &mut given {
+        security::know_accounts(sd, &machine(&cx.server.settings().server_guid));
+    }
     let granted = granted(w)?;
     if w.has(option::DELETE_ON_CLOSE) && granted & mask::DELETE == 0 {
         return Err(Status::ACCESS_DENIED);
