@@ -11,12 +11,14 @@ use iobuf::Buf;
 use rdma_transport::channel::PullError;
 
 use crate::answer::{Answer, ERROR_BODY};
+use crate::open::Open;
 use crate::ops::bytes::Change;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::violation::Violation;
+use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
 
@@ -62,6 +64,9 @@ async fn write(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resu
     }
     if open.is_dir() {
         return Err(Status::INVALID_DEVICE_REQUEST);
+    }
+    if is_through(cx, r) && !is_unbuffered(cx, &open, r) {
+        return Err(Status::INVALID_PARAMETER);
     }
     let right = cx.changing(&open, Change::Write { at: r.offset, len: len.into() }).await?;
     let data = fetch(cx, r, remote, len).await?;
@@ -118,6 +123,13 @@ fn inline(cx: &RequestContext, r: &Request) -> Result<Vec<Buf>, Status> {
         return Err(Status::INVALID_PARAMETER);
     }
     cx.bulk(usize::from(r.data_offset), len)
+}
+
+/// Returns whether the handle, or since dialect 3.0.2 the request, asks for no caching. No other write may have the flag for stable
+/// storage (MS-SMB2 section 3.3.5.13): such handles are opened with FILE_WRITE_THROUGH.
+fn is_unbuffered(cx: &RequestContext, open: &Open, r: &Request) -> bool {
+    let by_request = cx.conn.dialect() >= Dialect::V302 && r.flags & WRITE_UNBUFFERED != 0;
+    by_request || open.options & option::NO_INTERMEDIATE_BUFFERING != 0
 }
 
 /// The request itself asks for stable storage. The flag means nothing in dialect 2.0.2.

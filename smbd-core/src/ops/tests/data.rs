@@ -56,6 +56,32 @@ pub(super) async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) ->
     c.ask_with(Command::Write, &body, data).await.status()
 }
 
+/// MS-SMB2 section 3.3.5.13: the flag that asks for stable storage, by dialect, flags and options of the handle.
+#[tokio::test]
+async fn write_through_needs_unbuffered_writes() {
+    const BOTH: u32 = write::WRITE_THROUGH | write::WRITE_UNBUFFERED;
+    let harness = Harness::new();
+    for (n, dialect) in (1..).zip(Dialect::ALL) {
+        let c = harness.machine(n, 0, dialect, Transport::Tcp);
+        for options in [0, option::WRITE_THROUGH, option::NO_INTERMEDIATE_BUFFERING] {
+            let file = c.create("f", |r| r.options = options).await.unwrap().file;
+            for flags in [0, write::WRITE_THROUGH, write::WRITE_UNBUFFERED, BOTH] {
+                let request = write::Request { flags, ..writing(file, 0, 4) };
+                let done = c.ask_with(Command::Write, &request.emit(), b"data").await.status();
+                let is_told = match dialect {
+                    Dialect::V202 => false,
+                    Dialect::V210 | Dialect::V300 => flags & write::WRITE_THROUGH != 0,
+                    Dialect::V302 | Dialect::V311 => flags == write::WRITE_THROUGH,
+                };
+                let is_refused = is_told && options != option::NO_INTERMEDIATE_BUFFERING;
+                let want = if is_refused { Status::INVALID_PARAMETER } else { Status::SUCCESS };
+                assert_eq!(done, want, "{dialect:?} {options:#x} {flags:#x}");
+            }
+            c.close(file).await;
+        }
+    }
+}
+
 /// Each is answered, counted, and logged once on its connection.
 #[tokio::test]
 async fn a_body_that_breaks_its_format_breaks_a_rule() {
