@@ -1,13 +1,37 @@
 //! The attributes that a request brings for what it makes or cuts.
 
 use vfs::namespace::FileOps;
-use vfs::{Cred, NodeRef, XattrHow};
+use vfs::{Cred, NodeRef, VfsError, XattrHow};
 
 use super::Wanted;
 use crate::fscc::attribute;
 use crate::fscc::ea::{self, FullEa};
 use crate::request_context::RequestContext;
 use crate::status::Status;
+
+/// Removes the extended attributes of an overwritten file, with its contents (MS-FSA section 2.1.5.1.2, NTFS). They stay for a
+/// client with the POSIX extensions: it overwrites where a program truncates a file.
+pub(super) async fn remove_extended_attributes(
+    cx: &RequestContext,
+    file_ops: &FileOps<'_>,
+    w: &Wanted<'_>,
+    (node, cred): (&NodeRef, &Cred),
+) -> Result<(), Status> {
+    if cx.conn.negotiated().is_some_and(|n| n.posix) {
+        return Ok(());
+    }
+    let names = match node.xattr_list(cred).await {
+        Err(VfsError::NotSupported) => return Ok(()),
+        names => names?,
+    };
+    for name in names {
+        match file_ops.xattr_remove(w.share, node, cred, &name).await {
+            Ok(_) | Err(VfsError::NoXattr) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
 
 /// Sets the extended attributes that the request brought.
 pub(super) async fn extended_attributes(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::names::Found;
 use vfs::{Attr, Dos, Kind};
 
-use super::attributes::{extended_attributes, kept_attributes};
+use super::attributes::{extended_attributes, kept_attributes, remove_extended_attributes};
 use super::rights::{check_delete, check_folder, granted};
 use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
@@ -162,11 +162,11 @@ async fn finish(
     if now != dos {
         file_ops.dos_set(w.share, &node, now).await?;
     }
-    // Named streams go with the old contents (MS-FSA section 2.1.5.1.2). Extended attributes should, too, but they are those of the
-    // host: a program that empties a file over NFS or on Linux' mount of SMB loses none, and Samba keeps them.
+    // Named streams go with the old contents (MS-FSA section 2.1.5.1.2).
     for stream in vfs::streams::list(w.share, &node).await? {
         file_ops.stream_remove(w.share, &node, &stream.name).await?;
     }
+    remove_extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
     extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
     if now != dos || w.asked.ea.is_some() {
         attr = node.getattr().await?;

@@ -278,6 +278,46 @@ async fn streams_are_files_of_their_own() {
     assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
 }
 
+/// MS-FSA section 2.1.5.1.2, NTFS: what overwrites a file brings its extended attributes, and the old ones go; not those that a
+/// client with the POSIX extensions overwrites.
+#[tokio::test]
+async fn extended_attributes_go_with_old_contents() {
+    let ea = |name: &str| FullEa { flags: 0, name: name.into(), value: b"1".to_vec() }.emit();
+    let harness = Harness::new();
+    for (is_posix, c) in [(false, harness.client()), (true, harness.posix_client())] {
+        for (how, goes) in [
+            (Disposition::Open, false),
+            (Disposition::OpenIf, false),
+            (Disposition::Overwrite, true),
+            (Disposition::OverwriteIf, true),
+            (Disposition::Supersede, true),
+        ] {
+            let name = format!("f{is_posix}{how:?}");
+            let made =
+                c.create(&name, |r| r.contexts = vec![Context::new(name::EA_BUFFER, ea("OLD"))]);
+            c.close(made.await.unwrap().file).await;
+            let again = c.create(&name, |r| {
+                r.disposition = how as u32;
+                if goes {
+                    r.contexts = vec![Context::new(name::EA_BUFFER, ea("NEW"))];
+                }
+            });
+            let file = again.await.unwrap().file;
+            let has = query(&c, file, Class::FullEa).await.unwrap();
+            let mut names: Vec<_> =
+                FullEa::parse_list(&has).unwrap().into_iter().map(|ea| ea.name).collect();
+            names.sort();
+            let want: &[&[u8]] = match (goes, is_posix) {
+                (false, _) => &[b"OLD"],
+                (true, false) => &[b"NEW"],
+                (true, true) => &[b"NEW", b"OLD"],
+            };
+            assert_eq!(names, want, "{how:?} posix {is_posix}");
+            c.close(file).await;
+        }
+    }
+}
+
 /// MS-FSA section 2.1.5.1.1: attributes and extended attributes are the file's, and whoever makes it gets what it asks for.
 #[tokio::test]
 async fn a_file_made_for_its_stream_gets_what_the_request_brings() {
