@@ -8,6 +8,7 @@ use rdma_transport::channel::{RemoteSeg, Transport};
 
 use super::data::{RDMA, writing};
 use super::info::{set, to};
+use crate::fscc::ea::FullEa;
 use crate::fscc::set::Set;
 use crate::harness::{Answered, Client, Harness, create_request, doom};
 use crate::open::FileId;
@@ -412,6 +413,12 @@ async fn whoever_caches_a_directory_learns_what_is_set_on_a_file_in_it() {
             let told = told_of(parent, change).await;
             assert_eq!(told, want, "{parent:?} {size:?}");
         }
+        // Not extended attributes (section 2.1.5.15.5).
+        let ea = FullEa { flags: 0, name: b"A".to_vec(), value: b"1".to_vec() };
+        let with_ea = told_of(parent, async |c, file| {
+            assert_eq!(set(c, file, Set::FullEa(ea.emit())).await, Status::SUCCESS);
+        });
+        assert_eq!(with_ea.await, [2], "{parent:?} extended attribute");
         let renamed = told_of(parent, async |c, file| {
             assert_eq!(set(c, file, Set::Rename(to("d\\g", 0))).await, Status::SUCCESS);
         });
