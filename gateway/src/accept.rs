@@ -32,7 +32,7 @@ use rdma_transport::tcp::{Framing, TcpChannel};
 use rdma_transport::verbs::{Connected, Incoming, Listener};
 use smbd_core::locate::SmbLocate;
 use tokio::net::{TcpListener, TcpStream};
-use vfs::namespace::{By, Refusal};
+use vfs::namespace::{By, Cidr, Refusal};
 
 use crate::admin::protocol::{Protocol, transport_name};
 use crate::admission::{Admission, AdmissionPermit};
@@ -109,6 +109,16 @@ impl ProtocolServer {
                 }
                 Err(why)
             }
+        }
+    }
+
+    /// Returns the networks whose clients a share without a list admits; `None`: all networks.
+    fn near(&self) -> Option<Vec<Cidr>> {
+        match self {
+            Self::Nfs(server) | Self::Portmap(server) => {
+                Some(server.core().local_subnets.networks())
+            }
+            Self::Smb(_) => None,
         }
     }
 
@@ -331,7 +341,7 @@ impl Shared {
         front: &ProtocolServer,
     ) -> Option<AdmissionPermit> {
         if front.admits(peer.ip(), local) == Err(Refusal::Address) {
-            self.admission.refuse_stranger(peer);
+            self.admission.refuse_stranger(peer, front.near().as_deref());
             return None;
         }
         self.admission.admit(peer)
@@ -355,7 +365,7 @@ impl Shared {
                 false
             }
             Err(_) => {
-                self.admission.refuse_stranger(peer);
+                self.admission.refuse_stranger(peer, front.near().as_deref());
                 false
             }
         }

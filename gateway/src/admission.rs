@@ -31,7 +31,6 @@ use tokio::sync::oneshot;
 use vfs::clients_remedy::clients_with;
 
 use crate::descriptors::Descriptors;
-use crate::networks;
 use give_way::{Entry, InVain};
 
 /// Below so many connections in all, no share of them is kept for anybody.
@@ -80,25 +79,30 @@ impl Limit {
     }
 
     /// What to change where the client is to be let in.
-    fn remedy(self, limits: &ConnectionLimits, peer: IpAddr) -> Cow<'static, str> {
-        let what = match (self, limits.address) {
-            (Self::Clients, _) => return admitting(&networks::attached(), peer).into(),
+    fn remedy(self, limits: &ConnectionLimits) -> &'static str {
+        match (self, limits.address) {
             (Self::Address, Some(_)) => "raise `limits.client_connections`",
             _ if limits.is_short => "raise `LimitNOFILE=` or `ulimit -Hn`",
             _ => "raise `connections`",
-        };
-        what.into()
+        }
     }
 }
 
-/// What to write in a share so that it admits this address as well, and all whom it admits without a list.
-fn admitting(attached: &[Cidr], peer: IpAddr) -> String {
-    let list = clients_with(None, (Protocols::Both, Protocols::Nfs), attached, peer);
-    format!(
-        "add {} to `clients` of a share, or write `clients: [{list}]` in one that has no list: a list replaces the attached \
-         networks",
-        peer.to_canonical()
-    )
+/// Returns the change by which a share admits this address beside its present clients. `near`: the networks whose clients need no
+/// list, for a protocol with such networks.
+fn admitting(near: Option<&[Cidr]>, peer: IpAddr) -> String {
+    let peer = peer.to_canonical();
+    match near {
+        Some(near) if !near.iter().any(|network| network.contains(peer)) => {
+            let list = clients_with(None, (Protocols::Both, Protocols::Nfs), near, peer);
+            format!(
+                "this host is attached to no network of {peer}: add it to `clients` of a share, or write `clients: [{list}]` in \
+                 one that has no list: a list replaces the attached networks"
+            )
+        }
+        // A share without a list admits it.
+        _ => format!("add {peer} to `clients` of a share: each has a list, and none names it"),
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -241,15 +245,17 @@ impl Admission {
                 Some(AdmissionPermit { admission: self.clone(), id, payload, cut: Some(cut) })
             }
             Err(limit) => {
-                self.note(self.limits().named(limit), peer);
+                let limits = self.limits();
+                let limit = limits.named(limit);
+                self.note(limit, peer, limit.remedy(&limits).into());
                 None
             }
         }
     }
 
-    /// A connection was closed as it came, because no share admits its address.
-    pub fn refuse_stranger(&self, peer: SocketAddr) {
-        self.note(Limit::Clients, peer);
+    /// A connection was closed as it came, because no share admits its address. `near`: the networks that need no list.
+    pub fn refuse_stranger(&self, peer: SocketAddr, near: Option<&[Cidr]>) {
+        self.note(Limit::Clients, peer, admitting(near, peer.ip()).into());
     }
 
     /// Connections that were refused so far.
@@ -303,10 +309,9 @@ impl Admission {
         Ok((*next, address.payload.clone(), cut))
     }
 
-    fn note(&self, limit: Limit, peer: SocketAddr) {
+    fn note(&self, limit: Limit, peer: SocketAddr, remedy: Cow<'static, str>) {
         let refused = self.refused[limit as usize].fetch_add(1, Ordering::Relaxed) + 1;
         count::limit_met(limit.name());
-        let remedy = limit.remedy(&self.limits(), peer.ip());
         let (user, share) = (PeerText::default(), PeerText::default());
         let rule = limit.name();
         if !refused::record(Refused { peer: peer.ip(), user, share, rule, remedy: remedy.clone() })
@@ -411,6 +416,20 @@ mod tests {
     /// Newcomers, each from an address of its own.
     fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<AdmissionPermit> {
         from.map(|n| a.admit(peer(n)).unwrap()).collect()
+    }
+
+    #[test]
+    fn remedies_for_strangers_say_why() {
+        let cidr = |addr: [u8; 4], bits| Cidr { addr: addr.into(), bits };
+        let near = [cidr([10, 0, 0, 1], 24)];
+        let far = admitting(Some(&near), [192, 0, 2, 9].into());
+        assert!(far.starts_with("this host is attached to no network of 192.0.2.9"), "{far}");
+        assert!(far.contains("from: 10.0.0.0/24") && far.contains("from: 192.0.2.9"), "{far}");
+        for (near, peer) in [(Some(&near[..]), [10, 0, 0, 9]), (None, [192, 0, 2, 9])] {
+            let all_have_lists = admitting(near, peer.into());
+            assert!(all_have_lists.contains("each has a list"), "{all_have_lists}");
+            assert!(!all_have_lists.contains("no network"), "{all_have_lists}");
+        }
     }
 
     #[test]

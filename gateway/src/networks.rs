@@ -1,7 +1,8 @@
 //! The networks that this host is attached to and the addresses that are its own, as the kernel's tables show them.
 //!
-//! *Operation.* A host gains addresses while it runs. What was read a while ago does for networks, and for what is asked again with
-//! each call; what is asked once for the life of a connection is read anew ([`is_own_now`]).
+//! *Operation.* A host gains addresses while it runs. What was read when the kernel last told of a change does for networks, and
+//! for what is asked again with each call ([`follow`]); what is asked once for the life of a connection is read anew
+//! ([`is_own_now`]).
 //!
 //! *Errors.* Who comes from an own address is believed less: one that is not in a table that cannot be read is not taken for
 //! another host's. The log says when that begins and when it ends.
@@ -12,9 +13,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use cluster::netlink::Watch;
 use mutex::locked;
+use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
+use tokio::time::{sleep, timeout};
 use vfs::namespace::Cidr;
 
 use crate::local_user;
@@ -27,10 +31,51 @@ pub const ALL: [Cidr; 2] = [
     Cidr { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), bits: 0 },
 ];
 
+/// Shortest pause between two readings. A slow reading takes a tenth of the time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSES: u32 = 9;
+/// Longest pause between two readings.
+const PAUSE_MAX: Duration = Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
+
 /// A network, or an address in it, and the device that it is on.
 pub(crate) struct On<'a> {
     pub(crate) network: Cidr,
     pub(crate) device: &'a str,
+}
+
+/// Calls `read`, which may block, at once, at each change of which the kernel notifies, and after [`PAUSE_MAX`] in any case. Never
+/// returns.
+pub(crate) async fn follow(read: impl Fn() + Clone + Send + 'static) {
+    // Before the first reading, so that no change is missed in between.
+    let mut watch = match Watch::start() {
+        Ok(watch) => Some(watch),
+        Err(error) => {
+            not_told(&error);
+            None
+        }
+    };
+    loop {
+        let (read, began) = (read.clone(), Instant::now());
+        // The next reading does not depend on this one.
+        let _ = tokio::task::spawn_blocking(read).await;
+        sleep(PAUSE_MIN.max(began.elapsed() * PAUSES).min(PAUSE_MAX)).await;
+        let Some(told) = &watch else {
+            sleep(PAUSE_MAX).await;
+            continue;
+        };
+        if let Ok(Err(error)) = timeout(PAUSE_MAX, told.changed()).await {
+            not_told(&error);
+            watch = None;
+        }
+    }
+}
+
+fn not_told(error: &io::Error) {
+    tracing::warn!(
+        %error,
+        "the kernel does not tell of new addresses (rtnetlink): they are looked for every {NEIGHBOURS_REFRESH_SECONDS} s, and NFS \
+         clients of a new network are refused until then"
+    );
 }
 
 /// The networks of all interfaces now. What cannot be read counts as none.

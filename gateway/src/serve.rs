@@ -19,7 +19,6 @@ use config::{Portmap, Settings};
 use iobuf::Pool;
 use nfsrdma::clock::{BEAT, Clock};
 use nfsrdma::fh::Handles;
-use nfsrdma::limits::NEIGHBOURS_REFRESH_SECONDS;
 use nfsrdma::rpc::gss::Gss;
 use nfsrdma::server::Server;
 use nfsrdma::server_state::ServerState;
@@ -311,7 +310,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let mapper = portmap::start(&settings, &shared, &servers.nfs, listeners.served()).await?;
     let mut tasks = background(&servers, &shared, lookup, spaces);
     cluster::connections::keep_where_asked(&mut tasks, &shared.connections, run.files.as_ref());
-    tasks.spawn(housekeeping(servers.clone(), shared.clone(), listeners.served().clone()));
+    keep_house(&mut tasks, &servers, &shared, listeners.served());
     let mut running = Running {
         nfs: Vec::new(),
         nfs_rdma: Vec::new(),
@@ -478,14 +477,28 @@ async fn keep_time(nfs: Arc<Server>) {
     }
 }
 
-/// What has to happen although nobody calls: leases end, networks and users come and go.
+/// Starts what goes on beside the listeners.
+fn keep_house(
+    tasks: &mut JoinSet<()>,
+    servers: &Arc<Servers>,
+    shared: &Arc<Shared>,
+    served: &Arc<Served>,
+) {
+    tasks.spawn(housekeeping(servers.clone(), shared.clone(), served.clone()));
+    let (servers, served) = (servers.clone(), served.clone());
+    tasks.spawn(networks::follow(move || {
+        note_networks(servers.nfs.core());
+        interfaces::refresh(&servers.smb, &served);
+    }));
+}
+
+/// What has to happen although nobody calls: leases end, users and listeners come and go.
 async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Served>) {
     let Servers { nfs, smb, book, users_changed, .. } = &*servers;
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
-    let mut networks_at = tokio::time::Instant::now();
     let mut direct_at = Vec::new();
     loop {
-        let now = ticks.tick().await;
+        ticks.tick().await;
         nfs.v4().clients.tick().await;
         nfs.nlm().tick().await;
         smb.tick().await;
@@ -504,10 +517,8 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
             users_changed.notify_one();
         }
         let direct_now = served.dialled_at(Service::SmbDirect);
-        if now >= networks_at || direct_at != direct_now {
+        if direct_at != direct_now {
             direct_at = direct_now;
-            networks_at = now + Duration::from_secs(NEIGHBOURS_REFRESH_SECONDS);
-            note_networks(nfs.core());
             interfaces::refresh(smb, &served);
         }
         shared.admission.tell_held_back();

@@ -26,5 +26,5 @@ pub const REPLAY_BYTES_MAX: usize = 16 << 20;
 pub const REPLAY_REPLY_MAX: usize = 8 << 10;
 /// Lifetime of a cached reply, in seconds.
 pub const REPLAY_AGE_SECONDS_MAX: u64 = 120;
-/// Interval at which the attached networks are read again, in seconds.
+/// Longest interval between two readings of the attached networks, in seconds: the kernel notifies of changes.
 pub const NEIGHBOURS_REFRESH_SECONDS: u64 = 30;

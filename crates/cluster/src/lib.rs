@@ -27,6 +27,7 @@ mod flags;
 mod hold;
 mod lease;
 mod lifetime;
+pub mod netlink;
 mod node;
 mod outage;
 mod probe;

@@ -19,10 +19,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send,
-    socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags, netdevice, recv, send};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,6 +27,7 @@ use tokio::time::sleep;
 
 use crate::Address;
 use crate::hold::{Hold, now};
+use crate::netlink;
 
 /// Lifetime in seconds, the kernel's unit. One second less than the first back-off of a refused client.
 pub(crate) const LIFETIME: u32 = 2;
@@ -101,7 +99,7 @@ async fn keep_one(
 
 /// Renews the lifetime of an address, and adds the address if it is missing.
 fn renew(ip: IpAddr, prefix: u8, device: &str) -> io::Result<()> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let socket = netlink::open()?;
     let index = netdevice::name_to_index(&socket, device)?;
     send(&socket, &request(ip, prefix, index), SendFlags::empty())?;
     let mut answer = [0; ANSWER_MAX];
