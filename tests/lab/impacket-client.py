@@ -8,6 +8,7 @@ import io
 import os
 import sys
 
+from impacket.dcerpc.v5 import samr, transport
 from impacket.smb3structs import SMB2_DIALECT_002, SMB2_DIALECT_21, SMB2_DIALECT_30
 from impacket.smbconnection import SessionError, SMBConnection
 
@@ -79,6 +80,30 @@ def shares(c):
     assert {SHARE, "IPC$"} <= found, f"{found}"
 
 
+def accounts(c):
+    """What impacket's samrdump asks, and each level of information of the account."""
+    pipe = transport.SMBTransport(HOST, int(PORT), r"\samr", smb_connection=c)
+    rpc = pipe.get_dce_rpc()
+    rpc.connect()
+    rpc.bind(samr.MSRPC_UUID_SAMR)
+    server = samr.hSamrConnect(rpc)["ServerHandle"]
+    found = samr.hSamrEnumerateDomainsInSamServer(rpc, server)["Buffer"]["Buffer"]
+    sid = samr.hSamrLookupDomainInSamServer(rpc, server, found[0]["Name"])["DomainId"]
+    domain = samr.hSamrOpenDomain(rpc, server, domainId=sid)["DomainHandle"]
+    users = samr.hSamrEnumerateUsersInDomain(rpc, domain)["Buffer"]["Buffer"]
+    rids = {user["Name"]: user["RelativeId"] for user in users}
+    user = samr.hSamrOpenUser(rpc, domain, userId=rids[USER])["UserHandle"]
+    for level in (*range(1, 15), 16, 17, 20, 21):
+        samr.hSamrQueryInformationUser2(rpc, user, level)
+    told = samr.hSamrQueryInformationUser2(rpc, user, 21)["Buffer"]["All"]
+    assert (told["UserName"], told["PrimaryGroupId"]) == (USER, 513), told["UserName"]
+    for level in (*range(1, 10), 11, 12, 13):
+        samr.hSamrQueryInformationDomain2(rpc, domain, level)
+    for level in range(1, 6):
+        samr.hSamrQueryDisplayInformation3(rpc, domain, level)
+    samr.hSamrCloseHandle(rpc, user)
+
+
 for name, dialect in DIALECTS.items():
     try:
         c = connect(dialect)
@@ -91,6 +116,7 @@ for name, dialect in DIALECTS.items():
     check(f"{name}/list", listed, c, folder, map(str, SIZES))
     check(f"{name}/rename-and-remove", rename_and_remove, c, folder)
     check(f"{name}/shares", shares, c)
+    check(f"{name}/accounts", accounts, c)
     check(f"{name}/wrong-password", fails_with, LOGON_FAILURE, connect, dialect, USER, "wrong")
     check(f"{name}/unknown-user", fails_with, LOGON_FAILURE, connect, dialect, "nobody-knows", PASSWORD)
     check(f"{name}/logoff", c.logoff)

@@ -17,6 +17,24 @@ const DIALECTS: [(&str, &[&str]); 5] = [
     ("SMB3_11", &["off", "sign", "encrypt"]),
 ];
 
+/// Calls of rpcclient about accounts and groups, and a part of what each prints of the lab's user, whose uid is 0.
+const ACCOUNTS: [(&str, &str); 14] = [
+    ("enumdomains", "name:[Builtin]"),
+    ("enumdomusers", "user:[root] rid:[0x3e8]"),
+    ("enumdomgroups", "group:[None] rid:[0x201]"),
+    ("enumalsgroups builtin", "group:[Administrators] rid:[0x220]"),
+    ("queryuser root", "user_rid :\t0x3e8"),
+    ("querygroup 513", "Group Name:\tNone"),
+    ("querygroupmem 513", "rid:[0x3e8]"),
+    ("queryusergroups 1000", "group rid:[0x201]"),
+    ("queryaliasmem builtin 544", "-1000]"),
+    ("samlookupnames domain root", "name root: 0x3e8 (1)"),
+    ("samlookuprids domain 1000", "rid 0x3e8: root (1)"),
+    ("querydominfo", "Domain Server State:\t0x1"),
+    ("querydispinfo", "Account: root"),
+    ("lookupnames root", "S-1-22-1-0 (User: 1)"),
+];
+
 /// A gateway, and the network where its clients run.
 struct Visit<'a> {
     net: &'a Net,
@@ -52,6 +70,17 @@ pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
     tally.count("rpcclient/srvinfo", visit.rpc("srvinfo", "platform_id"));
     tally.count("rpcclient/netshareenum", visit.rpc("netshareenum", "netname: data"));
     tally.count("rpcclient/netshareenumall", visit.rpc("netshareenumall", "netname: IPC$"));
+    for (call, wanted) in ACCOUNTS {
+        tally.count(&format!("rpcclient/{call}"), visit.rpc(call, wanted));
+    }
+    tally.count(
+        "rpcclient/createdomuser",
+        visit.rpc_is_denied(&visit.credentials, "createdomuser x"),
+    );
+    tally.count("rpcclient/anonymous", visit.rpc_is_denied("%", "enumdomusers"));
+    tally.count("net/rpc-user", visit.net(&["rpc", "user"], "root"));
+    tally.count("net/rpc-user-info", visit.net(&["rpc", "user", "info", "root"], "None"));
+    tally.count("net/rpc-group", visit.net(&["rpc", "group", "list"], "Administrators"));
     visit.impacket(&mut tally)?;
     tally.count("smbclients/gateway-runs", gateway.is_running());
     tally.count("smbclients/other-gateway-runs", other.is_running());
@@ -144,6 +173,22 @@ impl Visit<'_> {
     fn rpc(&self, call: &str, wanted: &str) -> Result<()> {
         let said = self.run(&["rpcclient", "-U", &self.credentials, &self.host, "-c", call])?;
         if said.contains(wanted) { Ok(()) } else { Err(format!("no {wanted} in:\n{said}")) }
+    }
+
+    /// The call fails, as the server refuses it.
+    fn rpc_is_denied(&self, credentials: &str, call: &str) -> Result<()> {
+        match self.run(&["rpcclient", "-U", credentials, &self.host, "-c", call]) {
+            Ok(said) => Err(format!("it was served:\n{said}")),
+            Err(said) if said.contains("NT_STATUS_ACCESS_DENIED") => Ok(()),
+            Err(said) => Err(said),
+        }
+    }
+
+    fn net(&self, words: &[&str], wanted: &str) -> Result<()> {
+        let who = ["-U", &self.credentials, "-S", &self.host];
+        let said = self.run(&[&["net"][..], words, &who].concat())?;
+        let is_there = said.lines().any(|line| line.trim() == wanted);
+        if is_there { Ok(()) } else { Err(format!("no {wanted} in:\n{said}")) }
     }
 
     fn impacket(&self, tally: &mut Tally) -> Result<()> {
