@@ -240,6 +240,8 @@ def ksmbd(shares=None):
     write(conf, text + "".join(f"[{name}]\n {share.format(folder)}" for name, folder in shares.items()))
     # Its package excludes Samba's: where that is wanted too, the host unpacked it there.
     ENV["PATH"] += ":/scratch/ksmbd/usr/sbin"
+    with contextlib.suppress(FileNotFoundError):  # of an earlier start
+        os.remove(users)
     run("ksmbd.adduser", "-i", users, "-a", lab.USER, "-p", lab.PASSWORD, "-c", conf)
     run("ksmbd.mountd", "-c", conf, "-u", users)
     time.sleep(1)
