@@ -92,8 +92,8 @@ fn page() -> String {
     let mut out = String::from(
         "# What `headgate status --json` says\n\n\
          <!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin. -->\n\n\
-         One JSON object, also at `/status` of the admin address. Keys stay as they are; a new version may add \
-         keys, so a program should ignore those that it does not know. Numbers are whole, without a sign.\n",
+         One JSON object, also at `/status` of the admin address. The keys are stable; a new version may add \
+         keys, so a program should ignore unknown keys. Numbers are whole, without a sign.\n",
     );
     for one in types() {
         let title = if one == ANSWER { "The answer" } else { &one };
@@ -103,8 +103,8 @@ fn page() -> String {
             let _ = writeln!(out, "| `{name}` | {} | {says} |", words(&kind).0);
         }
     }
-    out += "\n## Facts\n\nEach of `facts` of a connection is a name and a value, both as text. Which ones a connection \
-            has depends on its protocol.\n\n| name | values | what it says |\n|---|---|---|\n";
+    out += "\n## Facts\n\nEach of `facts` of a connection is a name and a value, both as text. The protocol of a \
+            connection decides which ones it has.\n\n| name | values | what it says |\n|---|---|---|\n";
     for (name, kind, says) in Facts::ALL {
         let kind = match kind {
             FactKind::Text => "text".to_owned(),

@@ -144,13 +144,13 @@ impl Reason {
                 "No problem: the client uses RDMA on another connection, and keeps this one as the first of its session"
             }
             Self::Signed => {
-                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, with which its data \
-                 would be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
+                "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, with which its \
+                 data would be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
                  `smb: {rdma_transforms: off}` is set here. On Linux `--smb-signing offered` gives direct placement, unsigned"
             }
             Self::Encrypted => {
-                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, with which its \
-                 data would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has \
+                "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, with which \
+                 its data would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has \
                  not; or `smb: {rdma_transforms: off}` is set here. The data travels inside encrypted messages"
             }
         }

@@ -22,8 +22,8 @@ const HEAD: &str = "\
 The test of [the matrix](coherence.md) writes this page and compares it with no other figures: read them as magnitudes on one
 machine. The first client, at the left, holds something; then the second, at the top, comes. The first answers breaks and recalls at
 once and sends its cached data. Times are in milliseconds, medians of three runs, over the loopback device. `A > B`: the first was
-notified after A, and the second had its answer after B. The second does more than one request: it opens, and reads, writes or locks.
-Other work on the machine makes the times longer.
+notified after A, and the second had its answer after B. The second does more than one request: it opens, and reads, writes or
+locks. Other work on the machine makes the times longer.
 
 An NFS client that would wait longer than a tenth of a second gets an error and must retry; the clients of this test retry after 5
 milliseconds.

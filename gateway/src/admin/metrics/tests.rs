@@ -5,15 +5,14 @@ use crate::admin::testing;
 fn documented() -> String {
     let mut out = String::from(
         "# Metrics\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin/metrics.rs. -->\n\n\
-         `http://ADMIN/metrics` answers in the text format of Prometheus. These names stay as they are; what a \
-         new version counts \
-         besides gets a new name. Of NFSv4, SEQUENCE \
-         and what only sets the file handle count as part of the operation behind them, unless they fail; `transport` is \
-         `tcp` or the RDMA provider (`iwarp`, `verbs`). [`deploy/grafana.json`](../deploy/grafana.json) is a \
-         dashboard of them, [`deploy/prometheus-alerts.yaml`](../deploy/prometheus-alerts.yaml) rules for alarms.\n\n\
-         How many series there are is bounded: what is told of each share is `read`, `write` and `other`, and latency of each \
-         operation is told for the usual ones. Twenty shares whose clients do everything there is by every transport make \
-         fewer than 5000.\n\n\
+         `http://ADMIN/metrics` answers in the text format of Prometheus. The names are stable; a new version \
+         uses new names for new metrics. For NFSv4, SEQUENCE and operations that only set the file handle count as part of \
+         the operation after them, unless they fail; `transport` is `tcp` or the RDMA provider (`iwarp`, `verbs`). \
+         [`deploy/grafana.json`](../deploy/grafana.json) is a dashboard \
+         of them, [`deploy/prometheus-alerts.yaml`](../deploy/prometheus-alerts.yaml) rules for alerts.\n\n\
+         The number of series is bounded: each share has `read`, `write` and `other`, and latency per operation is reported \
+         only for the usual ones. Twenty shares whose clients use every operation over every transport make fewer than \
+         5000.\n\n\
          Rates of the last minutes and latency: `sum by (operation) (rate(headgate_operation_seconds_count[5m]))` and \
          `histogram_quantile(0.99, sum by (le, operation) (rate(headgate_operation_seconds_bucket[5m])))`.\n\n\
          | metric | kind | labels | what it says |\n|---|---|---|---|\n",
@@ -24,17 +23,17 @@ fn documented() -> String {
         let (kind, labels) = (m.kind(), labels.join(", "));
         out += &format!("| {} | {kind} | {labels} | {} |\n", series.join("<br>"), m.help);
     }
-    out += "\n## Rules\n\nWhat `rule` of `headgate_violations_total` can be. Every rule and every \
-            [limit](limits.md) is there from the start, with 0: `increase(headgate_violations_total[5m]) > 0` \
-            sees the first time, too.\n\n| rules of | names |\n|---|---|\n";
+    out += "\n## Rules\n\nThe values of `rule` in `headgate_violations_total`. Every rule and every \
+            [limit](limits.md) exists from the start, with 0, so `increase(headgate_violations_total[5m]) > 0` \
+            also sees the first violation.\n\n| rules of | names |\n|---|---|\n";
     let quoted =
         |names: &[&str]| names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
     for family in rules::families() {
         out += &format!("| {} | {} |\n", family.of, quoted(&family.names));
     }
     out += &format!(
-        "\n## Refusals\n\nWhat `rule` of `headgate_refusals_total` can be: {}. `headgate status` says who was refused what, \
-         and what to change.\n",
+        "\n## Refusals\n\nThe values of `rule` in `headgate_refusals_total`: {}. `headgate status` names the refused client, \
+         the request and the remedy.\n",
         quoted(&rules::refusals())
     );
     out
