@@ -25,8 +25,8 @@ use crate::refer::{Refer, ReferHost, TARGETS_MAX};
 use crate::rights::{self, Force, List, Masks, Mode, Symlinks};
 use crate::sec::Secs;
 use crate::settings::{
-    Admin, DirectoryLeases, Domain, Durability, Encryption, Identity, Names, NfsLocks, Ntlm,
-    Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Share, Signing,
+    Admin, Compression, DirectoryLeases, Domain, Durability, Encryption, Identity, Names, NfsLocks,
+    Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Share, Signing,
     Source, User, share_name, user_name,
 };
 use crate::tls::{DraftTls, ShareTls};
@@ -93,6 +93,7 @@ pub(crate) struct Draft {
     pub(crate) encryption: Option<Set<Encryption>>,
     pub(crate) rdma_transforms: Option<Set<RdmaTransforms>>,
     pub(crate) directory_leases: Option<Set<DirectoryLeases>>,
+    pub(crate) compression: Option<Set<Compression>>,
     pub(crate) tls: DraftTls,
     pub(crate) ntlm: Option<Set<Ntlm>>,
     pub(crate) kerberos: DraftKerberos,
@@ -238,6 +239,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.encryption = smb.parse("encryption", report);
         draft.rdma_transforms = smb.parse("rdma_transforms", report);
         draft.directory_leases = smb.parse("directory_leases", report);
+        draft.compression = smb.parse("compression", report);
         draft.ntlm = smb.parse("ntlm", report);
     }
     if let Some(node) = top.get("kerberos") {
@@ -368,6 +370,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let mut flag = |key| group.parse::<Flag>(key, report).is_some_and(|f| f.value.0);
     let (read_only, encrypt, guest) = (flag("read_only"), flag("encrypt"), flag("guest"));
     let (continuous_availability, hidden) = (flag("continuous_availability"), flag("hidden"));
+    let compress = flag("compress");
     let cross = group.parse::<Flag>("cross", report).is_none_or(|f| f.value.0);
     let comment = group.parse::<Comment>("comment", report).map_or(String::new(), |c| c.value.0);
     let protocols =
@@ -413,6 +416,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             list,
             symlinks,
             encrypt,
+            compress,
             tls: tls.map_or(ShareTls::default(), |t| t.value),
             guest,
             continuous_availability,

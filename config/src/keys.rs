@@ -322,6 +322,13 @@ pub(crate) const SHARE: Group = Group {
             "SMB: clients must encrypt; data of this share is never sent unencrypted. For NFS see `tls`.",
         ),
         key(
+            "compress",
+            "`true` or `false`",
+            "false",
+            "SMB: the gateway tells clients to compress what they write to this share and to ask for compressed data. For slow \
+             networks. See [Windows](windows.md#compression).",
+        ),
+        key(
             "tls",
             "`offered`, `required` or `mutual`",
             "offered",
@@ -698,6 +705,14 @@ pub(crate) const SMB: Group = Group {
              that negotiate the POSIX extensions, as Linux does from dialect 3.1.1 on with and without `posix`: it shows \
              names that it has removed. `off`: no client gets them, for Linux clients that mount with `vers=3.0` or \
              `vers=3.0.2`.",
+        ),
+        key(
+            "compression",
+            "`on` or `off`",
+            "on",
+            "Messages may be compressed, by TCP and in dialect 3.1.1: what clients write compressed is taken, and what they ask to \
+             have compressed is (robocopy `/compress`, Linux' mount option `compress`). `off`: nothing is. See \
+             [Windows](windows.md#compression).",
         ),
         key(
             "ntlm",

@@ -65,9 +65,9 @@ pub use rights::{Force, List, Masks, Mode, Symlinks};
 pub use rules::{Known, admin_of, load, state_of};
 pub use sec::Secs;
 pub use settings::{
-    Admin, DirectoryLeases, Domain, Durability, Encryption, Identity, Limits, Names, NfsLocks,
-    Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Settings,
-    Share, Signing, Smb, Source, User, user_name,
+    Admin, Compression, DirectoryLeases, Domain, Durability, Encryption, Identity, Limits, Names,
+    NfsLocks, Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering,
+    Settings, Share, Signing, Smb, Source, User, user_name,
 };
 pub use suggest::nearest;
 pub use tls::{ShareTls, Tls};

@@ -80,7 +80,7 @@ pub struct Options {
 }
 
 /// One `--share NAME=DIR[,ro][,protocols=nfs|smb|both][,squash=none|root|all][,sec=sys:krb5:krb5i:krb5p][,clients=CLIENT...]
-/// [,encrypt][,guest][,ca]`.
+/// [,encrypt][,compress][,guest][,ca]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOption(pub Share);
 
@@ -144,6 +144,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
         }
         None if part == "ro" => share.read_only = true,
         None if part == "encrypt" => share.encrypt = true,
+        None if part == "compress" => share.compress = true,
         None if part == "guest" => share.guest = true,
         None if part == "ca" => share.continuous_availability = true,
         None if in_clients => {
@@ -154,7 +155,7 @@ fn share_option(share: &mut Share, part: &str, in_clients: bool) -> Result<bool,
             return Err(format!(
                 "a share has no option `{part}`; the options are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
-                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, `guest`, `ca` and \
+                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, `compress`, `guest`, `ca` and \
                  `symlinks=server|client` (a folder with a comma in its name needs the configuration file)"
             ));
         }
@@ -238,9 +239,9 @@ mod tests {
     #[test]
     fn share_option_parses_every_setting() {
         let share =
-            parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,encrypt,squash=all,ca,clients=192.0.2.1,guest")
+            parse("data=/srv/d=1,ro,clients=10.0.0.0/8,fd00::/8,encrypt,compress,squash=all,ca,clients=192.0.2.1,guest")
                 .unwrap();
-        assert!(share.encrypt && share.guest && share.continuous_availability);
+        assert!(share.encrypt && share.compress && share.guest && share.continuous_availability);
         assert_eq!(share.symlinks, Symlinks::Server);
         assert_eq!(parse("data=/srv,symlinks=client").unwrap().symlinks, Symlinks::Client);
         assert_eq!(share.name, "data");
@@ -299,8 +300,8 @@ mod tests {
                 "data=/srv,rw",
                 "a share has no option `rw`; the options are `ro`, `protocols=nfs|smb|both`, `squash=root|all|none`, \
                  `sec=sys:krb5:krb5i:krb5p`, `clients=CIDR|HOST|@NETGROUP`, `durability=strict|relaxed`, \
-                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, \
-                 `guest`, `ca` and `symlinks=server|client` (a folder with a comma in its name needs the configuration file)",
+                 `tls=offered|required|mutual`, for CephFS `id=USER`, and for SMB `encrypt`, `compress`, `guest`, `ca` and \
+                 `symlinks=server|client` (a folder with a comma in its name needs the configuration file)",
             ),
             ("data=/srv,squash=me", "`me` is not a squash mode; write `root`, `all` or `none`"),
             (

@@ -22,7 +22,7 @@ use crate::reader::{Finding, Origin, Report, Set, shown};
 use crate::records;
 use crate::rights::Symlinks;
 use crate::settings::{
-    Admin, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
+    Admin, Compression, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
 };
 use crate::text::{FAULTS_MAX, faults, located, read_text, root, text_of};
 use crate::tree;
@@ -366,6 +366,7 @@ fn check_protocols(s: &DraftShare, report: &mut Report) {
     let (share, name) = (&s.share, &s.share.name);
     let asked = [
         ("encrypt", share.encrypt),
+        ("compress", share.compress),
         ("guest", share.guest),
         ("continuous_availability", share.continuous_availability),
         ("symlinks", share.symlinks != Symlinks::default()),
@@ -628,6 +629,16 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
             "write `offered`, or remove `encrypt` from the share",
         );
     }
+    let compression = settled(draft.compression.clone(), default.compression);
+    if compression.value == Compression::Off
+        && let Some(s) = draft.shares.iter().find(|s| s.share.compress)
+    {
+        report.add_help(
+            compression.origin,
+            format!("compression is off, but the share `{}` is to be compressed", s.share.name),
+            "write `on`, or remove `compress` from the share",
+        );
+    }
     Smb {
         asked_for: draft.smb_port.is_some() || draft.smb_direct_port.is_some(),
         port: port.value.0,
@@ -636,6 +647,7 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
         encryption: encryption.value,
         rdma_transforms: settled(draft.rdma_transforms.clone(), default.rdma_transforms).value,
         directory_leases: settled(draft.directory_leases.clone(), default.directory_leases).value,
+        compression: compression.value,
         ntlm: settled(draft.ntlm.clone(), default.ntlm).value,
     }
 }

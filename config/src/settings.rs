@@ -188,6 +188,8 @@ pub struct Share {
     pub symlinks: Symlinks,
     /// SMB: refuse unencrypted access.
     pub encrypt: bool,
+    /// SMB: clients are told to compress.
+    pub compress: bool,
     /// NFS: the required protection.
     pub tls: ShareTls,
     /// SMB: clients without an account may connect as the anonymous user.
@@ -222,6 +224,7 @@ impl Share {
             list: List::default(),
             symlinks: Symlinks::default(),
             encrypt: false,
+            compress: false,
             tls: ShareTls::default(),
             guest: false,
             continuous_availability: false,
@@ -302,6 +305,8 @@ pub struct Smb {
     pub rdma_transforms: RdmaTransforms,
     /// Which clients get directory leases.
     pub directory_leases: DirectoryLeases,
+    /// Whether messages may be compressed.
+    pub compression: Compression,
     /// Whether clients may log on with passwords.
     pub ntlm: Ntlm,
 }
@@ -316,6 +321,7 @@ impl Default for Smb {
             encryption: Encryption::default(),
             rdma_transforms: RdmaTransforms::default(),
             directory_leases: DirectoryLeases::default(),
+            compression: Compression::default(),
             ntlm: Ntlm::default(),
         }
     }
@@ -344,6 +350,18 @@ pub enum RdmaTransforms {
 }
 
 words!(RdmaTransforms, "is not a mode of RDMA transforms", "on" => On, "off" => Off);
+
+/// Whether SMB messages may be compressed (MS-SMB2 section 2.2.42).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// For clients that ask for it.
+    #[default]
+    On,
+    /// Never.
+    Off,
+}
+
+words!(Compression, "is not a mode of compression", "on" => On, "off" => Off);
 
 /// Whether SMB clients may log on with passwords (NTLM version 2) in addition to Kerberos.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -104,6 +104,7 @@ shares:
     symlinks: client
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
+    compress: true
     guest: true
     continuous_availability: true
     comment: What we have
@@ -138,6 +139,7 @@ smb:
   encryption: required
   rdma_transforms: off
   directory_leases: off
+  compression: on
   ntlm: off
 kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
 audit: {to: journald, required: true}
@@ -179,6 +181,7 @@ fn both_shares() -> Vec<Share> {
                 deny: vec![Who::User("9".into()), Who::Everyone],
             }),
             encrypt: true,
+            compress: true,
             tls: ShareTls::Offered,
             guest: true,
             continuous_availability: true,
@@ -242,6 +245,7 @@ fn every_key_is_accepted() {
                 encryption: Encryption::Required,
                 rdma_transforms: RdmaTransforms::Off,
                 directory_leases: crate::DirectoryLeases::Off,
+                compression: crate::Compression::On,
                 ntlm: crate::Ntlm::Off,
             },
             kerberos: Some(kerberos()),

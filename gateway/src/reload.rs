@@ -113,6 +113,7 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     value("kerberos.keytab", &keys(&old.kerberos), &keys(&new.kerberos));
     value("smb.rdma_transforms", &old.smb.rdma_transforms, &new.smb.rdma_transforms);
     value("smb.directory_leases", &old.smb.directory_leases, &new.smb.directory_leases);
+    value("smb.compression", &old.smb.compression, &new.smb.compression);
     let files = |tls: &Option<config::Tls>| match tls {
         Some(tls) => tls.certificate.display().to_string(),
         None => "off".to_owned(),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use config::{DirectoryLeases, Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing};
+use config::{
+    Compression, DirectoryLeases, Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing,
+};
 use smbd_core::server::Server;
 use smbd_core::server_state::ServerState;
 use smbd_core::settings::{
@@ -44,6 +46,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
     let share = |s: &config::Share| {
         let settings = ShareSettings {
             encrypt: s.encrypt,
+            compress: s.compress,
             guest: s.guest,
             continuous: s.continuous_availability,
             comment: s.comment.clone(),
@@ -62,6 +65,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
         },
         rdma_transforms: settings.smb.rdma_transforms == RdmaTransforms::On,
         directory_leases: settings.smb.directory_leases == DirectoryLeases::On,
+        compression: settings.smb.compression == Compression::On,
         ntlm: settings.smb.ntlm == Ntlm::On,
         kerberos: settings.kerberos.as_ref().map(kerberos),
         opens_per_session: settings.limits.client_opens,

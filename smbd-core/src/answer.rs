@@ -112,6 +112,8 @@ pub(crate) struct Message {
     pub(crate) invalidate: Option<u32>,
     pub(crate) seal: Seal,
     pub(crate) hash: Option<Hash>,
+    /// The answers that it leaves with are to be compressed.
+    pub(crate) compresses: bool,
 }
 
 impl Message {
@@ -162,12 +164,15 @@ pub(crate) struct Out {
     more: Vec<Message>,
     /// Dropped when they have left.
     pub(crate) until_left: Vec<Guard>,
+    /// One of them is to be compressed.
+    compresses: bool,
     /// The session whose keys encrypt them.
     pub(crate) sealed_for: Option<Arc<Session>>,
 }
 
 impl Out {
     pub(crate) fn push(&mut self, message: Message) {
+        self.compresses |= message.compresses;
         if self.first.is_none() && self.more.is_empty() {
             self.first = Some(message);
         } else {
@@ -175,8 +180,13 @@ impl Out {
         }
     }
 
-    /// All of them as one message: those of a chain are padded to 8 bytes and say where the next begins.
+    /// All of them as one message that is not compressed.
     pub(crate) fn finish(&mut self, conn: &Conn) -> Result<Option<Reply>, Failed> {
+        self.join(conn)?.map(Joined::seal).transpose()
+    }
+
+    /// All of them as one message: those of a chain are padded to 8 bytes and say where the next begins.
+    pub(crate) fn join(&mut self, conn: &Conn) -> Result<Option<Joined>, Failed> {
         let Some(first) = self.first.take() else { return Ok(None) };
         let more = std::mem::take(&mut self.more);
         let is_chain = !more.is_empty();
@@ -220,9 +230,25 @@ impl Out {
             }
             reply.invalidate = reply.invalidate.or(m.invalidate);
         }
+        let compresses = std::mem::take(&mut self.compresses);
+        Ok(Some(Joined { reply, compresses, sealed_for: self.sealed_for.clone() }))
+    }
+}
+
+/// Signed answers of one message.
+pub(crate) struct Joined {
+    pub(crate) reply: Reply,
+    /// It is to be compressed before it is encrypted.
+    pub(crate) compresses: bool,
+    sealed_for: Option<Arc<Session>>,
+}
+
+impl Joined {
+    /// Encrypts it where the request was encrypted.
+    pub(crate) fn seal(self) -> Result<Reply, Failed> {
         match &self.sealed_for {
-            Some(session) => seal(session, reply).map(Some),
-            None => Ok(Some(reply)),
+            Some(session) => seal(session, self.reply),
+            None => Ok(self.reply),
         }
     }
 }

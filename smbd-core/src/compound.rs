@@ -29,6 +29,7 @@ use rdma_transport::{turn, watchdog};
 
 use crate::answer::{Answer, Bulk, ERROR_BODY, Message, Seal};
 use crate::conn::Conn;
+use crate::crypto::Failed;
 use crate::limits::CHAIN_MAX;
 use crate::ops::room::SMALL_MAX;
 use crate::request_context::RequestContext;
@@ -38,8 +39,8 @@ use crate::status::Status;
 use crate::violation::{Fatal, Violation};
 use crate::wire::file_id::FileId;
 use crate::wire::header::PROTOCOL_ID;
-use crate::wire::{Command, Flags, HEADER_LEN, Header, smb1, transform};
-use crate::{dispatch, ops, sealed};
+use crate::wire::{Command, Flags, HEADER_LEN, Header, compression as compressed, smb1, transform};
+use crate::{compression, dispatch, ops, sealed};
 
 /// The future of one message.
 struct Call {
@@ -109,8 +110,19 @@ async fn message(
 ) -> Option<Reply> {
     match body.first_chunk::<4>() {
         Some(&PROTOCOL_ID) => chain(&core, &conn, &slot, body, read_chunks, false).await,
+        Some(&compressed::PROTOCOL_ID) => {
+            let (body, read_chunks) = expand(&core, &conn, body, read_chunks).await?;
+            chain(&core, &conn, &slot, body, read_chunks, false).await
+        }
         Some(&transform::PROTOCOL_ID) => match sealed::open(&conn, body, read_chunks) {
-            Ok((session, body, read_chunks)) => {
+            Ok((session, mut body, mut read_chunks)) => {
+                if body.starts_with(&compressed::PROTOCOL_ID) {
+                    (body, read_chunks) = expand(&core, &conn, body, read_chunks).await?;
+                }
+                if Header::parse(&body).is_ok_and(|inner| inner.session_id != session.id) {
+                    Violation::Sealed.end(&conn, "a message of another session").await;
+                    return None;
+                }
                 slot.seal_for(session);
                 chain(&core, &conn, &slot, body, read_chunks, true).await
             }
@@ -131,6 +143,31 @@ async fn message(
             None
         }
     }
+}
+
+/// Expands a compressed message; one that breaks a rule ends the connection.
+async fn expand(
+    core: &ServerState,
+    conn: &Conn,
+    body: Buf,
+    read_chunks: Vec<ReadChunkData>,
+) -> Option<(Buf, Vec<ReadChunkData>)> {
+    match compression::open(core, conn, body, read_chunks).await {
+        Ok(plain) => Some(plain),
+        Err(why) => {
+            Violation::Compressed.end(conn, &why).await;
+            None
+        }
+    }
+}
+
+/// Joins the answers of a message, compresses them where one of them is to be, and encrypts them where the message was.
+async fn finish(core: &ServerState, conn: &Conn, slot: &Slot) -> Result<Option<Reply>, Failed> {
+    let Some(mut joined) = slot.join(conn)? else { return Ok(None) };
+    if joined.compresses {
+        joined.reply = compression::shrink(core, conn, joined.reply).await;
+    }
+    joined.seal().map(Some)
 }
 
 /// What a related command takes from the one before it (MS-SMB2 section 3.3.5.2.7.2).
@@ -192,7 +229,7 @@ async fn chain(
         }
         if next == 0 {
             conn.notices_placed().await;
-            let finished = slot.finish(conn);
+            let finished = finish(core, conn, slot).await;
             if finished.is_err() {
                 Violation::Sealed.end(conn, "an answer could not be signed or encrypted").await;
             }
@@ -373,7 +410,9 @@ fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
         None if cx.header.command() == Some(Command::SessionSetup) => bound(cx),
         _ => Seal::None,
     });
-    Message { head, bulk: answer.bulk, invalidate: answer.invalidate, seal, hash: answer.hash }
+    let compresses = cx.compresses.load(Ordering::Relaxed);
+    let (invalidate, hash) = (answer.invalidate, answer.hash);
+    Message { head, bulk: answer.bulk, invalidate, seal, hash, compresses }
 }
 
 /// What of a large body is counted as messages on the heap are, until it has left. The few bytes before it stay.
@@ -426,7 +465,7 @@ mod tests {
             let answer = cx.by_storage(storage).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
             cx.slot.push(message);
-            cx.slot.finish(&cx.conn).unwrap()
+            finish(&cx.server, &cx.conn, &cx.slot).await.unwrap()
         });
         (Call { conn, slot, work: Some(work) }, done)
     }
@@ -501,7 +540,7 @@ mod tests {
             let answer = cx.by_storage(cx.pend()).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
             cx.slot.push(message);
-            cx.slot.finish(&cx.conn).unwrap()
+            finish(&cx.server, &cx.conn, &cx.slot).await.unwrap()
         });
         let interim = reply(Call { conn, slot, work: Some(work) }).await;
         assert_eq!(interim.status(), Status::PENDING);

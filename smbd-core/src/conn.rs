@@ -27,6 +27,7 @@ use crate::session::{Channel, Session};
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Protection;
+use smb_compress::message::Agreed;
 
 /// CANCELs of one chain that are remembered: each command once for its own session and once for another that was named.
 const GIVEN_UP_MAX: usize = 2 * CHAIN_MAX;
@@ -62,6 +63,8 @@ pub struct Negotiated {
     pub cipher: Option<Cipher>,
     /// How data that travels by RDMA may be protected (`Connection.RDMATransformIds`), in the client's order.
     pub transforms: Vec<Protection>,
+    /// How messages may be compressed; without algorithms they may not.
+    pub compression: Agreed,
     /// The client uses the POSIX extensions of 3.1.1.
     pub posix: bool,
 }
@@ -275,6 +278,8 @@ pub struct Conn {
     /// Messages that may go on apart from the serve loop after an interim answer.
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
+    /// A READ has asked for a compressed answer, so that the client is known to expand them.
+    pub(crate) wants_compressed: AtomicBool,
     /// Break notices that have no place yet among the messages to be sent.
     pub(crate) notices: Arc<InFlight>,
 }
@@ -304,6 +309,7 @@ impl Conn {
             chains: Mutex::default(),
             apart: Arc::new(Semaphore::new(ASYNC_MAX)),
             reported: AtomicU32::new(0),
+            wants_compressed: AtomicBool::new(false),
             notices: Arc::default(),
         }
     }

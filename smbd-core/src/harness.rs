@@ -10,6 +10,7 @@ use rdma_transport::channel::{
     Transport,
 };
 use recovery::Store;
+use smb_compress::message::Agreed;
 use tokio::sync::mpsc;
 use vfs::Backend;
 use vfs::Cred;
@@ -53,6 +54,8 @@ fn continuous(continuous: bool) -> ShareSettings {
 /// A server with one share, `data`, in memory.
 pub(crate) struct Harness {
     pub(crate) core: Arc<ServerState>,
+    /// What its clients agree on from now on.
+    pub(crate) compression: Agreed,
 }
 
 impl Harness {
@@ -78,7 +81,7 @@ impl Harness {
         let mut settings = Settings { signing_required: false, ..Settings::default() };
         settings.shares.insert("data".into(), continuous(store.is_some()));
         let core = ServerState::new(namespace, settings, Arc::new(One)).with_store(store);
-        Self { core: Server::new(core).core().clone() }
+        Self { core: Server::new(core).core().clone(), compression: Agreed::default() }
     }
 
     /// A client of this user by TCP, dialect 3.1.1.
@@ -145,6 +148,7 @@ impl Harness {
             signing: Algorithm::AesCmac,
             cipher: None,
             transforms: Vec::new(),
+            compression: self.compression.clone(),
             posix,
         };
         conn.negotiated.set(negotiated).unwrap();

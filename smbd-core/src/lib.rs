@@ -15,12 +15,14 @@
 //! teardown                                                how opens, sessions and connections end
 //! share_access reauthorize durable restore                what is granted, kept, and granted again
 //! ops                                                     the commands
+//! compression                                             what is done with whole messages
 //! dispatch compound recall disconnect_client server       what calls all of these
 //! ```
 
 mod answer;
 pub mod caching;
 mod compound;
+pub mod compression;
 pub mod conn;
 pub mod creates;
 pub mod disconnect_client;
@@ -72,6 +74,7 @@ pub mod status;
 mod symlinks;
 mod teardown;
 pub mod tree;
+mod turns;
 mod unwritten;
 pub mod users;
 pub mod violation;

@@ -80,6 +80,14 @@ pub const WATCHES_PER_ADDRESS_MAX: usize = 8_192;
 pub const PIPE_BYTES_MAX: usize = 128 << 20;
 /// Of these, bytes of one address, or IPv6 network of 64 bits.
 pub const PIPE_BYTES_PER_ADDRESS_MAX: usize = 8 << 20;
+/// Bytes of compressed messages of more than 64 KiB that are expanded, until their commands are done.
+pub const EXPANDED_BYTES_MAX: usize = 128 << 20;
+/// Of these, bytes of one address, or IPv6 network of 64 bits.
+pub const EXPANDED_BYTES_PER_ADDRESS_MAX: usize = 32 << 20;
+/// A compressed message that waits longer for memory, or for a thread, ends its connection.
+pub const EXPANSION_WAIT_MAX: Duration = Duration::from_secs(90);
+/// Bytes of an answer that are worth compressing, as with Windows.
+pub const COMPRESSED_ANSWER_MIN: usize = 4097;
 /// Wrong passwords of one address in [`GUESS_WINDOW`] that are answered at once.
 pub const GUESSES_FREE: u32 = 10;
 /// The minute in which wrong passwords are counted.

@@ -1,11 +1,11 @@
 //! Finds the bulk data of a message in its first bytes, so that a byte stream can be read straight into place: the data of a
-//! WRITE, the ciphertext of an encrypted message.
+//! WRITE, the ciphertext of an encrypted message, the streams of a compressed one.
 
 use rdma_transport::channel::PayloadLocator;
 
 use crate::wire::header::PROTOCOL_ID;
 use crate::wire::write::Request;
-use crate::wire::{Command, Header, transform};
+use crate::wire::{Command, Header, compression, transform};
 
 /// Smaller payload is not worth a buffer of its own.
 const BULK_MIN: usize = 4096;
@@ -19,15 +19,17 @@ impl PayloadLocator for SmbLocate {
         let id = head.first_chunk::<4>()?;
         let (at, len) = match *id {
             transform::PROTOCOL_ID => (transform::LEN, total.checked_sub(transform::LEN)?),
+            compression::PROTOCOL_ID => (compression::LEN, total.checked_sub(compression::LEN)?),
             PROTOCOL_ID => write(head, total)?,
             _ => return None,
         };
         (len >= BULK_MIN).then_some((at, len))
     }
 
-    /// An encrypted message says nothing before it is decrypted. A signed one is answered without its data, though not verified.
+    /// An encrypted message says nothing before it is decrypted, a compressed one before it is expanded. A signed one is answered
+    /// without its data, though not verified.
     fn is_sealed(&self, head: &[u8]) -> bool {
-        head.starts_with(&transform::PROTOCOL_ID)
+        head.starts_with(&transform::PROTOCOL_ID) || head.starts_with(&compression::PROTOCOL_ID)
     }
 }
 

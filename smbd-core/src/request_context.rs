@@ -74,6 +74,8 @@ pub struct RequestContext {
     pub(crate) unsettled: AtomicBool,
     /// Bytes of file data that it moved.
     pub(crate) moved: AtomicU64,
+    /// Its answer is to be compressed.
+    pub(crate) compresses: AtomicBool,
     pub(crate) slot: Arc<Slot>,
 }
 
@@ -109,6 +111,7 @@ impl RequestContext {
             silent: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            compresses: AtomicBool::new(false),
             slot,
         }
     }
@@ -415,7 +418,8 @@ impl RequestContext {
         let mut head = header.emit().to_vec();
         head.extend_from_slice(&ERROR_BODY);
         // Never signed: a signature by AES-GMAC may be made only once for a message id.
-        let message = Message { head, bulk: None, invalidate: None, seal: Seal::None, hash: None };
+        let (seal, compresses) = (Seal::None, false);
+        let message = Message { head, bulk: None, invalidate: None, seal, hash: None, compresses };
         self.conn.notices_placed().await;
         let first = self.slot.finish_with(&self.conn, message);
         let first = first.map_err(|Failed| Status::INTERNAL_ERROR)?;

@@ -14,8 +14,8 @@ use rdma_transport::channel::ReadChunkData;
 use crate::conn::Conn;
 use crate::locate;
 use crate::session::Session;
-use crate::wire::Header;
 use crate::wire::transform::{self, Transform};
+use crate::wire::{Header, compression};
 
 type Opened = (Arc<Session>, Buf, Vec<ReadChunkData>);
 
@@ -42,6 +42,12 @@ pub(crate) fn open(
             .map_err(|_| "it cannot be decrypted")?;
     }
     let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
+    if pieces.first().is_some_and(|piece| piece.starts_with(&compression::PROTOCOL_ID)) {
+        // Whoever expands it looks at its session.
+        let body = pieces.remove(0);
+        let bulk = ReadChunkData { at: body.len(), data: pieces };
+        return Ok((session, body, vec![bulk]));
+    }
     let (message, read_chunks) = join(conn, &mut pieces, total);
     let inner = Header::parse(&message).map_err(|fault| fault.to_string())?;
     if inner.session_id != header.session_id {

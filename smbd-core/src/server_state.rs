@@ -22,6 +22,7 @@ use crate::open::Opens;
 use crate::parts::Parts;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
+use crate::turns::Compression;
 use crate::unwritten::Unwritten;
 use crate::users::Users;
 use crate::users::accounts::Accounts;
@@ -52,6 +53,8 @@ pub struct ServerState {
     pub(crate) covered_by_address: Parts,
     /// What pipes keep, in bytes.
     pub(crate) pipe_bytes: Parts,
+    /// Memory and threads for compressed messages.
+    pub(crate) compression: Compression,
     /// What is cached under keys.
     pub leases: Arc<Leases>,
     /// Creates that may be sent again.
@@ -104,6 +107,7 @@ impl ServerState {
                 Limit::new("pipe-bytes", PIPE_BYTES_MAX),
                 Limit::new("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),
             ]),
+            compression: Compression::default(),
             leases: Arc::default(),
             creates: Arc::default(),
             interfaces: Interfaces::default(),

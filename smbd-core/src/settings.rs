@@ -34,6 +34,8 @@ pub enum Symlinks {
 pub struct ShareSettings {
     /// Its data never travels in clear.
     pub encrypt: bool,
+    /// Clients are told to ask for compressed data (`Share.CompressData`).
+    pub compress: bool,
     /// Guests and anonymous users may come.
     pub guest: bool,
     /// Its handles may survive a restart of the gateway (`Share.IsCA`), where the gateway has a state folder.
@@ -82,6 +84,8 @@ pub struct Settings {
     pub rdma_transforms: bool,
     /// Clients get directory leases, unless they negotiate the POSIX extensions.
     pub directory_leases: bool,
+    /// Messages may be compressed (`IsCompressionSupported`).
+    pub compression: bool,
     /// Users may log on by passwords, and guests where a share is for them.
     pub ntlm: bool,
     /// Users may log on by tickets.
@@ -109,6 +113,7 @@ impl Default for Settings {
             encryption: Encryption::default(),
             rdma_transforms: true,
             directory_leases: true,
+            compression: true,
             ntlm: true,
             kerberos: None,
             dialects: (Dialect::V202, Dialect::V311),

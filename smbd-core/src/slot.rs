@@ -16,7 +16,7 @@ use mutex::locked;
 use rdma_transport::channel::Reply;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::answer::{Message, Out};
+use crate::answer::{Joined, Message, Out};
 use crate::conn::{ChainQueue, Conn};
 use crate::crypto::Failed;
 use crate::in_flight::{Guard, InFlight};
@@ -64,9 +64,9 @@ impl Slot {
         self.lock().out.until_left.push(guard);
     }
 
-    /// All answers since the last call as one message.
-    pub(crate) fn finish(&self, conn: &Conn) -> Result<Option<Reply>, Failed> {
-        self.lock().out.finish(conn)
+    /// All answers since the last call as one message, not encrypted so far.
+    pub(crate) fn join(&self, conn: &Conn) -> Result<Option<Joined>, Failed> {
+        self.lock().out.join(conn)
     }
 
     /// What leaves with an interim answer: the answers before it, and then itself.

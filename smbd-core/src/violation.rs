@@ -23,6 +23,8 @@ pub enum Violation {
     Signature,
     /// An encrypted message that does not open (3.3.5.2.1.1): ends the connection.
     Sealed,
+    /// A compressed message that does not expand, or none that was agreed on (3.3.5.2.1.2): ends the connection.
+    Compressed,
     /// A message in clear where it must be encrypted (3.3.5.2.9, 3.3.5.2.11).
     Clear,
     /// A chain whose offsets do not hold (3.3.5.2.7): ends the connection.
@@ -46,6 +48,7 @@ rdma_transport::rule_names!(Violation {
     Violation::MessageId => "smb-message-id",
     Violation::Signature => "smb-signature",
     Violation::Sealed => "smb-sealed",
+    Violation::Compressed => "smb-compressed",
     Violation::Clear => "smb-clear",
     Violation::Chain => "smb-chain",
     Violation::Order => "smb-order",

@@ -15,8 +15,8 @@ use vfs::namespace::Namespace;
 
 use super::process::ProcessStatus;
 use super::snapshot::{
-    AuditStatus, HeapStatus, LossStatus, Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source,
-    StateStatus, StoreStatus, SyncStatus,
+    AuditStatus, CompressionStatus, HeapStatus, LossStatus, Nfs4Status, PoolStatus, SmbStatus,
+    Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{self, Spaces};
 use super::{operations, reloads, rules};
@@ -105,6 +105,7 @@ impl Daemon {
             refused_logons: read(&logons.refused),
             opens: core.opens.count() as u64,
             waiting: core.opens.count_of(0) as u64,
+            compression: compression(),
         }
     }
 
@@ -269,5 +270,16 @@ impl From<StoreTrouble> for StoreStatus {
     fn from(trouble: StoreTrouble) -> Self {
         let what = trouble.to_string();
         Self { folder: trouble.folder.display().to_string(), free_bytes: trouble.free, what }
+    }
+}
+
+/// Bytes of messages that travelled compressed.
+fn compression() -> CompressionStatus {
+    let bytes = smbd_core::compression::bytes();
+    CompressionStatus {
+        out_plain: bytes.sent_plain,
+        out_compressed: bytes.sent_compressed,
+        in_plain: bytes.received_plain,
+        in_compressed: bytes.received_compressed,
     }
 }

@@ -406,6 +406,22 @@ pub static TABLE: &[Metric] = &[
         values: Values::Gauge(|s| one(s.smb.sessions)),
     },
     Metric {
+        name: "smb_compression_bytes",
+        labels: &["direction", "form"],
+        help: "Bytes of SMB messages that were compressed, by `direction` (`in`, `out`): `plain` counts them as they were before \
+               or after, `compressed` as they were sent",
+        values: Values::Counter(|s| {
+            let c = s.smb.compression;
+            let n = |direction: &str, form: &str, n| (vec![direction.into(), form.into()], n);
+            vec![
+                n("in", "compressed", c.in_compressed),
+                n("in", "plain", c.in_plain),
+                n("out", "compressed", c.out_compressed),
+                n("out", "plain", c.out_plain),
+            ]
+        }),
+    },
+    Metric {
         name: "smb_logons",
         labels: &["outcome"],
         help: "Logons by SMB: of a user, of a guest or without a name, and refused; a connection that joins a session logs on, too",

@@ -227,6 +227,22 @@ pub struct SmbStatus {
     pub opens: u64,
     /// Of those, durable ones whose client has lost its connection and may come back for them.
     pub waiting: u64,
+    /// Messages that travelled compressed.
+    #[serde(default)]
+    pub compression: CompressionStatus,
+}
+
+/// Bytes of SMB messages that travelled compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompressionStatus {
+    /// Answers before they were compressed.
+    pub out_plain: u64,
+    /// The same answers as they left.
+    pub out_compressed: u64,
+    /// Requests after they were expanded.
+    pub in_plain: u64,
+    /// The same requests as they came.
+    pub in_compressed: u64,
 }
 
 /// One class of the pool of payload memory.

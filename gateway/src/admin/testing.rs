@@ -5,8 +5,9 @@ use super::process::ProcessStatus;
 use super::protocol::Protocol;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
-    AuditStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status, PoolStatus,
-    RefusedStatus, ServiceStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
+    AuditStatus, CompressionStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status,
+    PoolStatus, RefusedStatus, ServiceStatus, SmbStatus, Snapshot, StateStatus, StoreStatus,
+    SyncStatus,
 };
 use super::usage::{ShareStatus, Space, UserStatus};
 use super::why::WhyNot;
@@ -142,6 +143,12 @@ pub(crate) fn snapshot() -> Snapshot {
             refused_logons: 12,
             opens: 6,
             waiting: 1,
+            compression: CompressionStatus {
+                out_plain: 300,
+                out_compressed: 100,
+                in_plain: 90,
+                in_compressed: 40,
+            },
         },
         process: ProcessStatus {
             cpu_milliseconds: Some(1250),

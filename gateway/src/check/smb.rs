@@ -277,6 +277,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
         "encryption": smb.encryption.to_string(),
         "rdma_transforms": smb.rdma_transforms.to_string(),
         "directory_leases": smb.directory_leases.to_string(),
+        "compression": smb.compression.to_string(),
         "ntlm": smb.ntlm.to_string(),
     })
 }

@@ -1,6 +1,7 @@
 //! NEGOTIATE (MS-SMB2 sections 3.3.5.3 and 3.3.5.4).
 
 use rdma_transport::channel::Facts;
+use smb_compress::message::Agreed;
 
 use crate::answer::{Answer, Hash};
 use crate::auth;
@@ -15,6 +16,8 @@ use crate::server_state::ServerState;
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::violation::Fatal;
+use crate::wire::compression::CAPABILITY_CHAINED;
+use crate::wire::compression::algorithm::NONE;
 use crate::wire::negotiate::{
     CAP_DFS, CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL,
     CAP_PERSISTENT_HANDLES, Dialect, Request, Response, SIGNING_ENABLED, SIGNING_REQUIRED,
@@ -48,7 +51,12 @@ fn negotiate(cx: &RequestContext) -> Result<Answer, Status> {
     getrandom::fill(&mut salt).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
     let chosen = if dialect == Dialect::V311 {
         cx.with_pieces(|pieces| cx.conn.hash(pieces));
-        choose(&cx.server, &request, &mut contexts, &salt)?
+        let compresses = cx.server.settings().compression && !cx.conn.info.transport.is_rdma();
+        let mut chosen = choose(&cx.server, &request, &mut contexts, &salt)?;
+        if compresses {
+            chosen.compression = compression(&request, chosen.posix, &mut contexts)?;
+        }
+        chosen
     } else {
         Chosen::before_311(&cx.server, &request, dialect)
     };
@@ -88,6 +96,7 @@ struct Chosen {
     signing: Algorithm,
     cipher: Option<Cipher>,
     transforms: Vec<Protection>,
+    compression: Agreed,
     posix: bool,
 }
 
@@ -99,6 +108,7 @@ impl Chosen {
             signing: if dialect.is_3() { Algorithm::AesCmac } else { Algorithm::HmacSha256 },
             cipher: (dialect.is_3() && wanted && offered).then_some(Cipher::Aes128Ccm),
             transforms: Vec::new(),
+            compression: Agreed::default(),
             posix: false,
         }
     }
@@ -115,7 +125,8 @@ fn choose<'a>(
     const ONCE: [u16; 5] = [1, 2, 3, 7, 8];
     let mut seen = Vec::with_capacity(ONCE.len());
     let (signing, cipher, transforms) = (Algorithm::AesCmac, None, Vec::new());
-    let mut chosen = Chosen { signing, cipher, transforms, posix: false };
+    let compression = Agreed::default();
+    let mut chosen = Chosen { signing, cipher, transforms, compression, posix: false };
     let mut offered_transforms: Option<&[u16]> = None;
     let mut preauth = false;
     for context in &request.contexts {
@@ -157,8 +168,8 @@ fn choose<'a>(
             NegotiateContext::Other(7) if core.settings().rdma_transforms => {
                 return Err(Status::INVALID_PARAMETER);
             }
-            // The name that the client uses is of no matter here. Compression and transport security are not served, and a server
-            // without them ignores their contexts (IsCompressionSupported is FALSE).
+            // The name that the client uses is of no matter here. Compression is looked at when all others are; transport security
+            // is not served, and a server without it ignores its context.
             _ => {}
         }
     }
@@ -172,6 +183,32 @@ fn choose<'a>(
         out.push(NegotiateContext::RdmaTransform(answer));
     }
     if preauth { Ok(chosen) } else { Err(Status::INVALID_PARAMETER) }
+}
+
+/// MS-SMB2 section 3.3.5.4: what of the client's algorithms the server has too, in the client's order. Where there is none, NONE is
+/// the answer.
+fn compression(
+    request: &Request<'_>,
+    posix: bool,
+    out: &mut Vec<NegotiateContext<'_>>,
+) -> Result<Agreed, Status> {
+    let (flags, offered) = match request.contexts.iter().find(|context| context.number() == 3) {
+        Some(NegotiateContext::Compression { flags, algorithms }) => (flags, algorithms),
+        Some(_) => return Err(Status::INVALID_PARAMETER),
+        None => return Ok(Agreed::default()),
+    };
+    let mut agreed = Agreed::of_offer(offered, flags & CAPABILITY_CHAINED != 0);
+    if posix && !agreed.chained {
+        // Linux, known by its context of the POSIX extensions, compresses nothing where the answer names several (6.12).
+        agreed.algorithms.truncate(1);
+    }
+    let algorithms = match &agreed.algorithms[..] {
+        [] => vec![NONE],
+        some => some.to_vec(),
+    };
+    let flags = if agreed.chained { CAPABILITY_CHAINED } else { 0 };
+    out.push(NegotiateContext::Compression { flags, algorithms });
+    Ok(agreed)
 }
 
 /// What of this the server can do too, each once, in the client's order. Without a cipher nothing is encrypted.
@@ -233,6 +270,7 @@ fn settle(
         signing: chosen.signing,
         cipher: chosen.cipher,
         transforms: chosen.transforms,
+        compression: chosen.compression,
         posix: chosen.posix,
     }
 }

@@ -8,6 +8,7 @@
 //! *Memory.* One buffer of the size that the client asked for, for which there is [`room`], and names of [`NAMES_MAX`] entries.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rdma_transport::turn;
 use vfs::authority::Actor;
@@ -82,6 +83,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     }
     let status = if listing.cut { Status::BUFFER_OVERFLOW } else { Status::SUCCESS };
     let buffer = listing.chain.into_bytes();
+    let wanted = cx.conn.wants_compressed.load(Ordering::Relaxed);
+    cx.compresses.store(wanted, Ordering::Relaxed);
     Ok(Answer::with_status(status, Response { buffer }.emit()))
 }
 

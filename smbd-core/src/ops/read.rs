@@ -2,16 +2,19 @@
 //!
 //! *Operation.* The data is the backend's own buffers: it goes from there into the message, or by RDMA Write into the memory that
 //! the request names, then signed or encrypted by itself where the request was and both sides can do that. What leaves in a
-//! message that is neither signed nor encrypted may be the file's pages.
+//! message that is neither signed, encrypted nor compressed may be the file's pages.
 //!
 //! *Memory.* At most `MaxReadSize`, checked before any buffer is taken.
 //!
 //! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
 
+use std::sync::atomic::Ordering;
+
 use iobuf::{Buf, Pages};
 use rdma_transport::channel::Place;
 
 use crate::answer::{Answer, Bulk, ERROR_BODY};
+use crate::compression;
 use crate::dtyp::mask;
 use crate::open::Open;
 use crate::ops::pipe;
@@ -19,7 +22,7 @@ use crate::ops::remote::{self, Remote};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::negotiate::Dialect;
-use crate::wire::read::{RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
+use crate::wire::read::{REQUEST_COMPRESSED, RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
 
 /// Answers READ.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
@@ -67,16 +70,27 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
         return answer(cx, Vec::new(), None, 0, remote);
     }
     let file_ops = cx.file_ops(&open);
-    let into = if remote.is_none() { cx.unseen() } else { &cx.conn.read_into };
+    let compresses = remote.is_none() && asks_compressed(cx, r);
+    let into = if remote.is_none() && !compresses { cx.unseen() } else { &cx.conn.read_into };
     let got = file_ops.read(&node, None, r.offset, count, into);
     let got = cx.by_storage(got).await??;
     let len = u32::try_from(got.len()).map_err(|_| Status::INTERNAL_ERROR)?;
     if len == 0 && r.length > 0 || len < r.minimum_count {
         return Err(Status::END_OF_FILE);
     }
+    cx.compresses.store(compresses, Ordering::Relaxed);
     open.open_state.set_position(r.offset + u64::from(len));
     cx.moved(len);
     answer(cx, got.data, got.pages, len, remote)
+}
+
+/// The client asks for a compressed answer and can have it. Other large answers may then be compressed as well.
+fn asks_compressed(cx: &RequestContext, r: &Request) -> bool {
+    let asks = r.flags & REQUEST_COMPRESSED != 0 && compression::is_agreed(&cx.conn);
+    if asks {
+        cx.conn.wants_compressed.store(true, Ordering::Relaxed);
+    }
+    asks
 }
 
 /// From a pipe: what waits there, to the end of its message, or what comes.

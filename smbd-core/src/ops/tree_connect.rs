@@ -9,6 +9,7 @@ use vfs::namespace::{By, Entered, Protocols, Refusal, Share};
 use vfs::{NodeRef, VfsError};
 
 use crate::answer::Answer;
+use crate::compression;
 use crate::limits::TREES_MAX;
 use crate::reauthorize::{Unknown, end_tree, tree_stands};
 use crate::refusal::Rule;
@@ -19,8 +20,8 @@ use crate::share_access::{Denial, READ_ACCESS, grant, most};
 use crate::status::Status;
 use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::tree_connect::{
-    ACCESS_BASED_ENUM, CAP_DFS, CONTINUOUS_AVAILABILITY, DFS, DFS_ROOT, DISK, ENCRYPT_DATA,
-    NO_CACHING, PIPE, Request, Response,
+    ACCESS_BASED_ENUM, CAP_DFS, COMPRESS_DATA, CONTINUOUS_AVAILABILITY, DFS, DFS_ROOT, DISK,
+    ENCRYPT_DATA, NO_CACHING, PIPE, Request, Response,
 };
 
 /// What Windows tells of its pipes.
@@ -188,6 +189,7 @@ fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<A
         .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;
     let (is_pipe, encrypt) = (tree.is_pipes(), tree.settings.encrypt);
     let is_dfs = tree.elsewhere().is_some();
+    let compress = tree.settings.compress && compression::is_agreed(&cx.conn);
     let is_3 = cx.conn.dialect().is_3();
     let only_visible = tree.share().is_some_and(|share| share.rules.only_visible);
     let continuous = is_3 && !is_pipe && cx.server.is_continuous(&tree.settings);
@@ -198,7 +200,8 @@ fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<A
         flags: if is_pipe { NO_CACHING } else { 0 }
             | if only_visible { ACCESS_BASED_ENUM } else { 0 }
             | if is_dfs { DFS | DFS_ROOT } else { 0 }
-            | if encrypt && is_3 { ENCRYPT_DATA } else { 0 },
+            | if encrypt && is_3 { ENCRYPT_DATA } else { 0 }
+            | if compress { COMPRESS_DATA } else { 0 },
         capabilities,
         maximal_access: tree.maximal_access,
     };

@@ -6,6 +6,7 @@ mod authority;
 mod below;
 mod chains;
 mod changes;
+mod compression;
 mod create;
 mod data;
 mod delete;

@@ -1,0 +1,201 @@
+//! Compressed messages (MS-SMB2 sections 3.1.4.4 and 3.3.5.2.1.2).
+//!
+//! *Operation.* [`open`] expands a message that came compressed. [`shrink`] compresses an answer whose command wants that, behind
+//! its signature and before its encryption. A small sample decides whether data is worth the work; what is not leaves as it is.
+//! Messages of more than [`IN_PLACE_MAX`] are worked on by another thread, one for each processor, half of them for one address.
+//!
+//! *Memory.* The headers of a message are checked before memory is taken for what it expands to. Large ones wait for their part of
+//! [`EXPANDED_BYTES_MAX`](crate::limits::EXPANDED_BYTES_MAX), and all of it counts as messages on the heap do.
+//!
+//! *Errors.* A message that breaks a rule, and any compressed message where compression was not agreed on, ends the connection.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use iobuf::{Buf, BufMut};
+use rdma_transport::channel::{Payload, Place, ReadChunkData, Reply};
+use smb_compress::message::{self, Agreed, Expansion};
+use tokio::task::spawn_blocking;
+
+use crate::conn::Conn;
+use crate::limits::{COMPRESSED_ANSWER_MIN, EXPANSION_WAIT_MAX};
+use crate::locate;
+use crate::server_state::ServerState;
+use crate::turns::Turn;
+use crate::wire::HEADER_LEN;
+use crate::wire::header::PROTOCOL_ID;
+
+/// Messages of so many bytes are worked on where they are: a fraction of a millisecond.
+const IN_PLACE_MAX: usize = 64 << 10;
+/// An answer whose turn to be compressed does not come in this time leaves as it is.
+const ANSWER_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// Bytes of messages since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Answers before they were compressed.
+    pub sent_plain: u64,
+    /// The same answers as they left.
+    pub sent_compressed: u64,
+    /// Requests as they came.
+    pub received_compressed: u64,
+    /// The same requests expanded.
+    pub received_plain: u64,
+}
+
+static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+fn count([plain, small]: [usize; 2], of: [usize; 2]) {
+    COUNTS[of[0]].fetch_add(plain as u64, Ordering::Relaxed);
+    COUNTS[of[1]].fetch_add(small as u64, Ordering::Relaxed);
+}
+
+/// Returns what was compressed and expanded so far.
+pub fn bytes() -> Bytes {
+    let [sent_plain, sent_compressed, received_plain, received_compressed] =
+        [0, 1, 2, 3].map(|n| COUNTS[n].load(Ordering::Relaxed));
+    Bytes { sent_plain, sent_compressed, received_compressed, received_plain }
+}
+
+/// Returns what the connection agreed on; `None` where that is nothing.
+fn agreed(conn: &Conn) -> Option<(&Agreed, usize)> {
+    let n = conn.negotiated()?;
+    let largest = n.read_max.max(n.write_max).max(n.transact_max);
+    let largest = usize::try_from(largest).ok()?;
+    (!n.compression.algorithms.is_empty()).then_some((&n.compression, largest))
+}
+
+/// Tells whether answers of this connection may be compressed.
+pub(crate) fn is_agreed(conn: &Conn) -> bool {
+    agreed(conn).is_some()
+}
+
+/// Expands a message. Returns it as if it had come plain, or the reason to end the connection.
+pub(crate) async fn open(
+    core: &ServerState,
+    conn: &Conn,
+    body: Buf,
+    read_chunks: Vec<ReadChunkData>,
+) -> Result<(Buf, Vec<ReadChunkData>), Cow<'static, str>> {
+    let (agreed, largest) = agreed(conn).ok_or("compression was not agreed on")?;
+    if read_chunks.iter().any(|chunk| chunk.at != body.len()) {
+        return Err("its data stands elsewhere".into());
+    }
+    let mut pieces = vec![body];
+    pieces.extend(read_chunks.into_iter().flat_map(|chunk| chunk.data));
+    let message = match <[Buf; 1]>::try_from(pieces) {
+        Ok([one]) => one,
+        Err(several) => joined(conn, &several),
+    };
+    let broken = |why: message::Broken| Cow::from(why.to_string());
+    let len = Expansion::begin(&message, agreed, largest).map_err(broken)?.len();
+    count([len, message.len()], [2, 3]);
+    let work = {
+        let agreed = agreed.clone();
+        move || {
+            let mut out = vec![0; len];
+            let expansion = Expansion::begin(&message, &agreed, largest)?;
+            expansion.expand(&mut out).map(|()| out)
+        }
+    };
+    let ip = conn.info.peer.ip();
+    let mut held: Option<Turn> = None;
+    let plain = if len <= IN_PLACE_MAX {
+        work()
+    } else {
+        let memory = core.compression.memory.take(ip, len, EXPANSION_WAIT_MAX).await;
+        held = Some(memory.ok_or("no memory for what it expands to")?);
+        let thread = core.compression.threads.take(ip, 1, EXPANSION_WAIT_MAX).await;
+        let thread = thread.ok_or("no turn to expand it")?;
+        let done = spawn_blocking(work).await;
+        drop(thread);
+        done.map_err(|_| "it was not expanded")?
+    };
+    let plain = plain.map_err(broken)?;
+    if !plain.starts_with(&PROTOCOL_ID) {
+        return Err("what it expands to is no message".into());
+    }
+    let paid = conn.info.pool.pay_now(plain.len());
+    Ok(split(BufMut::kept(plain, Box::new((paid, held))).freeze()))
+}
+
+/// The pieces of a message in new memory, which counts as messages on the heap do.
+fn joined(conn: &Conn, pieces: &[Buf]) -> Buf {
+    let mut whole = Vec::with_capacity(pieces.iter().map(Buf::len).sum());
+    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+    iobuf::copied_note(whole.len());
+    conn.info.pool.pay_now(whole.len()).hold(whole).freeze()
+}
+
+/// Splits the data of a WRITE from what is ahead of it.
+fn split(mut message: Buf) -> (Buf, Vec<ReadChunkData>) {
+    let total = message.len();
+    match locate::write(&message, total) {
+        Some((at, len)) if len > 0 && at < total => {
+            let head = message.split_to(at);
+            (head, vec![ReadChunkData { at, data: vec![message] }])
+        }
+        _ => (message, Vec::new()),
+    }
+}
+
+/// Compresses an answer where that makes it shorter.
+pub(crate) async fn shrink(core: &ServerState, conn: &Conn, reply: Reply) -> Reply {
+    let Some((agreed, _)) = agreed(conn) else { return reply };
+    let is_inside = |p: &Payload| p.pages.is_none() && !matches!(p.place, Place::Remote(_));
+    let plain = reply.inline_len();
+    if !reply.payloads.iter().all(is_inside) {
+        return reply;
+    }
+    let (head, data) = pieces(&reply);
+    if plain - head.len() < COMPRESSED_ANSWER_MIN || !message::is_worthwhile(&data) {
+        return reply;
+    }
+    let (reply, shrunk) = if plain <= IN_PLACE_MAX {
+        let shrunk = compress(&reply, agreed);
+        (reply, shrunk)
+    } else {
+        let ip = conn.info.peer.ip();
+        let Some(_turn) = core.compression.threads.take(ip, 1, ANSWER_WAIT_MAX).await else {
+            return reply;
+        };
+        let agreed = agreed.clone();
+        let work = move || {
+            let shrunk = compress(&reply, &agreed);
+            (reply, shrunk)
+        };
+        match spawn_blocking(work).await {
+            Ok(done) => done,
+            // The runtime ends.
+            Err(_) => return Reply::default(),
+        }
+    };
+    let Some(shrunk) = shrunk else { return reply };
+    count([plain, shrunk.len()], [0, 1]);
+    let all = conn.info.pool.pay_now(shrunk.len()).hold(shrunk).freeze();
+    let at = all.len().min(HEADER_LEN);
+    let data = vec![all.slice(at..all.len())];
+    let payload = Payload { at, data, pages: None, pad: 0, place: Place::Inline };
+    Reply { head: all[..at].to_vec(), payloads: vec![payload], ..reply }
+}
+
+fn compress(reply: &Reply, agreed: &Agreed) -> Option<Vec<u8>> {
+    let (head, pieces) = pieces(reply);
+    message::shrink(head, &pieces, agreed)
+}
+
+/// What of an answer stays as it is, its header and what is ahead of its data, and the rest of it.
+fn pieces(reply: &Reply) -> (&[u8], Vec<&[u8]>) {
+    let mut at = reply.payloads.first().map_or(HEADER_LEN, |p| p.at).min(reply.head.len());
+    let head = &reply.head[..at];
+    let mut pieces = Vec::with_capacity(reply.payloads.len() + 1);
+    for payload in &reply.payloads {
+        pieces.push(&reply.head[at..payload.at]);
+        pieces.extend(payload.data.iter().map(Buf::as_slice));
+        at = payload.at;
+    }
+    pieces.push(&reply.head[at..]);
+    pieces.retain(|piece| !piece.is_empty());
+    (head, pieces)
+}
