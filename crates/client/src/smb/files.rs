@@ -187,7 +187,11 @@ impl Smb {
             let into = into.map_err(|e| Error::Protocol(e.to_string()))?;
             return self.read_into(file, offset, length, into).await;
         }
-        let ask = RequestBody::Plain(Self::read_of(file, offset, length).emit(), Vec::new());
+        let mut request = Self::read_of(file, offset, length);
+        if self.link.compression().is_some() {
+            request.flags |= read::REQUEST_COMPRESSED;
+        }
+        let ask = RequestBody::Plain(request.emit(), Vec::new());
         let answer = self.ask(Command::Read, charge(length), ask).await?;
         let response = read::Response::parse(&answer.message).map_err(malformed)?;
         let Answer { message, bulk: mut data, .. } = answer;

@@ -25,11 +25,14 @@ use rdma_transport::messages::{Message, Messages};
 use rdma_transport::verbs::Region;
 use smb_crypto::sign::Signer;
 use smb_proto::smb2::rdma::Channel;
-use smb_proto::smb2::{Command, Flags, HEADER_LEN, Header, oplock_break, read, transform, write};
+use smb_proto::smb2::{
+    Command, Flags, HEADER_LEN, Header, compression, oplock_break, read, transform, write,
+};
 use smb_proto::wire::Fault;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Answers;
+use super::compressed::Compressing;
 use super::secure::{self, Secure};
 use crate::error::{Error, Result};
 use crate::rpc::SilenceTimer;
@@ -114,6 +117,8 @@ struct Shared {
     interims: AtomicU64,
     /// The dialect charges several credits for large requests.
     multi_credit: OnceLock<bool>,
+    /// How messages may be compressed, where they may.
+    compression: OnceLock<Compressing>,
 }
 
 impl Shared {
@@ -147,6 +152,7 @@ impl Link {
             breaks: OnceLock::new(),
             interims: AtomicU64::new(0),
             multi_credit: OnceLock::new(),
+            compression: OnceLock::new(),
         });
         let mut driver = Driver {
             shared: shared.clone(),
@@ -193,6 +199,18 @@ impl Link {
     /// Sets whether large requests may be sent at a charge of several credits.
     pub(super) fn multi_credit(&self, yes: bool) {
         let _ = self.0.0.multi_credit.set(yes);
+    }
+
+    /// Messages may be compressed from now on as was agreed.
+    pub(super) fn compresses(&self, how: Compressing) {
+        if !how.agreed.algorithms.is_empty() {
+            let _ = self.0.0.compression.set(how);
+        }
+    }
+
+    /// How messages may be compressed, where they may.
+    pub(super) fn compression(&self) -> Option<&Compressing> {
+        self.0.0.compression.get()
     }
 
     /// Checks whether payload must be sent inside messages.
@@ -313,13 +331,15 @@ impl Driver {
         let mut head = header.emit().to_vec();
         head.extend_from_slice(&body);
         let always = request.command == Command::TreeConnect;
-        let (head, data) = match self.protect(head, data, always, request.signer.as_deref()) {
-            Ok(protected) => protected,
-            Err(e) => {
-                self.release(&regions);
-                return Err(e);
-            }
-        };
+        let shrinks = request.command == Command::Write;
+        let (head, data) =
+            match self.protect(head, data, (always, shrinks), request.signer.as_deref()) {
+                Ok(protected) => protected,
+                Err(e) => {
+                    self.release(&regions);
+                    return Err(e);
+                }
+            };
         let is_hashed = request.session == 0 || request.command == Command::SessionSetup;
         let sent = if is_hashed { head.clone() } else { Vec::new() };
         let at = head.len();
@@ -331,17 +351,28 @@ impl Driver {
         Ok((id, regions, sent))
     }
 
-    /// Signs or encrypts a message with the session's keys or with `signer`.
+    /// Signs a message, compresses it where it `shrinks` and that was agreed on, and seals it; with the session's keys, or with
+    /// `signer`.
     fn protect(
         &self,
         mut head: Vec<u8>,
         data: Vec<Buf>,
-        always: bool,
+        (always, shrinks): (bool, bool),
         signer: Option<&Signer>,
     ) -> Result<(Vec<u8>, Vec<Buf>)> {
+        let compression = self.shared.compression.get().filter(|_| shrinks);
+        let shrink = |(head, data)| match compression {
+            Some(compression) => compression.shrink(head, data),
+            None => (head, data),
+        };
+        let pool = &self.shared.info.pool;
         match (self.shared.secure.get(), signer) {
-            // A server closes the connection if this request is not signed (MS-SMB2 section 3.3.5.2.4).
-            (Some(secure), _) => secure.seal(&self.shared.info.pool, head, data, always),
+            (Some(secure), _) if secure.seals() => {
+                let (head, data) = shrink((head, data));
+                secure.seal(pool, head, data, always)
+            }
+            // A server ends the connection when this one is not signed (MS-SMB2 section 3.3.5.2.4).
+            (Some(secure), _) => secure.seal(pool, head, data, always).map(shrink),
             (None, Some(signer)) => {
                 let slices: Vec<&[u8]> = data.iter().map(Buf::as_slice).collect();
                 secure::sign(signer, &mut head, &slices)?;
@@ -412,9 +443,12 @@ impl Driver {
             let inside = inside.chain(bulk).filter(|p| !p.is_empty()).collect();
             let secure = secure.ok_or_else(none)?;
             (body, bulk) = cut(secure.open(&body, inside)?);
-            if !secure.is_of_session(&body) {
-                return Ok(());
-            }
+        }
+        if body.starts_with(&compression::PROTOCOL_ID) {
+            (body, bulk) = self.expand(body, bulk)?;
+        }
+        if was_sealed && !secure.is_some_and(|secure| secure.is_of_session(&body)) {
+            return Ok(());
         }
         let header = Header::parse(&body).map_err(malformed)?;
         if header.message_id == u64::MAX {
@@ -453,6 +487,14 @@ impl Driver {
         });
         self.answer(waiting.answer, answer);
         Ok(())
+    }
+
+    /// Expands a compressed answer.
+    fn expand(&self, body: Buf, bulk: Vec<Buf>) -> Result<(Buf, Vec<Buf>)> {
+        let none = || Error::Protocol("a compressed answer that was not agreed on".into());
+        let compression = self.shared.compression.get().ok_or_else(none)?;
+        let pieces: Vec<Buf> = std::iter::once(body).chain(bulk).collect();
+        Ok(cut(vec![compression.expand(secure::joined(&pieces).filled())?]))
     }
 
     /// Verifies or decrypts data that was placed through RDMA; the response's transform is not data.

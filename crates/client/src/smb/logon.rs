@@ -6,19 +6,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use smb_auth::ntlm::Credentials;
 use smb_auth::spnego::Initiator;
 use smb_auth::{Account, Fresh, NtHash};
+use smb_compress::message::Agreed as AgreedCompression;
 use smb_crypto::kdf::{Context, Keys, session_key};
 use smb_crypto::preauth::Preauth;
 use smb_crypto::seal::Cipher;
 use smb_crypto::sign::{Algorithm, Sender, Signer};
 use smb_proto::NtStatus;
+use smb_proto::smb2::compression::CAPABILITY_CHAINED;
+use smb_proto::smb2::compression::algorithm::NONE;
 use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
 use smb_proto::smb2::rdma::Protection;
 use smb_proto::smb2::{Command, session_setup};
 
+use super::compressed::Compressing;
 use super::link::{Answer, Link, Request, RequestBody, malformed};
 use super::secure::{Secure, Uses};
-use super::{Agreed, Options, User};
+use super::{Agreed, Compression, Options, User};
 use crate::error::{Error, Result};
 
 /// Supported protection of payload that is placed through RDMA.
@@ -59,6 +63,7 @@ struct Negotiated {
     write_max: u32,
     multi_credit: bool,
     transforms: Vec<Protection>,
+    compression: Compressing,
 }
 
 async fn ask(
@@ -81,6 +86,10 @@ fn contexts(salt: &[u8], options: Options) -> Vec<NegotiateContext<'_>> {
     ];
     if options.rdma_transforms {
         all.push(NegotiateContext::RdmaTransform(TRANSFORMS.map(|p| p as u16).to_vec()));
+    }
+    if let Some(Compression { algorithms, chained }) = options.compression {
+        let flags = if chained { CAPABILITY_CHAINED } else { 0 };
+        all.push(NegotiateContext::Compression { flags, algorithms: algorithms.to_vec() });
     }
     all
 }
@@ -124,6 +133,7 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
         cipher = None;
     }
     let mut transforms = Vec::new();
+    let mut compression = None;
     for context in &r.contexts {
         match context {
             NegotiateContext::RdmaTransform(ids) => {
@@ -140,6 +150,9 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
                 let found = a.first().and_then(|a| Algorithm::from_number(*a));
                 algorithm = found.unwrap_or(algorithm);
             }
+            NegotiateContext::Compression { flags, algorithms } => {
+                compression = Some(agreed_compression(options, *flags, algorithms)?);
+            }
             NegotiateContext::Encryption(c) => {
                 cipher = c.first().and_then(|c| Cipher::from_number(*c));
             }
@@ -155,7 +168,29 @@ async fn negotiate(link: &Link, options: Options, preauth: &mut Preauth) -> Resu
         write_max: r.write_max,
         multi_credit: dialect != Dialect::V202 && r.capabilities & negotiate::CAP_LARGE_MTU != 0,
         transforms,
+        compression: Compressing {
+            agreed: compression.unwrap_or_default(),
+            largest: r.read_max.max(r.write_max).max(r.transact_max),
+        },
     })
+}
+
+/// What of the offer a server has chosen; NONE alone is nothing.
+fn agreed_compression(
+    options: Options,
+    flags: u32,
+    algorithms: &[u16],
+) -> Result<AgreedCompression> {
+    let chained = flags & CAPABILITY_CHAINED != 0;
+    let offered = options.compression.filter(|offer| offer.chained || !chained);
+    let is_offered = |offer: Compression| match algorithms {
+        [NONE] => true,
+        some => some.iter().all(|n| offer.algorithms.contains(n)),
+    };
+    if !offered.is_some_and(is_offered) {
+        return Err(Error::Protocol(format!("compression {algorithms:?} was not offered")));
+    }
+    Ok(AgreedCompression::of_offer(algorithms, chained))
 }
 
 fn initiator(server: &str, user: &User) -> Result<Initiator> {
@@ -183,6 +218,7 @@ pub(super) async fn run(
     let mut preauth = Preauth::new();
     let chosen = negotiate(link, options, &mut preauth).await?;
     link.multi_credit(chosen.multi_credit);
+    link.compresses(chosen.compression);
     let sign = options.sign || chosen.signing_required;
     let mut initiator = initiator(server, user)?;
     let setup = |token: &[u8]| {

@@ -10,6 +10,7 @@
 
 mod caching;
 mod channels;
+mod compressed;
 mod files;
 mod link;
 mod logon;
@@ -28,7 +29,7 @@ use smb_crypto::seal::Cipher;
 use smb_crypto::sign::Algorithm;
 use smb_proto::NtStatus;
 use smb_proto::smb2::negotiate::Dialect;
-use smb_proto::smb2::{Command, HEADER_LEN, Header, read, transform};
+use smb_proto::smb2::{Command, HEADER_LEN, Header, compression, read, transform};
 
 pub use caching::{Break, Caching, OpenHow};
 pub use channels::Channels;
@@ -67,6 +68,9 @@ pub struct Options {
     /// Offer to sign or encrypt RDMA payload separately; otherwise the payload of signed and encrypted messages is sent inside
     /// them.
     pub rdma_transforms: bool,
+    /// Offer compression: READs ask for compressed data, and data of WRITEs is compressed where that makes it shorter. Never over
+    /// RDMA.
+    pub compression: Option<Compression>,
     /// Announce support of several connections, like clients that look for RDMA.
     pub multichannel: bool,
     /// Identifies this client's machine, so that another connection can reconnect its handles; `None`: a new machine for each
@@ -86,11 +90,21 @@ impl Default for Options {
             signing: &[Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256],
             ciphers: &[Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm],
             rdma_transforms: true,
+            compression: None,
             multichannel: false,
             machine: None,
             previous_session: 0,
         }
     }
+}
+
+/// How a client offers to compress (dialect 3.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// Numbers of the algorithms, the best first (MS-SMB2 section 2.2.3.1.3).
+    pub algorithms: &'static [u16],
+    /// Messages may be chains of payloads.
+    pub chained: bool,
 }
 
 /// The result of the negotiation.
@@ -124,7 +138,7 @@ pub struct Smb {
     replays: bool,
 }
 
-/// Locates the data of a READ response, and the ciphertext of an encrypted message.
+/// Finds the data of a READ's answer, the ciphertext of an encrypted message, the streams of a compressed one.
 struct Answers;
 
 impl PayloadLocator for Answers {
@@ -132,6 +146,9 @@ impl PayloadLocator for Answers {
         let id = head.first_chunk::<4>()?;
         if *id == transform::PROTOCOL_ID {
             return Some((transform::LEN, total.checked_sub(transform::LEN)?));
+        }
+        if *id == compression::PROTOCOL_ID {
+            return Some((compression::LEN, total.checked_sub(compression::LEN)?));
         }
         let header = Header::parse(head).ok()?;
         if header.command() != Some(Command::Read) || header.status != 0 || header.next != 0 {

@@ -255,6 +255,11 @@ impl Secure {
         Err(Error::Protocol("a message is in clear although its session encrypts".into()))
     }
 
+    /// Messages are encrypted.
+    pub(super) fn seals(&self) -> bool {
+        self.seal
+    }
+
     /// Verifies the signature of an unencrypted message in pieces, if it has or must have one.
     pub(super) fn check(&self, header: &Header, pieces: &[&[u8]]) -> Result<()> {
         let signed = header.flags.has(Flags::SIGNED);
