@@ -109,13 +109,16 @@ async fn contexts_are_judged_one_by_one() {
     assert!(told.contains(&NegotiateContext::Signing(vec![1])));
     assert!(told.contains(&NegotiateContext::Posix));
     assert!(told.contains(&NegotiateContext::RdmaTransform(vec![1, 2])));
-    assert_eq!(told.len(), 5, "what is not served is ignored");
+    let compression = NegotiateContext::Compression { flags: 1, algorithms: vec![1, 2, 3] };
+    assert!(told.contains(&compression));
+    assert_eq!(told.len(), 6, "what is not served is ignored");
 
     // What is ignored is no error in any form, but may come once; of the rest it does not matter.
     let empty = NegotiateContext::Compression { flags: 0, algorithms: vec![] };
-    let told = with_contexts(vec![preauth(), empty.clone()]).await.unwrap();
-    assert_eq!(Response::parse(&told).unwrap().contexts.len(), 1);
-    let twice = with_contexts(vec![preauth(), empty.clone(), empty]).await;
+    let told = with_contexts(vec![preauth(), empty]).await;
+    assert_eq!(told, Err(Status::INVALID_PARAMETER), "compression without an algorithm");
+    let some = NegotiateContext::Compression { flags: 0, algorithms: vec![2] };
+    let twice = with_contexts(vec![preauth(), some.clone(), some]).await;
     assert_eq!(twice, Err(Status::INVALID_PARAMETER));
     let name = NegotiateContext::Netname("here".into());
     assert!(with_contexts(vec![preauth(), name.clone(), name]).await.is_ok());
