@@ -23,12 +23,16 @@ use vfs::{Kind, NodeId, VfsError};
 use crate::conn::Conn;
 use crate::lease;
 use crate::open::{File, Open};
+use crate::pace::Pace;
 use crate::path_tracking;
 use crate::persist;
 use crate::security;
 use crate::server_state::ServerState;
 use crate::session::Session;
 use crate::status::Status;
+
+/// Opens whose records go by one commit, where many end together.
+const STRUCK_AT_ONCE: usize = 256;
 
 /// Why opens go away without a CLOSE of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,15 @@ pub(crate) enum TeardownReason {
 
 /// Ends an open: by CLOSE, or because its tree, session or connection has ended.
 pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) {
-    let Some(ripe) = core.opens.remove(open) else { return };
+    if end_but_record(core, open).await {
+        persist::forget(core, std::slice::from_ref(open)).await;
+    }
+}
+
+/// Ends an open, and leaves its record to the caller. False where the record goes later, behind names whose removal waits, or where
+/// the open has ended before.
+async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
+    let Some(ripe) = core.opens.remove(open) else { return false };
     if let Ok(file) = open.file() {
         core.namespace.arbiter().close(file.node().id(), open.party.holder);
     }
@@ -58,11 +70,13 @@ pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) {
         let (core, open) = (core.clone(), open.clone());
         tokio::spawn(async move {
             remove_later(&core, &ripe, &open).await;
-            gone(&core, &open, &ripe).await;
+            core.opens.removed(&ripe);
+            persist::forget(&core, &[open]).await;
         });
     } else {
-        gone(core, open, &ripe).await;
+        core.opens.removed(&ripe);
     }
+    !waits
 }
 
 /// An open that is deleted with its close is not the last of its file, which is marked to be removed now: handles that are only
@@ -71,11 +85,6 @@ fn marked(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
     let who = Requester { client: open.party.client(), holder: None };
     core.namespace.arbiter().tell(file.node().id(), Some(who), Operation::Delete);
-}
-
-async fn gone(core: &ServerState, open: &Arc<Open>, ripe: &[Arc<Open>]) {
-    core.opens.removed(ripe);
-    persist::forget(core, open).await;
 }
 
 /// Asks again while somebody has to give back what it caches, at the longest until the rights are taken from it.
@@ -158,11 +167,19 @@ pub(crate) async fn lose(
     tree: Option<u32>,
     loss: TeardownReason,
 ) {
+    let mut pace = Pace::begin();
+    let mut ended = Vec::new();
     for open in core.opens.of_session(session, tree) {
-        if loss == TeardownReason::GivenUp || !disconnect(core, &open) {
-            end_open(core, &open).await;
+        let ends = loss == TeardownReason::GivenUp || !disconnect(core, &open);
+        if ends && end_but_record(core, &open).await {
+            ended.push(open);
         }
+        if ended.len() == STRUCK_AT_ONCE {
+            persist::forget(core, &std::mem::take(&mut ended)).await;
+        }
+        pace.keep().await;
     }
+    persist::forget(core, &ended).await;
 }
 
 /// What must happen when a connection has ended (MS-SMB2 section 3.3.7.1).

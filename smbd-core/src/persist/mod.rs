@@ -161,20 +161,26 @@ pub(crate) fn note(core: &Arc<ServerState>, opens: Vec<Arc<Open>>) {
     }
 }
 
-/// A handle has gone. Ready when a restart does not bring it back, or that could not be written and is tried again later.
-pub(crate) async fn forget(core: &ServerState, open: &Open) {
-    if open.durable.is_persistent() {
+/// These handles have gone. Ready when a restart brings none of them back, or that could not be written and is tried again later.
+pub(crate) async fn forget(core: &ServerState, opens: &[Arc<Open>]) {
+    let mut gone = Vec::new();
+    for open in opens.iter().filter(|open| open.durable.is_persistent()) {
         // Nothing is written of it from here on.
         open.durable.saving().forgotten = true;
-        strike(core, open.id.persistent).await;
+        gone.push(open.id.persistent);
     }
+    strike(core, &gone).await;
 }
 
-/// Removes the record of a handle. After an error it may be there or not, and is struck again later.
-async fn strike(core: &ServerState, persistent: u64) {
+/// Removes the records of handles by one commit. After an error they may be there or not, and are struck again later.
+async fn strike(core: &ServerState, persistent: &[u64]) {
     let Some(store) = &core.store else { return };
-    if store.submit(vec![Change::remove(Kind::SmbOpen, &key(persistent))]).await.is_err() {
-        core.unwritten.owe_strike(persistent);
+    if persistent.is_empty() {
+        return;
+    }
+    let strikes = persistent.iter().map(|id| Change::remove(Kind::SmbOpen, &key(*id)));
+    if store.submit(strikes.collect()).await.is_err() {
+        persistent.iter().for_each(|id| core.unwritten.owe_strike(*id));
     }
 }
 

@@ -26,7 +26,7 @@ async fn write(core: &ServerState) {
         match open.upgrade().filter(is_there) {
             // An error is noted.
             Some(open) => drop(save(core, &open).await),
-            None => strike(core, persistent).await,
+            None => strike(core, &[persistent]).await,
         }
         if core.store.as_ref().is_some_and(|store| store.health().is_some()) {
             break;

@@ -480,6 +480,25 @@ async fn handles_are_written_only_when_changed() {
     assert_eq!(count, HANDLES);
 }
 
+/// A tree with many persistent handles ends: their records go together.
+#[tokio::test]
+async fn records_of_ended_tree_go_at_once() {
+    const HANDLES: u8 = 200;
+    let world = World::new();
+    let c = world.machine(1);
+    for n in 0..HANDLES {
+        let asks = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: [n + 20; 16] };
+        c.create("f", |r| r.contexts = vec![asks.context()]).await.unwrap();
+    }
+    let store = world.harness.core.store.as_ref().unwrap();
+    let requests = || store.counters().requests.load(Ordering::Relaxed);
+    assert_eq!(store.read(Kind::SmbOpen).unwrap().len(), usize::from(HANDLES));
+    let before = requests();
+    let ended = c.ask(Command::TreeDisconnect, &crate::wire::simple::BODY).await;
+    assert_eq!(ended.status(), Status::SUCCESS);
+    assert_eq!((requests() - before, store.read(Kind::SmbOpen).unwrap().len()), (1, 0));
+}
+
 #[tokio::test]
 async fn a_handle_whose_file_is_gone_is_given_up_alone() {
     let world = World::new();
