@@ -15,6 +15,7 @@ use vfs::{NodeId, VfsError, VfsResult};
 use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::Open;
+use crate::pace::Pace;
 use crate::persist;
 use crate::persist::locks::LockChange;
 use crate::request_context::RequestContext;
@@ -22,6 +23,9 @@ use crate::session::SessionState;
 use crate::status::Status;
 use crate::wire::lock::{Element, Request, Response, flag};
 use crate::wire::negotiate::Dialect;
+
+/// Elements of one request that are unlocked before others may have the thread.
+const ELEMENTS_AT_ONCE: usize = 64;
 
 /// Answers LOCK.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
@@ -48,7 +52,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     }
     let mut change = LockChange::new(node);
     let done = if unlocks {
-        unlock(cx, &open, &request.locks, &mut change)
+        unlock(cx, &open, &request.locks, &mut change).await
     } else {
         lock(cx, &open, node, &request.locks, &mut change).await
     };
@@ -78,17 +82,22 @@ fn lock_range(l: &Element) -> Result<SmbLockRange, Status> {
 }
 
 /// MS-SMB2 section 3.3.5.14.1. What is unlocked before an element that fails stays so.
-fn unlock(
+async fn unlock(
     cx: &RequestContext,
     open: &Open,
     locks: &[Element],
     change: &mut LockChange,
 ) -> Result<(), Status> {
-    let ranges = locks.iter().map(|l| match l.flags {
-        flag::UNLOCK => lock_range(l),
-        _ => Err(Status::INVALID_PARAMETER),
-    });
-    change.unlock(&cx.server, open, ranges)
+    let mut pace = Pace::begin();
+    for some in locks.chunks(ELEMENTS_AT_ONCE) {
+        let ranges = some.iter().map(|l| match l.flags {
+            flag::UNLOCK => lock_range(l),
+            _ => Err(Status::INVALID_PARAMETER),
+        });
+        change.unlock(&cx.server, open, ranges)?;
+        pace.keep().await;
+    }
+    Ok(())
 }
 
 /// MS-SMB2 section 3.3.5.14.2.
@@ -106,7 +115,9 @@ async fn lock(
     if !persist::locks::has_room(open, locks.len()) {
         return Err(Status::INSUFFICIENT_RESOURCES);
     }
+    let mut pace = Pace::begin();
     for l in locks {
+        pace.keep().await;
         // What was locked before an element that makes no sense stays locked.
         let kind = match l.flags & !flag::FAIL_IMMEDIATELY {
             flag::SHARED => LockKind::Shared,

@@ -14,6 +14,7 @@ use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::{File, Open};
 use crate::ops::bytes::{self, Change, Changing};
+use crate::pace::Pace;
 use crate::status::Status;
 use crate::wire::fsctl::{Chunk, Copied, CopyChunks, ResumeKey, code};
 
@@ -57,7 +58,9 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     let mut done = Copied::default();
+    let mut pace = Pace::begin();
     for chunk in &asked.chunks {
+        pace.keep().await;
         let (n, status) = copy(a, &source, from, chunk).await;
         done.total = done.total.saturating_add(n);
         if status != Status::SUCCESS {
