@@ -150,12 +150,17 @@ impl Actions {
 
     /// A place among [`ACTIONS_MAX`].
     fn room(&self) -> Result<OwnedSemaphorePermit, Failed> {
-        self.room.clone().try_acquire_owned().map_err(|_| {
-            count::limit_met(LIMIT);
-            let why = "error: too many actions at once; try again";
-            Failed(StatusCode::SERVICE_UNAVAILABLE, why.into())
-        })
+        place(&self.room)
     }
+}
+
+/// A place for an action, if one is free.
+fn place(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failed> {
+    room.clone().try_acquire_owned().map_err(|_| {
+        count::limit_met(LIMIT);
+        let why = "error: too many actions at once; try again";
+        Failed(StatusCode::SERVICE_UNAVAILABLE, why.into())
+    })
 }
 
 /// What the page is told where an action is not done.
@@ -423,4 +428,20 @@ async fn add_share(
     let _room = actions.room()?;
     let new = NewShare { name, path, read_only, clients };
     in_time(actions.orders.add_share(new, by)).await.map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_beyond_the_limit_are_refused() {
+        let room = Arc::new(Semaphore::new(ACTIONS_MAX));
+        let mut begun: Vec<_> = (0..ACTIONS_MAX).map(|_| place(&room).ok().unwrap()).collect();
+        let Err(Failed(status, _)) = place(&room) else { panic!("one more than there may be") };
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(count::limits_met().iter().any(|(limit, n)| *limit == LIMIT && *n > 0));
+        begun.pop();
+        assert!(place(&room).is_ok(), "one has ended");
+    }
 }

@@ -1,5 +1,6 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as Blocking;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use iobuf::{Buf, Pool, PoolLimits};
@@ -81,6 +82,19 @@ impl Service for Pausing {
     }
 }
 
+/// Each request waits, and none is answered.
+struct Waiting;
+
+impl Service for Waiting {
+    fn call(&self, _: Buf, _: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+        STARTED.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Requests that were started.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
 /// A request that names itself for the watchdog, and uses too much processor time.
 struct Named;
 
@@ -124,6 +138,15 @@ fn longest_beside(peers: usize, service: Arc<dyn Service>) -> Duration {
 fn slow_requests_do_not_delay_others() {
     let longest = longest_beside(4, Arc::new(InOnePiece));
     assert!(longest < SOON, "{longest:?}");
+}
+
+#[test]
+fn requests_beyond_the_limit_wait() {
+    let longest = longest_beside(1, Arc::new(Waiting));
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    assert_eq!(STARTED.load(Ordering::Relaxed), limits::REQUESTS_IN_WORK_MAX);
+    let met = count::limits_met();
+    assert!(met.iter().any(|(limit, n)| *limit == limits::REQUESTS_IN_WORK && *n > 0));
 }
 
 #[test]

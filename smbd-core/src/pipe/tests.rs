@@ -684,3 +684,26 @@ fn what_pipes_keep_counts_until_it_is_gone() {
     drop((one, other, third));
     at("192.0.2.1:4").set(MOST).unwrap();
 }
+
+/// Calls that never end, by one address until it has its part: another address calls as before.
+#[test]
+fn an_address_has_its_part_of_pipe_bytes() {
+    let parts = parts(64 << 10);
+    let of = |at: &str| parts.of(at.parse().unwrap());
+    // The first fragment of a call, and no last one.
+    let begun = pdu(0, 1, 2, &[0; 4000]);
+    let mut held = Vec::new();
+    let refused = loop {
+        let pipe = open("srvsvc", of("192.0.2.1:1")).unwrap();
+        pipe.transceive(&Fake, &bind(Interface::Srvsvc, 4280), 4280).unwrap();
+        match pipe.write(&Fake, &begun) {
+            Ok(()) => held.push(pipe),
+            Err(refused) => break refused,
+        }
+        assert!(held.len() < 64, "more than there is room for");
+    };
+    println!("{refused:?}");
+    let other = open("srvsvc", of("192.0.2.2:1")).unwrap();
+    assert!(other.transceive(&Fake, &bind(Interface::Srvsvc, 4280), 4280).is_ok());
+    assert!(other.write(&Fake, &begun).is_ok());
+}

@@ -285,6 +285,27 @@ async fn a_session_is_not_bound_by_others_or_otherwise() {
     assert_eq!(answers(&bytes)[0].status(), Status::REQUEST_NOT_ACCEPTED);
 }
 
+/// A client binds as many connections to its session as it gets; others log on meanwhile.
+#[tokio::test]
+async fn channels_of_session_leave_others_theirs() {
+    let server = server(|_| {});
+    let first = Peer::ready(&server, &LAST.get()).await;
+    let mut bound = Vec::new();
+    let refused = loop {
+        let mut peer = Peer::connect(&server);
+        peer.negotiate(&LAST.get()).await;
+        (peer.session, peer.secrets) = (first.session, first.secrets.clone());
+        match peer.set_up("alice", "pw", BINDING, 0).await {
+            Status::SUCCESS => bound.push(peer),
+            status => break status,
+        }
+    };
+    assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(bound.len() + 1, smbd_core::limits::CHANNELS_MAX);
+    let other = Peer::ready(&server, &LAST.get()).await;
+    assert_ne!(other.session, first.session);
+}
+
 #[tokio::test]
 async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
     let server = server(|_| {});

@@ -9,10 +9,10 @@ use crate::auth::{Account, Fresh, Initiator, NtHash};
 use crate::harness::{Answered, Client, Harness};
 use crate::limits::{
     ACCOUNT_GUESSES_FREE, ACCOUNT_TURN, GUESS_DELAY, GUESSES_FREE, SESSIONS_MAX,
-    SESSIONS_PER_ADDRESS_MAX, TREES_PER_ADDRESS_MAX,
+    SESSIONS_PER_ADDRESS_MAX, SESSIONS_PER_CONNECTION_MAX, TREES_MAX, TREES_PER_ADDRESS_MAX,
 };
 use crate::open::FileId;
-use crate::session::{Session, Terms, User};
+use crate::session::{Channel, Session, Terms, User};
 use crate::status::Status;
 use crate::users::accounts::{self, LogonDelay};
 use crate::wire::lock::{Element, flag};
@@ -316,6 +316,25 @@ async fn an_address_has_its_part_of_sessions() {
     assert!(met.iter().any(|(limit, _)| *limit == "sessions-of-address"));
 }
 
+/// A connection has all sessions that it may have; another one of the same address logs on.
+#[tokio::test]
+async fn sessions_of_connection_leave_others_theirs() {
+    let harness = Harness::new();
+    let (mut full, mut other) = (harness.client(), harness.client());
+    let room = SESSIONS_PER_CONNECTION_MAX - full.conn.sessions();
+    for session in fill(&harness, full.conn.info.peer.ip(), room) {
+        let conn = std::sync::Arc::downgrade(&full.conn);
+        full.conn.add_channel(Channel { session, conn, signer: None }.into());
+    }
+    (full.session_id, full.tree_id) = (0, 0);
+    let token = &b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..];
+    let begins = Request { security_mode: 1, token, ..Request::default() }.emit();
+    let refused = full.ask(Command::SessionSetup, &begins).await;
+    assert_eq!(refused.status(), Status::INSUFFICIENT_RESOURCES);
+    (other.session_id, other.tree_id) = (0, 0);
+    assert_eq!(log_on(&mut other, "user", "pw").await, Status::SUCCESS);
+}
+
 /// Idle or used, with and without opens, of an address that has more than its part or not: which of two sessions ends.
 #[tokio::test]
 async fn sessions_end_in_the_order_of_use() {
@@ -392,4 +411,25 @@ async fn an_address_has_its_part_of_trees() {
     assert_eq!(connect().await.status(), Status::SUCCESS);
     assert_eq!(client.ask(Command::Logoff, &simple::BODY).await.status(), Status::SUCCESS);
     assert_eq!(trees.of(client.conn.info.peer).room(10), 2, "all are given back");
+}
+
+/// A session is connected to shares as often as it may be; another one of the same address connects.
+#[tokio::test]
+async fn trees_of_session_leave_others_theirs() {
+    let harness = Harness::new();
+    // By dialect 3.1.1 a tree is connected by a signed request alone.
+    let client = || harness.client_by(0, Dialect::V302, Transport::Tcp);
+    let (full, other) = (client(), client());
+    let path = crate::wire::tree_connect::Request { flags: 0, path: r"\\h\IPC$".into() }.emit();
+    let mut connected = 0;
+    let refused = loop {
+        match full.ask(Command::TreeConnect, &path).await.status() {
+            Status::SUCCESS => connected += 1,
+            status => break status,
+        }
+    };
+    assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
+    // The first one came with the client.
+    assert!((TREES_MAX - 1..=TREES_MAX).contains(&connected), "{connected}");
+    assert_eq!(other.ask(Command::TreeConnect, &path).await.status(), Status::SUCCESS);
 }
