@@ -2,7 +2,8 @@
 //! address and the state folder what they need.
 //!
 //! *Operation.* The soft limit is raised to the hard one, and the hard one where the process may do that. A third is for clients'
-//! files, a reserve for the gateway itself, the rest for connections: where that is less than `connections`, fewer are let in.
+//! files, a sixteenth at most for the pipes by which pages of files go to sockets, a reserve for the gateway itself, the rest for
+//! connections: where that is less than `connections`, fewer are let in.
 //! Clients' files get what `connections` leaves of it.
 
 use config::Settings;
@@ -17,6 +18,8 @@ const OF_SHARE: u64 = 4;
 pub(crate) const CLOSING_MAX: usize = 16;
 /// Files of a connection at most: over a card its two queues and librdmacm.
 const OF_CONNECTION: u64 = 3;
+/// Descriptors of a pipe.
+const OF_PIPE: u64 = 2;
 /// Connections that are let in however few files there are: a gateway without any would serve nobody.
 const CONNECTIONS_MIN: usize = 4;
 
@@ -29,26 +32,31 @@ pub(crate) struct Descriptors {
     pub(crate) connections: usize,
     /// Files that clients may hold open, folders among them.
     files: usize,
+    /// Pipes for pages of files.
+    pipes: usize,
 }
 
 impl Descriptors {
     /// Of a process that may open so many files.
     pub(crate) fn of(settings: &Settings, may: u64) -> Self {
-        let reserve = reserve(settings);
+        let pipes = pipes(may);
+        let reserve = reserve(settings) + OF_PIPE * pipes;
         let third = may / 3;
         let whole = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let room = whole((may - third).saturating_sub(reserve)).max(CONNECTIONS_MIN);
         let connections = settings.connections.min(room);
         let files = may.saturating_sub(reserve + OF_CONNECTION * connections as u64).max(third);
-        Self { may, connections, files: whole(files) }
+        Self { may, connections, files: whole(files), pipes: whole(pipes) }
     }
 
     /// Raises the limit as far as these settings need it, and divides it. The log tells what came of it.
     pub(crate) fn raised(settings: &Settings) -> Self {
         // Connections by cards, and as many files of clients.
-        let wanted = reserve(settings) + (OF_CONNECTION + 1) * settings.connections as u64;
+        let pipes = OF_PIPE * iobuf::PIPES_MAX as u64;
+        let wanted = reserve(settings) + pipes + (OF_CONNECTION + 1) * settings.connections as u64;
         let this = Self::of(settings, vfs::local::raise_open_files(wanted));
         vfs::local::limit_descriptors(this.files);
+        iobuf::limit_pipes(this.pipes);
         let (asked, connections) = (settings.connections, this.connections);
         if connections < asked {
             tracing::warn!(
@@ -61,6 +69,17 @@ impl Descriptors {
         }
         this
     }
+}
+
+/// Pipes of a process that may open so many files.
+fn pipes(may: u64) -> u64 {
+    (may / 16 / OF_PIPE).min(iobuf::PIPES_MAX as u64)
+}
+
+/// Descriptors that are counted: files that clients hold, pipes, and so many connections. The others are a few of the gateway's
+/// own.
+pub(crate) fn counted(connections: usize) -> u64 {
+    (vfs::local::descriptors_held() + connections) as u64 + OF_PIPE * iobuf::pipes() as u64
 }
 
 fn reserve(settings: &Settings) -> u64 {
@@ -78,12 +97,12 @@ mod tests {
         let of = |may| Descriptors::of(&settings, may).connections;
         assert_eq!(of(u64::MAX), 2048);
         assert_eq!(of(1 << 20), 2048);
-        assert_eq!(of(1024), 1024 - 341 - 128);
-        assert_eq!(of(256), 256 - 85 - 128);
+        assert_eq!(of(1024), 1024 - 341 - 64 - 128);
+        assert_eq!(of(256), 256 - 85 - 16 - 128);
         assert_eq!(of(100), CONNECTIONS_MIN, "nobody would be served otherwise");
         let files = |may| Descriptors::of(&settings, may).files;
         assert_eq!(files(256), 85, "a third");
-        assert_eq!(files(20_000), 20_000 - 128 - 3 * 2048, "what is left over");
+        assert_eq!(files(20_000), 20_000 - 512 - 128 - 3 * 2048, "what is left over");
         let few = Settings { connections: 10, ..Settings::default() };
         assert_eq!(Descriptors::of(&few, 1024).connections, 10);
     }

@@ -5,7 +5,8 @@
 //! be visible. Bytes that are cut off meanwhile are sent as the old bytes or as zeros, and the number of bytes never changes.
 //!
 //! *Memory.* Referenced pages cannot be reclaimed, so each sender reserves pool buffers as if it copied them, without using the
-//! buffers. A pipe holds 1 MiB. Pipes are reused; at most [`PIPES_MAX`] exist, with two descriptors each.
+//! buffers. A pipe holds 1 MiB. Pipes are reused; at most [`PIPES_MAX`] exist, or as many
+//! as [`limit_pipes`] says, with two descriptors each.
 //!
 //! *Errors.* Errors of the file when filling, of the socket when sending. If no pipe is available, [`PagesMut::take`] returns
 //! `None` and the data must be copied.
@@ -30,11 +31,23 @@ const PIPE_BYTES: usize = 1 << 20;
 
 static IDLE: Mutex<Vec<Pipe>> = Mutex::new(Vec::new());
 static PIPES: AtomicUsize = AtomicUsize::new(0);
+/// How many there may be.
+static MOST: AtomicUsize = AtomicUsize::new(PIPES_MAX);
 static SENT: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the number of bytes sent as pages since the process began.
 pub fn paged_bytes() -> u64 {
     SENT.load(Ordering::Relaxed)
+}
+
+/// Makes no more pipes than this from now on, for a process that may open few files. Those that are there stay.
+pub fn limit_pipes(most: usize) {
+    MOST.store(most.min(PIPES_MAX), Ordering::Relaxed);
+}
+
+/// Pipes that there are, each of two descriptors.
+pub fn pipes() -> usize {
+    PIPES.load(Ordering::Relaxed)
 }
 
 fn idle() -> MutexGuard<'static, Vec<Pipe>> {
@@ -50,7 +63,7 @@ struct Pipe {
 
 impl Pipe {
     fn new() -> Option<Self> {
-        let more = |n: usize| (n < PIPES_MAX).then_some(n + 1);
+        let more = |n: usize| (n < MOST.load(Ordering::Relaxed)).then_some(n + 1);
         PIPES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok();
         let Some((from, to)) = made else {

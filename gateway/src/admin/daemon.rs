@@ -23,6 +23,7 @@ use super::{operations, reloads, rules};
 use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::cluster::member;
+use crate::descriptors;
 use crate::listeners::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
@@ -221,7 +222,10 @@ impl Source for Daemon {
             uptime_seconds: self.connections.uptime_seconds(),
             shares: usage::shares(&self.namespace, (&self.spaces, &self.stuck), &sessions),
             users: usage::users(&sessions),
-            process: ProcessStatus::own(),
+            process: ProcessStatus {
+                counted_fds: Some(descriptors::counted(self.admission.connections())),
+                ..ProcessStatus::own()
+            },
             reloads: reloads::seen(),
             connections: self.connections.list(ports, &self.attempts),
             connections_max: self.admission.connections_max() as u64,

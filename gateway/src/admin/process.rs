@@ -19,6 +19,9 @@ pub struct ProcessStatus {
     pub virtual_bytes: Option<u64>,
     /// Descriptors that are open.
     pub open_fds: Option<u64>,
+    /// Of these, files that clients hold, connections and pipes: what grows with clients, and is bounded.
+    #[serde(default)]
+    pub counted_fds: Option<u64>,
     /// Descriptors that may be open.
     pub max_fds: Option<u64>,
     /// Threads.
@@ -47,6 +50,7 @@ impl ProcessStatus {
             open_fds: fs::read_dir("/proc/self/fd")
                 .ok()
                 .map(|all| (all.count() as u64).saturating_sub(1)),
+            counted_fds: None,
             max_fds: rustix::process::getrlimit(rustix::process::Resource::Nofile).current,
             threads: field(&status, "Threads:"),
             start_seconds: booted

@@ -155,6 +155,7 @@ pub(crate) fn snapshot() -> Snapshot {
             resident_bytes: Some(5 << 20),
             virtual_bytes: Some(9 << 20),
             open_fds: Some(33),
+            counted_fds: Some(20),
             max_fds: Some(1024),
             threads: Some(7),
             start_seconds: Some(1_700_000_000),

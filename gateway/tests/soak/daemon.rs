@@ -96,6 +96,12 @@ impl Daemon {
         self.home.path().join("log")
     }
 
+    /// Descriptors that are no files of clients, connections or pipes: the budget has a reserve for these.
+    pub async fn uncounted(&self) -> u64 {
+        let process = snapshot(self.admin).await.unwrap().process;
+        process.open_fds.unwrap().saturating_sub(process.counted_fds.unwrap())
+    }
+
     pub async fn figures(&self) -> Figures {
         let proc = |file: &str| format!("/proc/{}/{file}", self.child.id());
         let status = fs::read_to_string(proc("status")).unwrap();

@@ -195,7 +195,7 @@ impl Cache {
 
     /// Frees descriptors while there are more than the budget allows, a few steps at a time.
     pub(super) fn fit(&self) {
-        if descriptors::held() <= descriptors_max().min(descriptors::bound() / 4 * 3) {
+        if descriptors::descriptors_held() <= descriptors_max().min(descriptors::bound() / 4 * 3) {
             return;
         }
         let (mut dropped, mut unsynced) = (Vec::new(), Vec::new());
@@ -241,7 +241,7 @@ impl Cache {
 
     /// Runs a call that opens a file; if descriptors have run out, makes room and tries once more.
     pub(super) fn with_room<T>(&self, f: impl Fn() -> VfsResult<T>) -> VfsResult<T> {
-        let is_full = || descriptors::held() >= descriptors::bound();
+        let is_full = || descriptors::descriptors_held() >= descriptors::bound();
         if is_full() {
             self.squeeze();
             if is_full() {

@@ -81,8 +81,8 @@ pub fn descriptors_max() -> usize {
     })
 }
 
-/// The number of open ones.
-pub(super) fn held() -> usize {
+/// The number of descriptors that all local backends of the process hold now.
+pub fn descriptors_held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 

@@ -97,7 +97,7 @@ pub use cred::give_up_devices;
 use cross::Border;
 pub use cross::is_kernels_own;
 use descriptors::Held;
-pub use descriptors::{descriptors_max, limit_descriptors, raise_open_files};
+pub use descriptors::{descriptors_held, descriptors_max, limit_descriptors, raise_open_files};
 use handle::{Form, Parsed};
 use node::LocalNode;
 use probe::Found;
