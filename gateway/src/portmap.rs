@@ -24,9 +24,10 @@ use nfsrdma::portmap::register::{self, Registered};
 use nfsrdma::portmap::{Mapping, PORT};
 use nfsrdma::served_programs::ServedPrograms;
 use nfsrdma::server::Server;
-use rdma_transport::channel::{Info, Transport, canonical};
+use rdma_transport::channel::{Info, Transport, canonical, host_of};
+use rdma_transport::limits::TURN_MAX;
 use rdma_transport::parts::{Limit, Part, Parts};
-use rdma_transport::{count, lease};
+use rdma_transport::{count, lease, turn};
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -378,7 +379,13 @@ async fn datagrams(
 ) {
     let places = Places::default();
     let mut room = vec![0; datagram_socket::ROOM];
+    let mut began = Instant::now();
     loop {
+        // As a connection does: others have the thread, also while datagrams come without end.
+        if began.elapsed() >= TURN_MAX {
+            tokio::task::yield_now().await;
+            began = Instant::now();
+        }
         let received = match socket.receive(&mut room).await {
             Ok(received) => Arc::new(received),
             Err(error) => {
@@ -411,7 +418,7 @@ fn take(
     let Some(place) = places.take(is_unknown, peer) else { return };
     let info = Info::new(peer, socket.asked(&received), Transport::Tcp, shared.payload.clone());
     let body = Buf::from(call.to_vec());
-    tokio::spawn(async move {
+    tokio::spawn(turn::in_turns(host_of(ip), async move {
         let mut place = place;
         if is_unknown {
             lookup.client(ip, Why::Datagram).await;
@@ -427,7 +434,7 @@ fn take(
         {
             tracing::debug!(%peer, %error, "a reply could not be sent");
         }
-    });
+    }));
 }
 
 /// Clients of version 3 will find the lock manager of a gateway that does this about port 111.

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use iobuf::ClientWork;
 use tokio::sync::oneshot;
 
-use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic};
+use crate::channel::{BoxFuture, Channel, ChannelError, Reply, ReplyTo, Service, Traffic, host_of};
 use crate::turn::{self, Turn};
 use crate::{count, lease, limits, watchdog};
 
@@ -48,6 +49,7 @@ struct Serving {
 
 impl Serving {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        let _work = ClientWork::begin(host_of(self.channel.info().peer.ip()));
         let turn = Turn::begin();
         let _watch = watchdog::Poll::begin();
         for _ in 0..limits::REQUESTS_PER_TURN {

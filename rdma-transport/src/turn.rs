@@ -6,10 +6,13 @@
 //! little; where reading the clock is a system call, it saves most of the cost of a small operation.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::task::Context;
 use std::time::Instant;
 
-use crate::limits;
+use iobuf::ClientWork;
+
+use crate::{limits, watchdog};
 
 /// The time known to this thread.
 #[derive(Clone, Copy)]
@@ -56,6 +59,21 @@ impl Drop for Turn {
 pub(crate) fn defer(cx: &mut Context<'_>) {
     let yields = std::pin::pin!(tokio::task::yield_now());
     let _ = yields.poll(cx);
+}
+
+/// Runs work of the client of this address in turns, as requests of a connection run, and measures it for the watchdog: for work
+/// outside of a serve loop.
+pub async fn in_turns<T>(client: IpAddr, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| {
+        let _work = ClientWork::begin(client);
+        let _turn = Turn::begin();
+        let _watch = watchdog::Poll::begin();
+        began();
+        done();
+        work.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// Yields if this turn has lasted for [`limits::TURN_MAX`]: for long operations that do not wait. Outside of a turn it returns at
@@ -137,6 +155,29 @@ mod tests {
         assert!(matches!(SEEN.get(), Seen::Nothing), "after a wait the clock is looked at");
         assert!(began() >= end);
         drop(turn);
+        assert!(matches!(SEEN.get(), Seen::Outside));
+    }
+
+    /// Steps of work are polled by as many polls, where each takes a turn, and nothing is remembered behind them.
+    #[test]
+    fn work_in_turns_pauses() {
+        const STEPS: usize = 5;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut polls = 0;
+        runtime.block_on(async {
+            let mut work = Box::pin(in_turns([192, 0, 2, 1].into(), async {
+                for _ in 0..STEPS {
+                    std::thread::sleep(limits::TURN_MAX);
+                    pause().await;
+                }
+            }));
+            std::future::poll_fn(|cx| {
+                polls += 1;
+                work.as_mut().poll(cx)
+            })
+            .await;
+        });
+        assert_eq!(polls, STEPS + 1);
         assert!(matches!(SEEN.get(), Seen::Outside));
     }
 

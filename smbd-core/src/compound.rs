@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use iobuf::Buf;
-use rdma_transport::channel::{BoxFuture, Place, ReadChunkData, Reply};
+use rdma_transport::channel::{BoxFuture, Place, ReadChunkData, Reply, host_of};
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::{turn, watchdog};
 
@@ -65,7 +65,7 @@ impl Future for Call {
             }
             (Some(reply), polled) => {
                 let conn = self.conn.clone();
-                tokio::spawn(async move {
+                tokio::spawn(turn::in_turns(host_of(conn.info.peer.ip()), async move {
                     // Nobody is there to hear anything when the connection is gone.
                     let more = async {
                         for reply in first {
@@ -81,7 +81,7 @@ impl Future for Call {
                     if let ((), Some(reply)) = tokio::join!(more, last) {
                         let _ = conn.push(reply).await;
                     }
-                });
+                }));
                 Poll::Ready(Some(reply))
             }
         }

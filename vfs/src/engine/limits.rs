@@ -4,23 +4,29 @@ use std::num::NonZero;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Threads for reads and writes that may wait. More than processors, because they mostly sleep.
-pub const IO_THREADS: usize = 16;
+/// Threads for reads and writes that may wait. More than processors, because they mostly sleep. One client has two of
+/// three at most, here and below ([`of_client`]).
+pub const IO_THREADS: usize = 24;
 
 /// Threads for work that may take seconds.
-pub const LONG_THREADS: usize = 16;
+pub const LONG_THREADS: usize = 24;
 
 /// Threads for copies between files; a copy in memory occupies a processor, so there are fewer.
-pub const COPY_THREADS: usize = 8;
+pub const COPY_THREADS: usize = 12;
 
 /// Threads that make data durable. A journal commits all waiting syncs at once, so a few of them suffice.
-pub const SYNC_THREADS: usize = 32;
+pub const SYNC_THREADS: usize = 48;
 
 /// How long an idle thread of a single volume lasts.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// Jobs that may wait for a thread. Credits and slots limit the requests of clients before.
+/// Jobs that may wait for a thread, half of them of one client.
 pub const QUEUE_MAX: usize = 8192;
+
+/// The threads, of so many, that work for one client at once.
+pub const fn of_client(threads: usize) -> usize {
+    if threads < 3 { threads } else { threads / 3 * 2 }
+}
 
 /// Reads up to this size are tried in place with `RWF_NOWAIT`; larger ones go to a thread at once, so that copying and sending of
 /// one connection's bulk reads use two processors.

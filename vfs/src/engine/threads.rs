@@ -5,8 +5,8 @@
 //! never queued behind it; and for copies between files by the host's kernel, of which one client can request any amount with a few
 //! bytes. Syncs of files and folders have separate threads; [`Engine::run_cached`] is for copies from memory, and
 //! [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads are started when jobs
-//! wait and all threads are busy, up to a limit. Submitting costs one futex wake, and no system call when all threads are busy.
-//! Volumes on local disks share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding
+//! wait and all threads are busy, up to a limit. Clients take turns, and one has two of three threads at most (`jobs`). Submitting
+//! costs one futex wake, and no system call when all threads are busy. Volumes on local disks share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding
 //! has a separate engine ([`Engine::of_one`]), so its jobs never occupy threads of other volumes.
 //!
 //! *Memory.* A job owns all memory that it uses: dropping the future loses the result, never the memory under I/O. The engine of a
@@ -21,20 +21,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use iobuf::{ClientWork, current_client};
 use mutex::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::{VfsError, VfsResult};
 
+use super::jobs::{Client, Jobs};
 use super::limits::{
-    COPY_THREADS, IDLE_MAX, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, processors,
+    COPY_THREADS, IDLE_MAX, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, of_client,
+    processors,
 };
 use super::wakes::by_event;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: Jobs<Job>,
     idle: usize,
     threads: usize,
     /// No jobs are submitted any more: idle threads end.
@@ -298,7 +301,12 @@ impl Drop for TakenUp {
 impl Threads {
     fn new(name: &'static str, threads_max: usize, queue_max: usize) -> Self {
         Self {
-            queue: Mutex::new(Queue { jobs: VecDeque::new(), idle: 0, threads: 0, closed: false }),
+            queue: Mutex::new(Queue {
+                jobs: Jobs::new(of_client(threads_max)),
+                idle: 0,
+                threads: 0,
+                closed: false,
+            }),
             work: Condvar::new(),
             done: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -342,17 +350,21 @@ impl Threads {
     }
 
     fn submit(self: &Arc<Self>, job: Job) -> VfsResult<()> {
+        let client = current_client();
         let mut q = self.lock();
-        if q.jobs.len() >= self.queue_max {
+        let is_full = q.jobs.len() >= self.queue_max
+            || client.is_some() && q.jobs.of(client) >= self.queue_max / 2;
+        if is_full {
             drop(q);
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(VfsError::Delay);
         }
-        q.jobs.push_back(job);
-        if q.idle >= q.jobs.len() {
-            drop(q);
+        q.jobs.push(client, job);
+        // Idle threads may be fewer than the jobs, and yet enough: a client that has its part leaves jobs waiting.
+        if q.idle > 0 {
             self.work.notify_one();
-        } else if q.threads < self.threads_max {
+        }
+        if q.idle < q.jobs.len() && q.threads < self.threads_max {
             q.threads += 1;
             let name = format!("{}-{}", self.name, q.threads);
             drop(q);
@@ -386,7 +398,7 @@ impl Threads {
         let mut q = self.lock();
         q.threads -= 1;
         if q.threads == 0 {
-            let left = std::mem::take(&mut q.jobs);
+            let left = q.jobs.take_waiting();
             drop(q);
             drop(left);
             return Err(VfsError::Resources);
@@ -404,12 +416,13 @@ impl Threads {
         let mut q = self.lock();
         let mut waited_long = false;
         loop {
-            if let Some(job) = q.jobs.pop_front() {
+            if let Some((client, job)) = q.jobs.begin() {
                 drop(q);
                 self.done.fetch_add(1, Ordering::Relaxed);
-                run_guarded(job);
+                run_for(client, job);
                 waited_long = false;
                 q = self.lock();
+                q.jobs.end(client);
             } else if q.closed || waited_long {
                 q.threads -= 1;
                 return;
@@ -432,6 +445,12 @@ impl Threads {
             }
         }
     }
+}
+
+/// Runs a job for its client, also the jobs that it submits.
+fn run_for(client: Client, job: Job) {
+    let _work = client.map(ClientWork::begin);
+    run_guarded(job);
 }
 
 /// Runs a job; a panic affects only that job.
@@ -580,6 +599,42 @@ mod tests {
             drop(room.acquire_many(u32::try_from(JOBS).unwrap()).await.unwrap());
             assert_eq!(its.run(|| Ok(())).await, Ok(()));
         });
+    }
+
+    /// One client whose jobs hang leaves threads to another, by each kind of thread.
+    #[test]
+    fn jobs_of_a_client_leave_threads_to_others() {
+        let engine = Arc::new(Engine::new(["a", "b", "c", "d", "e"], None, None));
+        let of = |n: u8| ClientWork::begin([192, 0, 2, n].into());
+        let (answers, hangs) = std::sync::mpsc::channel::<()>();
+        let hangs = Arc::new(Mutex::new(hangs));
+        let mut left = Vec::new();
+        {
+            let _greedy = of(1);
+            for _ in 0..2 * SYNC_THREADS {
+                for threads in [&engine.transfers, &engine.long, &engine.copies, &engine.syncs] {
+                    let (hangs, threads) = (hangs.clone(), threads.clone());
+                    let job = move || hangs.lock().unwrap().recv().map_err(|_| VfsError::Io);
+                    let mut hanging = Box::pin(async move { threads.run(job).await });
+                    let polled =
+                        block_on(std::future::poll_fn(|cx| Poll::Ready(hanging.as_mut().poll(cx))));
+                    assert!(polled.is_pending());
+                    left.push(hanging);
+                }
+            }
+        }
+        let _other = of(2);
+        block_on(async {
+            assert_eq!(engine.run(|| Ok(())).await, Ok(()));
+            assert_eq!(engine.run_long(|| Ok(())).await, Ok(()));
+            assert_eq!(engine.run_copy(|| Ok(())).await, Ok(()));
+            assert_eq!(engine.syncs.run(|| Ok(())).await, Ok(()));
+        });
+        assert_eq!(engine.stats().done, 1 + of_client(IO_THREADS) as u64);
+        drop(answers);
+        for one in left {
+            assert_eq!(block_on(one), Err(VfsError::Io));
+        }
     }
 
     /// One client's copies may occupy all copy threads; stable writes of others do not wait for them.
