@@ -116,8 +116,9 @@ pub(crate) const TOP: Group = Group {
             "256MiB",
             "Payload memory of all connections together. An eighth is reserved for the replies that NFS keeps for \
              retransmitted requests, an eighth for large requests that carry no payload, a sixteenth for the names in \
-             folders that SMB clients search with different case, and, unless `rdma: off`, an eighth for RDMA receives. \
-             When it is used up, requests wait in a queue. At most the memory of the machine, or of the process's control \
+             folders that SMB clients search with different case, a sixteenth for TCP receive buffers, and, unless `rdma: off`, \
+             an eighth for RDMA receives. When it is used up, requests wait in a queue. At most the memory of the machine, or of \
+             the process's control \
              group (cgroup).",
         ),
         key(

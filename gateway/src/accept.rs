@@ -22,7 +22,7 @@ use rdma_transport::channel::{
 use rdma_transport::count;
 use rdma_transport::iwarp::Iwarp;
 use rdma_transport::meter::{self, Meters};
-use rdma_transport::parts::Parts;
+use rdma_transport::parts::{Part, Parts};
 use rdma_transport::receives::Receives;
 use rdma_transport::refused::{self, Refused};
 use rdma_transport::rpcrdma::RdmaChannel;
@@ -38,6 +38,7 @@ use crate::admin::protocol::{Protocol, transport_name};
 use crate::admission::{Admission, AdmissionPermit};
 use crate::attempts::Attempts;
 use crate::client_names::{Lookup, Why};
+use crate::pools::FIRST_RECEIVES;
 use crate::shutdown::Connections;
 use crate::tls::Tls;
 use crate::{local_user, networks};
@@ -57,6 +58,8 @@ pub struct Shared {
     pub rdma_recvs: Pool,
     /// What each address may have of that beyond the first few Receives of a connection.
     pub rdma_receives: Arc<Parts>,
+    /// What each address may have of the first few.
+    pub rdma_first: Arc<Parts>,
     /// Those that are open.
     pub connections: Arc<Connections>,
     /// Who may come.
@@ -239,7 +242,7 @@ async fn one_tcp(
     }
     let info = Arc::new(shared.info(peer, local, Transport::Tcp, &front, &place));
     let (locate, framing) = front.tcp();
-    match TcpChannel::new(stream, info, shared.recvs.clone(), locate, framing) {
+    match TcpChannel::new(stream, info, place.recvs().clone(), locate, framing) {
         Ok(channel) => shared.connection(Box::new(channel), front, place).await,
         Err(error) => tracing::info!(%peer, %error, "connection could not be set up"),
     }
@@ -268,6 +271,7 @@ async fn set_up(
     place: &AdmissionPermit,
 ) -> Option<Box<dyn Channel>> {
     let peer = canonical(incoming.peer());
+    let first = shared.first_receives(peer)?;
     let connected = match incoming.request().await {
         Ok(private) => {
             let params = match front {
@@ -290,6 +294,8 @@ async fn set_up(
         return None;
     }
     let mut info = shared.info(c.peer, c.local, Transport::Rdma(way.provider), front, place);
+    let beyond = Receives::counted(shared.rdma_receives.of(peer.ip()));
+    info.receives = Some(Box::new(beyond.with_first(first)));
     match front.is_local_user(&way, c.peer, c.local, &shared.attempts).await {
         Ok(is_local_user) => info.is_local_user = is_local_user,
         // Not believed, it would be so for as long as it lasts, and may be of another host. Its client connects again.
@@ -333,6 +339,14 @@ fn not_looked_at(peer: SocketAddr, error: &io::Error) {
 }
 
 impl Shared {
+    /// The first Receives of an RDMA connection. `None`: its address has its part, or all are taken, and it is not set up.
+    fn first_receives(&self, peer: SocketAddr) -> Option<Part> {
+        let mut first = self.rdma_first.of(peer.ip());
+        let taken = first.set(FIRST_RECEIVES);
+        taken.map_err(|limit| count::limited(limit.name, limit.most, peer)).ok()?;
+        Some(first)
+    }
+
     /// A place for a connection, if a share admits its address, or may by its name, and there is room.
     fn admit(
         &self,
@@ -385,9 +399,6 @@ impl Shared {
             && let Some(server) = self.tls.server()
         {
             info.tls.offer(server);
-        }
-        if transport.is_rdma() {
-            info.receives = Some(Box::new(Receives::counted(self.rdma_receives.of(peer.ip()))));
         }
         let (protocol, transport) = (front.protocol().name(), transport_name(transport));
         info.meter = self.meters.of(meter::Way { protocol, transport });

@@ -6,8 +6,9 @@
 //! which there are few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too
 //! long ([`Admission::introduction`]). At a limit, an idle connection gives way to the new one ([`give_way`]).
 //!
-//! *Memory.* All connections of one host take payload memory by one handle of the pool ([`AdmissionPermit::payload`]), so that no
-//! client takes what the others need. A host is an IPv4 address or an IPv6 /64 ([`host_of`]).
+//! *Memory.* All connections of one host take payload memory and receive buffers by one handle of each pool
+//! ([`AdmissionPermit::payload`], [`AdmissionPermit::recvs`]), so that no client takes what the others need. A host is an IPv4
+//! address or an IPv6 /64 ([`host_of`]).
 //!
 //! *Errors.* A refusal is counted by the limit that it met, kept and logged ([`refused`]).
 
@@ -127,7 +128,7 @@ struct Tables {
 /// A host that has connections.
 struct Address {
     counts: Counts,
-    payload: Pool,
+    memory: Memory,
     /// How many of its waits for its share of the pool were told.
     told: u64,
 }
@@ -182,25 +183,34 @@ impl ConnectionLimits {
 pub struct Admission {
     limits: RwLock<ConnectionLimits>,
     payload: Pool,
+    recvs: Pool,
     tables: Mutex<Tables>,
     /// Refusals by each limit.
     refused: [AtomicU64; Limit::COUNT],
+}
+
+/// Where the memory of one host comes from.
+#[derive(Clone)]
+struct Memory {
+    payload: Pool,
+    recvs: Pool,
 }
 
 /// The place of one connection.
 pub struct AdmissionPermit {
     admission: Arc<Admission>,
     id: u64,
-    payload: Pool,
+    memory: Memory,
     cut: Option<oneshot::Receiver<String>>,
 }
 
 impl Admission {
-    /// With these limits, for connections whose payload is in this pool.
-    pub fn new(limits: ConnectionLimits, payload: Pool) -> Arc<Self> {
+    /// With these limits, for connections whose payload is in one pool, and what comes over TCP in another.
+    pub fn new(limits: ConnectionLimits, payload: Pool, recvs: Pool) -> Arc<Self> {
         Arc::new(Self {
             limits: RwLock::new(limits),
             payload,
+            recvs,
             tables: Mutex::default(),
             refused: Default::default(),
         })
@@ -224,6 +234,12 @@ impl Admission {
         self.limits().all
     }
 
+    /// Connections that are open, or gave way and are not closed yet.
+    pub fn connections(&self) -> usize {
+        let tables = self.lock();
+        tables.all.open + tables.closing
+    }
+
     /// How long a newcomer may take.
     pub fn introduction(&self) -> Duration {
         self.limits().introduction
@@ -241,8 +257,8 @@ impl Admission {
             }
         }
         match tried {
-            Ok((id, payload, cut)) => {
-                Some(AdmissionPermit { admission: self.clone(), id, payload, cut: Some(cut) })
+            Ok((id, memory, cut)) => {
+                Some(AdmissionPermit { admission: self.clone(), id, memory, cut: Some(cut) })
             }
             Err(limit) => {
                 let limits = self.limits();
@@ -267,7 +283,7 @@ impl Admission {
     pub fn tell_held_back(&self) {
         let mut tables = self.lock();
         for (ip, address) in &mut tables.addresses {
-            let waits = address.payload.held_back();
+            let waits = address.memory.payload.held_back();
             let new = waits - std::mem::replace(&mut address.told, waits);
             if new > 0 {
                 count::limit_met_times(MEMORY_OF_ADDRESS, new);
@@ -279,7 +295,7 @@ impl Admission {
         }
     }
 
-    fn try_admit(&self, host: IpAddr) -> Result<(u64, Pool, oneshot::Receiver<String>), Limit> {
+    fn try_admit(&self, host: IpAddr) -> Result<(u64, Memory, oneshot::Receiver<String>), Limit> {
         let limits = self.limits();
         let mut tables = self.lock();
         let of_address = tables.addresses.get(&host).map(|a| a.counts).unwrap_or_default();
@@ -296,7 +312,10 @@ impl Admission {
         let Tables { all, addresses, open, next, .. } = &mut *tables;
         let address = addresses.entry(host).or_insert_with(|| Address {
             counts: Counts::default(),
-            payload: self.payload.of_one_client(),
+            memory: Memory {
+                payload: self.payload.of_one_client(),
+                recvs: self.recvs.of_one_client(),
+            },
             told: 0,
         });
         for counts in [all, &mut address.counts] {
@@ -306,7 +325,7 @@ impl Admission {
         let (entry, cut) = Entry::new(host);
         *next += 1;
         open.insert(*next, entry);
-        Ok((*next, address.payload.clone(), cut))
+        Ok((*next, address.memory.clone(), cut))
     }
 
     fn note(&self, limit: Limit, peer: SocketAddr, remedy: Cow<'static, str>) {
@@ -333,7 +352,12 @@ impl Admission {
 impl AdmissionPermit {
     /// Where the payload of this connection comes from.
     pub fn payload(&self) -> &Pool {
-        &self.payload
+        &self.memory.payload
+    }
+
+    /// Where what comes over TCP is read to.
+    pub fn recvs(&self) -> &Pool {
+        &self.memory.recvs
     }
 
     /// Says why the connection has to be closed at once, when it does. Given once; never ready when asked again.
@@ -410,7 +434,8 @@ mod tests {
     }
 
     fn admission(all: usize) -> Arc<Admission> {
-        Admission::new(limits(all), Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
+        let pool = || Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] });
+        Admission::new(limits(all), pool(), pool())
     }
 
     /// Newcomers, each from an address of its own.

@@ -26,7 +26,8 @@ use crate::descriptors::Descriptors;
 use crate::listeners::Service;
 use crate::lost_access;
 use crate::pools::{
-    heap_limits, payload_limits, payload_share, rdma_parts_most, rdma_recv_limits, recv_limits,
+    heap_limits, payload_limits, payload_share, rdma_first_most, rdma_parts_most, rdma_recv_limits,
+    recv_limits, recv_share,
 };
 use crate::serve::{Running, sweep};
 use crate::shares::ShareSet;
@@ -274,8 +275,10 @@ impl Running {
         let (all, of_client) = heap_limits(new);
         self.shared.payload.set_heap(all, of_client);
         self.shared.recvs.set_limits(recv_limits(new));
+        self.shared.recvs.set_share(recv_share(new));
         self.shared.rdma_recvs.set_limits(rdma_recv_limits(new));
         self.shared.rdma_receives.set_most(rdma_parts_most(new));
+        self.shared.rdma_first.set_most(rdma_first_most(new));
         self.stuck.watch(shares.folders());
         logs::set(&new.log);
         tokio::spawn(sweep(added));

@@ -46,7 +46,7 @@ use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
 use crate::listeners::{Listeners, Served, Service, Step};
-use crate::pools::{payload, rdma_parts, rdma_recv_limits, recv_limits};
+use crate::pools::{payload, rdma_first, rdma_parts, rdma_recv_limits, recvs};
 use crate::servers::Servers;
 use crate::shares::{OPEN_MAX, SILENT, ShareSet};
 use crate::shutdown::Connections;
@@ -369,14 +369,15 @@ fn shared(
     most: ConnectionLimits,
     lookup: Arc<Lookup>,
 ) -> Result<Arc<Shared>, String> {
-    let payload = payload(settings);
+    let (payload, recvs) = (payload(settings), recvs(settings));
     let shared = Shared {
         payload: payload.clone(),
-        recvs: Pool::new(recv_limits(settings)),
+        recvs: recvs.clone(),
         rdma_recvs: Pool::new(rdma_recv_limits(settings)),
         rdma_receives: rdma_parts(settings),
+        rdma_first: rdma_first(settings),
         connections: Arc::new(Connections::default()),
-        admission: Admission::new(most, payload),
+        admission: Admission::new(most, payload, recvs),
         attempts: Arc::default(),
         meters: Arc::default(),
         lookup,

@@ -199,7 +199,10 @@ pub fn remedy(limit: &str) -> &'static str {
             "close files on the client, or raise `limits.client_opens`"
         }
         "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",
-        "nfs-kept-replies" | LARGE_MESSAGES => "raise `memory`",
+        "nfs-kept-replies"
+        | LARGE_MESSAGES
+        | "rdma-first-receives"
+        | "rdma-first-receives-of-address" => "raise `memory`",
         "kerberos" | "kerberos-nfs" => {
             "see why the disk of the keytab or the name service of the gateway's host does not answer"
         }

@@ -4,9 +4,10 @@
 //! use as many as its protocol wants, within the limits of its address and in total; otherwise it continues with fewer, and tries
 //! again later.
 //!
-//! *Memory.* [`Parts`] counts the Receives beyond the first few, for each address and in total.
+//! *Memory.* [`Parts`] counts the first few Receives, and apart from them those beyond, for each address and in total.
 //!
-//! *Errors.* A connection that gets no more works with less concurrency. The limit is counted.
+//! *Errors.* A connection that gets no first ones is not set up. One that gets no more works with less concurrency. The limit is
+//! counted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,16 @@ use crate::parts::{Limit, Part, Parts};
 pub const RECEIVES: &str = "rdma-receives";
 /// The part of one address.
 pub const RECEIVES_OF_ADDRESS: &str = "rdma-receives-of-address";
+
+/// The limit on the first Receives of all RDMA connections.
+pub const FIRST: &str = "rdma-first-receives";
+/// The part of one address.
+pub const FIRST_OF_ADDRESS: &str = "rdma-first-receives-of-address";
+
+/// The limits on the first Receives: in total, and for one address.
+pub fn first_parts(of_all: usize, of_address: usize) -> Arc<Parts> {
+    Parts::new([Limit::new(FIRST, of_all), Limit::new(FIRST_OF_ADDRESS, of_address)])
+}
 
 /// The limits on such Receives: in total, and for one address.
 pub fn parts(of_all: usize, of_address: usize) -> Arc<Parts> {
@@ -39,12 +50,19 @@ pub struct Receives {
     part: Mutex<Part>,
     /// A limit was reached, and counted.
     was_short: AtomicBool,
+    /// The first few, which it has for as long as it lasts.
+    _first: Option<Part>,
 }
 
 impl Receives {
     /// Uses this part of the limits.
     pub fn counted(part: Part) -> Self {
-        Self { part: Mutex::new(part), was_short: AtomicBool::new(false) }
+        Self { part: Mutex::new(part), was_short: AtomicBool::new(false), _first: None }
+    }
+
+    /// With its first few Receives, which are counted apart.
+    pub fn with_first(self, first: Part) -> Self {
+        Self { _first: Some(first), ..self }
     }
 }
 
@@ -80,6 +98,22 @@ mod tests {
         assert_eq!(credits_for(62, 4, 64), 58, "a card that takes few Receives");
         assert_eq!(credits_for(usize::MAX, 1, 255), 255);
         assert_eq!(credits_for(3, 4, 64), 0);
+    }
+
+    #[test]
+    fn first_receives_of_address_leave_others_theirs() {
+        let parts = first_parts(20, 15);
+        let of = |at: [u8; 4]| {
+            let mut first = parts.of(at.into());
+            first.set(5).map(|()| first)
+        };
+        let held: Vec<_> = (0..4).map_while(|_| of([10, 0, 0, 1]).ok()).collect();
+        assert_eq!(held.len(), 3);
+        assert_eq!(of([10, 0, 0, 1]).unwrap_err().name, FIRST_OF_ADDRESS);
+        let other = of([10, 0, 0, 2]).unwrap();
+        assert_eq!(of([10, 0, 0, 3]).unwrap_err().name, FIRST);
+        drop((held, other));
+        assert!(of([10, 0, 0, 3]).is_ok());
     }
 
     #[test]

@@ -86,7 +86,7 @@ async fn world() -> (World, tempfile::TempDir) {
         s.admin = Admin::At(([127, 0, 0, 1], 0).into());
         s.privileged_ports = PrivilegedPorts::Off;
         // One address may use 81 large buffers, more than there are stalled connections.
-        s.memory = 384 << 20;
+        s.memory = 432 << 20;
     })
     .await
 }

@@ -34,8 +34,8 @@ async fn world() -> (World, tempfile::TempDir) {
         s.connections = 800;
         // The clients here are bare sockets on any port.
         s.privileged_ports = PrivilegedPorts::Off;
-        // The server has 24 buffers of 1 MiB, fewer than the stuck clients request. Nine sixteenths are for payload.
-        s.memory = 86 << 20;
+        // The server has 24 buffers of 1 MiB, fewer than the stuck clients request. Half of the memory is for payload.
+        s.memory = 97 << 20;
         // Long enough for all valid clients to introduce themselves, even on a busy machine; stalled clients are disconnected after
         // 5 s.
         s.limits = Limits { introduction: Duration::from_secs(4), ..Limits::default() };

@@ -240,7 +240,8 @@ mod tests {
     fn admission(all: usize) -> Arc<Admission> {
         let introduction = Duration::from_secs(45);
         let limits = ConnectionLimits { all, is_short: false, address: None, introduction };
-        Admission::new(limits, iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] }))
+        let pool = || iobuf::Pool::new(iobuf::PoolLimits { buffers_max: [4; 3] });
+        Admission::new(limits, pool(), pool())
     }
 
     fn served(

@@ -6,8 +6,9 @@
 //! bytes. Syncs of files and folders have separate threads; [`Engine::run_cached`] is for copies from memory, and
 //! [`Engine::run_in_turn`] for transfers that would only wait for each other. The queues are bounded; threads are started when jobs
 //! wait and all threads are busy, up to a limit. Clients take turns, and one has two of three threads at most (`jobs`). Submitting
-//! costs one futex wake, and no system call when all threads are busy. Volumes on local disks share one engine ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding
-//! has a separate engine ([`Engine::of_one`]), so its jobs never occupy threads of other volumes.
+//! costs one futex wake, and no system call when all threads are busy. Volumes on local disks share one engine
+//! ([`Engine::common`]), whose threads stay. A volume whose file system may stop responding has a separate engine
+//! ([`Engine::of_one`]), so its jobs never occupy threads of other volumes.
 //!
 //! *Memory.* A job owns all memory that it uses: dropping the future loses the result, never the memory under I/O. The engine of a
 //! single volume limits jobs, so that requests whose clients have disconnected do not accumulate behind a hanging file system.

@@ -93,12 +93,14 @@ pub(crate) fn shared() -> Arc<Shared> {
         recvs: pool(),
         rdma_recvs: pool(),
         rdma_receives: crate::pools::rdma_parts(&Settings::default()),
+        rdma_first: crate::pools::rdma_first(&Settings::default()),
         connections: Arc::new(Connections::default()),
         admission: Admission::new(
             ConnectionLimits::of(
                 &Settings::default(),
                 Descriptors::of(&Settings::default(), u64::MAX),
             ),
+            pool(),
             pool(),
         ),
         attempts: Arc::default(),
