@@ -419,6 +419,68 @@ fn tcp_data_without_memory_is_refused() {
     });
 }
 
+/// Data in several fragments, for which there is no memory on the heap, is thrown away as any other.
+#[test]
+fn fragments_without_memory_are_refused_in_time() {
+    run_by_virtual_time(async {
+        let payload = pool(4);
+        payload.set_heap(1_000_000, 1_000_000);
+        let paid = payload.pay_now(1_000_000);
+        let (client, channel) = pair(pool(8), payload.clone()).await;
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let (mut read, mut write) = client.into_split();
+        let (m, small) = (Message::new(2, 300, 60_000, 0), Message::new(7, 0, 0, 8));
+        let cut = [fragments(&m.emit(), &[1, 40, 120]), fragments(&small.emit(), &[])];
+        let began = tokio::time::Instant::now();
+        let mut record = async || {
+            let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+            let mut body = vec![0; n];
+            read.read_exact(&mut body).await.unwrap();
+            body
+        };
+        write.write_all(&cut.concat()).await.unwrap();
+        assert!(record().await == m.reply_without_data());
+        assert!(record().await == small.reply());
+        let took = began.elapsed();
+        let most = limits::MEMORY_WAIT_MAX + Duration::from_secs(1);
+        assert!((limits::MEMORY_WAIT_MAX..most).contains(&took), "{took:?}");
+        drop(paid);
+        write.write_all(&cut.concat()).await.unwrap();
+        assert!(record().await == m.reply());
+        assert!(record().await == small.reply());
+        write.shutdown().await.unwrap();
+        assert_eq!(server.await.unwrap(), ChannelError::Closed("by the peer".into()));
+        nobody_holds(&payload);
+    });
+}
+
+/// Receive buffers are as others: a client that holds one with half of a record has little time while another waits for one.
+#[test]
+fn half_record_gives_up_receive_buffers() {
+    run_by_virtual_time(async {
+        let (payload, recvs) = (pool(4), pool(1));
+        let (mut holder, channel) = pair(recvs.clone(), payload.clone()).await;
+        let held = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let m = Message::new(1, 0, 0, 0);
+        holder.write_all(&fragments(&m.emit(), &[])[..10]).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (client, channel) = pair(recvs, payload).await;
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let (mut read, mut write) = client.into_split();
+        let began = tokio::time::Instant::now();
+        write.write_all(&fragments(&m.emit(), &[])).await.unwrap();
+        let n = (read.read_u32().await.unwrap() & 0x7fff_ffff) as usize;
+        let mut body = vec![0; n];
+        read.read_exact(&mut body).await.unwrap();
+        assert!(body == m.reply());
+        assert!(began.elapsed() <= Duration::from_secs(7), "{:?}", began.elapsed());
+        let ChannelError::Closed(why) = held.await.unwrap() else { panic!("not a violation") };
+        assert!(why.contains("others wait"), "{why}");
+        write.shutdown().await.unwrap();
+        assert_eq!(server.await.unwrap(), ChannelError::Closed("by the peer".into()));
+    });
+}
+
 /// A client whose record waits for memory of this side is not at fault, however long that takes.
 #[test]
 fn record_waiting_for_memory_is_kept() {

@@ -108,7 +108,7 @@ impl Caller for TcpCaller {
                 Ok(None) => {}
                 Err(v) => return Poll::Ready(Err(ChannelError::Violation(v.name(), v.detail()))),
             }
-            if std::task::ready!(self.recv.poll_pay(cx)) {
+            if std::task::ready!(self.recv.poll_pay(None, cx)) {
                 continue;
             }
             let read = match self.recv.poll_fill(&mut self.stream, cx) {

@@ -228,7 +228,7 @@ impl TcpChannel {
                 // Waiting pushes have room again.
                 continue;
             }
-            if ready!(self.recv.poll_pay(cx)) {
+            if ready!(self.recv.poll_pay(Some(&*self.locate), cx)) {
                 continue;
             }
             match self.recv.poll_fill(&mut self.stream, cx) {
@@ -316,7 +316,7 @@ impl TcpChannel {
         }
         let is_inside = is_reading && self.recv.is_inside_record() && !self.recv.is_waiting();
         let is_receiving = is_inside || self.is_starting_tls;
-        let holds = (is_inside && self.recv.holds_memory()).then_some(pool);
+        let holds = if is_inside { self.recv.holds_memory() } else { None };
         self.receiving.poll(is_receiving, holds, cx).map(Stalled::end)
     }
 }

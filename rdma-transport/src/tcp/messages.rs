@@ -76,7 +76,7 @@ impl Messages for TcpMessages {
                 Ok(None) => {}
                 Err(v) => return Poll::Ready(Err(ChannelError::Violation(v.name(), v.detail()))),
             }
-            if std::task::ready!(self.recv.poll_pay(cx)) {
+            if std::task::ready!(self.recv.poll_pay(None, cx)) {
                 continue;
             }
             match std::task::ready!(self.recv.poll_fill(&mut self.stream, cx)) {

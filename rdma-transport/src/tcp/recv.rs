@@ -10,7 +10,8 @@
 //! ([`Pool::pay`]) before it exceeds [`limits::HEAP_FREE_MAX`] bytes, and counts until its request has ended.
 //!
 //! If no memory becomes available within [`limits::MEMORY_WAIT_MAX`], the bulk data is discarded as it arrives, and its record is
-//! passed on without it. A sealed record ([`PayloadLocator::is_sealed`]) keeps waiting.
+//! passed on without it; a record in several fragments also without the data that follows. A sealed record
+//! ([`PayloadLocator::is_sealed`]) keeps waiting.
 //!
 //! *Errors.* A violation ends the connection.
 
@@ -125,6 +126,10 @@ struct Assembly {
     total: Option<usize>,
     paid: Option<Paid>,
     wait: Option<Pay>,
+    /// No memory came in time: bulk data begins there, and is thrown away as it comes with all that follows.
+    refused: Option<usize>,
+    /// Bytes that were thrown away.
+    thrown: usize,
 }
 
 impl Assembly {
@@ -135,7 +140,7 @@ impl Assembly {
 
     fn begin(&mut self, mark: Mark) -> Result<(), Violation> {
         let end = self.fragments.begin(mark).map_err(Violation::Record)?;
-        self.left = Some(end - self.bytes.len());
+        self.left = Some(end - self.bytes.len() - self.thrown);
         self.last = mark.last;
         Ok(())
     }
@@ -144,23 +149,40 @@ impl Assembly {
     fn is_due(&self) -> bool {
         let bytes = self.total.unwrap_or(self.bytes.len() + 1);
         self.paid.is_none()
+            && self.refused.is_none()
             && self.left.is_some_and(|left| left > 0)
             && bytes > limits::HEAP_FREE_MAX
     }
 
     /// Bytes that may be taken now.
     fn room(&self) -> usize {
-        match self.paid {
-            Some(_) => usize::MAX,
-            None => limits::HEAP_FREE_MAX.saturating_sub(self.bytes.len()),
+        match (&self.paid, self.refused) {
+            (None, None) => limits::HEAP_FREE_MAX.saturating_sub(self.bytes.len()),
+            _ => usize::MAX,
         }
     }
 
-    fn into_body(self) -> Buf {
-        match self.paid {
+    /// Where bulk data begins without which the record can be answered.
+    fn answerable_before(&self, locate: &dyn PayloadLocator) -> Option<usize> {
+        let total = self.total.unwrap_or(limits::RPC_RECORD_MAX);
+        let (at, _) = locate.bulk(&self.bytes, total)?;
+        (at <= self.bytes.len() && !locate.is_sealed(&self.bytes)).then_some(at)
+    }
+
+    /// No memory came: what is there of the bulk data goes as well.
+    fn refuse(&mut self, at: usize) {
+        (self.refused, self.wait) = (Some(at), None);
+        self.thrown = self.bytes.len() - at;
+        self.bytes.truncate(at);
+    }
+
+    fn into_record(self) -> Record {
+        let read_chunks = self.refused.map(ReadChunkData::missing).into_iter().collect();
+        let body = match self.paid {
             Some(paid) => paid.hold(self.bytes).freeze(),
             None => Buf::from(self.bytes),
-        }
+        };
+        Record { body, read_chunks }
     }
 
     /// Takes data of the record; `true` when it is complete. Stops early if it must be paid for first.
@@ -180,8 +202,13 @@ impl Assembly {
                 continue;
             };
             let part = held.split_to(left.min(self.room()));
-            self.bytes.extend_from_slice(&part);
-            iobuf::copied_note(part.len());
+            match self.refused {
+                Some(_) => self.thrown += part.len(),
+                None => {
+                    self.bytes.extend_from_slice(&part);
+                    iobuf::copied_note(part.len());
+                }
+            }
             if part.len() < left {
                 self.left = Some(left - part.len());
                 return Ok(false);
@@ -261,12 +288,17 @@ impl Receiver {
         of_record || self.wait.is_some()
     }
 
-    /// True if the current record occupies memory of the pool.
-    pub(super) fn holds_memory(&self) -> bool {
-        match &self.state {
+    /// The pool whose memory the current record occupies: payload memory, or a receive buffer.
+    pub(super) fn holds_memory(&self) -> Option<&Pool> {
+        let has_payload = match &self.state {
             State::Mark => false,
             State::Bulk(bulk) => !bulk.into.is_empty(),
             State::Assembly(assembly) => assembly.paid.is_some(),
+        };
+        let has_buffer = !self.held.is_empty() || self.next.is_some();
+        match has_payload {
+            true => Some(&self.info.pool),
+            false => has_buffer.then_some(&self.recvs),
         }
     }
 
@@ -279,10 +311,7 @@ impl Receiver {
             let step = match &mut self.state {
                 State::Mark => self.at_mark(locate)?,
                 State::Assembly(a) => match a.take(&mut self.held)? {
-                    true => {
-                        let body = std::mem::take(&mut **a).into_body();
-                        Step::Record(Record { body, read_chunks: Vec::new() })
-                    }
+                    true => Step::Record(std::mem::take(&mut **a).into_record()),
                     false => Step::More,
                 },
                 State::Bulk(b) if b.is_whole() => {
@@ -423,9 +452,14 @@ impl Receiver {
         }
     }
 
-    /// Waits until a record on the heap is paid for. `true` if it was, so that more data can be processed. Called when
+    /// Waits until a record on the heap is paid for, or is refused because no memory became available in time. It is refused only
+    /// if `locate` finds its bulk data. `true` if either happened, so that more data can be processed. Called when
     /// [`Receiver::next_record`] has none, before [`Receiver::poll_fill`].
-    pub(super) fn poll_pay(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    pub(super) fn poll_pay(
+        &mut self,
+        locate: Option<&dyn PayloadLocator>,
+        cx: &mut Context<'_>,
+    ) -> Poll<bool> {
         let State::Assembly(a) = &mut self.state else { return Poll::Ready(false) };
         if !a.is_due() {
             return Poll::Ready(false);
@@ -437,8 +471,13 @@ impl Receiver {
             if is_new {
                 count::limit_met(limits::LARGE_MESSAGES);
             }
-            return Poll::Pending;
+            let at = locate.and_then(|locate| a.answerable_before(locate));
+            let Some(at) = at else { return Poll::Pending };
+            ready!(self.memory_wait.poll_over(cx));
+            a.refuse(at);
+            return Poll::Ready(true);
         };
+        self.memory_wait.end();
         a.wait = None;
         a.paid = Some(paid);
         if let Some(total) = a.total {
