@@ -18,10 +18,10 @@ use rdma_transport::meter::Histogram;
 
 use super::operations::OperationStatus;
 use super::protocol::Protocol;
-use super::rules::{self, LIMITS};
 use super::snapshot::{AuditStatus, ConnectionStatus, Moved, PoolStatus, ServiceStatus, Snapshot};
 use super::usage::Space;
 use super::why::Reason;
+use super::{limits, rules};
 
 pub(crate) mod text_format;
 
@@ -504,7 +504,7 @@ pub static TABLE: &[Metric] = &[
         name: "limits_met",
         labels: &["limit"],
         help: "How often clients reached a limit; docs/limits.md lists them",
-        values: Values::Counter(|s| from_zero(LIMITS.iter().copied(), &s.limits)),
+        values: Values::Counter(|s| from_zero(limits::names().into_iter(), &s.limits)),
     },
     Metric {
         name: "refusals",

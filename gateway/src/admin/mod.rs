@@ -15,6 +15,7 @@ pub mod access;
 pub mod actions;
 pub mod daemon;
 pub mod history;
+mod limits;
 pub mod listener;
 pub mod logins;
 pub mod metrics;

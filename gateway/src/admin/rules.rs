@@ -62,100 +62,6 @@ pub(super) const SILENT_STORAGE: &str = "silent-storage";
 /// Reads and writes that got no payload memory.
 pub(super) const MEMORY_WAIT: &str = rdma_transport::limits::MEMORY_WAIT;
 
-/// Every limit there is; docs/limits.md says what they are.
-pub(super) const LIMITS: &[&str] = &[
-    "connections",
-    "connections-of-address",
-    "newcomers",
-    "newcomers-of-address",
-    "clients",
-    "gave-way",
-    "first-request",
-    "logon",
-    "rdma-device",
-    "rdma-own-addresses",
-    "rdma-local-user",
-    "memory-of-address",
-    MEMORY_WAIT,
-    rdma_transport::limits::LARGE_MESSAGES,
-    "answers-not-taken",
-    "requests-in-work",
-    "no-progress",
-    "no-progress-while-others-wait",
-    rdma_transport::receives::RECEIVES,
-    rdma_transport::receives::RECEIVES_OF_ADDRESS,
-    "opens-of-session",
-    "opens-of-address",
-    "opens",
-    "opens-of-file-by-session",
-    "opens-of-file-by-address",
-    "opens-of-client",
-    "locks-of-client",
-    "owners-of-client",
-    "nfs-opens-of-address",
-    "nfs-owners-of-address",
-    "delegations-of-address",
-    "delegations",
-    "nfs-clients",
-    "nfs-clients-of-address",
-    "sessions-of-client",
-    "nfs-kept-replies",
-    "locks-of-file",
-    "locks-of-file-by-session",
-    "locks-of-file-by-address",
-    "locks-of-host",
-    "nlm-hosts",
-    "nlm-hosts-of-address",
-    "nlm-owners",
-    "nlm-owners-of-address",
-    "blocked-locks",
-    "blocked-locks-of-address",
-    "patient-locks",
-    "patient-locks-of-address",
-    "nlm-answers",
-    "nlm-answers-of-address",
-    "sessions-of-connection",
-    "sessions-of-address",
-    "sessions",
-    "unfinished-logons-of-connection",
-    "unfinished-logons-of-address",
-    "unfinished-logons",
-    smbd_core::users::accounts::LIMIT,
-    "connections-of-session",
-    "trees-of-session",
-    "trees-of-address",
-    "trees",
-    "watches-of-address",
-    "watches",
-    "covered-folders-of-address",
-    "covered-folders",
-    NAMES_OF_ADDRESS,
-    NAMES,
-    "pipe-bytes-of-address",
-    "pipe-bytes",
-    "kerberos",
-    "name-service",
-    crate::client_names::LIMIT,
-    crate::portmap::DATAGRAMS_UNKNOWN,
-    crate::portmap::DATAGRAMS_OF_ADDRESS,
-    "gss-contexts",
-    "gss-contexts-of-address",
-    nfsrdma::rpc::gss::LIMIT,
-    SILENT_STORAGE,
-    "waiting-requests",
-    "waits-of-address",
-    "waits",
-    "notice-behind-answer",
-    "notice-unheard",
-    "admin-connections",
-    "admin-header",
-    "admin-local-user",
-    "admin-tokens",
-    "admin-sessions",
-    "admin-action",
-    audit::LIMIT,
-];
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -179,14 +85,5 @@ mod tests {
             [&"rpc-credential"],
             "the flavor is refused, and what cannot be read is broken"
         );
-    }
-
-    #[test]
-    fn the_page_of_limits_has_them_all_in_this_order() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/limits.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let first = page.lines().filter_map(|l| l.strip_prefix("| ")?.split(" | ").next());
-        let names = first.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-        assert_eq!(names.collect::<Vec<_>>(), LIMITS);
     }
 }

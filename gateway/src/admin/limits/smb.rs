@@ -1,0 +1,246 @@
+//! What clients of SMB may have.
+
+use smbd_core::limits::{
+    ACCOUNT_GUESSES_FREE, ASYNC_MAX, CHANNELS_MAX, LOCKS_OF_FILE_PER_ADDRESS_MAX,
+    LOCKS_OF_FILE_PER_SESSION_MAX, LOGONS_MAX, LOGONS_PER_ADDRESS_MAX, LOGONS_PER_CONNECTION_MAX,
+    OPENS_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX, OPENS_OF_FILE_PER_SESSION_MAX, OPENS_PER_ADDRESS_MAX,
+    PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX,
+    SESSIONS_PER_CONNECTION_MAX, TREES_MAX, TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX,
+    WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
+};
+
+use super::super::rules::{NAMES, NAMES_OF_ADDRESS};
+use super::{Bound, both, most, none, words};
+
+const INSUFFICIENT: &str = "STATUS_INSUFFICIENT_RESOURCES";
+
+pub(super) fn all() -> Vec<Bound> {
+    [logons(), files(), shares(), waits()].into_iter().flatten().collect()
+}
+
+fn logons() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "sessions of SMB",
+            total: most("sessions", SESSIONS_MAX),
+            of_address: most("sessions-of-address", SESSIONS_PER_ADDRESS_MAX),
+            of_one: most(
+                "sessions-of-connection",
+                format!("{SESSIONS_PER_CONNECTION_MAX} of a connection"),
+            ),
+            next: "a session without opens that sent nothing for 5 s ends for it: of the same address, or, where all are taken, \
+            of the \
+                   address with most, and of that one also a used session where it has more than the new one. Else \
+                   STATUS_INSUFFICIENT_RESOURCES",
+            shown_by: &[
+                "smbd-core/src/ops/tests/logon.rs::an_address_has_its_part_of_sessions",
+                "smbd-core/src/ops/tests/logon.rs::a_new_address_finds_a_session",
+                "smbd-core/src/ops/tests/logon.rs::sessions_of_connection_leave_others_theirs",
+            ],
+        },
+        Bound {
+            what: "logons of SMB that have begun and not ended",
+            total: most("unfinished-logons", LOGONS_MAX),
+            of_address: most("unfinished-logons-of-address", LOGONS_PER_ADDRESS_MAX),
+            of_one: most(
+                "unfinished-logons-of-connection",
+                format!("{LOGONS_PER_CONNECTION_MAX} of a connection"),
+            ),
+            next: "the oldest one gives way, of the same connection, the same address, or the address with most; its client \
+            begins again",
+            shown_by: &[
+                "smbd-core/src/logons.rs::an_address_gives_way_to_itself",
+                "smbd-core/src/logons.rs::the_address_with_most_gives_way_to_a_new_one",
+                "smbd-core/tests/pipeline/logon.rs::unfinished_logons_give_way_to_newer_ones",
+            ],
+        },
+        Bound {
+            what: "wrong passwords for one account in ten minutes, from all addresses",
+            total: most(smbd_core::users::accounts::LIMIT, ACCOUNT_GUESSES_FREE),
+            of_address: words("addresses by which the account was used before are not slowed"),
+            of_one: none(),
+            next: "all other addresses have one answer in 2 s together, and wait 20 s for it \
+            ([security](security.md#passwords)); then \
+                   STATUS_LOGON_FAILURE, whatever the password was",
+            shown_by: &[
+                "smbd-core/src/ops/tests/logon.rs::an_account_that_many_guess_answers_in_turns_and_who_was_here_before_at_once",
+            ],
+        },
+        Bound {
+            what: "connections of a session",
+            total: words("bounded by `connections`"),
+            of_address: words("bounded by `connections-of-address`"),
+            of_one: most("connections-of-session", CHANNELS_MAX),
+            next: INSUFFICIENT,
+            shown_by: &[
+                "smbd-core/tests/pipeline/logon.rs::channels_of_session_leave_others_theirs",
+            ],
+        },
+    ]
+}
+
+fn files() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "opens of SMB",
+            total: most("opens", OPENS_MAX),
+            of_address: most("opens-of-address", OPENS_PER_ADDRESS_MAX),
+            of_one: most("opens-of-session", "`limits.client_opens`, 65536 of a session"),
+            next: "STATUS_INSUFFICIENT_RESOURCES, or STATUS_TOO_MANY_OPENED_FILES for the session, before anything is made or cut",
+            shown_by: &[
+                "smbd-core/src/ops/tests/create.rs::opens_of_an_address_are_counted_from_create_to_close",
+                "tests/tests/watching.rs::client_limits_are_reported_by_name",
+            ],
+        },
+        Bound {
+            what: "opens of one file",
+            total: words(format!("{} by all clients", state::Limits::DEFAULT.opens_per_node)),
+            of_address: most(
+                "opens-of-file-by-address",
+                format!(
+                    "{OPENS_OF_FILE_PER_ADDRESS_MAX} by SMB; {} by NFS",
+                    state::Limits::DEFAULT.opens_per_host
+                ),
+            ),
+            of_one: most(
+                "opens-of-file-by-session",
+                format!(
+                    "{OPENS_OF_FILE_PER_SESSION_MAX} of a session; {} of a client of NFS",
+                    state::Limits::DEFAULT.opens_per_client
+                ),
+            ),
+            next: "STATUS_INSUFFICIENT_RESOURCES. Others open the file as before. By NFS: NFS4ERR_DELAY, not counted here",
+            shown_by: &[
+                "smbd-core/src/ops/tests/hold.rs::one_session_does_not_keep_others_out_of_a_file",
+            ],
+        },
+        Bound {
+            what: "byte ranges of one file that are locked by SMB",
+            total: words(format!("{} by all clients", state::Limits::DEFAULT.locks_per_node)),
+            of_address: most("locks-of-file-by-address", LOCKS_OF_FILE_PER_ADDRESS_MAX),
+            of_one: most(
+                "locks-of-file-by-session",
+                format!("{LOCKS_OF_FILE_PER_SESSION_MAX} of a session"),
+            ),
+            next: "STATUS_INSUFFICIENT_RESOURCES. Others lock the file as before",
+            shown_by: &[
+                "smbd-core/src/ops/tests/hold.rs::one_session_does_not_keep_others_out_of_a_file",
+            ],
+        },
+    ]
+}
+
+fn shares() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "connections of sessions to shares",
+            total: most("trees", TREES_OF_ALL_MAX),
+            of_address: most("trees-of-address", TREES_PER_ADDRESS_MAX),
+            of_one: most("trees-of-session", format!("{TREES_MAX} of a session")),
+            next: INSUFFICIENT,
+            shown_by: &[
+                "smbd-core/src/ops/tests/logon.rs::an_address_has_its_part_of_trees",
+                "smbd-core/src/ops/tests/logon.rs::trees_of_session_leave_others_theirs",
+            ],
+        },
+        Bound {
+            what: "folders that clients watch",
+            total: most("watches", vfs::watch::WATCHES_MAX),
+            of_address: most("watches-of-address", WATCHES_PER_ADDRESS_MAX),
+            of_one: words(format!(
+                "{} KiB of what happened wait for a watch, {} MiB for all; beyond that a client is told to list its folder anew",
+                vfs::watch::EVENT_BYTES_MAX >> 10,
+                vfs::watch::EVENT_BYTES_OF_ALL_MAX >> 20
+            )),
+            next: INSUFFICIENT,
+            shown_by: &[
+                "smbd-core/src/ops/tests/listing.rs::an_address_has_its_part_of_the_directories_that_are_watched",
+            ],
+        },
+        Bound {
+            what: "folders in which watches see what other programs of this host do, counted for each watch; the watches of one \
+            folder \
+                   share one descriptor",
+            total: most(
+                "covered-folders",
+                "half of the files that clients may hold open, at most 32768",
+            ),
+            of_address: most("covered-folders-of-address", "a quarter of that"),
+            of_one: words(format!("{} of a watch", vfs::watch::COVERED_MAX)),
+            next: "nothing is refused: in further folders the watch tells of changes by clients alone",
+            shown_by: &[
+                "smbd-core/src/ops/tests/listing.rs::covered_folders_count_for_their_address",
+            ],
+        },
+        Bound {
+            what: "names of folders in which clients look for a name in another case",
+            total: most(NAMES, "a sixteenth of `memory`"),
+            of_address: most(NAMES_OF_ADDRESS, "three quarters of that"),
+            of_one: words(
+                "a folder is listed once for all that look there; one address has one folder listed at a time, all have eight",
+            ),
+            next: "nothing is refused: the folder that was not used for longest is forgotten, and listed again when it is \
+            needed. Of a \
+                   folder with more than 262144 names, or more than fit, only so many are found in another case",
+            shown_by: &["vfs/src/names.rs::indexes_fit_into_their_memory"],
+        },
+        Bound {
+            what: "bytes that named pipes keep: of calls that are not whole, and of answers that were not read",
+            total: most("pipe-bytes", format!("{} MiB", PIPE_BYTES_MAX >> 20)),
+            of_address: most(
+                "pipe-bytes-of-address",
+                format!("{} MiB", PIPE_BYTES_PER_ADDRESS_MAX >> 20),
+            ),
+            of_one: none(),
+            next: "STATUS_INSUFFICIENT_RESOURCES, and the pipe is disconnected",
+            shown_by: &["smbd-core/src/pipe/tests.rs::an_address_has_its_part_of_pipe_bytes"],
+        },
+    ]
+}
+
+fn waits() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "requests of SMB that wait: for another client, for a lock, for the end of the grace period; of a connection \
+            also for \
+                   changes of a folder, for pipes and for slow storage",
+            total: most("waits", vfs::arbiter::PATIENT_MAX),
+            of_address: most("waits-of-address", WAITS_PER_ADDRESS_MAX),
+            of_one: most("waiting-requests", format!("{} of a connection", ASYNC_MAX + 1)),
+            next: INSUFFICIENT,
+            shown_by: &[
+                "smbd-core/src/ops/tests/hold.rs::an_address_has_its_part_of_the_places_of_those_who_wait",
+                "smbd-core/src/ops/tests/pipes.rs::so_many_reads_of_a_connection_wait_and_no_more",
+            ],
+        },
+        Bound {
+            what: "time for which a client may keep the notice from itself that takes an oplock or a lease back",
+            total: none(),
+            of_address: none(),
+            of_one: both(
+                most(
+                    "notice-behind-answer",
+                    "1 s, by not taking the answer that tells of the right",
+                ),
+                most(
+                    "notice-unheard",
+                    "1.5 s, by acknowledging nothing of what TCP sent, three times the same sent again; where it has another \
+                    connection",
+                ),
+            ),
+            next: "the notice goes before the answer, or by the other connection, and the silent one ends",
+            shown_by: &[
+                "smbd-core/src/ops/tests/hold.rs::a_notice_does_not_wait_for_ever_for_an_answer_to_leave",
+                "smbd-core/src/ops/tests/notices.rs::a_notice_goes_by_the_next_connection_when_nothing_is_heard_on_its_own",
+            ],
+        },
+        Bound {
+            what: "tickets of SMB that are looked at",
+            total: most("kerberos", "4 at once"),
+            of_address: words("2 at once"),
+            of_one: words("5 s for a turn, and 5 s for the answer"),
+            next: "STATUS_INSUFFICIENT_RESOURCES, and the client logs on again",
+            shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
+        },
+    ]
+}
