@@ -52,7 +52,12 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
         return failover::command(rest);
     }
     let is_durability = args.first().is_some_and(|a| a == "durability");
-    if args.first().is_none_or(|a| a != "neighbours") {
+    if args.first().is_some_and(|a| a == "neighbours") {
+        // Other servers are left out where they cannot be had.
+        for had in [packages::install(&["bench"]), smb::unpack_samba()] {
+            had.unwrap_or_else(|why| println!("another server is left out: {why}"));
+        }
+    } else {
         packages::install(&[if is_durability { "disks" } else { "bench" }])?;
     }
     if args.first().is_some_and(|a| a == "nfs-protected") {

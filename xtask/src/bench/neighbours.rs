@@ -1,23 +1,31 @@
 //! Measures how long a client waits while other clients try to use up a server: each attack with each victim, compared with
-//! NFS-Ganesha.
+//! NFS-Ganesha and Samba.
 //!
-//! The clients are bare sockets with as much NFS 3 and SMB as they need. Attackers use separate addresses.
+//! The clients are bare sockets with as much NFS 3, SMB and iWARP as they need. Attackers use separate addresses.
+
+mod rdma;
+mod smb;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Folder, GANESHA, GANESHA_MOUNT, NEIGHBOURS_PART, OURS, Server, ganesha, wait_for};
+use super::smb as samba;
+use super::{
+    Folder, GANESHA, GANESHA_MOUNT, NEIGHBOURS_PART, OURS, OURS_RDMA, Server, ganesha, wait_for,
+};
 use crate::lab::gateway;
 use crate::sh::{Result, output, run};
 
 const OURS_SMB: u16 = 22445;
+const OURS_DIRECT: u16 = 22446;
 /// How long each attack is measured, and how long it runs before that.
 const MEASURED: Duration = Duration::from_secs(5);
 const BEGINS: Duration = Duration::from_secs(1);
@@ -44,6 +52,7 @@ struct Target {
     nfs: u16,
     mount: u16,
     smb: Option<u16>,
+    rdma: Option<u16>,
 }
 
 /// File handles and addresses that attackers need.
@@ -56,15 +65,39 @@ struct Handles {
 }
 
 type Stop = Arc<AtomicBool>;
-type Attack = fn(&Handles, &Stop) -> io::Result<Vec<JoinHandle<()>>>;
+type Attackers = io::Result<Vec<JoinHandle<()>>>;
 
-const ATTACKS: [(&str, Attack); 6] = [
-    ("nothing", |_, _| Ok(Vec::new())),
-    ("240 READDIRPLUS on 2 connections", |h, s| listings(h, s, 2, 120)),
-    ("240 READDIRPLUS on 8 connections", |h, s| listings(h, s, 8, 30)),
-    ("80 connections that take no answers and send 8 NULL a second", deaf),
-    ("80 connections with half a WRITE of 1 MiB", half_records),
-    ("2 addresses that open connections without end and use each", connections),
+/// By which protocol an attack comes.
+#[derive(Clone, Copy)]
+enum Attack {
+    Nfs(fn(&Handles, &Stop) -> Attackers),
+    Smb(fn(u16, &Stop) -> Attackers),
+    Rdma(fn(&Handles, &Stop) -> Attackers),
+}
+
+const ATTACKS: [(&str, Attack); 13] = [
+    ("nothing", Attack::Nfs(|_, _| Ok(Vec::new()))),
+    ("240 READDIRPLUS on 2 connections", Attack::Nfs(|h, s| listings(h, s, 2, 120))),
+    ("240 READDIRPLUS on 8 connections", Attack::Nfs(|h, s| listings(h, s, 8, 30))),
+    ("80 connections that take no answers and send 8 NULL a second", Attack::Nfs(deaf)),
+    ("80 connections with half a WRITE of 1 MiB", Attack::Nfs(half_records)),
+    ("2 addresses that open connections without end and use each", Attack::Nfs(connections)),
+    (
+        "SMB: 8 connections that name one extended attribute 8,000 times",
+        Attack::Smb(smb::attributes),
+    ),
+    ("SMB: logons without end on 64 connections", Attack::Smb(smb::sessions)),
+    ("SMB: renames of a folder with 1,500 open files", Attack::Smb(smb::renames)),
+    (
+        "SMB: opens of missing names in a folder of 3,000, 8 connections",
+        Attack::Smb(smb::missing_names),
+    ),
+    ("SMB: 120 connections of 2 addresses that do not log on", Attack::Smb(smb::silent)),
+    (
+        "RPC-over-RDMA: 20 connections of 2 addresses that answer no RDMA Read",
+        Attack::Rdma(rdma::unanswered_reads),
+    ),
+    ("RPC-over-RDMA: 200 idle connections of 2 addresses", Attack::Rdma(rdma::idle)),
 ];
 
 fn word(n: u32) -> [u8; 4] {
@@ -281,62 +314,44 @@ fn victim(
     })
 }
 
-/// Builds an SMB2 message with its length in front (MS-SMB2 section 2.1).
-fn smb(command: u16, id: u64, body: &[u8]) -> Vec<u8> {
-    let mut head = vec![0xfe, b'S', b'M', b'B', 64, 0, 0, 0, 0, 0, 0, 0];
-    head.extend(command.to_le_bytes());
-    head.extend([1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    head.extend(id.to_le_bytes());
-    head.resize(64, 0);
-    head.extend(body);
-    let len = u32::try_from(head.len()).unwrap_or(0);
-    [&word(len)[..], &head].concat()
-}
-
-fn smb_answer(stream: &mut TcpStream) -> io::Result<()> {
-    let mut len = [0; 4];
-    stream.read_exact(&mut len)?;
-    stream.read_exact(&mut vec![0; u32::from_be_bytes(len) as usize])
-}
-
-/// Sends a NEGOTIATE of dialect 2.1 on a new connection each time: the exchange before a client's logon.
-fn smb_victim(port: u16) -> Times {
-    let mut body = vec![36, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-    body.resize(36, 7);
-    body.extend([0x10, 0x02]);
-    let ask = smb(0, 0, &body);
-    let ends = Instant::now() + MEASURED;
-    let mut times = Vec::new();
-    while Instant::now() < ends {
-        let began = Instant::now();
-        let done = dial(port).and_then(|mut stream| {
-            stream.write_all(&ask)?;
-            smb_answer(&mut stream)
-        });
-        times.push(if done.is_ok() { began.elapsed() } else { ANSWER_MAX });
-        thread::sleep(PAUSE * 10);
-    }
-    times.sort_unstable();
-    Times(times)
-}
-
 /// Measures one row for one server: GETATTR on an existing connection and on new ones, and NEGOTIATE.
 fn row(target: Target, attack: Attack) -> Result<[String; 3]> {
     let failed = |e: io::Error| e.to_string();
     let handles = look_up(target).map_err(failed)?;
     let stop = Stop::default();
-    let attackers = attack(&handles, &stop).map_err(failed)?;
+    let attackers = match attack {
+        Attack::Nfs(attack) | Attack::Rdma(attack) => attack(&handles, &stop),
+        Attack::Smb(attack) => target.smb.map_or(Ok(Vec::new()), |port| attack(port, &stop)),
+    };
+    let attackers = attackers.map_err(failed)?;
     thread::sleep(BEGINS);
-    let smb = target.smb.map(|port| thread::spawn(move || smb_victim(port)));
+    let smb = target.smb.map(|port| thread::spawn(move || smb::victim(port)));
     let get = call(NFS, 1, &opaque(&handles.root));
     let [known, new] = victim(target.nfs, &get, |_| Ok(()), |s| answer(s).map(drop));
     let smb = smb.and_then(|times| times.join().ok()).unwrap_or_default();
+    end(&stop, attackers);
+    Ok([known, new, smb].map(|times| times.shown()))
+}
+
+/// The same for a server of SMB alone.
+fn row_of_smb(port: u16, attack: Attack) -> Result<String> {
+    let stop = Stop::default();
+    let attackers = match attack {
+        Attack::Smb(attack) => attack(port, &stop).map_err(|e| e.to_string())?,
+        Attack::Nfs(_) | Attack::Rdma(_) => Vec::new(),
+    };
+    thread::sleep(BEGINS);
+    let times = smb::victim(port);
+    end(&stop, attackers);
+    Ok(times.shown())
+}
+
+fn end(stop: &Stop, attackers: Vec<JoinHandle<()>>) {
     stop.store(true, Ordering::Relaxed);
     for attacker in attackers {
         // An attacker that panicked has printed the reason.
         let _ = attacker.join();
     }
-    Ok([known, new, smb].map(|times| times.shown()))
 }
 
 fn files(folder: &Folder) -> Result<()> {
@@ -345,14 +360,18 @@ fn files(folder: &Folder) -> Result<()> {
     for n in 0..FILES {
         File::create(folder.join(&format!("many/file-{n:05}"))).map_err(failed)?;
     }
+    // Guests of SMB make files.
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(&folder.0, open).map_err(failed)?;
     File::create(folder.join("large")).and_then(|f| f.set_len(32 << 20)).map_err(failed)
 }
 
 fn ours(folder: &Folder, files: &Folder) -> Result<Server> {
     let text = format!(
-        "shares: [{{name: share, path: {}, squash: none}}]\nbind: [127.0.0.1, {NETWORK}2, {NETWORK}3]\nadmin: off\n\
-         privileged_ports: off\nrdma: off\nconnections: {CONNECTIONS}\nnfs: {{port: {OURS}, portmap: off}}\n\
-         smb: {{port: {OURS_SMB}}}\n",
+        "shares: [{{name: share, path: {}, squash: none, guest: true}}]\nbind: [127.0.0.1, {NETWORK}2, {NETWORK}3]\nadmin: off\n\
+         privileged_ports: off\nrdma: iwarp\nconnections: {CONNECTIONS}\nnfs: {{port: {OURS}, rdma_port: {OURS_RDMA}, portmap: \
+         off}}\n\
+         smb: {{port: {OURS_SMB}, direct_port: {OURS_DIRECT}}}\n",
         files.0.display()
     );
     let conf = folder.join("gw.yaml");
@@ -384,15 +403,16 @@ pub(super) fn inside() -> Result<String> {
     );
     files(&own)?;
     files(&theirs)?;
-    let us = Target { nfs: OURS, mount: OURS, smb: Some(OURS_SMB) };
-    let them = Target { nfs: GANESHA, mount: GANESHA_MOUNT, smb: None };
+    let us = Target { nfs: OURS, mount: OURS, smb: Some(OURS_SMB), rdma: Some(OURS_RDMA) };
+    let them = Target { nfs: GANESHA, mount: GANESHA_MOUNT, smb: None, rdma: None };
     let mut text = format!(
         "{NEIGHBOURS_PART}\nWritten by `cargo xtask bench neighbours`. How long a client waits beside clients that try to take all \
          of a server: milliseconds,\nmedian / 99 of 100 / longest. The clients share the processors with the server; {} of them, \
          load at the start {}.\nThe program: `{}`. The gateway lets in {CONNECTIONS} connections. Another server is left out \
          where it is not installed.\n\n\
-         | attack | GETATTR | GETATTR, new connection | SMB NEGOTIATE, new connection | nfs-ganesha: GETATTR | new connection |\n\
-         |---|---:|---:|---:|---:|---:|\n",
+         | attack | GETATTR | GETATTR, new connection | SMB NEGOTIATE, new connection | nfs-ganesha: GETATTR | new connection | \
+         Samba: NEGOTIATE, new connection |\n\
+         |---|---:|---:|---:|---:|---:|---:|\n",
         thread::available_parallelism().map_or(0, std::num::NonZero::get),
         load.split_whitespace().next().unwrap_or("unknown"),
         built_as(),
@@ -400,15 +420,26 @@ pub(super) fn inside() -> Result<String> {
     for (what, attack) in ATTACKS {
         println!("{what}");
         let server = ours(&folder, &own)?;
-        let [known, new, smb] = row(us, attack)?;
+        let [known, new, smb] = row(us, attack).unwrap_or_else(|why| [why, "-".into(), "-".into()]);
         drop(server);
-        let [their_known, their_new, _] = match ganesha(&folder, &theirs) {
-            Ok(_server) => row(them, attack).unwrap_or_else(|why| [why, "-".into(), String::new()]),
-            Err(_) => ["-".into(), "-".into(), String::new()],
+        let is_usual = what == "nothing";
+        let [their_known, their_new, _] = match (attack, ganesha(&folder, &theirs)) {
+            (Attack::Nfs(_), Ok(_server)) => {
+                row(them, attack).unwrap_or_else(|why| [why, "-".into(), String::new()])
+            }
+            _ => ["-".into(), "-".into(), String::new()],
+        };
+        let by_samba = match (attack, samba::smbd(&samba::samba(), &folder, &theirs)) {
+            (attack, Ok(_server)) if is_usual || matches!(attack, Attack::Smb(_)) => {
+                row_of_smb(samba::SAMBA, attack).unwrap_or_else(|why| why)
+            }
+            _ => "-".into(),
         };
         // Writing to a string does not fail.
-        let _ =
-            writeln!(text, "| {what} | {known} | {new} | {smb} | {their_known} | {their_new} |");
+        let _ = writeln!(
+            text,
+            "| {what} | {known} | {new} | {smb} | {their_known} | {their_new} | {by_samba} |"
+        );
     }
     Ok(text)
 }

@@ -11,7 +11,7 @@ use crate::lab::gateway;
 use crate::sh::{Result, output, run, target_dir};
 
 const OURS: Ports = Ports { smb: 22445, direct: 22446, nfs: 22049, nfs_rdma: 22050 };
-const SAMBA: u16 = 12445;
+pub(super) const SAMBA: u16 = 12445;
 const DIRECT: &str = "over SMB Direct (iWARP in user space, CRC on), beside TCP";
 const ROUNDS: usize = 5;
 const BYTES: u64 = 1 << 30;
@@ -70,15 +70,15 @@ pub(super) fn unpack_samba() -> Result<()> {
     output(&["sh", "-c", download, &place.display().to_string()]).map(drop)
 }
 
-fn samba() -> PathBuf {
+pub(super) fn samba() -> PathBuf {
     target_dir().join("samba")
 }
 
-fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Server> {
+pub(super) fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Server> {
     let conf = folder.join("smb.conf");
     let place = |name: &str| folder.join(name);
     let mut text = format!(
-        "[global]\nserver role = standalone server\ninterfaces = 127.0.0.1/8\nbind interfaces only = yes\n\
+        "[global]\nserver role = standalone server\nmap to guest = bad user\n\
          disable netbios = yes\nsmb ports = {SAMBA}\nserver max protocol = SMB3_11\nload printers = no\nprintcap name = /dev/null\n\
          disable spoolss = yes\nlog level = 0\nlog file = {}\npassdb backend = tdbsam:{}\n",
         place("smbd.log"),
@@ -97,7 +97,7 @@ fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Server> {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{key} = {path}");
     }
-    let _ = write!(text, "[share]\npath = {}\nread only = no\n", files.0.display());
+    let _ = write!(text, "[share]\npath = {}\nread only = no\nguest ok = yes\n", files.0.display());
     fs::write(&conf, text).map_err(|e| format!("{conf}: {e}"))?;
     let (programs, libraries) =
         (samba.join("usr/bin:"), samba.join("usr/lib/x86_64-linux-gnu/samba"));
