@@ -421,7 +421,10 @@ impl Shared {
             ProtocolServer::Nfs(_) | ProtocolServer::Portmap(_) => {
                 Box::new(RdmaChannel::new(c.qp, info, recvs, &c.private_data)?)
             }
-            ProtocolServer::Smb(_) => Box::new(SmbDirectChannel::new(c.qp, info, recvs)?),
+            ProtocolServer::Smb(_) => {
+                let channel = SmbDirectChannel::new(c.qp, info, recvs)?;
+                Box::new(channel.locating(Arc::new(SmbLocate)))
+            }
         })
     }
 

@@ -51,8 +51,8 @@ impl Messages for SmbDirectCaller {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, ChannelError>> {
         loop {
-            if let Some(body) = self.port.pop() {
-                return Poll::Ready(Ok(Message { body, read_chunks: Vec::new() }));
+            if let Some((body, read_chunks)) = self.port.pop() {
+                return Poll::Ready(Ok(Message { body, read_chunks }));
             }
             match self.port.poll(cx) {
                 Poll::Ready(Ok(())) => {}

@@ -18,7 +18,9 @@ use tokio::sync::mpsc;
 
 use super::port::{Port, params};
 use super::pulls::Pulls;
-use crate::channel::{Channel, ChannelError, Command, Handle, Info, Reply, ReplyTo, Request};
+use crate::channel::{
+    Channel, ChannelError, Command, Handle, Info, PayloadLocator, Reply, ReplyTo, Request,
+};
 use crate::limits;
 use crate::untaken::Untaken;
 use crate::verbs::{ConnectParams, QueuePair};
@@ -68,6 +70,12 @@ impl SmbDirectChannel {
             draining: None,
             disconnected: false,
         })
+    }
+
+    /// Messages in fragments whose bulk data this finds are handed up without it where no memory comes for them in time.
+    pub fn locating(mut self, locate: Arc<dyn PayloadLocator>) -> Self {
+        self.port.locate(locate);
+        self
     }
 
     fn take_commands(&mut self, cx: &mut Context<'_>) {
@@ -149,7 +157,7 @@ impl Channel for SmbDirectChannel {
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, ChannelError>> {
         loop {
             while !self.is_stuffed()
-                && let Some(body) = self.port.pop()
+                && let Some((body, read_chunks)) = self.port.pop()
             {
                 if self.draining.is_some() {
                     // Never answered here: the client repeats it on its next connection.
@@ -158,7 +166,7 @@ impl Channel for SmbDirectChannel {
                 self.in_work += 1;
                 self.next_request += 1;
                 let reply_to = ReplyTo(self.next_request);
-                return Poll::Ready(Ok(Request { body, read_chunks: Vec::new(), reply_to }));
+                return Poll::Ready(Ok(Request { body, read_chunks, reply_to }));
             }
             match self.drive(cx) {
                 Poll::Ready(Ok(())) => {}

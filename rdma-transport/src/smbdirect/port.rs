@@ -8,6 +8,8 @@
 //! message in one fragment is passed on in its Receive. A message in several fragments is copied to a payload buffer, which is
 //! replaced by a larger one as fragments arrive, so that a peer occupies about as much memory as it has sent; while waiting for a
 //! buffer, fragments keep their Receives, which are not granted again. Messages are sent from their own memory.
+//! A message that gets no buffer within [`limits::MEMORY_WAIT_MAX`] is passed on without its bulk data if its first fragment shows
+//! the data; others keep waiting.
 //!
 //! *Errors.* A violation ends the connection (MS-SMBD section 3.1.5.8), as does a timer of section 3.1.6.
 
@@ -28,9 +30,10 @@ use super::reassembly::{Reassembly, Step};
 use super::timers::{Due, Timers};
 use super::violation::Violation;
 use super::wire::{DATA_OFFSET, DataTransfer, RESPONSE_REQUESTED, size, wire_size};
-use crate::channel::{ChannelError, Info, Reply, Traffic};
+use crate::channel::{ChannelError, Info, PayloadLocator, ReadChunkData, Reply, Traffic};
 use crate::limits;
 use crate::link::{Half, Link};
+use crate::memory_wait::MemoryWait;
 use crate::receives::credits_for;
 use crate::untaken::Untaken;
 use crate::verbs::{Completion, ConnectParams, QueuePair, WorkKind};
@@ -87,8 +90,15 @@ pub(super) struct Port {
     wait: Option<Acquire>,
     /// Heap memory taken in excess that must be paid back first.
     debt: Option<Pay>,
-    /// Whole messages not passed on yet.
-    ready: VecDeque<Buf>,
+    /// Bytes of the message in assembly.
+    total: usize,
+    /// Finds the bulk data of messages that may be refused.
+    locate: Option<Arc<dyn PayloadLocator>>,
+    memory_wait: MemoryWait,
+    /// The part before the bulk data of a refused message, whose further fragments are discarded.
+    without_data: Option<Buf>,
+    /// Whole messages not passed on yet, and missing bulk data.
+    ready: VecDeque<(Buf, Vec<ReadChunkData>)>,
     /// RDMA Reads that have completed.
     pub(super) reads: Vec<Completion>,
     completions: Vec<Completion>,
@@ -125,6 +135,10 @@ impl Port {
             messages: 0,
             wait: None,
             debt: None,
+            total: 0,
+            locate: None,
+            memory_wait: MemoryWait::default(),
+            without_data: None,
             ready: VecDeque::new(),
             reads: Vec::new(),
             completions: Vec::new(),
@@ -186,8 +200,13 @@ impl Port {
     }
 
     /// Takes the next whole message.
-    pub(super) fn pop(&mut self) -> Option<Buf> {
+    pub(super) fn pop(&mut self) -> Option<(Buf, Vec<ReadChunkData>)> {
         self.ready.pop_front()
+    }
+
+    /// Lets messages be refused whose bulk data this finds, if they get no memory in time.
+    pub(super) fn locate(&mut self, locate: Arc<dyn PayloadLocator>) {
+        self.locate = Some(locate);
     }
 
     /// True if whole messages are available.
@@ -349,17 +368,32 @@ impl Port {
 
     /// Assembles messages, as far as memory is available.
     fn assemble(&mut self, cx: &mut Context<'_>) {
-        while let Some((step, _)) = self.inbox.front() {
-            if matches!(step, Step::First(_)) && !self.ready.is_empty() {
-                // Whole messages are passed on before another takes memory.
-                return;
+        while let Some(&(step, _)) = self.inbox.front() {
+            if let Step::First(total) = step {
+                if !self.ready.is_empty() {
+                    // Whole messages are passed on before another takes memory.
+                    return;
+                }
+                self.total = total;
             }
-            if *step != Step::Whole && self.make_room(cx).is_pending() {
-                return;
+            if step != Step::Whole && self.without_data.is_none() {
+                match self.make_room(cx) {
+                    Poll::Ready(()) => self.memory_wait.end(),
+                    Poll::Pending if self.refuse(cx) => {}
+                    Poll::Pending => return,
+                }
             }
             let Some((step, data)) = self.inbox.pop_front() else { return };
             if step == Step::Whole {
-                self.ready.push_back(data);
+                self.ready.push_back((data, Vec::new()));
+                continue;
+            }
+            if self.without_data.is_some() {
+                let head = self.without_data.take_if(|_| step == Step::Last);
+                self.ready.extend(head.map(|head| {
+                    let missing = ReadChunkData::missing(head.len());
+                    (head, vec![missing])
+                }));
                 continue;
             }
             if let Some(assembly) = &mut self.assembly {
@@ -368,9 +402,26 @@ impl Port {
             if step == Step::Last
                 && let Some(whole) = self.assembly.take()
             {
-                self.ready.push_back(whole.freeze());
+                self.ready.push_back((whole.freeze(), Vec::new()));
             }
         }
+    }
+
+    /// Refuses the message that waits for memory, if it has waited for too long and can be answered without its bulk data.
+    fn refuse(&mut self, cx: &mut Context<'_>) -> bool {
+        let first = self.inbox.front().map(|(_, data)| &**data);
+        let head = self.assembly.as_ref().map(BufMut::filled).or(first).unwrap_or_default();
+        let found = self.locate.as_ref().and_then(|locate| {
+            let (at, _) = locate.bulk(head, self.total)?;
+            head.get(..at).filter(|_| !locate.is_sealed(head))
+        });
+        let Some(before) = found.map(<[u8]>::to_vec) else { return false };
+        if self.memory_wait.poll_over(cx).is_pending() {
+            return false;
+        }
+        (self.assembly, self.wait, self.debt) = (None, None, None);
+        self.without_data = Some(before.into());
+        true
     }
 
     /// Raises the limit on grants after the client has logged on, if receives are available.

@@ -241,7 +241,9 @@ fn message_waiting_for_memory_is_kept() {
     run_by_virtual_time(async {
         let (mut raw, served) = negotiated(Over::Loopback).await;
         let small: Vec<_> = std::iter::from_fn(|| served.payload.try_get(1)).collect();
-        let message = Ask::echo(bytes(2000, 9)).emit();
+        let mut message = Ask::echo(bytes(2000, 9)).emit();
+        // It is sealed, so that it cannot be answered without its data.
+        message[2] = 1;
         raw.fragment(10, message.len() - 1000, &message[..1000]).await;
         raw.fragment(10, message.len() - 1500, &message[1000..1500]).await;
         let peer = tokio::spawn(async move {

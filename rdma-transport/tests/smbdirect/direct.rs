@@ -127,6 +127,25 @@ fn pull_without_memory_fails_in_time() {
     });
 }
 
+/// A message in fragments for which no memory comes is refused, and the connection goes on.
+#[test]
+fn fragments_without_memory_are_refused_in_time() {
+    run_by_virtual_time(async {
+        let (mut raw, served) = ready(Over::Loopback).await;
+        let (held, waiting) = exhausted(&served.payload);
+        let data = content(100_000);
+        let began = tokio::time::Instant::now();
+        assert!(ask(&mut raw, Ask::echo(data.clone())).await.unwrap() == b"missing");
+        let took = began.elapsed();
+        let most = limits::MEMORY_WAIT_MAX + Duration::from_secs(1);
+        assert!((limits::MEMORY_WAIT_MAX..most).contains(&took), "{took:?}");
+        drop(held);
+        waiting.await.unwrap();
+        assert!(ask(&mut raw, Ask::echo(data.clone())).await.unwrap() == data);
+        crate::common::nobody_holds(&served.payload);
+    });
+}
+
 /// Smb2OverRdmaChannel_ReadWriteMultipleBufferDescriptorList: the maximum of one request.
 #[test]
 fn many_descriptors_keep_order() {

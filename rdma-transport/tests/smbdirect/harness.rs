@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use iobuf::{Buf, BufMut, Pool, PoolLimits};
 use rdma_transport::channel::{
-    BoxFuture, Channel, ChannelError, Handle, Info, Payload, Place, ReadChunkData, RemoteSeg,
-    Reply, Service, Transport,
+    BoxFuture, Channel, ChannelError, Handle, Info, Payload, PayloadLocator, Place, ReadChunkData,
+    RemoteSeg, Reply, Service, Transport,
 };
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
 use rdma_transport::loopback;
@@ -93,6 +93,19 @@ pub(crate) fn content(len: usize) -> Vec<u8> {
     bytes(len, 0x3c)
 }
 
+/// Finds what an echo is to send back. One whose third byte is set is sealed.
+struct Locate;
+
+impl PayloadLocator for Locate {
+    fn bulk(&self, head: &[u8], total: usize) -> Option<(usize, usize)> {
+        (head.len() >= 16 && head[0] == 0).then(|| (16, total - 16))
+    }
+
+    fn is_sealed(&self, head: &[u8]) -> bool {
+        head[2] != 0
+    }
+}
+
 /// Executes [`Ask`].
 #[derive(Default)]
 pub(crate) struct Serving {
@@ -100,7 +113,10 @@ pub(crate) struct Serving {
 }
 
 impl Service for Serving {
-    fn call(&self, body: Buf, _pulled: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+    fn call(&self, body: Buf, pulled: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+        if pulled.iter().any(ReadChunkData::is_missing) {
+            return Box::pin(async { Some(Reply::of(b"missing".to_vec())) });
+        }
         let handle = self.handle.get().unwrap().clone();
         Box::pin(async move {
             let ask = Ask::parse(&body);
@@ -175,6 +191,7 @@ pub(crate) fn serve_on(qp: Box<dyn QueuePair>, payload: Pool) -> Served {
 pub(crate) fn serve_as(qp: Box<dyn QueuePair>, info: Arc<Info>, payload: Pool) -> Served {
     let recvs = Pool::new(PoolLimits { buffers_max: [300, 1, 1] });
     let channel = SmbDirectChannel::new(qp, info.clone(), recvs.clone()).unwrap();
+    let channel = channel.locating(Arc::new(Locate));
     let handle = channel.handle();
     let service = Serving::default();
     service.handle.set(handle.clone()).unwrap();
