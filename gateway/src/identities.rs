@@ -195,7 +195,7 @@ pub(crate) fn user_of(
     }
     Ok(match user(&who, accounts, &found)? {
         Meant::User(cred) => cred,
-        Meant::Number(uid) => Cred { uid, gid: uid, groups: Arc::new([]) },
+        Meant::Number(uid) => Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE },
     })
 }
 
@@ -218,9 +218,12 @@ impl Meant {
 /// Whom the configuration means by this user.
 fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, String> {
     let of_host = match found.get(who) {
-        Some(Some(OnHost::User { uid, gid, groups })) => {
-            Some(Cred { uid: *uid, gid: *gid, groups: groups.clone().into() })
-        }
+        Some(Some(OnHost::User { uid, gid, groups })) => Some(Cred {
+            uid: *uid,
+            gid: *gid,
+            groups: groups.clone().into(),
+            token: vfs::Token::NONE,
+        }),
         _ => None,
     };
     if let Some(uid) = who.number() {
@@ -258,7 +261,9 @@ fn force(
     let cred = match (user(who, accounts, found)?, first) {
         (Meant::User(cred), None) => cred,
         (Meant::User(cred), Some(gid)) => cred.with_first_group(gid),
-        (Meant::Number(uid), Some(gid)) => Cred { uid, gid, groups: Arc::new([]) },
+        (Meant::Number(uid), Some(gid)) => {
+            Cred { uid, gid, groups: Arc::new([]), token: vfs::Token::NONE }
+        }
         (Meant::Number(uid), None) => {
             return Err(format!("the groups of the user {uid} are unknown; set `group` too"));
         }
@@ -380,7 +385,12 @@ mod tests {
 
     fn rights_by(share: config::Share, names: Names, host: Service) -> Result<Rights, String> {
         let settings = Settings { shares: vec![share], names, ..Settings::default() };
-        let cred = |uid, groups: &[u32]| Cred { uid, gid: uid, groups: groups.into() };
+        let cred = |uid, groups: &[u32]| Cred {
+            uid,
+            gid: uid,
+            groups: groups.into(),
+            token: vfs::Token::NONE,
+        };
         let accounts = |name: &str| match name {
             "alice" => Some((cred(5, &[50]), true)),
             "root" => Some((cred(6, &[]), true)),
@@ -406,7 +416,7 @@ mod tests {
     #[test]
     fn a_forced_user_has_its_groups_and_the_group_that_is_said() {
         let user = |uid, gid, groups: &[u32]| {
-            Ok(Some(Force::User(Cred { uid, gid, groups: groups.into() })))
+            Ok(Some(Force::User(Cred { uid, gid, groups: groups.into(), token: vfs::Token::NONE })))
         };
         assert_eq!(forced(None, None), Ok(None));
         assert_eq!(forced(Some("alice"), None), user(5, 5, &[50]));
@@ -427,7 +437,9 @@ mod tests {
     }
 
     fn right(access: &ShareAccess, uid: u32, groups: &[u32]) -> Option<Right> {
-        access.right(&Cred { uid, gid: 70_000, groups: groups.into() }).ok()
+        access
+            .right(&Cred { uid, gid: 70_000, groups: groups.into(), token: vfs::Token::NONE })
+            .ok()
     }
 
     #[test]
@@ -549,7 +561,7 @@ mod tests {
             [true, false, false, true]
         );
         assert_eq!(right(&access, 10, &[7]), None);
-        let forced = Cred { uid: 9, gid: 4, groups: [5].into() };
+        let forced = Cred { uid: 9, gid: 4, groups: [5].into(), token: vfs::Token::NONE };
         assert_eq!(rights.force, Some(Force::User(forced)));
     }
 
@@ -588,13 +600,14 @@ mod tests {
         let settings = Settings { shares: vec![share], ..Settings::default() };
         // An account whose name is that number is another user.
         let account = |name: &str| {
-            let cred = Cred { uid: 5, gid: 5, groups: [].into() };
+            let cred = Cred { uid: 5, gid: 5, groups: [].into(), token: vfs::Token::NONE };
             (name == "4294967000").then_some((cred, true))
         };
         let rights = super::rights_by(&settings, &account, HOST).unwrap().remove(0);
         let access = rights.access.unwrap();
         assert_eq!([5, 4_294_967_000].map(|uid| right(&access, uid, &[]).is_some()), [true, false]);
-        let forced = Cred { uid: 4_294_967_000, gid: 7, groups: [].into() };
+        let forced =
+            Cred { uid: 4_294_967_000, gid: 7, groups: [].into(), token: vfs::Token::NONE };
         assert_eq!(rights.force, Some(Force::User(forced)));
         assert_eq!(user_of("4294967000", &settings, &account).unwrap().uid, 4_294_967_000);
     }

@@ -20,6 +20,7 @@ pub mod daemon;
 mod datagram_socket;
 pub mod demo;
 mod descriptors;
+mod domain;
 pub mod generate;
 mod greeting;
 mod http;

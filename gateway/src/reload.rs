@@ -262,6 +262,7 @@ impl Running {
         let others = self.servers.book.set(users);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
         if new.kerberos != self.settings.kerberos {
+            self.servers.book.follow_domain(new);
             let book = &self.servers.book;
             let accept = new.kerberos.as_ref().map(|k| tickets(k, book.clone()));
             self.servers.nfs.core().gss.set(accept);

@@ -21,9 +21,10 @@ use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
 use vfs::namespace::{ClientRule, Enforce, Masks, Protection, Rules, Share, Shares, Whom};
 use vfs::refer::{Referral, Server};
-use vfs::{ANONYMOUS, Backend};
+use vfs::{ANONYMOUS, Backend, Token};
 
 use crate::check::files;
+use crate::domain;
 use crate::identities::{self, Accounts, Rights};
 use crate::rdma::host;
 use crate::records::ceph::{no_mount, session_of_share};
@@ -88,7 +89,7 @@ impl ShareSet {
             None => PayloadBudget::of(settings.memory),
         };
         let open = |(s, rights): (&config::Share, Rights)| {
-            let rules = rules(s, rights, settings.kerberos.is_some());
+            let rules = rules(s, rights, domain::host_token(settings));
             let same = |o: &&Opened| o.configured.name == s.name && o.configured.source == s.source;
             let was = self.opened.iter().find(same);
             let folder = folder_of(&s.source);
@@ -201,7 +202,7 @@ pub(crate) fn without_files(
     let rights = identities::rights(settings, accounts)?;
     let made = |(s, rights): (&config::Share, Rights)| {
         let backend = MemBackend::new(1 << 20).map_err(|e| format!("share {}: {e}", s.name))?;
-        let rules = rules(s, rights, settings.kerberos.is_some());
+        let rules = rules(s, rights, domain::host_token(settings));
         Ok(Arc::new(share(s, rules, backend, names)))
     };
     settings.shares.iter().zip(rights).map(made).collect()
@@ -315,7 +316,7 @@ fn share(
     }
 }
 
-fn rules(s: &config::Share, rights: Rights, has_domain: bool) -> Rules {
+fn rules(s: &config::Share, rights: Rights, host: Token) -> Rules {
     let bits = |mode: Option<config::Mode>| mode.map(|mode| mode.0);
     Rules {
         hidden: s.hidden,
@@ -332,7 +333,7 @@ fn rules(s: &config::Share, rights: Rights, has_domain: bool) -> Rules {
         },
         sec: s.sec.iter().collect(),
         audit: s.audit.iter().fold(Files::NONE, |all, one| all.and(audited(*one))),
-        has_domain,
+        host,
         refers_to: s.refers_to().iter().map(referral).collect(),
         ..Rules::default()
     }
@@ -414,7 +415,7 @@ mod tests {
         let team = config::Share { access: Some(access), ..mem("team") };
         let settings = Settings { shares: vec![team, mem("other")], ..Settings::default() };
         let next = |before: &ShareSet, uid| {
-            let cred = vfs::Cred { uid, gid: uid, groups: [].into() };
+            let cred = vfs::Cred { uid, gid: uid, groups: [].into(), token: vfs::Token::NONE };
             before.next(&settings, &|_| Some((cred.clone(), true))).unwrap()
         };
         let first = next(&ShareSet::default(), 5);

@@ -25,9 +25,11 @@ use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
 use vfs::accounts::{self, Directory};
-use vfs::{ANONYMOUS, Cred};
+use vfs::acl::Sid;
+use vfs::{ANONYMOUS, Cred, Domain};
 use zeroize::Zeroizing;
 
+use crate::domain;
 use crate::records::{ServiceFiles, Stamp};
 
 /// Bytes of a password file at most.
@@ -165,7 +167,7 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
         None if same => base.groups,
         None => Arc::new([]),
     };
-    Ok((Cred { uid, gid, groups }, known))
+    Ok((Cred { uid, gid, groups, token: vfs::Token::NONE }, known))
 }
 
 /// Returns whether the user has the uid of guests, and is refused.
@@ -240,7 +242,7 @@ pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
 
 /// Who has no account and comes to a share for guests.
 pub(crate) fn guest() -> Cred {
-    Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]) }
+    Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
 /// A user whom neither the host nor an account gives a uid: the user that the gateway runs as, or for root a number made of the
@@ -250,7 +252,7 @@ fn stranger(name: &str) -> Cred {
         Ok(m) if m.uid() != 0 => (m.uid(), m.gid()),
         _ => (uid_of_name(name), uid_of_name(name)),
     };
-    Cred { uid, gid, groups: Arc::new([]) }
+    Cred { uid, gid, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
 /// Returns the uid of a user whom the host does not know: the same at each start and on each gateway, and its own, so that no such
@@ -372,6 +374,8 @@ pub struct UserDb {
     names: Names,
     /// Users of the host as they were when they last came by a ticket, by their names.
     ticketed: Mutex<HashMap<String, Cred>>,
+    /// The domain whose tickets are taken.
+    domain: RwLock<Option<Arc<Domain>>>,
 }
 
 impl UserDb {
@@ -391,6 +395,7 @@ impl UserDb {
             },
             names: settings.names,
             ticketed: Mutex::default(),
+            domain: RwLock::new(domain::of(settings)),
         };
         book.set(book.next(&settings.users)?);
         Ok(book)
@@ -408,6 +413,11 @@ impl UserDb {
         let others = !are_same(&table, &next.table);
         *table = Arc::new(next.table);
         others
+    }
+
+    /// Tickets are of the domain of these settings from now on.
+    pub(crate) fn follow_domain(&self, settings: &Settings) {
+        *writing(&self.domain) = domain::of(settings);
     }
 
     /// Their names.
@@ -548,6 +558,16 @@ impl Users for UserDb {
             all.remove(&any);
         }
         all.insert(user.name.clone(), user.cred.clone());
+    }
+
+    fn domain(&self) -> Option<Arc<Domain>> {
+        reading(&self.domain).clone()
+    }
+
+    fn keep_domain(&self, sid: &Sid) {
+        if let Some(files) = &self.files {
+            domain::keep(files, sid);
+        }
     }
 
     fn cred(&self, name: &str) -> Option<Cred> {
@@ -803,7 +823,7 @@ mod tests {
         let uids: BTreeSet<u32> = names.iter().map(|name| uid_of_name(name)).collect();
         assert_eq!(uids.len(), names.len());
         for uid in uids {
-            let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
+            let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE };
             assert!(is_of_name(&cred) && !is_nobody(&cred));
             assert_eq!(smbd_core::users::uid_of_rid(rid_of_uid(uid)), Some(uid));
             assert!(why_no_account("alice", (&cred, false)).is_some());

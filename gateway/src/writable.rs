@@ -82,7 +82,7 @@ fn writers(
     let named: Vec<Cred> = named.filter_map(|who| cred_of(who, accounts)).collect();
     let mut all = Vec::new();
     if share.protocols.nfs() {
-        let cred = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+        let cred = |uid, gid| Cred { uid, gid, groups: Arc::new([]), token: vfs::Token::NONE };
         let of_folder =
             [cred(attr.uid, attr.gid), cred(STRANGER, attr.gid), cred(STRANGER, STRANGER)];
         let rules = share.clients.iter().flatten().map(Some);
@@ -123,7 +123,7 @@ fn cred_of(who: &Who, known: &Accounts) -> Option<Cred> {
                 Ok(gid) => (gid, Vec::new()),
                 Err(_) => accounts::members_of(name).ok().flatten()?,
             };
-            Some(Cred { uid: STRANGER, gid, groups: Arc::new([gid]) })
+            Some(Cred { uid: STRANGER, gid, groups: Arc::new([gid]), token: vfs::Token::NONE })
         }
     }
 }

@@ -188,7 +188,7 @@ fn check_names_lists_that_are_not_obeyed() {
     assert_eq!(o.status.code(), Some(0), "{}", stderr(&o));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let sid = "S-1-5-21-1-2-3-1114".parse().unwrap();
+        let sid = "S-1-5-32-551".parse().unwrap();
         let flags = flag::OBJECT_INHERIT | flag::INHERIT_ONLY;
         let denies = Ace::deny(Who::Sid(sid), mask::READ_DATA, flags);
         let object = Ace::Other { kind: 6, flags: 0, body: vec![0; 16] };
@@ -210,7 +210,7 @@ fn check_names_lists_that_are_not_obeyed() {
     let paths: Vec<_> = found.iter().map(|one| one["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/sub/deep", "/sub/deep/listed"]);
     let text = String::from_utf8(ask(&["data"]).stdout).unwrap();
-    assert!(text.contains("/sub/deep: denies S-1-5-21-1-2-3-1114"), "{text}");
+    assert!(text.contains("/sub/deep: denies S-1-5-32-551"), "{text}");
     let o = ask(&["date"]);
     assert_eq!((o.status.code(), stderr(&o).contains("`data`")), (Some(1), true));
 }

@@ -229,9 +229,10 @@ fn compose_runs_it_without_root_and_without_a_writable_root() {
 
 #[test]
 fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
-    for (file, rdma) in
-        [("deploy/packaging/kubernetes.yaml", false), ("deploy/packaging/kubernetes-rdma.yaml", true)]
-    {
+    for (file, rdma) in [
+        ("deploy/packaging/kubernetes.yaml", false),
+        ("deploy/packaging/kubernetes-rdma.yaml", true),
+    ] {
         let all = documents(file);
         let of_kind = |kind: &str| all.iter().find(|d| d["kind"] == kind);
         let pod = &of_kind("StatefulSet").unwrap()["spec"]["template"]["spec"];

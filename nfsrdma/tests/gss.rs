@@ -29,7 +29,8 @@ use rdma_transport::xdr::{Reader, Writer};
 use vfs::namespace::{Flavor, Namespace, Share};
 use vfs::{Acting, Cred, NodeRef, SetAttr};
 
-static OWNER: LazyLock<Cred> = LazyLock::new(|| Cred { uid: 7, gid: 7, groups: [].into() });
+static OWNER: LazyLock<Cred> =
+    LazyLock::new(|| Cred { uid: 7, gid: 7, groups: [].into(), token: vfs::Token::NONE });
 
 const SERVICES: [GssService; 3] = [GssService::None, GssService::Integrity, GssService::Privacy];
 const WINDOW: u32 = 128;
@@ -54,7 +55,12 @@ impl Accept for Keys {
                 keys: keys(Enctype::from_number(enctype.into()).unwrap(), Role::Acceptor),
                 sequence: 1 << 40,
                 principal: format!("user{user}@LAB.TEST"),
-                cred: Cred { uid: user.into(), gid: user.into(), groups: [].into() },
+                cred: Cred {
+                    uid: user.into(),
+                    gid: user.into(),
+                    groups: [].into(),
+                    token: vfs::Token::NONE,
+                },
                 lifetime: Duration::from_secs(if user == 99 { 0 } else { 3600 }),
             }),
             _ => Err(NotAccepted::Refused {

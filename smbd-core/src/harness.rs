@@ -38,7 +38,7 @@ struct One;
 
 impl crate::users::Users for One {
     fn find(&self, name: &str) -> Option<crate::users::Account> {
-        let cred = Cred { uid: 0, gid: 0, groups: Arc::new([]) };
+        let cred = Cred { uid: 0, gid: 0, groups: Arc::new([]), token: vfs::Token::NONE };
         let (nt_hash, name) = (crate::auth::NtHash::of("pw").0, name.to_owned());
         (name == "user").then_some(crate::users::Account { name, nt_hash, rid: 1000, cred })
     }
@@ -156,7 +156,7 @@ impl Harness {
         let terms =
             Terms { dialect, client_guid: [guid; 16], signing: Algorithm::AesCmac, cipher: None };
         let session = self.core.sessions.begin(terms).unwrap();
-        let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
+        let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE };
         let user = User {
             name: user.into(),
             kind: Kind::User,

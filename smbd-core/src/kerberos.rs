@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use gss_sys::{Busy, Cause, Established, Pool, Step};
 use rdma_transport::channel::host_of;
+use smb_proto::dtyp::Sid;
 use smb_proto::pac::LogonInfo;
-use vfs::{ANONYMOUS, Cred};
+use vfs::{ANONYMOUS, Cred, Domain, Token};
 
 use crate::auth::ticket::{Context, Proof, Refused, Why};
 use crate::settings::{Kerberos, Map};
@@ -85,11 +86,46 @@ pub fn user_of(
     established: &Established,
     users: &dyn Users,
 ) -> Result<Ticketed, Unknown> {
-    let found = match kerberos.map {
-        Map::Names => by_name(kerberos, established, users),
-        Map::Rid { base } => by_rid(kerberos, base, established, users),
+    let info = established.logon_info().map(|info| LogonInfo::parse(&info));
+    let info = info.transpose().map_err(|fault| (Why::Pac, fault.to_string()))?;
+    let found = match (kerberos.map, &info) {
+        (Map::Names, _) => by_name(kerberos, established, users),
+        (Map::Rid { base }, Some(info)) => by_rid(kerberos, base, (established, info), users),
+        (Map::Rid { .. }, None) => Err((Why::Pac, "no PAC".to_owned())),
     }?;
-    check_identity(found, kerberos.map)
+    let mut found = check_identity(found, kerberos.map)?;
+    if let (Some(info), Some(domain)) = (&info, users.domain()) {
+        if by_realm(kerberos, established.principal()).is_some() {
+            know_domain(&domain, &info.domain_id, users);
+        }
+        found.cred.token = token(&domain, info, found.cred.uid);
+    }
+    if !found.named {
+        users.remember(&found);
+    }
+    Ok(found)
+}
+
+/// The identities that a PAC names (MS-KILE section 3.4.5.3), of a user who has this number here.
+fn token(domain: &Arc<Domain>, info: &LogonInfo, uid: u32) -> Token {
+    let Some(user) = info.user_sid() else { return Token::of_host(domain) };
+    domain.know_user(uid, &user);
+    Token::of_ticket(domain, user, info.group_sids())
+}
+
+/// Keeps the identifier of the domain of the realm whose users are those of this gateway.
+fn know_domain(domain: &Domain, sid: &Sid, users: &dyn Users) {
+    if domain.know(sid) {
+        users.keep_domain(sid);
+    } else if let Some(before) = domain.sid().filter(|before| *before != sid) {
+        let (before, now) = (before.to_string(), sid.to_string());
+        tracing::warn!(
+            before,
+            now,
+            "the domain has another identifier than before: entries of lists for its old one are about no user of it; if it was \
+             made anew, remove the file `domain` in the state folder and start again"
+        );
+    }
 }
 
 /// Refuses a user who would be the superuser without an account, or have the uid of guests and squashed users of NFS: they would
@@ -120,23 +156,19 @@ fn by_name(
 fn by_rid(
     kerberos: &Kerberos,
     base: u32,
-    established: &Established,
+    (established, info): (&Established, &LogonInfo),
     users: &dyn Users,
 ) -> Result<Ticketed, Unknown> {
     if by_realm(kerberos, established.principal()).is_none() {
         return Err((Why::NoUser, "not of the realm whose numbers are mapped".into()));
     }
-    let info = established.logon_info().ok_or((Why::Pac, "no PAC".to_owned()))?;
-    let info = LogonInfo::parse(&info).map_err(|fault| (Why::Pac, fault.to_string()))?;
     // Active Directory does not tell case apart.
     let name = info.name.to_lowercase();
     if let Some(a) = users.find(&name) {
         return Ok(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true });
     }
-    let cred = cred_of(base, &info).ok_or((Why::Pac, "a number that is too large".to_owned()))?;
-    let user = Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false };
-    users.remember(&user);
-    Ok(user)
+    let cred = cred_of(base, info).ok_or((Why::Pac, "a number that is too large".to_owned()))?;
+    Ok(Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false })
 }
 
 /// The user and its groups of the domain; those of other domains have no number. `None` where one does not fit.
@@ -146,7 +178,7 @@ fn cred_of(base: u32, info: &LogonInfo) -> Option<Cred> {
     let groups: Vec<u32> = info.rids().into_iter().map(number).collect::<Option<_>>()?;
     let gid = number(info.primary_group)?;
     let others = groups.into_iter().filter(|group| *group != gid).collect::<Vec<_>>();
-    Some(Cred { uid: number(info.user)?, gid, groups: others.into() })
+    Some(Cred { uid: number(info.user)?, gid, groups: others.into(), token: vfs::Token::NONE })
 }
 
 /// Clients ask for `cifs`, and Active Directory gives tickets for it by the keys of `host` and of the computer itself.
@@ -186,8 +218,6 @@ impl Context for Shared {
 
 #[cfg(test)]
 mod tests {
-    use smb_proto::dtyp::Sid;
-
     use super::*;
 
     #[test]
@@ -241,6 +271,39 @@ mod tests {
         assert!(cred_of(u32::MAX - 600, &info).is_none());
     }
 
+    /// MS-PAC section 2.5: the groups and the extra identifiers beside the user.
+    #[test]
+    fn tickets_name_all_identities() {
+        let sid = |text: &str| text.parse::<Sid>().unwrap();
+        let info = LogonInfo {
+            name: "Alice".into(),
+            domain: "AD".into(),
+            domain_id: sid("S-1-5-21-1-2-3"),
+            user: 1103,
+            primary_group: 513,
+            groups: vec![513, 1104],
+            others: vec![sid("S-1-5-21-9-9-9-512"), sid("S-1-18-1"), sid("S-1-5-32-544")],
+        };
+        let domain = Domain::new(None);
+        let named = token(&domain, &info, 1001);
+        assert_eq!(named.user(), Some(&sid("S-1-5-21-1-2-3-1103")));
+        let mut all = [
+            "S-1-5-21-1-2-3-1103",
+            "S-1-5-21-1-2-3-513",
+            "S-1-5-21-1-2-3-1104",
+            "S-1-5-21-9-9-9-512",
+            "S-1-18-1",
+        ]
+        .map(sid);
+        all.sort();
+        assert_eq!(named.sids(), all, "aliases are of the computer that names them");
+        assert_eq!(domain.sid_of_user(1001), Some(sid("S-1-5-21-1-2-3-1103")));
+        let foreign = LogonInfo { user: 0, ..info };
+        assert_eq!(token(&domain, &foreign, 1002).user(), Some(&sid("S-1-5-21-9-9-9-512")));
+        let unnamed = LogonInfo { others: vec![], ..foreign };
+        assert!(!token(&domain, &unnamed, 1003).is_by_ticket(), "all may be its own");
+    }
+
     #[test]
     fn nobody_by_number_or_account_is_refused() {
         let rid = Map::Rid { base: ANONYMOUS - 1103 };
@@ -256,7 +319,7 @@ mod tests {
             // The host's own user of this uid.
             (ANONYMOUS, false, Map::Names, None),
         ] {
-            let cred = Cred { uid, gid: uid, groups: [].into() };
+            let cred = Cred { uid, gid: uid, groups: [].into(), token: vfs::Token::NONE };
             let user = Ticketed { name: "kim".into(), rid: rid_of_uid(uid), cred, named };
             let refused = check_identity(user, map).err().map(|(why, _)| why);
             assert_eq!(refused, wanted, "{uid} {named} {map:?}");

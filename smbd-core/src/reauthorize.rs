@@ -78,7 +78,9 @@ pub(crate) fn session_stands(core: &ServerState, session: &Session) -> bool {
     let may_log_on = match user.kind {
         Kind::User if user.by_ticket && settings.kerberos.is_none() => false,
         Kind::User if !user.by_ticket && !settings.ntlm => false,
-        Kind::User if user.by_ticket => core.users.cred(&user.name).is_some_and(|c| c == user.cred),
+        Kind::User if user.by_ticket => {
+            core.users.cred(&user.name).is_some_and(|c| c.has_numbers_of(&user.cred))
+        }
         Kind::User => core.users.find(&user.name).is_some_and(|a| a.cred == user.cred),
         Kind::Guest | Kind::Anonymous => settings.has_guests(),
     };

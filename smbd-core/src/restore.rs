@@ -21,6 +21,7 @@ use crate::open_durable::CreateInfo;
 use crate::open_state::OpenState;
 use crate::path_tracking;
 use crate::persist::record::{Caches, Record};
+use crate::persist::token_of;
 use crate::reauthorize::reauthorize;
 use crate::server_state::ServerState;
 use crate::teardown;
@@ -242,7 +243,13 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, M
     };
     let (party, claim) = lease::claim_for(core, (record.client, &record.owner), of_lease, node)
         .map_err(|_| "its lease key is used for another file")?;
-    let cred = Cred { uid: record.uid, gid: record.gid, groups: record.groups.as_slice().into() };
+    let cred = Cred {
+        uid: record.uid,
+        gid: record.gid,
+        groups: record.groups.as_slice().into(),
+        token: token_of(core.users.domain().as_ref(), &record.sids),
+    };
+    let cred = file.share.identified(cred);
     let open = Open::new((0, 0), Target::File(file), party, cred, record.granted);
     let mut open = open.map_err(|_| "there are no random numbers")?;
     open.id = record.id;

@@ -9,13 +9,13 @@
 
 use std::sync::OnceLock;
 
-use vfs::acl::{Ace, Acl, Owner, Who, kind};
+use vfs::acl::{Ace, Acl, Owner, Who, kind, sid_of_group, sid_of_user};
 use vfs::authority::{Grant, Power};
 use vfs::backend::{Made, NodeRef};
 use vfs::names::Found;
 use vfs::namespace::{FileOps, GiveList, ListOfNew, Share};
 use vfs::types::{Access, Attr, Cred, Kind, SetAttr};
-use vfs::{BoxFuture, VfsError, VfsResult};
+use vfs::{BoxFuture, Domain, VfsError, VfsResult};
 
 use crate::dtyp::descriptor::control;
 use crate::dtyp::{self, SecurityDescriptor, Sid, acl, check, mask};
@@ -247,7 +247,7 @@ async fn inherit(
     let (node, attr) = made;
     let mut given = given.cloned();
     if let Some(given) = &mut given {
-        check::understood(given, share.rules.has_domain)?;
+        check::understood(given, share.rules.host.domain().is_some())?;
         check::without_policy(given)?;
         may_own(&tree.cred, given)?;
         may_group(&tree.cred, given, attr)?;
@@ -276,11 +276,12 @@ async fn inherit(
             list.control |= control::SACL_PRESENT | given.control & control::SACL_PROTECTED;
             list.audit = new.audit;
         }
-        (list.owner, list.group) = (new.owner, new.group);
-        (uid, gid) = numbers(&given);
+        (uid, gid) = numbers(&tree.cred, &given);
+        list.owner = new.owner.filter(|_| uid.is_none());
+        list.group = new.group.filter(|_| gid.is_none());
     }
     let asked = Attr { mode: attr.mode | mode & 0o111, ..*attr };
-    keep(None, node, &asked, (list, most), (uid, gid)).await
+    keep((tree, None), node, &asked, (list, most), (uid, gid)).await
 }
 
 /// Replaces identifiers from lists of SAMR by those of files: a permission for an account that a user picks from such a list has to
@@ -301,43 +302,65 @@ pub(crate) fn know_accounts(sd: &mut SecurityDescriptor, machine: &Sid) {
     }
 }
 
-/// Owner and group of a descriptor that are users and groups of this host.
-fn numbers(sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
-    let uid = sd.owner.as_ref().and_then(Sid::as_unix_user);
-    (uid, sd.group.as_ref().and_then(Sid::as_unix_group))
+/// Owner and group of a descriptor that have numbers here.
+fn numbers(cred: &Cred, sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
+    let uid = sd.owner.as_ref().and_then(|owner| uid_of(cred, owner));
+    (uid, sd.group.as_ref().and_then(|group| gid_of(cred, group)))
+}
+
+/// The number of a user. A group of the caller may be an owner and has no such number.
+fn uid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
+    let token = &cred.token;
+    match sid.as_unix_user() {
+        Some(uid) => Some(uid),
+        None if token.user() == Some(sid) => Some(cred.uid),
+        None if token.has(sid) => None,
+        None => token.domain()?.uid(sid),
+    }
+}
+
+/// The number of a group.
+fn gid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
+    sid.as_unix_group().or_else(|| cred.token.domain()?.number(sid))
 }
 
 /// A user makes itself or one of its groups the owner, nobody else (MS-FSA section 2.1.5.17). Everyone and its like are groups
 /// that all are in.
 fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
     let Some(owner) = &sd.owner else { return Ok(()) };
-    let itself = owner.as_unix_user() == Some(cred.uid);
-    let its_group = owner.as_unix_group().is_some_and(|gid| cred.in_group(gid));
+    let itself = uid_of(cred, owner) == Some(cred.uid);
+    let has_group = || gid_of(cred, owner).is_some_and(|gid| cred.in_group(gid));
+    let its_group = cred.token.has(owner) || has_group();
     let of_all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()].contains(owner);
     if itself || its_group || of_all || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
 }
 
-/// The group of the host that a descriptor names is the one that the file has, or one of the user's: as chown(2) has it.
+/// The group that a descriptor names is the one that the file has, or one of the user's: as chown(2) has it.
 fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), Status> {
-    let gid = sd.group.as_ref().and_then(Sid::as_unix_group);
-    let may = gid.is_none_or(|gid| gid == attr.gid || cred.uid == 0 || cred.in_group(gid));
+    let Some(group) = &sd.group else { return Ok(()) };
+    let of = |gid| gid == attr.gid || cred.uid == 0 || cred.in_group(gid);
+    let may = gid_of(cred, group).is_none_or(of) || cred.token.has(group);
     if may { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
 /// The descriptor of a file: that of its own list, of the host's, or what its mode says. It gives nobody more than the file does:
 /// clients send back what they were shown.
-pub(crate) async fn descriptor(node: &NodeRef, attr: &Attr) -> Result<SecurityDescriptor, Status> {
+pub(crate) async fn descriptor(
+    node: &NodeRef,
+    attr: &Attr,
+    domain: Option<&Domain>,
+) -> Result<SecurityDescriptor, Status> {
     if let Some(acl) = node.acl(attr).await? {
-        return acl::to_descriptor(&check::as_windows(&acl, attr), attr);
+        return acl::to_descriptor(&check::as_windows(&acl, attr), attr, domain);
     }
     let shown = node.acl_shown(attr).await?;
     let denies = |ace: &Ace| matches!(ace, Ace::Simple { kind: kind::DENIED, .. });
     let is_dir = attr.kind == Kind::Dir;
     if *shown != Acl::of_mode(attr.mode, is_dir) || shown.entries().iter().any(denies) {
-        return acl::to_descriptor(&check::as_windows(&shown, attr), attr);
+        return acl::to_descriptor(&check::as_windows(&shown, attr), attr, domain);
     }
     // As Windows knows it: what an owner has by its mode is full control.
-    let (owner, group) = (sid_of_uid(attr.uid), sid_of_gid(attr.gid));
+    let (owner, group) = (sid_of_user(attr.uid, domain), sid_of_group(attr.gid, domain));
     Ok(check::of_mode(attr.mode, is_dir, &owner, &group))
 }
 
@@ -427,22 +450,24 @@ pub(crate) async fn set(
         file_ops.setattr(share, node, &tree.cred, set, false).await?;
         return Ok(());
     }
-    let mut sd = descriptor(node, &attr).await?;
+    let mut sd = descriptor(node, &attr, tree.cred.token.domain()).await?;
     check::kept(&mut new);
+    let mut changed = SecurityDescriptor::default();
     if parts & part::OWNER != 0 {
         let owner = new.owner.clone().ok_or(Status::INVALID_OWNER)?;
         if sd.owner.as_ref() != Some(&owner) {
             may_own(&tree.cred, &new)?;
+            changed.owner = Some(owner);
         }
-        sd.owner = Some(owner);
     }
     if parts & part::GROUP != 0 {
         may_group(&tree.cred, &new, &attr)?;
-        sd.group = Some(new.group.clone().ok_or(Status::INVALID_SECURITY_DESCR)?);
+        let group = new.group.clone().ok_or(Status::INVALID_SECURITY_DESCR)?;
+        changed.group = Some(group).filter(|group| sd.group.as_ref() != Some(group));
     }
     let mut replaced = 0;
     if parts & part::DACL != 0 {
-        check::understood(&new, share.rules.has_domain)?;
+        check::understood(&new, share.rules.host.domain().is_some())?;
         replaced |=
             control::DACL_AUTO_INHERITED | control::DACL_PROTECTED | control::DACL_DEFAULTED;
         // Setting a list that is not there is setting a NULL list.
@@ -454,12 +479,15 @@ pub(crate) async fn set(
         sd.sacl = new.sacl;
     }
     sd.control = sd.control & !replaced | new.control & replaced;
-    let (owners, file_ops) = (numbers(&sd), Some((file_ops, share)));
+    let (owners, file_ops) = (numbers(&tree.cred, &changed), Some((file_ops, share)));
+    let before = node.acl(&attr).await?;
+    let has_list = before.is_some();
+    let mut list = acl::of_descriptor(&sd);
+    (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
     // Without a list the mode goes on deciding, as after chown(2): whoever may set the owner alone decides nothing else.
-    let has_list = || async { Ok::<_, Status>(node.acl(&attr).await?.is_some()) };
     if parts & (part::DACL | part::SACL) == 0
-        && matches!(owners, (Some(_), Some(_)))
-        && !has_list().await?
+        && matches!((&list.owner, &list.group), (None, None))
+        && !has_list
     {
         // The kernel is not asked where nothing changes.
         if attr.sealed {
@@ -467,7 +495,21 @@ pub(crate) async fn set(
         }
         return own(file_ops, node, &attr, owners).await.map(drop);
     }
-    keep(file_ops, node, &attr, (acl::of_descriptor(&sd), None), owners).await
+    keep((tree, file_ops), node, &attr, (list, None), owners).await
+}
+
+/// Owner and group that are kept with a list because they have no number here: as they were, where they are not changed.
+fn foreign(
+    before: Option<&Acl>,
+    changed: SecurityDescriptor,
+    (uid, gid): (Option<u32>, Option<u32>),
+) -> (Option<Sid>, Option<Sid>) {
+    let of = |new: Option<Sid>, number: Option<u32>, old: Option<&Sid>| match new {
+        Some(new) => Some(new).filter(|_| number.is_none()),
+        None => old.cloned(),
+    };
+    let owner = of(changed.owner, uid, before.and_then(|acl| acl.owner.as_ref()));
+    (owner, of(changed.group, gid, before.and_then(|acl| acl.group.as_ref())))
 }
 
 /// Gives a file to an owner and a group, where it is not theirs.
@@ -494,7 +536,7 @@ async fn own(
 /// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no `FileOps`) nobody is told: that it came says it
 /// all.
 async fn keep(
-    file_ops: Option<(&FileOps<'_>, &Share)>,
+    (tree, file_ops): (&Tree, Option<(&FileOps<'_>, &Share)>),
     node: &NodeRef,
     attr: &Attr,
     (list, most): (Acl, Option<u32>),
@@ -502,6 +544,7 @@ async fn keep(
 ) -> Result<(), Status> {
     let now = own(file_ops, node, attr, owners).await?;
     let owner = Owner::of(&now);
+    let list = list.with_owner_known(owner, tree.cred.token.domain());
     let (list, mut mode) = match most {
         Some(most) => list.limited(most, owner, now.kind == Kind::Dir),
         None => {
@@ -520,5 +563,7 @@ async fn keep(
     Ok(())
 }
 
+#[cfg(test)]
+mod identities;
 #[cfg(test)]
 mod tests;

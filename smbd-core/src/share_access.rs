@@ -54,7 +54,7 @@ pub(crate) fn most(share: &Share) -> u32 {
 /// What was granted to a user (an access mask) it would be granted again, and acts as the one it acted as. `now` is the most that
 /// it would be granted, and as whom it would act.
 pub(crate) fn is_within(granted: u32, cred: &Cred, now: (u32, &Cred)) -> bool {
-    granted & FULL_ACCESS & !now.0 == 0 && cred == now.1
+    granted & FULL_ACCESS & !now.0 == 0 && cred.is_same(now.1)
 }
 
 /// A client of this address may know of the share.

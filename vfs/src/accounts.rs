@@ -125,7 +125,12 @@ pub fn by_name(name: &str) -> io::Result<Option<Cred>> {
     let Some((uid, gid)) = user_named(name, |user| (user.pw_uid, user.pw_gid))? else {
         return Ok(None);
     };
-    Ok(Some(Cred { uid, gid, groups: groups(&CString::new(name)?, gid)? }))
+    Ok(Some(Cred {
+        uid,
+        gid,
+        groups: groups(&CString::new(name)?, gid)?,
+        token: crate::Token::NONE,
+    }))
 }
 
 fn user_named<T>(name: &str, take: impl Fn(&passwd) -> T) -> io::Result<Option<T>> {

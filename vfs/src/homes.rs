@@ -70,7 +70,7 @@ mod tests {
         let (writer, reader) = (share(backend.clone(), false), share(backend, true));
         let namespace = Namespace::new(Vec::new());
         let file_ops = namespace.by_smb(None);
-        let cred = |uid| Cred { uid, gid: uid + 1, groups: [].into() };
+        let cred = |uid| Cred { uid, gid: uid + 1, groups: [].into(), token: crate::Token::NONE };
         assert_eq!(file_ops.home(&reader, "alice", &cred(7)).await.err(), Some(VfsError::NotFound));
         let made = file_ops.home(&writer, "alice", &cred(7)).await.unwrap();
         let attr = made.getattr().await.unwrap();

@@ -92,8 +92,10 @@ impl InheritedAcl {
         let Some(passed) = self.of(kind, owner).and(self.passed.as_ref()) else { return Ok(None) };
         let is_dir = kind == Kind::Dir;
         let most = asked.unwrap_or(if is_dir { 0o777 } else { 0o666 });
+        let domain = share.rules.host.domain();
         let acl = passed.of_new(is_dir, self.folder, owner, most);
-        let unknown = acl.as_ref().filter(|_| share.rules.has_domain).and_then(Acl::unknown_denied);
+        let acl = acl.map(|acl| acl.with_owner_known(owner, domain));
+        let unknown = acl.as_ref().filter(|_| domain.is_some()).and_then(Acl::unknown_denied);
         if let Some(sid) = unknown {
             static LOGGED: AtomicBool = AtomicBool::new(false);
             if !LOGGED.swap(true, Ordering::Relaxed) {
@@ -101,7 +103,7 @@ impl InheritedAcl {
                 tracing::warn!(
                     share,
                     sid,
-                    "a folder passes on an entry that denies an identity of the domain: clients cannot make files in it; \
+                    "a folder passes on an entry that denies an alias whose members are not known: clients cannot make files in it; \
                      `headgate check --lists SHARE` names all such folders"
                 );
             }

@@ -73,8 +73,9 @@ impl FileOps<'_> {
         cred: &Cred,
         acl: &Acl,
     ) -> VfsResult<()> {
-        let attr = self.may_set_list(share, node, cred).await?;
-        self.do_acl_set(share, node, acl, acl.mode(Owner::of(&attr))).await
+        let owner = Owner::of(&self.may_set_list(share, node, cred).await?);
+        let acl = acl.clone().with_owner_known(owner, share.rules.host.domain());
+        self.do_acl_set(share, node, &acl, acl.mode(owner)).await
     }
 
     /// Sets the host's own lists on a node, for a caller who needs the right to change the mode.
@@ -128,6 +129,7 @@ mod tests {
     use crate::error::VfsError;
     use crate::mem::MemBackend;
     use crate::namespace::{Enforce, Masks, Namespace, Protocols, Rules, Squash};
+    use crate::{Domain, Token};
 
     /// Returns the mode with which a node is created for which the client asked for `mode`.
     async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
@@ -196,7 +198,7 @@ mod tests {
         let both = mask::FILE_READ | mask::FILE_WRITE;
         let entry = Ace::allow(Who::Members(50), both, inherits);
         dir.acl_set(&Acl::new(vec![entry]), 0o755).await.unwrap();
-        let member = Cred { uid: 9, gid: 50, groups: Arc::new([]) };
+        let member = Cred { uid: 9, gid: 50, groups: Arc::new([]), token: crate::Token::NONE };
         for (name, mode) in [(&b"none"[..], None), (b"all", Some(0o666)), (b"own", Some(0o600))] {
             let set = SetAttr { mode, ..SetAttr::default() };
             let how = CreateHow::Exclusive([1; 8]);
@@ -221,8 +223,8 @@ mod tests {
         let namespace = of_rules(Rules::default());
         let share = namespace.shares()[0].clone();
         let (dir, root) = (share.backend.root(), Cred::root());
-        let owner = Cred { uid: 1500, gid: 1500, groups: Arc::new([]) };
-        let named = Cred { uid: 1000, gid: 1000, groups: Arc::new([]) };
+        let owner = Cred { uid: 1500, gid: 1500, groups: Arc::new([]), token: crate::Token::NONE };
+        let named = Cred { uid: 1000, gid: 1000, groups: Arc::new([]), token: crate::Token::NONE };
         let all =
             SetAttr { mode: Some(0o600), uid: Some(1500), gid: Some(1500), ..SetAttr::default() };
         let how = CreateHow::Guarded;
@@ -300,7 +302,7 @@ mod tests {
         let namespace = of_rules(Rules::default());
         let share = namespace.shares()[0].clone();
         let top = share.backend.root();
-        let other = Cred { uid: 4, gid: 4, groups: Arc::new([]) };
+        let other = Cred { uid: 4, gid: 4, groups: Arc::new([]), token: crate::Token::NONE };
         let passed: [&[Who]; 7] = [
             &[Who::User(1000)],
             &[Who::User(1000), Who::Owner],
@@ -317,8 +319,8 @@ mod tests {
             .flat_map(|(form, gid, mode)| passed.map(|who| (form, gid, mode, who)))
         {
             n += 1;
-            let maker = Cred { uid: 1500, gid, groups: Arc::new([50]) };
-            let member = Cred { uid: 3, gid, groups: Arc::new([]) };
+            let maker = Cred { uid: 1500, gid, groups: Arc::new([50]), token: crate::Token::NONE };
+            let member = Cred { uid: 3, gid, groups: Arc::new([]), token: crate::Token::NONE };
             let of_group = if gid == 50 { 3 } else { 0 };
             let set =
                 SetAttr { uid: Some(1500), gid: Some(50), mode: Some(0o777), ..SetAttr::default() };
@@ -368,7 +370,12 @@ mod tests {
                             "{case}: {who:?}"
                         );
                     }
-                    let named = Cred { uid: 1000, gid: 1000, groups: Arc::new([]) };
+                    let named = Cred {
+                        uid: 1000,
+                        gid: 1000,
+                        groups: Arc::new([]),
+                        token: crate::Token::NONE,
+                    };
                     let reads = may(&named) & mask::READ_DATA != 0;
                     let is_named = passed.contains(&Who::User(1000)) && mode & 0o040 != 0;
                     assert!(reads || !is_named, "{case}: named");
@@ -380,12 +387,14 @@ mod tests {
     /// A folder may pass on an entry that was stored before the gateway accepted tickets of a domain.
     #[tokio::test]
     async fn unenforceable_inherited_entries_refuse_creates() {
-        let sid: crate::acl::Sid = "S-1-5-21-1-2-3-1114".parse().unwrap();
+        let sid: crate::acl::Sid = "S-1-5-32-551".parse().unwrap();
         let flags = flag::OBJECT_INHERIT | flag::NO_PROPAGATE;
         let denies = Ace::deny(Who::Sid(sid), mask::READ_DATA, flags);
         let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 3);
         for has_domain in [false, true] {
-            let namespace = of_rules(Rules { has_domain, ..Rules::default() });
+            let domain = has_domain.then(|| Domain::new(None));
+            let host = domain.map(|domain| Token::of_host(&domain)).unwrap_or_default();
+            let namespace = of_rules(Rules { host, ..Rules::default() });
             let share = namespace.shares()[0].clone();
             let dir = share.backend.root();
             let (set, root) = (SetAttr::default(), Cred::root());

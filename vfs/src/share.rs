@@ -20,6 +20,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::refer::Referral;
 pub use crate::refusal::Refusal;
 use crate::share_access::{Right, ShareAccess};
+use crate::token::Token;
 use crate::types::{ANONYMOUS, Access, Attr, Cred, DirEntry, Kind, SetAttr};
 
 /// Shared, so that squashing a caller allocates no memory.
@@ -151,9 +152,9 @@ pub struct Rules {
     pub tls: Protection,
     /// The operations on its files that the audit trail records.
     pub audit: audit::Files,
-    /// True if the gateway accepts tickets of a domain: lists that deny rights to identities of the domain are refused
-    /// ([`Acl::unknown_denied`](crate::acl::Acl::unknown_denied)).
-    pub has_domain: bool,
+    /// The token of callers without a ticket ([`Token::of_host`]), if the gateway accepts tickets of a domain. Lists that deny
+    /// rights to aliases without known members are then refused ([`Acl::unknown_denied`](crate::acl::Acl::unknown_denied)).
+    pub host: Token,
     /// The servers that have the share; empty if it is served here.
     pub refers_to: Arc<[Referral]>,
     /// The same share for callers with read permission only.
@@ -379,7 +380,7 @@ impl Share {
 
     /// Applies the share's own squash rule to a user.
     pub fn squash(&self, cred: Cred) -> Cred {
-        squashed(self.squash, (ANONYMOUS, ANONYMOUS), cred)
+        self.identified(squashed(self.squash, (ANONYMOUS, ANONYMOUS), cred))
     }
 
     /// Returns the credentials of an NFS caller from this address.
@@ -389,7 +390,10 @@ impl Share {
 
     fn squash_by(&self, rule: Option<&ClientRule>, cred: Cred) -> Cred {
         match rule {
-            Some(rule) => squashed(rule.squash.unwrap_or(self.squash), rule.anonymous, cred),
+            Some(rule) => {
+                let squash = rule.squash.unwrap_or(self.squash);
+                self.identified(squashed(squash, rule.anonymous, cred))
+            }
             None => self.squash(cred),
         }
     }
@@ -426,9 +430,17 @@ impl Share {
 
     fn forced(&self, cred: Cred) -> Cred {
         match &self.rules.force {
-            Some(force) => force.on(cred),
+            Some(force) => self.identified(force.on(cred)),
             None => cred,
         }
+    }
+
+    /// Returns the caller with a token: without a ticket it may be any user of the domain.
+    pub fn identified(&self, mut cred: Cred) -> Cred {
+        if cred.token.is_none() {
+            cred.token = self.rules.host.clone();
+        }
+        cred
     }
 
     /// Checks whether listings for this caller show this node. As on Windows a file's own list must grant all of FILE_GENERIC_READ;
@@ -512,7 +524,7 @@ impl Share {
 
     /// Returns what a caller without permission sees when it mounts the share: attributes of its root, as the anonymous user.
     pub fn from_outside(self: &Arc<Self>) -> Entered {
-        Entered { share: self.reader(), cred: anonymous((ANONYMOUS, ANONYMOUS)) }
+        Entered { share: self.reader(), cred: self.identified(anonymous((ANONYMOUS, ANONYMOUS))) }
     }
 
     fn lets_change(&self, rule: Option<&ClientRule>, cred: &Cred) -> Result<bool, Refusal> {
@@ -547,7 +559,7 @@ impl Share {
 }
 
 fn anonymous((uid, gid): (u32, u32)) -> Cred {
-    Cred { uid, gid, groups: NO_GROUPS.clone() }
+    Cred { uid, gid, groups: NO_GROUPS.clone(), token: crate::Token::NONE }
 }
 
 /// Returns the credentials of a caller under this rule.
@@ -562,6 +574,7 @@ fn squashed(rule: Squash, to: (u32, u32), cred: Cred) -> Cred {
                 uid: cred.uid,
                 gid: map(cred.gid),
                 groups: cred.groups.iter().copied().map(map).collect(),
+                token: crate::Token::NONE,
             }
         }
         Squash::Root => cred,
@@ -579,7 +592,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 
     fn cred(uid: u32, groups: &[u32]) -> Cred {
-        Cred { uid, gid: uid, groups: groups.into() }
+        Cred { uid, gid: uid, groups: groups.into(), token: crate::Token::NONE }
     }
 
     fn share(squash: Squash, access: ShareAccess) -> Arc<Share> {

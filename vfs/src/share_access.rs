@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn cred(uid: u32, gid: u32, groups: &[u32]) -> Cred {
-        Cred { uid, gid, groups: groups.into() }
+        Cred { uid, gid, groups: groups.into(), token: crate::Token::NONE }
     }
 
     #[test]

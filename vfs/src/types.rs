@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{VfsError, VfsResult};
+use crate::{Token, VfsError, VfsResult};
 
 /// The user and group that squashed callers become.
 pub const ANONYMOUS: u32 = 65534;
@@ -63,16 +63,29 @@ pub struct Cred {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Arc<[u32]>,
+    /// Identities of a domain.
+    pub token: Token,
 }
 
 impl Cred {
     /// Returns the superuser's credentials.
     pub fn root() -> Self {
-        Self { uid: 0, gid: 0, groups: Arc::new([]) }
+        Self { uid: 0, gid: 0, groups: Arc::new([]), token: Token::NONE }
     }
 
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// Checks whether both have the same numbers, whatever their tokens are.
+    pub fn has_numbers_of(&self, other: &Self) -> bool {
+        (self.uid, self.gid, &self.groups) == (other.uid, other.gid, &other.groups)
+    }
+
+    /// Checks whether both are the same caller: they have the same numbers and, if both came by a ticket, the same identities.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_known = self.token.is_by_ticket() && other.token.is_by_ticket();
+        self.has_numbers_of(other) && (!is_known || self.token == other.token)
     }
 
     /// Returns the same user with this as the first group, to which new files belong. The previous first group remains in the list.

@@ -710,7 +710,7 @@ mod tests {
 
     /// A user who owns no file here.
     fn eve() -> Cred {
-        Cred { uid: 1003, gid: 1003, groups: [].into() }
+        Cred { uid: 1003, gid: 1003, groups: [].into(), token: crate::Token::NONE }
     }
 
     async fn folder(at: &NodeRef, name: &[u8], mode: u32) -> NodeRef {

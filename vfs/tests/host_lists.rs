@@ -30,7 +30,7 @@ fn open(root: &Path, unprivileged: bool) -> Arc<LocalBackend> {
 }
 
 fn user(uid: u32) -> Cred {
-    Cred { uid, gid: uid, groups: Arc::new([]) }
+    Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
 fn mode(mode: u32) -> SetAttr {

@@ -582,7 +582,12 @@ fn no_thread_stays_another() {
             let (b, before) = (b.clone(), before.clone());
             std::thread::spawn(move || {
                 for i in 0..50_u32 {
-                    let c = Cred { uid: 1000 + t, gid: 2000 + i % 3, groups: [7, i].into() };
+                    let c = Cred {
+                        uid: 1000 + t,
+                        gid: 2000 + i % 3,
+                        groups: [7, i].into(),
+                        token: vfs::Token::NONE,
+                    };
                     let name = format!("{t}-{i}");
                     let how = CreateHow::Guarded;
                     let made = block_on(b.root.create(by(&c), name.as_bytes(), how, mode(0o600)));
@@ -924,7 +929,7 @@ fn pages_need_read_permission() {
         b.write(&file, 0, &[1; 200_000]).await;
         let closed = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         file.setattr(&root(), closed, false).await.unwrap();
-        let other = Cred { uid: 4711, gid: 4711, groups: [].into() };
+        let other = Cred { uid: 4711, gid: 4711, groups: [].into(), token: vfs::Token::NONE };
         let refused = file.read(Some(&other), 0, 1 << 20, &b.into).await;
         assert_eq!(refused.unwrap_err(), VfsError::Access);
         assert_eq!(file.read(None, 0, 1 << 20, &b.into).await.unwrap().len(), 200_000);

@@ -52,6 +52,20 @@ impl LogonInfo {
         all
     }
 
+    /// The identifier of the user. Without a RID it is the first of the extra ones (MS-PAC section 2.5 `UserId`).
+    pub fn user_sid(&self) -> Option<Sid> {
+        match self.user {
+            0 => self.others.first().cloned(),
+            rid => self.domain_id.child(rid),
+        }
+    }
+
+    /// Identifiers of all groups, and those that the domain gives the user beside.
+    pub fn group_sids(&self) -> impl Iterator<Item = Sid> {
+        let groups = std::iter::once(&self.primary_group).chain(&self.groups);
+        groups.filter_map(|rid| self.domain_id.child(*rid)).chain(self.others.iter().cloned())
+    }
+
     /// Parses one.
     pub fn parse(info: &[u8]) -> Parsed<Self> {
         whole(info, |i| {

@@ -171,7 +171,7 @@ fn not_obeyed(acl: &Acl) -> Option<String> {
     const DENIED_CALLBACK_OBJECT: u8 = 0x0c;
     const SCOPED_POLICY_ID: u8 = 0x13;
     if let Some(sid) = acl.unknown_denied() {
-        return Some(format!("denies {sid}, which a gateway with a domain cannot match"));
+        return Some(format!("denies {sid}, an alias whose members the gateway does not know"));
     }
     let denies = |ace: &Ace| {
         matches!(

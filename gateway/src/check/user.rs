@@ -117,7 +117,7 @@ impl Asked<'_> {
         let (uid, gid) = answer.acts_as.unwrap_or((self.cred.uid, self.cred.gid));
         let groups =
             if answer.acts_as.is_some() { Arc::default() } else { self.cred.groups.clone() };
-        let cred = Cred { uid, gid, groups };
+        let cred = Cred { uid, gid, groups, token: vfs::Token::NONE };
         (answer.may == "write" && !said.homes).then(|| writable::denied(said, &cred))?
     }
 

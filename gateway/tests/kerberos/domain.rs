@@ -28,6 +28,8 @@ samba-tool user create bob "$5" "$config"
 samba-tool user create gateway "$5-of-the-gateway" "$config"
 samba-tool group add writers "$config"
 samba-tool group addmembers writers alice "$config"
+samba-tool group add readers "$config"
+samba-tool group addmembers readers bob "$config"
 /usr/bin/python3 - "$at/smb.conf" "$4" <<'PYTHON'
 import sys, ldb
 from samba.auth import system_session
@@ -46,9 +48,10 @@ change["names"] = ldb.MessageElement(names, ldb.FLAG_MOD_REPLACE, "servicePrinci
 # AES alone.
 change["types"] = ldb.MessageElement("24", ldb.FLAG_MOD_REPLACE, "msDS-SupportedEncryptionTypes")
 db.modify(change)
-for name in ("alice", "bob", "writers"):
+for name in ("alice", "bob", "writers", "readers"):
     sid = ndr_unpack(security.dom_sid, found(name)["objectSid"][0])
     print(f"rid of {name}={str(sid).rsplit('-', 1)[1]}")
+print(f"domain={db.domain_sid}")
 PYTHON
 for service in cifs nfs; do
   samba-tool domain exportkeytab "$at/keytab" --principal="$service/$4" "$config"
@@ -67,6 +70,8 @@ fn logged(at: &Path) -> String {
 /// A running controller, and what it says of its users.
 struct Domain {
     child: Child,
+    /// Identifier of the domain.
+    sid: String,
     rids: Vec<(String, u32)>,
 }
 
@@ -98,12 +103,14 @@ impl Domain {
             .spawn()
             .unwrap();
         // It ends the child also where nothing comes of it.
-        let mut domain = Self { child, rids: Vec::new() };
+        let mut domain = Self { child, sid: String::new(), rids: Vec::new() };
         let lines = BufReader::new(domain.child.stdout.take().unwrap()).lines();
         for line in lines.map(Result::unwrap).take_while(|line| line != "ready=") {
             if let Some((name, rid)) = line.strip_prefix("rid of ").and_then(|l| l.split_once('='))
             {
                 domain.rids.push((name.to_owned(), rid.parse().unwrap()));
+            } else if let Some(sid) = line.strip_prefix("domain=") {
+                domain.sid = sid.to_owned();
             }
         }
         if domain.rids.is_empty() {
@@ -113,9 +120,18 @@ impl Domain {
         domain
     }
 
+    fn rid(&self, name: &str) -> u32 {
+        self.rids.iter().find(|(known, _)| known == name).unwrap().1
+    }
+
     /// The number of this user or group on the gateway.
     fn id(&self, name: &str) -> u32 {
-        RID_BASE + self.rids.iter().find(|(known, _)| known == name).unwrap().1
+        RID_BASE + self.rid(name)
+    }
+
+    /// Its identifier.
+    fn sid(&self, name: &str) -> String {
+        format!("{}-{}", self.sid, self.rid(name))
     }
 }
 
@@ -126,24 +142,128 @@ impl Drop for Domain {
     }
 }
 
-#[test]
-fn users_and_groups_of_a_domain_are_the_same_by_both_protocols() {
+/// A controller and what a gateway needs to take its tickets; `None` where there are no programs for it.
+fn start() -> Option<(Domain, World)> {
     let Some(programs) = std::env::var_os("HEADGATE_SAMBA_DC") else {
         println!("skipped: HEADGATE_SAMBA_DC names no controller");
-        return;
+        return None;
     };
     let home = tempfile::tempdir().unwrap();
     let at = home.path().join("domain");
     fs::create_dir(&at).unwrap();
     let ports = (kdc::free_port(), kdc::free_port());
     let domain = Domain::start(Path::new(&programs), &at, ports);
-    let mut world = World::by(kdc::Kdc::elsewhere(ports.0), home);
+    let world = World::by(kdc::Kdc::elsewhere(ports.0), home);
     fs::rename(at.join("keytab"), world.at("keytab")).unwrap();
+    Some((domain, world))
+}
+
+fn kerberos(world: &World, map: &str) -> String {
     let keytab = world.at("keytab").display().to_string();
-    let kerberos = format!(
-        "kerberos: {{keytab: {keytab}, realm: {}, map: rid, rid_base: {RID_BASE}}}",
-        kdc::REALM
-    );
+    format!("kerberos: {{keytab: {keytab}, realm: {}, {map}}}", kdc::REALM)
+}
+
+/// What smbcacls says of a file by these tickets. It finds the gateway by its name alone.
+fn smbcacls(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
+    fs::write(world.at("hosts"), format!("127.0.0.1 localhost {HOST}\n")).unwrap();
+    let ports = format!("smb ports = {}", world.daemon().smb.port());
+    let mut command = world.kdc.command("unshare");
+    let done = command
+        .args(["--mount", "sh", "-c", r#"mount --bind "$0" /etc/hosts && exec smbcacls "$@""#])
+        .arg(world.at("hosts"))
+        .args([&format!("//{HOST}/data"), file, "--numeric", "--use-kerberos=required"])
+        .args(["--configfile", &world.at("smb.conf").display().to_string()])
+        .args(["--option", &ports])
+        .args(args)
+        .env("KRB5CCNAME", format!("FILE:{}", cache.display()))
+        .current_dir(&world.home)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+}
+
+/// Lists that name users and groups of the domain decide, and owners are its users, by both protocols.
+#[test]
+fn domain_identities_decide_in_lists() {
+    let Some((domain, mut world)) = start() else { return };
+    let by_rid = kerberos(&world, &format!("map: rid, rid_base: {RID_BASE}"));
+    world.serve(&format!("    sec: [krb5]\n{by_rid}"), &[]);
+    let (alice, bob) = (world.tickets("alice", &[]), world.tickets("bob", &[]));
+    let reads = |world: &World, file: &str| {
+        let said = world.said(&bob, &[], &format!("get {file} back"));
+        assert!(!said.contains("NT_STATUS") || said.contains("ACCESS_DENIED"), "{said}");
+        !said.contains("NT_STATUS")
+    };
+    for file in ["deny", "allow", "own", "users"] {
+        let said = world.said(&alice, &[], &format!("put smb.conf {file}"));
+        assert!(!said.contains("NT_STATUS"), "{said}\n{}", world.log());
+        assert!(reads(&world, file));
+    }
+    let (of_alice, readers) = (domain.sid("alice"), domain.sid("readers"));
+    let all = format!("ACL:{of_alice}:0/0x0/0x001f01ff");
+    let deny = format!("ACL:{readers}:1/0x0/0x001f01ff");
+    for (file, entries, is_read) in [
+        ("deny", format!("{deny},ACL:S-1-1-0:0/0x0/0x001f01ff"), false),
+        ("allow", format!("{all},ACL:{readers}:0/0x0/0x001200a9"), true),
+        ("own", all.clone(), false),
+        ("users", format!("{all},ACL:S-1-5-32-545:0/0x0/0x001200a9"), true),
+    ] {
+        let said = smbcacls(&world, &alice, file, &["-S", &entries]);
+        assert!(!said.contains("NT_STATUS") && !said.contains("ailed"), "{file}: {said}");
+        assert_eq!(reads(&world, file), is_read, "{file}: {}", world.log());
+        let shown = smbcacls(&world, &alice, file, &[]);
+        assert!(shown.contains(&format!("OWNER:{of_alice}")), "{file}: {shown}");
+        assert!(shown.contains(&format!("GROUP:{}-{DOMAIN_USERS}", domain.sid)), "{file}: {shown}");
+        for entry in entries.split(',') {
+            assert!(shown.contains(entry), "{file}: no {entry} in {shown}");
+        }
+    }
+    let said = world.said(&alice, &[], "get own back");
+    assert!(!said.contains("NT_STATUS"), "the owner is not locked out: {said}");
+    // takeown: bob may write the owner of this one, and takes it.
+    let given = format!("{all},ACL:{}:0/0x0/0x001f01ff", domain.sid("bob"));
+    smbcacls(&world, &alice, "own", &["-S", &given]);
+    let said = smbcacls(&world, &bob, "own", &["-C", &domain.sid("alice")]);
+    assert!(!said.contains("INVALID_OWNER"), "it is alice's already: {said}");
+    let said = smbcacls(&world, &bob, "own", &["-C", &domain.sid("bob")]);
+    assert_eq!(fs::metadata(world.at("data/own")).unwrap().uid(), domain.id("bob"), "{said}");
+    let said = smbcacls(&world, &bob, "own", &["-C", &domain.sid("alice")]);
+    assert!(said.contains("INVALID_OWNER"), "it cannot be given away: {said}");
+
+    // By NFS, in the folder.
+    let said = smbcacls(&world, &alice, "/", &["-S", &deny]);
+    assert!(said.contains("ACCESS_DENIED"), "who does not own the folder: {said}");
+    chown(world.at("data"), Some(domain.id("alice")), None).unwrap();
+    let entries = format!("{deny},ACL:S-1-1-0:0/0x0/0x001f01ff");
+    let said = smbcacls(&world, &alice, "/", &["-S", &entries]);
+    assert!(!said.contains("NT_STATUS"), "{said}");
+    assert_eq!(world.client(&alice).makes("one"), "0", "{}", world.log());
+    assert_eq!(world.client(&bob).makes("two"), "13", "NFS3ERR_ACCES: {}", world.log());
+    // The domain is known before anybody has logged on.
+    let kept = fs::read_to_string(world.at("state/domain")).unwrap();
+    assert_eq!(kept.trim(), domain.sid);
+
+    // Users of other numbers: accounts, by names. They have the groups of their tickets as well.
+    fs::write(world.at("password"), "long-enough-1\n").unwrap();
+    fs::set_permissions(world.at("password"), fs::Permissions::from_mode(0o600)).unwrap();
+    let users = "users:\n  - {name: alice, uid: 3001, password_file: password}\n  \
+                 - {name: bob, uid: 3002, password_file: password}";
+    chown(world.at("data"), Some(3001), None).unwrap();
+    let by_name = kerberos(&world, "map: names");
+    world.serve(&format!("    sec: [krb5]\n{by_name}\n{users}"), &[]);
+    let said = world.said(&bob, &[], "ls");
+    assert!(said.contains("ACCESS_DENIED"), "the list of the folder: {said}\n{}", world.log());
+    assert_eq!(world.client(&bob).makes("three"), "13", "{}", world.log());
+    assert_eq!(world.client(&alice).makes("four"), "0", "{}", world.log());
+    let shown = smbcacls(&world, &alice, "four", &[]);
+    assert!(shown.contains(&format!("OWNER:{of_alice}")), "{shown}");
+}
+
+#[test]
+fn users_and_groups_of_a_domain_are_the_same_by_both_protocols() {
+    let Some((domain, mut world)) = start() else { return };
+    let kerberos = kerberos(&world, &format!("map: rid, rid_base: {RID_BASE}"));
     // The folder is for the group alone.
     chown(world.at("data"), Some(0), Some(domain.id("writers"))).unwrap();
     fs::set_permissions(world.at("data"), fs::Permissions::from_mode(0o770)).unwrap();

@@ -43,7 +43,7 @@ pub fn decode_cred(cred: OpaqueAuth<'_>) -> Result<(Flavor, Cred), AuthStat> {
         AUTH_NONE if cred.body.is_empty() => Ok((Flavor::None, nobody())),
         AUTH_SYS => match xdr::decode::<AuthSys<'_>>(cred.body) {
             Ok(([], AuthSys { uid, gid, gids, .. })) => {
-                Ok((Flavor::Sys, Cred { uid, gid, groups: gids.into() }))
+                Ok((Flavor::Sys, Cred { uid, gid, groups: gids.into(), token: vfs::Token::NONE }))
             }
             _ => Err(AuthStat::BadCred),
         },
@@ -53,7 +53,7 @@ pub fn decode_cred(cred: OpaqueAuth<'_>) -> Result<(Flavor, Cred), AuthStat> {
 }
 
 pub fn nobody() -> Cred {
-    Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) }
+    Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
 #[cfg(test)]
@@ -72,7 +72,10 @@ mod tests {
     fn auth_sys_ids_become_credentials() {
         let (flavor, cred) = decoded(AUTH_SYS, &body(vec![0, 1])).unwrap();
         assert_eq!(flavor, Flavor::Sys);
-        assert_eq!(cred, Cred { uid: 1000, gid: 100, groups: Arc::new([0, 1]) });
+        assert_eq!(
+            cred,
+            Cred { uid: 1000, gid: 100, groups: Arc::new([0, 1]), token: vfs::Token::NONE }
+        );
     }
 
     #[test]

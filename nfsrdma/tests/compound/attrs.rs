@@ -112,7 +112,8 @@ async fn unknown_attributes_are_omitted() {
 async fn size_without_open_needs_mode() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
-    let cred = |uid| vfs::Cred { uid, gid: uid, groups: std::sync::Arc::new([]) };
+    let cred =
+        |uid| vfs::Cred { uid, gid: uid, groups: std::sync::Arc::new([]), token: vfs::Token::NONE };
     for (mode, uid, wanted) in [
         (0o477, 1000, Status::Access),
         (0o600, 1000, Status::Ok),
@@ -167,7 +168,7 @@ async fn partial_setattr_reports_attributes_set() {
     let mut harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"hello").await;
     harness.run(|c| setattr(c.putfh(&file), &[attr::MODE], |w| w.u32(0o666))).await;
-    harness.cred = Cred { uid: 7, gid: 7, groups: Arc::new([]) };
+    harness.cred = Cred { uid: 7, gid: 7, groups: Arc::new([]), token: vfs::Token::NONE };
     let cut = |w: &mut Writer| {
         w.u64(2);
         w.count(0);

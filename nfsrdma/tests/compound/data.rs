@@ -125,7 +125,7 @@ async fn invented_stateid_is_refused() {
 async fn permission_is_checked_without_an_open() {
     let mut harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"secret").await;
-    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into(), token: vfs::Token::NONE };
     let mut r = harness.run(|c| c.putfh(&file).read(0, 9).write(0, 0, b"x")).await;
     r.ok(&[op::PUTFH]).expect(op::READ, Status::Ok);
     assert_eq!((r.bool(), r.opaque()), (true, b"secret".to_vec()));
@@ -168,7 +168,7 @@ async fn commit_and_write_share_verifier() {
 async fn truncation_needs_write_permission() {
     let mut harness = Harness::new();
     let (_, file) = harness.with_file(b"f", b"secret").await;
-    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into(), token: vfs::Token::NONE };
     let set = |w: &mut Writer| {
         w.value(&Stateid::ANONYMOUS);
         crate::harness::fattr(w, &[attr::SIZE], |v| v.u64(0));

@@ -210,7 +210,7 @@ async fn writer_without_ownership_cannot_backdate() {
     let set_mode = vfs::SetAttr { mode: Some(0o666), ..Default::default() };
     node.setattr(&vfs::Cred::root(), set_mode, false).await.unwrap();
     let (mut c, mut asked) = client(&harness, b"holder").await;
-    c.cred = vfs::Cred { uid: 7003, gid: 7003, groups: [].into() };
+    c.cred = vfs::Cred { uid: 7003, gid: 7003, groups: [].into(), token: vfs::Token::NONE };
     let o = c.open(b"o", b"f", (RW.0 | TIMES, 0)).await.unwrap();
     let (WRITE_ATTRS, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
     let (given, size, access, at_first) = look(&c, &o.fh).await;

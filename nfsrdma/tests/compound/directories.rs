@@ -103,7 +103,7 @@ async fn directory_delegation_needs_list_permission() {
         let mut r = c.run(|a| a.data().lookup(b"d").getfh()).await;
         r.ok(&[op::PUTROOTFH, op::LOOKUP, op::LOOKUP]);
         let fh = r.expect(op::GETFH, Status::Ok).opaque();
-        c.cred = Cred { uid, gid: uid, groups: [].into() };
+        c.cred = Cred { uid, gid: uid, groups: [].into(), token: vfs::Token::NONE };
         clients.push((c, fh, asked));
     }
     let [(owner, fh, _), (other, ..)] = &clients[..] else { panic!() };

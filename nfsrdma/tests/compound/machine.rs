@@ -55,7 +55,8 @@ const DIRECTIONS_BOTH: u32 = 7;
 
 /// A machine credential, which is the anonymous user for files.
 fn by(principal: u128, service: GssService) -> Caller {
-    let cred = Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]) };
+    let cred =
+        Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: Arc::new([]), token: vfs::Token::NONE };
     Caller::krb5(principal, service, cred)
 }
 

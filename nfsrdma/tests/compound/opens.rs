@@ -231,7 +231,7 @@ async fn files_are_made_guarded_and_exclusively() {
     }
     // The creator may use its file whatever the mode; for other users the mode is checked.
     let c = Client {
-        cred: Cred { uid: 7, gid: 7, groups: [].into() },
+        cred: Cred { uid: 7, gid: 7, groups: [].into(), token: vfs::Token::NONE },
         ..Client::new(&harness, b"z").await
     };
     let root = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.root();
@@ -246,7 +246,7 @@ async fn execute_permission_allows_reading() {
     let harness = Harness::new();
     let root = Client::new(&harness, b"x").await;
     assert_eq!(open_status(&root, made(1, 0, b"program", 0o711)).await, Status::Ok);
-    let user = Cred { uid: 7, gid: 7, groups: [].into() };
+    let user = Cred { uid: 7, gid: 7, groups: [].into(), token: vfs::Token::NONE };
     let c = Client { cred: user, ..Client::new(&harness, b"y").await };
     let mut r = c.run(|a| a.data().op(op::OPEN, found(b"p", b"program", R)).getfh()).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]);
@@ -418,19 +418,22 @@ async fn list_is_set_before_sync() {
 
 /// All operations that set lists. A gateway without a domain has no callers with such identities.
 #[tokio::test]
-async fn denied_domain_identities_are_refused() {
+async fn denied_aliases_without_members_are_refused() {
     let harness = Harness::new();
     let (_, file) = harness.with_file(b"there", b"hello").await;
     let c = Client::new(&harness, b"x").await;
     let cases = [
-        (1, &b"S-1-5-21-1-2-3-1114"[..], false),
-        (0, b"S-1-5-21-1-2-3-1114", true),
-        (1, b"S-1-5-32-545", false),
+        (1, &b"S-1-5-32-551"[..], false),
+        (0, b"S-1-5-32-551", true),
+        (1, b"S-1-5-21-1-2-3-1114", true),
+        (1, b"S-1-5-32-545", true),
         (1, b"AUTHENTICATED@", true),
         (1, b"1000", true),
     ];
     for has_domain in [false, true] {
-        harness.reload("data", |share| share.rules.has_domain = has_domain);
+        let host = vfs::Token::of_host(&vfs::Domain::new(None));
+        let host = if has_domain { host } else { vfs::Token::NONE };
+        harness.reload("data", |share| share.rules.host = host);
         for (n, (kind, who, is_obeyed)) in cases.into_iter().enumerate() {
             let (status, rights) = (
                 if is_obeyed || !has_domain { Status::Ok } else { Status::BadOwner },

@@ -144,7 +144,7 @@ async fn entry_error_is_in_rdattr_error() {
     let share = &harness.nfs.core.namespace.share_named(b"data").unwrap();
     let set = vfs::SetAttr { mode: Some(0o744), ..Default::default() };
     share.backend.root().setattr(&vfs::Cred::root(), set, false).await.unwrap();
-    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into() };
+    harness.cred = vfs::Cred { uid: 1000, gid: 1000, groups: [].into(), token: vfs::Token::NONE };
     let mut r =
         harness.run(|c| c.data().readdir(0, 0, ENOUGH, &[attr::RDATTR_ERROR, attr::SIZE])).await;
     r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Ok);

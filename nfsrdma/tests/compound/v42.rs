@@ -408,7 +408,7 @@ async fn reply_obeys_session_limits() {
 #[tokio::test]
 async fn data_change_clears_set_id_bits() {
     let content = vec![1; 1 << 17];
-    let eve = Cred { uid: 7003, gid: 7003, groups: [].into() };
+    let eve = Cred { uid: 7003, gid: 7003, groups: [].into(), token: vfs::Token::NONE };
     for (caller, kept) in [(Cred::root(), 0o6777), (eve, 0o777)] {
         let mut harness = Harness::new();
         let (_, from) = harness.with_file(b"from", &content).await;

@@ -1,7 +1,7 @@
 //! Security descriptors and the list that is kept with a file ([`vfs::acl`]): the same, in two forms.
 
-use vfs::Attr;
-use vfs::acl::{self, Owner, Who, flag};
+use vfs::acl::{self, Owner, Who, flag, sid_of_group, sid_of_user};
+use vfs::{Attr, Domain};
 
 use super::descriptor::control;
 use super::{Ace, Acl, SecurityDescriptor, Sid};
@@ -33,17 +33,21 @@ pub fn of_descriptor(sd: &SecurityDescriptor) -> acl::Acl {
 }
 
 /// The descriptor of a file with this list.
-pub fn to_descriptor(list: &acl::Acl, attr: &Attr) -> Result<SecurityDescriptor, Status> {
+pub fn to_descriptor(
+    list: &acl::Acl,
+    attr: &Attr,
+    domain: Option<&Domain>,
+) -> Result<SecurityDescriptor, Status> {
     let owner = Owner::of(attr);
     let dacl = list.entries.as_ref().map(|entries| {
         let mut aces = Vec::with_capacity(entries.len());
-        entries.iter().for_each(|ace| put(ace, owner, &mut aces));
+        entries.iter().for_each(|ace| put(ace, (owner, domain), &mut aces));
         Acl { revision: list.revision, aces }
     });
     Ok(SecurityDescriptor {
         control: list.control | control::SELF_RELATIVE,
-        owner: Some(list.owner.clone().unwrap_or_else(|| Sid::unix_user(attr.uid))),
-        group: Some(list.group.clone().unwrap_or_else(|| Sid::unix_group(attr.gid))),
+        owner: Some(list.owner.clone().unwrap_or_else(|| sid_of_user(attr.uid, domain))),
+        group: Some(list.group.clone().unwrap_or_else(|| sid_of_group(attr.gid, domain))),
         sacl: list
             .audit
             .as_deref()
@@ -55,7 +59,7 @@ pub fn to_descriptor(list: &acl::Acl, attr: &Attr) -> Result<SecurityDescriptor,
 }
 
 /// One entry, or two where it means the owner here and the creator of what is made further down (MS-DTYP section 2.4.2.4).
-fn put(ace: &acl::Ace, owner: Owner, out: &mut Vec<Ace>) {
+fn put(ace: &acl::Ace, (owner, domain): (Owner, Option<&Domain>), out: &mut Vec<Ace>) {
     const PASSES_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let (kind, flags, mask, who) = match ace {
         acl::Ace::Simple { kind, flags, mask, who } => (*kind, *flags, *mask, who),
@@ -68,13 +72,13 @@ fn put(ace: &acl::Ace, owner: Owner, out: &mut Vec<Ace>) {
         Who::Owner => Sid::creator_owner(),
         Who::Group => Sid::creator_group(),
         who => {
-            out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner) });
+            out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner, domain) });
             return;
         }
     };
     if flags & flag::INHERIT_ONLY == 0 {
         let flags = flags & !flag::PASSING_ON;
-        out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner) });
+        out.push(Ace::Simple { kind, flags, mask, sid: who.to_sid(owner, domain) });
     }
     if flags & PASSES_ON != 0 {
         out.push(Ace::Simple { kind, flags: flags | flag::INHERIT_ONLY, mask, sid: creator });
@@ -153,7 +157,7 @@ mod tests {
             acl::Ace::allow(Who::Group, mask::FILE_READ, 0),
             acl::Ace::allow(Who::Group, mask::FILE_READ, oi | io),
         ]);
-        let sd = to_descriptor(&list, &attr()).unwrap();
+        let sd = to_descriptor(&list, &attr(), None).unwrap();
         assert_eq!(
             sd.dacl.unwrap().aces,
             [
@@ -175,7 +179,7 @@ mod tests {
             let mut at = attr();
             at.uid = want.owner.as_ref().and_then(Sid::as_unix_user).unwrap_or(1000);
             at.gid = want.group.as_ref().and_then(Sid::as_unix_group).unwrap_or(50);
-            let mut got = to_descriptor(&of_descriptor(&sd), &at).unwrap();
+            let mut got = to_descriptor(&of_descriptor(&sd), &at, None).unwrap();
             if sd.dacl.is_none() {
                 got.dacl = None;
             }

@@ -31,7 +31,7 @@ pub fn kept(sd: &mut SecurityDescriptor) {
 
 /// Refuses a list with an entry that this server would keep and not obey, which would give what the entry denies: one that denies
 /// by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10), and where callers have identities of a
-/// domain, one that denies such an identity ([`vfs::acl::Acl::unknown_denied`]).
+/// domain, one that denies an alias whose members are not known ([`vfs::acl::Acl::unknown_denied`]).
 ///
 /// # Errors
 ///

@@ -124,7 +124,7 @@ mod tests {
     use vfs::namespace::{PrincipalSet, Protocols, Rules, ShareAccess};
 
     fn asked_by(core: &Arc<ServerState>, kind: Kind, uid: u32) -> CoreHost {
-        let cred = Cred { uid, gid: uid, groups: Arc::new([]) };
+        let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE };
         let user = Arc::new(User { name: "alice".into(), kind, cred, rid: 1000, by_ticket: false });
         CoreHost { core: core.clone(), user: Some(user), peer: [192, 0, 2, 1].into() }
     }

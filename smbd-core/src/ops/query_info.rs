@@ -292,7 +292,9 @@ async fn of_security(open: &Open, r: &Request) -> Result<Result<Vec<u8>, usize>,
     debug_assert_eq!(needs & !(mask::READ_CONTROL | mask::ACCESS_SYSTEM_SECURITY), 0);
     let file = open.file()?;
     let attr = file.base().getattr().await?;
-    let sd = security::only(security::descriptor(&file.base(), &attr).await?, r.additional);
+    let domain = open.cred.token.domain();
+    let sd = security::descriptor(&file.base(), &attr, domain).await?;
+    let sd = security::only(sd, r.additional);
     let bytes = sd.emit();
     Ok(if bytes.len() <= limit(r) { Ok(bytes) } else { Err(bytes.len()) })
 }

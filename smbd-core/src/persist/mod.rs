@@ -16,7 +16,9 @@ pub(crate) mod rewrite;
 
 use std::sync::Arc;
 
+use smb_proto::dtyp::Sid;
 use state::Caching;
+use vfs::{Domain, Token};
 
 use crate::caching::Lease;
 use crate::open::Open;
@@ -204,6 +206,7 @@ fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, 
         uid: open.cred.uid,
         gid: open.cred.gid,
         groups: open.cred.groups.to_vec(),
+        sids: recorded(&open.cred.token),
         owner: facts.owner,
         client: facts.client,
         granted: open.granted,
@@ -223,6 +226,23 @@ fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, 
         next: saving.next.as_ref().map(|n| n.handle().as_bytes().to_vec()),
         order: 0,
     })
+}
+
+/// Identifiers that a ticket has named, the one of the user first.
+fn recorded(token: &Token) -> Vec<Sid> {
+    let user = token.user();
+    let others = token.sids().iter().filter(|sid| Some(*sid) != user);
+    user.into_iter().chain(others).cloned().collect()
+}
+
+/// The same, of a record.
+pub(crate) fn token_of(domain: Option<&Arc<Domain>>, sids: &[Sid]) -> Token {
+    match (domain, sids) {
+        (Some(domain), [user, others @ ..]) => {
+            Token::of_ticket(domain, user.clone(), others.iter().cloned())
+        }
+        _ => Token::NONE,
+    }
 }
 
 /// What the handle may cache. During a break still all that it had: its client may know of no break.

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
+use smb_proto::dtyp::Sid;
 use state::{Caching, LockKind, SmbLockRange};
 
 use crate::caching::{from_state, to_state};
@@ -11,7 +12,9 @@ use crate::open::{FileId, LOCK_SEQUENCES};
 type Guid = [u8; 16];
 
 /// First byte of a record; one that is not here is of a version that is not known.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// Without [`Record::sids`].
+const WITHOUT_SIDS: u8 = 3;
 /// Without [`Record::order`].
 const WITHOUT_ORDER: u8 = 2;
 /// Without [`Record::next`] as well.
@@ -39,6 +42,8 @@ pub(crate) struct Record {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
+    /// Identifiers that a ticket has named, the one of the user first.
+    pub(crate) sids: Vec<Sid>,
     pub(crate) owner: String,
     pub(crate) client: Guid,
     // How.
@@ -251,6 +256,8 @@ impl Record {
         }
         out.option(self.next.as_ref(), |o, n| o.bytes(n));
         out.u64(self.order);
+        out.count(self.sids.len());
+        self.sids.iter().for_each(|sid| out.bytes(&sid.emit()));
         out.0
     }
 
@@ -296,6 +303,10 @@ impl Record {
                 WITHOUT_NEXT | WITHOUT_ORDER => 0,
                 _ => r.u64()?,
             },
+            sids: match version {
+                WITHOUT_NEXT..=WITHOUT_SIDS => Vec::new(),
+                _ => sids(&mut r)?,
+            },
         };
         r.0.is_empty().then_some(record)
     }
@@ -309,6 +320,11 @@ fn locks(r: &mut In<'_>) -> Option<Vec<(SmbLockRange, LockKind)>> {
             Some((lock_range, if r.bool()? { LockKind::Exclusive } else { LockKind::Shared }))
         })
         .collect()
+}
+
+fn sids(r: &mut In<'_>) -> Option<Vec<Sid>> {
+    const LEAST: usize = 8;
+    (0..r.count(LEAST)?).map(|_| Sid::parse(r.bytes()?).ok()).collect()
 }
 
 fn sequences(r: &mut In<'_>) -> Option<[Option<u8>; LOCK_SEQUENCES]> {
@@ -339,6 +355,7 @@ mod tests {
             uid: 1000,
             gid: 100,
             groups: vec![1, 2, 3],
+            sids: ["S-1-5-21-1-2-3-1103", "S-1-5-21-1-2-3-513"].map(|s| s.parse().unwrap()).into(),
             owner: "alice".into(),
             client: [3; 16],
             granted: 0x12_0089,
@@ -376,6 +393,7 @@ mod tests {
         let bare = Record {
             stream: None,
             groups: vec![],
+            sids: vec![],
             app_instance: None,
             app_version: None,
             caches: None,
@@ -384,9 +402,14 @@ mod tests {
             ..full.clone()
         };
         assert_eq!(Record::decode(&bare.encode()), Some(bare.clone()));
+        const COUNT_LEN: usize = 4;
         let unnumbered = Record { order: 0, ..bare.clone() };
         let mut older = unnumbered.encode();
         assert_eq!(older[0], VERSION);
+        // How many identifiers there are.
+        older.truncate(older.len() - COUNT_LEN);
+        older[0] = WITHOUT_SIDS;
+        assert_eq!(Record::decode(&older), Some(unnumbered.clone()));
         older.truncate(older.len() - 8);
         older[0] = WITHOUT_ORDER;
         assert_eq!(Record::decode(&older), Some(unnumbered.clone()));

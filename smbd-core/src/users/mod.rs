@@ -4,8 +4,11 @@ pub mod accounts;
 pub mod database;
 pub mod logon_throttle;
 
-use vfs::Cred;
+use std::sync::Arc;
+
+use smb_proto::dtyp::Sid;
 use vfs::accounts::{Directory, Host};
+use vfs::{Cred, Domain};
 use zeroize::Zeroizing;
 
 use crate::auth::{NtHash, Secrets};
@@ -62,6 +65,14 @@ pub trait Users: Send + Sync + 'static {
 
     /// Keeps who a user is who came by a ticket and is neither an account nor a user of the host.
     fn remember(&self, _user: &Ticketed) {}
+
+    /// The domain whose tickets are taken.
+    fn domain(&self) -> Option<Arc<Domain>> {
+        None
+    }
+
+    /// Keeps the identifier of the domain, which a ticket has told for the first time. May wait.
+    fn keep_domain(&self, _sid: &Sid) {}
 
     /// Who the account of this name is now, or was at the last logon by a ticket, if it is no account. Does not wait.
     fn cred(&self, name: &str) -> Option<Cred> {

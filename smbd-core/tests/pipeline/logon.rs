@@ -64,7 +64,8 @@ async fn user_with_the_uid_of_guests_is_refused() {
             settings.shares.entry("data".into()).or_default().guest = guest;
         });
         for (uid, wanted) in [(65534, Status::LOGON_FAILURE), (65533, Status::SUCCESS)] {
-            *users.0.lock().unwrap() = Cred { uid, gid: 65534, groups: Arc::new([]) };
+            *users.0.lock().unwrap() =
+                Cred { uid, gid: 65534, groups: Arc::new([]), token: vfs::Token::NONE };
             let mut peer = Peer::connect(&server);
             peer.negotiate(&LAST.get()).await;
             assert_eq!(peer.log_on("alice", "pw").await, wanted, "{uid}, guests: {guest}");

@@ -44,7 +44,7 @@ impl Users for Two {
     }
 
     fn guest(&self) -> Cred {
-        Cred { uid: 65534, gid: 65534, groups: Arc::new([]) }
+        Cred { uid: 65534, gid: 65534, groups: Arc::new([]), token: vfs::Token::NONE }
     }
 }
 

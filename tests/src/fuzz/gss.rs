@@ -100,7 +100,7 @@ impl Accept for Everybody {
             keys,
             sequence: 0,
             principal: "alice@LAB.TEST".into(),
-            cred: Cred { uid: 7, gid: 7, groups: [].into() },
+            cred: Cred { uid: 7, gid: 7, groups: [].into(), token: vfs::Token::NONE },
             lifetime: Duration::from_secs(1000),
         });
         Box::pin(async move { accepted.ok_or(NotAccepted::Busy) })

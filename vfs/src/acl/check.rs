@@ -1,29 +1,46 @@
 //! Computes the rights that a list grants (MS-DTYP section 2.5.3.2, RFC 8881 section 6.2.1.3).
 
+use super::obeyed::{NT, is_of_no_caller};
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
+use crate::token::{self, Meant};
 use crate::types::ANONYMOUS;
 use crate::types::Cred;
 
 /// The owner may always read and change the list, unless an entry for OWNER RIGHTS says otherwise.
 const OWNER_IMPLIED: u32 = mask::READ_CONTROL | mask::WRITE_DAC;
 
-/// Checks whether an entry for `who` applies to the caller.
-fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> bool {
-    match who {
+/// Checks whether an entry applies to the caller, by identifiers and by numbers (MS-DTYP section 2.5.3.2).
+fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> Meant {
+    let is = match who {
         Who::Owner => cred.uid == owner.uid,
         Who::Group => cred.in_group(owner.gid),
         Who::Everyone => true,
-        Who::User(uid) => cred.uid == *uid,
-        Who::Members(gid) => cred.in_group(*gid),
-        Who::Sid(sid) => {
-            let known = cred.uid != ANONYMOUS;
-            *sid == Sid::owner_rights() && cred.uid == owner.uid
-                || *sid == Sid::network()
-                || *sid == Sid::authenticated_users() && known
-                || *sid == Sid::anonymous() && !known
-                || *sid == Sid::administrators() && cred.uid == 0
-        }
-    }
+        Who::User(uid) => cred.uid == *uid || cred.token.has_number(*uid),
+        Who::Members(gid) => cred.in_group(*gid) || cred.token.has_number(*gid),
+        Who::Sid(sid) => return is_meant_by_sid(sid, cred, owner),
+    };
+    if is { Meant::Yes } else { Meant::No }
+}
+
+/// Asks whether an identifier stands for callers of a kind that the caller is of (MS-DTYP section 2.4.2.4), or is one of its own.
+fn is_meant_by_sid(sid: &Sid, cred: &Cred, owner: Owner) -> Meant {
+    const THIS_ORGANIZATION: u32 = 15;
+    let known = cred.uid != ANONYMOUS;
+    let is = match (sid.authority(), sid.subs()) {
+        // OWNER RIGHTS, NETWORK, Authenticated Users, BUILTIN\Users, ANONYMOUS LOGON, BUILTIN\Guests.
+        (3, [4]) => cred.uid == owner.uid,
+        (NT, [2]) => true,
+        (NT, [11] | [32, 545]) => known,
+        (NT, [THIS_ORGANIZATION]) => known && !cred.token.is_of_other_organization(),
+        (NT, [7] | [32, 546]) => !known,
+        (NT, [32, 544]) if cred.uid != 0 => return token::meant_as_administrator(cred),
+        (NT, [32, 544]) => true,
+        // Other aliases of this computer have no members here.
+        (NT, [32, ..]) => false,
+        _ if is_of_no_caller(sid) => false,
+        _ => return token::meant_by_sid(sid, cred),
+    };
+    if is { Meant::Yes } else { Meant::No }
 }
 
 impl Acl {
@@ -44,12 +61,12 @@ impl Acl {
     /// a right decides about it. In a list of NFS form extended attributes follow the data where no entry denies them, because
     /// lists of earlier versions do not mention them. In a list of Windows each right is separate, as smbtorture records
     /// (smb2.acls).
-    fn decided(&self, meant: impl Fn(&Who) -> bool) -> (u32, u32) {
+    fn decided(&self, meant: impl Fn(u8, &Who) -> bool) -> (u32, u32) {
         if self.entries.is_none() {
             return (mask::FILE_ALL, 0);
         }
         let (mut granted, mut denied) = (0, 0);
-        for (kind, m, _) in self.effective().filter(|(_, _, who)| meant(who)) {
+        for (kind, m, _) in self.effective().filter(|(kind, _, who)| meant(*kind, who)) {
             match kind {
                 kind::ALLOWED => granted |= m & !denied,
                 _ => denied |= m & !granted,
@@ -64,12 +81,17 @@ impl Acl {
 
     /// Returns the rights granted to the principals for which `meant` is true.
     pub(super) fn allowed_where(&self, meant: impl Fn(&Who) -> bool) -> u32 {
-        self.decided(meant).0
+        self.decided(|_, who| meant(who)).0
+    }
+
+    /// As [`Acl::decided`], for a caller: an entry that denies counts also where it may be about the caller.
+    fn decided_for(&self, cred: &Cred, owner: Owner) -> (u32, u32) {
+        self.decided(|kind, who| is_meant(who, cred, owner).counts(kind == kind::DENIED))
     }
 
     /// Checks whether an NFS client may read a file to run it (RFC 8881 section 6.2.1.3.1): yes, unless an entry denies reading.
     pub(crate) fn runs(&self, cred: &Cred, owner: Owner) -> bool {
-        let (granted, denied) = self.decided(|who| is_meant(who, cred, owner));
+        let (granted, denied) = self.decided_for(cred, owner);
         granted & mask::EXECUTE != 0 && denied & mask::READ_DATA == 0
     }
 
@@ -79,15 +101,15 @@ impl Acl {
         if cred.uid == 0 {
             return mask::FILE_ALL;
         }
-        let granted = self.allowed_where(|who| is_meant(who, cred, owner));
-        let restricted = || self.effective().any(|(_, _, w)| *w == Who::Sid(Sid::owner_rights()));
+        let granted = self.decided_for(cred, owner).0;
+        let restricted = || self.effective().any(|(_, _, w)| w.is_owner_rights());
         let implied = if cred.uid == owner.uid && !restricted() { OWNER_IMPLIED } else { 0 };
         granted | implied
     }
 
     /// Returns the rights that entries deny the caller.
     pub fn denied(&self, cred: &Cred, owner: Owner) -> u32 {
-        self.decided(|who| is_meant(who, cred, owner)).1
+        self.decided_for(cred, owner).1
     }
 }
 
@@ -102,7 +124,7 @@ mod tests {
     const OWNER: Owner = Owner { uid: 1000, gid: 50 };
 
     fn cred(uid: u32) -> Cred {
-        Cred { uid, gid: 50, groups: Arc::new([]) }
+        Cred { uid, gid: 50, groups: Arc::new([]), token: crate::Token::NONE }
     }
 
     fn allowed(entries: Vec<Ace>, uid: u32) -> u32 {
@@ -178,7 +200,7 @@ mod tests {
     /// user, the superuser.
     #[test]
     fn entry_applies_to_named_principals() {
-        let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]) };
+        let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]), token: crate::Token::NONE };
         let in_both = Cred { groups: Arc::new([49, 50]), ..of(2, 7) };
         let callers = [of(1000, 7), in_both, of(3, 99), of(ANONYMOUS, ANONYMOUS), of(0, 0)];
         let sid = Who::Sid;
@@ -194,12 +216,15 @@ mod tests {
             (sid(Sid::authenticated_users()), [true, true, true, false, true]),
             (sid(Sid::anonymous()), [false, false, false, true, false]),
             (sid(Sid::administrators()), [false, false, false, false, true]),
+            (sid(Sid::new(5, &[32, 545]).unwrap()), [true, true, true, false, true]),
+            (sid(Sid::new(5, &[32, 546]).unwrap()), [false, false, false, true, false]),
             (sid(Sid::system()), [false; 5]),
             (sid(Sid::creator_owner()), [false; 5]),
             (sid(Sid::creator_group()), [false; 5]),
             (sid(Sid::new(5, &[21, 1000]).unwrap()), [false; 5]),
         ] {
-            let meant: Vec<bool> = callers.iter().map(|c| is_meant(&who, c, OWNER)).collect();
+            let meant: Vec<bool> =
+                callers.iter().map(|c| is_meant(&who, c, OWNER) == Meant::Yes).collect();
             assert_eq!(meant, about, "{who:?}");
         }
     }
@@ -209,7 +234,7 @@ mod tests {
         #[test]
         fn first_entry_with_right_decides(acl in any_acl(), user in any_cred(), bit in 0..21_u32) {
             let right = 1 << bit & mask::FILE_ALL;
-            let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER));
+            let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER) == Meant::Yes);
             let own = user.uid == OWNER.uid && OWNER_IMPLIED & right != 0;
             let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
             // In a list of NFS form extended attributes follow the data.

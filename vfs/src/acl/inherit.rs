@@ -350,7 +350,7 @@ mod tests {
                 let owner = Owner { gid, ..OWNER };
                 let new = folder.of_new(false, OWNER, owner, 0o666).unwrap();
                 assert_eq!(new.mode(owner) & 0o666, wanted, "{folder:?} {gid}");
-                let member = Cred { uid: 7, gid, groups: [].into() };
+                let member = Cred { uid: 7, gid, groups: [].into(), token: crate::Token::NONE };
                 let writes = new.allowed(&member, owner) & all & mask::WRITE_DATA != 0;
                 assert_eq!(writes, wanted & 0o020 != 0, "{folder:?} {gid}");
             }

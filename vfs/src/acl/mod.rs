@@ -11,6 +11,8 @@
 //! *Errors.* An unreadable record counts as no list ([`Kept::decode`]).
 
 pub mod check;
+#[cfg(test)]
+mod identities;
 mod inherit;
 pub mod mask;
 mod mode;
@@ -21,6 +23,8 @@ pub(crate) mod steps;
 
 pub use record::{Kept, NAME};
 pub use wire::Sid;
+
+use crate::token::Domain;
 
 /// Types of entries that are understood (MS-DTYP section 2.4.4.1, RFC 8881 section 6.2.1.1); others are stored unchanged.
 #[allow(missing_docs)] // The names are the specification's.
@@ -80,17 +84,33 @@ impl Who {
         }
     }
 
-    /// Returns the Windows identifier. The special names become the current owner and group.
-    pub fn to_sid(&self, owner: Owner) -> Sid {
+    /// Checks whether this is OWNER RIGHTS.
+    pub(crate) fn is_owner_rights(&self) -> bool {
+        matches!(self, Self::Sid(sid) if sid.authority() == 3 && *sid.subs() == [4])
+    }
+
+    /// Returns the Windows identifier: that of the domain if it has the number. The special names become the current owner and
+    /// group.
+    pub fn to_sid(&self, owner: Owner, domain: Option<&Domain>) -> Sid {
         match self {
-            Self::Owner => Sid::unix_user(owner.uid),
-            Self::Group => Sid::unix_group(owner.gid),
+            Self::Owner => sid_of_user(owner.uid, domain),
+            Self::Group => sid_of_group(owner.gid, domain),
             Self::Everyone => Sid::everyone(),
-            Self::User(uid) => Sid::unix_user(*uid),
-            Self::Members(gid) => Sid::unix_group(*gid),
+            Self::User(uid) => sid_of_user(*uid, domain),
+            Self::Members(gid) => sid_of_group(*gid, domain),
             Self::Sid(sid) => sid.clone(),
         }
     }
+}
+
+/// Returns the identifier of a user: that of the domain if it has the number.
+pub fn sid_of_user(uid: u32, domain: Option<&Domain>) -> Sid {
+    domain.and_then(|domain| domain.sid_of_user(uid)).unwrap_or_else(|| Sid::unix_user(uid))
+}
+
+/// Returns the identifier of a group: that of the domain if it has the number.
+pub fn sid_of_group(gid: u32, domain: Option<&Domain>) -> Sid {
+    domain.and_then(|domain| domain.sid_of_group(gid)).unwrap_or_else(|| Sid::unix_group(gid))
 }
 
 /// Owner and group of a file.
@@ -174,6 +194,23 @@ impl Acl {
         self.entries.as_deref().unwrap_or_default()
     }
 
+    /// Replaces domain identifiers of the file's owner and group with their numbers, so that the mode bits show the rights of owner
+    /// and group, and a new mode changes their entries.
+    #[must_use]
+    pub fn with_owner_known(mut self, owner: Owner, domain: Option<&Domain>) -> Self {
+        let number = |sid: &Sid| domain.and_then(|domain| domain.number(sid));
+        for ace in self.entries.iter_mut().flatten() {
+            let Ace::Simple { who, .. } = ace else { continue };
+            let Who::Sid(sid) = &*who else { continue };
+            match number(sid) {
+                Some(uid) if uid == owner.uid => *who = Who::User(uid),
+                Some(gid) if gid == owner.gid => *who = Who::Members(gid),
+                _ => {}
+            }
+        }
+        self
+    }
+
     /// Checks whether a bit of the control word is set.
     pub fn has(&self, bit: u16) -> bool {
         self.control & bit != 0
@@ -222,8 +259,14 @@ pub(crate) mod tests {
     /// Generates a caller that those lists may name, except the superuser.
     pub(crate) fn any_cred() -> impl Strategy<Value = Cred> {
         let uid = prop_oneof![6 => 1000..1005_u32, 1 => Just(ANONYMOUS)];
-        (uid, 50..54_u32, proptest::collection::vec(50..54_u32, 0..3))
-            .prop_map(|(uid, gid, groups)| Cred { uid, gid, groups: groups.into() })
+        (uid, 50..54_u32, proptest::collection::vec(50..54_u32, 0..3)).prop_map(
+            |(uid, gid, groups)| Cred {
+                uid,
+                gid,
+                groups: groups.into(),
+                token: crate::Token::NONE,
+            },
+        )
     }
 
     #[test]
@@ -236,10 +279,10 @@ pub(crate) mod tests {
             Who::Sid(Sid::administrators()),
             Who::Sid(Sid::owner_rights()),
         ] {
-            assert_eq!(Who::of_sid(who.to_sid(owner)), who);
+            assert_eq!(Who::of_sid(who.to_sid(owner, None)), who);
         }
-        assert_eq!(Who::Owner.to_sid(owner), Sid::unix_user(7));
-        assert_eq!(Who::Group.to_sid(owner), Sid::unix_group(8));
+        assert_eq!(Who::Owner.to_sid(owner, None), Sid::unix_user(7));
+        assert_eq!(Who::Group.to_sid(owner, None), Sid::unix_group(8));
     }
 
     /// MS-DTYP section 2.4.6.

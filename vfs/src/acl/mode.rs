@@ -156,7 +156,8 @@ impl Acl {
         let keeps_run = mode & 0o040 != 0;
         let mut now = self.with_mode(&Change { owner, is_dir, mode: mode | runs, keeps_run });
         let kept = runs & !mode;
-        let anonymous = Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: [].into() };
+        let anonymous =
+            Cred { uid: ANONYMOUS, gid: ANONYMOUS, groups: [].into(), token: crate::Token::NONE };
         if kept == 0 || self.allowed(&anonymous, owner) & X != 0 {
             return now;
         }
@@ -632,7 +633,7 @@ mod tests {
     }
 
     fn user(uid: u32, gid: u32) -> Cred {
-        Cred { uid, gid, groups: Arc::new([]) }
+        Cred { uid, gid, groups: Arc::new([]), token: crate::Token::NONE }
     }
 
     #[test]

@@ -1,45 +1,37 @@
-//! Finds entries that deny an identity of a domain.
+//! Finds entries that deny an identity of which the gateway cannot tell whether a caller has it.
 //!
-//! *Operation.* A caller has a number and groups by number. An entry for another identifier applies to a caller only if it is one
-//! of the few identifiers for a class of callers ([`super::check`]). A gateway outside a domain may keep an entry for any other
-//! identifier, because no caller has that identity. A gateway that accepts tickets of a domain has callers with such identities,
-//! but cannot see them. It refuses entries that deny them a right, because it could not enforce these entries.
+//! *Operation.* Callers have numbers, and callers with a ticket of a domain also have identifiers ([`crate::token`]). The gateway knows
+//! the members of three aliases of `BUILTIN` ([`super::check`]) and keeps no members of the others. A gateway in a domain refuses
+//! entries that deny such an alias a right, because it could not enforce them. A gateway outside a domain may keep them.
 
 use super::{Ace, Acl, Sid, Who, kind};
 
 /// NT AUTHORITY (MS-DTYP section 2.4.2.4).
-const NT: u64 = 5;
+pub(super) const NT: u64 = 5;
 
-/// Checks whether the gateway can tell which callers have this identifier: the identifiers of [`super::check`], and those that no
-/// network caller has. S-1-3-0 and S-1-3-1 are replaced on inheritance, and apply to no caller before.
-fn is_known(sid: &Sid) -> bool {
-    /// Identifiers by the way of logon (MS-DTYP section 2.4.2.4): only NETWORK applies to network callers.
+/// Checks whether no network caller has this identifier. S-1-3-0 and S-1-3-1 are replaced on inheritance, and apply to no caller
+/// before.
+pub(super) fn is_of_no_caller(sid: &Sid) -> bool {
     const DIALUP: u32 = 1;
-    const NETWORK: u32 = 2;
     const BATCH: u32 = 3;
     const INTERACTIVE: u32 = 4;
     const LOGON_ID: u32 = 5;
     const SERVICE: u32 = 6;
-    const ANONYMOUS: u32 = 7;
-    const AUTHENTICATED: u32 = 11;
     const REMOTE_INTERACTIVE: u32 = 14;
     const SYSTEM: u32 = 18;
     const LOCAL_SERVICE: u32 = 19;
     const NETWORK_SERVICE: u32 = 20;
     const SERVICES: u32 = 80;
     match (sid.authority(), sid.subs()) {
-        // S-1-0-0, S-1-2-0, S-1-2-1 and S-1-3-0 to S-1-3-4.
-        (0, [0]) | (2, [0 | 1]) | (3, [0..=4]) => true,
+        // S-1-0-0, S-1-2-0, S-1-2-1 and S-1-3-0 to S-1-3-3.
+        (0, [0]) | (2, [0 | 1]) | (3, [0..=3]) => true,
         (NT, [LOGON_ID, _, _] | [SERVICES, ..]) => true,
         (NT, [one]) => matches!(
             *one,
             DIALUP
-                | NETWORK
                 | BATCH
                 | INTERACTIVE
                 | SERVICE
-                | ANONYMOUS
-                | AUTHENTICATED
                 | REMOTE_INTERACTIVE
                 | SYSTEM
                 | LOCAL_SERVICE
@@ -49,12 +41,24 @@ fn is_known(sid: &Sid) -> bool {
     }
 }
 
+/// An alias of this computer whose members are not known.
+fn is_unknown_alias(sid: &Sid) -> bool {
+    const BUILTIN: u32 = 32;
+    const ADMINISTRATORS: u32 = 544;
+    const GUESTS: u32 = 546;
+    match (sid.authority(), sid.subs()) {
+        (NT, [BUILTIN, alias]) => !(ADMINISTRATORS..=GUESTS).contains(alias),
+        (NT, [BUILTIN, ..]) => true,
+        _ => false,
+    }
+}
+
 impl Acl {
     /// Returns the first identifier that an entry denies a right and that a gateway in a domain cannot match to callers. Entries
     /// that are only inherited count too, because they would not be enforced on the new files either.
     pub fn unknown_denied(&self) -> Option<&Sid> {
         self.entries().iter().find_map(|ace| match ace {
-            Ace::Simple { kind: kind::DENIED, who: Who::Sid(sid), .. } if !is_known(sid) => {
+            Ace::Simple { kind: kind::DENIED, who: Who::Sid(sid), .. } if is_unknown_alias(sid) => {
                 Some(sid)
             }
             _ => None,
@@ -76,8 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn denied_identities_of_domains_are_unknown() {
-        for name in [
+    fn denied_aliases_without_members_are_unknown() {
+        for name in ["S-1-5-32", "S-1-5-32-547", "S-1-5-32-551", "S-1-5-32-544-1"] {
+            let who = Who::of_sid(name.parse().unwrap());
+            for flags in [0, flag::INHERITED, flag::OBJECT_INHERIT | flag::INHERIT_ONLY] {
+                assert_eq!(denied(who.clone(), flags).as_deref(), Some(name), "{flags:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn denied_identities_that_are_matched_are_known() {
+        let sids = [
             "S-1-5-21-1-2-3-1114",
             "S-1-5-21-1-2-3-513",
             "S-1-5-32-544",
@@ -89,17 +103,6 @@ mod tests {
             "S-1-18-1",
             "S-1-12-1-1-2-3-4",
             "S-1-5",
-        ] {
-            let who = Who::of_sid(name.parse().unwrap());
-            for flags in [0, flag::INHERITED, flag::OBJECT_INHERIT | flag::INHERIT_ONLY] {
-                assert_eq!(denied(who.clone(), flags).as_deref(), Some(name), "{flags:#x}");
-            }
-        }
-    }
-
-    #[test]
-    fn matched_denied_identities_are_known() {
-        let sids = [
             "S-1-1-0",
             "S-1-2-0",
             "S-1-3-0",

@@ -398,7 +398,7 @@ mod tests {
                 (_, 51) => members & limit,
                 _ => other,
             };
-            let cred = Cred { uid, gid, groups: Arc::new([]) };
+            let cred = Cred { uid, gid, groups: Arc::new([]), token: crate::Token::NONE };
             let allowed = acl.allowed(&cred, Owner { uid: 1000, gid: 50 });
             prop_assert_eq!(allowed & rights_of(7, false), rights_of(bits, false));
         }

@@ -236,7 +236,12 @@ mod tests {
         .entries;
         let now = |mode, uid| kept.now(Owner { uid, gid: 50 }, mode, false).into_owned();
         assert_eq!(now(0o4640, 1000), kept.acl);
-        let user = crate::Cred { uid: 7, gid: 7, groups: std::sync::Arc::new([]) };
+        let user = crate::Cred {
+            uid: 7,
+            gid: 7,
+            groups: std::sync::Arc::new([]),
+            token: crate::Token::NONE,
+        };
         let of = |acl: Acl| acl.allowed(&user, Owner { uid: 1000, gid: 50 });
         let data = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
         let rest = mask::FILE_ALL & !(data | mask::READ_EA | mask::WRITE_EA);
@@ -259,7 +264,12 @@ mod tests {
             let kept = Kept { mode: before, owner, acl: everybody.clone() };
             let acl = kept.now(owner, after, is_dir).into_owned();
             [(1000, 1), (2, 50), (3, 3), (7, 7)].map(|(uid, gid)| {
-                let cred = crate::Cred { uid, gid, groups: std::sync::Arc::new([]) };
+                let cred = crate::Cred {
+                    uid,
+                    gid,
+                    groups: std::sync::Arc::new([]),
+                    token: crate::Token::NONE,
+                };
                 acl.allowed(&cred, owner) & mask::EXECUTE != 0
             })
         };

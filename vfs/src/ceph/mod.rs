@@ -366,7 +366,7 @@ impl Volume {
 
     /// The superuser with this primary group, which its new files get.
     fn process_in(&self, gid: u32) -> VfsResult<Perm> {
-        self.perm(&Cred { uid: 0, gid, groups: Arc::new([]) })
+        self.perm(&Cred { uid: 0, gid, groups: Arc::new([]), token: crate::Token::NONE })
     }
 
     /// The record of an inode obtained just now.

@@ -438,7 +438,8 @@ mod tests {
     #[tokio::test]
     async fn single_identity_owner_sets_times() {
         let dir = tempfile::tempdir().unwrap();
-        let stranger = Cred { uid: 54_321, gid: 54_321, groups: [].into() };
+        let stranger =
+            Cred { uid: 54_321, gid: 54_321, groups: [].into(), token: crate::Token::NONE };
         for unprivileged in [true, false] {
             let config = LocalConfig { unprivileged, ..LocalConfig::new(dir.path()) };
             let root = LocalBackend::open(config).unwrap().root();

@@ -61,6 +61,7 @@ impl Identity {
                 .into_iter()
                 .map(rustix::process::Gid::as_raw)
                 .collect(),
+            token: crate::Token::NONE,
         };
         let switches = !alone && own.uid == 0;
         if switches && !has_capabilities() {

@@ -106,7 +106,7 @@ pub(crate) fn root() -> Cred {
 }
 
 pub(crate) fn user(uid: u32) -> Cred {
-    Cred { uid, gid: uid, groups: Arc::new([]) }
+    Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
 pub(crate) fn mode(mode: u32) -> SetAttr {

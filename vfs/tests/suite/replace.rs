@@ -61,7 +61,7 @@ pub(crate) async fn replacement_of_foreign_node_loses_set_id(b: Bench) {
         let set = SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() };
         SetAttr { mode: Some(mode), ..set }
     };
-    let other = Cred { uid: OWNER + 1, gid: OWNER + 1, groups: [].into() };
+    let other = Cred { uid: OWNER + 1, gid: OWNER + 1, groups: [].into(), token: vfs::Token::NONE };
     r.setattr(&c, mode(0o755), false).await.unwrap();
     let dir = b.dir("d").await;
     dir.setattr(&c, of(other.uid, 0o777), false).await.unwrap();

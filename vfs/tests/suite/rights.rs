@@ -6,7 +6,7 @@ const ANN: u32 = 1001;
 const BOB: u32 = 1002;
 
 fn with_groups(uid: u32, groups: &[u32]) -> Cred {
-    Cred { uid, gid: uid, groups: groups.into() }
+    Cred { uid, gid: uid, groups: groups.into(), token: vfs::Token::NONE }
 }
 
 /// Makes the root world-writable.

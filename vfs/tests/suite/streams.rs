@@ -102,7 +102,7 @@ pub(crate) async fn stream_creation_needs_write_permission(b: Bench) {
         let (uid, gid) = (Some(OWNER), Some(OWNER));
         SetAttr { mode: Some(mode), uid, gid, ..SetAttr::default() }
     };
-    let cred = |uid| Cred { uid, gid: uid, groups: [].into() };
+    let cred = |uid| Cred { uid, gid: uid, groups: [].into(), token: vfs::Token::NONE };
     let (owner, other) = (cred(OWNER), cred(OWNER + 1));
     let link = b.root.symlink(&c, b"l", b"x", SetAttr::default()).await.unwrap().node;
     let to_owner = SetAttr { mode: None, ..of(0) };

@@ -144,10 +144,10 @@ impl ToSet {
     }
 
     /// Checks that the list is valid for this type of file in this share. Refuses a list that the gateway could store but not
-    /// enforce: one that denies access to an identity of its domain that has no number here.
+    /// enforce: one that denies access to an alias whose members are unknown.
     pub(in crate::v4) fn check_list(&self, share: &Share, kind: Kind) -> Result<(), Status> {
         let Some(list) = &self.acl else { return Ok(()) };
-        if share.rules.has_domain && list.unknown_denied().is_some() {
+        if share.rules.host.domain().is_some() && list.unknown_denied().is_some() {
             return Err(Status::BadOwner);
         }
         acl::check_flags(list, kind)

@@ -93,7 +93,10 @@ async fn a_name_of_the_same_file_gives_way_to_whoever_may_remove_it() {
     anns.setattr(&Cred::root(), bits(0o1777), false).await.unwrap();
     assert_eq!(set(&bob, f, over()).await, Status::ACCESS_DENIED, "a sticky folder");
     // By NFS nothing happens at all, and so nothing is followed.
-    let (ns, cred) = (&harness.core.namespace, Cred { uid: BOB, gid: BOB, groups: [].into() });
+    let (ns, cred) = (
+        &harness.core.namespace,
+        Cred { uid: BOB, gid: BOB, groups: [].into(), token: vfs::Token::NONE },
+    );
     let (share, file_ops) = (&ns.shares()[0], ns.by(None));
     file_ops.rename(share, &bobs, &cred, b"l", &anns, b"x").await.unwrap();
     anns.setattr(&Cred::root(), bits(0o777), false).await.unwrap();

@@ -59,7 +59,7 @@ fn now(harness: &Harness, change: impl FnOnce(&mut Share)) {
 }
 
 fn someone(uid: u32) -> Cred {
-    Cred { uid, gid: uid, groups: Arc::new([]) }
+    Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
 /// Connects the client to the share anew, with these rights.

@@ -1,0 +1,90 @@
+//! The domain of Active Directory whose tickets the gateway takes: one for all that is served by the same settings.
+//!
+//! *Operation.* The first ticket of a user of the realm tells the identifier of the domain. It is kept in a file of the service, so
+//! that owners and lists mean the same after a restart, before anybody has logged on.
+//!
+//! *Errors.* Without the file, or with one that cannot be read, the identifier is unknown until a ticket comes.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use config::in_time::{self, LOOK_MAX};
+use config::{KerberosMap, Settings};
+use mutex::locked;
+use vfs::acl::Sid;
+use vfs::{Domain, Token};
+
+use crate::records::ServiceFiles;
+use crate::records::ceph::CephFolder;
+
+/// Name of the file that has the identifier.
+const FILE: &str = "domain";
+
+/// A domain by where its identifier is kept, its realm and the number of its RID 0.
+type Key = (PathBuf, Option<String>, Option<u32>);
+
+static DOMAINS: LazyLock<Mutex<HashMap<Key, (Arc<Domain>, Token)>>> = LazyLock::new(Mutex::default);
+
+/// The domain of these settings; the same one whenever it is asked for. `None`: tickets are not taken. Blocks, for some seconds at
+/// most.
+pub(crate) fn of(settings: &Settings) -> Option<Arc<Domain>> {
+    Some(known(settings)?.0)
+}
+
+/// The identities of callers without a ticket.
+pub(crate) fn host_token(settings: &Settings) -> Token {
+    known(settings).map(|(_, token)| token).unwrap_or_default()
+}
+
+fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
+    let kerberos = settings.kerberos.as_ref()?;
+    let base = match kerberos.map {
+        KerberosMap::Names => None,
+        KerberosMap::Rid => Some(kerberos.rid_base),
+    };
+    let folder = match &settings.records {
+        Some(ceph) => CephFolder::path_of(ceph),
+        None => settings.state.clone(),
+    };
+    let key = (folder, kerberos.realm.as_ref().map(ToString::to_string), base);
+    if let Some(known) = locked(&DOMAINS).get(&key) {
+        return Some(known.clone());
+    }
+    let kept = ServiceFiles::of(settings).ok().and_then(read);
+    let make = || {
+        let domain = Domain::new(base);
+        if let Some(sid) = &kept {
+            domain.know(sid);
+        }
+        let token = Token::of_host(&domain);
+        (domain, token)
+    };
+    Some(locked(&DOMAINS).entry(key).or_insert_with(make).clone())
+}
+
+/// The identifier that was kept.
+fn read(files: ServiceFiles) -> Option<Sid> {
+    let path = files.path(FILE);
+    let read = in_time::ask(&path, LOOK_MAX, move || files.read(FILE)).ok()?;
+    let bytes = match read {
+        Ok(found) => found?.0,
+        Err(error) => {
+            tracing::warn!(file = %path.display(), %error, "the identifier of the domain cannot be read");
+            return None;
+        }
+    };
+    let sid = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());
+    if sid.is_none() {
+        tracing::warn!(file = %path.display(), "the file has no identifier of a domain");
+    }
+    sid
+}
+
+/// Keeps the identifier. Blocks.
+pub(crate) fn keep(files: &ServiceFiles, sid: &Sid) {
+    if let Err(error) = files.replace(FILE, format!("{sid}\n").as_bytes()) {
+        let file = files.path(FILE);
+        tracing::warn!(file = %file.display(), %error, "the identifier of the domain cannot be kept");
+    }
+}

@@ -1,0 +1,313 @@
+//! Every kind of caller before entries for every kind of identity, beside a model that compares texts.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::token::Token;
+use crate::types::{ANONYMOUS, Cred};
+
+const OWNER: Owner = Owner { uid: 7, gid: 7 };
+const DOMAIN: &str = "S-1-5-21-1-2-3";
+const BASE: u32 = 100_000;
+
+fn sid(text: &str) -> Sid {
+    text.parse().unwrap()
+}
+
+/// Entries are for these.
+const ENTRIES: [&str; 24] = [
+    "S-1-5-21-1-2-3-1103",
+    "S-1-5-21-1-2-3-1104",
+    "S-1-5-21-1-2-3-1114",
+    "S-1-5-21-1-2-3-513",
+    "S-1-5-21-1-2-3-512",
+    "S-1-5-21-9-9-9-1500",
+    "S-1-5-21-9-9-9-1501",
+    "S-1-5-21-8-8-8-4",
+    "S-1-18-1",
+    "S-1-12-1-1-2-3-4",
+    "S-1-5-32-544",
+    "S-1-5-32-545",
+    "S-1-5-32-546",
+    "S-1-5-32-551",
+    "S-1-1-0",
+    "S-1-5-2",
+    "S-1-5-7",
+    "S-1-5-11",
+    "S-1-5-15",
+    "S-1-5-18",
+    "S-1-22-1-101103",
+    "S-1-22-2-101114",
+    "S-1-22-1-1001",
+    "S-1-5-19",
+];
+
+/// A caller, in texts: the identities that it has, and the beginnings of those that nobody knows whether it has.
+struct Caller {
+    name: &'static str,
+    cred: Cred,
+    has: &'static [&'static str],
+    may_have: &'static [&'static str],
+}
+
+const KNOWN: [&str; 5] = ["S-1-1-0", "S-1-5-2", "S-1-5-11", "S-1-5-15", "S-1-5-32-545"];
+const UNKNOWN: [&str; 3] = ["S-1-5-21-", "S-1-18-", "S-1-12-"];
+const OTHER_DOMAINS: [&str; 4] = ["S-1-5-21-9", "S-1-5-21-8", "S-1-18-", "S-1-12-"];
+
+/// A user whose way into the domain is restricted, and who is not of this organization.
+const OTHER_ORGANIZATION: &str = "another organization";
+
+impl Caller {
+    fn meant(&self, entry: &str, denies: bool) -> bool {
+        let is_other = self.name == OTHER_ORGANIZATION && entry == "S-1-5-15";
+        let is_known = self.cred.uid != ANONYMOUS && KNOWN.contains(&entry) && !is_other;
+        let has = is_known || self.has.contains(&entry);
+        has || denies && self.may_have.iter().any(|start| entry.starts_with(start))
+    }
+}
+
+fn domain(is_known: bool, base: Option<u32>) -> Arc<Domain> {
+    let domain = Domain::new(base);
+    if is_known {
+        assert!(domain.know(&sid(DOMAIN)));
+    }
+    domain
+}
+
+fn cred(uid: u32, groups: &[u32], token: Token) -> Cred {
+    Cred { uid, gid: uid, groups: groups.into(), token }
+}
+
+fn ticket(domain: &Arc<Domain>, user: &str, groups: &[&str]) -> Token {
+    Token::of_ticket(domain, sid(user), groups.iter().map(|one| sid(one)))
+}
+
+fn by_ticket() -> Vec<Caller> {
+    let rid = domain(true, Some(BASE));
+    let names = domain(true, None);
+    let of_alice = [
+        "S-1-5-21-1-2-3-513",
+        "S-1-5-21-1-2-3-1114",
+        "S-1-5-21-9-9-9-1500",
+        "S-1-5-21-8-8-8-4",
+        "S-1-18-1",
+        "S-1-5-32-551",
+    ];
+    let has: &[&str] = &[
+        "S-1-5-21-1-2-3-1103",
+        "S-1-5-21-1-2-3-513",
+        "S-1-5-21-1-2-3-1114",
+        "S-1-5-21-9-9-9-1500",
+        "S-1-5-21-8-8-8-4",
+        "S-1-18-1",
+        "S-1-22-1-101103",
+        "S-1-22-2-101114",
+    ];
+    let alice = |domain| ticket(domain, "S-1-5-21-1-2-3-1103", &of_alice);
+    let one = |name, cred, has| Caller { name, cred, has, may_have: &[] };
+    vec![
+        one("numbers of RIDs", cred(101_103, &[100_513, 101_114], alice(&rid)), has),
+        one(
+            "an account of another number",
+            cred(1001, &[], alice(&rid)),
+            &[
+                "S-1-5-21-1-2-3-1103",
+                "S-1-5-21-1-2-3-513",
+                "S-1-5-21-1-2-3-1114",
+                "S-1-5-21-9-9-9-1500",
+                "S-1-5-21-8-8-8-4",
+                "S-1-18-1",
+                "S-1-22-1-101103",
+                "S-1-22-2-101114",
+                "S-1-22-1-1001",
+            ],
+        ),
+        one(
+            "numbers of names",
+            cred(1001, &[101_114], alice(&names)),
+            &[
+                "S-1-5-21-1-2-3-1103",
+                "S-1-5-21-1-2-3-513",
+                "S-1-5-21-1-2-3-1114",
+                "S-1-5-21-9-9-9-1500",
+                "S-1-5-21-8-8-8-4",
+                "S-1-18-1",
+                "S-1-22-1-1001",
+                "S-1-22-2-101114",
+            ],
+        ),
+        one(
+            "Domain Admins",
+            cred(100_500, &[100_512], ticket(&rid, "S-1-5-21-1-2-3-500", &["S-1-5-21-1-2-3-512"])),
+            &["S-1-5-21-1-2-3-512", "S-1-5-32-544"],
+        ),
+        one(
+            "Domain Admins of another domain",
+            cred(1002, &[], ticket(&names, "S-1-5-21-9-9-9-500", &["S-1-5-21-9-9-9-512"])),
+            &[],
+        ),
+        one(
+            OTHER_ORGANIZATION,
+            cred(101_104, &[], ticket(&rid, "S-1-5-21-1-2-3-1104", &["S-1-5-1000"])),
+            &["S-1-5-21-1-2-3-1104"],
+        ),
+    ]
+}
+
+fn by_numbers() -> Vec<Caller> {
+    let host = |is_known, base| Token::of_host(&domain(is_known, base));
+    let rid = || host(true, Some(BASE));
+    let one = |name, cred, has, may_have| Caller { name, cred, has, may_have };
+    let of_domain: &[&str] =
+        &["S-1-5-21-1-2-3-1103", "S-1-5-21-1-2-3-1114", "S-1-22-1-101103", "S-1-22-2-101114"];
+    vec![
+        one(
+            "AUTH_SYS with the number of a RID",
+            cred(101_103, &[101_114], rid()),
+            of_domain,
+            &OTHER_DOMAINS,
+        ),
+        one(
+            "AUTH_SYS as an administrator",
+            cred(101_104, &[100_512], rid()),
+            &["S-1-5-21-1-2-3-1104", "S-1-5-21-1-2-3-512", "S-1-5-32-544"],
+            &OTHER_DOMAINS,
+        ),
+        one(
+            "AUTH_SYS with another number",
+            cred(1001, &[101_114], rid()),
+            &["S-1-5-21-1-2-3-1114", "S-1-22-1-1001", "S-1-22-2-101114"],
+            &["S-1-5-21-", "S-1-18-", "S-1-12-", "S-1-5-32-544"],
+        ),
+        one(
+            "before the first ticket",
+            cred(101_103, &[101_114], host(false, Some(BASE))),
+            &["S-1-22-1-101103", "S-1-22-2-101114"],
+            &UNKNOWN,
+        ),
+        one(
+            "AUTH_SYS where numbers are of names",
+            cred(1001, &[], host(true, None)),
+            &["S-1-22-1-1001"],
+            &["S-1-5-21-", "S-1-18-", "S-1-12-", "S-1-5-32-544"],
+        ),
+        one(
+            "a guest",
+            cred(ANONYMOUS, &[], rid()),
+            &["S-1-1-0", "S-1-5-2", "S-1-5-7", "S-1-5-32-546"],
+            &[],
+        ),
+        one(
+            "a gateway without a domain",
+            cred(101_103, &[101_114], Token::NONE),
+            &["S-1-22-1-101103", "S-1-22-2-101114"],
+            &[],
+        ),
+    ]
+}
+
+fn callers() -> Vec<Caller> {
+    by_ticket().into_iter().chain(by_numbers()).collect()
+}
+
+/// MS-DTYP section 2.5.3.2: one entry that allows, and one that denies before another that allows all.
+#[test]
+fn each_entry_is_about_its_callers() {
+    for caller in callers() {
+        for entry in ENTRIES {
+            let who = Who::of_sid(sid(entry));
+            let of = |entries: Vec<Ace>| Acl::new(entries).allowed(&caller.cred, OWNER);
+            let allowed = of(vec![Ace::allow(who.clone(), mask::READ_DATA, 0)]);
+            let is_allowed = allowed == mask::READ_DATA;
+            assert_eq!(is_allowed, caller.meant(entry, false), "{} {entry} allowed", caller.name);
+            let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 0);
+            let left = of(vec![Ace::deny(who, mask::READ_DATA, 0), all]);
+            let is_denied = left & mask::READ_DATA == 0;
+            assert_eq!(is_denied, caller.meant(entry, true), "{} {entry} denied", caller.name);
+        }
+    }
+}
+
+proptest! {
+    /// The first entry about a caller that names a right decides, for any list of these entries.
+    #[test]
+    fn lists_of_identities_decide_as_the_model(
+        list in proptest::collection::vec((any::<bool>(), 0..ENTRIES.len(), 1..16_u32), 0..8),
+        n in 0..13_usize,
+    ) {
+        let caller = &callers()[n];
+        let (mut granted, mut denied) = (0, 0);
+        for (denies, entry, rights) in &list {
+            match (caller.meant(ENTRIES[*entry], *denies), denies) {
+                (true, true) => denied |= rights & !granted,
+                (true, false) => granted |= rights & !denied,
+                (false, _) => {}
+            }
+        }
+        let entries = list.iter().map(|(denies, entry, rights)| {
+            let who = Who::of_sid(sid(ENTRIES[*entry]));
+            if *denies { Ace::deny(who, *rights, 0) } else { Ace::allow(who, *rights, 0) }
+        });
+        let acl = Acl::new(entries.collect());
+        prop_assert_eq!(acl.allowed(&caller.cred, OWNER), granted, "{}", caller.name);
+        prop_assert_eq!(acl.denied(&caller.cred, OWNER), denied, "{}", caller.name);
+    }
+}
+
+/// Identities of a domain are shown as they were set, and owner and group count as those of the file.
+#[test]
+fn owners_by_identity_have_their_mode() {
+    let domain = domain(true, Some(BASE));
+    let owner = Owner { uid: 101_103, gid: 100_513 };
+    let texts = ["S-1-5-21-1-2-3-1103", "S-1-5-21-1-2-3-513", "S-1-5-21-1-2-3-1114"];
+    let rights = [mask::FILE_ALL, mask::FILE_READ, mask::FILE_READ];
+    let entries = texts.iter().zip(rights).map(|(one, m)| Ace::allow(Who::of_sid(sid(one)), m, 0));
+    let acl = Acl::new(entries.collect());
+    assert_eq!(acl.mode(owner), 0, "without the domain");
+    let acl = acl.with_owner_known(owner, Some(&domain));
+    assert_eq!(acl.mode(owner), 0o740);
+    let shown = acl.entries().iter().map(|ace| match ace {
+        Ace::Simple { who, .. } => who.to_sid(owner, Some(&domain)).to_string(),
+        Ace::Other { .. } => String::new(),
+    });
+    assert_eq!(shown.collect::<Vec<_>>(), texts);
+}
+
+#[test]
+fn numbers_of_a_domain_have_bounds() {
+    let domain = domain(true, Some(BASE));
+    for (rid, number) in [
+        (0, Some(100_000)),
+        (1103, Some(101_103)),
+        ((1 << 30) - 1, Some(100_000 + (1 << 30) - 1)),
+        (1 << 30, None),
+        (u32::MAX, None),
+    ] {
+        let sid = sid(&format!("{DOMAIN}-{rid}"));
+        assert_eq!(domain.number(&sid), number, "{rid}");
+        if let Some(number) = number {
+            assert_eq!(domain.sid_of_user(number), Some(sid.clone()));
+            assert_eq!(domain.sid_of_group(number), Some(sid));
+        }
+    }
+    assert_eq!(domain.sid_of_user(BASE - 1), None);
+    assert_eq!(domain.number(&sid(DOMAIN)), None, "the domain is no user of it");
+    let low = Domain::new(Some(1000));
+    low.know(&sid(DOMAIN));
+    assert_eq!(low.sid_of_user(ANONYMOUS), None, "guests are no user of the domain");
+}
+
+#[test]
+fn users_by_name_are_known_by_their_tickets() {
+    let domain = domain(true, None);
+    let alice = sid("S-1-5-21-1-2-3-1103");
+    assert_eq!((domain.sid_of_user(1001), domain.uid(&alice)), (None, None));
+    domain.know_user(1001, &alice);
+    domain.know_user(0, &sid("S-1-5-21-1-2-3-500"));
+    assert_eq!(domain.sid_of_user(1001), Some(alice.clone()));
+    assert_eq!(domain.uid(&alice), Some(1001));
+    assert_eq!(domain.sid_of_user(0), None, "the superuser is no user of a domain");
+    assert_eq!(domain.sid_of_group(1001), None);
+}
