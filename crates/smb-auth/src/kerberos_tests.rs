@@ -60,7 +60,12 @@ fn list(mechs: &[&[u8]]) -> Vec<u8> {
 
 /// Builds a NegTokenInit with this list and token.
 fn first(mechs: &[&[u8]], token: Option<&[u8]>) -> Vec<u8> {
-    let init = Init { list: &list(mechs), mechs: mechs.to_vec(), token }.emit();
+    first_signed(mechs, token, None)
+}
+
+/// The same with a MIC over the list.
+fn first_signed(mechs: &[&[u8]], token: Option<&[u8]>, mic: Option<&[u8]>) -> Vec<u8> {
+    let init = Init { list: &list(mechs), mechs: mechs.to_vec(), token, mic }.emit();
     InitialContext { mech: &SPNEGO, inner: &init }.emit()
 }
 
@@ -111,6 +116,24 @@ fn optimistic_ticket_takes_one_round() {
         let last = finished(server.proved(Ok(proof())));
         assert_eq!(last, answer(0, Some(named), Some(b"AP-REP"), None));
         assert_eq!(server.target_name(), Some("cifs/gw@LAB"));
+    }
+}
+
+/// RFC 4178 section 5: a MIC that comes must be right, also where none is needed.
+#[test]
+fn a_mic_in_the_first_token_is_verified() {
+    let mechs = [KRB5, NTLM];
+    let (ours, theirs) =
+        ([b"ours:", &*list(&mechs)].concat(), [b"theirs:", &*list(&mechs)].concat());
+    let begin = |mic: &[u8]| {
+        let mut server = acceptor(BOTH);
+        asked(server.step(&first_signed(&mechs, Some(b"AP-REQ"), Some(mic)), &Nobody));
+        server.proved(Ok(proof()))
+    };
+    let last = answer(0, Some(KRB5), Some(b"AP-REP"), Some(&ours));
+    assert_eq!(finished(begin(&theirs)), last);
+    for wrong in [&b""[..], b"theirs:another", &ours] {
+        assert_eq!(refused(begin(wrong)), Refusal::Tampered("mechListMIC differs"));
     }
 }
 

@@ -138,7 +138,7 @@ impl<U> Acceptor<U> {
         self.frame = Frame::Spnego { list: init.list.to_vec(), mic_required: !preferred };
         let optimistic = init.token.filter(|_| preferred);
         if mech != NTLMSSP {
-            return Ok(self.begin_kerberos(mech, optimistic));
+            return Ok(self.begin_kerberos(mech, (optimistic, init.mic)));
         }
         let answer = optimistic.map(|token| self.ntlm.negotiate(token)).transpose()?;
         Ok(Step::Continue(chosen(mech, preferred, answer.as_deref())))
@@ -148,13 +148,18 @@ impl<U> Acceptor<U> {
         if self.mechs.ntlm { Ok(()) } else { Err(Refusal::NoPasswords) }
     }
 
-    fn begin_kerberos(&mut self, mech: &'static [u8], token: Option<&[u8]>) -> Step<U> {
+    fn begin_kerberos(
+        &mut self,
+        mech: &'static [u8],
+        (token, mic): (Option<&[u8]>, Option<&[u8]>),
+    ) -> Step<U> {
         let Some(token) = token else {
             self.kerberos = Some(Kerberos::Chosen);
             let preferred = matches!(self.frame, Frame::Spnego { mic_required: false, .. });
             return Step::Continue(chosen(mech, preferred, None));
         };
-        self.kerberos = Some(Kerberos::Asked { mech: Some(mech), mic: None });
+        let mic = mic.map(<[u8]>::to_vec);
+        self.kerberos = Some(Kerberos::Asked { mech: Some(mech), mic });
         Step::Prove(token.to_vec())
     }
 
@@ -306,7 +311,7 @@ impl Initiator {
     /// Returns the first token.
     pub fn first(&self) -> Vec<u8> {
         let (list, token) = (Mechs::NTLM.list(), self.ntlm.negotiate());
-        let init = Init { list: &list, mechs: vec![&NTLMSSP], token: Some(&token) };
+        let init = Init { list: &list, mechs: vec![&NTLMSSP], token: Some(&token), mic: None };
         InitialContext { mech: &SPNEGO, inner: &init.emit() }.emit()
     }
 

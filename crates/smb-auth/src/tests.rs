@@ -185,7 +185,7 @@ fn raw_ntlm_gets_raw_reply() {
 
 fn init(mechs: &[&[u8]], token: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let list = mech_types(mechs.iter().copied());
-    let init = Init { list: &list, mechs: mechs.to_vec(), token: Some(token) }.emit();
+    let init = Init { list: &list, mechs: mechs.to_vec(), token: Some(token), mic: None }.emit();
     (InitialContext { mech: &SPNEGO, inner: &init }.emit(), list)
 }
 

@@ -74,6 +74,8 @@ pub struct Init<'a> {
     pub mechs: Vec<&'a [u8]>,
     /// `mechToken` of the first mechanism.
     pub token: Option<&'a [u8]>,
+    /// `mechListMIC`, by the context that `mechToken` makes.
+    pub mic: Option<&'a [u8]>,
 }
 
 impl<'a> Init<'a> {
@@ -95,7 +97,10 @@ impl<'a> Init<'a> {
         let (i, _) = optional(der::context(1), "reqFlags", |flags| Ok((flags, ())))(i)?;
         let token = contents(der::OCTETS, "mechToken");
         let (i, token) = optional(der::context(2), "mechToken", token)(i)?;
-        Ok((i, Self { list, mechs, token }))
+        let (i, early) = optional(der::context(3), "mechListMIC", mic)(i)?;
+        // In the form of MS-SPNG section 2.2.1 hints stand before it.
+        let (i, late) = optional(der::context(4), "mechListMIC", mic)(i)?;
+        Ok((i, Self { list, mechs, token, mic: early.flatten().or(late.flatten()) }))
     }
 
     /// Serializes it with the mechanisms of `list`.
@@ -104,7 +109,20 @@ impl<'a> Init<'a> {
         if let Some(token) = self.token {
             fields.extend(element(der::context(2), &element(der::OCTETS, token)));
         }
+        if let Some(mic) = self.mic {
+            fields.extend(element(der::context(3), &element(der::OCTETS, mic)));
+        }
         element(der::context(0), &element(der::SEQUENCE, &fields))
+    }
+}
+
+/// A MIC, or hints of a server in its place.
+fn mic(i: &[u8]) -> wire::Parsed<'_, Option<&[u8]>> {
+    match i.first() {
+        Some(&der::OCTETS) => {
+            contents(der::OCTETS, "mechListMIC")(i).map(|(i, mic)| (i, Some(mic)))
+        }
+        _ => Ok((i, None)),
     }
 }
 
@@ -214,7 +232,8 @@ mod tests {
     #[test]
     fn initial_token_lists_mechanisms() {
         let list = mech_types([&mech::MS_KRB5[..], &mech::KRB5, &mech::NTLMSSP]);
-        let inner = Init { list: &list, mechs: Vec::new(), token: Some(b"AP-REQ") }.emit();
+        let inner =
+            Init { list: &list, mechs: Vec::new(), token: Some(b"AP-REQ"), mic: None }.emit();
         let token = InitialContext { mech: &mech::SPNEGO, inner: &inner }.emit();
         let frame = InitialContext::parse(&token).unwrap();
         assert_eq!(frame.mech, mech::SPNEGO);
@@ -230,7 +249,7 @@ mod tests {
     fn number_of_mechanisms_is_limited() {
         let read = |n: usize| {
             let list = mech_types(vec![&mech::KRB5[..]; n]);
-            let inner = Init { list: &list, mechs: Vec::new(), token: None }.emit();
+            let inner = Init { list: &list, mechs: Vec::new(), token: None, mic: None }.emit();
             Init::parse(&inner).map(|init| init.mechs.len())
         };
         assert_eq!(read(MECHS_MAX), Ok(MECHS_MAX));
@@ -263,7 +282,7 @@ mod tests {
             prop_assert_eq!(Resp::parse(&bytes), Ok(resp));
             let list = mech_types(mechs.iter().map(|mech| &mech[..]));
             let mechs = mechs.iter().map(|mech| &mech[..]).collect();
-            let init = Init { list: &list, mechs, token: token.as_deref() };
+            let init = Init { list: &list, mechs, token: token.as_deref(), mic };
             let bytes = init.emit();
             prop_assert_eq!(Init::parse(&bytes), Ok(init));
         }
