@@ -1,7 +1,7 @@
 //! Referrals to other servers: FSCTL_DFS_GET_REFERRALS and FSCTL_DFS_GET_REFERRALS_EX (MS-DFSC section 2.2).
 //!
-//! *Operation.* Supports responses of versions 3 and 4 about paths, which all clients since Windows 2000 accept. Name lists, which
-//! domain controllers send, and versions 1 and 2 are not parsed.
+//! *Operation.* Supports responses about paths. Those of versions 1 and 2 are emitted for clients that accept no later version, and
+//! are not parsed; nor are name lists, which domain controllers send.
 
 use wire::{Parser, Rule, bytes, le_u16, le_u32, reject, take};
 
@@ -18,8 +18,10 @@ const NAME_LIST: u16 = 2;
 /// Flag of a version 4 entry: the first of a set of equivalent targets.
 const SET_BOUNDARY: u16 = 4;
 
-/// Length of the header of a response, and of an entry of version 3 or 4.
+/// Length of the header of a response, and of the fields of an entry of version 1, of version 2, and of version 3 or 4.
 const HEAD_LEN: usize = 8;
+const ENTRY_1_LEN: usize = 8;
+const ENTRY_2_LEN: usize = 22;
 const ENTRY_LEN: usize = 34;
 
 /// Decodes text up to its terminator, or to the end.
@@ -27,6 +29,12 @@ fn terminated<'a>(bytes: &'a [u8], field: &'static str) -> Result<String, Reject
     let (units, _) = bytes.as_chunks::<2>();
     let end = units.iter().position(|unit| *unit == [0, 0]).map_or(bytes.len(), |n| n * 2);
     text(&bytes[..end], field)
+}
+
+/// Appends text and its terminator.
+fn terminate(out: &mut Vec<u8>, text: &str) {
+    put_utf16(out, text);
+    out.extend([0; 2]);
 }
 
 /// REQ_GET_DFS_REFERRAL and REQ_GET_DFS_REFERRAL_EX: queries the targets of a path.
@@ -103,6 +111,10 @@ impl ReferralRequest {
 /// The version of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
+    /// DFS_REFERRAL_V1
+    V1 = 1,
+    /// DFS_REFERRAL_V2
+    V2 = 2,
     /// DFS_REFERRAL_V3
     V3 = 3,
     /// DFS_REFERRAL_V4
@@ -110,12 +122,23 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the highest version that a client accepts; `None` if it supports neither.
+    /// Returns the highest version that a client accepts; `None` if it supports none.
     pub fn of_level(max_level: u16) -> Option<Self> {
         match max_level {
-            0..3 => None,
+            0 => None,
+            1 => Some(Self::V1),
+            2 => Some(Self::V2),
             3 => Some(Self::V3),
             _ => Some(Self::V4),
+        }
+    }
+
+    /// Bytes of the fields of an entry.
+    fn entry_len(self) -> usize {
+        match self {
+            Self::V1 => ENTRY_1_LEN,
+            Self::V2 => ENTRY_2_LEN,
+            Self::V3 | Self::V4 => ENTRY_LEN,
         }
     }
 }
@@ -184,36 +207,65 @@ impl ReferralResponse {
         })
     }
 
-    fn emit_some(&self, targets: &[String]) -> Option<Vec<u8>> {
-        let strings_at = HEAD_LEN + targets.len() * ENTRY_LEN;
-        let mut strings = Vec::new();
-        let mut put = |text: &str| {
-            let at = strings_at + strings.len();
-            put_utf16(&mut strings, text);
-            strings.extend([0; 2]);
-            at
-        };
-        let path_at = put(&self.dfs_path);
-        let places: Vec<usize> = targets.iter().map(|target| put(target)).collect();
+    fn head(&self, targets: &[String]) -> Option<Vec<u8>> {
         let mut out = self.path_consumed.to_le_bytes().to_vec();
         out.extend(u16::try_from(targets.len()).ok()?.to_le_bytes());
         out.extend(self.flags.to_le_bytes());
+        Some(out)
+    }
+
+    fn emit_some(&self, targets: &[String]) -> Option<Vec<u8>> {
+        if self.version == Version::V1 {
+            return self.emit_first(targets);
+        }
+        let entry_len = self.version.entry_len();
+        let strings_at = HEAD_LEN + targets.len() * entry_len;
+        let mut strings = Vec::new();
+        let mut put = |text: &str| {
+            let at = strings_at + strings.len();
+            terminate(&mut strings, text);
+            at
+        };
+        // There are no short names. Some decoders read each string where the one before it ends, so that each is written.
+        let (path_at, alternate_at) = (put(&self.dfs_path), put(&self.dfs_path));
+        let places: Vec<usize> = targets.iter().map(|target| put(target)).collect();
+        let mut out = self.head(targets)?;
         for (n, target_at) in places.into_iter().enumerate() {
             // Offsets count from the entry.
             let start = out.len();
             let offset = |at: usize| u16::try_from(at - start).ok();
             let is_first = n == 0 && self.version == Version::V4;
-            let entry_len = u16::try_from(ENTRY_LEN).ok()?;
-            let (path, target) = (offset(path_at)?, offset(target_at)?);
+            let len = u16::try_from(entry_len).ok()?;
+            let places = [offset(path_at)?, offset(alternate_at)?, offset(target_at)?];
             let flags = if is_first { SET_BOUNDARY } else { 0 };
-            let head = [self.version as u16, entry_len, u16::from(self.is_root), flags];
+            let head = [self.version as u16, len, u16::from(self.is_root), flags];
             out.extend(head.map(u16::to_le_bytes).concat());
+            if self.version == Version::V2 {
+                // Proximity
+                out.extend([0; 4]);
+            }
             out.extend(self.ttl.to_le_bytes());
-            // The path twice, because short names do not exist.
-            out.extend([path, path, target].map(u16::to_le_bytes).concat());
-            out.extend([0; 16]);
+            out.extend(places.map(u16::to_le_bytes).concat());
+            if self.version != Version::V2 {
+                // ServiceSiteGuid
+                out.extend([0; 16]);
+            }
         }
         out.extend(strings);
+        Some(out)
+    }
+
+    /// Version 1: each entry is followed by its target, and nothing tells how long it may be kept.
+    fn emit_first(&self, targets: &[String]) -> Option<Vec<u8>> {
+        let mut out = self.head(targets)?;
+        for target in targets {
+            let mut share = Vec::new();
+            terminate(&mut share, target);
+            let len = u16::try_from(ENTRY_1_LEN + share.len()).ok()?;
+            let head = [self.version as u16, len, u16::from(self.is_root), 0];
+            out.extend(head.map(u16::to_le_bytes).concat());
+            out.extend(share);
+        }
         Some(out)
     }
 }
@@ -289,15 +341,37 @@ mod tests {
         let mut wanted = vec![6, 0, 1, 0, 2, 0, 0, 0];
         // VersionNumber, Size, ServerType, ReferralEntryFlags, TimeToLive.
         wanted.extend([4, 0, 34, 0, 0, 0, 4, 0, 0x2c, 1, 0, 0]);
-        // The path twice and the target, as offsets from the entry; ServiceSiteGuid.
-        wanted.extend([34, 0, 34, 0, 44, 0]);
+        // The path, the alternate one and the target, from the entry on; ServiceSiteGuid.
+        wanted.extend([34, 0, 44, 0, 54, 0]);
         wanted.extend([0; 16]);
-        wanted.extend(b"\\\0g\0\\\0a\0\0\0\\\0h\0\\\0b\0\0\0");
+        wanted.extend(b"\\\0g\0\\\0a\0\0\0\\\0g\0\\\0a\0\0\0\\\0h\0\\\0b\0\0\0");
         let told = response(Version::V4, &[r"\h\b"]);
         assert_eq!(told.emit(usize::MAX), Some(wanted.clone()));
         assert_eq!(ReferralResponse::parse(&wanted), Ok(told));
         let third = response(Version::V3, &[r"\h\b"]).emit(usize::MAX).unwrap();
         assert_eq!((third[8], third[14]), (3, 0), "version 3 has no sets");
+    }
+
+    /// MS-DFSC sections 2.2.5.1 and 2.2.5.2, field by field.
+    #[test]
+    fn early_versions_match_specification() {
+        let head = [6, 0, 1, 0, 2, 0, 0, 0];
+        let target = b"\\\0h\0\\\0b\0\0\0";
+        let first = [&head[..], &[1, 0, 18, 0, 0, 0, 0, 0], target].concat();
+        assert_eq!(response(Version::V1, &[r"\h\b"]).emit(usize::MAX), Some(first));
+        // Proximity, TimeToLive, and the three places.
+        let mut second =
+            [&head[..], &[2, 0, 22, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x2c, 1, 0, 0]].concat();
+        second.extend([22, 0, 32, 0, 42, 0]);
+        second.extend(b"\\\0g\0\\\0a\0\0\0\\\0g\0\\\0a\0\0\0");
+        second.extend(target);
+        assert_eq!(response(Version::V2, &[r"\h\b"]).emit(usize::MAX), Some(second));
+        let two = response(Version::V1, &[r"\h\b", r"\i\b"]);
+        assert_eq!(two.emit(usize::MAX).unwrap().len(), 8 + 2 * 18);
+        assert_eq!(two.emit(8 + 2 * 18 - 1).unwrap().len(), 8 + 18);
+        for (level, version) in [(0, None), (1, Some(Version::V1)), (2, Some(Version::V2))] {
+            assert_eq!(Version::of_level(level), version);
+        }
     }
 
     #[test]
