@@ -1,7 +1,7 @@
 //! The domain of Active Directory whose tickets the gateway takes: one for all that is served by the same settings.
 //!
-//! *Operation.* The first ticket of a user of the realm tells the identifier of the domain. It is kept in a file of the service, so
-//! that owners and lists mean the same after a restart, before anybody has logged on.
+//! *Operation.* The first ticket of a user of the realm tells the identifier and the names of the domain. They are kept in a file of
+//! the service, so that owners and lists mean the same after a restart, before anybody has logged on.
 //!
 //! *Errors.* Without the file, or with one that cannot be read, the identifier is unknown until a ticket comes.
 
@@ -12,13 +12,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use config::in_time::{self, LOOK_MAX};
 use config::{KerberosMap, Settings};
 use mutex::locked;
-use vfs::acl::Sid;
-use vfs::{Domain, Token};
+use vfs::{Domain, DomainIdentity, Token};
 
 use crate::records::ServiceFiles;
 use crate::records::ceph::CephFolder;
 
-/// Name of the file that has the identifier.
+/// Name of the file that has the identifier and the names, with spaces between.
 const FILE: &str = "domain";
 
 /// A domain by where its identifier is kept, its realm and the number of its RID 0.
@@ -54,8 +53,8 @@ fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
     let kept = ServiceFiles::of(settings).ok().and_then(read);
     let make = || {
         let domain = Domain::new(base);
-        if let Some(sid) = &kept {
-            domain.know(sid);
+        if let Some(identity) = &kept {
+            domain.know(identity.clone());
         }
         let token = Token::of_host(&domain);
         (domain, token)
@@ -63,8 +62,8 @@ fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
     Some(locked(&DOMAINS).entry(key).or_insert_with(make).clone())
 }
 
-/// The identifier that was kept.
-fn read(files: ServiceFiles) -> Option<Sid> {
+/// What was kept.
+fn read(files: ServiceFiles) -> Option<DomainIdentity> {
     let path = files.path(FILE);
     let read = in_time::ask(&path, LOOK_MAX, move || files.read(FILE)).ok()?;
     let bytes = match read {
@@ -74,17 +73,57 @@ fn read(files: ServiceFiles) -> Option<Sid> {
             return None;
         }
     };
-    let sid = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());
-    if sid.is_none() {
+    let identity = std::str::from_utf8(&bytes).ok().and_then(parse);
+    if identity.is_none() {
         tracing::warn!(file = %path.display(), "the file has no identifier of a domain");
     }
-    sid
+    identity
 }
 
-/// Keeps the identifier. Blocks.
-pub(crate) fn keep(files: &ServiceFiles, sid: &Sid) {
-    if let Err(error) = files.replace(FILE, format!("{sid}\n").as_bytes()) {
+fn parse(text: &str) -> Option<DomainIdentity> {
+    let mut words = text.split_whitespace();
+    let sid = words.next()?.parse().ok()?;
+    let mut name = || words.next().unwrap_or_default().to_owned();
+    Some(DomainIdentity { sid, name: name(), dns: name() })
+}
+
+/// Keeps them. Blocks.
+pub(crate) fn keep(files: &ServiceFiles, identity: &DomainIdentity) {
+    let DomainIdentity { sid, name, dns } = identity;
+    if let Err(error) = files.replace(FILE, format!("{sid} {name} {dns}\n").as_bytes()) {
         let file = files.path(FILE);
         tracing::warn!(file = %file.display(), %error, "the identifier of the domain cannot be kept");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_identities_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ServiceFiles::Local(dir.path().to_owned());
+        assert_eq!(read(files.clone()), None);
+        let sid = "S-1-5-21-1-2-3".parse().unwrap();
+        let identity = DomainIdentity { sid, name: "LAB".into(), dns: "lab.test".into() };
+        keep(&files, &identity);
+        assert_eq!(read(files), Some(identity));
+        assert_eq!(parse("no identifier"), None);
+    }
+
+    #[test]
+    fn the_same_settings_have_the_same_domain() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings { state: dir.path().to_owned(), ..Settings::default() };
+        assert!(of(&settings).is_none() && host_token(&settings).is_none());
+        settings.kerberos = Some(config::Kerberos::new("keytab"));
+        let domain = of(&settings).unwrap();
+        assert!(Arc::ptr_eq(&domain, &of(&settings).unwrap()));
+        assert_eq!(host_token(&settings), Token::of_host(&domain));
+        if let Some(kerberos) = &mut settings.kerberos {
+            kerberos.map = KerberosMap::Rid;
+        }
+        assert_eq!(of(&settings).unwrap().base(), Some(100_000));
     }
 }

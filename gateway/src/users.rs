@@ -25,8 +25,7 @@ use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
 use vfs::accounts::{self, Directory};
-use vfs::acl::Sid;
-use vfs::{ANONYMOUS, Cred, Domain};
+use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity};
 use zeroize::Zeroizing;
 
 use crate::domain;
@@ -564,9 +563,9 @@ impl Users for UserDb {
         reading(&self.domain).clone()
     }
 
-    fn keep_domain(&self, sid: &Sid) {
+    fn keep_domain(&self, identity: &DomainIdentity) {
         if let Some(files) = &self.files {
-            domain::keep(files, sid);
+            domain::keep(files, identity);
         }
     }
 

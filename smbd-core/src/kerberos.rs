@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use gss_sys::{Busy, Cause, Established, Pool, Step};
 use rdma_transport::channel::host_of;
-use smb_proto::dtyp::Sid;
 use smb_proto::pac::LogonInfo;
-use vfs::{ANONYMOUS, Cred, Domain, Token};
+use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity, Token};
 
 use crate::auth::ticket::{Context, Proof, Refused, Why};
 use crate::settings::{Kerberos, Map};
@@ -95,8 +94,10 @@ pub fn user_of(
     }?;
     let mut found = check_identity(found, kerberos.map)?;
     if let (Some(info), Some(domain)) = (&info, users.domain()) {
-        if by_realm(kerberos, established.principal()).is_some() {
-            know_domain(&domain, &info.domain_id, users);
+        if let (Some(_), Some(realm)) =
+            (by_realm(kerberos, established.principal()), &kerberos.realm)
+        {
+            know_domain(&domain, (info, realm), users);
         }
         found.cred.token = token(&domain, info, found.cred.uid);
     }
@@ -109,15 +110,19 @@ pub fn user_of(
 /// The identities that a PAC names (MS-KILE section 3.4.5.3), of a user who has this number here.
 fn token(domain: &Arc<Domain>, info: &LogonInfo, uid: u32) -> Token {
     let Some(user) = info.user_sid() else { return Token::of_host(domain) };
-    domain.know_user(uid, &user);
+    domain.know_user(uid, &user, &info.name);
     Token::of_ticket(domain, user, info.group_sids())
 }
 
 /// Keeps the identifier of the domain of the realm whose users are those of this gateway.
-fn know_domain(domain: &Domain, sid: &Sid, users: &dyn Users) {
-    if domain.know(sid) {
-        users.keep_domain(sid);
-    } else if let Some(before) = domain.sid().filter(|before| *before != sid) {
+fn know_domain(domain: &Domain, (info, realm): (&LogonInfo, &str), users: &dyn Users) {
+    let sid = &info.domain_id;
+    if domain.sid().is_none() {
+        let (name, dns) = (info.domain.clone(), realm.to_lowercase());
+        domain.know(DomainIdentity { sid: sid.clone(), name, dns });
+        domain.identity().into_iter().for_each(|identity| users.keep_domain(identity));
+    }
+    if let Some(before) = domain.sid().filter(|before| *before != sid) {
         let (before, now) = (before.to_string(), sid.to_string());
         tracing::warn!(
             before,
@@ -218,6 +223,8 @@ impl Context for Shared {
 
 #[cfg(test)]
 mod tests {
+    use smb_proto::dtyp::Sid;
+
     use super::*;
 
     #[test]

@@ -58,5 +58,5 @@ pub use authority::Acting;
 pub use backend::{Backend, BoxFuture, Node, NodeRef};
 pub use dos::Dos;
 pub use error::{VfsError, VfsResult};
-pub use token::{Domain, Token};
+pub use token::{Domain, DomainIdentity, Token};
 pub use types::*;

@@ -33,10 +33,29 @@ const OTHER_ORGANIZATION: u32 = 1000;
 pub struct Domain {
     /// The number of RID 0, where numbers are made of RIDs.
     base: Option<u32>,
-    /// The identifier of the domain, once a ticket has told it.
-    sid: OnceLock<Sid>,
-    /// Identifiers of users by their numbers, as tickets have told them.
-    users: RwLock<HashMap<u32, Sid>>,
+    /// Who the domain is, once a ticket has told it.
+    identity: OnceLock<DomainIdentity>,
+    users: RwLock<Users>,
+}
+
+/// How a domain is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainIdentity {
+    /// Its identifier.
+    pub sid: Sid,
+    /// Its NetBIOS name.
+    pub name: String,
+    /// Its name in DNS.
+    pub dns: String,
+}
+
+/// Users as tickets have told them.
+#[derive(Default)]
+struct Users {
+    /// Identifiers by numbers, where these are not made of RIDs.
+    by_uid: HashMap<u32, Sid>,
+    /// Names by identifiers.
+    names: HashMap<Sid, String>,
 }
 
 impl Domain {
@@ -52,29 +71,54 @@ impl Domain {
 
     /// The identifier of the domain.
     pub fn sid(&self) -> Option<&Sid> {
-        self.sid.get()
+        self.identity.get().map(|identity| &identity.sid)
     }
 
-    /// Takes the identifier of the domain. Returns whether none was known before.
-    pub fn know(&self, sid: &Sid) -> bool {
-        self.sid.set(sid.clone()).is_ok()
+    /// How the domain is known.
+    pub fn identity(&self) -> Option<&DomainIdentity> {
+        self.identity.get()
     }
 
-    /// Keeps which user has this number, as a ticket has told.
-    pub fn know_user(&self, uid: u32, sid: &Sid) {
-        if uid == 0 || self.number(sid) == Some(uid) || reading(&self.users).get(&uid) == Some(sid)
-        {
+    /// Takes how the domain is known. Returns whether that was unknown before.
+    pub fn know(&self, identity: DomainIdentity) -> bool {
+        self.identity.set(identity).is_ok()
+    }
+
+    /// Keeps the number and the name of a user, as a ticket has told.
+    pub fn know_user(&self, uid: u32, sid: &Sid, name: &str) {
+        let has_number = uid == 0 || self.number(sid) == Some(uid);
+        let is_known = |users: &Users| {
+            (has_number || users.by_uid.get(&uid) == Some(sid))
+                && users.names.get(sid).is_some_and(|known| known == name)
+        };
+        if is_known(&reading(&self.users)) {
             return;
         }
         let mut users = writing(&self.users);
-        if users.len() < USERS_MAX || users.contains_key(&uid) {
-            users.insert(uid, sid.clone());
+        if !has_number && (users.by_uid.len() < USERS_MAX || users.by_uid.contains_key(&uid)) {
+            users.by_uid.insert(uid, sid.clone());
         }
+        if users.names.len() < USERS_MAX || users.names.contains_key(sid) {
+            users.names.insert(sid.clone(), name.to_owned());
+        }
+    }
+
+    /// The name of a user who has come by a ticket.
+    pub fn user_name(&self, sid: &Sid) -> Option<String> {
+        reading(&self.users).names.get(sid).cloned()
+    }
+
+    /// The identifier of a user of the domain who has come by a ticket. Active Directory does not tell case apart.
+    pub fn user_named(&self, name: &str) -> Option<Sid> {
+        let (name, domain) = (name.to_lowercase(), self.sid()?);
+        let users = reading(&self.users);
+        let mut named = users.names.iter().filter(|(_, known)| known.to_lowercase() == name);
+        named.find(|(sid, _)| sid.rid_in(domain).is_some()).map(|(sid, _)| sid.clone())
     }
 
     /// The number of an identifier of this domain, a user or a group.
     pub fn number(&self, sid: &Sid) -> Option<u32> {
-        self.number_of_rid(sid.rid_in(self.sid.get()?)?)
+        self.number_of_rid(sid.rid_in(self.sid()?)?)
     }
 
     fn number_of_rid(&self, rid: u32) -> Option<u32> {
@@ -89,12 +133,12 @@ impl Domain {
     }
 
     fn by_number(&self, number: u32) -> Option<Sid> {
-        self.sid.get()?.child(self.rid(number)?)
+        self.sid()?.child(self.rid(number)?)
     }
 
     /// The identifier of the user of this number.
     pub fn sid_of_user(&self, uid: u32) -> Option<Sid> {
-        self.by_number(uid).or_else(|| reading(&self.users).get(&uid).cloned())
+        self.by_number(uid).or_else(|| reading(&self.users).by_uid.get(&uid).cloned())
     }
 
     /// The identifier of the group of this number.
@@ -104,14 +148,17 @@ impl Domain {
 
     /// The number of the user of this identifier.
     pub fn uid(&self, sid: &Sid) -> Option<u32> {
-        let known = || reading(&self.users).iter().find(|(_, s)| *s == sid).map(|(uid, _)| *uid);
+        let known = || {
+            let users = reading(&self.users);
+            users.by_uid.iter().find(|(_, known)| *known == sid).map(|(uid, _)| *uid)
+        };
         self.number(sid).or_else(known)
     }
 }
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Domain({:?}, {:?})", self.sid.get(), self.base)
+        write!(f, "Domain({:?}, {:?})", self.identity.get(), self.base)
     }
 }
 

@@ -163,15 +163,20 @@ fn kerberos(world: &World, map: &str) -> String {
     format!("kerberos: {{keytab: {keytab}, realm: {}, {map}}}", kdc::REALM)
 }
 
-/// What smbcacls says of a file by these tickets. It finds the gateway by its name alone.
+/// What smbcacls says of a file by these tickets, with numbers.
 fn smbcacls(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
+    smbcacls_named(world, cache, file, &[&["--numeric"], args].concat())
+}
+
+/// The same with names. It finds the gateway by its name alone.
+fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     fs::write(world.at("hosts"), format!("127.0.0.1 localhost {HOST}\n")).unwrap();
     let ports = format!("smb ports = {}", world.daemon().smb.port());
     let mut command = world.kdc.command("unshare");
     let done = command
         .args(["--mount", "sh", "-c", r#"mount --bind "$0" /etc/hosts && exec smbcacls "$@""#])
         .arg(world.at("hosts"))
-        .args([&format!("//{HOST}/data"), file, "--numeric", "--use-kerberos=required"])
+        .args([&format!("//{HOST}/data"), file, "--use-kerberos=required"])
         .args(["--configfile", &world.at("smb.conf").display().to_string()])
         .args(["--option", &ports])
         .args(args)
@@ -221,6 +226,14 @@ fn domain_identities_decide_in_lists() {
     }
     let said = world.said(&alice, &[], "get own back");
     assert!(!said.contains("NT_STATUS"), "the owner is not locked out: {said}");
+    // Who has come by a ticket has a name, and so have groups of every domain.
+    let shown = smbcacls_named(&world, &alice, "own", &[]);
+    for line in ["OWNER:LAB\\alice", "GROUP:LAB\\Domain Users", "ACL:LAB\\alice:"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let said = smbcacls_named(&world, &alice, "users", &["-a", "ACL:LAB\\bob:ALLOWED/0x0/READ"]);
+    let shown = smbcacls(&world, &alice, "users", &[]);
+    assert!(shown.contains(&format!("ACL:{}:0/", domain.sid("bob"))), "{said}{shown}");
     // takeown: bob may write the owner of this one, and takes it.
     let given = format!("{all},ACL:{}:0/0x0/0x001f01ff", domain.sid("bob"));
     smbcacls(&world, &alice, "own", &["-S", &given]);
@@ -242,7 +255,7 @@ fn domain_identities_decide_in_lists() {
     assert_eq!(world.client(&bob).makes("two"), "13", "NFS3ERR_ACCES: {}", world.log());
     // The domain is known before anybody has logged on.
     let kept = fs::read_to_string(world.at("state/domain")).unwrap();
-    assert_eq!(kept.trim(), domain.sid);
+    assert_eq!(kept.trim(), format!("{} LAB lab.test", domain.sid));
 
     // Users of other numbers: accounts, by names. They have the groups of their tickets as well.
     fs::write(world.at("password"), "long-enough-1\n").unwrap();

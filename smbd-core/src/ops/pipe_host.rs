@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use vfs::Cred;
+use vfs::{Cred, Domain};
 use vfs::accounts::Directory;
 use vfs::namespace::Share;
 
@@ -88,6 +88,10 @@ impl Host for CoreHost {
 
     fn knows_caller(&self) -> bool {
         self.user.as_ref().is_some_and(|user| user.kind == Kind::User)
+    }
+
+    fn domain(&self) -> Option<Arc<Domain>> {
+        self.core.users.domain()
     }
 
     fn others(&self) -> &dyn Directory {

@@ -119,22 +119,37 @@ fn query_policy(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     w.u16(class);
     // All arms of a union are aligned like the one that is aligned most (C706 section 14.3.2); here it holds times.
     w.align(8);
-    match class {
-        // PolicyPrimaryDomainInformation: in no domain.
-        3 => {
+    let domain = host.domain();
+    let member = domain.as_ref().and_then(|domain| domain.identity());
+    match (class, member) {
+        // PolicyPrimaryDomainInformation
+        (3, Some(domain)) => {
+            text(&mut w, domain.name.clone());
+            w.pointer();
+            later.push(Later::Sid(domain.sid.clone()));
+        }
+        (3, None) => {
             text(&mut w, "WORKGROUP".into());
             w.null();
         }
         // PolicyAccountDomainInformation
-        5 => {
+        (5, _) => {
             text(&mut w, host.computer());
             w.pointer();
             later.push(Later::Sid(host.machine()));
         }
         // PolicyLsaServerRoleInformation: PolicyServerRolePrimary
-        6 => w.u16(3),
-        // PolicyDnsDomainInformation
-        _ => {
+        (6, _) => w.u16(3),
+        // PolicyDnsDomainInformation. Tickets tell neither the forest nor the GUID of the domain.
+        (_, Some(domain)) => {
+            text(&mut w, domain.name.clone());
+            text(&mut w, domain.dns.clone());
+            text(&mut w, domain.dns.clone());
+            w.bytes(&[0; 16]);
+            w.pointer();
+            later.push(Later::Sid(domain.sid.clone()));
+        }
+        (_, None) => {
             text(&mut w, "WORKGROUP".into());
             text(&mut w, String::new());
             text(&mut w, String::new());
@@ -378,6 +393,9 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
         let domain = (host.computer(), machine.clone());
         return Some(Found { kind: Use::Domain, name: host.computer(), domain, sid: machine });
     }
+    if let Some(found) = of_domain(host, sid) {
+        return Some(found);
+    }
     if above == machine {
         if rid == ALL_USERS {
             return found(Use::Group, ALL_USERS_NAME.into(), &host.computer());
@@ -404,6 +422,57 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
         return found(Use::Group, name, UNIX_GROUP);
     }
     None
+}
+
+/// Groups of every domain (MS-DTYP section 2.4.2.4), by their names in English.
+const DOMAIN_GROUPS: [(u32, &str); 8] = [
+    (512, "Domain Admins"),
+    (513, "Domain Users"),
+    (514, "Domain Guests"),
+    (515, "Domain Computers"),
+    (516, "Domain Controllers"),
+    (518, "Schema Admins"),
+    (519, "Enterprise Admins"),
+    (520, "Group Policy Creator Owners"),
+];
+
+/// Whom an identifier of the domain means, as far as tickets have told.
+fn of_domain(host: &dyn Host, sid: &Sid) -> Option<Found> {
+    let domain = host.domain()?;
+    let identity = domain.identity()?;
+    let found = |kind, name: &str| {
+        let above = (identity.name.clone(), identity.sid.clone());
+        Some(Found { kind, name: name.to_owned(), domain: above, sid: sid.clone() })
+    };
+    if *sid == identity.sid {
+        return found(Use::Domain, &identity.name);
+    }
+    let rid = sid.rid_in(&identity.sid)?;
+    if let Some(name) = domain.user_name(sid) {
+        return found(Use::User, &name);
+    }
+    let (_, name) = DOMAIN_GROUPS.iter().find(|(known, _)| *known == rid)?;
+    found(Use::Group, name)
+}
+
+/// The identifier of a name in the domain.
+fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str)) -> Option<Sid> {
+    let domain = host.domain()?;
+    let identity = domain.identity()?;
+    let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
+    // `name@domain` has no other domain before it.
+    let (name, of) = match name.rsplit_once('@') {
+        Some((name, at)) if of.is_empty() => (name, at),
+        _ => (name, of),
+    };
+    if !of.is_empty() && !same(of, &identity.name) && !same(of, &identity.dns) {
+        return None;
+    }
+    if of.is_empty() && same(name, &identity.name) {
+        return Some(identity.sid.clone());
+    }
+    let group = || DOMAIN_GROUPS.iter().find(|(_, known)| same(known, name));
+    domain.user_named(name).or_else(|| identity.sid.child(group()?.0))
 }
 
 /// Which identifier a name means, with or without a domain before it. An account is what it is to files: its uid.
@@ -437,8 +506,117 @@ fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
     if known.is_some() {
         return known;
     }
+    let in_domain = || of_domain(host, &sid_in_domain(host, (domain, plain))?);
+    if !domain.is_empty()
+        && let Some(found) = in_domain()
+    {
+        return Some(found);
+    }
     let user = || host.others().uid(plain).map(Sid::unix_user);
     let group = || host.others().gid(plain).map(Sid::unix_group);
     let other = of(UNIX_USER).then(user).flatten().or_else(|| of(UNIX_GROUP).then(group).flatten());
-    name_of(host, &other?)
+    match other {
+        Some(sid) => name_of(host, &sid),
+        None => in_domain(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vfs::accounts::{Directory, Nobody};
+    use vfs::{Domain, DomainIdentity};
+
+    use super::*;
+
+    /// A member of a domain.
+    struct Member(Arc<Domain>);
+
+    impl Host for Member {
+        fn computer(&self) -> String {
+            "GATE".into()
+        }
+        fn shares(&self) -> Vec<(String, String)> {
+            Vec::new()
+        }
+        fn machine(&self) -> Sid {
+            Sid::new(5, &[21, 7, 7, 7]).unwrap()
+        }
+        fn account(&self, name: &str) -> Option<(String, u32)> {
+            (name == "carol").then(|| ("carol".into(), 1001))
+        }
+        fn account_of_uid(&self, uid: u32) -> Option<String> {
+            (uid == 1001).then(|| "carol".into())
+        }
+        fn domain(&self) -> Option<Arc<Domain>> {
+            Some(self.0.clone())
+        }
+        fn others(&self) -> &dyn Directory {
+            &Nobody
+        }
+        fn caller(&self) -> String {
+            String::new()
+        }
+        fn times(&self) -> (u64, u64) {
+            (0, 0)
+        }
+        fn sessions(&self) -> u32 {
+            0
+        }
+    }
+
+    fn sid(text: &str) -> Sid {
+        text.parse().unwrap()
+    }
+
+    fn member() -> Member {
+        let domain = Domain::new(None);
+        let of = sid("S-1-5-21-1-2-3");
+        domain.know(DomainIdentity { sid: of, name: "LAB".into(), dns: "lab.test".into() });
+        domain.know_user(1001, &sid("S-1-5-21-1-2-3-1103"), "Alice");
+        domain.know_user(1002, &sid("S-1-5-21-1-2-3-1104"), "carol");
+        Member(domain)
+    }
+
+    /// MS-LSAT sections 3.1.4.5 and 3.1.4.9.
+    #[test]
+    fn identities_of_the_domain_have_names_both_ways() {
+        let member = member();
+        for (name, wanted, shown) in [
+            (r"LAB\alice", "S-1-5-21-1-2-3-1103", r"LAB\Alice"),
+            (r"lab.test\ALICE", "S-1-5-21-1-2-3-1103", r"LAB\Alice"),
+            ("alice@lab.test", "S-1-5-21-1-2-3-1103", r"LAB\Alice"),
+            ("alice", "S-1-5-21-1-2-3-1103", r"LAB\Alice"),
+            (r"LAB\carol", "S-1-5-21-1-2-3-1104", r"LAB\carol"),
+            (r"LAB\Domain Admins", "S-1-5-21-1-2-3-512", r"LAB\Domain Admins"),
+            // The gateway's own account stands before the user of the domain.
+            ("carol", "S-1-22-1-1001", r"GATE\carol"),
+            ("LAB", "S-1-5-21-1-2-3", r"LAB\LAB"),
+        ] {
+            let found = sid_of(&member, name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(found.sid, sid(wanted), "{name}");
+            let back = name_of(&member, &found.sid).unwrap();
+            assert_eq!(format!(r"{}\{}", back.domain.0, back.name), shown);
+        }
+        for unknown in [r"LAB\nobody", r"OTHER\alice", "alice@other.test", r"GATE\alice"] {
+            assert!(sid_of(&member, unknown).is_none(), "{unknown}");
+        }
+        assert!(name_of(&member, &sid("S-1-5-21-1-2-3-1999")).is_none());
+        assert!(name_of(&member, &sid("S-1-5-21-9-9-9-512")).is_none());
+    }
+
+    /// MS-LSAD section 3.1.4.4.4: as a member says it.
+    #[test]
+    fn policies_name_the_domain() {
+        let member = member();
+        for class in [3_u16, 12] {
+            let stub = [&HANDLE[..], &class.to_le_bytes()].concat();
+            let Ok(answer) = call(&member, 7, &stub) else { panic!("{class}") };
+            let name: Vec<u8> = "LAB".encode_utf16().flat_map(u16::to_le_bytes).collect();
+            assert!(answer.windows(name.len()).any(|part| part == name), "{class}");
+            let known = sid("S-1-5-21-1-2-3").emit();
+            assert!(answer.windows(known.len()).any(|part| part == known), "{class}");
+        }
+    }
 }

@@ -23,9 +23,9 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use vfs::Cred;
+use vfs::{Cred, Domain};
 use vfs::accounts::Directory;
 
 use crate::dtyp::Sid;
@@ -67,6 +67,10 @@ pub trait Host: Send + Sync {
     fn each_account(&self, each: &mut dyn FnMut(&str, &Cred));
     /// Returns whether the caller has logged on under a name: as no guest, and not anonymously.
     fn knows_caller(&self) -> bool;
+    /// The domain whose tickets the server takes.
+    fn domain(&self) -> Option<Arc<Domain>> {
+        None
+    }
     /// Users and groups that are no accounts. May wait.
     fn others(&self) -> &dyn Directory;
     /// Name of the one who calls.

@@ -1,7 +1,7 @@
 //! Owners, groups and entries by identifiers of a domain, as clients set them and are shown them.
 
 use vfs::mem::MemBackend;
-use vfs::{Domain, Token};
+use vfs::{Domain, DomainIdentity, Token};
 
 use super::tests::{World, block_on, list, now, world_with};
 use super::*;
@@ -26,7 +26,8 @@ struct Served {
 impl Served {
     fn new(base: Option<u32>) -> Self {
         let domain = Domain::new(base);
-        domain.know(&Sid::new(5, &[21, 1, 2, 3]).unwrap());
+        let sid = Sid::new(5, &[21, 1, 2, 3]).unwrap();
+        domain.know(DomainIdentity { sid, name: "LAB".into(), dns: "lab.test".into() });
         let rules = vfs::namespace::Rules { host: Token::of_host(&domain), ..Default::default() };
         Self { world: world_with(MemBackend::new(1 << 20).unwrap(), rules), domain }
     }
@@ -155,7 +156,7 @@ fn owners_are_set_by_domain_identities() {
             let served = Served::new(base);
             let n = served.file().await;
             let (alice, bob) = (served.tree(ALICE, &[USERS]), served.tree(BOB, &[USERS, SALES]));
-            served.domain.know_user(BASE + ALICE, &sid(ALICE));
+            served.domain.know_user(BASE + ALICE, &sid(ALICE), "alice");
             let foreign = served.set(&alice, &n.1, part::OWNER, of_owner(sid(BOB))).await;
             assert_eq!(foreign, Err(Status::INVALID_OWNER));
             served.set(&bob, &n.1, part::OWNER, of_owner(sid(BOB))).await.unwrap();

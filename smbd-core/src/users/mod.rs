@@ -6,9 +6,8 @@ pub mod logon_throttle;
 
 use std::sync::Arc;
 
-use smb_proto::dtyp::Sid;
 use vfs::accounts::{Directory, Host};
-use vfs::{Cred, Domain};
+use vfs::{Cred, Domain, DomainIdentity};
 use zeroize::Zeroizing;
 
 use crate::auth::{NtHash, Secrets};
@@ -71,8 +70,8 @@ pub trait Users: Send + Sync + 'static {
         None
     }
 
-    /// Keeps the identifier of the domain, which a ticket has told for the first time. May wait.
-    fn keep_domain(&self, _sid: &Sid) {}
+    /// Keeps how the domain is known, which a ticket has told for the first time. May wait.
+    fn keep_domain(&self, _identity: &DomainIdentity) {}
 
     /// Who the account of this name is now, or was at the last logon by a ticket, if it is no account. Does not wait.
     fn cred(&self, name: &str) -> Option<Cred> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::token::Token;
+use crate::token::{DomainIdentity, Token};
 use crate::types::{ANONYMOUS, Cred};
 
 const OWNER: Owner = Owner { uid: 7, gid: 7 };
@@ -68,10 +68,14 @@ impl Caller {
     }
 }
 
+fn identity() -> DomainIdentity {
+    DomainIdentity { sid: sid(DOMAIN), name: "LAB".into(), dns: "lab.test".into() }
+}
+
 fn domain(is_known: bool, base: Option<u32>) -> Arc<Domain> {
     let domain = Domain::new(base);
     if is_known {
-        assert!(domain.know(&sid(DOMAIN)));
+        assert!(domain.know(identity()));
     }
     domain
 }
@@ -295,7 +299,7 @@ fn numbers_of_a_domain_have_bounds() {
     assert_eq!(domain.sid_of_user(BASE - 1), None);
     assert_eq!(domain.number(&sid(DOMAIN)), None, "the domain is no user of it");
     let low = Domain::new(Some(1000));
-    low.know(&sid(DOMAIN));
+    low.know(identity());
     assert_eq!(low.sid_of_user(ANONYMOUS), None, "guests are no user of the domain");
 }
 
@@ -304,8 +308,12 @@ fn users_by_name_are_known_by_their_tickets() {
     let domain = domain(true, None);
     let alice = sid("S-1-5-21-1-2-3-1103");
     assert_eq!((domain.sid_of_user(1001), domain.uid(&alice)), (None, None));
-    domain.know_user(1001, &alice);
-    domain.know_user(0, &sid("S-1-5-21-1-2-3-500"));
+    domain.know_user(1001, &alice, "Alice");
+    domain.know_user(0, &sid("S-1-5-21-1-2-3-500"), "Administrator");
+    domain.know_user(1002, &sid("S-1-5-21-9-9-9-7"), "guest of another domain");
+    assert_eq!(domain.user_name(&alice).as_deref(), Some("Alice"));
+    assert_eq!(domain.user_named("aLICE"), Some(alice.clone()));
+    assert_eq!(domain.user_named("guest of another domain"), None);
     assert_eq!(domain.sid_of_user(1001), Some(alice.clone()));
     assert_eq!(domain.uid(&alice), Some(1001));
     assert_eq!(domain.sid_of_user(0), None, "the superuser is no user of a domain");
