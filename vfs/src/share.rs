@@ -574,7 +574,7 @@ fn squashed(rule: Squash, to: (u32, u32), cred: Cred) -> Cred {
                 uid: cred.uid,
                 gid: map(cred.gid),
                 groups: cred.groups.iter().copied().map(map).collect(),
-                token: crate::Token::NONE,
+                token: cred.token,
             }
         }
         Squash::Root => cred,
@@ -593,6 +593,43 @@ mod tests {
 
     fn cred(uid: u32, groups: &[u32]) -> Cred {
         Cred { uid, gid: uid, groups: groups.into(), token: crate::Token::NONE }
+    }
+
+    /// A caller without a token could not be denied anything by its identities.
+    #[test]
+    fn callers_in_domain_have_tokens() {
+        let domain = crate::Domain::new(None);
+        let sid = "S-1-5-21-1-2-3-1103".parse().unwrap();
+        let ticket = Token::of_ticket(&domain, sid, []);
+        let host = Token::of_host(&domain);
+        for (squash, force) in [
+            (Squash::None, None),
+            (Squash::Root, None),
+            (Squash::All, None),
+            (Squash::None, Some(Force::User(cred(7, &[])))),
+            (Squash::None, Some(Force::Group(7))),
+        ] {
+            let is_forced = matches!(force, Some(Force::User(_)));
+            let rules = Rules { host: host.clone(), force, ..Rules::default() };
+            let share = share(squash, ShareAccess::default());
+            let share = Arc::new(Share { rules, ..Arc::into_inner(share).unwrap() });
+            for uid in [0, 5, ANONYMOUS] {
+                let by_number = cred(uid, &[0, 9]);
+                let by_ticket = Cred { token: ticket.clone(), ..by_number.clone() };
+                let entered = [
+                    share.enter_nfs(PEER, &by_number),
+                    share.enter_smb(Some(PEER), &by_number),
+                    Ok(share.from_outside()),
+                ];
+                for entered in entered {
+                    assert!(!entered.unwrap().cred.token.is_none(), "{squash:?} {uid}");
+                }
+                let now = share.enter_smb(None, &by_ticket).unwrap().cred.token;
+                let acts_as_itself =
+                    squash != Squash::All && (squash == Squash::None || uid != 0) && !is_forced;
+                assert_eq!(now, *if acts_as_itself { &ticket } else { &host }, "{uid}");
+            }
+        }
     }
 
     fn share(squash: Squash, access: ShareAccess) -> Arc<Share> {
