@@ -1,7 +1,7 @@
-//! The domain of Active Directory whose tickets the gateway takes: one for all that is served by the same settings.
+//! The domain of Active Directory whose tickets the gateway accepts: one for all shares and protocols of the same settings.
 //!
-//! *Operation.* The first ticket of a user of the realm tells the identifier and the names of the domain. They are kept in a file of
-//! the service, so that owners and lists mean the same after a restart, before anybody has logged on.
+//! *Operation.* The first ticket of a user of the realm contains identifier and names of the domain. The gateway keeps them in a file
+//! of the service, so that owners and lists mean the same after a restart, before the first logon.
 //!
 //! *Errors.* Without the file, or with one that cannot be read, the identifier is unknown until a ticket comes.
 
@@ -20,18 +20,18 @@ use crate::records::ceph::CephFolder;
 /// Name of the file that has the identifier and the names, with spaces between.
 const FILE: &str = "domain";
 
-/// A domain by where its identifier is kept, its realm and the number of its RID 0.
+/// Key of a domain: the folder of its file, its realm and the number of its RID 0.
 type Key = (PathBuf, Option<String>, Option<u32>);
+type Domains = HashMap<Key, (Arc<Domain>, Token)>;
 
-static DOMAINS: LazyLock<Mutex<HashMap<Key, (Arc<Domain>, Token)>>> = LazyLock::new(Mutex::default);
+static DOMAINS: LazyLock<Mutex<Domains>> = LazyLock::new(Mutex::default);
 
-/// The domain of these settings; the same one whenever it is asked for. `None`: tickets are not taken. Blocks, for some seconds at
-/// most.
+/// Returns the domain of these settings, the same one at each call; `None` without `kerberos`. Blocks for some seconds at most.
 pub(crate) fn of(settings: &Settings) -> Option<Arc<Domain>> {
     Some(known(settings)?.0)
 }
 
-/// The identities of callers without a ticket.
+/// Returns the token of callers without a ticket.
 pub(crate) fn host_token(settings: &Settings) -> Token {
     known(settings).map(|(_, token)| token).unwrap_or_default()
 }
@@ -62,7 +62,7 @@ fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
     Some(locked(&DOMAINS).entry(key).or_insert_with(make).clone())
 }
 
-/// What was kept.
+/// Reads the file.
 fn read(files: ServiceFiles) -> Option<DomainIdentity> {
     let path = files.path(FILE);
     let read = in_time::ask(&path, LOOK_MAX, move || files.read(FILE)).ok()?;
@@ -87,7 +87,7 @@ fn parse(text: &str) -> Option<DomainIdentity> {
     Some(DomainIdentity { sid, name: name(), dns: name() })
 }
 
-/// Keeps them. Blocks.
+/// Writes the file. Blocks.
 pub(crate) fn keep(files: &ServiceFiles, identity: &DomainIdentity) {
     let DomainIdentity { sid, name, dns } = identity;
     if let Err(error) = files.replace(FILE, format!("{sid} {name} {dns}\n").as_bytes()) {

@@ -1,11 +1,11 @@
 //! The identities of a caller beside its numbers: security identifiers of a domain.
 //!
-//! *Operation.* A ticket of Active Directory names the identifiers of its user: [`Token::of_ticket`]. Callers who come in another
-//! way (AUTH_SYS, a password, a ticket without a PAC) have numbers alone. A gateway of a domain gives them [`Token::of_host`]: an
-//! identifier with a number is theirs if the number is, and of any other one it is unknown whether it is theirs. What is unknown
-//! gives nothing, and denies what an entry denies. In a gateway without a domain ([`Token::NONE`]) no caller has an identifier.
+//! *Operation.* A ticket of Active Directory contains the identifiers of its user: [`Token::of_ticket`]. Other callers (AUTH_SYS, a
+//! password, a ticket without a PAC) have numbers only. A gateway in a domain gives them [`Token::of_host`]: an identifier with a
+//! number matches if the number does; for any other identifier the gateway cannot tell. Then an entry that allows does not apply,
+//! and an entry that denies does. In a gateway outside a domain ([`Token::NONE`]) no caller has an identifier.
 //!
-//! *Memory.* One allocation for each logon, shared by all that is done by it. A check takes no lock and looks nothing up.
+//! *Memory.* Each logon allocates its token once; all its requests share it. A check takes no lock and asks no name service.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,28 +17,28 @@ use mutex::{reading, writing};
 use crate::acl::Sid;
 use crate::types::{ANONYMOUS, Cred};
 
-/// RIDs that a domain gives out are below this number (MS-ADTS section 3.1.1.5.2.4).
+/// RIDs of a domain are below this number (MS-ADTS section 3.1.1.5.2.4).
 const RIDS_END: u32 = 1 << 30;
-/// Numbers from here on are not those of a domain.
+/// Numbers of a domain are below this number.
 const NUMBERS_END: u32 = 0x7800_0000;
-/// Users whose identifiers are known by their numbers.
+/// Most users whose identifiers and names are kept.
 const USERS_MAX: usize = 65_536;
 /// Domain Admins, who are members of Administrators of each computer of the domain (MS-DTYP section 2.4.2.4).
 const DOMAIN_ADMINS: u32 = 512;
-/// Identifiers of callers whose way into the domain is restricted: S-1-5-1000.
+/// Other Organization, S-1-5-1000: the domain restricts the caller.
 const OTHER_ORGANIZATION: u32 = 1000;
 
-/// The domain whose tickets the gateway takes, and how its identifiers and numbers of this host correspond.
+/// The domain whose tickets the gateway accepts, and the mapping between its identifiers and numbers of this host.
 #[derive(Default)]
 pub struct Domain {
     /// The number of RID 0, where numbers are made of RIDs.
     base: Option<u32>,
-    /// Who the domain is, once a ticket has told it.
+    /// Identifier and names of the domain, after the first ticket.
     identity: OnceLock<DomainIdentity>,
     users: RwLock<Users>,
 }
 
-/// How a domain is known.
+/// Identifier and names of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainIdentity {
     /// Its identifier.
@@ -49,7 +49,7 @@ pub struct DomainIdentity {
     pub dns: String,
 }
 
-/// Users as tickets have told them.
+/// Users of accepted tickets.
 #[derive(Default)]
 struct Users {
     /// Identifiers by numbers, where these are not made of RIDs.
@@ -59,32 +59,32 @@ struct Users {
 }
 
 impl Domain {
-    /// A domain whose numbers begin here; `None`: its users have numbers by their names.
+    /// Creates a domain whose numbers start at `base`; `None` if its users have numbers by their names.
     pub fn new(base: Option<u32>) -> Arc<Self> {
         Arc::new(Self { base, ..Self::default() })
     }
 
-    /// The number of RID 0, where numbers are made of RIDs.
+    /// Returns the number of RID 0, if numbers are made of RIDs.
     pub fn base(&self) -> Option<u32> {
         self.base
     }
 
-    /// The identifier of the domain.
+    /// Returns the identifier of the domain.
     pub fn sid(&self) -> Option<&Sid> {
         self.identity.get().map(|identity| &identity.sid)
     }
 
-    /// How the domain is known.
+    /// Returns identifier and names of the domain.
     pub fn identity(&self) -> Option<&DomainIdentity> {
         self.identity.get()
     }
 
-    /// Takes how the domain is known. Returns whether that was unknown before.
+    /// Sets identifier and names of the domain once. Returns whether they were unset.
     pub fn know(&self, identity: DomainIdentity) -> bool {
         self.identity.set(identity).is_ok()
     }
 
-    /// Keeps the number and the name of a user, as a ticket has told.
+    /// Stores the number and the name of a user with a ticket.
     pub fn know_user(&self, uid: u32, sid: &Sid, name: &str) {
         let has_number = uid == 0 || self.number(sid) == Some(uid);
         let is_known = |users: &Users| {
@@ -103,12 +103,12 @@ impl Domain {
         }
     }
 
-    /// The name of a user who has come by a ticket.
+    /// Returns the name of a user whose ticket was accepted.
     pub fn user_name(&self, sid: &Sid) -> Option<String> {
         reading(&self.users).names.get(sid).cloned()
     }
 
-    /// The identifier of a user of the domain who has come by a ticket. Active Directory does not tell case apart.
+    /// Returns the identifier of a user of the domain whose ticket was accepted. Active Directory ignores case.
     pub fn user_named(&self, name: &str) -> Option<Sid> {
         let (name, domain) = (name.to_lowercase(), self.sid()?);
         let users = reading(&self.users);
@@ -116,7 +116,7 @@ impl Domain {
         named.find(|(sid, _)| sid.rid_in(domain).is_some()).map(|(sid, _)| sid.clone())
     }
 
-    /// The number of an identifier of this domain, a user or a group.
+    /// Returns the number of an identifier of this domain, a user or a group.
     pub fn number(&self, sid: &Sid) -> Option<u32> {
         self.number_of_rid(sid.rid_in(self.sid()?)?)
     }
@@ -126,7 +126,7 @@ impl Domain {
         (rid < RIDS_END && number < NUMBERS_END && number != ANONYMOUS).then_some(number)
     }
 
-    /// The RID that this number is made of.
+    /// Returns the RID of this number.
     fn rid(&self, number: u32) -> Option<u32> {
         let rid = number.checked_sub(self.base?)?;
         self.number_of_rid(rid).map(|_| rid)
@@ -136,17 +136,17 @@ impl Domain {
         self.sid()?.child(self.rid(number)?)
     }
 
-    /// The identifier of the user of this number.
+    /// Returns the identifier of the user with this number.
     pub fn sid_of_user(&self, uid: u32) -> Option<Sid> {
         self.by_number(uid).or_else(|| reading(&self.users).by_uid.get(&uid).cloned())
     }
 
-    /// The identifier of the group of this number.
+    /// Returns the identifier of the group with this number.
     pub fn sid_of_group(&self, gid: u32) -> Option<Sid> {
         self.by_number(gid)
     }
 
-    /// The number of the user of this identifier.
+    /// Returns the number of the user with this identifier.
     pub fn uid(&self, sid: &Sid) -> Option<u32> {
         let known = || {
             let users = reading(&self.users);
@@ -165,27 +165,27 @@ impl fmt::Debug for Domain {
 /// Identifiers of one caller.
 struct Identities {
     domain: Arc<Domain>,
-    /// All identifiers of the caller are known: a ticket has named them.
+    /// The identifiers are those of a ticket, and complete.
     by_ticket: bool,
-    /// The one of the user.
+    /// Identifier of the user.
     user: Option<Sid>,
-    /// All of them, sorted.
+    /// All identifiers, sorted.
     sids: Box<[Sid]>,
-    /// The numbers of those that have one, sorted.
+    /// Numbers of the identifiers that have one, sorted.
     numbers: Box<[u32]>,
-    /// A member of Administrators by membership in the domain.
+    /// The caller is a member of Domain Admins.
     is_admin: bool,
 }
 
-/// The identifiers of a caller, in a form that is cheap to copy.
+/// The identifiers of a caller; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Token(Option<Arc<Identities>>);
 
 impl Token {
-    /// Of callers of a gateway without a domain.
+    /// Token of callers of a gateway outside a domain.
     pub const NONE: Self = Self(None);
 
-    /// Of callers of whom a gateway of this domain knows numbers alone.
+    /// Creates the token of callers with numbers only, in a gateway in this domain.
     pub fn of_host(domain: &Arc<Domain>) -> Self {
         Self(Some(Arc::new(Identities {
             domain: domain.clone(),
@@ -197,8 +197,8 @@ impl Token {
         })))
     }
 
-    /// Of a user whose ticket names these identifiers beside its own: primary group, groups, extra identifiers and resource groups
-    /// (MS-PAC section 2.5). Those of aliases of BUILTIN are of another computer, and are left out.
+    /// Creates the token of a user with a ticket: `others` are primary group, groups, extra identifiers and resource groups (MS-PAC
+    /// section 2.5). Omits aliases of `BUILTIN`, because those are of another computer.
     pub fn of_ticket(
         domain: &Arc<Domain>,
         user: Sid,
@@ -223,53 +223,53 @@ impl Token {
         })))
     }
 
-    /// No domain is known.
+    /// Checks whether the gateway is outside a domain.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }
 
-    /// A ticket has named all identifiers.
+    /// Checks whether the identifiers are those of a ticket.
     pub fn is_by_ticket(&self) -> bool {
         self.0.as_ref().is_some_and(|ids| ids.by_ticket)
     }
 
-    /// The domain of the gateway.
+    /// Returns the domain of the gateway.
     pub fn domain(&self) -> Option<&Domain> {
         self.0.as_ref().map(|ids| &*ids.domain)
     }
 
-    /// The identifier of the user.
+    /// Returns the identifier of the user.
     pub fn user(&self) -> Option<&Sid> {
         self.0.as_ref()?.user.as_ref()
     }
 
-    /// All identifiers that a ticket has named.
+    /// Returns all identifiers of the ticket.
     pub fn sids(&self) -> &[Sid] {
         self.0.as_ref().map_or(&[], |ids| &ids.sids)
     }
 
-    /// A ticket has named this identifier.
+    /// Checks whether the ticket contains this identifier.
     pub fn has(&self, sid: &Sid) -> bool {
         self.sids().binary_search(sid).is_ok()
     }
 
-    /// A ticket has named an identifier that has this number.
+    /// Checks whether the ticket contains an identifier with this number.
     pub(crate) fn has_number(&self, number: u32) -> bool {
         self.0.as_ref().is_some_and(|ids| ids.numbers.binary_search(&number).is_ok())
     }
 
-    /// The caller came by a way that its domain restricts (S-1-5-1000).
+    /// Checks whether the ticket contains Other Organization.
     pub(crate) fn is_of_other_organization(&self) -> bool {
         let is = |sid: &Sid| sid.authority() == 5 && *sid.subs() == [OTHER_ORGANIZATION];
         self.sids().iter().any(is)
     }
 }
 
-/// An entry is about a caller, is not, or may be.
+/// Whether an entry applies to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meant {
     No,
-    /// The gateway does not know all identifiers of the caller.
+    /// The gateway does not know all identifiers of the caller, and this may be one.
     Maybe,
     Yes,
 }
@@ -279,13 +279,13 @@ impl Meant {
         if is { Self::Yes } else { Self::No }
     }
 
-    /// For an entry that denies, or for one that allows.
+    /// Checks whether an entry that denies, or one that allows, applies.
     pub(crate) fn counts(self, denies: bool) -> bool {
         self == Self::Yes || denies && self == Self::Maybe
     }
 }
 
-/// Asks an identifier that is no number of this host and none that stands for callers of a kind.
+/// Checks whether an identifier is one of the caller. Well-known identifiers and numbers of this host are checked before.
 pub(crate) fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
     let Some(ids) = &cred.token.0 else { return Meant::No };
     if ids.sids.binary_search(sid).is_ok() {
@@ -298,7 +298,7 @@ pub(crate) fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
     unknown(ids, cred, number.is_some())
 }
 
-/// Asks for members of Administrators beside the superuser.
+/// Checks whether the caller is a member of `BUILTIN\Administrators` through Domain Admins.
 pub(crate) fn meant_as_administrator(cred: &Cred) -> Meant {
     let Some(ids) = &cred.token.0 else { return Meant::No };
     let number = ids.domain.number_of_rid(DOMAIN_ADMINS);
@@ -308,8 +308,9 @@ pub(crate) fn meant_as_administrator(cred: &Cred) -> Meant {
     unknown(ids, cred, number.is_some())
 }
 
-/// What an identifier is that was found neither by itself nor by its number. Numbers tell all only of a caller whose own number is
-/// made of a RID: an account of another number may be that of a user of the domain. Anonymous callers have no identifiers.
+/// Decides about an identifier that matches neither by itself nor by its number. A mismatch of numbers is conclusive only for a
+/// caller whose own number is made of a RID: an account with another number may belong to a user of the domain. Anonymous callers
+/// have no identifiers.
 fn unknown(ids: &Identities, cred: &Cred, has_number: bool) -> Meant {
     let is_of_domain = || ids.domain.rid(cred.uid).is_some();
     let is_known = ids.by_ticket || cred.uid == ANONYMOUS || has_number && is_of_domain();
@@ -332,7 +333,7 @@ impl PartialEq for Token {
 
 impl Eq for Token {}
 
-/// Equal tokens have equal hashes; callers are told apart by their numbers first.
+/// Equal tokens have equal hashes; the numbers of callers spread them.
 impl Hash for Token {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.is_by_ticket().hash(state);

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Stdio};
 use super::{HOST, PASSWORD, World, kdc};
 
 const RID_BASE: u32 = 100_000;
+/// smbcacls connects to no other port.
+const AT_USUAL_PORT: &str = "smb: {port: 445}";
 /// Domain Users (MS-DTYP section 2.4.2.4).
 const DOMAIN_USERS: u32 = 513;
 
@@ -163,22 +165,20 @@ fn kerberos(world: &World, map: &str) -> String {
     format!("kerberos: {{keytab: {keytab}, realm: {}, {map}}}", kdc::REALM)
 }
 
-/// What smbcacls says of a file by these tickets, with numbers.
+/// Returns what smbcacls says of a file with these tickets, with identifiers as numbers.
 fn smbcacls(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     smbcacls_named(world, cache, file, &[&["--numeric"], args].concat())
 }
 
-/// The same with names. It finds the gateway by its name alone.
+/// Runs smbcacls without `--numeric`. It finds the gateway by its name and at the usual port only.
 fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     fs::write(world.at("hosts"), format!("127.0.0.1 localhost {HOST}\n")).unwrap();
-    let ports = format!("smb ports = {}", world.daemon().smb.port());
     let mut command = world.kdc.command("unshare");
     let done = command
         .args(["--mount", "sh", "-c", r#"mount --bind "$0" /etc/hosts && exec smbcacls "$@""#])
         .arg(world.at("hosts"))
         .args([&format!("//{HOST}/data"), file, "--use-kerberos=required"])
         .args(["--configfile", &world.at("smb.conf").display().to_string()])
-        .args(["--option", &ports])
         .args(args)
         .env("KRB5CCNAME", format!("FILE:{}", cache.display()))
         .current_dir(&world.home)
@@ -193,7 +193,7 @@ fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> Str
 fn domain_identities_decide_in_lists() {
     let Some((domain, mut world)) = start() else { return };
     let by_rid = kerberos(&world, &format!("map: rid, rid_base: {RID_BASE}"));
-    world.serve(&format!("    sec: [krb5]\n{by_rid}"), &[]);
+    world.serve(&format!("    sec: [krb5]\n{by_rid}\n{AT_USUAL_PORT}"), &[]);
     let (alice, bob) = (world.tickets("alice", &[]), world.tickets("bob", &[]));
     let reads = |world: &World, file: &str| {
         let said = world.said(&bob, &[], &format!("get {file} back"));
@@ -260,11 +260,13 @@ fn domain_identities_decide_in_lists() {
     // Users of other numbers: accounts, by names. They have the groups of their tickets as well.
     fs::write(world.at("password"), "long-enough-1\n").unwrap();
     fs::set_permissions(world.at("password"), fs::Permissions::from_mode(0o600)).unwrap();
-    let users = "users:\n  - {name: alice, uid: 3001, password_file: password}\n  \
-                 - {name: bob, uid: 3002, password_file: password}";
+    let file = world.at("password").display().to_string();
+    let users = format!(
+        "users:\n  - {{name: alice, uid: 3001, password_file: {file}}}\n  - {{name: bob, uid: 3002, password_file: {file}}}"
+    );
     chown(world.at("data"), Some(3001), None).unwrap();
     let by_name = kerberos(&world, "map: names");
-    world.serve(&format!("    sec: [krb5]\n{by_name}\n{users}"), &[]);
+    world.serve(&format!("    sec: [krb5]\n{by_name}\n{users}\n{AT_USUAL_PORT}"), &[]);
     let said = world.said(&bob, &[], "ls");
     assert!(said.contains("ACCESS_DENIED"), "the list of the folder: {said}\n{}", world.log());
     assert_eq!(world.client(&bob).makes("three"), "13", "{}", world.log());
