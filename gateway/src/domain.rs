@@ -1,7 +1,7 @@
 //! The domain of Active Directory whose tickets the gateway accepts: one for all shares and protocols of the same settings.
 //!
-//! *Operation.* The first ticket of a user of the realm contains identifier and names of the domain. The gateway keeps them in a file
-//! of the service, so that owners and lists mean the same after a restart, before the first logon.
+//! *Operation.* The first ticket of a user of the realm contains identifier and names of the domain. The gateway keeps them in a
+//! file of the service, so that owners and lists mean the same after a restart, before the first logon.
 //!
 //! *Errors.* Without the file, or with one that cannot be read, the identifier is unknown until a ticket comes.
 

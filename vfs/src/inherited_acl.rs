@@ -103,8 +103,8 @@ impl InheritedAcl {
                 tracing::warn!(
                     share,
                     sid,
-                    "a folder passes on an entry that denies an alias whose members are not known: clients cannot make files in it; \
-                     `headgate check --lists SHARE` names all such folders"
+                    "a folder passes on an entry that denies an alias whose members are not known: clients cannot make files in \
+                     it; `headgate check --lists SHARE` names all such folders"
                 );
             }
             return Err(VfsError::Access);

@@ -370,12 +370,7 @@ mod tests {
                             "{case}: {who:?}"
                         );
                     }
-                    let named = Cred {
-                        uid: 1000,
-                        gid: 1000,
-                        groups: Arc::new([]),
-                        token: crate::Token::NONE,
-                    };
+                    let named = Cred { uid: 1000, gid: 1000, ..Cred::root() };
                     let reads = may(&named) & mask::READ_DATA != 0;
                     let is_named = passed.contains(&Who::User(1000)) && mode & 0o040 != 0;
                     assert!(reads || !is_named, "{case}: named");

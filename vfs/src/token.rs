@@ -13,8 +13,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use mutex::{reading, writing};
+use wire::Sid;
 
-use crate::acl::Sid;
 use crate::types::{ANONYMOUS, Cred};
 
 /// RIDs of a domain are below this number (MS-ADTS section 3.1.1.5.2.4).

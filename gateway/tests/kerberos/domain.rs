@@ -257,7 +257,11 @@ fn domain_identities_decide_in_lists() {
     let kept = fs::read_to_string(world.at("state/domain")).unwrap();
     assert_eq!(kept.trim(), format!("{} LAB lab.test", domain.sid));
 
-    // Users of other numbers: accounts, by names. They have the groups of their tickets as well.
+    accounts_have_identities(&mut world, &domain, (alice.as_path(), bob.as_path()));
+}
+
+/// Users of other numbers, accounts, have the groups of their tickets as well. The list of the folder denies bob's group.
+fn accounts_have_identities(world: &mut World, domain: &Domain, (alice, bob): (&Path, &Path)) {
     fs::write(world.at("password"), "long-enough-1\n").unwrap();
     fs::set_permissions(world.at("password"), fs::Permissions::from_mode(0o600)).unwrap();
     let file = world.at("password").display().to_string();
@@ -265,14 +269,14 @@ fn domain_identities_decide_in_lists() {
         "users:\n  - {{name: alice, uid: 3001, password_file: {file}}}\n  - {{name: bob, uid: 3002, password_file: {file}}}"
     );
     chown(world.at("data"), Some(3001), None).unwrap();
-    let by_name = kerberos(&world, "map: names");
+    let by_name = kerberos(world, "map: names");
     world.serve(&format!("    sec: [krb5]\n{by_name}\n{users}\n{AT_USUAL_PORT}"), &[]);
-    let said = world.said(&bob, &[], "ls");
+    let said = world.said(bob, &[], "ls");
     assert!(said.contains("ACCESS_DENIED"), "the list of the folder: {said}\n{}", world.log());
-    assert_eq!(world.client(&bob).makes("three"), "13", "{}", world.log());
-    assert_eq!(world.client(&alice).makes("four"), "0", "{}", world.log());
-    let shown = smbcacls(&world, &alice, "four", &[]);
-    assert!(shown.contains(&format!("OWNER:{of_alice}")), "{shown}");
+    assert_eq!(world.client(bob).makes("three"), "13", "{}", world.log());
+    assert_eq!(world.client(alice).makes("four"), "0", "{}", world.log());
+    let shown = smbcacls(world, alice, "four", &[]);
+    assert!(shown.contains(&format!("OWNER:{}", domain.sid("alice"))), "{shown}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Finds entries that deny an identity of which the gateway cannot tell whether a caller has it.
 //!
-//! *Operation.* Callers have numbers, and callers with a ticket of a domain also have identifiers ([`crate::token`]). The gateway knows
-//! the members of three aliases of `BUILTIN` ([`super::check`]) and keeps no members of the others. A gateway in a domain refuses
-//! entries that deny such an alias a right, because it could not enforce them. A gateway outside a domain may keep them.
+//! *Operation.* Callers have numbers, and callers with a ticket of a domain also have identifiers ([`crate::token`]). The gateway
+//! knows the members of three aliases of `BUILTIN` ([`super::check`]) and keeps no members of the others. A gateway in a domain
+//! refuses entries that deny such an alias a right, because it could not enforce them. A gateway outside a domain may keep them.
 
 use super::{Ace, Acl, Sid, Who, kind};
 
