@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use vfs::{Cred, Domain};
 use vfs::accounts::Directory;
 use vfs::namespace::Share;
+use vfs::{Cred, Domain};
 
 use crate::dtyp::Sid;
 use crate::pipe::Host;

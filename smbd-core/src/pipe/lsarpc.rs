@@ -448,7 +448,7 @@ fn of_domain(host: &dyn Host, sid: &Sid) -> Option<Found> {
         return found(Use::Domain, &identity.name);
     }
     let rid = sid.rid_in(&identity.sid)?;
-    if let Some(name) = domain.user_name(sid) {
+    if let Some(name) = domain.user_name(sid).and_then(told) {
         return found(Use::User, &name);
     }
     let (_, name) = DOMAIN_GROUPS.iter().find(|(known, _)| *known == rid)?;
@@ -540,6 +540,9 @@ mod tests {
         fn shares(&self) -> Vec<(String, String)> {
             Vec::new()
         }
+        fn shares_size(&self) -> (usize, usize) {
+            (0, 0)
+        }
         fn machine(&self) -> Sid {
             Sid::new(5, &[21, 7, 7, 7]).unwrap()
         }
@@ -548,6 +551,12 @@ mod tests {
         }
         fn account_of_uid(&self, uid: u32) -> Option<String> {
             (uid == 1001).then(|| "carol".into())
+        }
+        fn each_account(&self, each: &mut dyn FnMut(&str, &vfs::Cred)) {
+            each("carol", &vfs::Cred { uid: 1001, gid: 1001, ..vfs::Cred::root() });
+        }
+        fn knows_caller(&self) -> bool {
+            true
         }
         fn domain(&self) -> Option<Arc<Domain>> {
             Some(self.0.clone())

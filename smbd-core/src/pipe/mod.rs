@@ -25,8 +25,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vfs::{Cred, Domain};
 use vfs::accounts::Directory;
+use vfs::{Cred, Domain};
 
 use crate::dtyp::Sid;
 use crate::parts::Part;

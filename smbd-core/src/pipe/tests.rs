@@ -29,7 +29,12 @@ impl Host for Fake {
         (16, 1)
     }
     fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
-        let of = |uid, gid, groups: &[u32]| Cred { uid, gid, groups: groups.into(), token: vfs::Token::NONE };
+        let of = |uid, gid, groups: &[u32]| Cred {
+            uid,
+            gid,
+            groups: groups.into(),
+            token: vfs::Token::NONE,
+        };
         each("Alice", &of(1000, 50, &[60]));
         each("root", &of(0, 0, &[50]));
         // The same to files as Alice.

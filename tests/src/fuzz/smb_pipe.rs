@@ -22,7 +22,10 @@ impl Host for Fixed {
         (11, 2)
     }
     fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
-        each("user", &Cred { uid: 1000, gid: 1000, groups: [1001].into(), token: vfs::Token::NONE });
+        each(
+            "user",
+            &Cred { uid: 1000, gid: 1000, groups: [1001].into(), token: vfs::Token::NONE },
+        );
     }
     fn knows_caller(&self) -> bool {
         true

@@ -33,7 +33,10 @@ impl Host for Other {
     }
     fn each_account(&self, each: &mut dyn FnMut(&str, &Cred)) {
         for uid in (0..self.accounts).rev() {
-            each(&format!("user{uid}"), &Cred { uid, gid: 50, groups: [].into(), token: vfs::Token::NONE });
+            each(
+                &format!("user{uid}"),
+                &Cred { uid, gid: 50, groups: [].into(), token: vfs::Token::NONE },
+            );
         }
     }
     fn knows_caller(&self) -> bool {
