@@ -21,8 +21,9 @@ pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
 /// Messages of one connection that are answered apart from its serve loop, of a chain until its end: with the one that is refused
 /// 512, as with Windows Server.
 pub const ASYNC_MAX: usize = 511;
-/// Time after which a READ, WRITE, FLUSH or QUERY_DIRECTORY that waits for storage gets an interim answer, so that the client does not
-/// end the connection. Clients wait at least 20 s; rclone and the crate `smb` refuse an interim answer, so short waits go without.
+/// Time after which a READ, WRITE, FLUSH or QUERY_DIRECTORY that waits for storage gets an interim answer, so that the client does
+/// not end the connection. Clients wait at least 20 s. The programs rclone and `smb` refuse an interim answer, so short waits have
+/// none.
 pub const STORAGE_SILENT_MAX: Duration = Duration::from_secs(5);
 /// Requests that wait for another client, for a lock or for the end of the grace period, of one address, or IPv6 network of 64
 /// bits.

@@ -17,13 +17,13 @@ const SOON: Duration = Duration::from_secs(1);
 /// Two addresses of clients.
 const GREEDY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
-const MEMORY: u64 = 64 << 20;
+const MEMORY: usize = 64 << 20;
 /// Small receive buffers of one address: three quarters of half of a sixteenth of the memory.
-const BUFFERS: usize = (MEMORY / 16 / 2 / 4096 / 4 * 3) as usize;
+const BUFFERS: usize = MEMORY / 16 / 2 / 4096 / 4 * 3;
 
 async fn world() -> (World, tempfile::TempDir) {
     with_alice(|s| {
-        s.memory = MEMORY;
+        s.memory = MEMORY as u64;
         s.connections = 1200;
         // The clients here are bare sockets of any port.
         s.privileged_ports = PrivilegedPorts::Off;
@@ -95,7 +95,7 @@ async fn connections_of_address_leave_others_served() {
     assert!(took < SOON, "{took:?}");
     assert!(held.len() >= 800, "{}", held.len());
     let grown = resident().saturating_sub(before);
-    assert!(grown < MEMORY, "{} MiB", grown >> 20);
+    assert!(grown < MEMORY as u64, "{} MiB", grown >> 20);
     drop(held);
     world.running.stop().await;
 }

@@ -127,7 +127,7 @@ fn a_mic_in_the_first_token_is_verified() {
         ([b"ours:", &*list(&mechs)].concat(), [b"theirs:", &*list(&mechs)].concat());
     let begin = |mic: &[u8]| {
         let mut server = acceptor(BOTH);
-        asked(server.step(&first_signed(&mechs, Some(b"AP-REQ"), Some(mic)), &Nobody));
+        asked(server.step(&first_signed(&mechs, Some(b"AP-REQ"), Some(mic)), &NoAccounts));
         server.proved(Ok(proof()))
     };
     let last = answer(0, Some(KRB5), Some(b"AP-REP"), Some(&ours));

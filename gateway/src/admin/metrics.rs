@@ -504,7 +504,7 @@ pub static TABLE: &[Metric] = &[
         name: "limits_met",
         labels: &["limit"],
         help: "How often clients reached a limit; docs/limits.md lists them",
-        values: Values::Counter(|s| from_zero(limits::names().into_iter(), &s.limits)),
+        values: Values::Counter(|s| from_zero(limits::names(), &s.limits)),
     },
     Metric {
         name: "refusals",
