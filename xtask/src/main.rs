@@ -13,6 +13,7 @@ mod lab;
 mod packages;
 mod page;
 mod programs;
+mod prose;
 mod registry;
 mod sh;
 mod smbtorture;
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
   prepush        style and unit
   graph          checks which crate may depend on which
   tidy           checks line, function and file lengths, words and paths
+  prose [PATH]   counts wordings in comments and documentation that readers stumble over; with PATH lists the sentences
   lab [-v] [--list] [--jobs=A,B] [--options=A,B] [--runs=N] NAME... | --takeovers
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only,
                  --options mounts by these, --runs is how often the job `counting` counts
@@ -75,6 +77,10 @@ fn main() -> ExitCode {
         "prepush" => tiers::prepush(),
         "graph" => graph::check().map(|tally| tally.report(None)),
         "tidy" => tidy::check().map(|tally| tally.report(None)),
+        "prose" => match rest {
+            [] => prose::check().map(|tally| tally.report(None)),
+            [path, ..] => prose::list(path).map(|()| Outcome::Passed),
+        },
         "lab" => lab::command(rest),
         "page" => page::command(rest),
         "dashboard" => grafana::command(rest),

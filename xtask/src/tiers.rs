@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::programs::{cargo_test, one_test};
 use crate::sh::{Outcome, Result, Tally, in_turns, lowest_priority, output, target_dir};
 use crate::{
-    ceph, dashboard, fuzz, graph, lab, packages, page, programs, registry, smbtorture, tidy,
+    ceph, dashboard, fuzz, graph, lab, packages, page, programs, prose, registry, smbtorture, tidy,
 };
 
 const TIERS: [&str; 6] = ["style", "unit", "e2e", "lab", "third", "fuzz"];
@@ -320,6 +320,7 @@ fn style() -> Result<Tally> {
     tally.count("cargo clippy of tests that a tier builds by name", clippy(&named));
     tally.add(graph::check()?);
     tally.add(tidy::check()?);
+    tally.add(prose::check()?);
     Ok(tally)
 }
 
