@@ -1,5 +1,7 @@
 //! The program `headgate`: command line, daemon, demonstration, check and measurement.
 
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
+
 #[macro_use]
 mod say;
 
