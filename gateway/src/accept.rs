@@ -1,9 +1,10 @@
 //! Connections: from the listener that accepts one to its last log line.
 //!
-//! *Operation.* Each listener is a task ([`tcp`], [`rdma`]); each connection is a task that serves it until it ends. What a port
-//! speaks is its [`ProtocolServer`]. A connection from an address that no share admits is closed before anything is read of it.
+//! *Operation.* Each listener is a task ([`tcp`], [`rdma`]); each connection is a task that serves it until it ends. A
+//! [`ProtocolServer`] says which protocol a port serves. A connection from an address that no share admits is closed before the
+//! gateway reads from it.
 //!
-//! *Errors.* A connection that fails ends alone, with one line in the log that says why.
+//! *Errors.* A connection that fails affects no other one, and leaves one line in the log that says why.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -45,43 +46,42 @@ use crate::{local_user, networks};
 
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The name of the limit that a client meets where the device has no queue pair for it.
+/// Name of the limit that a client meets when the device has no further queue pair for it.
 const DEVICE_FULL: &str = "rdma-device";
 
-/// What every connection needs.
+/// State that all connections share.
 pub struct Shared {
     /// Memory for payload.
     pub payload: Pool,
-    /// Memory for what comes unasked over TCP.
+    /// Memory for unsolicited messages over TCP.
     pub recvs: Pool,
-    /// Memory for what comes unasked over RDMA.
+    /// Memory for unsolicited messages over RDMA.
     pub rdma_recvs: Pool,
-    /// What each address may have of that beyond the first few Receives of a connection.
+    /// Limits the Receives of each address beyond the first few of a connection.
     pub rdma_receives: Arc<Parts>,
-    /// What each address may have of the first few.
+    /// Limits the first Receives of each address.
     pub rdma_first: Arc<Parts>,
-    /// Those that are open.
+    /// The open connections.
     pub connections: Arc<Connections>,
-    /// Who may come.
+    /// Decides which clients may connect.
     pub admission: Arc<Admission>,
-    /// How those ended who tried RDMA.
+    /// Outcomes of clients that tried RDMA.
     pub attempts: Arc<Attempts>,
-    /// What is counted of their operations.
+    /// Counts the operations of clients.
     pub meters: Arc<Meters>,
-    /// Who they are by name.
+    /// Looks up the names of clients.
     pub(crate) lookup: Arc<Lookup>,
-    /// What clients of NFS over TCP get that ask for TLS.
+    /// TLS for clients of NFS over TCP that request it.
     pub tls: Arc<Tls>,
 }
 
-/// What a port speaks.
+/// The server behind a port.
 #[derive(Clone)]
 pub enum ProtocolServer {
     /// NFS, MOUNT, NLM, NSM and a port mapper.
     Nfs(Arc<nfsrdma::server::Server>),
-    /// The port mapper alone.
+    /// Only the port mapper.
     Portmap(Arc<nfsrdma::server::Server>),
-    /// SMB.
     Smb(smbd_core::server::Server),
 }
 
@@ -93,8 +93,8 @@ impl ProtocolServer {
         }
     }
 
-    /// Some share admits a client of this address that is connected to `local`, as far as that is known yet. The error says why
-    /// none does, or that the client's name decides, which is not known.
+    /// Checks whether some share admits a client with this address that is connected to `local`, as far as is known yet. The error
+    /// says why no share does, or that the decision depends on the client's name, which is still unknown.
     fn admits(&self, peer: IpAddr, local: Option<IpAddr>) -> Result<(), Refusal> {
         match self {
             Self::Nfs(server) | Self::Portmap(server) => server.core().admits(peer, local),
@@ -115,7 +115,7 @@ impl ProtocolServer {
         }
     }
 
-    /// Returns the networks whose clients a share without a list admits; `None`: all networks.
+    /// Returns the networks whose clients a share without a list admits, or `None` for all networks.
     fn near(&self) -> Option<Vec<Cidr>> {
         match self {
             Self::Nfs(server) | Self::Portmap(server) => {
@@ -125,9 +125,9 @@ impl ProtocolServer {
         }
     }
 
-    /// The peer is a user of this host without privileges, where its protocol believes what a client says who it is. A device is
-    /// opened by whom the host lets; iWARP in user space is a TCP connection, which anybody can make. The error says that there
-    /// was no time to look.
+    /// Returns whether an unprivileged user of this host could have opened the connection while the protocol trusts the identity
+    /// that a client claims (AUTH_SYS). Only user-space iWARP is affected: it is a TCP connection, which any user can open, whereas
+    /// the host controls access to an RDMA device. Fails if the owner lookup got no turn in time.
     async fn is_local_user(
         &self,
         way: &Way,
@@ -144,7 +144,7 @@ impl ProtocolServer {
             Ok(None) => Ok(false),
             Ok(Some(user)) => Ok(user != 0 && user != rustix::process::geteuid().as_raw()),
             Err(error) if local_user::no_turn(&error).is_some() => Err(error),
-            // Any user brings that about, by going away at once.
+            // Any user can cause this error by disconnecting at once.
             Err(error) => {
                 let why = format!("its owner on this host cannot be determined: {error}");
                 attempts.failed(self.protocol(), peer.ip(), &why);
@@ -163,8 +163,8 @@ impl ProtocolServer {
     }
 }
 
-/// The user of this host at the other end of a TCP connection; `None`: it is another host's. `is_own_now` is waited for where the
-/// list of addresses, which is as old as the last look at them, does not have the peer's.
+/// Returns the user of this host at the other end of a TCP connection, or `None` if the peer is another host. Awaits `is_own_now`
+/// if the list of addresses lacks the peer's, because that list is only as fresh as its last update.
 async fn user_here(
     ports: &SourcePorts,
     peer: SocketAddr,
@@ -193,12 +193,11 @@ pub async fn tcp(listener: TcpListener, shared: Arc<Shared>, front: ProtocolServ
     }
 }
 
-/// What carries the connections of an RDMA listener.
+/// Provider and device of an RDMA listener.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// The provider's name.
     pub provider: &'static str,
-    /// The device, where there is one.
+    /// The device, if the provider has one.
     pub device: Option<String>,
 }
 
@@ -223,7 +222,7 @@ pub async fn rdma(
     }
 }
 
-/// An accept that fails is the end of a connection that never was, or a want of descriptors that passes.
+/// Logs a failed accept and pauses: either the connection ended before it was accepted, or descriptors ran out for a moment.
 async fn not_accepted(error: &io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -255,14 +254,14 @@ async fn one_rdma(
     front: ProtocolServer,
     place: AdmissionPermit,
 ) {
-    // In memory of its own, which is not the connection's for as long as that lasts.
+    // Boxed, so that the memory of the set-up is freed before the connection is served.
     let channel = Box::pin(set_up(way, incoming, &shared, &front, &place)).await;
     if let Some(channel) = channel {
         shared.connection(channel, front, place).await;
     }
 }
 
-/// The channel over an RDMA connection, from what came to the listener.
+/// Makes the channel of an incoming RDMA connection.
 async fn set_up(
     way: Way,
     mut incoming: Box<dyn Incoming>,
@@ -298,7 +297,7 @@ async fn set_up(
     info.receives = Some(Box::new(beyond.with_first(first)));
     match front.is_local_user(&way, c.peer, c.local, &shared.attempts).await {
         Ok(is_local_user) => info.is_local_user = is_local_user,
-        // Not believed, it would be so for as long as it lasts, and may be of another host. Its client connects again.
+        // Refuse rather than treat it as a local user for its whole life: it may belong to another host. The client reconnects.
         Err(error) => {
             shared.attempts.failed(front.protocol(), peer.ip(), &error.to_string());
             not_looked_at(peer, &error);
@@ -315,8 +314,8 @@ async fn set_up(
     }
 }
 
-/// A device that holds no more connections is the administrator's business, and the error names the remedy. What else goes wrong
-/// is the client's.
+/// Logs why a connection could not be set up. A device without room for connections concerns the administrator, and the error names
+/// the remedy; other errors are the client's.
 fn not_set_up(peer: SocketAddr, error: &io::Error) {
     if error.kind() == io::ErrorKind::QuotaExceeded {
         count::limit_met(DEVICE_FULL);
@@ -329,7 +328,7 @@ fn not_set_up(peer: SocketAddr, error: &io::Error) {
     }
 }
 
-/// Others had all turns to look at whose an RDMA connection is; the limit was counted where that ended.
+/// Logs that the lookup of a connection's owner got no turn. The limit was counted where the lookup failed.
 fn not_looked_at(peer: SocketAddr, error: &io::Error) {
     let remedy = "the client connects again by itself; find the client that sets up many RDMA connections at once";
     let Some(limit) = local_user::no_turn(error) else { return };
@@ -339,7 +338,8 @@ fn not_looked_at(peer: SocketAddr, error: &io::Error) {
 }
 
 impl Shared {
-    /// The first Receives of an RDMA connection. `None`: its address has its part, or all are taken, and it is not set up.
+    /// Reserves the first Receives of an RDMA connection. Returns `None` if its address has used its share or all are taken; the
+    /// connection is then refused.
     fn first_receives(&self, peer: SocketAddr) -> Option<Part> {
         let mut first = self.rdma_first.of(peer.ip());
         let taken = first.set(FIRST_RECEIVES);
@@ -347,7 +347,7 @@ impl Shared {
         Some(first)
     }
 
-    /// A place for a connection, if a share admits its address, or may by its name, and there is room.
+    /// Reserves a connection if the limits allow it and a share admits the address, or may admit it once the name is known.
     fn admit(
         &self,
         peer: SocketAddr,
@@ -361,7 +361,7 @@ impl Shared {
         self.admission.admit(peer)
     }
 
-    /// Looks the client up by name where shares ask for that. False: no share admits it, which was told.
+    /// Looks up the client's name if shares require it. Returns false, after a log line, if no share admits the client.
     async fn is_admitted(&self, peer: SocketAddr, local: IpAddr, front: &ProtocolServer) -> bool {
         self.lookup.client(peer.ip(), Why::Connection).await;
         match front.admits(peer.ip(), Some(local)) {
@@ -428,7 +428,7 @@ impl Shared {
         })
     }
 
-    /// One connection from its first request to its end.
+    /// Serves one connection from its first request to its end.
     async fn connection(
         &self,
         channel: Box<dyn Channel>,
@@ -472,7 +472,7 @@ impl Shared {
         log_end(&info, protocol, transport, &end);
     }
 
-    /// A connection of ONC RPC: a client that a share has admitted has introduced itself.
+    /// Serves a connection of ONC RPC. The client has introduced itself once a share has admitted one of its calls.
     async fn rpc(
         &self,
         channel: Box<dyn Channel>,
@@ -490,7 +490,7 @@ impl Shared {
                 Ok(()) => place.established(),
                 Err(_) => {
                     too_late(&info, "first-request", limit);
-                    // By the channel's own task, which is this one.
+                    // Spawned because the channel's own task must carry out the shutdown, and this is that task.
                     tokio::spawn(async move { handle.shutdown().await });
                 }
             },
@@ -498,7 +498,7 @@ impl Shared {
         served.await
     }
 
-    /// Waits until somebody has logged on, and ends the connection when that takes too long.
+    /// Waits for a logon, and ends the connection if that takes too long.
     async fn logon(&self, connection: &smbd_core::server::Connection, place: &mut AdmissionPermit) {
         let limit = self.admission.introduction();
         match tokio::time::timeout(limit, connection.logged_on()).await {
@@ -510,7 +510,7 @@ impl Shared {
         }
     }
 
-    /// Whoever ended on RDMA before the first request has not come through.
+    /// Records the outcome of an RDMA connection: one that ended before its first request counts as a failed attempt.
     fn note_attempt(&self, protocol: Protocol, info: &Info, end: &ChannelError) {
         if !info.transport.is_rdma() {
             return;
@@ -522,13 +522,13 @@ impl Shared {
     }
 }
 
-/// For `headgate status`. True: whoever calls this is to log more.
+/// Records a refusal for `headgate status`. Returns true if the caller should also log it.
 fn keep_refusal(peer: SocketAddr, rule: &'static str, remedy: &'static str) -> bool {
     let (peer, user, share) = (peer.ip(), PeerText::default(), PeerText::default());
     refused::record(Refused { peer, user, share, rule, remedy: remedy.into() })
 }
 
-/// A newcomer has not introduced itself in time.
+/// Counts and logs a client that did not introduce itself in time.
 fn too_late(info: &Info, limit: &'static str, most: Duration) {
     count::limit_met(limit);
     if keep_refusal(info.peer, limit, "raise `limits.introduction` if the client is slow") {

@@ -1,4 +1,4 @@
-//! Connections that a device cannot hold.
+//! Connections that a device has no room for.
 
 use std::os::fd::OwnedFd;
 
@@ -12,7 +12,7 @@ use crate::rdma::listeners::tests::{nfs, shared};
 
 const WHY: &str = "RDMA device mlx5_0 gives no further queue pair";
 
-/// A connection for which the device has no queue pair.
+/// An incoming connection for which the device has no queue pair.
 struct TooMany(SocketAddr);
 
 impl Incoming for TooMany {
@@ -30,7 +30,7 @@ impl Incoming for TooMany {
     }
 }
 
-/// Brings that one first.
+/// A listener that returns the [`TooMany`] connection first.
 struct Crowded(Option<TooMany>, Box<dyn Listener>);
 
 impl Listener for Crowded {
@@ -97,7 +97,7 @@ async fn a_connection_that_nobody_had_time_to_look_at_ends() {
     let incoming = listener.accept().await.unwrap();
     let peer = canonical(incoming.peer());
     let place = shared.admission.admit(peer).unwrap();
-    // By its address the loopback is this host's own, so that it is asked whose the connection is.
+    // The loopback address belongs to this host, so the owner of the connection is looked up.
     let turns = local_user::IWARP.all_turns().await;
     let way = Way { provider: Iwarp::NAME, device: None };
     let channel = set_up(way, incoming, &shared, &ProtocolServer::Nfs(nfs()), &place).await;
@@ -115,7 +115,7 @@ async fn a_connection_that_nobody_had_time_to_look_at_ends() {
     );
 }
 
-/// A connection of this user, by a thread of its own.
+/// Connects as this user, from a separate thread.
 fn connect_as(uid: u32, from: IpAddr, to: SocketAddr) -> OwnedFd {
     let work = move || {
         let uid = rustix::fs::Uid::from_raw(uid);
@@ -134,13 +134,13 @@ async fn a_user_of_this_host_is_one_from_each_of_its_addresses() {
         own.bits == 32 && own.addr.is_ipv4() && !own.addr.is_loopback()
     };
     let from = networks::own().unwrap().into_iter().find(of_interface);
-    // Only root has another user to be.
+    // Only root can act as another user.
     let Some(from) = from.filter(|_| rustix::process::geteuid().is_root()) else { return };
     let (shared, front) = (shared(), ProtocolServer::Nfs(nfs()));
     let way = Way { provider: Iwarp::NAME, device: None };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
-    // The list of addresses that this front has is empty.
+    // This server's list of addresses is empty.
     for (user, is_local_user) in [(0, false), (1234, true)] {
         let _open = connect_as(user, from.addr, to);
         let (_open, peer) = listener.accept().unwrap();

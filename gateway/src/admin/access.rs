@@ -1,19 +1,20 @@
-//! Who may read what the admin address tells.
+//! Access control of the admin address.
 //!
-//! *Operation.* On this host root and the user that the gateway runs as; from elsewhere the ranges of `admin_clients`, which may
-//! name loopback too, for all users of this host. `/healthz`, `/livez` and `/readyz` tell everybody that the gateway is there, as
-//! the probes of an orchestrator need it, or why it is not ready, and nothing more.
+//! *Operation.* On this host, root and the user that the gateway runs as have access; from elsewhere, the ranges of
+//! `admin_clients`, which may include loopback to admit all users of this host. `/healthz`, `/livez` and `/readyz` answer any
+//! client, because the probes of an orchestrator need them; they only say that the gateway runs, or why it is not ready.
 //!
-//! Where `tls` names authorities or a token for it, whoever comes from elsewhere comes by TLS, from any address where
-//! `admin_clients` names none, and has a certificate of these authorities or gives the token (RFC 6750 section 2.1). Between
-//! loopback addresses it stays HTTP: nobody else sees what passes.
+//! If `tls` names authorities or a token for the admin address, clients of other hosts must use TLS and present a certificate of
+//! these authorities or the token (RFC 6750 section 2.1); any address may then connect unless `admin_clients` lists some. Loopback
+//! connections stay HTTP: no other host can see them.
 //!
 //! The user at the other end of a loopback connection is the owner of its socket ([`local_user`]).
 //!
-//! A page of another site in a browser on this host must not read it either: a name that resolves to a loopback address makes a
-//! browser think that it is of one origin with that page. So a request from this host has to name an address, or `localhost`.
+//! A page of another site in a browser on this host must not gain access either: if its name resolves to a loopback address, the
+//! browser treats the gateway as the same origin as that page. Therefore a request from this host must name an address or
+//! `localhost` in `Host`.
 //!
-//! *Errors.* A peer whose user is not found is refused. Each refusal is one line in the log.
+//! *Errors.* A peer whose user cannot be found is refused. Each refusal is one line in the log.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,23 +38,23 @@ use crate::local_user;
 pub struct Peer {
     from: SocketAddr,
     local: SocketAddr,
-    /// The user at the other end, once that was asked.
+    /// The user at the other end, once it was looked up.
     user: Arc<OnceCell<u32>>,
-    /// What it came by, where it came by TLS.
+    /// The TLS state, if the connection uses TLS.
     tls: Option<ByTls>,
 }
 
-/// How a reader of another host came.
+/// TLS state of a reader on another host.
 #[derive(Clone, Debug)]
 pub(super) struct ByTls {
-    /// It has shown a certificate that was verified.
+    /// The reader presented a certificate that was verified.
     pub(super) has_certificate: bool,
-    /// What it may say instead.
+    /// The token that proves access without a certificate.
     pub(super) token: Option<Arc<Secret>>,
 }
 
 impl ByTls {
-    /// It has proved that it may read.
+    /// Returns whether the reader proved that it may read.
     fn is_proved(&self, authorization: Option<&str>) -> bool {
         let given = authorization.and_then(|text| {
             let (scheme, token) = text.split_once(' ')?;
@@ -64,47 +65,46 @@ impl ByTls {
     }
 }
 
-/// By what readers of other hosts are refused who prove nothing.
+/// The rule that refuses readers on other hosts without a token or certificate.
 pub(super) const RULE: &str = "admin-proof";
 const REMEDY: &str = "send the token of `tls.admin_token` (`Authorization: Bearer ...`), or use a certificate of `tls.admin_ca`";
 
 impl Peer {
-    /// A connection from `from` to `local`.
+    /// Returns a connection from `from` to `local`, without TLS.
     pub(super) fn new(from: SocketAddr, local: SocketAddr) -> Self {
         Self { from: canonical(from), local, user: Arc::default(), tls: None }
     }
 
-    /// The same, by TLS.
+    /// Returns the connection with this TLS state.
     pub(super) fn by_tls(self, tls: ByTls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// The client's address.
     pub(super) fn from(&self) -> IpAddr {
         self.from.ip()
     }
 
-    /// Both ends are loopback addresses: nobody else sees or changes what passes.
+    /// Returns whether both ends are loopback addresses, so that no other host can see or change the traffic.
     pub(super) fn is_here(&self) -> bool {
         self.from.ip().is_loopback() && self.local.ip().to_canonical().is_loopback()
     }
 
-    /// The user whose socket the other end is, which is on this host. The error says why that is not known.
+    /// Returns the user on this host that owns the other end's socket. The error says why the lookup failed.
     pub(super) async fn user(&self) -> io::Result<u32> {
         self.user.get_or_try_init(|| local_user::ADMIN.owner(self.from, self.local)).await.copied()
     }
 }
 
-/// Why somebody may not read.
+/// Reasons to refuse a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
     /// `admin_clients` does not name the address.
     Address,
-    /// The request names a host that is no address of this one.
+    /// The request names a host other than an address or `localhost`.
     Host,
-    /// The user on this host is another.
+    /// The user on this host has no access.
     User,
-    /// Neither a token nor a certificate.
+    /// The reader sent neither a token nor a certificate.
     Proof,
 }
 
@@ -126,7 +126,7 @@ impl Refused {
     }
 }
 
-/// The rule.
+/// Addresses and users that have access.
 #[derive(Clone, Debug)]
 pub struct Access {
     ranges: Arc<[Cidr]>,
@@ -135,7 +135,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Root and this process's user on this host, and these ranges.
+    /// Grants access to root and this process's user on this host, and to these ranges.
     pub fn new(ranges: &[Cidr]) -> Self {
         Self { ranges: ranges.into(), own: rustix::process::geteuid().as_raw() }
     }
@@ -175,7 +175,7 @@ impl Access {
     }
 }
 
-/// `Host` is an address or `localhost`, with or without a port.
+/// Returns whether `Host` is an address or `localhost`, with or without a port.
 fn names_an_address(host: &str) -> bool {
     let Ok(uri) = host.parse::<Uri>() else { return false };
     let Some(name) = uri.host() else { return false };
@@ -183,7 +183,7 @@ fn names_an_address(host: &str) -> bool {
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
-/// Lets a request through or refuses it.
+/// Passes on a request of a reader that has access, and refuses others.
 pub(super) async fn check(
     State(access): State<Access>,
     ConnectInfo(peer): ConnectInfo<Peer>,
@@ -221,7 +221,7 @@ mod tests {
 
     const HERE: &str = "127.0.0.1:9464";
 
-    /// Of a connection from this host, whose user is known to be this one.
+    /// Checks a request over a connection whose user on this host is already known.
     async fn admits(
         access: &Access,
         from: &str,
@@ -285,7 +285,7 @@ mod tests {
         ] {
             assert_eq!(admits(&[], false, wrong).await, Err(Refused::Proof), "{wrong:?}");
         }
-        // Addresses that are named hold beside it.
+        // Listed addresses are required in addition to the proof.
         assert_eq!(admits(&["192.0.2.0/24"], false, right).await, Ok(()));
         assert_eq!(admits(&["192.0.2.0/24"], false, None).await, Err(Refused::Proof));
         assert_eq!(admits(&["198.51.100.0/24"], true, right).await, Err(Refused::Address));

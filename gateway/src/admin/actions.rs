@@ -1,21 +1,22 @@
-//! What an administrator does by the status page: close a file, send a client away, add a user, add a share.
+//! Actions of an administrator on the status page: close a file, disconnect a client, add a user, add a share.
 //!
-//! *Operation.* Each action is one POST, whose way on is that of the control socket ([`Orders`]) or of `headgate user add`. It is
-//! done where all of this holds, and each that does not is a rule of its own ([`RULES`]):
+//! *Operation.* Each action is one POST, which is carried out like an order over the control socket ([`Orders`]) or like `headgate
+//! user add`. It must meet all of these conditions; each one has a rule that counts refusals ([`RULES`]):
 //!
-//! * both ends of the connection are on this host, so that nobody else sees or changes what passes (`ssh -L` brings a
-//!   browser here);
-//! * the browser says that a page of this very address asks (`Origin`, `Sec-Fetch-Site`), and the request is of a kind that
-//!   no form sends (JSON);
-//! * it has both secrets of a session that lives ([`Logins`]), begun by the same user of this host. The cookie is `HttpOnly` and
-//!   `SameSite=Strict`, and named by the port, because cookies are for all ports of a host.
+//! * both ends of the connection are on this host, so that no other host can see or change the traffic (`ssh -L` brings a browser
+//!   here);
+//! * the browser says that a page of this very address sent the request (`Origin`, `Sec-Fetch-Site`), and its content type is one
+//!   that no form sends (JSON);
+//! * it carries both secrets of a live session ([`Logins`]) that the same user of this host began. The cookie is `HttpOnly` and
+//!   `SameSite=Strict`, and its name contains the port, because cookies apply to all ports of a host.
 //!
-//! Names of files and of users are told to a session alone.
+//! Only a session sees the names of files and users.
 //!
 //! *Memory.* [`ACTIONS_MAX`] actions at once, of [`BODY_MAX`] bytes each.
 //!
-//! *Errors.* Who is refused is told why, counted, in `headgate status` and in the log. An action that takes longer than
-//! [`ACTION_LIFE`] goes on, and is counted as the limit `admin-action`, as is one beyond [`ACTIONS_MAX`].
+//! *Errors.* The response to a refused request says why; the refusal is counted, logged and listed in `headgate status`. An action
+//! that takes longer than [`ACTION_LIFE`] continues in the background and is counted as the limit `admin-action`, as is one beyond
+//! [`ACTIONS_MAX`].
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -46,33 +47,33 @@ use crate::trail::{self, By};
 use crate::user::{self, Done};
 use crate::users::{UserDb, first_line};
 
-/// Actions at once.
+/// Actions that run at the same time.
 pub const ACTIONS_MAX: usize = 4;
-/// For so long an answer is waited for.
+/// Longest time that a request waits for its action.
 pub const ACTION_LIFE: Duration = Duration::from_secs(50);
-/// Bytes of a request.
+/// Largest request body, in bytes.
 const BODY_MAX: usize = 16 << 10;
-/// The limit on both.
+/// The limit that counts both too many and too slow actions.
 const LIMIT: &str = "admin-action";
 /// The header with the second secret of a session.
 const SESSION: &str = "x-headgate-session";
 
-/// What an action is refused by: the rules in `headgate_refusals_total`.
+/// Rules that refuse an action, as named in `headgate_refusals_total`.
 pub(super) const RULES: [&str; 4] = ["admin-away", "admin-origin", "admin-token", "admin-session"];
 
-/// How these orders come, for the log.
+/// Origin of these orders, for the log.
 const WAY: &str = "status page";
 
 /// Why an action is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Denied {
-    /// Not from this host.
+    /// The connection is not from this host.
     Away,
-    /// Not by a page of this address.
+    /// The request does not come from a page of this address.
     Origin,
-    /// By no token, or an old one.
+    /// The token is missing, wrong or expired.
     Token,
-    /// By no session that lives, or one of another user of this host.
+    /// The request has no live session, or one of another user of this host.
     Session,
 }
 
@@ -95,19 +96,19 @@ impl Denied {
     }
 }
 
-/// What actions are done with.
+/// Shared state of all actions.
 #[derive(Clone)]
 pub struct Actions {
     orders: Orders,
     logins: Arc<Logins>,
     book: Arc<UserDb>,
-    /// Where the database of users is.
+    /// Path of the user database, if there is one.
     files: Option<ServiceFiles>,
     room: Arc<Semaphore>,
 }
 
 impl Actions {
-    /// Actions go this way, and users to the database there, if there is one.
+    /// Returns actions that use these orders, and that add users to the database in `files`, if given.
     pub(crate) fn new(
         orders: Orders,
         logins: Arc<Logins>,
@@ -117,7 +118,7 @@ impl Actions {
         Self { orders, logins, book, files, room: Arc::new(Semaphore::new(ACTIONS_MAX)) }
     }
 
-    /// All routes, each with its guard.
+    /// Returns all routes, each with its checks.
     pub(super) fn routes(self) -> Router {
         let guarded = Router::new()
             .route("/action/look", post(look))
@@ -135,7 +136,7 @@ impl Actions {
             .with_state(self)
     }
 
-    /// The user of this host who holds a session.
+    /// Returns the user of this host that owns the request's session.
     async fn holder(&self, peer: &Peer, headers: &HeaderMap) -> Option<u32> {
         let user = peer.user().await.ok()?;
         let second = text(headers, SESSION)?;
@@ -148,13 +149,13 @@ impl Actions {
         is_held.any(|is| is).then_some(user)
     }
 
-    /// A place among [`ACTIONS_MAX`].
+    /// Reserves one of [`ACTIONS_MAX`] actions.
     fn room(&self) -> Result<OwnedSemaphorePermit, Failed> {
         place(&self.room)
     }
 }
 
-/// A place for an action, if one is free.
+/// Reserves an action, if one is free.
 fn place(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failed> {
     room.clone().try_acquire_owned().map_err(|_| {
         count::limit_met(LIMIT);
@@ -163,7 +164,7 @@ fn place(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failed> {
     })
 }
 
-/// What the page is told where an action is not done.
+/// The response to an action that was not carried out.
 struct Failed(StatusCode, String);
 
 impl IntoResponse for Failed {
@@ -183,7 +184,7 @@ fn wrong(why: impl std::fmt::Display) -> Failed {
     NotDone::wrong(why).into()
 }
 
-/// Waits for an action, within [`ACTION_LIFE`].
+/// Waits for an action, at most [`ACTION_LIFE`].
 async fn in_time<T>(work: impl Future<Output = Result<T, NotDone>>) -> Result<T, Failed> {
     match tokio::time::timeout(ACTION_LIFE, work).await {
         Ok(done) => Ok(done?),
@@ -210,14 +211,14 @@ fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Of the port that the browser asks, which need not be the gateway's where it is forwarded.
+/// Names the cookie after the port in the browser's request, which differs from the gateway's port if it is forwarded.
 fn cookie_name(headers: &HeaderMap) -> String {
     let host = text(headers, header::HOST).and_then(|h| h.parse::<Uri>().ok());
     let port = host.and_then(|h| h.port_u16()).unwrap_or(80);
     format!("headgate-{port}")
 }
 
-/// A page of the address that is asked made this request, and no form did.
+/// Returns whether a page of the requested address made this request, and no form did.
 fn is_of_the_page(headers: &HeaderMap) -> bool {
     let Some(host) = text(headers, header::HOST) else { return false };
     let has = |name: header::HeaderName, wanted: &str| {
@@ -229,7 +230,7 @@ fn is_of_the_page(headers: &HeaderMap) -> bool {
         && has(header::CONTENT_TYPE, "application/json")
 }
 
-/// Lets a request of the page on this host through.
+/// Passes on requests that the page on this host made.
 async fn by_the_page(
     ConnectInfo(peer): ConnectInfo<Peer>,
     request: Request,
@@ -248,7 +249,7 @@ async fn by_the_page(
     answer
 }
 
-/// Lets a request of a session through, with the one who gives the order.
+/// Passes on requests of a session, and adds the user that gives the order.
 async fn with_session(
     State(actions): State<Actions>,
     ConnectInfo(peer): ConnectInfo<Peer>,
@@ -274,7 +275,7 @@ struct Login {
     token: String,
 }
 
-/// What the page keeps of its session.
+/// The session data that the page keeps.
 #[derive(Serialize)]
 struct LoggedIn {
     session: String,
@@ -313,12 +314,12 @@ async fn logout(State(actions): State<Actions>, headers: HeaderMap) -> StatusCod
     StatusCode::NO_CONTENT
 }
 
-/// What a session sees and others do not.
+/// Data that only a session may see.
 #[derive(Serialize)]
 struct Seen {
     #[serde(flatten)]
     held: HeldFiles,
-    /// Who may log on by SMB.
+    /// Users that may log on over SMB.
     accounts: Vec<String>,
 }
 
@@ -387,7 +388,7 @@ async fn add_user(
     let identity = Identity { uid: new.uid, ..Identity::default() };
     let added = name.clone();
     let work = tokio::task::spawn_blocking(move || {
-        // As long as the thread works, however long it is waited for.
+        // Held for as long as the thread works, however long the request waits for it.
         let _room = room;
         let done = user::put(&files, &added, &password, identity);
         trail::act("add-user", by, &added, &done);

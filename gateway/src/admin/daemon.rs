@@ -29,33 +29,32 @@ use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tls::Tls;
 
-/// What a snapshot is made of.
+/// Sources of a snapshot.
 pub struct Daemon {
-    /// Who is there.
+    /// The open connections.
     pub connections: Arc<Connections>,
-    /// Who was not let in.
+    /// Counts refused clients.
     pub admission: Arc<Admission>,
-    /// How those ended who tried RDMA.
+    /// Outcomes of clients that tried RDMA.
     pub attempts: Arc<Attempts>,
     /// The certificate of NFS over TLS.
     pub tls: Arc<Tls>,
-    /// What is counted of operations.
+    /// Counts operations.
     pub meters: Arc<Meters>,
-    /// Memory for payload.
     pub payload: Pool,
-    /// What clients hold.
+    /// The namespace, which knows the state that clients hold.
     pub namespace: Arc<Namespace>,
     /// The NFS server, which counts its callbacks and the locks of version 3.
     pub nfs: Arc<nfsrdma::server::Server>,
     /// The SMB server, which knows its sessions and opens.
     pub smb: smbd_core::server::Server,
-    /// What must survive a restart; `None` when nothing does.
+    /// The store of state that must survive a restart, or `None` if no such state exists.
     pub store: Option<Store>,
-    /// Where what is served.
+    /// Addresses on which each service listens.
     pub served: Arc<Served>,
-    /// What the file systems of the shares have left.
+    /// Free space of the shares' file systems.
     pub spaces: Arc<Spaces>,
-    /// Whose storage gives no answer.
+    /// Shares whose storage does not answer.
     pub stuck: Arc<Stuck>,
 }
 
@@ -158,7 +157,7 @@ impl Daemon {
     }
 }
 
-/// Syncs to stable storage.
+/// Counts syncs to stable storage.
 fn syncs() -> SyncStatus {
     let (c, threads) = (vfs::durability::counters(), Engine::common().sync_stats());
     SyncStatus {
@@ -169,7 +168,7 @@ fn syncs() -> SyncStatus {
     }
 }
 
-/// Since 1970.
+/// Returns a time in seconds since 1970.
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -206,7 +205,7 @@ impl Source for Daemon {
             (rules::MEMORY_WAIT, vfs::engine::transfer::waited_in_vain()),
         ];
         let of_files = of_files.into_iter().filter(|(_, n)| *n > 0);
-        // READs and WRITEs meet some of them by the same name.
+        // Both lists can contain the same limit, because READs and WRITEs meet some of them; add them up.
         let mut met = BTreeMap::new();
         for (limit, n) in count::limits_met().into_iter().chain(of_files) {
             *met.entry(limit.to_owned()).or_default() += n;
@@ -277,7 +276,7 @@ impl From<StoreTrouble> for StoreStatus {
     }
 }
 
-/// Bytes of messages that travelled compressed.
+/// Counts bytes of compressed messages.
 fn compression() -> CompressionStatus {
     let bytes = smbd_core::compression::bytes();
     CompressionStatus {

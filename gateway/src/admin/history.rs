@@ -1,7 +1,7 @@
-//! The last fifteen minutes, for the plots of the status page.
+//! History of the last fifteen minutes, for the plots of the status page.
 //!
-//! *Operation.* Every [`EVERY`] the counters are read and what came since the last time is kept. Pure but for [`keep`],
-//! which is the task that does it; it also names, once in the log, each client that is not on RDMA and could be.
+//! *Operation.* Every [`EVERY`], the difference of all counters since the last point becomes a new point. Only the task [`keep`]
+//! does I/O; it also logs, once for each client and reason, clients that could use RDMA and do not.
 //!
 //! *Memory.* [`POINTS_MAX`] points of fixed size.
 
@@ -20,33 +20,33 @@ use super::why::Reason;
 pub const EVERY: Duration = Duration::from_secs(5);
 /// Points of fifteen minutes.
 pub const POINTS_MAX: usize = 180;
-/// Clients that were named in the log; with one more than these the list begins anew.
+/// Clients that the log has named; beyond this number the list is cleared.
 const NAMED_MAX: usize = 4096;
-/// A client that will find RDMA has found it by then.
+/// Age at which a client that can find RDMA has found it.
 const SETTLED_SECONDS: u64 = 10;
 
 /// What happened in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Milliseconds since 1970, at its end.
+    /// End of the interval, in milliseconds since 1970.
     pub at: u64,
-    /// Its length, in seconds.
+    /// Length of the interval, in seconds.
     pub seconds: f64,
-    /// Bytes and requests, of all connections.
+    /// Bytes and requests of all connections.
     pub moved: Moved,
-    /// Operations done.
+    /// Completed operations.
     pub operations: u64,
-    /// Of these, answered with an error.
+    /// Operations answered with an error.
     pub errors: u64,
-    /// Microseconds within which half, 95 and 99 per cent of them were done.
+    /// Latency in microseconds at the 50th, 95th and 99th percentile.
     pub latency: [u64; 3],
-    /// Connections over TCP at its end.
+    /// Connections over TCP at the end of the interval.
     pub tcp: u64,
-    /// Connections over RDMA at its end.
+    /// Connections over RDMA at the end of the interval.
     pub rdma: u64,
-    /// Parts in a thousand of the payload memory in use at its end.
+    /// Payload memory in use at the end of the interval, in thousandths.
     pub pool: u64,
-    /// Requests that waited for memory, and messages for credits, at its end.
+    /// Requests that wait for memory and messages that wait for credits, at the end of the interval.
     pub waiting: u64,
 }
 
@@ -55,7 +55,6 @@ pub struct Point {
 pub struct History(Mutex<VecDeque<Point>>);
 
 impl History {
-    /// All there are.
     pub fn points(&self) -> Vec<Point> {
         locked(&self.0).iter().copied().collect()
     }
@@ -78,7 +77,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Of a snapshot.
+    /// Returns the counters of a snapshot.
     pub fn of(s: &Snapshot) -> Self {
         let mut took = Histogram::default();
         s.operations.iter().for_each(|o| took.add(&o.histogram()));
@@ -89,7 +88,7 @@ impl Totals {
         }
     }
 
-    /// What came since `before`, with the state of `s`.
+    /// Returns the difference since `before`, with the gauges of `s`.
     pub fn since(&self, before: &Self, s: &Snapshot, seconds: f64, at: u64) -> Point {
         let took = self.took.since(&before.took);
         let quantile = |per_mille| {
@@ -114,7 +113,7 @@ impl Totals {
     }
 }
 
-/// Keeps the history for as long as the daemon runs.
+/// Adds points to the history for as long as the daemon runs.
 pub async fn keep(source: SharedSource, history: Arc<History>) {
     let (mut before, mut at) = (Totals::of(&source.snapshot()), Instant::now());
     let mut named = Named::default();
@@ -142,12 +141,12 @@ fn unix_millis() -> u64 {
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Clients that the log has named.
+/// Clients that the log has named, with the reason.
 #[derive(Debug, Default)]
 struct Named(HashSet<(String, String)>);
 
 impl Named {
-    /// The client of this connection could be on RDMA and was not named for this reason before.
+    /// Returns true if the client could use RDMA and was not named for this reason before.
     fn is_new(&mut self, c: &ConnectionStatus) -> bool {
         let Some(why) = &c.why_not else { return false };
         let is_loss = Reason::ALL.iter().any(|r| r.name() == why.reason && r.is_a_loss());

@@ -1,62 +1,62 @@
-//! Every limit on what clients may have: the one list from which docs/limits.md and the counters are made.
+//! Every limit on the resources of clients: the one list from which docs/limits.md and the counters are made.
 //!
-//! A [`Bound`] is one thing that clients use up. It has a total, a part for one address, and what one connection, session, client
-//! or
-//! file may have of it. Each of these has the name by which it is counted. Numbers are the constants that the code obeys.
+//! A [`Bound`] is one resource that clients use up. It has a total, a share for one address, and a share for one connection,
+//! session, client or file. Each of these limits has a name under which it is counted. Numbers are the constants that the code
+//! obeys.
 
 mod nfs;
 mod services;
 mod smb;
 mod transport;
 
-/// One thing that clients use up, and how much of it they may have. The program needs the names alone, the page all of it.
+/// One resource that clients use up, with its limits. The program needs only the names, the docs page all fields.
 #[cfg_attr(not(test), allow(dead_code))]
 pub(super) struct Bound {
-    /// What is counted.
+    /// The counted resource.
     what: &'static str,
     total: Cell,
     of_address: Cell,
-    /// Of one connection, session, client or file, or the time that one of these has.
+    /// Limit for one connection, session, client or file, or the time that one of these has.
     of_one: Cell,
-    /// What a client gets that asks for more.
+    /// The response to a client that exceeds the limit.
     next: &'static str,
-    /// Tests in which one client takes what it can get, and of the total others are served: `FILE::FUNCTION`.
+    /// Tests in which one client takes all it can get while others are served from the total: `FILE::FUNCTION`.
     shown_by: &'static [&'static str],
 }
 
-/// What may be had, in words, and the names under which it is counted.
+/// A limit in words, and the names under which it is counted.
 pub(super) struct Cell {
     text: String,
     names: Vec<&'static str>,
 }
 
-/// No limit of this kind.
+/// Returns the cell for a limit that does not exist.
 fn none() -> Cell {
     Cell { text: "-".into(), names: Vec::new() }
 }
 
-/// Words without a counter: why there is no limit of this kind, or a number that another name counts.
+/// Returns a cell without a counter: why there is no limit of this kind, or a number that another name counts.
 fn words(text: impl Into<String>) -> Cell {
     Cell { text: text.into(), names: Vec::new() }
 }
 
-/// So much, counted under this name.
+/// Returns the cell for a limit of `text`, counted under this name.
 fn most(name: &'static str, text: impl ToString) -> Cell {
     Cell { text: format!("{} (`{name}`)", text.to_string()), names: vec![name] }
 }
 
-/// Both.
+/// Joins two cells.
 fn both(one: Cell, other: Cell) -> Cell {
     let names = [one.names, other.names].concat();
     Cell { text: format!("{}; {}", one.text, other.text), names }
 }
 
-/// All of them, in the order of docs/limits.md.
+/// Returns all limits, in the order of docs/limits.md.
 pub(super) fn all() -> Vec<Bound> {
     [transport::all(), smb::all(), nfs::all(), services::all()].into_iter().flatten().collect()
 }
 
-/// The name of each.
+/// Returns the names of all limits.
 pub(super) fn names() -> Vec<&'static str> {
     let cells = |bound: Bound| [bound.total, bound.of_address, bound.of_one];
     all().into_iter().flat_map(cells).flat_map(|cell| cell.names).collect()
@@ -127,7 +127,7 @@ a client waits beside clients that attack
     fn no_two_limits_have_one_name() {
         let all = names();
         let different: BTreeSet<&str> = all.iter().copied().collect();
-        // By SMB and by NFS, of one file.
+        // NFS and SMB share the locks of one file.
         let shared = ["locks-of-file-by-address"];
         assert_eq!(different.len() + shared.len(), all.len());
     }

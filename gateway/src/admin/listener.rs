@@ -1,15 +1,15 @@
-//! Connections of the admin address: how many there are, and how long each may take.
+//! Connections of the admin address: their number and their time limits.
 //!
-//! *Operation.* A request header must arrive within [`HEADER_SECONDS`], also the next one on a connection that is kept open. A
-//! connection is told to finish after [`LIFE_SECONDS`] and closed [`FINISH_SECONDS`] later, so a client that does not read its
-//! answer holds nothing for longer.
+//! *Operation.* A request header must arrive within [`HEADER_SECONDS`], also each further one on a connection that is kept open. A
+//! connection is asked to finish after [`LIFE_SECONDS`] and closed [`FINISH_SECONDS`] later, so a client that does not read its
+//! answer holds resources no longer than that.
 //!
-//! From other hosts it is TLS where `tls` names who may read ([`crate::tls::AdminTls`]); a handshake has the time of a header.
+//! Other hosts must use TLS if `tls` names readers ([`crate::tls::AdminTls`]); a handshake has as much time as a header.
 //!
 //! *Memory.* At most [`CONNECTIONS_MAX`] connections, [`CONNECTIONS_OF_ADDRESS_MAX`] from one address (IPv6: from one /64). At the
-//! limit, the oldest connection that has no request in work gives way to a new one: half requests cannot keep a probe out.
+//! limit, a new connection evicts the oldest one without a request in work: half requests cannot keep a probe out.
 //!
-//! *Errors.* A connection that is refused or gives way is counted as the limit `admin-connections`, one whose header is late as
+//! *Errors.* A refused or evicted connection is counted as the limit `admin-connections`, one whose header is late as
 //! `admin-header`.
 
 use std::collections::BTreeMap;
@@ -36,24 +36,24 @@ use tokio_rustls::TlsAcceptor;
 use super::access::{ByTls, Peer};
 use crate::tls::{AdminTls, Tls};
 
-/// Connections to the admin address at once.
+/// Open connections to the admin address.
 pub const CONNECTIONS_MAX: usize = 64;
-/// Those from one address.
+/// Open connections from one address.
 pub const CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
 /// Seconds within which a request header must arrive.
 pub const HEADER_SECONDS: u64 = 10;
-/// Seconds after which a connection is told to finish.
+/// Seconds after which a connection must finish its current request.
 pub const LIFE_SECONDS: u64 = 60;
-/// Seconds that it then has.
+/// Seconds between that request to finish and the close.
 const FINISH_SECONDS: u64 = 10;
-/// Bytes of a request header.
+/// Largest request header, in bytes.
 const HEADER_BYTES_MAX: usize = 16 << 10;
 /// Pause after the system refused a connection for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The limit on connections.
+/// Name of the limit on connections.
 const CONNECTIONS: &str = "admin-connections";
-/// The limit on the time of a header.
+/// Name of the limit on the time of a header.
 const HEADER: &str = "admin-header";
 
 #[derive(Debug)]
@@ -63,13 +63,13 @@ struct Entry {
     give_way: Notify,
 }
 
-/// The connections that are open, oldest first.
+/// The open connections, oldest first.
 #[derive(Debug, Default)]
 struct Table {
     open: Mutex<(u64, BTreeMap<u64, Arc<Entry>>)>,
 }
 
-/// The place of one connection, until it is dropped.
+/// One admitted connection; dropping it frees its entry.
 #[derive(Debug)]
 struct Admitted {
     table: Arc<Table>,
@@ -82,7 +82,7 @@ impl Table {
         locked(&self.open)
     }
 
-    /// Room for one more connection, which another may have to give up.
+    /// Admits one more connection, and evicts an idle one if needed. Returns `None` if the limit is met and all are busy.
     fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Admitted> {
         let host = host_of(from);
         let mut open = self.lock();
@@ -95,7 +95,7 @@ impl Table {
             let idle = |e: &Entry| e.requests.load(Ordering::Relaxed) == 0;
             let victim = open.iter().find(|(_, e)| idle(e) && (!crowded || e.host == host));
             let id = *victim?.0;
-            // It leaves the table now and ends as soon as its task runs.
+            // Remove it from the table now; it ends as soon as its task runs.
             open.remove(&id)?.give_way.notify_one();
         }
         let entry =
@@ -112,7 +112,7 @@ impl Drop for Admitted {
     }
 }
 
-/// A request in work; its connection does not give way.
+/// A request in work; its connection is not evicted.
 struct InWork(Arc<Entry>);
 
 impl InWork {
@@ -128,7 +128,7 @@ impl Drop for InWork {
     }
 }
 
-/// Accepts for as long as the task runs.
+/// Accepts connections for as long as the task runs.
 pub(super) async fn serve(listener: TcpListener, routes: Router, tls: Arc<Tls>) {
     let table = Arc::new(Table::default());
     loop {
@@ -210,7 +210,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             tokio::time::timeout(finish, served).await.unwrap_or(Ok(()))
         }
     };
-    // Other errors are those of a client that went away.
+    // Other errors mean that the client went away.
     if ended.is_err_and(|e| e.is_timeout()) {
         count::limit_met(HEADER);
     }
@@ -232,7 +232,7 @@ mod tests {
         let (table, places) = table_with(CONNECTIONS_OF_ADDRESS_MAX, from);
         let busy = InWork::new(&places[0].entry);
         let newest = table.admit(from).unwrap();
-        // `Notify` keeps the call, so this does not wait.
+        // `Notify` stores the wake-up, so this returns at once.
         places[1].entry.give_way.notified().await;
         assert_eq!(table.lock().1.len(), CONNECTIONS_OF_ADDRESS_MAX);
         assert!(table.lock().1.contains_key(&places[0].id), "it answers a request");

@@ -1,14 +1,15 @@
-//! Who may act by the status page: tokens that are given out, and the sessions that they begin.
+//! Logins to the status page: the tokens that are handed out, and the sessions that they begin.
 //!
-//! *Operation.* Pure; time is an argument. `headgate admin-token` gets a token by the control socket, which listens to root and the
-//! gateway's user alone. A token begins one session, within [`TOKEN_LIFE`]. A session has two secrets: one is the browser's cookie,
-//! the other, which each action repeats in a header, is kept by the page. A page of another port of this host gets the cookie from
-//! the browser, and cannot read the other. A session belongs to the user of this host that began it, and lasts [`SESSION_LIFE`].
+//! *Operation.* Pure; time is an argument. `headgate admin-token` gets a token over the control socket, which only accepts root and
+//! the gateway's user. A token begins one session, within [`TOKEN_LIFE`]. A session has two secrets: the browser's cookie, and one
+//! that the page keeps and repeats in a header with each action. A page on another port of this host gets the cookie from the
+//! browser, but cannot read the header's secret. A session belongs to the user of this host that began it, and lasts
+//! [`SESSION_LIFE`].
 //!
-//! *Memory.* At most [`TOKENS_MAX`] tokens and [`SESSIONS_MAX`] sessions; the oldest one goes for a new one, counted as the limits
-//! `admin-tokens` and `admin-sessions`. None survives the process.
+//! *Memory.* At most [`TOKENS_MAX`] tokens and [`SESSIONS_MAX`] sessions; a new one replaces the oldest, counted as the limits
+//! `admin-tokens` and `admin-sessions`. They are lost when the process ends.
 //!
-//! *Errors.* The system has no random numbers: one line, and no secret is given out.
+//! *Errors.* If the system provides no random numbers, the error is one line and no secret is handed out.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -18,18 +19,17 @@ use std::time::{Duration, Instant};
 use mutex::locked;
 use rdma_transport::count;
 
-/// For so long a token begins a session.
+/// Time within which a token can begin a session.
 pub const TOKEN_LIFE: Duration = Duration::from_secs(600);
-/// For so long a session lasts.
 pub const SESSION_LIFE: Duration = Duration::from_secs(3600);
-/// Tokens that begin a session.
+/// Unused tokens at the same time.
 pub const TOKENS_MAX: usize = 8;
-/// Sessions.
+/// Sessions at the same time.
 pub const SESSIONS_MAX: usize = 16;
 /// Random bytes of a secret.
 const SECRET_LEN: usize = 32;
 
-/// Random bytes in hexadecimal digits. Compared in a time that does not depend on how much is right.
+/// Random bytes in hexadecimal digits. The comparison takes the same time however many digits match.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
@@ -46,13 +46,13 @@ impl Secret {
             .map_err(|e| format!("the system has no random numbers: {e}"))?;
         let mut text = String::with_capacity(2 * SECRET_LEN);
         for byte in bytes {
-            // A String takes whatever it is given.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
         Ok(Self(text))
     }
 
-    /// One that somebody else has made.
+    /// Wraps a secret that was made elsewhere.
     pub(crate) fn of(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -61,7 +61,7 @@ impl Secret {
         &self.0
     }
 
-    /// It is this text.
+    /// Compares with `text`, in a time that depends only on its length.
     pub(crate) fn is(&self, text: &str) -> bool {
         let pairs = self.0.bytes().zip(text.bytes());
         self.0.len() == text.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
@@ -71,12 +71,12 @@ impl Secret {
 struct Session {
     cookie: Secret,
     header: Secret,
-    /// On this host.
+    /// The user on this host.
     user: u32,
     begun: Instant,
 }
 
-/// The two secrets of a session that has begun.
+/// The two secrets of a new session.
 pub(crate) struct Begun {
     pub(crate) cookie: Secret,
     pub(crate) header: Secret,
@@ -96,7 +96,6 @@ impl Inner {
     }
 }
 
-/// Tokens and sessions.
 #[derive(Default)]
 pub struct Logins(Mutex<Inner>);
 
@@ -112,7 +111,7 @@ impl Logins {
         locked(&self.0)
     }
 
-    /// A token that begins one session. The error is one line.
+    /// Creates a token that begins one session. The error is one line.
     pub(crate) fn token(&self, now: Instant) -> Result<Secret, String> {
         let token = Secret::new()?;
         let mut inner = self.lock();
@@ -125,7 +124,7 @@ impl Logins {
         Ok(token)
     }
 
-    /// Begins a session for this user, where the token is one, which it then is no more.
+    /// Begins a session for this user if the token is valid; a token works once.
     pub(crate) fn begin(
         &self,
         token: &str,
@@ -148,7 +147,7 @@ impl Logins {
         Ok(Some(begun))
     }
 
-    /// These are the secrets of one session, of this user.
+    /// Returns whether these are the secrets of one live session of this user.
     pub(crate) fn holds(&self, cookie: &str, header: &str, user: u32, now: Instant) -> bool {
         let mut inner = self.lock();
         inner.forget_old(now);
@@ -156,7 +155,7 @@ impl Logins {
         inner.sessions.iter().any(is)
     }
 
-    /// Ends the session whose second secret this is.
+    /// Ends the session with this header secret.
     pub(crate) fn end(&self, header: &str) {
         self.lock().sessions.retain(|session| !session.header.is(header));
     }

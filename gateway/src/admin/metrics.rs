@@ -1,7 +1,7 @@
-//! The snapshot in the text format of Prometheus (OpenMetrics 1.0). Names are a contract with dashboards: they stay.
+//! Snapshots in the text format of Prometheus (OpenMetrics 1.0). Names are a contract with dashboards and must not change.
 //!
-//! *Operation.* [`TABLE`] is the one list of what there is: the text is made from it, and so are `docs/metrics.md` and the test of
-//! the Grafana dashboard.
+//! *Operation.* [`TABLE`] is the one list of metrics: the text, `docs/metrics.md` and the test of the Grafana dashboard are made
+//! from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,39 +25,38 @@ use super::{limits, rules};
 
 pub(crate) mod text_format;
 
-/// In front of every name.
+/// Prefix of every name.
 pub const PREFIX: &str = "headgate";
 
-/// Ends of the buckets of latency that Prometheus is told, as powers of two microseconds: 32 us to 4 s.
+/// Upper bounds of the latency buckets in Prometheus, as powers of two microseconds: 32 us to 4 s.
 pub const LATENCY_OCTAVES: [usize; 12] = [5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 22];
 
-/// A metric.
 pub struct Metric {
-    /// Its name, without [`PREFIX`] and without the suffix of its kind.
+    /// Name of the metric, without [`PREFIX`] and without the suffix of its kind.
     pub name: &'static str,
-    /// What its labels are called.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// The help text.
     pub help: &'static str,
     values: Values,
 }
 
-/// Values with those of the labels, in their order.
+/// Values of the labels, in the order of their names, with the metric's value.
 type Many = Vec<(Vec<String>, u64)>;
 
-/// How long something took, with the values of labels.
+/// Latencies, with the values of the labels.
 type Latencies = Vec<(Vec<String>, Histogram)>;
 
 enum Values {
     Gauge(fn(&Snapshot) -> Many),
     Counter(fn(&Snapshot) -> Many),
-    /// Of thousandths of a second; the metric is in seconds.
+    /// Milliseconds; the metric is in seconds.
     Milliseconds(fn(&Snapshot) -> Option<u64>),
     Latency(fn(&Snapshot) -> Latencies),
 }
 
 impl Metric {
-    /// As the format calls its kind.
+    /// Returns the kind in the format's terms.
     pub fn kind(&self) -> &'static str {
         match self.values {
             Values::Gauge(_) => "gauge",
@@ -66,7 +65,7 @@ impl Metric {
         }
     }
 
-    /// The names of its series, as queries use them.
+    /// Returns the names of the series, as queries use them.
     pub fn series(&self) -> Vec<String> {
         let of_process = PROCESS.iter().any(|m| m.name == self.name);
         let name = format!("{}_{}", if of_process { PROCESS_PREFIX } else { PREFIX }, self.name);
@@ -82,8 +81,8 @@ const WAY: &[&str] = &["protocol", "transport"];
 const OPERATION: &[&str] = &["protocol", "transport", "operation"];
 const OF_SHARE: &[&str] = &["share", "operation"];
 
-/// Operations of NFS whose latency is told each by itself; that of the others is told together, as [`OTHER`]. So clients that ask
-/// for everything there is make no more series than these, of [`LATENCY_OCTAVES`] each.
+/// NFS operations with their own latency series; the others share the series [`OTHER`]. This bounds the series, however many kinds
+/// of operations clients send, at [`LATENCY_OCTAVES`] buckets for each of these.
 const MEASURED: [&str; 15] = [
     "READ",
     "WRITE",
@@ -103,7 +102,7 @@ const MEASURED: [&str; 15] = [
 ];
 const OTHER: &str = "other";
 
-/// Every metric there is.
+/// Every metric.
 pub static TABLE: &[Metric] = &[
     Metric {
         name: "build_info",
@@ -523,10 +522,10 @@ pub static TABLE: &[Metric] = &[
     },
 ];
 
-/// In front of the names of [`PROCESS`].
+/// Prefix of the names in [`PROCESS`].
 pub const PROCESS_PREFIX: &str = "process";
 
-/// What this process uses, by the names that Prometheus' clients share.
+/// Resource use of this process, under the names that all Prometheus clients use.
 pub static PROCESS: &[Metric] = &[
     Metric {
         name: "cpu_seconds",
@@ -580,8 +579,8 @@ fn one(value: u64) -> Many {
     vec![(Vec::new(), value)]
 }
 
-/// A sum over connections for each protocol and transport that there ever was one of: what has ended is 0 and not gone, so that
-/// plots fall and alarms compare.
+/// Returns a sum over connections for each protocol and transport that was ever used. Ways without a connection report 0 and do not
+/// disappear, so that plots fall and alarms can compare.
 fn by_way(s: &Snapshot, of: fn(&ConnectionStatus) -> u64) -> Many {
     let mut sums: BTreeMap<_, u64> = s.opened.keys().map(|key| (way(key), 0)).collect();
     for c in &s.connections {
@@ -590,7 +589,8 @@ fn by_way(s: &Snapshot, of: fn(&ConnectionStatus) -> u64) -> Many {
     sums.into_iter().collect()
 }
 
-/// What happened, and 0 for what could have: a counter that begins with its first time has no rise there.
+/// Returns all counters, with 0 for the known ones that did not happen: `rate()` misses the first event of a counter that appears
+/// with it.
 fn from_zero(
     known: impl IntoIterator<Item = &'static str>,
     happened: &BTreeMap<String, u64>,
@@ -614,7 +614,7 @@ fn without_rdma(s: &Snapshot) -> Many {
     sums.into_iter().collect()
 }
 
-/// `nfs/tcp` as two labels.
+/// Splits `nfs/tcp` into two labels.
 fn way(key: &str) -> Vec<String> {
     let (protocol, transport) = key.split_once('/').unwrap_or((key, ""));
     vec![protocol.to_owned(), transport.to_owned()]
@@ -646,7 +646,7 @@ fn paths(s: &Snapshot) -> Many {
     s.moved.iter().flat_map(of_way).collect()
 }
 
-/// The labels by which an operation is counted; `None`: it is not.
+/// Returns the labels under which an operation is counted, or `None` if it is not counted.
 type Labels = fn(&OperationStatus) -> Option<Vec<String>>;
 
 fn by_name(o: &OperationStatus) -> Option<Vec<String>> {
@@ -710,7 +710,7 @@ fn spaces(s: &Snapshot, of: fn(&Space) -> u64) -> Many {
     keyed(known)
 }
 
-/// The text.
+/// Encodes a snapshot as text.
 pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
     let (snapshot, mut out) = (Arc::new(snapshot), String::new());
     for (prefix, table) in [(PREFIX, TABLE), (PROCESS_PREFIX, PROCESS)] {
@@ -755,7 +755,7 @@ fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> f
             write(out.encode_family(&pairs(metric, labels).as_slice())?, *value)
         }),
         #[allow(clippy::cast_precision_loss)]
-        // Exact for some hundred thousand years of processors.
+        // Exact for some hundred thousand years of processor time.
         Values::Milliseconds(of) => {
             of(s).map_or(Ok(()), |n| ConstCounter::new(n as f64 / 1000.0).encode(out))
         }
@@ -765,7 +765,7 @@ fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> f
     }
 }
 
-/// Names and values of labels.
+/// Pairs label names with their values.
 fn pairs<'a>(metric: &Metric, values: &'a [String]) -> Vec<(&'static str, &'a str)> {
     metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect()
 }

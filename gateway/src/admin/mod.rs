@@ -1,15 +1,15 @@
-//! The admin address: health, metrics, status, the page that shows it.
+//! The admin address: health, metrics, status, and the status page.
 //!
-//! *Operation.* HTTP/1.1 on an address of its own, by default only on this host. `/healthz` and `/livez` answer while the process
-//! works, `/readyz` while it takes connections and can write its state folder, and says why where it does not; [`listener`] bounds
-//! the connections. The rest is for those whom [`access`] admits: `/` is a page, `/status` its data in JSON, `/history` the last
-//! fifteen minutes, `/metrics` the text format of Prometheus. Everything is read when it is asked for; the data path pays for its
-//! counters only. What the page does, and for whom, is in [`actions`].
+//! *Operation.* Serves HTTP/1.1 on a separate address, by default only on this host. `/healthz` and `/livez` answer while the
+//! process works; `/readyz` answers while it accepts connections and can write its state folder, and otherwise says why not;
+//! [`listener`] bounds the connections. The other paths require the access that [`access`] checks: `/` is a page, `/status` its
+//! data in JSON, `/history` the last fifteen minutes, `/metrics` the text format of Prometheus. Values are read at each request;
+//! the data path only pays for its counters. [`actions`] describes the page's actions and their users.
 //!
-//! *Memory.* One snapshot for each request under way; at most [`REQUESTS_MAX`] are. The history has a fixed size.
+//! *Memory.* One snapshot for each request under way, of which there are at most [`REQUESTS_MAX`]. The history has a fixed size.
 //!
-//! *Errors.* An address that was asked for and cannot be had stops the start, like every other address. The usual one is done
-//! without: files are worth more than figures.
+//! *Errors.* A configured address that cannot be bound stops the start, like every other address. Without the default address the
+//! gateway starts anyway: serving files matters more than figures.
 
 pub mod access;
 pub mod actions;
@@ -53,12 +53,12 @@ use snapshot::SharedSource;
 
 use crate::tls::Tls;
 
-/// Requests answered at once; more are told to come back.
+/// Requests answered at the same time; further ones get an error and must retry.
 pub const REQUESTS_MAX: usize = 16;
 
 static ROOM: Semaphore = Semaphore::const_new(REQUESTS_MAX);
 
-/// Listens. `None` where nothing was asked for and nothing can be had.
+/// Binds the admin address. Returns `None` if it is switched off, or if the default address cannot be bound.
 pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
     match admin {
         Admin::Off => Ok(None),
@@ -79,7 +79,7 @@ pub async fn listen(admin: Admin) -> Result<Option<TcpListener>, String> {
     }
 }
 
-/// Answers until the task is ended, and keeps the history.
+/// Serves requests until the task is ended, and keeps the history.
 pub async fn serve(
     listener: TcpListener,
     source: SharedSource,

@@ -1,4 +1,4 @@
-//! What was counted of operations, as data.
+//! Counters of operations, as data.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl OperationStatus {
         }
     }
 
-    /// How long they took.
+    /// Returns the latency histogram.
     pub fn histogram(&self) -> Histogram {
         let mut buckets = vec![0; BUCKETS];
         for (at, n) in &self.buckets {
@@ -61,13 +61,13 @@ impl OperationStatus {
         Histogram { sum: Duration::from_nanos(self.nanoseconds), buckets }
     }
 
-    /// What it is counted by: share, protocol, transport and operation.
+    /// Returns the key under which it is counted: share, protocol, transport and operation.
     pub fn key(&self) -> (&str, Protocol, &str, &str) {
         (&self.share, self.protocol, &self.transport, &self.operation)
     }
 }
 
-/// Everything that was counted, by share, protocol, transport and name.
+/// Returns all counters, sorted by share, protocol, transport and name.
 pub fn list(meters: &Meters) -> Vec<OperationStatus> {
     let mut all: Vec<_> = meters.read().into_iter().map(OperationStatus::new).collect();
     all.sort_by(|a, b| a.key().cmp(&b.key()));

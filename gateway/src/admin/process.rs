@@ -1,14 +1,14 @@
-//! What this process uses of its host, by the names that Prometheus' own clients give it (`process_*`).
+//! Resource use of this process, under the names of Prometheus' own clients (`process_*`).
 //!
-//! *Operation.* Read from `/proc/self` (proc(5)) when it is asked for.
+//! *Operation.* Reads `/proc/self` (proc(5)) at each request.
 //!
-//! *Errors.* What cannot be read is `None`, and is in no metric.
+//! *Errors.* A value that cannot be read is `None`, and appears in no metric.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// What a process uses.
+/// Resource use of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatus {
     /// Milliseconds of processor time, user's and system's.
@@ -31,7 +31,7 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Of this process, now.
+    /// Reads the current values of this process.
     pub fn own() -> Self {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let (stat, machine) = (read("/proc/self/stat"), read("/proc/stat"));
@@ -46,7 +46,7 @@ impl ProcessStatus {
             cpu_milliseconds: at(14).zip(at(15)).and_then(|(user, own)| milliseconds(user + own)),
             resident_bytes: kib("VmRSS:"),
             virtual_bytes: kib("VmSize:"),
-            // The one that reads the folder is not counted.
+            // Do not count the descriptor that reads the folder.
             open_fds: fs::read_dir("/proc/self/fd")
                 .ok()
                 .map(|all| (all.count() as u64).saturating_sub(1)),
@@ -60,13 +60,13 @@ impl ProcessStatus {
     }
 }
 
-/// A field of `/proc/PID/stat` by its number in proc(5). The second one is a name that may hold spaces and brackets.
+/// Returns a field of `/proc/PID/stat` by its number in proc(5). The second field is a name that may contain spaces and brackets.
 fn nth(stat: &str, number: usize) -> Option<u64> {
     let behind = stat.rsplit_once(')')?.1;
     behind.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
-/// A number of `/proc/PID/status`.
+/// Returns a number from `/proc/PID/status`.
 fn field(status: &str, name: &str) -> Option<u64> {
     let rest = status.lines().find_map(|l| l.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,9 +1,9 @@
-//! What a connection speaks and over what, by the names that metrics and tables have for it.
+//! Protocols and transports of connections, under their names in metrics and tables.
 
 use rdma_transport::channel::Transport;
 use serde::{Deserialize, Serialize};
 
-/// What a connection speaks.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -14,7 +14,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// In metrics and tables.
+    /// Returns the name in metrics and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nfs => "nfs",
@@ -23,7 +23,7 @@ impl Protocol {
     }
 }
 
-/// The transport's name in metrics and tables.
+/// Returns the transport's name in metrics and tables.
 pub fn transport_name(transport: Transport) -> &'static str {
     match transport {
         Transport::Tcp => "tcp",

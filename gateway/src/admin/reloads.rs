@@ -1,4 +1,4 @@
-//! How reloads of the configuration went, for `status` and the metrics.
+//! Outcomes of configuration reloads, for `status` and the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 static DONE: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// Whether the last one was refused: 1.
+/// 1 if the last reload was refused.
 static LAST_REFUSED: AtomicU64 = AtomicU64::new(0);
-/// Seconds since 1970 of the last one that was not.
+/// Time of the last reload that succeeded, in seconds since 1970.
 static LAST_DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Reloads of this process.
@@ -25,7 +25,7 @@ pub struct ReloadStatus {
     pub last_done: u64,
 }
 
-/// One more.
+/// Counts one reload.
 pub(crate) fn note(is_done: bool) {
     let counter = if is_done { &DONE } else { &REFUSED };
     counter.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ pub(crate) fn note(is_done: bool) {
     }
 }
 
-/// How they went so far.
+/// Returns the counters so far.
 pub(crate) fn seen() -> ReloadStatus {
     ReloadStatus {
         done: DONE.load(Ordering::Relaxed),

@@ -1,16 +1,16 @@
-//! Names of what is counted when it happens: rules that a peer can break and limits that it can meet. Their counters begin at 0, so
-//! that the first time is a rise, and `rate()` sees it.
+//! Names of counted events: rules that a peer can break and limits that it can meet. Their counters begin at 0, so that `rate()`
+//! sees the first event as a rise.
 
 use rdma_transport::{ibverbs, iwarp, refused, rpcrdma, smbdirect, tcp};
 
-/// Rules of one protocol, in whose words they are named.
+/// Rules of one protocol, named in the terms of its specification.
 pub(super) struct Family {
-    /// What the rules are of.
+    /// The protocol and specification of the rules.
     pub(super) of: &'static str,
     pub(super) names: Vec<&'static str>,
 }
 
-/// Every rule there is.
+/// Returns every rule, grouped by protocol.
 pub(super) fn families() -> Vec<Family> {
     let family = |of, names: &[&'static str]| Family { of, names: names.to_vec() };
     let iwarp: Vec<&str> = iwarp::Violation::ALL.iter().map(|v| v.name()).collect();
@@ -31,9 +31,9 @@ pub(super) fn families() -> Vec<Family> {
     ]
 }
 
-/// Rules of the configuration by which a client is refused: what `rule` of `headgate_refusals_total` can be.
+/// Returns the configuration rules that refuse clients: the possible values of `rule` in `headgate_refusals_total`.
 pub(super) fn refusals() -> Vec<&'static str> {
-    // A credential of a flavor that is not served; one that cannot be read breaks the rule of that name.
+    // Counts credentials whose flavor is not served; an unreadable credential breaks the protocol rule of the same name.
     let credential = nfsrdma::violation::Violation::Credential.name();
     let of_calls = [
         nfsrdma::source_port::RULE,
@@ -47,16 +47,16 @@ pub(super) fn refusals() -> Vec<&'static str> {
     [vfs::namespace::Refusal::NAMES, &names, smb, &of_calls, page].concat()
 }
 
-/// What a rule is of.
+/// Returns the protocol and specification of a rule.
 pub(super) fn of(rule: &str) -> Option<&'static str> {
     families().iter().find(|f| f.names.contains(&rule)).map(|f| f.of)
 }
 
-/// Memory for names that are looked for in another case, of one address and of all.
+/// Memory for case-insensitive name lookups, for one address and in total.
 pub(super) const NAMES_OF_ADDRESS: &str = "names-of-address";
 pub(super) const NAMES: &str = "names";
 
-/// Operations that got no turn on a file system that gives no answer.
+/// Operations that got no turn on a file system that does not answer.
 pub(super) const SILENT_STORAGE: &str = "silent-storage";
 
 /// Reads and writes that got no payload memory.

@@ -1,4 +1,4 @@
-//! `headgate status`: asks the running daemon and prints what it says.
+//! `headgate status`: queries the running daemon and prints the answer.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -21,10 +21,10 @@ use crate::place::DaemonArgs;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::EXPIRES_SOON;
 
-/// The daemon answers at once or not at all.
+/// A daemon that works answers well within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Refusals that `status` shows as text.
+/// Refusals that the text of `status` shows.
 const REFUSED_SHOWN: usize = 20;
 
 /// Which daemon is asked.
@@ -38,24 +38,24 @@ pub struct Asked {
     place: DaemonArgs,
 }
 
-/// How it is asked.
+/// How to reach the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By the control socket in this state folder.
+    /// Over the control socket in this state folder.
     Control(PathBuf),
-    /// By its admin address.
+    /// Over the admin address.
     Admin(SocketAddr),
 }
 
 impl Asked {
-    /// How to ask, and what the daemon said to that.
+    /// Returns how to reach the daemon.
     pub async fn way(&self) -> Result<Way, String> {
         self.ask().await.map(|(way, _)| way)
     }
 
-    /// By the control socket where it may be used, unless an address was given. All addresses of this host are asked at loopback.
-    /// An older daemon does not say there what it is doing, so that the way is known with the first answer. At the usual address
-    /// another daemon may answer: that is not asked about a state folder of which it is known that no daemon uses it.
+    /// Uses the control socket if this user may, unless an address was given. Admin addresses of this host are queried over
+    /// loopback. An older daemon does not report its status over the socket, so only the first answer decides. Another daemon may
+    /// listen on the default address: it is not queried if a state folder is named and known to have no daemon.
     async fn ask(&self) -> Result<(Way, Option<String>), String> {
         let admin = self.admin.map_or_else(|| self.place.admin(), Admin::At);
         let at = match admin {
@@ -86,7 +86,7 @@ impl Asked {
 }
 
 impl Way {
-    /// What the daemon is doing, in JSON.
+    /// Returns the daemon's status in JSON.
     async fn text(&self) -> Result<String, String> {
         let answer = async {
             match self {
@@ -115,7 +115,7 @@ impl Way {
         serde_json::from_value(status).map_err(wrong)
     }
 
-    /// What the daemon is doing.
+    /// Returns the daemon's status.
     pub async fn snapshot(&self) -> Result<Snapshot, String> {
         self.understood(&self.text().await?)
     }
@@ -130,12 +130,12 @@ impl fmt::Display for Way {
     }
 }
 
-/// What the daemon at this admin address is doing.
+/// Returns the status of the daemon at this admin address.
 pub async fn snapshot(at: SocketAddr) -> Result<Snapshot, String> {
     Way::Admin(at).snapshot().await
 }
 
-/// Prints what the daemon is doing.
+/// Prints the daemon's status.
 pub async fn run(asked: &Asked, json: bool) -> Result<(), String> {
     let (way, text) = asked.ask().await?;
     let text = match text {
@@ -150,7 +150,7 @@ pub async fn run(asked: &Asked, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// What the daemon at this admin address answers under a path.
+/// Returns the response of the daemon at this admin address to a GET of `path`.
 pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
     let none = |e: &dyn fmt::Display| {
         format!("no daemon answers at {at}: {e}; is it running, with `--admin {at}`?")
@@ -170,7 +170,7 @@ pub async fn fetch(at: SocketAddr, path: &str) -> Result<String, String> {
     }
 }
 
-/// What there is to know of the clients of NFSv4, where some are silent.
+/// Describes silent NFSv4 clients, if there are any.
 fn nfs4(s: &Nfs4Status) -> String {
     let mut text = String::new();
     if s.lapsed > 0 {
@@ -188,7 +188,7 @@ fn nfs4(s: &Nfs4Status) -> String {
     text
 }
 
-/// The snapshot for people: one line for each connection, and below it why it is not on RDMA.
+/// Formats the snapshot for people: one line for each connection, and below it why it is not on RDMA.
 pub fn show(s: &Snapshot, colour: bool) -> String {
     let (ready, up) = (if s.ready { "serving" } else { "stopping" }, span(s.uptime_seconds));
     let open = s.connections.len();
@@ -316,7 +316,7 @@ fn connections(all: &[ConnectionStatus], colour: bool) -> String {
     table.render()
 }
 
-/// The newest refusals, and below them what to change for each rule among them.
+/// Formats the newest refusals, and below them the remedy for each rule among them.
 fn refused(all: &[RefusedStatus], colour: bool) -> String {
     if all.is_empty() {
         return String::new();
@@ -363,7 +363,7 @@ fn story(c: &ConnectionStatus) -> String {
     text
 }
 
-/// A line on a certificate that has expired, or does soon.
+/// Warns if the certificate has expired or soon will.
 fn certificate(ends: Option<u64>, now: SystemTime) -> String {
     let Some(ends) = ends else { return String::new() };
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -376,7 +376,7 @@ fn certificate(ends: Option<u64>, now: SystemTime) -> String {
     }
 }
 
-/// A time as people say it.
+/// Formats a duration in its largest fitting unit.
 pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -396,7 +396,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let asked = |admin: Option<SocketAddr>, text: &str| {
             std::fs::write(file.path(), text).unwrap();
-            // Nobody listens there.
+            // No daemon listens there.
             let state = Some(file.path().with_extension("state"));
             Asked { admin, place: DaemonArgs { state, config: Some(file.path().into()) } }
         };
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(of_file("admin: 192.0.2.1:1\nno-such-key: 1\n").await, at("192.0.2.1:1"));
         assert_eq!(of_file("admin: 0.0.0.0:1\n").await, at("127.0.0.1:1"));
         assert_eq!(of_file("admin: '[::]:1'\n").await, at("[::1]:1"));
-        // At the usual address there may be another daemon than that of the folder.
+        // The daemon at the default address may be another one than the folder's.
         for text in ["admin: off\n", "drain: 1s\n"] {
             let nobody = of_file(text).await.unwrap_err();
             assert!(nobody.starts_with("no daemon listens at "), "{text} {nobody}");
@@ -419,7 +419,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let socket = crate::control::path(state.path());
         let daemon = tokio::net::UnixListener::bind(socket).unwrap();
-        // As one that knows no such order, and one to which this user may not speak.
+        // Acts like a daemon that does not know the order, and like one that this user may not access.
         tokio::spawn(async move { while daemon.accept().await.is_ok() {} });
         let config = Some(state.path().join("none"));
         let place = DaemonArgs { state: Some(state.path().into()), config };

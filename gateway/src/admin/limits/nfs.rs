@@ -1,4 +1,4 @@
-//! What clients of NFS may have.
+//! Limits of NFS clients.
 
 use nfsrdma::nlm::limits as nlm;
 use nfsrdma::rpc::gss::table::{CONTEXTS_MAX, CONTEXTS_OF_ADDRESS_MAX};
@@ -9,7 +9,7 @@ use nfsrdma::v4::limits::{
 
 use super::{Bound, both, most, none, words};
 
-/// NFS 4.0 has an error of its own; 4.1 and 4.2 have none.
+/// NFS 4.0 has a separate error for this; 4.1 and 4.2 do not.
 const RESOURCE: &str =
     "NFS 4.0: NFS4ERR_RESOURCE. NFS 4.1 and 4.2: NFS4ERR_DELAY, until the client closes something";
 const DENIED: &str = "NLM4_DENIED_NOLOCKS";

@@ -1,4 +1,4 @@
-//! What clients may have of services beside files: names, storage that may fall silent, the admin address, the audit trail.
+//! Limits of services other than files: names, storage that may stop answering, the admin address, the audit trail.
 
 use vfs::engine::limits::{
     COPY_THREADS, IO_THREADS, LONG_THREADS, QUEUE_MAX, SYNC_THREADS, of_client,

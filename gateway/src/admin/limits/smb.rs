@@ -1,4 +1,4 @@
-//! What clients of SMB may have.
+//! Limits of SMB clients.
 
 use smbd_core::limits::{
     ACCOUNT_GUESSES_FREE, ASYNC_MAX, CHANNELS_MAX, LOCKS_OF_FILE_PER_ADDRESS_MAX,

@@ -1,4 +1,4 @@
-//! Connections and memory.
+//! Limits of connections and memory.
 
 use rdma_transport::limits::{
     HEAP_FREE_MAX, LARGE_MESSAGES, MEMORY_WAIT, MEMORY_WAIT_MAX, REQUESTS_IN_WORK,

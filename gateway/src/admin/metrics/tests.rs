@@ -1,7 +1,7 @@
 use super::*;
 use crate::admin::testing;
 
-/// The page of the documentation.
+/// Returns the text of docs/metrics.md.
 fn documented() -> String {
     let mut out = String::from(
         "# Metrics\n\n<!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin/metrics.rs. -->\n\n\
@@ -135,7 +135,7 @@ fn every_metric_has_its_stable_names_and_all_its_labels() {
     }
 }
 
-/// Every metric that a text names exists; how many it names.
+/// Checks that every metric in a text exists, and returns how many the text names.
 fn exist(text: &str) -> usize {
     let known: Vec<String> = TABLE.iter().chain(PROCESS).flat_map(Metric::series).collect();
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -155,7 +155,7 @@ fn the_alarms_ask_for_metrics_that_exist_and_say_what_to_do() {
     let groups = rules["groups"].as_sequence().unwrap();
     let rules: Vec<_> = groups.iter().flat_map(|g| g["rules"].as_sequence().unwrap()).collect();
     assert!(rules.len() >= 12);
-    // What stands in an encoded snapshot, labels and all: an alarm on a series that is never there would never ring.
+    // Check against an encoded snapshot, labels included: an alarm on a series that never exists would never fire.
     let encoded = encode(testing::snapshot()).unwrap();
     for rule in rules {
         let (name, expr) = (rule["alert"].as_str().unwrap(), rule["expr"].as_str().unwrap());
@@ -176,7 +176,7 @@ fn the_alarms_ask_for_metrics_that_exist_and_say_what_to_do() {
     }
 }
 
-/// Names of metrics of an expression that are followed by a selector, and the first label of that.
+/// Returns the metric names in an expression that have a selector, each with the selector's first label.
 fn selectors(expr: &str) -> Vec<(&str, &str)> {
     expr.match_indices('{')
         .filter_map(|(at, _)| {
@@ -184,7 +184,7 @@ fn selectors(expr: &str) -> Vec<(&str, &str)> {
             let label = expr[at + 1..].split(['=', '!']).next()?;
             Some((&expr[begin.map_or(0, |b| b + 1)..at], label))
         })
-        // Of those Prometheus says by itself whose they are.
+        // Prometheus adds the label `job` itself, to metrics of any source.
         .filter(|(_, label)| *label != "job")
         .collect()
 }

@@ -1,14 +1,14 @@
-//! The text format of Prometheus 0.0.4, made of OpenMetrics 1.0, and which of the two a reader asks for.
+//! Converts OpenMetrics 1.0 to Prometheus' text format 0.0.4, and finds out which of the two a reader prefers.
 //!
 //! The formats differ in three ways that matter here: OpenMetrics names a counter without its suffix `_total` in HELP and TYPE,
 //! escapes quotes in HELP, and ends with `# EOF`.
 
-/// The type of OpenMetrics.
+/// Content type of OpenMetrics.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The type of the text format.
+/// Content type of the text format.
 pub(crate) const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Returns whether a reader with this header `Accept` asks for OpenMetrics, and does not prefer plain text.
+/// Returns whether a reader with this `Accept` header accepts OpenMetrics and does not prefer plain text.
 pub(crate) fn asks_for_open_metrics(accept: &str) -> bool {
     let weight = |kind: &str| {
         let of = |range: &str| {
@@ -30,7 +30,7 @@ pub(crate) fn asks_for_open_metrics(accept: &str) -> bool {
     }
 }
 
-/// Returns OpenMetrics in the text format.
+/// Converts OpenMetrics to the text format.
 pub(crate) fn of_open_metrics(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let mut help: Option<(&str, &str)> = None;
@@ -55,7 +55,7 @@ pub(crate) fn of_open_metrics(text: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod lint {
-    //! The rules of `promtool check metrics`: a strict reader of the format, and the names that it accepts.
+    //! The rules of `promtool check metrics`: a strict reader of the format, and checks of the names.
 
     use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub(crate) mod lint {
         name.starts_with(starts) && name.chars().all(|c| starts(c) || c.is_ascii_digit())
     }
 
-    /// The name of a sample, its labels and its value.
+    /// Parses the name, labels and value of a sample.
     fn sample(line: &str) -> Option<(String, Labels, f64)> {
         let end = line.find(['{', ' '])?;
         let (name, mut rest) = line.split_at(end);
@@ -109,7 +109,7 @@ pub(crate) mod lint {
         Some((name.to_owned(), labels, value))
     }
 
-    /// What is wrong with the text; empty: nothing.
+    /// Returns the faults of a text.
     pub(crate) fn faults(text: &str) -> Vec<String> {
         let (mut families, mut faults) = (BTreeMap::<String, Family>::new(), Vec::new());
         let mut seen = std::collections::BTreeSet::new();
@@ -164,7 +164,7 @@ pub(crate) mod lint {
         faults
     }
 
-    /// What is wrong with the name, the type or the help text of a metric.
+    /// Returns the faults in the name, type and help text of a metric.
     fn family_faults(name: &str, family: &Family) -> impl Iterator<Item = &'static str> {
         let mut faults = Vec::new();
         let mut wrong = |what| faults.push(what);

@@ -1,9 +1,9 @@
-//! The status page: three files that come with the program and ask for nothing from anywhere else.
+//! The status page: three files that are part of the program and load no resource from elsewhere.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-/// Nothing is loaded but from here, nothing runs but what came from here, and nobody frames it.
+/// Allows only scripts, styles and requests of this origin, and forbids frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
