@@ -1,23 +1,24 @@
-//! The SMB 2 and 3 server: dialects 2.0.2 to 3.1.1, over whatever moves bytes.
+//! The SMB 2 and 3 server: dialects 2.0.2 to 3.1.1, independent of the transport.
 //!
-//! *Operation.* [`smb_proto`] holds the formats, pure. A message that comes is taken through [`server::Connection`]: its chain is
-//! read and its commands are answered one after the other (`compound`, `dispatch`). Everything that waits is in `ops`, one file
-//! per command, which are the only files that go through `FileOps` of [`vfs::namespace`], but for `teardown`, which removes names.
-//! What a command can reach is its [`request_context::RequestContext`].
+//! *Operation.* [`smb_proto`] holds the formats, pure. [`server::Connection`] takes each message, reads its chain and answers its
+//! commands one after the other (`compound`, `dispatch`). All code that waits is in `ops`, one file per command; only these files,
+//! and `teardown`, which removes names, use `FileOps` of [`vfs::namespace`]. A command reaches the rest of the server through its
+//! [`request_context::RequestContext`].
 //!
-//! A file knows those above it in this list, and none below:
+//! A file uses the files above it in this list, never those below:
 //!
 //! ```text
-//! conn session tree open caching open_durable creates     what clients have, as data
-//! server_state                                            the tables of all of it, the settings
+//! conn session tree open caching open_durable creates     state of clients, as data
+//! server_state                                            all tables, and the settings
 //! answer slot request_context                             one message and its commands
-//! persist lease notice path_tracking security             what is done with opens and leases
+//! persist lease notice path_tracking security             operations on opens and leases
 //! teardown                                                how opens, sessions and connections end
-//! share_access reauthorize durable restore                what is granted, kept, and granted again
+//! share_access reauthorize durable restore                grants, durability and new checks of grants
 //! ops                                                     the commands
-//! compression                                             what is done with whole messages
-//! dispatch compound recall disconnect_client server       what calls all of these
+//! compression                                             operations on whole messages
+//! dispatch compound recall disconnect_client server       callers of all of these
 //! ```
+#![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod answer;
 pub mod caching;
