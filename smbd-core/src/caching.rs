@@ -1,13 +1,13 @@
-//! What clients of SMB may cache, as data: leases, oplocks, and which open has which.
+//! Leases and oplocks of SMB clients, as data, and their association with opens.
 //!
-//! *Operation.* The promises are grants in [`state`]; here are their names. A lease is known by its client, its user and its key
-//! (`GlobalLeaseTableList`, MS-SMB2 section 3.3.1.11) and shared by all opens of that user with that key; an oplock is its open's.
-//! Two users of one client who name one key have two leases, which break each other. How they are asked for and taken back is
-//! [`crate::lease`]'s.
+//! *Operation.* The grants themselves are in [`state`]; this module names them. A lease is identified by client, user and key
+//! (`GlobalLeaseTableList`, MS-SMB2 section 3.3.1.11) and is shared by all opens of that user with that key; an oplock belongs to
+//! one open. Two users of one client that use the same key have two leases, which break each other. [`crate::lease`] requests and
+//! breaks them.
 //!
-//! *Memory.* One lease per key in use; it goes with its last open.
+//! *Memory.* One lease per key in use; it is dropped with its last open.
 //!
-//! *Errors.* STATUS_INVALID_PARAMETER for a key that is another file's already (MS-SMB2 section 3.3.5.9.8).
+//! *Errors.* STATUS_INVALID_PARAMETER for a key that is in use for another file (MS-SMB2 section 3.3.5.9.8).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,17 +33,17 @@ const STATE_WRITE: u32 = 4;
 const BITS: [(u32, Caching); 3] =
     [(STATE_READ, Caching::READ), (STATE_HANDLE, Caching::HANDLE), (STATE_WRITE, Caching::WRITE)];
 
-/// From `LeaseState`; unknown bits mean nothing (MS-SMB2 section 2.2.13.2.8).
+/// Converts from `LeaseState`; ignores unknown bits (MS-SMB2 section 2.2.13.2.8).
 pub fn from_state(state: u32) -> Caching {
     BITS.iter().filter(|(b, _)| state & b != 0).fold(Caching::NONE, |all, (_, c)| all.or(*c))
 }
 
-/// As `LeaseState`.
+/// Converts to `LeaseState`.
 pub fn to_state(caching: Caching) -> u32 {
     BITS.iter().filter(|(_, c)| caching.has(*c)).fold(0, |all, (b, _)| all | b)
 }
 
-/// What an oplock of this level lets its holder cache.
+/// Returns the caching that an oplock level allows.
 pub(crate) fn of_level(level: u8) -> Caching {
     match level {
         oplock::II => Caching::READ,
@@ -53,7 +53,7 @@ pub(crate) fn of_level(level: u8) -> Caching {
     }
 }
 
-/// The level of an oplock with these rights.
+/// Returns the oplock level for these rights.
 pub fn to_level(rights: Caching) -> u8 {
     if rights.has(Caching::ALL) {
         oplock::BATCH
@@ -66,64 +66,64 @@ pub fn to_level(rights: Caching) -> u8 {
     }
 }
 
-/// A lease (MS-SMB2 section 3.3.1.12). What it grants is in [`state`], under `party`.
+/// A lease (MS-SMB2 section 3.3.1.12). Its grant is in [`state`], under `party`.
 pub struct Lease {
     client: Guid,
-    /// Name of the user whose sessions it is of.
+    /// Name of the user whose sessions share it.
     owner: String,
     key: Guid,
-    /// It is of this file.
+    /// The file of the lease.
     node: AtomicU64,
-    /// Who holds the grant.
+    /// The holder of the grant.
     pub party: Holder,
     version_2: bool,
     versions: Mutex<Versions>,
-    /// Answers that tell of it, or to acknowledgements of its breaks, that have not left.
+    /// Pending answers that mention the lease, or that answer acknowledgements of its breaks.
     answers: Arc<InFlight>,
 }
 
-/// What of a lease changes together with its grant.
+/// Fields of a lease that change together with its grant.
 #[derive(Default)]
 pub(crate) struct Versions {
     /// `Lease.Epoch`
     pub(crate) epoch: u16,
-    /// The key of the lease of its directory.
+    /// The key of the directory's lease.
     pub(crate) parent: Option<Guid>,
     opens: Vec<Weak<Open>>,
 }
 
 impl Lease {
-    /// Its opens that are still there.
+    /// Returns its opens that still exist.
     pub(crate) fn opens(&self) -> Vec<Arc<Open>> {
         self.versions().opens.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Held while a grant and its epoch change together.
+    /// Locks the versions; held while a grant and its epoch change together.
     pub(crate) fn versions(&self) -> MutexGuard<'_, Versions> {
         locked(&self.versions)
     }
 
-    /// One more open is of it.
+    /// Adds an open to the lease.
     pub(crate) fn add(&self, open: &Arc<Open>) {
         self.versions().opens.push(Arc::downgrade(open));
     }
 
-    /// An open of it has gone.
+    /// Removes an open from the lease.
     pub(crate) fn remove(&self, open: &Open) {
         self.versions().opens.retain(|o| !std::ptr::eq(o.as_ptr(), open));
     }
 
-    /// An answer that tells of it begins: it has left when the value is dropped.
+    /// Begins an answer that mentions the lease; it has left when the guard is dropped.
     pub(crate) fn answering(&self) -> Guard {
         self.answers.begin()
     }
 
-    /// The answers that its notices must not overtake.
+    /// Returns the pending answers that its break notifications must not overtake.
     pub(crate) fn answers(&self) -> Arc<InFlight> {
         self.answers.clone()
     }
 
-    /// The opens have a connection, or none of them has one: the grant stands or gives way.
+    /// Updates whether the grant can be revoked: it can once none of its opens has a connection or is persistent or resilient.
     pub fn follow(&self, now: u64) {
         let stands = |o: &Open| o.session_id() != 0 || o.durable.stands();
         if self.opens().iter().any(|o| stands(o) && !o.is_closed()) {
@@ -133,43 +133,40 @@ impl Lease {
         }
     }
 
-    /// The client that has it.
     pub fn client(&self) -> Guid {
         self.client
     }
 
-    /// Name of the user whose sessions it is of.
+    /// Returns the name of the user whose sessions share it.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// It is this client's and user's.
+    /// Returns whether it belongs to this client and user.
     fn is_of(&self, client: Guid, owner: &str) -> bool {
         self.client == client && self.owner == owner
     }
 
-    /// The file that it is of.
     pub fn node(&self) -> NodeId {
         NodeId(self.node.load(Ordering::Acquire))
     }
 
-    /// Its key.
     pub fn key(&self) -> Guid {
         self.key
     }
 
-    /// `Lease.Version` is 2.
+    /// Returns whether `Lease.Version` is 2.
     pub fn is_version_2(&self) -> bool {
         self.version_2
     }
 
-    /// `Lease.Epoch`, and the key of the lease of its directory.
+    /// Returns `Lease.Epoch` and the key of the directory's lease.
     pub(crate) fn version(&self) -> (u16, Option<Guid>) {
         let versions = self.versions();
         (versions.epoch, versions.parent)
     }
 
-    /// Its client knows this epoch: none before it is told any more.
+    /// Raises the epoch to the one that the client knows, so that later notifications never carry an older one.
     pub(crate) fn not_before(&self, epoch: u16) {
         let mut versions = self.versions();
         if epoch.wrapping_sub(versions.epoch) < 0x8000 {
@@ -177,7 +174,7 @@ impl Lease {
         }
     }
 
-    /// An open of it came back with the server.
+    /// Adds an open that was restored after a restart of the server.
     pub(crate) fn came_back(self: &Arc<Self>, open: &Arc<Open>, parent: Option<Guid>) {
         if let Some(key) = parent {
             let _ = open.caching.parent.set((self.clone(), key));
@@ -195,26 +192,25 @@ impl Lease {
 
 struct Entry {
     lease: Arc<Lease>,
-    /// Opens of it, and requests that are about to be.
+    /// Number of opens, and of requests that are about to make one.
     claims: usize,
 }
 
-/// For whose caching a holder stands.
+/// The owner of the caching that a holder stands for.
 #[derive(Clone)]
 pub(crate) enum Owner {
     Lease(Arc<Lease>),
     Oplock(Weak<Open>),
 }
 
-/// All leases and oplocks.
 #[derive(Default)]
 pub struct Leases {
-    /// By key: one for each client and user that names it, nearly always one.
+    /// Leases by key: one for each client and user of that key, nearly always one.
     by_key: Mutex<HashMap<Guid, Vec<Entry>>>,
     owners: DashMap<HolderId, Owner>,
 }
 
-/// The right to open a file under a lease; the lease lives as long as somebody has one.
+/// The right to open a file under a lease; the lease exists as long as a claim on it does.
 pub struct Claim {
     lease: Arc<Lease>,
     leases: Arc<Leases>,
@@ -222,7 +218,6 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The lease.
     pub fn lease(&self) -> &Arc<Lease> {
         &self.lease
     }
@@ -251,28 +246,28 @@ impl Drop for Claim {
     }
 }
 
-/// What an open has to do with caching.
+/// The caching state of an open.
 #[derive(Default)]
 pub struct OpenCaching {
     claim: Mutex<Option<Claim>>,
-    /// Its lease, and the key of the lease of its directory, which its own changes there do not break.
+    /// Its lease, and the key of the directory's lease, which changes through this open do not break.
     parent: OnceLock<(Arc<Lease>, Guid)>,
-    /// It changed what a listing shows of its file.
+    /// True if it changed attributes that a directory listing shows.
     changed: AtomicBool,
-    /// Its client has sent a LOCK through it.
+    /// True if its client has sent a LOCK through it.
     locks: AtomicBool,
     writes: Arc<InFlight>,
-    /// Answers that tell of its oplock, or to acknowledgements of its breaks, that have not left.
+    /// Pending answers that mention its oplock, or that answer acknowledgements of its breaks.
     answers: Arc<InFlight>,
 }
 
 impl OpenCaching {
-    /// Of an open that is about to come about.
+    /// Builds the state of an open that is being made.
     pub fn new(claim: Option<Claim>) -> Self {
         Self { claim: Mutex::new(claim), ..Self::default() }
     }
 
-    /// As [`OpenCaching::new`], for a CREATE with this context.
+    /// As [`OpenCaching::new`], for a CREATE with this lease context.
     pub(crate) fn of_create(claim: Option<Claim>, context: Option<&Context>) -> Self {
         let lease = claim.as_ref().map(|claim| claim.lease.clone());
         let caching = Self::new(claim);
@@ -282,13 +277,13 @@ impl OpenCaching {
         caching
     }
 
-    /// The lease it is of.
+    /// Returns its lease, if it has one.
     pub fn lease(&self) -> Option<Arc<Lease>> {
         locked(&self.claim).as_ref().map(|c| c.lease.clone())
     }
 
-    /// Something that a listing of the directory shows was changed through it: size, times, attributes. Whoever caches the listing
-    /// is told when it closes.
+    /// Notes a change that a listing of the directory shows: size, times or attributes. Clients that cache the listing are notified
+    /// when the open closes.
     pub fn note_changed(&self) {
         self.changed.store(true, Ordering::Relaxed);
     }
@@ -298,7 +293,7 @@ impl OpenCaching {
         self.changed.load(Ordering::Relaxed)
     }
 
-    /// A LOCK came through it.
+    /// Notes that the client sent a LOCK through it.
     pub(crate) fn note_lock(&self) {
         self.locks.store(true, Ordering::Relaxed);
     }
@@ -308,49 +303,49 @@ impl OpenCaching {
         self.locks.load(Ordering::Relaxed)
     }
 
-    /// The right to its lease, which goes with it.
+    /// Takes the claim on its lease, which ends with the open.
     pub(crate) fn take_claim(&self) -> Option<Claim> {
         locked(&self.claim).take()
     }
 
-    /// A write or a change of the size begins; it is over when the value is dropped. Call it before the first wait of the command:
-    /// what the client sends afterwards on this connection finds it.
+    /// Begins a write or a change of the size, which ends when the guard is dropped. Call it before the command first waits, so
+    /// that later commands on this connection see it.
     pub(crate) fn writing(&self) -> Guard {
         self.writes.begin()
     }
 
-    /// What has begun by [`OpenCaching::writing`].
+    /// Returns the operations begun by [`OpenCaching::writing`].
     pub(crate) fn writes(&self) -> &InFlight {
         &self.writes
     }
 
-    /// The same as [`Lease::answering`] for its oplock.
+    /// As [`Lease::answering`], for its oplock.
     pub(crate) fn answering(&self) -> Guard {
         self.answers.begin()
     }
 
-    /// The same as [`Lease::answers`] for its oplock.
+    /// As [`Lease::answers`], for its oplock.
     pub(crate) fn answers(&self) -> Arc<InFlight> {
         self.answers.clone()
     }
 }
 
-/// `ParentLeaseKey`, where it is set.
+/// Returns `ParentLeaseKey` if the flag for it is set.
 pub(crate) fn named_parent(context: &Context) -> Option<Guid> {
     let is_set = context.flags & lease_flag::PARENT_LEASE_KEY_SET != 0;
     context.v2.filter(|_| is_set).map(|v2| v2.parent)
 }
 
 impl Leases {
-    /// The lease of this client, user and key.
+    /// Returns the lease of this client, user and key.
     pub fn find(&self, client: Guid, owner: &str, key: Guid) -> Option<Arc<Lease>> {
         let by_key = locked(&self.by_key);
         let mut entries = by_key.get(&key)?.iter();
         entries.find(|e| e.lease.is_of(client, owner)).map(|e| e.lease.clone())
     }
 
-    /// Who holds the lease of the directory `dir` that an open of this client and user named as its parent, if there is one now.
-    /// MS-FSA section 2.1.4.12.2 compares keys alone, so another client may hold it; one's own comes first.
+    /// Returns the current holder of the lease on the directory `dir` that an open of this client and user named as its parent.
+    /// MS-FSA section 2.1.4.12.2 compares only keys, so another client may hold it; the client's own lease is preferred.
     pub(crate) fn parent(
         &self,
         client: Guid,
@@ -365,23 +360,23 @@ impl Leases {
         Some(found?.lease.party.client())
     }
 
-    /// See [`vfs::namespace::FileOps::from_parent`]: the lease of the directory that the open named, if there is one now. It may
-    /// have come after the open.
+    /// Returns the current lease of the directory that the open named as its parent, for [`vfs::namespace::FileOps::from_parent`].
+    /// That lease may be newer than the open.
     pub(crate) fn parent_of(&self, open: &Open) -> Option<ClientId> {
         let (lease, key) = open.caching.parent.get()?;
         let dir = open.file().ok()?.place().dir.id();
         self.parent(lease.client, &lease.owner, *key, dir)
     }
 
-    /// As [`Leases::parent_of`], of the removal that `marked` has asked for and that happens because `last` closes: where the two
-    /// name different directories' leases, neither is spared.
+    /// As [`Leases::parent_of`], for a removal that `marked` requested and that the close of `last` triggers: if the two name
+    /// leases of different directories, neither is spared from the break.
     pub(crate) fn parent_of_removal(&self, marked: &Open, last: &Open) -> Option<ClientId> {
         let key = |open: &Open| open.caching.parent.get().map(|(_, key)| *key);
         self.parent_of(last).filter(|_| key(marked) == key(last))
     }
 
-    /// The right to open this file under the lease of a client, its user and a key, with its epoch in version 2. The lease is made
-    /// where there is none.
+    /// Claims the right to open this file under the lease of a client, its user and a key, with its epoch in version 2. Makes the
+    /// lease if there is none.
     pub(crate) fn claim(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -418,27 +413,27 @@ impl Leases {
         entry.claims += 1;
         let lease = entry.lease.clone();
         drop(by_key);
-        // Seen by breaks from now on.
+        // From here on breaks find the lease.
         self.owners.insert(lease.party.holder, Owner::Lease(lease.clone()));
         Ok(Claim { lease, leases: self.clone(), namespace: namespace.clone() })
     }
 
-    /// Breaks of what this open caches by an oplock reach it.
+    /// Makes breaks of this open's oplock reach it.
     pub(crate) fn own_oplock(&self, open: &Arc<Open>) {
         self.owners.insert(open.party.holder, Owner::Oplock(Arc::downgrade(open)));
     }
 
-    /// This open caches nothing by an oplock.
+    /// Removes this open as the owner of an oplock.
     pub(crate) fn disown_oplock(&self, open: &Open) {
         self.owners.remove(&open.party.holder);
     }
 
-    /// For whose caching a holder stands. None: just closed, which gives back more than was asked for.
+    /// Returns the owner of a holder's caching. `None` if it was just closed, which gives back more than a break asks for.
     pub(crate) fn owner(&self, holder: HolderId) -> Option<Owner> {
         self.owners.get(&holder).map(|owner| owner.clone())
     }
 
-    /// The opens whose caching a holder stands for.
+    /// Returns the opens that share a holder's caching.
     pub(crate) fn opens_of(&self, holder: HolderId) -> Vec<Arc<Open>> {
         match self.owner(holder) {
             Some(Owner::Lease(lease)) => lease.opens(),
@@ -447,7 +442,7 @@ impl Leases {
         }
     }
 
-    /// The answers to the holder that its notices must not overtake.
+    /// Returns the pending answers that the holder's break notifications must not overtake.
     pub(crate) fn answers_of(&self, holder: HolderId) -> Option<Arc<InFlight>> {
         Some(match self.owner(holder)? {
             Owner::Lease(lease) => lease.answers(),
@@ -455,9 +450,9 @@ impl Leases {
         })
     }
 
-    /// Another node has taken the place of the file that a lease is of. False when its last open has been closed.
+    /// Moves a lease to the node that replaced its file. Returns false if its last open has been closed.
     pub(crate) fn becomes(&self, lease: &Arc<Lease>, node: NodeId) -> bool {
-        // Whoever closes the last one takes it out first, and then looks of which file it is.
+        // The close of the last open takes the lease out before it looks at the lease's file.
         let by_key = locked(&self.by_key);
         let entries = by_key.get(&lease.key);
         let is_there = entries.is_some_and(|e| e.iter().any(|e| Arc::ptr_eq(&e.lease, lease)));
@@ -467,7 +462,6 @@ impl Leases {
         is_there
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         locked(&self.by_key).values().map(Vec::len).sum()
     }

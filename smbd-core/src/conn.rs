@@ -1,7 +1,7 @@
-//! One connection: what was negotiated, which message ids may come, who is logged on, what waits.
+//! One connection: negotiated parameters, message ids, sessions and waiting requests.
 //!
-//! *Operation.* [`Window`] is the pure machine of MS-SMB2 sections 3.3.1.1, 3.3.4.1.2 and 3.3.5.2.3: which message ids a client
-//! may use, and how many credits it gets. [`Conn`] is the rest of section 3.3.1.7.
+//! *Operation.* [`Window`] is the pure state machine of MS-SMB2 sections 3.3.1.1, 3.3.4.1.2 and 3.3.5.2.3: the message ids that a
+//! client may use, and the credits it gets. [`Conn`] is the rest of section 3.3.1.7.
 //!
 //! *Memory.* All of it is bounded by `limits`.
 
@@ -29,58 +29,56 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Protection;
 use smb_compress::message::Agreed;
 
-/// CANCELs of one chain that are remembered: each command once for its own session and once for another that was named.
+/// CANCELs of one chain that are remembered: for each command one with its own session and one with another session.
 const GIVEN_UP_MAX: usize = 2 * CHAIN_MAX;
-/// An answer waits no longer than this for the notices that its command has caused.
+/// The longest time that an answer waits for break notifications that its command caused.
 const NOTICES_MAX: Duration = Duration::from_millis(100);
 
-/// What NEGOTIATE decided.
+/// The outcome of NEGOTIATE.
 #[derive(Clone, Debug)]
 pub struct Negotiated {
-    /// The dialect.
     pub dialect: Dialect,
-    /// The client's name for itself; zeros in dialect 2.0.2.
+    /// The client's ClientGuid; zeros in dialect 2.0.2.
     pub client_guid: [u8; 16],
     /// `Capabilities` of the client.
     pub client_capabilities: u32,
     /// `SecurityMode` of the client.
     pub client_security_mode: u16,
-    /// `Dialects` of the client, in its order; empty where it offered them by SMB1.
+    /// `Dialects` of the client, in its order; empty if it offered them in an SMB1 NEGOTIATE.
     pub client_dialects: Vec<u16>,
-    /// `Capabilities` of the server, as the client was told.
+    /// `Capabilities` of the server, as sent to the client.
     pub capabilities: u32,
-    /// `SecurityMode` of the server, as the client was told.
+    /// `SecurityMode` of the server, as sent to the client.
     pub security_mode: u16,
-    /// Bytes of one READ.
+    /// Most bytes of one READ.
     pub read_max: u32,
-    /// Bytes of one WRITE.
+    /// Most bytes of one WRITE.
     pub write_max: u32,
-    /// Bytes of one QUERY, SET, IOCTL or CHANGE_NOTIFY buffer.
+    /// Most bytes of one QUERY, SET, IOCTL or CHANGE_NOTIFY buffer.
     pub transact_max: u32,
-    /// What signs.
+    /// The signing algorithm.
     pub signing: Algorithm,
-    /// What encrypts; `None`: nothing does.
+    /// The cipher; `None` without encryption.
     pub cipher: Option<Cipher>,
-    /// How data that travels by RDMA may be protected (`Connection.RDMATransformIds`), in the client's order.
+    /// Protections of data sent over RDMA (`Connection.RDMATransformIds`), in the client's order.
     pub transforms: Vec<Protection>,
-    /// How messages may be compressed; without algorithms they may not.
+    /// Agreed compression; no algorithms means no compression.
     pub compression: Agreed,
-    /// The client uses the POSIX extensions of 3.1.1.
+    /// True if the client uses the POSIX extensions of 3.1.1.
     pub posix: bool,
 }
 
-/// What a client does by SESSION_SETUP.
+/// Purpose of a SESSION_SETUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A new session.
     New,
-    /// The user of a session shows again who it is.
+    /// Re-authentication of a session's user.
     Again,
-    /// A session is to use this connection too.
+    /// Binds a session to a further connection.
     Bind,
 }
 
-/// A logon under way.
+/// A logon in progress.
 pub(crate) struct Logon {
     pub(crate) purpose: Purpose,
     pub(crate) session: Arc<Session>,
@@ -95,18 +93,18 @@ pub(crate) struct Logon {
 pub struct Window {
     /// All ids below were used.
     low: u64,
-    /// No id from here on was granted.
+    /// Ids from here on were not granted.
     high: u64,
-    /// Ids between that were used, as a ring of bits.
+    /// Ring of bits: the used ids between `low` and `high`.
     used: [u64; WORDS],
-    /// Ids between that were not used.
+    /// Number of unused ids between `low` and `high`.
     free: u64,
 }
 
 const WORDS: usize = CREDITS_MAX as usize / 64;
 
 impl Default for Window {
-    /// One id, 0, for the NEGOTIATE.
+    /// Holds one id, 0, for the NEGOTIATE.
     fn default() -> Self {
         Self { low: 0, high: 1, used: [0; WORDS], free: 1 }
     }
@@ -125,7 +123,7 @@ impl Window {
         self.used[word] & bit != 0
     }
 
-    /// Uses `charge` ids (at least one) from `id` on. False when one of them was not granted or was used before.
+    /// Uses `charge` ids (at least one) from `id` on. Returns false if one of them was not granted or was used before.
     pub fn take(&mut self, id: u64, charge: u16) -> bool {
         let charge = u64::from(charge.max(1));
         let Some(end) = id.checked_add(charge) else { return false };
@@ -145,7 +143,8 @@ impl Window {
         true
     }
 
-    /// Grants what was asked for, as far as the window may then be `max` ids wide. A client that would have nothing left gets one.
+    /// Grants the requested credits, as far as the window stays at most `max` ids wide. Grants one to a client that would otherwise
+    /// have none.
     pub fn grant(&mut self, asked: u16, max: u16) -> u16 {
         let least = u16::from(self.free == 0);
         let width = self.high - self.low;
@@ -156,48 +155,47 @@ impl Window {
         granted
     }
 
-    /// Ids that the client may still use.
+    /// Returns how many ids the client may still use.
     pub fn free(&self) -> u64 {
         self.free
     }
 }
 
-/// A request that waits, and can be told not to.
+/// A waiting request that can be ended.
 #[derive(Debug)]
 pub struct Pending {
-    /// Names it to the client.
+    /// The AsyncId of the request.
     pub async_id: u64,
-    /// As it came.
+    /// The request's message id.
     pub message_id: u64,
-    /// Its session.
     pub session_id: u64,
-    /// It goes on when only its connection is lost: its client will ask for its outcome by another one.
+    /// True if the request continues after the loss of its connection: its client will ask for the outcome over another one.
     pub(crate) survives: bool,
-    /// An interim answer has told the client its name.
+    /// True once an interim answer has sent the client the AsyncId.
     is_async: AtomicBool,
     why: OnceLock<Status>,
     told: Notify,
 }
 
 impl Pending {
-    /// An interim answer tells the client its name.
+    /// Notes that an interim answer sends the client the AsyncId.
     pub(crate) fn go_async(&self) {
         self.is_async.store(true, Ordering::Release);
     }
 
-    /// The client knows its name.
+    /// Returns whether the client knows the AsyncId.
     pub(crate) fn is_async(&self) -> bool {
         self.is_async.load(Ordering::Acquire)
     }
 
-    /// Tells it to end with this status; the first one counts.
+    /// Ends the wait with this status; only the first call counts.
     pub fn end(&self, why: Status) {
         if self.why.set(why).is_ok() {
             self.told.notify_one();
         }
     }
 
-    /// Waits until it is told, and gives the status. For the one task that does the request.
+    /// Waits for [`Pending::end`] and returns its status. Only for the task that executes the request.
     pub async fn ended(&self) -> Status {
         loop {
             if let Some(why) = self.why.get() {
@@ -208,7 +206,7 @@ impl Pending {
     }
 }
 
-/// The commands of one chain whose turn has not come. A CANCEL may name them.
+/// The commands of one chain that have not begun. A CANCEL may name them.
 #[derive(Debug)]
 pub(crate) struct ChainQueue(Mutex<Queued>);
 
@@ -216,29 +214,29 @@ pub(crate) struct ChainQueue(Mutex<Queued>);
 struct Queued {
     /// Their message ids.
     later: Vec<u64>,
-    /// Those of them that were given up, each with the session of the CANCEL.
+    /// The cancelled ones, each with the session of the CANCEL.
     given_up: Vec<(u64, u64)>,
 }
 
 impl ChainQueue {
-    /// Of these message ids.
+    /// Builds the queue of these message ids.
     pub(crate) fn new(later: Vec<u64>) -> Self {
         Self(Mutex::new(Queued { later, given_up: Vec::new() }))
     }
 
-    /// The turn of all of them has come.
+    /// Returns whether all of them have begun.
     pub(crate) fn is_empty(&self) -> bool {
         locked(&self.0).later.is_empty()
     }
 
-    /// The turn of this command has come: whether it was given up before.
+    /// Notes that this command begins, and returns whether it was cancelled before.
     pub(crate) fn begins(&self, message_id: u64, session_id: u64) -> bool {
         let mut queued = locked(&self.0);
         queued.later.retain(|id| *id != message_id);
         queued.given_up.contains(&(message_id, session_id))
     }
 
-    /// A CANCEL names one.
+    /// Cancels a command that has not begun.
     fn give_up(&self, message_id: u64, session_id: u64) {
         let mut queued = locked(&self.0);
         let named = (message_id, session_id);
@@ -249,17 +247,16 @@ impl ChainQueue {
     }
 }
 
-/// One connection.
 pub struct Conn {
-    /// Different from all others of this run.
+    /// Unique within this run of the server.
     pub id: u64,
-    /// The peer, the transport, the pool.
+    /// The peer, the transport and the buffer pool.
     pub info: Arc<Info>,
-    /// Sends notices; ends the connection.
+    /// Sends notifications; ends the connection.
     pub handle: Handle,
-    /// Where the buffers for its reads come from.
+    /// Allocates the buffers for its reads.
     pub read_into: ReadInto,
-    /// The same for data that leaves as it is, where the connection takes pages.
+    /// As `read_into`, for data that is sent unchanged, if the connection takes pages.
     pub(crate) paged: ReadInto,
     pub(crate) negotiated: OnceLock<Negotiated>,
     pub(crate) window: Mutex<Window>,
@@ -268,24 +265,24 @@ pub struct Conn {
     used: Notify,
     /// `Connection.PreauthIntegrityHashValue`
     preauth: Mutex<Preauth>,
-    /// Logons under way, by session.
+    /// Logons in progress, by session.
     pub(crate) logons: Mutex<HashMap<u64, Logon>>,
-    /// By `AsyncId`: at most one for each message in work, in the serve loop or apart from it.
+    /// Waiting requests by `AsyncId`: at most one per message being processed, in the serve loop or outside it.
     pending: Mutex<HashMap<u64, Arc<Pending>>>,
     next_async: AtomicU64,
-    /// Chains of which a command waits, those behind it for their turn.
+    /// Chains with a waiting command and further commands behind it.
     chains: Mutex<Vec<Weak<ChainQueue>>>,
-    /// Messages that may go on apart from the serve loop after an interim answer.
+    /// Permits for messages that continue outside the serve loop after an interim answer.
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
-    /// A READ has asked for a compressed answer, so that the client is known to expand them.
+    /// Set once a READ has requested a compressed answer, which shows that the client can expand it.
     pub(crate) wants_compressed: AtomicBool,
-    /// Break notices that have no place yet among the messages to be sent.
+    /// Break notifications that are not queued for sending yet.
     pub(crate) notices: Arc<InFlight>,
 }
 
 impl Conn {
-    /// Of a channel.
+    /// Builds the state of a connection.
     pub fn new(info: Arc<Info>, handle: Handle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (pool, account) = (info.pool.clone(), info.account);
@@ -314,75 +311,74 @@ impl Conn {
         }
     }
 
-    /// What NEGOTIATE decided; `None` before.
+    /// Returns the outcome of NEGOTIATE; `None` before.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.get()
     }
 
-    /// Server and client can use several connections for one session.
+    /// Returns whether server and client support several connections for one session.
     pub fn has_multichannel(&self) -> bool {
         let has = |n: &Negotiated| n.capabilities & crate::wire::negotiate::CAP_MULTI_CHANNEL != 0;
         self.negotiated.get().is_some_and(has)
     }
 
-    /// The dialect; 2.0.2 before it was decided.
+    /// Returns the dialect; 2.0.2 before NEGOTIATE.
     pub fn dialect(&self) -> Dialect {
         self.negotiated.get().map_or(Dialect::V202, |n| n.dialect)
     }
 
-    /// Uses the message ids of a request. Dialect 2.0.2 has no charge, and neither has what comes before the dialect.
+    /// Uses the message ids of a request. Dialect 2.0.2 has no credit charge, nor has a request before the dialect is known.
     pub(crate) fn take_ids(&self, id: u64, charge: u16) -> bool {
         let charge = if self.dialect() == Dialect::V202 { 1 } else { charge };
         locked(&self.window).take(id, charge)
     }
 
-    /// Grants credits.
     pub(crate) fn grant(&self, asked: u16) -> u16 {
         let max = if self.is_used() { CREDITS_MAX } else { CREDITS_BEFORE_LOGON_MAX };
         locked(&self.window).grant(asked, max)
     }
 
-    /// Sends a message that answers no request that the serve loop still has.
+    /// Sends a message other than the answer to a request in the serve loop.
     pub(crate) async fn push(&self, reply: Reply) -> Result<(), Status> {
         self.handle.push(reply).await.map_err(|_gone| Status::NETWORK_NAME_DELETED)
     }
 
-    /// Waits until its break notices have a place among the messages to be sent, so that an answer goes behind those that its
-    /// command has caused. A peer that takes neither is not waited for.
+    /// Waits until this connection's break notifications are queued, so that an answer follows those that its command caused. Does
+    /// not wait for a peer that takes no messages.
     pub(crate) async fn notices_placed(&self) {
         if !self.notices.is_settled() {
             let _ = tokio::time::timeout(NOTICES_MAX, self.notices.settled()).await;
         }
     }
 
-    /// The session of this number, where it was set up or bound on this connection.
+    /// Returns the channel of this session, if it was set up or bound on this connection.
     pub fn channel(&self, session: u64) -> Option<Arc<Channel>> {
         reading(&self.channels).get(&session).cloned()
     }
 
-    /// Whether somebody is logged on.
+    /// Returns whether a user is logged on.
     pub fn is_used(&self) -> bool {
         !reading(&self.channels).is_empty()
     }
 
-    /// How many sessions use it.
+    /// Returns how many sessions use it.
     pub(crate) fn sessions(&self) -> usize {
         reading(&self.channels).len()
     }
 
-    /// Takes the logon to this session, if one is under way.
+    /// Takes the logon to this session, if one is in progress.
     pub(crate) fn take_logon(&self, session: u64) -> Option<Logon> {
         locked(&self.logons).remove(&session)
     }
 
-    /// The logon under way that began first, where there are so many; its session.
+    /// Returns the session of the oldest logon in progress, if there are at least `of` of them.
     pub(crate) fn oldest_logon(&self, of: usize) -> Option<u64> {
         let all = locked(&self.logons);
         let oldest = || all.iter().min_by_key(|(_, logon)| logon.ticket.number);
         if all.len() < of { None } else { oldest().map(|(session, _)| *session) }
     }
 
-    /// The numbers of the sessions that were set up or bound on this connection.
+    /// Returns the numbers of the sessions that were set up or bound on this connection.
     pub(crate) fn session_ids(&self) -> Vec<u64> {
         reading(&self.channels).keys().copied().collect()
     }
@@ -394,7 +390,7 @@ impl Conn {
         self.used.notify_one();
     }
 
-    /// Waits until somebody is logged on. For one task.
+    /// Waits until a user is logged on. Only for one task.
     pub(crate) async fn logged_on(&self) {
         self.used.notified().await;
     }
@@ -404,36 +400,36 @@ impl Conn {
         locked(&self.logons).remove(&session);
     }
 
-    /// Takes every session off this connection.
+    /// Removes and returns all sessions of this connection.
     pub(crate) fn take_channels(&self) -> Vec<Arc<Channel>> {
         let mut all = writing(&self.channels);
         all.drain().map(|(_, channel)| channel).collect()
     }
 
-    /// Takes the sessions that were still logging on for the first time.
+    /// Removes and returns the sessions whose first logon is in progress.
     pub(crate) fn take_logons(&self) -> Vec<Arc<Session>> {
         let all = std::mem::take(&mut *locked(&self.logons));
         all.into_values().filter(|l| l.purpose == Purpose::New).map(|l| l.session).collect()
     }
 
-    /// Continues the hash of the connection with a message.
+    /// Adds a message to the hash of the connection.
     pub(crate) fn hash(&self, message: &[&[u8]]) {
         locked(&self.preauth).update(message);
     }
 
-    /// Continues the hash of a logon with a message.
+    /// Adds a message to the hash of a logon.
     pub(crate) fn hash_logon(&self, session: u64, message: &[&[u8]]) {
         if let Some(logon) = locked(&self.logons).get_mut(&session) {
             logon.preauth.update(message);
         }
     }
 
-    /// `Connection.PreauthIntegrityHashValue`, where the hash of a logon begins.
+    /// Returns `Connection.PreauthIntegrityHashValue`, with which the hash of a logon begins.
     pub(crate) fn preauth(&self) -> Preauth {
         *locked(&self.preauth)
     }
 
-    /// A request begins to wait. No client knows its name before [`Pending::go_async`].
+    /// Registers a waiting request. The client learns its AsyncId only after [`Pending::go_async`].
     pub(crate) fn begin_wait(
         &self,
         message_id: u64,
@@ -453,41 +449,41 @@ impl Conn {
         pending
     }
 
-    /// A command of this chain waits, and others behind it.
+    /// Notes that a command of this chain waits with others behind it.
     pub(crate) fn note_chain(&self, queue: &Arc<ChainQueue>) {
         let mut chains = locked(&self.chains);
         chains.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**queue));
         chains.push(Arc::downgrade(queue));
     }
 
-    /// A CANCEL may name a command that has not begun.
+    /// Cancels a command that has not begun.
     pub(crate) fn give_up(&self, message_id: u64, session_id: u64) {
         let chains: Vec<_> = locked(&self.chains).iter().filter_map(Weak::upgrade).collect();
         chains.iter().for_each(|chain| chain.give_up(message_id, session_id));
     }
 
-    /// The message ids of requests that wait.
+    /// Returns the message ids of waiting requests.
     #[cfg(test)]
     pub(crate) fn waiting_ids(&self) -> Vec<u64> {
         locked(&self.pending).values().map(|p| p.message_id).collect()
     }
 
-    /// A request of this session waits.
+    /// Returns whether a request of this session waits.
     pub(crate) fn has_wait_of(&self, session_id: u64) -> bool {
         locked(&self.pending).values().any(|p| p.session_id == session_id)
     }
 
-    /// How many requests wait.
+    /// Returns how many requests wait.
     pub(crate) fn waits(&self) -> usize {
         locked(&self.pending).len()
     }
 
-    /// A request waits no more.
+    /// Removes a request that no longer waits.
     pub(crate) fn end_wait(&self, pending: &Pending) {
         locked(&self.pending).remove(&pending.async_id);
     }
 
-    /// Tells every waiting request for which this holds to end.
+    /// Ends every waiting request that `which` accepts.
     pub(crate) fn end_waits(&self, why: Status, which: impl Fn(&Pending) -> bool) {
         let told: Vec<_> = locked(&self.pending).values().filter(|p| which(p)).cloned().collect();
         told.iter().for_each(|p| p.end(why));
@@ -504,7 +500,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// Some ids from this far above the lowest.
+        /// Uses ids starting this far above the lowest.
         Take(u64, u16),
         Grant(u16, u16),
     }
@@ -520,7 +516,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a set of the ids that may be used.
+        /// Compares the window with a set of the ids that may be used.
         #[test]
         fn the_window_is_what_was_granted_and_not_used(steps in steps()) {
             let mut window = Window::default();
@@ -555,7 +551,7 @@ mod tests {
         }
     }
 
-    /// Each CANCEL is free for its sender.
+    /// A CANCEL costs its sender no credit.
     #[test]
     fn a_chain_remembers_so_many_cancels_and_no_more() {
         let queue = ChainQueue::new(vec![7]);

@@ -1,12 +1,13 @@
-//! Durable handles: opens that wait for their client when its connection is gone (MS-SMB2 sections 3.3.5.9.6, 3.3.5.9.7,
-//! 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1), and creates that are sent again because their answer was lost.
+//! Durable handles: opens that wait for their client after its connection is lost (MS-SMB2 sections 3.3.5.9.6, 3.3.5.9.7,
+//! 3.3.5.9.10, 3.3.5.9.12, 3.3.7.1), and CREATEs that are sent again because their answer was lost.
 //!
-//! *Operation.* An open whose client may cache handles can be made durable. When its last connection is gone it belongs to no
-//! session; what it holds stands until somebody else wants it ([`crate::teardown`]) or its time is over. A client that comes back
-//! names the open, and gets it as it was. A persistent open outlives the server too ([`crate::persist`]), and neither it nor a
-//! resilient one gives way before its time is over.
+//! *Operation.* An open whose client may cache handles can be made durable. When its last connection is lost it belongs to no
+//! session and keeps what it holds until a conflicting request arrives ([`crate::teardown`]) or its timeout ends. A client that
+//! reconnects names the open and gets it back unchanged. A persistent open also outlives the server ([`crate::persist`]). No
+//! conflicting request ends a persistent or resilient open before its timeout.
 //!
-//! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that is gone or is somebody else's, STATUS_ACCESS_DENIED for another user.
+//! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that has ended or belongs to another client, STATUS_ACCESS_DENIED for another
+//! user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,23 +37,23 @@ use crate::wire::file_id::FileId;
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{self, Flags};
 
-/// No session has this number, so nobody can use what is held by it.
+/// A session number that is never assigned: an open with it is out of reach of every client.
 const NOBODY: (u64, u32) = (u64::MAX, 0);
-/// A client that is connected again reclaims all that it had open, one after the other. One that has reclaimed nothing for so long
-/// is done.
+/// How long after its last reclaim a reconnected client may still reclaim opens. Clients reclaim all their opens one after the
+/// other.
 const TAKES_UP_MAX: Duration = Duration::from_secs(5);
 
-/// How a create goes on.
+/// How a CREATE proceeds after the check for a replay.
 pub(crate) enum Begun {
-    /// It opens.
+    /// It opens the file.
     New(Ticket),
-    /// It was done before: this is its open.
+    /// It was done before and made this open.
     Before(Arc<Open>),
 }
 
-/// What CREATE says about durability may stand together (MS-SMB2 sections 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
+/// Checks that the durability contexts of a CREATE may be combined (MS-SMB2 sections 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
 pub(crate) fn check(asked: &Asked<'_>) -> Result<(), Status> {
-    // A request of version 1 beside its own reconnect is passed over; nothing else goes together.
+    // A version 1 request together with a version 1 reconnect is ignored; every other combination is an error.
     let sorts = [
         asked.durable || asked.reconnect.is_some(),
         asked.durable_v2.is_some(),
@@ -62,7 +63,7 @@ pub(crate) fn check(asked: &Asked<'_>) -> Result<(), Status> {
     if fine { Ok(()) } else { Err(Status::INVALID_PARAMETER) }
 }
 
-/// A level or lease that durability may be had with.
+/// Returns whether the requested oplock level or lease allows a durable handle.
 fn keeps_handles(cx: &RequestContext, request: &Request<'_>, asked: &Asked<'_>) -> bool {
     match lease::asked(cx, request.oplock_level, asked.lease.as_ref()) {
         Some(context) => from_state(context.state).has(Caching::HANDLE),
@@ -70,7 +71,7 @@ fn keeps_handles(cx: &RequestContext, request: &Request<'_>, asked: &Asked<'_>) 
     }
 }
 
-/// Has this create been done before? (MS-SMB2 section 3.3.5.9.10)
+/// Checks whether this CREATE was done before (MS-SMB2 section 3.3.5.9.10).
 pub(crate) async fn begin(
     cx: &RequestContext,
     request: &Request<'_>,
@@ -90,7 +91,7 @@ pub(crate) async fn begin(
         Err(found) => found,
     };
     let Some(open) = found.filter(|o| !o.is_closed()) else {
-        // It is being done, and nobody knows yet how it ends.
+        // The earlier CREATE is still running and its outcome is unknown.
         let under_way =
             if replay { Status::FILE_NOT_AVAILABLE } else { Status::DUPLICATE_OBJECTID };
         return Err(under_way);
@@ -99,7 +100,7 @@ pub(crate) async fn begin(
         return Err(Status::DUPLICATE_OBJECTID);
     }
     if !open.durable.is_replayable() {
-        // The client has had the answer to that one: this is another (as with Windows).
+        // The client has received the answer to the earlier CREATE, so this is a new one (as with Windows).
         cx.outlives_connection();
         return Ok(Begun::New(cx.server.creates.begin_again(key)));
     }
@@ -112,7 +113,7 @@ pub(crate) async fn begin(
     {
         return Err(Status::ACCESS_DENIED);
     }
-    // The answer was lost with the server, or with all connections: the open waits for this client.
+    // The answer was lost with the server, or with all connections, and the open waits for this client.
     let waits = open.session_id() == 0;
     if open.session_id() != session.id && !(waits && take_up(cx, &open).await?) {
         return Err(Status::DUPLICATE_OBJECTID);
@@ -120,9 +121,9 @@ pub(crate) async fn begin(
     Ok(Begun::Before(open))
 }
 
-/// A create of this file with the lease key of a persistent open that waits for this client, and with another CreateGuid. Either it
-/// is another open of the file, by a client that has one key for a file. Or the answer to the create was lost, and the client has
-/// sent the create anew and not again, by a client that has a key for each create (Linux 6.12, mounted with `hard`:
+/// Detects a CREATE of this file with the lease key of a persistent open that waits for this client, but with another CreateGuid.
+/// Either it is another open of the file, from a client that uses one key per file. Or the answer to the first CREATE was lost and
+/// the client sent a new CREATE instead of a replay, from a client that uses one key per CREATE (Linux 6.12, mounted with `hard`:
 /// `smb2_should_replay` leaves the count of replays at zero, so that `SMB2_open` makes another CreateGuid).
 pub(crate) fn note_sent_anew(
     cx: &RequestContext,
@@ -146,8 +147,7 @@ pub(crate) fn note_sent_anew(
     Ok(())
 }
 
-/// What is said about an open whose create was sent again: level, lease context, `CreateAction`; fills in what is told of
-/// durability.
+/// Answers a replayed CREATE for its open: level, lease context and `CreateAction`; also fills in the durability contexts.
 pub(crate) fn replayed(
     cx: &RequestContext,
     open: &Open,
@@ -156,7 +156,7 @@ pub(crate) fn replayed(
     told: &mut Told,
 ) -> (u8, Option<LeaseContext>, u32) {
     let durability = open.durable.durability();
-    // An oplock is answered as this request asks for it, a lease as it is.
+    // The answer reports the oplock level of this request, but the lease in its present state.
     let handles = open.caching.lease().is_some() || keeps_handles(cx, request, asked);
     if durability.version == Some(Version::Two) && (handles || durability.persistent) {
         let flags = if durability.persistent { DHANDLE_FLAG_PERSISTENT } else { 0 };
@@ -166,18 +166,18 @@ pub(crate) fn replayed(
     drop(durability);
     match lease::describe(&cx.server, open) {
         (oplock::LEASE, context) => (oplock::LEASE, context, action),
-        // The level that this request asks for, as Windows answers.
+        // Return the level of this request, as Windows does.
         _ => (request.oplock_level, None, action),
     }
 }
 
-/// MS-SMB2 section 3.3.5.9.10: an open of this tree may outlive the server.
+/// Returns whether an open of this tree may outlive the server (MS-SMB2 section 3.3.5.9.10).
 pub(crate) fn may_persist(cx: &RequestContext) -> bool {
     let agreed = cx.conn.negotiated().is_some_and(|n| n.capabilities & CAP_PERSISTENT_HANDLES != 0);
     agreed && cx.tree().is_ok_and(|t| cx.server.is_continuous(&t.settings))
 }
 
-/// An open has come about: it is made durable where that was asked for and can be. Ready when a persistent one is in the store.
+/// Makes a new open durable if requested and possible. For a persistent open, returns once its record is in the store.
 pub(crate) async fn grant(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -218,7 +218,7 @@ pub(crate) async fn grant(
         }
     }
     if persistent && persist::save(&cx.server, open).await.is_err() {
-        // Nothing is promised that would not be kept.
+        // Promise no durability that would not be kept.
         let mut durability = open.durable.durability();
         durability.persistent = false;
         durability.version = handles.then_some(Version::Two);
@@ -233,7 +233,7 @@ pub(crate) async fn grant(
     ticket.done(open);
 }
 
-/// Takes up an open again, if the request asks for that (MS-SMB2 sections 3.3.5.9.7 and 3.3.5.9.12).
+/// Gives an open back to its client if the request is a reconnect (MS-SMB2 sections 3.3.5.9.7 and 3.3.5.9.12).
 pub(crate) async fn reconnect(
     cx: &RequestContext,
     request: &Request<'_>,
@@ -241,7 +241,7 @@ pub(crate) async fn reconnect(
 ) -> Result<Option<Arc<Open>>, Status> {
     let found = match (asked.reconnect, asked.reconnect_v2) {
         (Some(id), None) => find(cx, id)?,
-        // No handle of version 2 is had by dialects before 3.0, so none is found (MS-SMB2 section 3.3.5.9.12).
+        // Dialects before 3.0 have no version 2 handles, so the lookup fails (MS-SMB2 section 3.3.5.9.12).
         (None, Some(_)) if !cx.conn.dialect().is_3() => {
             return Err(Status::OBJECT_NAME_NOT_FOUND);
         }
@@ -250,7 +250,7 @@ pub(crate) async fn reconnect(
     };
     let session = cx.session()?;
     let CreateInfo { client, owner, .. } = found.durable.facts();
-    // The level is as meaningless as the rest of the request; only the context counts.
+    // Like most of the request, the level is ignored; only the context counts.
     let context = lease::asked(cx, oplock::LEASE, asked.lease.as_ref());
     match (found.caching.lease(), context) {
         (None, None) => {}
@@ -259,12 +259,12 @@ pub(crate) async fn reconnect(
                 && lease.client() == session.client_guid()
                 && lease.is_version_2() == context.v2.is_some() =>
         {
-            // MS-SMB2 3.3.5.9.7: an open with a lease is taken up by its name.
+            // MS-SMB2 3.3.5.9.7: a reconnect to an open with a lease must give the file's name.
             let name = wire::utf16(&request.name).unwrap_or_default();
             if !is_name_of(&found, &name) {
                 return Err(Status::INVALID_PARAMETER);
             }
-            // Breaks that the client was told of in the moment of a crash are not in the record.
+            // The record may lack breaks that were sent just before a crash.
             lease.not_before(context.v2.map_or(0, |v| v.epoch));
         }
         _ => return Err(Status::OBJECT_NAME_NOT_FOUND),
@@ -282,7 +282,7 @@ pub(crate) async fn reconnect(
     Ok(Some(found))
 }
 
-/// The client of an open calls its file by this name.
+/// Returns whether the client of an open calls its file by this name.
 fn is_name_of(open: &Open, name: &str) -> bool {
     let Ok(path) = open.file().map(|file| file.place().path) else { return false };
     if !open.posix {
@@ -294,15 +294,15 @@ fn is_name_of(open: &Open, name: &str) -> bool {
     names.is_some_and(|names| names.join("\\") == path)
 }
 
-/// Gives an open that waits to the session of this request. False when somebody was faster. STATUS_ACCESS_DENIED, and the end of
-/// the open, where its user would not be granted it by this tree: the share, or the address that the client comes from, may give
-/// less than when it was opened.
+/// Gives a waiting open to the session of this request. Returns false if another request took it first. Ends the open and returns
+/// STATUS_ACCESS_DENIED if this tree would not grant the open's access to its user: the share, or the address of the client, may
+/// allow less than at open time.
 async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> {
     let (session, tree) = (cx.session()?, cx.tree()?);
     if open.share()?.id != tree.share().ok_or(Status::OBJECT_NAME_NOT_FOUND)?.id {
         return Ok(false);
     }
-    // From here on nobody can take it away; somebody may have done so a moment ago.
+    // No other request can take the open after this; one may have just done so.
     let stands =
         share_access::is_within(open.granted, &open.cred, (tree.maximal_access, &tree.cred));
     let (owner, of_tree) = if stands { (session.id, tree.id) } else { NOBODY };
@@ -326,8 +326,8 @@ async fn take_up(cx: &RequestContext, open: &Arc<Open>) -> Result<bool, Status> 
     Ok(true)
 }
 
-/// As [`find`], for a request of version 2. A client that had no answer to its create does not know the number of its persistent
-/// open; its own name for the create does.
+/// As [`find`], for a version 2 request. A client that got no answer to its CREATE does not know the open's persistent id, but
+/// knows its CreateGuid.
 fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status> {
     let persistent = again.flags & DHANDLE_FLAG_PERSISTENT != 0;
     let by_create = |o: &Open| {
@@ -341,21 +341,21 @@ fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status
     let open = found.ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let fits = {
         let durability = open.durable.durability();
-        // One that was made without a name has none, which is all zeros.
+        // An open made without a CreateGuid matches all zeros.
         durability.facts.create.unwrap_or_default() == again.guid
             && durability.persistent == persistent
     };
     if fits { Ok(open) } else { Err(Status::OBJECT_NAME_NOT_FOUND) }
 }
 
-/// An open that waits for its client. Either version of the request finds opens of either, as with Windows.
+/// Returns an open that waits for its client. As with Windows, each version of the request finds opens of both versions.
 fn find(cx: &RequestContext, id: FileId) -> Result<Arc<Open>, Status> {
     let found = cx.server.opens.waiting_by_id(id.persistent);
     found.filter(|o| o.durable.is_durable()).ok_or(Status::OBJECT_NAME_NOT_FOUND)
 }
 
-/// Another create meets an open that stands and waits for its client: it must wait for that too (MS-SMB2 section 3.3.5.9:
-/// STATUS_FILE_NOT_AVAILABLE). One that its client has left is closed.
+/// Handles a CREATE that conflicts with a persistent or resilient open which waits for its client: fails with
+/// STATUS_FILE_NOT_AVAILABLE, so that it is retried (MS-SMB2 section 3.3.5.9). Closes an open that its client has abandoned.
 pub(crate) async fn check_waiting(
     cx: &RequestContext,
     open: &Open,
@@ -401,9 +401,9 @@ pub(crate) async fn check_waiting(
     Ok(())
 }
 
-/// The client of a persistent open that waits does not know it: the client has sent the create anew and now opens the file with
-/// another lease key, or is connected to the share again and has reclaimed nothing for [`TAKES_UP_MAX`]. Connections that it had
-/// all the while say nothing of the one that was lost. One that takes the file with it when it is closed waits its time.
+/// Returns whether the client has abandoned a waiting persistent open: it sent a new CREATE and uses another lease key for the file
+/// now, or it has reconnected to the share and reclaimed no open for [`TAKES_UP_MAX`]. Connections that it had all along prove
+/// nothing about the one that was lost. An open that deletes its file at close waits for its full timeout.
 fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
     if !open.durable.is_persistent() || open.delete_on_close() {
         return Ok(false);
@@ -422,14 +422,15 @@ fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
     Ok(lost_at.elapsed() >= TAKES_UP_MAX && ago.is_some_and(|ago| ago >= TAKES_UP_MAX))
 }
 
-/// Nobody can take it up from here on. False: somebody has.
+/// Takes the open away from reconnects. Returns false if a reconnect was first.
 fn take_away(core: &ServerState, open: &Open) -> bool {
     open.party.lease.hold() && core.opens.take_up(open, NOBODY.0, NOBODY.1)
 }
 
-/// `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2 sections 3.3.5.9.13 and 3.3.5.9.15): the same
-/// application on another machine takes over, so what it had open of this file elsewhere is closed, if its user may read the file.
-/// Over an open that was made with a version only the same or a newer one may. Gives whether something was closed.
+/// Closes the opens of this file that an earlier instance of the same application has elsewhere, if the user may read the file, so
+/// that the application can move to another machine: `SMB2_CREATE_APP_INSTANCE_ID` and `SMB2_CREATE_APP_INSTANCE_VERSION` (MS-SMB2
+/// sections 3.3.5.9.13 and 3.3.5.9.15). An open made with a version can be replaced only by the same or a newer version. Returns
+/// whether an open was closed.
 pub(crate) async fn take_over(
     cx: &RequestContext,
     asked: &Asked<'_>,

@@ -1,17 +1,17 @@
-//! Leases and oplocks ([`crate::caching`]): how they are asked for, and how they are taken back.
+//! Requests and breaks of leases and oplocks ([`crate::caching`]).
 //!
-//! *Operation.* CREATE takes a [`Claim`] before it opens, so that the open acts under the lease's key, and asks for caching when
-//! it is open ([`request`]). A break of [`state`] becomes a notice on a live connection of its session, with a task that overrules
-//! the holder when its time is over.
+//! *Operation.* CREATE takes a [`Claim`] before it opens the file, so that the open acts under the lease's key, and requests
+//! caching once the file is open ([`request`]). A break in [`state`] becomes a notification on a live connection of its session,
+//! and a task revokes the caching when the holder's deadline has passed.
 //!
-//! A client learns of a right and of its end in this order: the notice waits until the answer to the CREATE that told of the
-//! right, or to the acknowledgement of the step before, has left its connection. And a CREATE waits while the WRITE caching of
-//! its lease is being taken back ([`given_back`]): Linux (fs/smb/client, `cifs_new_fileinfo`) drops the locks that it has kept to
-//! itself and was about to send when an open is answered in between.
+//! A client must see the grant of a right before its break. So a notification waits until the answer to the CREATE that granted the
+//! right, or to the acknowledgement of the previous step, has left its connection. And a CREATE waits while the WRITE caching of
+//! its lease is being broken ([`given_back`]): if an open is answered in between, Linux (fs/smb/client, `cifs_new_fileinfo`) drops
+//! the locks that it cached and was about to send.
 //!
-//! *Memory.* One task for each break that is not over.
+//! *Memory.* One task for each pending break.
 //!
-//! *Errors.* STATUS_INVALID_PARAMETER for a key that is another file's already (MS-SMB2 section 3.3.5.9.8).
+//! *Errors.* STATUS_INVALID_PARAMETER for a key that is in use for another file (MS-SMB2 section 3.3.5.9.8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,16 +41,16 @@ use crate::wire::oplock_break::{LeaseNotice, Oplock};
 
 type Guid = [u8; 16];
 
-/// A notice waits no longer than this until the answers that tell of the right, or of the step before, have left. Windows tells a
-/// new right from an old one by its epoch.
+/// The longest time that a notification waits for the answers that granted the right or ended the previous step. Windows
+/// distinguishes a new right from an old one by its epoch.
 const ANSWERS_MAX: Duration = Duration::from_secs(1);
-/// The name by which it is counted that a notice waited for so long.
+/// The counter of notifications that waited for [`ANSWERS_MAX`].
 const ANSWERS_TAKE_LONG: &str = "notice-behind-answer";
-/// A CREATE waits no longer than this for a client that gives back WRITE caching and writes nothing: one that does not do so before
-/// its CREATE is answered must not lose what it caches.
+/// The longest time that a CREATE waits for a client that is giving back WRITE caching but writes no data. A client that gives it
+/// back only after the answer to its CREATE must not lose its cached data.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// See [`vfs::namespace::FileOps::from_parent`]: for a CREATE that makes what it opens in this directory.
+/// Returns the parent's lease for [`vfs::namespace::FileOps::from_parent`], for a CREATE that makes a file in this directory.
 pub(crate) fn parent_of_new(
     cx: &RequestContext,
     level: u8,
@@ -62,7 +62,7 @@ pub(crate) fn parent_of_new(
     cx.server.leases.parent(session.client_guid(), &session.owner(), key, dir.id())
 }
 
-/// The lease that a CREATE asks for, if it does: one in its context, in a dialect that has them, of a version that it has.
+/// Returns the lease that a CREATE requests, if its dialect has leases and supports the version of the context.
 pub(crate) fn asked<'a>(
     cx: &RequestContext,
     level: u8,
@@ -73,7 +73,7 @@ pub(crate) fn asked<'a>(
     (context.v2.is_none() || dialect.is_3()).then_some(context)
 }
 
-/// Before a file is made: nobody may have a lease of this key on another one.
+/// Checks, before a file is made, that no lease with this key exists for another file.
 pub(crate) fn check_new(
     cx: &RequestContext,
     level: u8,
@@ -87,13 +87,13 @@ pub(crate) fn check_new(
     }
 }
 
-/// Who holds something that nobody caches: a pipe.
+/// Returns a holder for an open without caching: a pipe.
 pub(crate) fn party(cx: &RequestContext) -> Holder {
     let table = cx.server.namespace.arbiter().state();
     Holder { holder: table.holder(), lease: Arc::new(HolderLease::held(table.key())) }
 }
 
-/// Before a file is opened: who is going to hold it, under the key of the lease that the request names or one of its own.
+/// Returns the future holder of a file that is about to be opened, under the key of the requested lease or under a new key.
 pub(crate) fn claim(
     cx: &RequestContext,
     level: u8,
@@ -121,8 +121,8 @@ pub(crate) fn claim_for(
     Ok((holder, Some(claim)))
 }
 
-/// Asks for caching for an open that has just come about, and says what CREATE answers: `OplockLevel` and, for a lease, its
-/// context. `allocated`: bytes of its file.
+/// Requests caching for a new open and returns the answer of CREATE: `OplockLevel` and, for a lease, its context. `allocated`:
+/// allocation size of its file.
 pub(crate) fn request(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -159,8 +159,8 @@ pub(crate) fn request(
     (to_level(held.rights), None)
 }
 
-/// Before CREATE asks for the caching of an open whose lease is just losing WRITE: waits until the client has given it back, for as
-/// long as it writes.
+/// Waits, before CREATE requests caching for an open whose lease is losing WRITE, until the client has given WRITE back, as long as
+/// the client keeps writing.
 pub(crate) async fn given_back(cx: &RequestContext, open: &Open) {
     let Some(lease) = open.caching.lease() else { return };
     let arbiter = cx.server.namespace.arbiter();
@@ -172,7 +172,7 @@ pub(crate) async fn given_back(cx: &RequestContext, open: &Open) {
     if !is_losing() {
         return;
     }
-    // Where it cannot be said, it is waited for all the same: in the middle of a chain.
+    // In the middle of a chain no interim answer is possible; wait without one.
     let _ = cx.begin().await;
     let written = || lease.opens().iter().map(|o| o.caching.writes().begun()).sum::<u64>();
     let wait = async {
@@ -194,14 +194,14 @@ pub(crate) async fn given_back(cx: &RequestContext, open: &Open) {
             }
         }
     };
-    // The file is open; to cancel comes too late.
+    // The file is open, so it is too late to cancel.
     let _ = cx.or_cancelled(wait).await;
 }
 
-/// A lease that has opens already may be widened to WRITE for this one. A client with WRITE keeps its locks to itself: one that has
-/// just sent a LOCK through an older open must not be told so meanwhile, or two of its processes have the same range, one there and
-/// one here. Linux, whose kernel is known by its context of the POSIX extensions, sends the two at the same time (fs/smb/client,
-/// `cifs_setlk` and `cifs_new_fileinfo`).
+/// Returns whether a lease that has other opens may be widened to WRITE for this one. A client with WRITE caching keeps its locks
+/// local. If it has just sent a LOCK through an older open, it must not learn of WRITE at that moment: two of its processes could
+/// lock the same range, one at the client and one at the server. Linux, recognized by its context of the POSIX extensions, sends
+/// both at the same time (fs/smb/client, `cifs_setlk` and `cifs_new_fileinfo`).
 fn may_have_write(cx: &RequestContext, open: &Arc<Open>, lease: &Lease) -> bool {
     let is_linux = cx.conn.negotiated().is_some_and(|n| n.posix);
     let older = lease.opens().into_iter().filter(|o| !Arc::ptr_eq(o, open));
@@ -218,7 +218,7 @@ fn request_lease(
     let table = cx.server.namespace.arbiter().state();
     let mut want = from_state(asked.state).grantable();
     if open.is_dir() {
-        // MS-SMB2 section 3.3.5.9.8: only version 2 knows directories, whose contents nobody writes.
+        // MS-SMB2 section 3.3.5.9.8: only version 2 has directory leases, and directories have no data to write.
         want = if lease.is_version_2() { want.without(Caching::WRITE) } else { Caching::NONE };
     }
     if !open.node().is_ok_and(|node| node.is_cacheable()) {
@@ -227,7 +227,7 @@ fn request_lease(
     if !may_have_write(cx, open, lease) {
         want = want.without(Caching::WRITE).grantable();
     }
-    // One lock over the grant and its epoch, so that a break that comes at once counts after it.
+    // Hold one lock over the grant and its epoch, so that a break that comes at once gets a later epoch.
     let mut versions = lease.versions();
     let before = table.held(lease.node(), lease.party.holder).unwrap_or_default();
     let request = CacheRequest { kind: Kind::Lease, rights: want, allocated };
@@ -259,7 +259,7 @@ fn request_lease(
     Context { key: lease.key(), state: to_state(held.rights), flags, v2 }
 }
 
-/// What CREATE answers about caching for an open that is taken up again.
+/// Returns what CREATE answers about caching for a reclaimed open.
 pub(crate) fn describe(core: &ServerState, open: &Open) -> (u8, Option<Context>) {
     let table = core.namespace.arbiter().state();
     let Ok(node) = open.node() else { return (oplock::NONE, None) };
@@ -282,7 +282,7 @@ pub(crate) fn describe(core: &ServerState, open: &Open) -> (u8, Option<Context>)
     (oplock::LEASE, Some(Context { key: lease.key(), state: to_state(held.rights), flags, v2 }))
 }
 
-/// The rights that an open may cache now.
+/// Returns the caching that an open has now.
 pub(crate) fn rights(core: &ServerState, open: &Open) -> Caching {
     let table = core.namespace.arbiter().state();
     let Ok(node) = open.node() else { return Caching::NONE };
@@ -290,7 +290,7 @@ pub(crate) fn rights(core: &ServerState, open: &Open) -> Caching {
     table.held(node.id(), holder).unwrap_or_default().rights
 }
 
-/// An open has gone: what it alone cached is nobody's any more.
+/// Ends the caching of an open that has closed, unless other opens share it.
 pub(crate) fn closed(core: &ServerState, open: &Open) {
     if open.caching.has_changed() {
         listing_changed(core, open);
@@ -304,15 +304,15 @@ pub(crate) fn closed(core: &ServerState, open: &Open) {
     }
 }
 
-/// What `open` did to its file changes what a listing of its directory shows: whoever caches that is told (MS-FSA sections 2.1.5.5
-/// and 2.1.5.15, PARENT_OBJECT).
+/// Breaks caching of the directory's listing after `open` changed an attribute that the listing shows (MS-FSA sections 2.1.5.5 and
+/// 2.1.5.15, PARENT_OBJECT).
 pub(crate) fn listing_changed(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
     let who = core.leases.parent_of(open).map(|client| Requester { client, holder: None });
     core.namespace.arbiter().tell(file.place().dir.id(), who, state::Operation::Contents);
 }
 
-/// Takes by force what was not given back in time.
+/// Revokes caching that was not given back in time.
 pub(crate) fn overrule(core: &Arc<ServerState>, what: &Break) {
     let arbiter = core.namespace.arbiter();
     let breaking = arbiter.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
@@ -326,8 +326,8 @@ pub(crate) fn overrule(core: &Arc<ServerState>, what: &Break) {
     }
 }
 
-/// The notice of a break, whom it is for, and the answers that must come before. The steps of one break have one epoch, that of the
-/// `first`.
+/// Returns the notification of a break, its addressee and the answers that must leave before it. All steps of one break carry the
+/// epoch of the `first`.
 fn notice(core: &ServerState, what: &Break, first: bool) -> Option<(To, Vec<u8>, Arc<InFlight>)> {
     Some(match core.leases.owner(what.holder)? {
         Owner::Oplock(open) => {
@@ -352,10 +352,10 @@ fn notice(core: &ServerState, what: &Break, first: bool) -> Option<(To, Vec<u8>,
     })
 }
 
-/// Sends the notice of a break. Called by [`state`]'s arbiter in the order of the breaks; the notice is composed here, so that
-/// epochs follow that order too. What the connection answers from now on comes behind it: Linux that has changed a directory which
-/// it caches itself learns that its listing is old before it learns that the change is made. Others learn that as they do from
-/// Windows, with the notice behind the answer to their change.
+/// Sends the notification of a break. The arbiter of [`state`] calls this in the order of the breaks, and the notification is
+/// composed here so that epochs follow the same order. Later answers of the connection leave after it: a Linux client that changed
+/// a directory which it caches itself learns that its listing is stale before it learns that the change succeeded. Other clients
+/// get the notification after the answer to their change, as from Windows.
 pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     let Some((to, body, answers)) = notice(core, what, first) else { return };
     tracing::debug!(?what, "break notice");
@@ -378,7 +378,7 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
         };
         let sent = send(ways, &to, &body).await;
         drop((placing, turn));
-        // A server that has ended is not kept for this.
+        // Do not keep a stopped server alive for this.
         let server = Arc::downgrade(&core);
         let follow = sent.map(|sent| Following { core: server.clone(), what, to, body, sent });
         let acknowledged = what.stage == Stage::Started;
@@ -397,10 +397,10 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     });
 }
 
-/// The answer that the notice goes behind: to the command by which this client itself, which is not Linux, has changed what a
-/// listing of its directory shows. Nobody waits for such a break (MS-FSA section 2.1.4.12, PARENT_OBJECT).
+/// Returns the answer that the notification must follow: to the command with which this client, if it is not Linux, changed what a
+/// listing of its directory shows. Such breaks need no acknowledgement (MS-FSA section 2.1.4.12, PARENT_OBJECT).
 fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<Behind> {
-    // By dialect 3.1.1 Linux is known by its context of the POSIX extensions; by an older one it may be anybody.
+    // In dialect 3.1.1 the context of the POSIX extensions identifies Linux; with older dialects any client may be Linux.
     let is_linux = conn.negotiated().is_none_or(|n| n.posix || n.dialect != Dialect::V311);
     let is_waited_for = what.from.has(Caching::WRITE) || !what.to.is_none();
     let To::Lease(lease) = to else { return None };
@@ -410,15 +410,15 @@ fn own_change(what: &Break, to: &To, conn: &Conn) -> Option<Behind> {
     behind_answer(conn)
 }
 
-/// Waits until these answers have left. Windows is not confused by the other order, and a connection that takes no answers takes no
-/// notice either.
+/// Waits until these answers have left. Windows accepts the other order, and a connection that takes no answers takes no
+/// notification either.
 async fn left(answers: &InFlight) {
     if tokio::time::timeout(ANSWERS_MAX, answers.settled()).await.is_err() {
         count::limit_met(ANSWERS_TAKE_LONG);
     }
 }
 
-/// A client has taken an open up again: of a break that began meanwhile it has not been told.
+/// Repeats the notification of a break that began while a reclaimed open had no connection.
 pub(crate) fn tell_again(cx: &RequestContext, open: &Open) {
     let core = &cx.server;
     let (Ok(node), lease) = (open.node(), open.caching.lease()) else { return };
@@ -440,8 +440,8 @@ pub(crate) fn tell_again(cx: &RequestContext, open: &Open) {
     });
 }
 
-/// The writes that came by these opens before an acknowledgement are done. A client may send its acknowledgement right behind the
-/// data that it flushes, as Linux does when it keeps READ caching, and then whoever waits for it must find that data.
+/// Waits for writes that came through these opens before an acknowledgement. A client may send the acknowledgement directly after
+/// the data that it flushes, as Linux does when it keeps READ caching; the request that waits for the break must see that data.
 pub(crate) async fn settled(core: &ServerState, opens: &[Arc<Open>]) {
     let wait = Duration::from_millis(core.namespace.arbiter().state().deadlines().wait_ms());
     let all = async {
@@ -449,12 +449,12 @@ pub(crate) async fn settled(core: &ServerState, opens: &[Arc<Open>]) {
             open.caching.writes().settled().await;
         }
     };
-    // Past this the break was decided without the client.
+    // After this time the break was decided without the client.
     let _ = tokio::time::timeout(wait, all).await;
 }
 
-/// Acknowledges a break by its holder. Whoever waited goes on at once; a further step of the break is told when the answer to the
-/// acknowledgement has left.
+/// Acknowledges a break by its holder. Requests that waited for it continue at once; a further step of the break is sent after the
+/// answer to the acknowledgement has left.
 pub(crate) fn acknowledge(cx: &RequestContext, node: NodeId, holder: HolderId, to: Caching) {
     tracing::debug!(?node, holder = holder.0, ?to, "break acknowledged");
     let core = &cx.server;

@@ -1,10 +1,11 @@
-//! Opens: files, directories, streams and pipes as one client has them open (MS-SMB2 section 3.3.1.10).
+//! Opens: the files, directories, streams and pipes that clients have open (MS-SMB2 section 3.3.1.10).
 //!
-//! *Operation.* [`Opens`] is `GlobalOpenTable`. Beside it stands one record per file that is open, with what must outlive each
-//! single open: that a name is to be removed when its last open closes (MS-FSA section 2.1.5.5).
+//! *Operation.* [`Opens`] is `GlobalOpenTable`. It also keeps one record per open file for state that must outlive a single open:
+//! the names to remove when the last open closes (MS-FSA section 2.1.5.5).
 //!
-//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all; how many a session and an address may have is asked before anything
-//! is done for a CREATE ([`RequestContext::room_for_an_open`](crate::request_context::RequestContext)).
+//! *Memory.* One entry per open, at most [`OPENS_MAX`] in all. Before a CREATE changes anything,
+//! [`RequestContext::room_for_an_open`](crate::request_context::RequestContext) checks how many opens the session and the address
+//! may have.
 //!
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
@@ -37,29 +38,29 @@ use crate::status::Status;
 use crate::wire::create::{option, share};
 pub use crate::wire::file_id::FileId;
 
-/// Where a file stands: changes when it is renamed.
+/// The directory and name of a file; changes when the file is renamed.
 #[derive(Clone)]
 pub struct PathInShare {
-    /// The directory; of the root of a share the root itself.
+    /// The directory. For the root of a share, the root itself.
     pub dir: NodeRef,
-    /// Its name there, as the file system has it; empty for the root.
+    /// The file's name in that directory, as the file system has it; empty for the root.
     pub name: Vec<u8>,
-    /// The path from the root of the share as clients see it, with `\` between names and none before the first.
+    /// The path from the root of the share as clients see it: `\` between names, without a leading one.
     pub path: String,
-    /// The walk that has led to the directory.
+    /// The walk that led to the directory.
     pub(crate) walk: Option<Walk>,
 }
 
-/// The directories through which a walk has led. A directory that is renamed meanwhile makes the walk stale: it then says nothing.
+/// The directories that a path walk passed through. Stale, and then ignored, if any directory was renamed since the walk began.
 #[derive(Clone)]
 pub(crate) struct Walk {
     /// The last directory and those above it.
     pub(crate) above: Arc<Above<NodeRef>>,
-    /// [`Opens::renames`] when it began.
+    /// [`Opens::renames`] when the walk began.
     pub(crate) began: u64,
 }
 
-/// A directory that a walk has come to from another one; the first one has none above.
+/// Records that a walk reached `node` from `parent`, which is `None` for the first directory.
 pub(crate) fn walked(node: &NodeRef, parent: Option<Arc<Above<NodeRef>>>) -> Arc<Above<NodeRef>> {
     Arc::new(Above { id: node.id(), node: node.clone(), parent })
 }
@@ -77,22 +78,22 @@ struct Nodes {
 
 struct Placed {
     at: PathInShare,
-    /// In the folder that judged the open, or where a client has put it since: what that folder has granted counts there.
+    /// True while the file is in the folder that the open was checked against, or where an SMB client has since moved it. Only then
+    /// do rights that the folder granted still count.
     granted: bool,
 }
 
-/// What is open.
+/// An open file.
 pub struct File {
     nodes: RwLock<Nodes>,
     stream: RwLock<Option<String>>,
-    /// The share.
     pub share: Arc<Share>,
     place: RwLock<Placed>,
     only_name: AtomicBool,
 }
 
 impl File {
-    /// The file or directory at this place, or one of its streams. `links`: names that the file has.
+    /// Builds the file or directory at this place, or one of its streams. `links`: the number of names that the file has.
     pub fn new(
         (node, base): (NodeRef, NodeRef),
         stream: Option<String>,
@@ -105,63 +106,63 @@ impl File {
         Self { nodes, stream, share, place, only_name: AtomicBool::new(links == 1) }
     }
 
-    /// Name of the stream that is open, without its type; `None` for the file itself.
+    /// Returns the name of the open stream without its type, `None` for the file itself.
     pub fn stream(&self) -> Option<String> {
         reading(&self.stream).clone()
     }
 
-    /// It is a stream of a file that is open, and not the file.
+    /// Returns whether this is a stream of a file rather than the file itself.
     pub fn is_stream(&self) -> bool {
         reading(&self.stream).is_some()
     }
 
-    /// What is read and written: the file or directory, or one of its streams.
+    /// Returns the node that is read and written: the file, the directory or one of the file's streams.
     pub fn node(&self) -> NodeRef {
         reading(&self.nodes).node.clone()
     }
 
-    /// The file or directory itself; the same as [`File::node`] unless a stream is open.
+    /// Returns the file or directory itself; the same as [`File::node`] unless a stream is open.
     pub fn base(&self) -> NodeRef {
         reading(&self.nodes).base.clone()
     }
 
-    /// Another node stands in the place of the one that was opened: it became a reparse point, or ceased to be one.
+    /// Replaces the node that was opened by another one: the file became a reparse point or ceased to be one.
     fn becomes(&self, node: &NodeRef) {
         let nodes = Nodes { node: node.clone(), base: node.clone() };
         *writing(&self.nodes) = nodes;
     }
 
-    /// Where it stands.
     pub fn place(&self) -> PathInShare {
         reading(&self.place).at.clone()
     }
 
-    /// The same with the folders above it, which are not kept.
+    /// As [`File::place`], with the folders above it, which are not stored.
     fn place_once(&self) -> PathInShare {
         let at = &mut writing(&self.place).at;
         let walk = at.walk.take();
         PathInShare { walk, ..at.clone() }
     }
 
-    /// It was renamed; `by_client`: by a client of the gateway, which had the right to. Where else it was found is no such proof.
+    /// Records a rename. `by_client`: an SMB client renamed it and had the right to. Finding the file elsewhere does not prove that
+    /// right.
     fn set_place(&self, to: PathInShare, by_client: bool) {
         let mut place = writing(&self.place);
         place.granted &= by_client || place.at.dir.id() == to.dir.id();
         place.at = to;
     }
 
-    /// What the folder has granted by which it was opened counts in this one.
+    /// Returns whether rights that came from the folder at open time still apply in `dir`.
     fn is_granted_in(&self, dir: NodeId) -> bool {
         let place = reading(&self.place);
         place.granted && place.at.dir.id() == dir
     }
 
-    /// The folder in which it stood is not known any more.
+    /// Records that the file's folder is no longer known.
     pub(crate) fn lose_place(&self) {
         writing(&self.place).granted = false;
     }
 
-    /// It had no other name when it was opened, and got none since by a client of the gateway.
+    /// Returns whether the file had one name when it was opened and no client of the gateway has added one since.
     pub(crate) fn has_one_name(&self) -> bool {
         self.only_name.load(Ordering::Acquire)
     }
@@ -177,61 +178,58 @@ impl File {
     }
 }
 
-/// What an open shows.
+/// The object that an open refers to.
 pub enum Target {
-    /// Something of a share of files.
+    /// A file, directory or stream of a share.
     File(File),
     /// A named pipe of `IPC$`.
     Pipe(Pipe),
 }
 
-/// One open.
 pub struct Open {
-    /// Its name.
     pub id: FileId,
     session_id: AtomicU64,
     tree_id: AtomicU64,
-    /// What it shows.
     pub target: Target,
-    /// Who holds it, to [`state`].
+    /// The holder under which [`state`] records this open.
     pub party: Holder,
-    /// On whose behalf it works.
+    /// The credentials that calls through this open use.
     pub cred: Cred,
-    /// What was granted: bits of [`access`], none of them generic.
+    /// The granted access: bits of [`access`], none of them generic.
     pub granted: u32,
-    /// What of it the file's own list has granted: for calls that need it, and the kernel would not let the user make.
+    /// The part of the access that the file's own list granted, for calls that the kernel would refuse this user.
     pub by_list: Option<Grant>,
-    /// The right to remove the file that was opened, where DELETE was granted: for the delete that waits for the last close.
+    /// The right to remove the opened file, where DELETE was granted: kept for the delete at the last close.
     to_delete: Option<Grant>,
-    /// DELETE comes from the file's own list, and counts for each of its names. Else the folder in which the file stood gave it.
+    /// True if DELETE comes from the file's own list and so holds for each of its names; otherwise the file's folder granted it.
     pub(crate) deletes_by_list: bool,
-    /// What others may do: bits of [`share`].
+    /// Access that other opens may have: bits of [`share`].
     pub shared: u32,
     /// `CreateOptions` of the request.
     pub options: u32,
-    /// What it remembers between commands about information.
+    /// State that information commands keep between requests.
     pub open_state: OpenState,
-    /// What it caches, and under whose key.
+    /// The lease or oplock of this open.
     pub caching: OpenCaching,
-    /// What becomes of it when its connection is lost.
+    /// How the open behaves when its connection is lost.
     pub durable: OpenDurable,
     /// `Open.LockSequenceArray`
     pub lock_sequences: LockSequences,
     pub(crate) sequence: Sequence,
-    /// Opened with the POSIX extensions: names that its client sends are of that kind.
+    /// True if opened with the POSIX extensions: names from its client are POSIX names.
     pub posix: bool,
-    /// Who opened it, for the audit trail, where its share has one.
+    /// The user that opened it, for the audit trail, if the share has one.
     pub(crate) opener: Option<Box<Acting>>,
-    /// Its place among those of its client's address.
+    /// Its slot in the quota of the client's address.
     pub(crate) part: Option<Part>,
-    /// Byte ranges that are locked by it.
+    /// Number of byte ranges that this open has locked.
     pub(crate) locks: AtomicUsize,
     delete_on_close: AtomicBool,
     goes_at_once: AtomicBool,
     closed: AtomicBool,
 }
 
-/// For what is done when it closes, after its connection or the gateway that made it.
+/// Names the user for operations at close, which may come after the connection, or the gateway that made the open, has ended.
 impl vfs::audited::Actor for Open {
     fn acting(&self) -> Acting {
         self.opener.as_deref().cloned().unwrap_or_else(|| Acting {
@@ -243,18 +241,18 @@ impl vfs::audited::Actor for Open {
 }
 
 impl Open {
-    /// Each change of data through it is on stable storage when it is answered: said at its CREATE, by the share, or since then by
-    /// FileModeInformation.
+    /// Returns whether each change of data must be on stable storage before it is answered: requested at CREATE, set for the share,
+    /// or set since by FileModeInformation.
     pub(crate) fn writes_through(&self) -> bool {
         (self.options | self.open_state.mode()) & option::WRITE_THROUGH != 0
     }
 
-    /// How its client writes names.
+    /// Returns how its client writes names.
     pub(crate) fn spelling(&self) -> Spelling {
         if self.posix { Spelling::Posix } else { Spelling::Windows }
     }
 
-    /// An open that is in no table yet.
+    /// Builds an open that is in no table yet.
     pub fn new(
         owner: (u64, u32),
         target: Target,
@@ -269,7 +267,7 @@ impl Open {
             Target::File(file) if !file.is_stream() => Grant::of_deleter(&file.base(), granted),
             _ => None,
         };
-        // All ones in both halves would mean "the file of the command before".
+        // All ones in both halves would mean "the file of the command before" in a related chain.
         let id = FileId { persistent: persistent & (u64::MAX >> 1), volatile };
         Ok(Self {
             id,
@@ -299,22 +297,22 @@ impl Open {
         })
     }
 
-    /// The session that it belongs to; 0 while a durable open waits for its client.
+    /// Returns the session that it belongs to; 0 while a durable open waits for its client.
     pub fn session_id(&self) -> u64 {
         self.session_id.load(Ordering::Acquire)
     }
 
-    /// The tree that it belongs to.
+    /// Returns the tree that it belongs to.
     pub fn tree_id(&self) -> u32 {
         u32::try_from(self.tree_id.load(Ordering::Acquire)).unwrap_or(0)
     }
 
-    /// It is of this session and this tree.
+    /// Returns whether it belongs to this session and tree.
     pub fn belongs_to(&self, session_id: u64, tree_id: u32) -> bool {
         self.session_id() == session_id && self.tree_id() == tree_id
     }
 
-    /// The file; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    /// Returns the file, or STATUS_INVALID_DEVICE_REQUEST for a pipe.
     pub fn file(&self) -> Result<&File, Status> {
         match &self.target {
             Target::File(file) => Ok(file),
@@ -322,7 +320,6 @@ impl Open {
         }
     }
 
-    /// The pipe.
     pub fn pipe(&self) -> Option<&Pipe> {
         match &self.target {
             Target::Pipe(pipe) => Some(pipe),
@@ -330,32 +327,32 @@ impl Open {
         }
     }
 
-    /// What is read and written; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    /// Returns the node that is read and written, or STATUS_INVALID_DEVICE_REQUEST for a pipe.
     pub fn node(&self) -> Result<NodeRef, Status> {
         self.file().map(File::node)
     }
 
-    /// The share; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    /// Returns the share, or STATUS_INVALID_DEVICE_REQUEST for a pipe.
     pub fn share(&self) -> Result<&Arc<Share>, Status> {
         self.file().map(|f| &f.share)
     }
 
-    /// A directory is open.
     pub fn is_dir(&self) -> bool {
         self.file().is_ok_and(|f| f.node().kind() == vfs::Kind::Dir)
     }
 
-    /// As whom one call on this node is made, which needs one right.
+    /// Returns the identity for one call on `node` that needs `right`.
     pub(crate) fn actor(&self, node: &NodeRef, right: u32) -> Actor<'_> {
         Actor::on(node.as_ref(), &self.cred, self.by_list.as_ref(), right)
     }
 
-    /// The right to remove the file's name from this folder that its open gave; elsewhere the user's own rights count alone.
+    /// Returns the right, obtained at open, to remove the file's name from `dir`. For other folders `None`: there only the user's
+    /// own rights count.
     pub(crate) fn to_delete_from(&self, dir: &NodeRef) -> Option<&Grant> {
         self.to_delete.as_ref().filter(|_| self.may_take_from(dir))
     }
 
-    /// What the file's own list has granted, for a change of its name in this folder.
+    /// Returns the rights that the file's own list granted, for a change of its name in `dir`.
     pub(crate) fn by_list_in(&self, dir: &NodeRef) -> Option<&Grant> {
         self.by_list.as_ref().filter(|_| self.may_take_from(dir))
     }
@@ -364,12 +361,12 @@ impl Open {
         self.deletes_by_list || self.file().is_ok_and(|f| f.is_granted_in(dir.id()))
     }
 
-    /// One of these bits was granted; else STATUS_ACCESS_DENIED.
+    /// Checks that at least one of these bits was granted; otherwise STATUS_ACCESS_DENIED.
     pub fn check(&self, any_of: u32) -> Result<(), Status> {
         if self.granted & any_of != 0 { Ok(()) } else { Err(Status::ACCESS_DENIED) }
     }
 
-    /// Its file is removed when it closes.
+    /// Has the file removed when this open closes.
     pub fn set_delete_on_close(&self) {
         self.delete_on_close.store(true, Ordering::Release);
     }
@@ -379,7 +376,7 @@ impl Open {
         self.delete_on_close.load(Ordering::Acquire)
     }
 
-    /// A name that is to be removed because of this open goes when it closes, whoever has the file open still
+    /// Sets whether a delete through this open removes the name as soon as this open closes, even while other opens keep the file
     /// (FILE_DISPOSITION_POSIX_SEMANTICS, MS-FSCC section 2.4.12).
     pub fn set_goes_at_once(&self, at_once: bool) {
         self.goes_at_once.store(at_once, Ordering::Release);
@@ -390,13 +387,13 @@ impl Open {
         self.goes_at_once.load(Ordering::Acquire) && self.is_closed()
     }
 
-    /// It was closed, and whoever still works with it does so for nothing.
+    /// Returns whether it was closed. Commands that still use it then have no effect.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// How an open of this access, ShareAccess and disposition is entered in [`state`] (MS-FSA sections 2.1.4.12 and 2.1.5.1.2).
-    /// One that neither reads, writes nor deletes forbids nothing; one that asks for attributes only takes no part at all.
+    /// Maps access, ShareAccess and disposition to an entry in [`state`] (MS-FSA sections 2.1.4.12 and 2.1.5.1.2). An open that
+    /// neither reads, writes nor deletes forbids others no access; one for attributes only takes no part in sharing at all.
     pub fn opening(granted: u32, shared: u32, overwrites: bool) -> Opening {
         let rights = |bits: u32, of: [(u32, Rights); 3]| {
             of.iter().filter(|(b, _)| bits & b != 0).fold(Rights::NONE, |all, (_, r)| all | *r)
@@ -431,7 +428,7 @@ impl Open {
 /// Entries of `Open.LockSequenceArray` (MS-SMB2 section 3.3.1.10).
 pub const LOCK_SEQUENCES: usize = 64;
 
-/// The numbers of locks that were done, by which a client that lost the answer asks again.
+/// The sequence numbers of completed locks: a client that lost the answer repeats the request with the same number.
 pub struct LockSequences(Mutex<[Option<u8>; LOCK_SEQUENCES]>);
 
 impl Default for LockSequences {
@@ -441,17 +438,16 @@ impl Default for LockSequences {
 }
 
 impl LockSequences {
-    /// As they were in another run of the server.
+    /// Restores the numbers that an earlier run of the server saved.
     pub fn of(numbers: [Option<u8>; LOCK_SEQUENCES]) -> Self {
         Self(Mutex::new(numbers))
     }
 
-    /// All of them.
     pub fn all(&self) -> [Option<u8>; LOCK_SEQUENCES] {
         *locked(&self.0)
     }
 
-    /// This request was done before. If another one was, its number is forgotten.
+    /// Returns whether this request was done before. If the slot holds another number, forgets that one.
     pub fn is_done(&self, slot: usize, number: u8) -> bool {
         let mut slots = locked(&self.0);
         let same = slots[slot] == Some(number);
@@ -461,17 +457,17 @@ impl LockSequences {
         same
     }
 
-    /// This request has been done.
+    /// Records that this request has been done.
     pub fn done(&self, slot: usize, number: u8) {
         locked(&self.0)[slot] = Some(number);
     }
 }
 
-/// A file that somebody has open.
+/// One file with at least one open.
 #[derive(Default)]
 struct Record {
     opens: Vec<Arc<Open>>,
-    /// Opens whose name is to be removed when nobody has it open any more. They need not be open themselves.
+    /// Opens whose name is removed at the last close. They may be closed themselves.
     doomed: Vec<Arc<Open>>,
 }
 
@@ -481,20 +477,21 @@ fn file_of(open: &Open) -> Option<&File> {
 
 impl Record {
     fn is_doomed(&self, file: &File) -> bool {
-        // A file that goes takes its streams with it.
+        // Deleting a file deletes its streams, so opens of streams count as well.
         self.doomed
             .iter()
             .filter_map(|d| file_of(d))
             .any(|d| d.same_name(file) || !d.is_stream() && d.place().is(&file.place()))
     }
 
-    /// The name of this open is to be removed; whoever watches it as a directory is told.
+    /// Marks the name of this open for removal and ends the watches of a directory's opens.
     fn doom(&mut self, open: &Arc<Open>) {
         self.doomed.push(open.clone());
         self.opens.iter().for_each(|o| o.open_state.end_watch(Status::DELETE_PENDING));
     }
 
-    /// Names that are marked, or that an open takes with it when it closes. Streams have none that others open.
+    /// Returns the names that are marked for removal or that an open removes when it closes. Streams have no name of which other
+    /// protocols could have an open.
     fn pending(&self) -> Vec<Name> {
         let on_close = self.opens.iter().filter(|o| o.delete_on_close());
         let files = on_close.chain(&self.doomed).filter_map(|o| file_of(o));
@@ -505,7 +502,7 @@ impl Record {
             .collect()
     }
 
-    /// Takes out what nobody has open any more.
+    /// Takes out the marked opens whose file or stream has no open left.
     fn ripe(&mut self) -> Vec<Arc<Open>> {
         let opens = &self.opens;
         self.doomed
@@ -526,9 +523,9 @@ impl Record {
 #[derive(Default)]
 struct Files {
     records: HashMap<NodeId, Record>,
-    /// Opens of each session; 0: of those that wait for their client.
+    /// Opens of each session; entry 0 has the durable opens that wait for their client.
     per_session: HashMap<u64, HashSet<u64>>,
-    /// Those that wait for their client, by the number that the client knows after its connection.
+    /// Opens that wait for their client, by persistent id: clients name an open by it after a reconnect.
     waiting: HashMap<u64, u64>,
     folders: Folders<NodeRef>,
 }
@@ -556,7 +553,7 @@ impl Files {
         }
     }
 
-    /// Lists an open in the folder of its name. `renames`: of directories so far.
+    /// Lists an open in the folder of its name. `renames`: number of directory renames so far.
     fn list(&mut self, open: &Open, renames: u64) {
         let Some(file) = file_of(open) else { return };
         let (place, share) = (file.place_once(), &file.share);
@@ -565,18 +562,18 @@ impl Files {
         self.folders.is_top(share.id, share.backend.root().id());
     }
 
-    /// An open has another name.
+    /// Lists an open in the folder of its new name.
     fn relist(&mut self, open: &Open, renames: u64) {
         let Some(file) = file_of(open) else { return };
         let place = file.place_once();
         let at = (place.dir.id(), &place.dir);
         self.folders.shift(file.share.id, open.id.volatile, at, fresh(&place, renames));
-        // A folder takes what is below it along.
+        // A renamed folder takes its content along.
         self.folders.place(file.share.id, file.base().id(), at);
     }
 }
 
-/// The directories above a name, unless one of them may have been renamed since they were found.
+/// Returns the directories above a name, `None` if one of them may have been renamed since the walk.
 fn fresh(place: &PathInShare, renames: u64) -> Option<&Arc<Above<NodeRef>>> {
     place.walk.as_ref().filter(|walk| walk.began == renames).map(|walk| &walk.above)
 }
@@ -585,9 +582,9 @@ fn fresh(place: &PathInShare, renames: u64) -> Option<&Arc<Above<NodeRef>>> {
 pub struct Opens {
     all: DashMap<u64, Arc<Open>>,
     files: Mutex<Files>,
-    /// Renames of directories. Changes with the lock of `files`, before the index follows the rename.
+    /// Counts renames of directories. Incremented under the lock of `files`, before the index follows the rename.
     renames: AtomicU64,
-    /// Where front ends without such deletes ask for names that wait to be removed.
+    /// Other protocols have no pending delete of their own: their front ends query this for names that wait to be removed.
     namespace: Arc<Namespace>,
 }
 
@@ -598,7 +595,8 @@ impl Opens {
         Self { all, files, renames, namespace }
     }
 
-    /// Tells `state` which names of a file wait to be removed. Called with the lock, so that what was entered last stands.
+    /// Publishes to `state` the names of a file that wait to be removed. Call it with the lock held, so that the latest change is
+    /// published last.
     fn publish(&self, files: &Files, id: NodeId) {
         let names = files.records.get(&id).map(Record::pending).unwrap_or_default();
         let arbiter = self.namespace.arbiter();
@@ -607,23 +605,21 @@ impl Opens {
         }
     }
 
-    /// The open of this name.
     pub fn get(&self, id: FileId) -> Option<Arc<Open>> {
         self.all.get(&id.volatile).filter(|o| o.id == id).map(|o| o.clone())
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// How many a session has; 0: how many belong to none and wait for their client.
+    /// Counts the opens of a session; session 0: opens that wait for their client.
     pub fn count_of(&self, session: u64) -> usize {
         locked(&self.files).per_session.get(&session).map_or(0, HashSet::len)
     }
 
-    /// What a session, and all sessions of an address, have of a file and its streams, each open counted as `weight` says. Not
-    /// counted, and zero, where the file has fewer than `many` opens.
+    /// Sums the opens of a file and its streams, each counted as `weight` says: those of one session, and those of all sessions of
+    /// its address. Returns zeros without counting if the file has fewer than `many` opens.
     pub(crate) fn share_of(
         &self,
         base: NodeId,
@@ -644,18 +640,18 @@ impl Opens {
         })
     }
 
-    /// Adds one. STATUS_DELETE_PENDING when its name waits to be removed.
+    /// Adds an open; STATUS_DELETE_PENDING if its name waits to be removed.
     pub fn insert(&self, open: Arc<Open>) -> Result<(), Status> {
         let mut files = locked(&self.files);
         if self.all.len() >= OPENS_MAX {
             return Err(Status::INSUFFICIENT_RESOURCES);
         }
-        // Session 0 is all clients that have not come back yet.
+        // Session 0 holds the opens whose client has not reconnected yet.
         files.enter(&open, open.session_id());
         if let Some(file) = file_of(&open) {
             let id = file.base().id();
             if files.records.is_empty() {
-                // Other protocols did not tell of their renames so far.
+                // With no file open this table does not follow renames by other protocols, so any walk may be stale.
                 self.renames.fetch_add(1, Ordering::Release);
             }
             let record = files.records.entry(id).or_default();
@@ -671,8 +667,8 @@ impl Opens {
         Ok(())
     }
 
-    /// Takes one out; `None` when it was taken out before. Gives the opens whose names are to be removed now: the caller does
-    /// so and then calls [`Opens::removed`]. Until then these names cannot be opened.
+    /// Takes an open out, `None` if that was done before. Returns the opens whose names must be removed now: the caller removes
+    /// them and then calls [`Opens::removed`]. Until then these names cannot be opened.
     pub fn remove(&self, open: &Arc<Open>) -> Option<Vec<Arc<Open>>> {
         self.all.remove(&open.id.volatile)?;
         open.closed.store(true, Ordering::Release);
@@ -698,7 +694,7 @@ impl Opens {
         Some(ripe)
     }
 
-    /// The names of these opens, which [`Opens::remove`] gave, are gone or could not be removed.
+    /// Ends the removal of names that [`Opens::remove`] began, whether it succeeded or not.
     pub fn removed(&self, ripe: &[Arc<Open>]) {
         let mut files = locked(&self.files);
         for open in ripe {
@@ -717,19 +713,19 @@ impl Opens {
         }
     }
 
-    /// The opens of a file or directory and of its streams.
+    /// Returns the opens of a file or directory and of its streams.
     pub fn of_node(&self, base: NodeId) -> Vec<Arc<Open>> {
         locked(&self.files).records.get(&base).map(|r| r.opens.clone()).unwrap_or_default()
     }
 
-    /// Another node has taken the place of this one: all its opens are of that from now on. Gives them.
+    /// Moves all opens of the node `old` to the node `new`, which has replaced it, and returns them.
     pub(crate) fn becomes(&self, old: NodeId, new: &NodeRef) -> Vec<Arc<Open>> {
         let mut files = locked(&self.files);
         let Some(record) = files.records.remove(&old) else { return Vec::new() };
         let all = record.opens.iter().chain(&record.doomed);
         all.filter_map(|o| file_of(o)).for_each(|f| f.becomes(new));
         let opens = record.opens.clone();
-        // Somebody may have found it under its name already.
+        // Another client may have opened the new node by its name already.
         let there = files.records.entry(new.id()).or_default();
         there.opens.extend(record.opens);
         there.doomed.extend(record.doomed);
@@ -738,7 +734,7 @@ impl Opens {
         opens
     }
 
-    /// The name of this open is removed when its last open closes, or is not (MS-FSA section 2.1.5.15.3).
+    /// Sets or clears the removal of this open's name at the last close (MS-FSA section 2.1.5.15.3).
     pub fn set_delete_pending(&self, open: &Arc<Open>, pending: bool) {
         let Some(file) = file_of(open) else { return };
         let mut files = locked(&self.files);
@@ -746,35 +742,35 @@ impl Opens {
         if !pending {
             record.doomed.retain(|d| !file_of(d).is_some_and(|d| d.same_name(file)));
         } else if !record.doomed.iter().any(|d| Arc::ptr_eq(d, open)) {
-            // Each for itself: one of them may go at once.
+            // Each open is marked separately, because one of them may remove its name at once.
             record.doom(open);
         }
         self.publish(&files, file.base().id());
     }
 
-    /// The name of this open waits to be removed.
+    /// Returns whether the name of this open waits to be removed.
     pub fn is_delete_pending(&self, open: &Open) -> bool {
         file_of(open).is_some_and(|f| self.is_doomed(f))
     }
 
-    /// This name waits to be removed.
+    /// Returns whether this name waits to be removed.
     pub fn is_doomed(&self, file: &File) -> bool {
         let files = locked(&self.files);
         files.records.get(&file.base().id()).is_some_and(|r| r.is_doomed(file))
     }
 
-    /// All opens of this file whose name waits to be removed.
+    /// Returns the opens of this file whose names wait to be removed.
     pub(crate) fn doomed(&self, node: NodeId) -> Vec<Arc<Open>> {
         let files = locked(&self.files);
         files.records.get(&node).map_or_else(Vec::new, |r| r.doomed.clone())
     }
 
-    /// Some file is open: this table is told of names that others change.
+    /// Returns whether any file is open, so that this table must follow renames by other protocols.
     pub(crate) fn follow_names(&self) -> bool {
         !locked(&self.files).records.is_empty()
     }
 
-    /// Renames of directories so far, for a walk that begins.
+    /// Returns the number of directory renames so far, for a walk that begins.
     pub(crate) fn renames(&self) -> u64 {
         self.renames.load(Ordering::Acquire)
     }
@@ -784,7 +780,7 @@ impl Opens {
         files.relist(open, self.renames());
     }
 
-    /// Makes the walks that are under way stale, unless what was renamed is known to be no directory.
+    /// Makes the current walks stale, unless the renamed file is known not to be a directory.
     fn note_rename(&self, node: NodeId) {
         let files = locked(&self.files);
         let opens = files.records.get(&node).map(|r| r.opens.iter().chain(&r.doomed));
@@ -794,7 +790,7 @@ impl Opens {
         }
     }
 
-    /// A folder has another place in each share that has it in its index.
+    /// Updates a folder's place in each share that has it in its index.
     fn place_folder(&self, node: NodeId, dir: &NodeRef) {
         for share in self.namespace.shares().iter() {
             locked(&self.files).folders.place(share.id, node, (dir.id(), dir));
@@ -805,8 +801,7 @@ impl Opens {
         self.of_node(node).into_iter().chain(self.doomed(node))
     }
 
-    /// A client of SMB has given a file another name: its opens by the old one, and those that are closed and wait for its removal,
-    /// are told.
+    /// Records a rename by an SMB client in the opens of the old name, and in closed ones that wait for its removal.
     pub(crate) fn moved(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
         self.note_rename(node);
         for open in self.of_name(node) {
@@ -819,7 +814,7 @@ impl Opens {
         self.publish(&locked(&self.files), node);
     }
 
-    /// A file was found under another name: its opens by the old one that knew of no other are told.
+    /// Records that a file was found under another name, in opens by the old name that knew of no other.
     pub(crate) fn found(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
         for open in self.of_name(node) {
             let of_old = |f: &&File| f.has_one_name() && f.place().is(old);
@@ -831,7 +826,7 @@ impl Opens {
         self.publish(&locked(&self.files), node);
     }
 
-    /// A client of another protocol has renamed a file. Its path stays the one by which the client of the open knows it.
+    /// Records a rename by a client of another protocol. The path remains the one by which the SMB client knows the file.
     pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
         self.note_rename(node);
         for open in self.of_name(node) {
@@ -847,7 +842,7 @@ impl Opens {
         self.publish(&locked(&self.files), node);
     }
 
-    /// A client has given a file a further name.
+    /// Records that a client has added a name to a file.
     pub(crate) fn linked(&self, node: NodeId) {
         for open in self.of_name(node) {
             if let Some(file) = file_of(&open) {
@@ -856,7 +851,7 @@ impl Opens {
         }
     }
 
-    /// A stream has another name: all its opens are told.
+    /// Records the new name of a stream in all its opens.
     pub(crate) fn stream_moved(&self, base: NodeId, stream: NodeId, new: &str) {
         for open in self.of_node(base).into_iter().chain(self.doomed(base)) {
             if let Some(file) = file_of(&open).filter(|f| f.is_stream() && f.node().id() == stream)
@@ -871,7 +866,7 @@ impl Opens {
         ids.into_iter().filter_map(|id| self.all.get(&id).map(|o| o.clone()))
     }
 
-    /// Everything that is open of this session, or of one of its trees. Session 0: of those that wait for their client.
+    /// Returns the opens of this session, or of one of its trees. Session 0: opens that wait for their client.
     pub fn of_session(&self, session: u64, tree: Option<u32>) -> Vec<Arc<Open>> {
         let files = locked(&self.files);
         let ids = files.per_session.get(&session).map(|own| own.iter().copied().collect());
@@ -881,12 +876,12 @@ impl Opens {
         own.filter(|o| tree.is_none_or(|t| o.tree_id() == t)).collect()
     }
 
-    /// Folders of a share of which it is not known where they stand.
+    /// Returns the folders of a share whose place in the tree is not known.
     pub(crate) fn unknown_folders(&self, share: u32) -> Vec<(NodeId, NodeRef)> {
         locked(&self.files).folders.unknown(share)
     }
 
-    /// Links a folder to those above it, as a walk has found them. False where the walk is stale.
+    /// Links a folder to those above it, as a walk found them. Returns false if the walk is stale.
     pub(crate) fn link_folder(&self, share: u32, walk: &Walk) -> bool {
         let mut files = locked(&self.files);
         let is_fresh = walk.began == self.renames();
@@ -896,18 +891,18 @@ impl Opens {
         is_fresh
     }
 
-    /// No folder above this one matters: it has no name any more, or is the root of its share.
+    /// Records that this folder has no relevant folder above it: it has lost its name, or is the root of its share.
     pub(crate) fn note_top_folder(&self, share: u32, id: NodeId) {
         locked(&self.files).folders.is_top(share, id);
     }
 
-    /// The opens below a folder as far as it is known where they stand.
+    /// Returns the opens below a folder, as far as their place is known.
     pub(crate) fn below(&self, share: u32, dir: NodeId) -> Vec<Arc<Open>> {
         let ids = locked(&self.files).folders.below(share, dir);
         self.of_ids(ids).collect()
     }
 
-    /// The opens below the folders of a share of which it is not known where they stand.
+    /// Returns the opens below those folders of a share whose place in the tree is not known.
     pub(crate) fn below_unknown(&self, share: u32) -> Vec<Arc<Open>> {
         let files = locked(&self.files);
         let unknown = files.folders.unknown(share).into_iter();
@@ -916,24 +911,24 @@ impl Opens {
         self.of_ids(ids).collect()
     }
 
-    /// Every open for which this holds. Looks at all of them.
+    /// Returns every open that `which` accepts. Visits all opens.
     pub fn all(&self, which: impl Fn(&Open) -> bool) -> Vec<Arc<Open>> {
         self.all.iter().filter(|o| which(o)).map(|o| o.clone()).collect()
     }
 
-    /// The open of this persistent number, where it waits for its client.
+    /// Returns the open with this persistent id if it waits for its client.
     pub(crate) fn waiting_by_id(&self, persistent: u64) -> Option<Arc<Open>> {
         let volatile = locked(&self.files).waiting.get(&persistent).copied()?;
         let found = self.all.get(&volatile).filter(|o| o.session_id() == 0);
         found.map(|o| o.clone())
     }
 
-    /// An open for which this holds, of those that belong to no session.
+    /// Returns an open that belongs to no session and that `which` accepts.
     pub fn waiting(&self, which: impl Fn(&Open) -> bool) -> Option<Arc<Open>> {
         self.of_session(0, None).into_iter().find(|o| which(o))
     }
 
-    /// Gives an open that belongs to no session to one. False when somebody else was first, or it has been closed.
+    /// Gives an open without a session to this session. Returns false if another session took it first or it has been closed.
     pub fn take_up(&self, open: &Open, session: u64, tree: u32) -> bool {
         let mut files = locked(&self.files);
         if open.is_closed() || open.session_id() != 0 {
@@ -946,7 +941,8 @@ impl Opens {
         true
     }
 
-    /// Gives an open to another session: a durable one that its client has taken up again, or one that waits for it (session 0).
+    /// Gives an open to another session: a durable one that its client has reclaimed, or one that now waits for its client (session
+    /// 0).
     pub fn move_to(&self, open: &Open, session: u64, tree: u32) {
         let mut files = locked(&self.files);
         files.leave(open);

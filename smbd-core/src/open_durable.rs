@@ -1,5 +1,5 @@
-//! What an open has to do with durability, as data: whether it waits for its client when its connection is gone, for how long, and
-//! what is known of the create that it came by (MS-SMB2 section 3.3.1.10). What is done with it is [`crate::durable`]'s.
+//! Durability of an open, as data: whether and how long it waits for its client after its connection is lost, and the facts of the
+//! CREATE that made it (MS-SMB2 section 3.3.1.10). The operations are in [`crate::durable`].
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use mutex::locked;
 
 type Guid = [u8; 16];
 
-/// An open without a connection is kept for this long when its client does not say (MS-SMB2 note to 3.3.5.9.10).
+/// How long an open without a connection is kept if its client names no timeout (MS-SMB2 note to 3.3.5.9.10).
 pub const TIMEOUT_DEFAULT_MS: u32 = 60_000;
-/// It is kept for this long at most.
+/// The longest timeout that a client can get.
 pub const TIMEOUT_MAX_MS: u32 = 300_000;
 
-/// Which sort of durable open.
+/// The version of the durable handle request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// `SMB2_CREATE_DURABLE_HANDLE_REQUEST`
@@ -28,14 +28,14 @@ pub enum Version {
     Two,
 }
 
-/// What is known of an open's client and of the create that it came by.
+/// The client of an open and the facts of its CREATE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CreateInfo {
     /// `Open.DurableOpenTimeout`
     pub(crate) timeout_ms: u32,
     /// `Open.ClientGuid`
     pub(crate) client: Guid,
-    /// Name of the account that may take it up again.
+    /// Name of the account that may reclaim it.
     pub(crate) owner: String,
     /// `Open.CreateGuid`.
     pub(crate) create: Option<Guid>,
@@ -43,57 +43,56 @@ pub(crate) struct CreateInfo {
     pub(crate) app_instance: Option<Guid>,
     /// `Open.ApplicationInstanceVersionHigh` and `Low`
     pub(crate) app_version: Option<(u64, u64)>,
-    /// `CreateAction` of the answer, for a create that is sent again.
+    /// `CreateAction` of the answer, for a CREATE that is sent again.
     pub(crate) action: u32,
 }
 
-/// How durable an open is.
 #[derive(Default)]
 pub(crate) struct Durability {
-    /// It waits for its client when the connection is lost.
+    /// Set if the open waits for its client when the connection is lost.
     pub(crate) version: Option<Version>,
     /// `Open.IsPersistent`
     pub(crate) persistent: bool,
     /// `Open.IsResilient`
     resilient: bool,
-    /// What is known of its client and its create.
+    /// Facts about its client and its CREATE.
     pub(crate) facts: CreateInfo,
-    /// Counts losses of the connection, so that a timer knows its own.
+    /// Counts connection losses, so that a timer recognizes the loss that started it.
     losses: u64,
-    /// When the last one was.
+    /// When the last loss was.
     pub(crate) lost_at: Option<Instant>,
-    /// Where its client was last; of another run of the server that is not known.
+    /// The client's last address; unknown for an open of an earlier run of the server.
     at: Option<IpAddr>,
-    /// While it waits for its client, that has sent a create with the lease key of this one and another CreateGuid.
+    /// Set if, while the open waited for its client, that client sent a CREATE with the same lease key and another CreateGuid.
     pub(crate) sent_anew: bool,
 }
 
-/// What the record of a persistent handle says beside what it is and holds.
+/// State of a persistent handle's record that the open itself does not hold.
 #[derive(Default)]
 pub(crate) struct Saving {
-    /// It is not to be written to the store any more.
+    /// The record must not be written to the store any more.
     pub(crate) forgotten: bool,
-    /// The node that is about to take the place of its file.
+    /// The node that is about to replace the node of its file.
     pub(crate) next: Option<NodeRef>,
-    /// What it has locked still, and unlocks as soon as that is written.
+    /// Ranges that are still locked and are unlocked once the record says so.
     pub(crate) releasing: Vec<SmbLockRange>,
-    /// Places and numbers of the LOCKs that are done as soon as they are written.
+    /// Slots and numbers of LOCKs that count as done once the record is written.
     pub(crate) sequences: Vec<(usize, u8)>,
-    /// How often a record was handed to the store.
+    /// How many records were handed to the store.
     submitted: u64,
-    /// The digest of the record that is in the store; `None` where another one may be.
+    /// The digest of the record in the store; `None` if the store may have another record.
     pub(crate) durable: Option<u64>,
 }
 
 impl Saving {
-    /// A record is handed to the store: returns its number.
+    /// Notes that a record is handed to the store, and returns its number.
     pub(crate) fn submit(&mut self) -> u64 {
         self.durable = None;
         self.submitted += 1;
         self.submitted
     }
 
-    /// The record of this number is durable. One that was handed over later may replace it.
+    /// Notes that the record with this number is durable. A later record may still replace it.
     pub(crate) fn is_durable(&mut self, number: u64, digest: u64) {
         if self.submitted == number {
             self.durable = Some(digest);
@@ -101,36 +100,37 @@ impl Saving {
     }
 }
 
-/// What an open has to do with durability.
+/// The durability state of an open.
 #[derive(Default)]
 pub struct OpenDurable {
     durability: Mutex<Durability>,
     /// `Open.IsReplayEligible`
     replayable: AtomicBool,
     saving: Mutex<Saving>,
-    /// Something is written, or could not be.
+    /// Notified when a write to the store has ended, successfully or not.
     pub(crate) settled: Notify,
 }
 
 impl OpenDurable {
-    /// How durable it is now.
+    /// Locks and returns the durability.
     pub(crate) fn durability(&self) -> MutexGuard<'_, Durability> {
         locked(&self.durability)
     }
 
-    /// It waits for its client when the connection is lost.
+    /// Returns whether it waits for its client when the connection is lost.
     pub fn is_durable(&self) -> bool {
         self.durability().version.is_some()
     }
 
-    /// Something was done with it, so its client has the answer to the create (MS-SMB2 sections 3.3.5.10 and following).
+    /// Ends the replay of its CREATE: a command used the open, so the client has the answer to the CREATE (MS-SMB2 sections
+    /// 3.3.5.10 and following).
     pub fn not_replayable(&self) {
         if self.replayable.load(Ordering::Relaxed) {
             self.replayable.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Its client may not have the answer to the create.
+    /// Returns whether the client may lack the answer to the CREATE.
     pub(crate) fn is_replayable(&self) -> bool {
         self.replayable.load(Ordering::Relaxed)
     }
@@ -140,32 +140,31 @@ impl OpenDurable {
         self.replayable.store(true, Ordering::Relaxed);
     }
 
-    /// Name of the account that may take it up again.
+    /// Returns the name of the account that may reclaim it.
     pub fn owner(&self) -> String {
         self.durability().facts.owner.clone()
     }
 
-    /// Where its client was last.
+    /// Returns the client's last address.
     pub fn at(&self) -> Option<IpAddr> {
         self.durability().at
     }
 
-    /// Its client is here.
+    /// Records the client's address.
     pub(crate) fn note_at(&self, at: IpAddr) {
         self.durability().at = Some(at);
     }
 
-    /// Its client.
     pub fn client(&self) -> Guid {
         self.durability().facts.client
     }
 
-    /// It outlives the server.
+    /// Returns whether it outlives the server.
     pub fn is_persistent(&self) -> bool {
         self.durability().persistent
     }
 
-    /// It gives way to nobody while it waits for its client.
+    /// Returns whether no conflicting request can close it while it waits for its client.
     pub fn stands(&self) -> bool {
         let durability = self.durability();
         durability.persistent || durability.resilient
@@ -175,7 +174,7 @@ impl OpenDurable {
         self.durability().facts.clone()
     }
 
-    /// An open of another run of the server, whose client may send the create again or come back.
+    /// Restores an open of an earlier run of the server, whose client may replay the CREATE or reconnect.
     pub(crate) fn set_persistent(&self, facts: CreateInfo) {
         let mut durability = self.durability();
         (durability.version, durability.persistent, durability.facts) =
@@ -183,7 +182,7 @@ impl OpenDurable {
         self.replayable.store(true, Ordering::Relaxed);
     }
 
-    /// MS-SMB2 section 3.3.5.15.9: it waits for its client for this long, whatever it caches.
+    /// Makes it resilient: it waits this long for its client, whatever it caches (MS-SMB2 section 3.3.5.15.9).
     pub(crate) fn set_resilient(&self, client: Guid, owner: String, timeout_ms: u32) {
         let mut durability = self.durability();
         durability.resilient = true;
@@ -195,12 +194,12 @@ impl OpenDurable {
         };
     }
 
-    /// Held while what it is gets written, so that writes are in the order of the changes.
+    /// Locks the record's state; held while a record is written, so that writes are in the order of the changes.
     pub(crate) fn saving(&self) -> MutexGuard<'_, Saving> {
         locked(&self.saving)
     }
 
-    /// It has lost its connection: for how many milliseconds it waits for its client, and the number of this loss.
+    /// Records a lost connection. Returns the milliseconds to wait for the client, and the number of this loss.
     pub(crate) fn lose_connection(&self) -> (u32, u64) {
         let mut durability = self.durability();
         durability.losses += 1;
@@ -208,12 +207,12 @@ impl OpenDurable {
         (durability.facts.timeout_ms, durability.losses)
     }
 
-    /// The number of its last loss of a connection.
+    /// Returns the number of the last loss of its connection.
     pub(crate) fn losses(&self) -> u64 {
         self.durability().losses
     }
 
-    /// Client and GUID of its create, where that has one.
+    /// Returns the client and the CreateGuid, if the CREATE had one.
     pub(crate) fn create(&self) -> Option<(Guid, Guid)> {
         let durability = self.durability();
         durability.facts.create.map(|guid| (durability.facts.client, guid))

@@ -1,5 +1,5 @@
-//! What an open remembers between commands about information: its position, its mode, where a listing has come to, which times
-//! stay as they are, and whom a change is told.
+//! State that an open keeps between information commands: position, mode, progress of a listing, times to preserve, and the watch
+//! for changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,45 +10,40 @@ use vfs::types::Time;
 
 use crate::pattern::Pattern;
 
-/// Where a listing has come to.
+/// Progress of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Before `.`.
+    /// Next is `.`.
     Dot,
-    /// Before `..`.
+    /// Next is `..`.
     DotDot,
-    /// Behind this cookie of the directory.
+    /// Next is the entry after this cookie.
     Names(u64),
-    /// At the end.
     End,
 }
 
 /// A listing of a directory (MS-FSA section 2.1.5.6.3).
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
-    /// The pattern as the client sent it with its first query, or when it began anew.
+    /// The pattern as the client sent it with its first query or when it restarted the listing.
     pub(crate) text: String,
-    /// The same, ready to compare.
+    /// The pattern, compiled.
     pub(crate) pattern: Pattern,
-    /// Where it has come to.
     pub(crate) stage: Stage,
-    /// It has answered with entries.
+    /// True once a query returned entries.
     pub(crate) answered: bool,
 }
 
-/// Times that stay as they are for what this open does: -1 of MS-FSA section 2.1.5.15.2, and those that it has set.
+/// Times that operations of this open must preserve: -1 of MS-FSA section 2.1.5.15.2, and times that the client set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// Last write.
     pub(crate) write: Option<Time>,
-    /// Change.
     pub(crate) change: Option<Time>,
 }
 
-/// No write waits for a FLUSH.
+/// Marks that no write waits for a FLUSH.
 const NONE_UNFLUSHED: u64 = u64::MAX;
 
-/// What an open remembers.
 #[derive(Default)]
 pub struct OpenState {
     position: AtomicU64,
@@ -57,13 +52,12 @@ pub struct OpenState {
     holds: AtomicBool,
     unarchived: AtomicBool,
     held: Mutex<Held>,
-    /// Held by what sets the last-write time and by what changes bytes and gives it back: one after the other where the open holds
-    /// that time.
+    /// Serializes setting the last-write time and changing bytes while preserving that time.
     pub(crate) timed: tokio::sync::Mutex<()>,
     written: AtomicBool,
     /// [`vfs::Node::losses`] from before the first write that no FLUSH has covered.
     unflushed: Unflushed,
-    /// Held during a whole query: queries of one open are answered one after the other.
+    /// Held during a whole query: queries of one open are answered one at a time.
     pub(crate) scan: tokio::sync::Mutex<Option<Scan>>,
     pub(crate) watching: Mutex<Option<Arc<crate::notify::Watching>>>,
 }
@@ -76,15 +70,15 @@ impl Default for Unflushed {
     }
 }
 
-/// A FLUSH under way. Given up before its sync has ended, it has covered nothing.
+/// A running FLUSH. Dropped before its sync has ended, it covers no writes.
 pub(crate) struct Flushing<'a> {
     unflushed: &'a Unflushed,
     before: u64,
 }
 
 impl Flushing<'_> {
-    /// The sync has ended: whether storage failed to keep what this file was given since the first of the writes that it covers.
-    /// Told once. `losses`: [`vfs::Node::losses`] now.
+    /// Records that the sync ended. Returns whether storage lost data of this file since the first write that the FLUSH covers;
+    /// reports each loss once. `losses`: [`vfs::Node::losses`] now.
     pub(crate) fn ended(mut self, losses: u64) -> bool {
         let before = std::mem::replace(&mut self.before, NONE_UNFLUSHED);
         before != NONE_UNFLUSHED && losses > before
@@ -93,17 +87,17 @@ impl Flushing<'_> {
 
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
-        // The earlier count stands; none is the greatest.
+        // Keep the earlier of the two counts; [`NONE_UNFLUSHED`] is the greatest value.
         self.unflushed.0.fetch_min(self.before, Ordering::AcqRel);
     }
 }
 
 impl OpenState {
-    /// It has written what only a FLUSH makes durable. `losses`: [`vfs::Node::losses`] from before the write.
+    /// Notes a write that only a FLUSH makes durable. `losses`: [`vfs::Node::losses`] before the write.
     pub(crate) fn note_unflushed(&self, losses: u64) {
         if self.unflushed.0.load(Ordering::Acquire) == NONE_UNFLUSHED {
             let new = (NONE_UNFLUSHED, losses);
-            // Another write was first: its count is the earlier one.
+            // If another write was first, its count is the earlier one and remains.
             let _ = self.unflushed.0.compare_exchange(
                 new.0,
                 new.1,
@@ -113,26 +107,26 @@ impl OpenState {
         }
     }
 
-    /// The open is closed: whether storage failed to keep what this file was given since the first of its writes that no FLUSH
-    /// has covered. Told once. `losses`: [`vfs::Node::losses`] now.
+    /// Returns, when the open closes, whether storage lost data of this file since the first write that no FLUSH covers; reports
+    /// each loss once. `losses`: [`vfs::Node::losses`] now.
     pub(crate) fn take_lost(&self, losses: u64) -> bool {
         self.begin_flush().ended(losses)
     }
 
-    /// A FLUSH begins: it covers what was written before, and nothing that is answered while it runs.
+    /// Begins a FLUSH. It covers earlier writes, but no write that is answered while it runs.
     pub(crate) fn begin_flush(&self) -> Flushing<'_> {
         let before = self.unflushed.0.swap(NONE_UNFLUSHED, Ordering::AcqRel);
         Flushing { unflushed: &self.unflushed, before }
     }
 
-    /// Of an open with these `CreateOptions`.
+    /// Builds the state of an open with these `CreateOptions`.
     pub fn new(options: u32) -> Self {
-        /// Those of them that FileModeInformation shows (MS-FSCC section 2.4.31).
+        /// The options that FileModeInformation shows (MS-FSCC section 2.4.31).
         const SHOWN: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x1000;
         Self { mode: AtomicU32::new(options & SHOWN), ..Self::default() }
     }
 
-    /// Bytes that its client asked to have set aside: shown to it, and found when they are written.
+    /// Returns the allocation that its client asked for. It is only reported to the client; storage is taken when data is written.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -141,7 +135,7 @@ impl OpenState {
         self.reserved.store(bytes, Ordering::Relaxed);
     }
 
-    /// CurrentByteOffset.
+    /// Returns CurrentByteOffset.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
@@ -150,18 +144,18 @@ impl OpenState {
         self.position.store(to, Ordering::Relaxed);
     }
 
-    /// These attributes are kept of its file. One that a backup has taken and marked so has no ARCHIVE.
+    /// Notes the file's stored attributes. A file that a backup has saved and marked has no ARCHIVE attribute.
     pub(crate) fn note_attributes(&self, kept: Option<u32>) {
         let unarchived = kept.is_some_and(|a| a & Dos::ARCHIVE == 0);
         self.unarchived.store(unarchived, Ordering::Relaxed);
     }
 
-    /// What it changes must be marked for the next backup.
+    /// Returns whether a change through this open must set ARCHIVE for the next backup.
     pub(crate) fn is_unarchived(&self) -> bool {
         self.unarchived.load(Ordering::Relaxed)
     }
 
-    /// FileModeInformation.
+    /// Returns FileModeInformation.
     pub fn mode(&self) -> u32 {
         self.mode.load(Ordering::Relaxed)
     }
@@ -170,14 +164,14 @@ impl OpenState {
         self.mode.store(to, Ordering::Relaxed);
     }
 
-    /// From now on what this open does leaves these times as they are; `None` leaves what was said before.
+    /// Makes later operations of this open preserve these times. `None` keeps the earlier setting.
     pub(crate) fn hold(&self, write: Option<Time>, change: Option<Time>) {
         let mut held = locked(&self.held);
         *held = Held { write: write.or(held.write), change: change.or(held.change) };
         self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
     }
 
-    /// It changes them again.
+    /// Lets operations of this open change these times again.
     pub(crate) fn thaw(&self, write: bool, change: bool) {
         let mut held = locked(&self.held);
         *held =
@@ -185,34 +179,34 @@ impl OpenState {
         self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
     }
 
-    /// The times that this open must give back after it has changed the file; one load where there are none.
+    /// Returns the times to restore after this open has changed the file. Costs one atomic load if there are none.
     pub(crate) fn held(&self) -> Option<Held> {
         self.holds.load(Ordering::Acquire).then(|| *locked(&self.held))
     }
 
-    /// It writes data.
+    /// Notes that it wrote data.
     pub(crate) fn note_written(&self) {
         self.written.store(true, Ordering::Relaxed);
     }
 
-    /// Somebody has set the last-write time: what was written before is older.
+    /// Notes that a client set the last-write time, which then counts as newer than earlier writes.
     pub(crate) fn forget_written(&self) {
         self.written.store(false, Ordering::Relaxed);
     }
 
-    /// It has written data, and nobody has set the last-write time since.
+    /// Returns whether it wrote data and no client has set the last-write time since.
     pub(crate) fn has_written(&self) -> bool {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Nothing more will be told: whoever waits hears why.
+    /// Ends the watch and answers its waiting requests with this status.
     pub(crate) fn end_watch(&self, why: crate::status::Status) {
         if let Some(watching) = self.watching() {
             watching.end(why);
         }
     }
 
-    /// Whom this open tells of changes, if it has asked.
+    /// Returns the watch of this open, if its client has requested one.
     pub(crate) fn watching(&self) -> Option<Arc<crate::notify::Watching>> {
         locked(&self.watching).clone()
     }

@@ -1,11 +1,11 @@
-//! Who may do what with a file, as SMB asks it: a descriptor on the wire, the list that is kept with the file beneath.
+//! Access checks and security descriptors of SMB, mapped to the list that is stored with the file.
 //!
-//! *Operation.* A file has a list of its own ([`vfs::acl`]) once a client of any protocol set one, or once it was made in a
-//! directory that passes one on. By it the descriptor is shown and the rights of an open are given; the open keeps them as a
-//! [`Grant`] of that file, which helps in each call that needs one of these rights to it and in no other. Without a list mode bits
-//! decide. Every operation is the user's own: paths are walked, folders changed and targets replaced with its credentials.
+//! *Operation.* A file has its own list ([`vfs::acl`]) once a client of any protocol set one, or if it was made in a directory with
+//! an inheritable one. The list determines the descriptor that clients see and the rights of an open. The open keeps these rights
+//! as a [`Grant`] for that file, which is used only in calls on that file that need one of these rights. Without a list the mode
+//! bits decide. Every other operation uses the user's own credentials: walking paths, changing folders and replacing targets.
 //!
-//! *Errors.* A list that cannot be read counts as none: mode bits were set with it.
+//! *Errors.* A list that cannot be read counts as none, because the mode bits were set together with it.
 
 use std::sync::OnceLock;
 
@@ -24,27 +24,26 @@ use crate::tree::Tree;
 use crate::users;
 use crate::wire::query_info::security_information as part;
 
-/// An access that was granted.
 #[derive(Debug)]
 pub struct Granted {
-    /// The rights: what was asked for with generic rights mapped; all there are for MAXIMUM_ALLOWED.
+    /// The rights: the requested ones with generic rights mapped, or all that the user has for MAXIMUM_ALLOWED.
     pub access: u32,
-    /// Those that the file's own list gives; `None` where it has none.
+    /// The rights that the file's own list gives; `None` without a list.
     pub by_list: Option<Grant>,
 }
 
-/// The SID of a user of the host.
+/// Returns the SID of a user of the host.
 pub(crate) fn sid_of_uid(uid: u32) -> Sid {
     Sid::unix_user(uid)
 }
 
-/// The SID of a group of the host.
+/// Returns the SID of a group of the host.
 pub(crate) fn sid_of_gid(gid: u32) -> Sid {
     Sid::unix_group(gid)
 }
 
-/// Grants what CREATE asks for on a file that exists, or says why not. `parent`: the directory in which it was found; `None` for
-/// the root of a share, which nobody deletes.
+/// Grants the access that CREATE requests for an existing file, or returns the reason for refusing it. `parent`: the directory in
+/// which it was found, or `None` for the root of a share, which cannot be deleted.
 pub(crate) async fn granted(
     tree: &Tree,
     node: &NodeRef,
@@ -79,7 +78,7 @@ pub(crate) async fn granted(
     Ok(Granted { access, by_list })
 }
 
-/// All rights that the user has: what an SMB2_CREATE_QUERY_MAXIMAL_ACCESS asks.
+/// Returns all rights of the user, for SMB2_CREATE_QUERY_MAXIMAL_ACCESS.
 pub(crate) async fn maximal(
     tree: &Tree,
     node: &NodeRef,
@@ -89,9 +88,9 @@ pub(crate) async fn maximal(
     granted(tree, node, attr, parent, mask::MAXIMUM_ALLOWED).await.map(|g| g.access)
 }
 
-/// Rights by the file's own descriptor or mode. DELETE, where mode bits decide, is the directory's to give.
+/// Returns the rights by the file's own descriptor or mode. Where mode bits decide, DELETE depends on the directory.
 async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option<Grant>), Status> {
-    // Whoever found the name may look at its attributes (MS-FSA section 2.1.5.1.2.1).
+    // A user that found the name may read its attributes (MS-FSA section 2.1.5.1.2.1).
     const FOUND: u32 = mask::READ_ATTRIBUTES;
     if let Some(grant) = Grant::decide(node, attr, &tree.cred).await? {
         let by_bits = rights_of_bits(tree, node, attr, grant.rights()).await?;
@@ -106,9 +105,9 @@ async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option
     Ok((rights & !mask::DELETE | FOUND, None))
 }
 
-/// What the bits that a list of NFS gives a user mean to a client of Windows: the same as mode bits, so that an entry more that a
-/// client of NFS adds takes from nobody what the mode gave. An open has these rights without a grant of the list: what is done by
-/// them is judged as the user's own.
+/// Maps the read, write and execute rights that an NFS list gives a user to those that the mode bits would give a Windows client,
+/// so that an extra entry by an NFS client removes no right that the mode gave. The open gets these rights without a grant of the
+/// list: operations that use them are checked against the user's own credentials.
 async fn rights_of_bits(tree: &Tree, node: &NodeRef, attr: &Attr, rights: u32) -> VfsResult<u32> {
     let Some(acl) = node.acl(attr).await?.filter(|acl| acl.is_of_nfs()) else { return Ok(0) };
     let has = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
@@ -117,7 +116,7 @@ async fn rights_of_bits(tree: &Tree, node: &NodeRef, attr: &Attr, rights: u32) -
         | has(mask::EXECUTE, 1);
     let is_owner = tree.cred.uid == attr.uid;
     let meant = check::rights_of_class(bits, attr.kind == Kind::Dir, is_owner) & !mask::DELETE;
-    // Mode bits that give an owner less than others deny it the data, and no open for the attributes.
+    // Mode bits that give the owner less than others withhold the data, but must not fail an open for attributes.
     let of_owner = if is_owner { mask::READ_EA | mask::WRITE_EA } else { 0 };
     let of_reader = if bits & 4 != 0 && attr.kind != Kind::Dir { mask::EXECUTE } else { 0 };
     let denied = acl.denied(&tree.cred, Owner::of(attr));
@@ -131,8 +130,8 @@ const ASKED: u32 = Access::READ
     | Access::LOOKUP
     | Access::DELETE;
 
-/// DELETE of a file with these attributes, where the directory lets the user delete what is in it: by its list or its mode. In a
-/// sticky directory that is for the owners of the directory and of the file (inode(7)).
+/// Returns DELETE if the directory, by its list or mode, lets the user delete entries with these attributes. In a sticky directory
+/// only the owners of the directory and of the file may (inode(7)).
 async fn delete_by_parent(
     tree: &Tree,
     parent: Option<&NodeRef>,
@@ -151,7 +150,7 @@ async fn delete_by_parent(
     Ok(if may { mask::DELETE } else { 0 })
 }
 
-/// The user may make a file or directory here: the directory's list says so, or it has none and the kernel will.
+/// Checks that the user may make a file or directory here: by the directory's list, or by the kernel's check if it has none.
 pub(crate) async fn may_add(
     tree: &Tree,
     dir: &NodeRef,
@@ -163,7 +162,7 @@ pub(crate) async fn may_add(
         return Err(Status::ACCESS_DENIED);
     }
     match Grant::decide(dir, attr, &tree.cred).await? {
-        // The kernel says it, with the reason.
+        // The kernel refuses with the exact reason.
         None => Ok(None),
         Some(grant) if grant.rights() & right != 0 => {
             Ok(Some(grant.limited(right | mask::DELETE_CHILD & tree.maximal_access)))
@@ -172,28 +171,28 @@ pub(crate) async fn may_add(
     }
 }
 
-/// What a directory's own list grants to whoever takes a name out of it, which its mode bits need not let look names up.
+/// Returns the right of a directory's own list to remove names. The directory's mode bits may even forbid looking names up.
 pub(crate) async fn may_take_from(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Grant>> {
     let grant = Grant::decide(dir, &dir.getattr().await?, cred).await?;
     Ok(grant.map(|grant| grant.limited(mask::DELETE_CHILD)))
 }
 
-/// Returns what the list of a file grants to a caller that replaces it: SMB callers pass through folders whose names they may not
-/// look up.
+/// Returns the rights that the list of a file gives a caller that replaces it: SMB callers traverse folders in which they may not
+/// look names up.
 pub(crate) async fn may_delete(cred: &Cred, found: &Found) -> VfsResult<Option<Grant>> {
     let grant = Grant::decide(&found.node, &found.attr, cred).await?;
     Ok(grant.map(|grant| grant.limited(mask::DELETE)))
 }
 
-/// The right to look names up in a directory whose list the file system refused the user it by: whoever may list or change a
-/// directory passes through it, as users of Windows pass through any.
+/// Returns the right to look names up in a directory whose list does not give it: users that may list or change a directory may
+/// traverse it, because Windows lets users traverse any.
 pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Power>> {
     const ANY: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
     let attr = dir.getattr().await?;
     Ok(Grant::decide(dir, &attr, cred).await?.and_then(|grant| grant.power(ANY)))
 }
 
-/// Which list something new gets, by [`ListOf`] where it inherits none.
+/// Selects the list for a new file; [`ListOf`] applies if it inherits none.
 pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -> ListOfNew {
     match given {
         Some(given) if given.has(control::DACL_PRESENT) => ListOfNew::Given,
@@ -202,19 +201,18 @@ pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -
     }
 }
 
-/// Gives a file or directory that a CREATE makes its list.
+/// Sets the list of a file or directory that a CREATE makes.
 pub(crate) struct ListOf<'a> {
-    /// Whose CREATE it is.
+    /// The tree of the CREATE.
     pub(crate) tree: &'a Tree,
-    /// The share in which it makes something.
+    /// The share that contains the new file.
     pub(crate) share: &'a Share,
-    /// The directory has a list.
+    /// True if the directory has a list.
     pub(crate) is_listed: bool,
-    /// The bits that the client asked for.
+    /// The mode bits that the client requested.
     pub(crate) mode: u32,
-    /// The descriptor that the client sent.
     pub(crate) given: Option<&'a SecurityDescriptor>,
-    /// Why it was not given.
+    /// The status to return if setting the list was refused.
     pub(crate) refused: OnceLock<Status>,
 }
 
@@ -225,7 +223,7 @@ impl GiveList for ListOf<'_> {
             let at = (self.tree, self.share);
             let done = inherit(at, self.is_listed, made, modes, self.given).await;
             done.map_err(|why| {
-                // The volume's words do not say it; whoever asked looks here.
+                // `VfsError` cannot carry this status; the caller reads it from `refused`.
                 let _ = self.refused.set(why);
                 VfsError::Access
             })
@@ -233,10 +231,10 @@ impl GiveList for ListOf<'_> {
     }
 }
 
-/// Gives a node that was just made what it has not inherited: what the client sent with CREATE, and where the directory has a list
-/// (`is_listed`, [`may_add`] said so) and passes nothing on, what Windows gives then (MS-FSA section 2.1.5.1.1): all to owner and
-/// system. `mode`: the bits that the client asked for. The node may have less of them so far ([`list_of_new`]). `most`: what the
-/// share's masks leave of a list.
+/// Sets the list of a new node that inherited none: the descriptor that the client sent with CREATE or, if the directory has a list
+/// (`is_listed`, from [`may_add`]) without inheritable entries, the default of Windows (MS-FSA section 2.1.5.1.1): full control for
+/// owner and system. `mode`: the bits that the client requested. The node may have fewer of them so far ([`list_of_new`]). `most`:
+/// the rights that the share's masks leave of a list.
 async fn inherit(
     (tree, share): (&Tree, &Share),
     is_listed: bool,
@@ -284,8 +282,8 @@ async fn inherit(
     keep((tree, None), node, &asked, (list, most), (uid, gid)).await
 }
 
-/// Replaces identifiers from lists of SAMR by those of files: a permission for an account that a user picks from such a list has to
-/// mean the account.
+/// Replaces SIDs that SAMR lists by SIDs of files, so that a permission for an account picked from such a list applies to that
+/// account.
 pub(crate) fn know_accounts(sd: &mut SecurityDescriptor, machine: &Sid) {
     let know = |sid: &mut Sid| {
         let Some(rid) = sid.rid_in(machine) else { return };
@@ -302,13 +300,13 @@ pub(crate) fn know_accounts(sd: &mut SecurityDescriptor, machine: &Sid) {
     }
 }
 
-/// Owner and group of a descriptor that have numbers here.
+/// Returns the uid and gid that owner and group of a descriptor map to.
 fn numbers(cred: &Cred, sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
     let uid = sd.owner.as_ref().and_then(|owner| uid_of(cred, owner));
     (uid, sd.group.as_ref().and_then(|group| gid_of(cred, group)))
 }
 
-/// The number of a user. A group of the caller may be an owner and has no such number.
+/// Returns the uid of a SID. An owner that is a group of the caller has none.
 fn uid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
     let token = &cred.token;
     match sid.as_unix_user() {
@@ -319,13 +317,12 @@ fn uid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
     }
 }
 
-/// The number of a group.
 fn gid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
     sid.as_unix_group().or_else(|| cred.token.domain()?.number(sid))
 }
 
-/// A user makes itself or one of its groups the owner, nobody else (MS-FSA section 2.1.5.17). Everyone and its like are groups
-/// that all are in.
+/// Checks that a user makes only itself or one of its groups the owner (MS-FSA section 2.1.5.17). Everyone and similar SIDs are
+/// groups that contain all users.
 fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
     let Some(owner) = &sd.owner else { return Ok(()) };
     let itself = uid_of(cred, owner) == Some(cred.uid);
@@ -335,7 +332,7 @@ fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
     if itself || its_group || of_all || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
 }
 
-/// The group that a descriptor names is the one that the file has, or one of the user's: as chown(2) has it.
+/// Checks that the group of a descriptor is the file's present group or one of the user's, as for chown(2).
 fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), Status> {
     let Some(group) = &sd.group else { return Ok(()) };
     let of = |gid| gid == attr.gid || cred.uid == 0 || cred.in_group(gid);
@@ -343,8 +340,8 @@ fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), St
     if may { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
-/// The descriptor of a file: that of its own list, of the host's, or what its mode says. It gives nobody more than the file does:
-/// clients send back what they were shown.
+/// Returns the descriptor of a file: from its own list, the host's list or its mode. It grants no more than the file does, because
+/// clients send back the descriptor that they read.
 pub(crate) async fn descriptor(
     node: &NodeRef,
     attr: &Attr,
@@ -359,12 +356,12 @@ pub(crate) async fn descriptor(
     if *shown != Acl::of_mode(attr.mode, is_dir) || shown.entries().iter().any(denies) {
         return acl::to_descriptor(&check::as_windows(&shown, attr), attr, domain);
     }
-    // As Windows knows it: what an owner has by its mode is full control.
+    // As in Windows, an owner with all rights by mode is shown with full control.
     let (owner, group) = (sid_of_user(attr.uid, domain), sid_of_group(attr.gid, domain));
     Ok(check::of_mode(attr.mode, is_dir, &owner, &group))
 }
 
-/// Right that a part of a descriptor needs of the open (MS-FSA section 2.1.5.14, MS-SMB2 section 3.3.5.21.3).
+/// Returns the right that the open needs for a part of a descriptor (MS-FSA section 2.1.5.14, MS-SMB2 section 3.3.5.21.3).
 pub(crate) fn needs(parts: u32, to_set: bool) -> u32 {
     let mut out = 0;
     if parts & (part::OWNER | part::GROUP | part::LABEL) != 0 {
@@ -385,7 +382,7 @@ pub(crate) fn needs(parts: u32, to_set: bool) -> u32 {
     out
 }
 
-/// The parts of a descriptor that were asked for.
+/// Keeps only the requested parts of a descriptor.
 pub(crate) fn only(mut sd: SecurityDescriptor, parts: u32) -> SecurityDescriptor {
     let dacl = control::DACL_PRESENT
         | control::DACL_DEFAULTED
@@ -412,8 +409,8 @@ pub(crate) fn only(mut sd: SecurityDescriptor, parts: u32) -> SecurityDescriptor
     sd
 }
 
-/// The mode bits that a list stands for which has one entry, a mode. With the POSIX extensions a Linux client says `chmod` so; as
-/// a list it would leave nobody any right.
+/// Returns the mode bits of a list whose only entry is a mode: with the POSIX extensions, Linux clients send `chmod` in this form.
+/// Treated as a list it would remove all rights.
 fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
     match &new.dacl.as_ref()?.aces[..] {
         [dtyp::Ace::Simple { sid, .. }] if parts == part::DACL => {
@@ -423,10 +420,11 @@ fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
     }
 }
 
-/// Parts of a descriptor that are kept. Nothing changes where a client names no other; those have their rights, too ([`needs`]).
+/// The parts of a descriptor that are stored. A request for other parts only changes no state, but those parts need rights as well
+/// ([`needs`]).
 const KEPT: u32 = part::OWNER | part::GROUP | part::DACL | part::SACL;
 
-/// Changes parts of a file's descriptor. The rights of the open were checked.
+/// Changes parts of a file's descriptor. The caller has checked the rights of the open.
 pub(crate) async fn set(
     tree: &Tree,
     file_ops: &FileOps<'_>,
@@ -443,7 +441,7 @@ pub(crate) async fn set(
     }
     let attr = node.getattr().await?;
     if let Some(mode) = as_mode(parts, &new) {
-        // Bits such as set-user-ID are the owner's to give, whoever else may write lists.
+        // Only the owner may set bits such as set-user-ID, even if other users may write the list.
         let is_owner = [0, attr.uid].contains(&tree.cred.uid);
         let mode = if is_owner { mode } else { mode & 0o777 };
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
@@ -470,7 +468,7 @@ pub(crate) async fn set(
         check::understood(&new, share.rules.host.domain().is_some())?;
         replaced |=
             control::DACL_AUTO_INHERITED | control::DACL_PROTECTED | control::DACL_DEFAULTED;
-        // Setting a list that is not there is setting a NULL list.
+        // Setting an absent list means setting a NULL list.
         sd.control |= control::DACL_PRESENT;
         sd.dacl = new.dacl;
     }
@@ -484,12 +482,13 @@ pub(crate) async fn set(
     let has_list = before.is_some();
     let mut list = acl::of_descriptor(&sd);
     (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
-    // Without a list the mode goes on deciding, as after chown(2): whoever may set the owner alone decides nothing else.
+    // Without a list the mode continues to decide, as after chown(2): the right to set the owner gives no control over anything
+    // else.
     if parts & (part::DACL | part::SACL) == 0
         && matches!((&list.owner, &list.group), (None, None))
         && !has_list
     {
-        // The kernel is not asked where nothing changes.
+        // Do not call the kernel if nothing changes.
         if attr.sealed {
             return Err(Status::ACCESS_DENIED);
         }
@@ -498,7 +497,8 @@ pub(crate) async fn set(
     keep((tree, file_ops), node, &attr, (list, None), owners).await
 }
 
-/// Owner and group that are kept with a list because they have no number here: as they were, where they are not changed.
+/// Returns the owner and group that are stored with the list because they have no number here: the earlier ones, unless they are
+/// being changed.
 fn foreign(
     before: Option<&Acl>,
     changed: SecurityDescriptor,
@@ -512,7 +512,7 @@ fn foreign(
     (owner, of(changed.group, gid, before.and_then(|acl| acl.group.as_ref())))
 }
 
-/// Gives a file to an owner and a group, where it is not theirs.
+/// Changes a file's owner and group where they differ.
 async fn own(
     file_ops: Option<(&FileOps<'_>, &Share)>,
     node: &NodeRef,
@@ -523,7 +523,7 @@ async fn own(
     if uid.is_none() && gid.is_none() {
         return Ok(*attr);
     }
-    // The open may write the owner, and [`may_own`] and [`may_group`] have said who: this node alone, by itself, is given to it.
+    // The open may write the owner, and [`may_own`] and [`may_group`] have checked the new one, so this one call runs as root.
     let set = SetAttr { uid, gid, ..SetAttr::default() };
     let root = Cred::root();
     let (_, now) = match file_ops {
@@ -533,8 +533,8 @@ async fn own(
     Ok(now)
 }
 
-/// Keeps a list, of which `most` is left, an owner and a group. Of a new file (no `FileOps`) nobody is told: that it came says it
-/// all.
+/// Stores a list limited to `most`, an owner and a group. For a new file (`None` for `FileOps`) no notification is sent, because
+/// its creation is reported.
 async fn keep(
     (tree, file_ops): (&Tree, Option<(&FileOps<'_>, &Share)>),
     node: &NodeRef,
@@ -553,7 +553,8 @@ async fn keep(
         }
     };
     if now.kind != Kind::Dir {
-        // That a file may be run is said by whoever made it so on a Unix host, not by FILE_EXECUTE that comes with reading.
+        // Whether a file is executable was decided on a Unix host: do not take it from FILE_EXECUTE, which comes with the right to
+        // read.
         mode &= 0o666 | attr.mode & 0o111;
     }
     match file_ops {

@@ -1,7 +1,7 @@
-//! Sessions: who is logged on, by which connections, to which trees.
+//! Sessions: users, their connections and their trees.
 //!
-//! *Operation.* [`Sessions`] is `GlobalSessionTable` (MS-SMB2 section 3.3.1.5); a [`Channel`] joins a session to one connection
-//! and signs its messages there.
+//! *Operation.* [`Sessions`] is `GlobalSessionTable` (MS-SMB2 section 3.3.1.5); a [`Channel`] joins a session to one connection and
+//! signs its messages there.
 //!
 //! *Memory.* Bounded by `limits`.
 
@@ -27,45 +27,43 @@ use crate::status::Status;
 use crate::tree::Tree;
 use crate::wire::negotiate::Dialect;
 
-/// How a user came in.
+/// How a user was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// With a password.
+    /// With a password or a ticket.
     User,
-    /// As a guest.
     Guest,
-    /// Without a name.
+    /// Without a user name.
     Anonymous,
 }
 
-/// The one who is logged on.
+/// The user of a session.
 #[derive(Clone, Debug)]
 pub struct User {
     /// Name of the account.
     pub name: String,
-    /// How it came in.
     pub kind: Kind,
-    /// Who it is to the file system, before a share squashes it.
+    /// The user's identity for the file system, before a share maps it to another one.
     pub cred: Cred,
     /// Last part of its SID.
     pub rid: u32,
-    /// It came by a ticket of Kerberos.
+    /// True after a logon with a Kerberos ticket.
     pub by_ticket: bool,
 }
 
 impl User {
-    /// The same account, logged on in the same way.
+    /// Returns whether `other` is the same account, authenticated in the same way.
     pub fn is_same(&self, other: &Self) -> bool {
         self.kind == other.kind && self.rid == other.rid && self.name == other.name
     }
 
-    /// As the audit trail names it.
+    /// Returns the user as the audit trail names it.
     pub(crate) fn party(&self) -> audit::Party {
         audit::Party::named(self.name.clone(), self.cred.uid)
     }
 }
 
-/// The user of a session, as a name that costs no copy.
+/// The user of a session; derefs to its name without a copy.
 pub(crate) struct Owner(Option<Arc<User>>);
 
 impl std::ops::Deref for Owner {
@@ -80,27 +78,25 @@ impl std::ops::Deref for Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SessionState {
-    /// Logging on for the first time.
+    /// The first logon has not ended.
     InProgress = 0,
-    /// Logged on.
     Valid = 1,
-    /// Its ticket has run out: it must log on again.
+    /// The ticket has expired: the user must log on again.
     Expired = 2,
-    /// It has ended.
     Gone = 3,
 }
 
-/// What authentication and NEGOTIATE gave a session; the same until it ends.
+/// Keys from authentication and NEGOTIATE; fixed until the session ends.
 pub(crate) struct Secrets {
-    /// Signs and verifies where no channel does: the requests that bind a further connection.
+    /// Signs and verifies requests that bind a further connection, for which there is no channel yet.
     pub(crate) signer: Signer,
-    /// Encrypts what the server sends.
+    /// Encrypts messages of the server.
     pub(crate) sealer: Option<Sealer>,
-    /// Decrypts what the client sends.
+    /// Decrypts messages of the client.
     pub(crate) opener: Option<Opener>,
 }
 
-/// What was negotiated on the connection that made a session, which every further one must share.
+/// Properties negotiated on the session's first connection, which every further connection must share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) dialect: Dialect,
@@ -109,9 +105,7 @@ pub(crate) struct Terms {
     pub(crate) cipher: Option<crate::crypto::seal::Cipher>,
 }
 
-/// A session.
 pub struct Session {
-    /// Its number.
     pub id: u64,
     pub(crate) terms: Terms,
     state: AtomicU8,
@@ -123,16 +117,16 @@ pub struct Session {
     encrypt: AtomicBool,
     trees: RwLock<HashMap<u32, Arc<Tree>>>,
     next_tree: AtomicU32,
-    /// Its trees among those of its client's address.
+    /// The number of its trees within the quota of its client's address.
     tree_part: Mutex<Option<Part>>,
     channels: Mutex<Vec<Arc<Channel>>>,
     /// When its client last sent a command, on the server's clock.
     used: AtomicU64,
-    /// What the audit trail was told of it.
+    /// Which records of this session the audit trail has.
     told: Told,
 }
 
-/// What the audit trail knows of a session: its end is told behind its logon, and where there was none, not at all.
+/// Orders a session's audit records: its end comes after its logon, and without a logon there is no record of the end.
 #[derive(Debug, Default)]
 pub(crate) struct Told(Mutex<ToldState>);
 
@@ -141,12 +135,12 @@ enum ToldState {
     #[default]
     Nothing,
     LoggedOn,
-    /// It ended before the logon was told: the connection was lost while the user was looked up.
+    /// The session ended before the logon was recorded: the connection was lost while the user was looked up.
     Ended(&'static str),
 }
 
 impl Told {
-    /// The logon is told by `tell`; and the end, where it was earlier, by `tell_end`.
+    /// Records the logon with `tell`, and with `tell_end` an end that came earlier.
     pub(crate) fn logged_on(&self, tell: impl FnOnce(), tell_end: impl FnOnce(&'static str)) {
         let mut state = locked(&self.0);
         tell();
@@ -155,7 +149,7 @@ impl Told {
         }
     }
 
-    /// The end is told by `tell_end` where the logon was, or once it is.
+    /// Records the end with `tell_end`, at once or as soon as the logon is recorded.
     pub(crate) fn ended(&self, reason: &'static str, tell_end: impl FnOnce(&'static str)) {
         let mut state = locked(&self.0);
         match *state {
@@ -165,28 +159,25 @@ impl Told {
     }
 }
 
-/// A session on one connection.
 pub struct Channel {
-    /// The session.
     pub session: Arc<Session>,
-    /// The connection.
     pub conn: Weak<Conn>,
-    /// `Channel.SigningKey`; `None` for guests and anonymous users, who share no secret with the server.
+    /// `Channel.SigningKey`; `None` for guests and anonymous users, which share no secret with the server.
     pub(crate) signer: Option<Signer>,
 }
 
 impl Session {
-    /// The dialect, which all its connections share.
+    /// Returns the dialect, which all its connections share.
     pub fn dialect(&self) -> Dialect {
         self.terms.dialect
     }
 
-    /// The client that made it.
+    /// Returns the client that made it.
     pub fn client_guid(&self) -> [u8; 16] {
         self.terms.client_guid
     }
 
-    /// How it stands now.
+    /// Returns the state at `now`.
     pub fn state(&self, now: Millis) -> SessionState {
         match self.state.load(Ordering::Acquire) {
             0 => SessionState::InProgress,
@@ -196,11 +187,11 @@ impl Session {
         }
     }
 
-    /// Logs a user on, for the first time or again. `expires` on the server's clock.
+    /// Logs a user on, for the first time or again. `expires` is on the server's clock.
     pub(crate) fn log_on(&self, user: User, expires: Option<Millis>) {
         *writing(&self.user) = Some(Arc::new(user));
         self.expires.store(expires.unwrap_or(u64::MAX), Ordering::Relaxed);
-        // A session that ended meanwhile stays so.
+        // A session that has ended in the meantime remains ended.
         let _ = self.state.compare_exchange(
             SessionState::InProgress as u8,
             SessionState::Valid as u8,
@@ -209,37 +200,37 @@ impl Session {
         );
     }
 
-    /// Ends it. True for the one who did.
+    /// Ends the session. Returns true for the first caller only.
     pub(crate) fn end(&self) -> bool {
         self.state.swap(SessionState::Gone as u8, Ordering::AcqRel) != SessionState::Gone as u8
     }
 
-    /// Who is logged on; `None` before.
+    /// Returns the user; `None` before the logon.
     pub fn user(&self) -> Option<Arc<User>> {
         reading(&self.user).clone()
     }
 
-    /// Name of its user, by which what it holds is told from what others hold; empty before the logon.
+    /// Returns the name of its user, which distinguishes its leases and handles from those of other users; empty before the logon.
     pub(crate) fn owner(&self) -> Owner {
         Owner(self.user())
     }
 
-    /// Its user, for the audit trail.
+    /// Returns its user, for the audit trail.
     pub(crate) fn party(&self) -> audit::Party {
         self.user().map_or_else(audit::Party::default, |user| user.party())
     }
 
-    /// Tells the audit trail that its user has logged on.
+    /// Records the logon of its user in the audit trail.
     pub(crate) fn tell_logon(&self, tell: impl FnOnce()) {
         self.told.logged_on(tell, |reason| self.record_end(reason));
     }
 
-    /// Tells the audit trail that it has ended.
+    /// Records its end in the audit trail.
     pub(crate) fn tell_end(&self, reason: &'static str) {
         self.told.ended(reason, |reason| self.record_end(reason));
     }
 
-    /// Tells the audit trail that it goes on and is no longer connected to the share of this tree.
+    /// Records in the audit trail that the session has disconnected from the share of this tree and continues without it.
     pub(crate) fn tell_tree_end(&self, tree: &Tree, reason: &'static str) {
         if tree.share().is_some() {
             audit::record(|| audit::Event::ShareEnd {
@@ -256,22 +247,22 @@ impl Session {
         audit::record(|| audit::Event::Logoff { party, session, reason });
     }
 
-    /// Its client has sent a command.
+    /// Notes that its client has sent a command.
     pub(crate) fn note_used(&self, now: Millis) {
         self.used.store(now, Ordering::Relaxed);
     }
 
-    /// For how long its client has sent no command.
+    /// Returns how long its client has sent no command.
     pub(crate) fn idle(&self, now: Millis) -> Duration {
         Duration::from_millis(now.saturating_sub(self.used.load(Ordering::Relaxed)))
     }
 
-    /// Its messages must be signed.
+    /// Returns whether its messages must be signed.
     pub fn signing_required(&self) -> bool {
         self.signing_required.load(Ordering::Relaxed)
     }
 
-    /// Its messages must be encrypted.
+    /// Returns whether its messages must be encrypted.
     pub fn encrypts(&self) -> bool {
         self.encrypt.load(Ordering::Relaxed)
     }
@@ -281,18 +272,17 @@ impl Session {
         self.encrypt.store(encryption, Ordering::Relaxed);
     }
 
-    /// The tree of this number.
     pub fn tree(&self, id: u32) -> Option<Arc<Tree>> {
         reading(&self.trees).get(&id).cloned()
     }
 
-    /// Adds a tree; its number is given by the session. `None` when there are too many.
+    /// Adds a tree under a number that the session chooses. Returns `None` at the limit of trees.
     pub(crate) fn add_tree(&self, make: impl FnOnce(u32) -> Tree) -> Option<Arc<Tree>> {
         let mut trees = writing(&self.trees);
         if trees.len() >= TREES_MAX {
             return None;
         }
-        // Zero and all ones mean something else; numbers in use are passed over.
+        // Zero and all ones have special meanings; numbers in use are skipped.
         let id = loop {
             let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
             if id != 0 && id != u32::MAX && !trees.contains_key(&id) {
@@ -304,17 +294,17 @@ impl Session {
         Some(tree)
     }
 
-    /// A place for one more tree among those of the address of its client.
+    /// Reserves one more tree in the quota of its client's address.
     pub(crate) fn room_for_a_tree(&self, all: &Parts, peer: SocketAddr) -> Result<(), Status> {
         let count = reading(&self.trees).len() + 1;
         locked(&self.tree_part).get_or_insert_with(|| all.of(peer)).set(count)
     }
 
-    /// Gives back the places of trees that it has no more.
+    /// Releases the quota of trees that it no longer has.
     fn count_trees(&self) {
         let count = reading(&self.trees).len();
         if let Some(part) = &mut *locked(&self.tree_part) {
-            // Fewer than before are never too many.
+            // A smaller count never exceeds a limit.
             let _ = part.set(count);
         }
     }
@@ -325,31 +315,29 @@ impl Session {
         tree
     }
 
-    /// Its trees.
     pub fn trees(&self) -> Vec<Arc<Tree>> {
         reading(&self.trees).values().cloned().collect()
     }
 
-    /// Takes all trees.
+    /// Takes all trees out.
     pub(crate) fn take_trees(&self) -> Vec<Arc<Tree>> {
         let all = writing(&self.trees).drain().map(|(_, tree)| tree).collect();
         self.count_trees();
         all
     }
 
-    /// Its connections.
     pub fn channels(&self) -> Vec<Arc<Channel>> {
         locked(&self.channels).clone()
     }
 
-    /// Where its connections come from.
+    /// Returns the addresses of its connections.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let conns =
             locked(&self.channels).iter().filter_map(|c| c.conn.upgrade()).collect::<Vec<_>>();
         conns.iter().map(|conn| conn.info.peer.ip()).collect()
     }
 
-    /// One more connection. False when it has all it may have.
+    /// Adds a connection. Returns false at the limit of connections per session.
     pub(crate) fn add_channel(&self, channel: Arc<Channel>) -> bool {
         let mut channels = locked(&self.channels);
         if channels.len() >= CHANNELS_MAX {
@@ -359,7 +347,7 @@ impl Session {
         true
     }
 
-    /// A connection is gone. True when none is left.
+    /// Removes a connection. Returns true if it was the last one.
     pub(crate) fn remove_channel(&self, conn: &Arc<Conn>) -> bool {
         let mut channels = locked(&self.channels);
         channels.retain(|c| !std::ptr::eq(c.conn.as_ptr(), Arc::as_ptr(conn)));
@@ -367,15 +355,15 @@ impl Session {
     }
 }
 
-/// All sessions.
+/// All sessions of the server.
 pub struct Sessions {
     all: DashMap<u64, Arc<Session>>,
-    /// By `ClientGuid`: a client with many connections has few of them.
+    /// Sessions by `ClientGuid`: a client has few of them, even with many connections.
     by_client: DashMap<[u8; 16], HashSet<u64>>,
-    /// Of those whose users have logged on: at most [`SESSIONS_MAX`]. How many are still logging on is bounded by
-    /// [`crate::logons`].
+    /// Places of logged-on sessions, at most [`SESSIONS_MAX`]. [`crate::logons`] bounds the number of sessions that are still
+    /// logging on.
     places: Mutex<Places>,
-    /// How logons ended.
+    /// Counts of logons by outcome.
     pub logons: LogonCounts,
 }
 
@@ -394,16 +382,16 @@ impl Default for Sessions {
     }
 }
 
-/// How logons ended so far, those that bind a connection to a session among them.
+/// Counts of logons by outcome, including those that bind a connection to a session.
 #[derive(Debug, Default)]
 pub struct LogonCounts {
-    /// Of a user, with a password or a ticket.
+    /// Logons of users, with a password or a ticket.
     pub user: AtomicU64,
-    /// As a guest.
+    /// Logons as a guest.
     pub guest: AtomicU64,
-    /// Without a name.
+    /// Logons without a user name.
     pub anonymous: AtomicU64,
-    /// Refused.
+    /// Refused logons.
     pub refused: AtomicU64,
 }
 
@@ -419,31 +407,29 @@ impl LogonCounts {
 }
 
 impl Sessions {
-    /// The session of this number.
     pub fn get(&self, id: u64) -> Option<Arc<Session>> {
         self.all.get(&id).map(|s| s.clone())
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// The sessions of a client. Anybody may call itself by its name.
+    /// Returns the sessions of a ClientGuid. Nothing proves that a ClientGuid is genuine.
     pub(crate) fn of_client(&self, client: [u8; 16]) -> Vec<Arc<Session>> {
         let ids = self.by_client.get(&client).map(|ids| ids.iter().copied().collect::<Vec<_>>());
         ids.unwrap_or_default().into_iter().filter_map(|id| self.get(id)).collect()
     }
 
-    /// Every session for which this holds. Looks at all of them.
+    /// Returns every session that `which` accepts. Visits all sessions.
     pub fn all(&self, which: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
         self.all.iter().filter(|s| which(s)).map(|s| s.clone()).collect()
     }
 
-    /// A new session, with a number that nobody can guess.
+    /// Makes a session with an unpredictable number.
     pub(crate) fn begin(&self, terms: Terms) -> Result<Arc<Session>, Status> {
         loop {
-            // 32 bits as with other servers: some clients keep no more. Only who holds the keys can use a number.
+            // 32 bits as with other servers, because some clients store no more. A number is of use only with the session's keys.
             let id = u64::from(getrandom::u32().map_err(|_| Status::INSUFFICIENT_RESOURCES)?);
             if id == 0 || id == u64::from(u32::MAX) {
                 continue;
@@ -472,18 +458,18 @@ impl Sessions {
         }
     }
 
-    /// The limit that keeps a further session of this address out, if there is one.
+    /// Returns the limit that rejects a further session of this address, if there is one.
     pub(crate) fn full(&self, from: IpAddr) -> Option<Full> {
         locked(&self.places).full(from)
     }
 
-    /// Some sessions of an address, which are looked at again after all others.
+    /// Returns up to `most` sessions of an address, chosen round-robin.
     pub(crate) fn next_of(&self, host: IpAddr, most: usize) -> Vec<Arc<Session>> {
         let ids = locked(&self.places).next_of(host, most);
         ids.into_iter().filter_map(|id| self.get(id)).collect()
     }
 
-    /// The user of a session is about to be logged on from this address.
+    /// Reserves a place for a session whose user is about to log on from this address.
     pub(crate) fn admit(&self, session: &Session, from: IpAddr) -> Result<(), Limit> {
         locked(&self.places).add(session.id, from)
     }
@@ -505,7 +491,7 @@ mod tests {
 
     use super::*;
 
-    /// A trail that was told these things of one session.
+    /// Returns the records that a session leaves after these calls.
     fn trail(what: impl FnOnce(&dyn Fn(&'static str), &Told)) -> Vec<&'static str> {
         let (told, records) = (Told::default(), RefCell::new(Vec::new()));
         what(&|record| records.borrow_mut().push(record), &told);
@@ -520,7 +506,7 @@ mod tests {
             told.ended("logoff", add);
         });
         assert_eq!(usual, ["logon", "again", "logoff"]);
-        // Its connection was lost before the logon was told.
+        // The connection was lost before the logon was recorded.
         let early = trail(|add, told| {
             told.ended("connection", add);
             told.logged_on(|| add("logon"), add);
@@ -528,7 +514,7 @@ mod tests {
         assert_eq!(early, ["logon", "connection"]);
     }
 
-    /// The configuration has changed, or its client may not join: nobody was told that it had logged on.
+    /// The configuration has changed, or the client may not join: no logon was recorded.
     #[test]
     fn a_session_without_a_logon_has_no_end() {
         assert!(trail(|add, told| told.ended("configuration", add)).is_empty());

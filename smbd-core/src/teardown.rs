@@ -1,18 +1,18 @@
-//! The end of opens, sessions and connections (MS-SMB2 sections 3.3.4.17, 3.3.5.6, 3.3.5.10, 3.3.7.1; MS-FSA section 2.1.5.5).
-//! Nothing that it calls calls it.
+//! The end of opens, sessions and connections (MS-SMB2 sections 3.3.4.17, 3.3.5.6, 3.3.5.10, 3.3.7.1; MS-FSA section 2.1.5.5). No
+//! function that this module calls calls back into it.
 //!
-//! *Operation.* An open leaves the table first, so nobody can use it any more; then what it held is given back; last, names that
-//! waited for it are removed. Where somebody has to give back first what it caches of such a file, the open has ended and the name
-//! goes when that is done; until then it cannot be opened. Whether the file may be deleted was decided when it was opened: it goes
-//! from whatever folder another client has moved it into. Where a process of the host may have moved it, its user must have the
-//! right to delete there, unless the file's own list gives it.
+//! *Operation.* An open first leaves the table, so that no command can use it; then its locks and caching are released; last, names
+//! that waited for its close are removed. If another client must first give back caching of such a file, the open has ended and the
+//! name is removed after that; until then it cannot be opened. The right to delete was checked when the file was opened, so the
+//! file is removed from whatever folder another client has moved it into. If a process of the host may have moved it, its user must
+//! have the right to delete there, unless the file's own list grants it.
 //!
-//! A durable open that has lost its connection waits for its client instead. It ends when somebody else wants what it holds
-//! ([`give_way`], [`go_with_file`]) or its time is over.
+//! A durable open that has lost its connection waits for its client instead. It ends when another request conflicts with it
+//! ([`give_way`], [`go_with_file`]) or its timeout ends.
 //!
 //! *Memory.* One task for each open that waits for its client, and for names whose removal waits.
 //!
-//! *Errors.* A name that cannot be removed stays; nobody is left to be told.
+//! *Errors.* A name that cannot be removed remains; by then no request is left to report it to.
 
 use std::sync::Arc;
 
@@ -31,15 +31,16 @@ use crate::server_state::ServerState;
 use crate::session::Session;
 use crate::status::Status;
 
-/// Opens whose records go by one commit, where many end together.
+/// How many records one commit deletes, if many opens end together.
 const STRUCK_AT_ONCE: usize = 256;
 
-/// Why opens go away without a CLOSE of their own.
+/// Why opens end without a CLOSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TeardownReason {
-    /// The client gave them up by TREE_DISCONNECT, or lost the right to them. Nothing is kept.
+    /// The client gave them up by TREE_DISCONNECT, or lost the right to them. None becomes durable.
     GivenUp,
-    /// The connection is gone, or the session by LOGOFF: what is durable waits for its client (MS-SMB2 sections 3.3.7.1, 3.3.5.6).
+    /// The connection was lost, or the session ended by LOGOFF: durable opens wait for their client (MS-SMB2 sections 3.3.7.1,
+    /// 3.3.5.6).
     Connection,
 }
 
@@ -50,8 +51,8 @@ pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) {
     }
 }
 
-/// Ends an open, and leaves its record to the caller. False where the record goes later, behind names whose removal waits, or where
-/// the open has ended before.
+/// Ends an open, and leaves its record to the caller. Returns false if the record is deleted later, after names whose removal
+/// waits, or if the open had ended before.
 async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     let Some(ripe) = core.opens.remove(open) else { return false };
     if let Ok(file) = open.file() {
@@ -79,17 +80,17 @@ async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     !waits
 }
 
-/// An open that is deleted with its close is not the last of its file, which is marked to be removed now: handles that are only
-/// cached are given back (MS-FSA section 2.1.5.15.3).
+/// Recalls cached handles of a file that has other opens and is marked for removal by the close of this one (MS-FSA section
+/// 2.1.5.15.3).
 fn marked(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
     let who = Requester { client: open.party.client(), holder: None };
     core.namespace.arbiter().tell(file.node().id(), Some(who), Operation::Delete);
 }
 
-/// Asks again while somebody has to give back what it caches, at the longest until the rights are taken from it.
+/// Retries the removal until other clients have given back their caching, at most until it is revoked.
 async fn remove_later(core: &ServerState, ripe: &[Arc<Open>], last: &Open) {
-    /// Between two tries. Each waits for a moment by itself.
+    /// Pause between tries; each try also waits briefly itself.
     const PAUSE: Duration = Duration::from_millis(100);
     let wait = Duration::from_millis(core.namespace.arbiter().state().deadlines().wait_ms());
     let until = Instant::now() + wait;
@@ -100,7 +101,7 @@ async fn remove_later(core: &ServerState, ripe: &[Arc<Open>], last: &Open) {
     }
 }
 
-/// Removes the name that `open` marked, because `last` was the last open of it. A name that is gone is none to remove.
+/// Removes the name that `open` marked, because `last` was its last open. Succeeds if the name is already gone.
 async fn remove(core: &ServerState, open: &Open, last: &Open) -> Result<(), VfsError> {
     let Ok(file) = open.file() else { return Ok(()) };
     let parent = core.leases.parent_of_removal(open, last);
@@ -125,7 +126,7 @@ async fn remove_name(
         return file_ops.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }
     let place = path_tracking::look(&core.opens, file).await?;
-    // The user need not be allowed to look names up where it may delete them.
+    // A user that may delete names in a folder need not be allowed to look names up there.
     let folder = security::may_take_from(&open.cred, &place.dir).await?;
     let file_ops = file_ops.granted(open.to_delete_from(&place.dir), folder.as_ref());
     if file.base().kind() == Kind::Dir {
@@ -136,8 +137,8 @@ async fn remove_name(
     Ok(())
 }
 
-/// Ends a session: its trees, its opens, what waits in it. `reason`: for the audit trail, which is told of those whose users had
-/// logged on.
+/// Ends a session with its trees, its opens and its waiting requests. `reason`: for the audit trail, which records the end of
+/// sessions whose user had logged on.
 pub(crate) async fn end_session(
     core: &Arc<ServerState>,
     session: &Arc<Session>,
@@ -160,7 +161,7 @@ pub(crate) async fn end_session(
     lose(core, session.id, None, loss).await;
 }
 
-/// The opens of a session, or of one of its trees, lose what they belong to.
+/// Ends or disconnects the opens of a session, or of one of its trees.
 pub(crate) async fn lose(
     core: &Arc<ServerState>,
     session: u64,
@@ -182,7 +183,7 @@ pub(crate) async fn lose(
     persist::forget(core, &ended).await;
 }
 
-/// What must happen when a connection has ended (MS-SMB2 section 3.3.7.1).
+/// Cleans up after a connection has ended (MS-SMB2 section 3.3.7.1).
 pub(crate) async fn end_of_connection(core: &Arc<ServerState>, conn: &Arc<Conn>) {
     conn.end_waits(Status::CANCELLED, |p| !p.survives);
     for channel in conn.take_channels() {
@@ -196,24 +197,25 @@ pub(crate) async fn end_of_connection(core: &Arc<ServerState>, conn: &Arc<Conn>)
     conn.end_waits(Status::CANCELLED, |p| core.sessions.get(p.session_id).is_none());
 }
 
-/// What an open may cache lets it wait for its client. Nobody breaks locks, so one that has some must keep others from the file
-/// by WRITE caching: their opens break that, and end it.
+/// Returns whether its caching lets an open wait for its client. Locks cannot be broken, so an open with locks needs WRITE caching
+/// as well: then a conflicting open breaks that caching, which ends the waiting open.
 fn keeps_handle(core: &ServerState, open: &Open) -> bool {
     let Ok(node) = open.node() else { return false };
     let table = core.namespace.arbiter().state();
     let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
     let held = table.held(node.id(), holder).unwrap_or_default();
-    // One that is being broken has nobody who would acknowledge.
+    // A waiting client cannot acknowledge, so count a running break as complete.
     let rights = held.breaking_to.unwrap_or(held.rights);
     let locks = table.holds_lock(node.id(), open.party.holder);
     rights.has(Caching::HANDLE) && (!locks || rights.has(Caching::WRITE))
 }
 
-/// The connection of an open is gone. True when it waits for its client now; else it is to be closed.
+/// Handles the loss of an open's connection. Returns true if the open now waits for its client; otherwise the caller must close it.
 fn disconnect(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     let handles = keeps_handle(core, open);
     let stands = open.durable.stands();
-    // One that removes its file when it closes waits as any other, and does so when its client is late (as with Windows).
+    // A persistent or resilient open that deletes its file at close waits like any other, and deletes it when its timeout ends (as
+    // with Windows).
     let doomed = core.opens.is_delete_pending(open);
     if !open.durable.is_durable() || !stands && (!handles || doomed) {
         return false;
@@ -230,8 +232,8 @@ fn disconnect(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     true
 }
 
-/// The server stops, and what waits for a client and does not outlive it ends: files that go with it go now. Others have nothing
-/// that would outlast the process.
+/// At a stop of the server, ends opens that wait for a client, do not outlive the server and delete their file at close. Other
+/// opens leave no state behind after the process.
 pub(crate) async fn stop(core: &Arc<ServerState>) {
     let goes = |o: &Open| o.delete_on_close() || core.opens.is_delete_pending(o);
     for open in core.opens.of_session(0, None) {
@@ -241,7 +243,7 @@ pub(crate) async fn stop(core: &Arc<ServerState>) {
     }
 }
 
-/// An open belongs to no session: it ends when its client does not come back in time.
+/// Starts the timeout of an open that belongs to no session.
 pub(crate) fn wait_for_client(core: &Arc<ServerState>, open: &Arc<Open>) {
     let (timeout_ms, losses) = open.durable.lose_connection();
     let (core, open) = (Arc::downgrade(core), Arc::downgrade(open));
@@ -256,7 +258,7 @@ pub(crate) fn wait_for_client(core: &Arc<ServerState>, open: &Arc<Open>) {
     });
 }
 
-/// Somebody wants what opens with this key hold, and they wait for a client: they end.
+/// Ends the waiting opens of `client` because another request conflicts with what they hold.
 pub(crate) async fn give_way(core: &Arc<ServerState>, client: ClientId) {
     for open in core.opens.of_session(0, None) {
         let is_its = open.party.client() == client && open.session_id() == 0;
@@ -266,7 +268,8 @@ pub(crate) async fn give_way(core: &Arc<ServerState>, client: ClientId) {
     }
 }
 
-/// A file that is to go with an open which waits for its client goes when another opens it who may. Gives whether one was closed.
+/// Ends waiting opens that delete this file at close, because another client with the right to do so opens the file. Returns
+/// whether one was closed.
 pub(crate) async fn go_with_file(core: &Arc<ServerState>, node: NodeId) -> bool {
     let mut gone = false;
     for open in core.opens.of_node(node) {
