@@ -1,12 +1,12 @@
-//! `headgate serve`: the main loop, between the service manager, signals, the control socket and the gateway.
+//! `headgate serve`: the main loop, which connects the service manager, signals and the control socket with the gateway.
 //!
-//! *Operation.* One thing after the other: SIGHUP and `headgate reload` read the configuration again, which a task does beside
-//! the loop ([`Reloads`]); SIGTERM, SIGINT and `headgate drain` end the gateway when what is under way is finished, a second
-//! signal at once. A service manager is told of each state (`READY`, `RELOADING`, `STOPPING`), and, if it wants to know, that the
-//! gateway is alive.
+//! *Operation.* The loop handles one event at a time. SIGHUP and `headgate reload` start a task that reads the configuration
+//! again while the loop continues ([`Reloads`]). SIGTERM, SIGINT and `headgate drain` end the gateway when running operations
+//! are finished; a second signal ends it at once. The service manager receives each state (`READY`, `RELOADING`, `STOPPING`)
+//! and, if it has a watchdog, a sign of life.
 //!
-//! *Errors.* What stops the start is one line for standard error. A reload that is refused changes nothing and is said in the log,
-//! and to whoever asked for it.
+//! *Errors.* An error at the start is one line for standard error. A rejected reload changes nothing; the reason goes to the
+//! log and to the process that ordered the reload.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::reloads::{Cause, Reloads, Step};
 use crate::serve::{self, Running};
 use crate::trail::{self, By};
 
-/// Who gave an order by a signal is not told.
+/// A signal does not identify its sender.
 const BY_SIGNAL: By = By { way: "signal", uid: None, pid: None };
 
-/// Serves until it is told to end.
+/// Serves until a signal or an order ends it.
 pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     logs::start(&settings.log, settings.log_format);
     warn(&settings);
@@ -41,7 +41,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     let manager = Arc::new(Manager::start()?);
     let mut running = serve::start(settings).await?;
     let (_control, mut orders) = listen(&mut running)?;
-    // A reader that has gone, or no room for it, is no reason not to serve.
+    // Serve even if no reader of standard output is left, or the pipe is full.
     let _ = writeln!(io::stdout(), "headgate ready{}", running.endpoints());
     if io::stdout().is_terminal() {
         let _ = write!(io::stdout(), "{}", running.greeting());
@@ -59,7 +59,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
                 trail::act("reload", BY_SIGNAL, "", &Ok::<_, String>(()));
                 reloads.ask(Cause::Signal);
             }
-            // The first user has come, or the last has gone: SMB may have to be served, or not.
+            // The first user was added or the last one removed: SMB may have to start or stop.
             () = running.users_changed() => reloads.ask(Cause::Users),
             step = reloads.next(&running, &load, &manager) => {
                 put_in_force(&mut running, step, &manager).await;
@@ -69,7 +69,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
                 Order::Log(filter, answer) => {
                     logs::set(&filter);
                     tracing::info!(%filter, "log levels changed until the next reload");
-                    // Whoever asked may have gone.
+                    // The client that sent the order may have disconnected.
                     let _ = answer.send(());
                 }
                 Order::AddShare(new, answer) => reloads.ask(Cause::Share(new, answer)),
@@ -93,7 +93,7 @@ async fn either([a, b]: &mut [Signal; 2]) {
     tokio::select! { _ = a.recv() => {}, _ = b.recv() => {} }
 }
 
-/// Puts in force what was read, and says so.
+/// Applies the configuration that was read, and logs the result.
 async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
     let Step { cause, read, replaced } = step;
     let done = match read {
@@ -101,7 +101,7 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
         Err(refusal) => Err(refusal),
     };
     if let Cause::Users = cause {
-        // Who came and went is told by whoever read it.
+        // The code that read the list has already logged the users that were added or removed.
         if let Err(refusal) = done {
             tracing::error!("the new users cannot be served: {}", one_line(&refusal));
         }
@@ -110,7 +110,7 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
     admin::reloads::note(done.is_ok());
     trail::configuration(&done);
     if done.is_err() {
-        // Its file may have been renamed, whatever else was to change.
+        // Reopen the audit file, which may have been renamed, even if the reload was rejected.
         audit::reopen();
     }
     match &done {
@@ -119,7 +119,7 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
     }
     manager.tell(vec![NotifyState::Ready]);
     if let Some(replaced) = replaced.filter(|_| done.is_err()) {
-        // Signals and orders wait for this. A panic of it is in the log.
+        // Signals and orders wait for this task. If it panics, the panic is in the log.
         let put_back = tokio::task::spawn_blocking(move || replaced.put_back());
         if tokio::time::timeout(LOOK_MAX, put_back).await.is_err() {
             tracing::error!(
@@ -128,12 +128,12 @@ async fn put_in_force(running: &mut Running, step: Step, manager: &Manager) {
         }
     }
     if let Cause::Order(answer) | Cause::Share(_, answer) = cause {
-        // Whoever asked may have gone.
+        // The client that sent the order may have disconnected.
         let _ = answer.send(done);
     }
 }
 
-/// Opens the control socket, and takes the other end of the way that orders go.
+/// Opens the control socket and takes the receiver of its orders.
 fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), String> {
     let orders = running.received.take().ok_or("another loop already takes its orders")?;
     let desk = Desk {
@@ -158,13 +158,13 @@ async fn end(running: &mut Running, asked: Option<oneshot::Sender<Drained>>, man
     }
     if let Some(asked) = asked {
         let _ = asked.send(Drained { connections, cut });
-        // The answer is on its way through the socket when this process ends.
+        // Gives the socket time to send the answer before this process ends.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Tells the service manager that the gateway is alive, twice in the time that it gives. It is when every part that connections
-/// share can be had: a lock that nobody gives back ends this, and the service manager starts the gateway anew.
+/// Notifies the watchdog of the service manager twice in each of its intervals, after every part that connections share could
+/// be locked. A lock that is never released ends the notifications, and the service manager restarts the gateway.
 fn heart(running: &Running, manager: &Arc<Manager>) -> JoinSet<()> {
     let mut heart = JoinSet::new();
     if let Some(limit) = sd_notify::watchdog_enabled() {
@@ -175,7 +175,7 @@ fn heart(running: &Running, manager: &Arc<Manager>) -> JoinSet<()> {
             loop {
                 ticks.tick().await;
                 let (shared, servers) = (shared.clone(), servers.clone());
-                // On another task, which has to be scheduled too.
+                // A separate task shows that the runtime still schedules tasks.
                 let pulse = tokio::spawn(async move { Running::pulse(&shared, &servers) });
                 if pulse.await.is_ok() {
                     manager.is_alive();

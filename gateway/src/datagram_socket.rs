@@ -1,10 +1,10 @@
-//! A socket for datagrams that knows at which address of the host each of them arrived, and answers from there: clients drop a
-//! reply that comes from another address than the one they asked.
+//! A UDP socket that knows at which address of the host each datagram arrived, and answers from that address: clients drop a
+//! reply from any other.
 //!
-//! A reply may be larger than the MTU, as those of MOUNT EXPORT and of the portmapper's DUMP are: it leaves in fragments, which
-//! quinn-udp would forbid for the sake of QUIC.
+//! A reply may be larger than the MTU, as the replies of MOUNT EXPORT and of the portmapper's DUMP are. Such a reply leaves
+//! in fragments, which quinn-udp would forbid because QUIC does not allow them.
 //!
-//! *Memory.* A buffer of [`ROOM`] for each socket. The kernel may hand over several datagrams of one sender at once.
+//! *Memory.* Each socket has a buffer of [`ROOM`] bytes. The kernel may deliver several datagrams of one sender at once.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -15,22 +15,21 @@ use rdma_transport::socket::allow_fragments;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Bytes of the largest datagram, and of what the kernel joins.
+/// Largest size in bytes of one datagram, and of several that the kernel joins.
 pub(crate) const ROOM: usize = 1 << 16;
 
-/// The socket.
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
 }
 
-/// Datagrams of one sender: each of `stride` bytes, the last of what is left of `length`.
+/// Datagrams of one sender: each has `stride` bytes, the last one the rest of `length`.
 pub(crate) struct Received {
     pub(crate) length: usize,
     pub(crate) stride: usize,
     pub(crate) peer: SocketAddr,
-    /// Where they arrived, as the kernel says it.
+    /// Local address at which they arrived, as the kernel reports it.
     arrived: Option<IpAddr>,
 }
 
@@ -42,13 +41,13 @@ impl DatagramSocket {
         Ok(Self { socket, state, local })
     }
 
-    /// The address that the sender asked.
+    /// Returns the local address to which the sender sent the datagrams.
     pub(crate) fn asked(&self, received: &Received) -> SocketAddr {
         let ip = received.arrived.unwrap_or(self.local.ip());
         canonical(SocketAddr::new(ip, self.local.port()))
     }
 
-    /// Waits for the next datagrams. `room` has [`ROOM`] bytes.
+    /// Waits for the next datagrams. `room` must have [`ROOM`] bytes.
     pub(crate) async fn receive(&self, room: &mut [u8]) -> io::Result<Received> {
         let mut meta = [RecvMeta::default()];
         let receive = || {
@@ -61,7 +60,7 @@ impl DatagramSocket {
         Ok(Received { length: meta.len, stride, peer: meta.addr, arrived: meta.dst_ip })
     }
 
-    /// Answers from the address that was asked.
+    /// Sends the reply from the address to which the request was sent.
     pub(crate) async fn answer(&self, received: &Received, reply: &[u8]) -> io::Result<()> {
         let transmit = Transmit {
             destination: received.peer,
@@ -83,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Addresses of the loopback are there without being configured, as those that come later are to a socket of all.
+    /// A socket bound to all addresses serves every loopback address without configuration, as it serves addresses added later.
     #[tokio::test]
     async fn replies_leave_from_the_asked_address() {
         for (bound, asked) in [("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "127.0.0.3")] {
@@ -99,7 +98,7 @@ mod tests {
                 assert_eq!((&room[..received.length], server.asked(&received)), (text, asked));
                 server.answer(&received, text).await.unwrap();
                 let mut reply = [0; 9];
-                // A connected socket takes nothing from another address.
+                // A connected socket drops datagrams from other addresses.
                 let length = client.recv(&mut reply).await.unwrap();
                 assert_eq!(&reply[..length], text);
             }

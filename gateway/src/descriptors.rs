@@ -1,43 +1,42 @@
-//! How the files that this process may open (RLIMIT_NOFILE) are divided, so that connections and clients' files leave the admin
-//! address and the state folder what they need.
+//! Divides the files that this process may open (RLIMIT_NOFILE), so that connections and clients' files leave enough for the
+//! admin address and the state folder.
 //!
-//! *Operation.* The soft limit is raised to the hard one, and the hard one where the process may do that. A third is for clients'
-//! files, a sixteenth at most for the pipes by which pages of files go to sockets, a reserve for the gateway itself, the rest for
-//! connections: where that is less than `connections`, fewer are let in.
-//! Clients' files get what `connections` leaves of it.
+//! *Operation.* Raises the soft limit to the hard one, and the hard one where the process may do that. A third is for
+//! clients' files, at most a sixteenth for the pipes that move pages of files to sockets, a reserve for the gateway itself,
+//! and the rest for connections. If the rest is smaller than `connections`, the gateway accepts fewer. If it is larger,
+//! clients' files get the difference.
 
 use config::Settings;
 
 use crate::admin::listener;
 
-/// Open files of the gateway itself: the runtime, listeners, log, state folder, control socket, calls to hosts of NFSv3.
+/// Open files of the gateway itself: the runtime, listeners, log, state folder, control socket, calls to NFSv3 hosts.
 const OF_ITS_OWN: u64 = 48;
-/// The folder of a share: its root, three times, and the watch over it.
+/// Open files of the folder of a share: three for its root, and one for its watch.
 const OF_SHARE: u64 = 4;
-/// Connections that gave way to others and are not closed yet, at most.
+/// Maximum number of evicted connections that are not closed yet.
 pub(crate) const CLOSING_MAX: usize = 16;
-/// Files of a connection at most: over a card its two queues and librdmacm.
+/// Maximum number of files of a connection: over a card its two queues and librdmacm.
 const OF_CONNECTION: u64 = 3;
-/// Descriptors of a pipe.
 const OF_PIPE: u64 = 2;
-/// Connections that are let in however few files there are: a gateway without any would serve nobody.
+/// Connections that are accepted however few files the limit allows: a gateway without any would be useless.
 const CONNECTIONS_MIN: usize = 4;
 
-/// The division of the files that this process may open.
+/// Division of the files that this process may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// Files that it may open; `u64::MAX`: any number.
+    /// Files that this process may open; `u64::MAX` means any number.
     pub(crate) may: u64,
-    /// Connections that are let in: `connections`, or fewer.
+    /// Connections that the gateway accepts: `connections`, or fewer.
     pub(crate) connections: usize,
-    /// Files that clients may hold open, folders among them.
+    /// Files and folders that clients may hold open.
     files: usize,
-    /// Pipes for pages of files.
+    /// Pipes that move pages of files to sockets.
     pipes: usize,
 }
 
 impl Descriptors {
-    /// Of a process that may open so many files.
+    /// Divides `may` files according to the settings.
     pub(crate) fn of(settings: &Settings, may: u64) -> Self {
         let pipes = pipes(may);
         let reserve = reserve(settings) + OF_PIPE * pipes;
@@ -49,9 +48,9 @@ impl Descriptors {
         Self { may, connections, files: whole(files), pipes: whole(pipes) }
     }
 
-    /// Raises the limit as far as these settings need it, and divides it. The log tells what came of it.
+    /// Raises the limit as far as these settings need it, divides it, and logs the result.
     pub(crate) fn raised(settings: &Settings) -> Self {
-        // Connections by cards, and as many files of clients.
+        // Assume that all connections use cards, and that clients open as many files.
         let pipes = OF_PIPE * iobuf::PIPES_MAX as u64;
         let wanted = reserve(settings) + pipes + (OF_CONNECTION + 1) * settings.connections as u64;
         let this = Self::of(settings, vfs::local::raise_open_files(wanted));
@@ -71,13 +70,13 @@ impl Descriptors {
     }
 }
 
-/// Pipes of a process that may open so many files.
+/// Returns the number of pipes of a process that may open `may` files.
 fn pipes(may: u64) -> u64 {
     (may / 16 / OF_PIPE).min(iobuf::PIPES_MAX as u64)
 }
 
-/// Descriptors that are counted: files that clients hold, pipes, and so many connections. The others are a few of the gateway's
-/// own.
+/// Returns the number of counted descriptors: files that clients hold, pipes, and `connections` connections. The descriptors
+/// that are not counted are a few of the gateway itself.
 pub(crate) fn counted(connections: usize) -> u64 {
     (vfs::local::descriptors_held() + connections) as u64 + OF_PIPE * iobuf::pipes() as u64
 }

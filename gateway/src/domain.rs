@@ -1,9 +1,10 @@
-//! The domain of Active Directory whose tickets the gateway accepts: one for all shares and protocols of the same settings.
+//! The Active Directory domain whose tickets the gateway accepts: one for all shares and protocols of the same settings.
 //!
-//! *Operation.* The first ticket of a user of the realm contains identifier and names of the domain. The gateway keeps them in a
-//! file of the service, so that owners and lists mean the same after a restart, before the first logon.
+//! *Operation.* The first ticket of a user of the realm contains the identifier and the names of the domain. The gateway
+//! keeps them in a file of the service, so that owners and access lists mean the same after a restart, before the first
+//! logon.
 //!
-//! *Errors.* Without the file, or with one that cannot be read, the identifier is unknown until a ticket comes.
+//! *Errors.* If the file is missing or unreadable, the identifier is unknown until the first ticket arrives.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use vfs::{Domain, DomainIdentity, Token};
 use crate::records::ServiceFiles;
 use crate::records::ceph::CephFolder;
 
-/// Name of the file that has the identifier and the names, with spaces between.
+/// Name of the file with the identifier and the names, separated by spaces.
 const FILE: &str = "domain";
 
 /// Key of a domain: the folder of its file, its realm and the number of its RID 0.
@@ -62,7 +63,6 @@ fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
     Some(locked(&DOMAINS).entry(key).or_insert_with(make).clone())
 }
 
-/// Reads the file.
 fn read(files: ServiceFiles) -> Option<DomainIdentity> {
     let path = files.path(FILE);
     let read = in_time::ask(&path, LOOK_MAX, move || files.read(FILE)).ok()?;
@@ -87,7 +87,7 @@ fn parse(text: &str) -> Option<DomainIdentity> {
     Some(DomainIdentity { sid, name: name(), dns: name() })
 }
 
-/// Writes the file. Blocks.
+/// Writes the file. This call blocks.
 pub(crate) fn keep(files: &ServiceFiles, identity: &DomainIdentity) {
     let DomainIdentity { sid, name, dns } = identity;
     if let Err(error) = files.replace(FILE, format!("{sid} {name} {dns}\n").as_bytes()) {

@@ -1,7 +1,7 @@
 //! `headgate generate DIR`: man pages and shell completions, for packages.
 //!
-//! *Operation.* All of it is made from the command line's own description, and headgate.yaml(5) from the table of keys, so that
-//! neither can fall behind the program.
+//! *Operation.* The command line's own description is the source of all pages except headgate.yaml(5), which comes from the
+//! table of keys, so that neither can become out of date.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use clap::Command;
 use clap_complete::{Shell, generate_to};
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-/// What completions and man pages are called after.
+/// Name of the completions and man pages.
 const NAME: &str = "headgate";
 
 /// Writes `DIR/man` and `DIR/completions`.
@@ -30,7 +30,7 @@ pub fn run(command: Command, dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// headgate.yaml(5).
+/// Returns the page headgate.yaml(5).
 fn configuration_page() -> String {
     let mut page = Roff::new();
     page.control("TH", ["headgate.yaml", "5"]);
@@ -64,7 +64,7 @@ fn configuration_page() -> String {
     page.render()
 }
 
-/// Markdown as one reads it: no marks of code, of a link only its words.
+/// Returns Markdown as plain text: without code marks, and only the words of a link.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

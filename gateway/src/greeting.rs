@@ -1,14 +1,14 @@
-//! What `serve` tells a person who started it on a terminal: each share, and what a client types for it.
+//! Greeting that `serve` prints on a terminal: each share, and the command with which a client mounts it.
 
 use std::fmt::Write as _;
 
 use config::{Settings, ShareTls};
 
-/// The ports that clients take by themselves.
+/// Default port of NFS clients.
 const NFS_PORT: u16 = 2049;
 const SMB_PORT: u16 = 445;
 
-/// The lines for these settings, by the name that the host gives itself; `with_smb` where somebody can log on.
+/// Returns the lines for these settings. `host` is this host's name for itself; `with_smb` is true if some user can log on.
 pub(crate) fn lines(settings: &Settings, host: &str, with_smb: bool) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.

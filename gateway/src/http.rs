@@ -1,4 +1,4 @@
-//! One request of HTTP/1.1 on a stream of any kind, for the commands that ask the running daemon.
+//! One HTTP/1.1 request on a stream of any kind, for the commands that query the running daemon.
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -6,10 +6,10 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A snapshot of a few thousand connections is a few megabytes.
+/// Bytes; a snapshot of a few thousand connections has a few megabytes.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Asks, and gives the status and the text of the answer.
+/// Sends the request and returns the status and the text of the response.
 pub(crate) async fn ask(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Full<Bytes>>,

@@ -1,13 +1,14 @@
-//! Whom the configuration names: users and groups become numbers.
+//! Resolves the users and groups of the configuration to numbers.
 //!
-//! *Operation.* An account of the gateway stands before the host's user of its name. A group is its number, which calls of NFS
-//! bring and logons of SMB find, and the users that the host's group database lists as its members: a call of NFS brings 16 groups
-//! at most (RFC 5531 section 8.2), so that the members are not left to what it brings. A number is a number, also where an account
-//! has it for a name. The host is asked once when a configuration is read ([`Settings::on_host`]), and at each reload; no call
-//! waits for a name.
+//! *Operation.* An account of the gateway takes precedence over the host's user with the same name. A group becomes its
+//! number, which NFS calls carry and SMB logons look up, and the users that the host's group database lists as its members:
+//! an NFS call carries at most 16 groups (RFC 5531 section 8.2), so its list may be incomplete. A number stays a number, even
+//! if an account has it as its name. The gateway queries the host once when it reads a configuration ([`Settings::on_host`]),
+//! and at each reload; no call waits for a name.
 //!
-//! *Errors.* A line for the user: a name that is not known, an account that is nobody of its own, a name service that fails, or
-//! does not answer within [`PATIENCE`]. Where it fails nobody is left out of a list: `deny` would let them in.
+//! *Errors.* One line for the user: the name is unknown, the account has no uid of its own, or the name service fails or does
+//! not answer within [`PATIENCE`]. A failing name service never drops an entry from a list: a user dropped from `deny` would
+//! get access.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,22 +24,22 @@ use vfs::namespace::{Force, PrincipalSet, ShareAccess};
 
 use crate::users;
 
-/// How long the host's name service has for all names of a configuration.
+/// Time that the host's name service has for all names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who an account is, and whether the host or the configuration says that it is this one.
+/// Looks up the credential of an account, and whether the host or the configuration confirms that it is this account.
 pub(crate) type Accounts<'a> = &'a dyn Fn(&str) -> Option<(Cred, bool)>;
 
-/// What the name service says: there is none, or why it cannot tell.
+/// Answer of the name service: `None` if the name does not exist, `Err` if the service failed.
 type Answer<T> = Result<Option<T>, String>;
 
-/// What the host knows of those who were asked about; the others are not known.
+/// Results of the look-ups on the host; names that were not looked up are missing.
 pub(crate) type Found = BTreeMap<Who, Option<OnHost>>;
 
-/// A group's number and its members by name.
+/// A group's number and the names of its members.
 type Group = (u32, Vec<String>);
 
-/// What the host's name service is asked. Each may wait.
+/// Look-up functions of the host's name service. Each may block.
 #[derive(Clone, Copy)]
 struct Service {
     user: fn(&str) -> io::Result<Option<Cred>>,
@@ -56,7 +57,7 @@ const HOST: Service = Service {
     group_of: accounts::members_of_gid,
 };
 
-/// What a share says of users and groups, in numbers.
+/// Users and groups of a share's settings, as numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights {
     pub(crate) access: Option<ShareAccess>,
@@ -64,18 +65,19 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// Everybody whom the share lets in acts as root.
+    /// Returns true if every caller with access to the share acts as root.
     pub(crate) fn makes_root(&self) -> bool {
         matches!(&self.force, Some(Force::User(cred)) if cred.uid == 0)
     }
 
-    /// The squash that leaves some client of NFS the most, by whatever key.
+    /// Returns the squash of the NFS clients with the most rights, over all keys.
     pub(crate) fn weakest_squash(&self, share: &config::Share) -> Squash {
         if self.makes_root() { Squash::None } else { share.weakest_squash() }
     }
 }
 
-/// Some share lets somebody act as root: also where `force` names one who cannot be looked up. Blocks, for a time that has an end.
+/// Returns true if some share lets a caller act as root, also if `force` names a user who cannot be looked up. Blocks for a
+/// limited time.
 pub(crate) fn make_root(settings: &Settings) -> bool {
     if settings.shares.iter().any(|share| share.weakest_squash() == Squash::None) {
         return true;
@@ -88,13 +90,13 @@ pub(crate) fn make_root(settings: &Settings) -> bool {
     rights(settings, &account).map_or(true, |all| all.iter().any(Rights::makes_root))
 }
 
-/// What the host knows of these, in the same order. Blocks, for a time that has an end.
+/// Looks up these users and groups on the host and returns the results in the same order. Blocks for a limited time.
 pub(crate) fn of_host(names: &[Who]) -> Result<Vec<Option<OnHost>>, String> {
     let names = names.to_vec();
     within(move || names.iter().map(|who| look_up(who, HOST)).collect())?
 }
 
-/// What each share says of users and groups, in the order of the shares. Blocks, for a time that has an end.
+/// Returns the rights of each share, in the order of the shares. Blocks for a limited time.
 pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
     rights_by(settings, accounts, HOST)
 }
@@ -116,12 +118,13 @@ fn rights_by(
     shares().map(of_share).collect()
 }
 
-/// What the host knows of whom these settings name. Blocks, for a time that has an end.
+/// Looks up on the host all users and groups that these settings name. Blocks for a limited time.
 pub(crate) fn on_host(settings: &Settings, accounts: Accounts<'_>) -> Result<Found, String> {
     found(settings, accounts, HOST)
 }
 
-/// What the host knows of whom these settings name: what it said when they were read, and of others what it says now.
+/// Returns the host's data about all users and groups that these settings name: the earlier answer for those looked up when
+/// the settings were read, a new look-up for the others.
 fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<Found, String> {
     let mut found = settings.on_host.clone();
     let is_asked = |who: &&Who| match who {
@@ -145,17 +148,17 @@ fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<F
     Ok(found)
 }
 
-/// Which part of `access` decides about somebody.
+/// Entry of `access` that decides about a caller.
 pub(crate) struct Reason {
     /// The list: `deny`, `write` or `read`.
     pub(crate) list: &'static str,
-    /// The entry of it.
+    /// Entry in the list.
     pub(crate) who: Who,
-    /// Which one that is, from 0.
+    /// Index of the entry, from 0.
     pub(crate) entry: usize,
 }
 
-/// Which part of the share's `access` decides about this caller; `None` where none names it.
+/// Returns the entry of the share's `access` that decides about this caller; `None` if no entry names the caller.
 pub(crate) fn reason(
     share: &config::Share,
     accounts: Accounts<'_>,
@@ -174,7 +177,7 @@ pub(crate) fn reason(
     Ok(None)
 }
 
-/// Who a user is: an account, the host's, or a number. What is not known of a number are its groups.
+/// Resolves a user to an account, a user of the host, or a number. The groups of a number may be unknown.
 pub(crate) fn user_of(
     name: &str,
     settings: &Settings,
@@ -199,10 +202,10 @@ pub(crate) fn user_of(
     })
 }
 
-/// Who is meant by a user of the configuration.
+/// Result of resolving a user of the configuration.
 enum Meant {
     User(Cred),
-    /// A number of which nobody knows the groups.
+    /// A number whose groups are unknown.
     Number(u32),
 }
 
@@ -215,7 +218,7 @@ impl Meant {
     }
 }
 
-/// Whom the configuration means by this user.
+/// Resolves a user of the configuration.
 fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, String> {
     let of_host = match found.get(who) {
         Some(Some(OnHost::User { uid, gid, groups })) => Some(Cred {
@@ -240,7 +243,7 @@ fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, Strin
     }
 }
 
-/// The group that is meant, and its members as far as the host lists them.
+/// Returns the number of the group, and its members as far as the host lists them.
 fn group<'a>(who: &Who, found: &'a Found) -> Result<(u32, &'a [Member]), String> {
     match (found.get(who), who.number()) {
         (Some(Some(OnHost::Group { gid, members })), _) => Ok((*gid, members)),
@@ -249,7 +252,8 @@ fn group<'a>(who: &Who, found: &'a Found) -> Result<(u32, &'a [Member]), String>
     }
 }
 
-/// As whom everything is done. A user that is a number alone has no group but the one that is said.
+/// Returns the credential that all operations on the share use. A user given only as a number has no group except the one in
+/// the setting.
 fn force(
     force: &config::Force,
     accounts: Accounts<'_>,
@@ -300,7 +304,7 @@ fn principals(list: &[Who], accounts: Accounts<'_>, found: &Found) -> Result<Pri
     Ok(PrincipalSet::new(users, groups))
 }
 
-/// The number of a member of a group. A name that is left in the group database although its user has gone is nobody's.
+/// Returns the number of a member of a group. A name in the group database whose user was deleted has no number.
 fn member(
     group: &str,
     name: &str,
@@ -321,14 +325,15 @@ fn member(
     }
 }
 
-/// It shares its number with everybody of whom nothing is known: whom it lets in would be anybody.
+/// Returns the error for an account without its own uid: it shares its number with every unknown user, so an entry for it
+/// would admit any of them.
 fn stranger(name: &str) -> String {
     format!(
         "the account `{name}` has no uid of its own; give it one, as in `headgate user add {name} --uid 1000`"
     )
 }
 
-/// What the host knows of a name. May wait.
+/// Looks up a name on the host. May block.
 fn look_up(who: &Who, host: Service) -> Answer<OnHost> {
     match who {
         Who::Everyone => Ok(None),
@@ -361,7 +366,7 @@ fn unanswered(name: impl std::fmt::Display) -> impl FnOnce(io::Error) -> String 
     move |e| format!("this host's name service (passwd, group) cannot look up `{name}`: {e}")
 }
 
-/// Asks by a thread of its own, which is left behind when it takes too long.
+/// Runs `work` on a separate thread, which is abandoned when it takes too long.
 fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let (tell, told) = mpsc::channel();
     let asking = thread::Builder::new().name("names".into()).spawn(move || drop(tell.send(work())));
@@ -494,7 +499,7 @@ mod tests {
         assert_eq!((right(&found, 5, &[]), right(&found, 8, &[])), (None, Some(Right::Write)));
     }
 
-    /// A host whose directory server tells of groups and, of their members, not of `bob`.
+    /// A host whose directory server answers for groups, but not for their member `bob`.
     const HALF_AWAY: Service = Service {
         user: |_| Ok(None),
         uid: |name| match name {
@@ -532,7 +537,7 @@ mod tests {
         assert!(denied("@8").is_ok(), "a number that the host does not know is a number");
     }
 
-    /// A host that nobody may ask.
+    /// A host that must not be queried.
     const SILENT: Service = Service {
         user: |name| panic!("asked of {name}"),
         uid: |name| panic!("asked of {name}"),
@@ -598,7 +603,7 @@ mod tests {
             group: Some(Who::Group("7".into())),
         };
         let settings = Settings { shares: vec![share], ..Settings::default() };
-        // An account whose name is that number is another user.
+        // An account with that number as its name is another user.
         let account = |name: &str| {
             let cred = Cred { uid: 5, gid: 5, groups: [].into(), token: vfs::Token::NONE };
             (name == "4294967000").then_some((cred, true))

@@ -1,5 +1,5 @@
-//! The addresses that SMB clients are told of, so that they can use several at once and find RDMA: those that SMB listens on, with
-//! the speed and abilities of their network interfaces as the kernel has them.
+//! The addresses that SMB clients receive, so that they can use several at once and find RDMA: those on which SMB listens,
+//! with the speed and abilities of their network interfaces from the kernel.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,29 +10,29 @@ use smbd_core::server::Server;
 use crate::check::netdev;
 use crate::listeners::{Served, Service};
 
-/// Of an interface that does not say how fast it is: 1 Gbit/s, as Windows assumes.
+/// Speed of an interface that reports none: 1 Gbit/s, as Windows assumes.
 const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
-/// Tells the server what there is now.
+/// Updates the server's list of addresses.
 pub fn refresh(server: &Server, at: &Served) {
     let list = told(addresses(), &at.at(Service::Smb), &at.dialled_at(Service::SmbDirect));
     server.core().interfaces.set(list);
 }
 
-/// What clients are told of `addresses`, where SMB listens on `tcp`, and SMB Direct on `direct`, which are the listeners on the
-/// ports that clients of their fabric dial.
+/// Returns the entries for those of `addresses` on which SMB listens (`tcp`), with RDMA where SMB Direct listens (`direct`:
+/// only listeners on the ports that clients of their fabric dial).
 fn told(addresses: Vec<Interface>, tcp: &[SocketAddr], direct: &[SocketAddr]) -> Vec<Interface> {
     let served = |list: &[SocketAddr], ip: IpAddr| {
         list.iter()
             .any(|at| at.ip() == ip || at.ip().is_unspecified() && (at.is_ipv6() || ip.is_ipv4()))
     };
     let list = addresses.into_iter().filter(|i| served(tcp, i.addr));
-    // What listens on every address listens on the loopback, too, where soft devices cannot come.
+    // A listener on all addresses also listens on loopback, which soft devices cannot reach.
     let rdma = |ip: IpAddr| served(direct, ip) && !ip.is_loopback();
     list.map(|i| Interface { rdma: rdma(i.addr), ..i }).collect()
 }
 
-/// Every address of this host but link-local ones.
+/// Returns every address of this host except link-local ones.
 fn addresses() -> Vec<Interface> {
     let mut known: HashMap<String, (u32, u64, bool)> = HashMap::new();
     let one = |a: netdev::Address| {
@@ -44,7 +44,7 @@ fn addresses() -> Vec<Interface> {
     netdev::addresses().into_iter().filter_map(one).collect()
 }
 
-/// Number, bits per second, and whether there are several receive queues.
+/// Returns the number of the interface, its bits per second, and whether it has several receive queues.
 fn facts(device: &str) -> (u32, u64, bool) {
     let folder = std::path::Path::new("/sys/class/net").join(device);
     let index = std::fs::read_to_string(folder.join("ifindex")).unwrap_or_default();
@@ -64,7 +64,7 @@ mod tests {
     const SLOW: &str = "198.51.100.1";
     const SIX: &str = "2001:db8::1";
 
-    /// Addresses that clients are told of, and whether they are told of RDMA there.
+    /// Returns the addresses that clients receive, and whether each has RDMA.
     fn told_of(tcp: &[&str], direct: &[&str]) -> Vec<(String, bool)> {
         let one = |ip: &&str| {
             let addr = ip.parse().unwrap();
@@ -84,15 +84,15 @@ mod tests {
 
     #[test]
     fn rdma_is_told_of_exactly_where_smb_direct_is_heard() {
-        // A device, or iWARP of our own, serves one of them.
+        // A device, or iWARP in user space, serves one of them.
         let one = list(&[(LOOPBACK, false), (FAST, true), (SLOW, false)]);
         assert_eq!(told_of(&["0.0.0.0"], &[FAST]), one);
-        // On every address, where the loopback is none that RDMA comes to.
+        // All addresses are served, but RDMA does not reach loopback.
         let all = list(&[(LOOPBACK, false), (FAST, true), (SLOW, true), (SIX, true)]);
         assert_eq!(told_of(&["::"], &["::"]), all);
         let four = list(&[(LOOPBACK, false), (FAST, true), (SLOW, true), (SIX, false)]);
         assert_eq!(told_of(&["::"], &["0.0.0.0"]), four);
-        // `rdma: off`, or the device went.
+        // `rdma: off`, or the device was removed.
         let none = list(&[(LOOPBACK, false), (FAST, false), (SLOW, false)]);
         assert_eq!(told_of(&["0.0.0.0"], &[]), none);
     }

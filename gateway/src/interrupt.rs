@@ -1,8 +1,8 @@
-//! Commands that make something on disk or on a server are told to end, and remove it first.
+//! Signals for commands that create something on disk or on a server and must remove it before they end.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for SIGINT, SIGTERM or SIGHUP, from when it is polled first.
+/// Waits for SIGINT, SIGTERM or SIGHUP. The handlers are installed at the first poll.
 pub(crate) async fn signalled() {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let mut heard: Vec<Signal> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();

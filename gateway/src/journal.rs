@@ -1,6 +1,6 @@
-//! Lines for the journal of systemd, where it reads standard error: each begins with its priority, as sd-daemon(3) describes it.
+//! Lines for the journal of systemd, if it reads standard error: each begins with its priority, as sd-daemon(3) describes it.
 //!
-//! The journal splits what a program writes at line breaks, and gives each line a time and the priority 6 where it says none.
+//! The journal splits a program's output at line breaks, and adds a time to each line, and priority 6 to lines without one.
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,7 @@ fn is_stream(named: &str, device: u64, inode: u64) -> bool {
         .is_some_and(|(dev, ino)| (dev.parse(), ino.parse()) == (Ok(device), Ok(inode)))
 }
 
-/// The priority of a level (syslog(3)).
+/// Returns the priority of a level (syslog(3)).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -35,7 +35,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Returns the text of a command with the priority in front of each line: of an error, a warning, or a note.
+/// Returns the text of a command with the priority before each line: that of an error, a warning, or a note.
 pub(crate) fn prefixed(text: &str) -> String {
     let priority = match text {
         error if error.starts_with("error: ") => 3,

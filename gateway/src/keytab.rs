@@ -1,4 +1,4 @@
-//! The keytab that the configuration names: whether it can be used, and what it holds.
+//! Reads and checks the keytab that the configuration names.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use gss_sys::keytab::{self, Entry};
 
-/// The entries of a keytab that nobody else can read. Blocks.
+/// Reads the entries of a keytab that only its owner can read. Blocks.
 ///
 /// # Errors
 /// One line that says what to change.
@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Whether this keytab can be used here and now. Blocks.
+/// Checks that this keytab is usable now. Blocks.
 ///
 /// # Errors
 /// One line that says what to change.
@@ -64,13 +64,13 @@ pub(crate) fn prove(path: &Path) -> Result<(), String> {
     })
 }
 
-/// Keys by which a client of SMB or NFS may come.
+/// Returns true for the services with which SMB and NFS clients can authenticate.
 fn is_ours(service: &str) -> bool {
     ["cifs", "host", "nfs"].iter().any(|ours| service.eq_ignore_ascii_case(ours))
         || service.ends_with('$')
 }
 
-/// Names of its principals, each once, in its order.
+/// Returns the names of the principals, each once, in the order of the keytab.
 pub(crate) fn principals(entries: &[Entry]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for entry in entries {
@@ -128,7 +128,7 @@ mod tests {
         for parts in [&["CIFS", "gw"][..], &["host", "gw"], &["GW$"]] {
             write(&keytab(parts), 0o400);
             assert_eq!(read(&at).unwrap().len(), 1);
-            // The library need not be there where this test runs.
+            // The library may be missing on the host of this test.
             assert_eq!(prove(&at).is_ok(), gss_sys::loaded().is_ok());
         }
     }

@@ -1,4 +1,4 @@
-//! Where the daemon listens.
+//! Opens the sockets on which the daemon listens.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,22 +9,22 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::rdma::plan::Fabrics;
 
-/// Connections that the kernel holds for a listener until they are accepted.
+/// Connections that the kernel queues for a listener until they are accepted.
 const BACKLOG: u32 = 1024;
 
-/// What a port is for, the option that sets it, its number.
+/// Purpose of a port, the option that sets it, and its number.
 pub type Named = (&'static str, &'static str, u16);
 
 /// A port of a protocol over RDMA, and the fabrics whose clients dial it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaPort {
-    /// What it is for, with its number.
+    /// Purpose of the port, with its number.
     pub named: Named,
-    /// Who dials it.
+    /// Fabrics whose clients dial it.
     pub(crate) fabrics: Fabrics,
 }
 
-/// Where to listen on a port.
+/// Returns the addresses on which to listen.
 pub fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     match bind {
         [] => vec![SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)],
@@ -32,18 +32,17 @@ pub fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     }
 }
 
-/// Without `--bind`, a host that has no IPv6 is served on all its IPv4 addresses.
+/// Without `--bind`, a host without IPv6 is served on all its IPv4 addresses.
 fn fallback(at: SocketAddr, settings: &Settings, e: &io::Error) -> Option<SocketAddr> {
     let taken = e.kind() == io::ErrorKind::AddrInUse;
     (settings.bind.is_empty() && at.is_ipv6() && !taken)
         .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), at.port()))
 }
 
-/// Listens for a byte stream.
 pub fn listen_tcp(at: SocketAddr, settings: &Settings) -> io::Result<TcpListener> {
     let listen = |at: SocketAddr| {
         let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A gateway that was killed comes back at once.
+        // A gateway that was killed can restart at once.
         socket.set_reuseaddr(true)?;
         rdma_transport::tcp::before_bind(&socket, at)?;
         socket.bind(at)?;
@@ -52,7 +51,6 @@ pub fn listen_tcp(at: SocketAddr, settings: &Settings) -> io::Result<TcpListener
     listen(at).or_else(|e| fallback(at, settings, &e).map_or(Err(e), listen))
 }
 
-/// Listens for RDMA.
 pub async fn listen_rdma(
     provider: &dyn Provider,
     at: SocketAddr,

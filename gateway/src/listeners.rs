@@ -1,12 +1,12 @@
-//! The listeners: which the configuration asks for, which are open, and the step from the one set to the other.
+//! The listeners: those that the configuration requests, those that are open, and the change from one set to the other.
 //!
-//! *Operation.* [`Listeners::prepare`] opens what is new and leaves the rest alone; nothing is accepted there yet.
-//! [`Listeners::commit`] begins to accept, and closes what is not asked for any more. A listener that is asked for as before goes
-//! on, with the connections that wait in it. The listeners of RDMA are [`crate::rdma::listeners`], which follow devices too; they
-//! are told of each change.
+//! *Operation.* [`Listeners::prepare`] opens new listeners, which accept nothing yet, and leaves the others unchanged.
+//! [`Listeners::commit`] starts to accept and closes the listeners that are no longer configured. A listener whose
+//! configuration is unchanged continues, with the connections queued in it. RDMA listeners are in [`crate::rdma::listeners`],
+//! which follows devices too and receives each change.
 //!
-//! *Errors.* An address that cannot be had leaves everything as it was. Where a new listener needs the address of one that goes
-//! (every address becomes single ones), the old one has to be closed first; it is opened again when the new one fails.
+//! *Errors.* An address that cannot be opened leaves everything unchanged. If a new listener needs the address of a removed
+//! one (all addresses become single ones), the old one is closed first, and reopened if the new one fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,23 +24,23 @@ use crate::port;
 use crate::rdma::listeners::{self as rdma, BoundAddresses};
 use crate::rdma::plan::{Fabrics, smb_direct_ports};
 
-/// What is served at an address.
+/// Protocol and transport served at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// NFS over TCP.
     Nfs,
-    /// NFS by RPC-over-RDMA.
+    /// NFS over RPC-over-RDMA.
     NfsRdma,
     /// SMB over TCP.
     Smb,
     /// SMB Direct.
     SmbDirect,
-    /// The question where NFS is (RFC 1833), by TCP.
+    /// The port mapper (RFC 1833) over TCP.
     Portmap,
 }
 
 impl Service {
-    /// Of a connection.
+    /// Returns the service of a connection.
     pub fn of(protocol: Protocol, is_rdma: bool) -> Self {
         match (protocol, is_rdma) {
             (Protocol::Nfs, false) => Self::Nfs,
@@ -50,7 +50,7 @@ impl Service {
         }
     }
 
-    /// In the line that says that the daemon is ready.
+    /// Returns the name for the line that reports that the daemon is ready.
     pub fn short(self) -> &'static str {
         match self {
             Self::Nfs => "nfs",
@@ -61,7 +61,7 @@ impl Service {
         }
     }
 
-    /// In messages.
+    /// Returns the name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nfs => "NFS over TCP",
@@ -93,7 +93,7 @@ impl Service {
     }
 }
 
-/// Where what is served now; changes with the configuration, and by RDMA with the devices.
+/// Addresses at which each service listens; changes with the configuration, and for RDMA with the devices.
 #[derive(Debug, Default)]
 pub struct Served {
     tcp: RwLock<BTreeMap<Service, Vec<SocketAddr>>>,
@@ -101,7 +101,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Every address of a service.
+    /// Returns every address of a service.
     pub fn at(&self, service: Service) -> Vec<SocketAddr> {
         if matches!(service, Service::NfsRdma | Service::SmbDirect) {
             return self.rdma.at(service.name());
@@ -110,7 +110,8 @@ impl Served {
         served.get(&service).cloned().unwrap_or_default()
     }
 
-    /// Where clients look for a service: of those of RDMA on the port that clients of the listener's fabric dial.
+    /// Returns the addresses at which clients look for a service. For RDMA these are only the ports that clients of the
+    /// listener's fabric dial.
     pub fn dialled_at(&self, service: Service) -> Vec<SocketAddr> {
         match service {
             Service::NfsRdma | Service::SmbDirect => self.rdma.dialled_at(service.name()),
@@ -118,17 +119,17 @@ impl Served {
         }
     }
 
-    /// The ports that clients dial for a service; none where it is not served.
+    /// Returns the ports that clients dial for a service; empty if it is not served.
     pub fn ports(&self, service: Service) -> Vec<u16> {
         let ports: BTreeSet<u16> = self.dialled_at(service).iter().map(SocketAddr::port).collect();
         ports.into_iter().collect()
     }
 
-    /// Where a connection came in, others still could.
+    /// Returns true if the service still listens at the local address of a connection.
     pub fn covers(&self, service: Service, local: SocketAddr) -> bool {
         let ip = local.ip().to_canonical();
         let same = |at: &SocketAddr| at.ip().is_unspecified() || at.ip().to_canonical() == ip;
-        // The port mapper is of NFS to those who count connections.
+        // Connections to the port mapper are counted as NFS.
         let mapper = if service == Service::Nfs { self.at(Service::Portmap) } else { Vec::new() };
         let all = self.at(service).into_iter().chain(mapper);
         all.filter(|at| at.port() == local.port()).any(|at| same(&at))
@@ -149,15 +150,15 @@ impl Served {
     }
 }
 
-/// A listener for byte streams as the configuration asks for it.
+/// A listener for byte streams that the configuration requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     service: Service,
-    /// Port 0: any.
+    /// Port 0 means any free port.
     at: SocketAddr,
 }
 
-/// All that the configuration asks for.
+/// Returns all listeners that the configuration requests.
 fn wanted(settings: &Settings, with_smb: bool) -> Vec<Wanted> {
     let maps = settings.by_nfs() && settings.portmap == Portmap::Own;
     let nfs = settings.by_nfs().then_some(Service::Nfs);
@@ -182,17 +183,17 @@ fn open_all(wanted: &[&Wanted], settings: &Settings) -> Result<Vec<Opened>, Stri
     wanted.iter().map(|one| open(one, settings)).collect()
 }
 
-/// A listener that is open, and nothing accepts from it yet.
+/// An open listener from which no task accepts yet.
 struct Opened {
     wanted: Wanted,
     local: SocketAddr,
     socket: TcpListener,
 }
 
-/// A step that was prepared.
+/// A prepared change.
 pub struct Step {
     opened: Vec<Opened>,
-    /// Had to be closed for what was opened.
+    /// Listeners that were closed to make room for those in `opened`.
     closed: Vec<Wanted>,
 }
 
@@ -203,7 +204,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// The other cannot be opened while this one is.
+    /// Returns true if the other listener cannot be opened while this one is open.
     fn stands_in_the_way(&self, other: &Wanted) -> bool {
         let (a, b) = (self.local.ip(), other.at.ip());
         self.local.port() == other.at.port()
@@ -212,7 +213,7 @@ impl Listening {
 
     async fn close(mut self) {
         self.task.abort();
-        // The socket is closed when the task is gone.
+        // The socket is closed only when the task has ended.
         let _ = (&mut self.task).await;
     }
 }
@@ -223,29 +224,26 @@ impl Drop for Listening {
     }
 }
 
-/// What a change of the listeners was, by service and address.
+/// A change of the listeners, by service and address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Opened.
     pub opened: Vec<(Service, SocketAddr)>,
-    /// Closed.
     pub closed: Vec<(Service, SocketAddr)>,
 }
 
-/// All listeners.
 pub struct Listeners {
     shared: Arc<Shared>,
     nfs: ProtocolServer,
     smb: ProtocolServer,
     open: Vec<Listening>,
-    /// What they were opened by.
+    /// Settings with which they were opened.
     settings: Settings,
     rdma: rdma::ListenerReconciler,
     served: Arc<Served>,
 }
 
 impl Listeners {
-    /// None yet. RDMA devices are used as `at_start` says, until the process ends.
+    /// Starts without listeners. RDMA devices are used as `at_start` says until the process ends.
     pub fn new(
         shared: Arc<Shared>,
         nfs: ProtocolServer,
@@ -258,12 +256,13 @@ impl Listeners {
         Self { shared, nfs, smb, open: Vec::new(), settings, rdma, served }
     }
 
-    /// Where what is served.
+    /// Returns the addresses of each service.
     pub fn served(&self) -> &Arc<Served> {
         &self.served
     }
 
-    /// Opens what these settings ask for and is not open. The error is one line for the user, and everything is as it was.
+    /// Opens the listeners of these settings that are not open yet. The error is one line for the user, and then nothing has
+    /// changed.
     pub async fn prepare(&mut self, settings: &Settings, with_smb: bool) -> Result<Step, String> {
         let wanted = wanted(settings, with_smb);
         let is_open = |w: &Wanted| self.open.iter().any(|d| d.wanted == *w);
@@ -329,7 +328,7 @@ impl Listeners {
         all
     }
 
-    /// The number that SMB over TCP has, also where any free port will do.
+    /// Returns the port of SMB over TCP, also if the configuration allows any free port.
     fn smb_port(&self, settings: &Settings, step: &Step) -> u16 {
         let opened = step.opened.iter().map(|o| (&o.wanted, o.local));
         let mut all = opened.chain(self.open.iter().map(|d| (&d.wanted, d.local)));
@@ -337,7 +336,7 @@ impl Listeners {
         all.find(|(wanted, _)| asked(wanted)).map_or(settings.smb.port, |(_, at)| at.port())
     }
 
-    /// After a step that failed.
+    /// Reopens the listeners that a failed step had closed.
     fn open_again(&mut self, step: Step) {
         drop(step.opened);
         for wanted in &step.closed {
@@ -348,7 +347,7 @@ impl Listeners {
         }
     }
 
-    /// Begins to accept at what was opened, and closes what these settings do not ask for.
+    /// Starts to accept at the opened listeners, and closes those that these settings do not request.
     pub async fn commit(
         &mut self,
         settings: &Settings,
@@ -364,7 +363,7 @@ impl Listeners {
             .into_iter()
             .partition(|d: &Listening| wanted.contains(&d.wanted));
         self.open = staying;
-        // In the order of the configuration.
+        // Keep the order of the configuration.
         self.open.sort_by_key(|d| wanted.iter().position(|w| *w == d.wanted));
         for listening in closing {
             listening.close().await;
@@ -378,7 +377,7 @@ impl Listeners {
         Moved { opened: new(&after, before), closed: new(before, &after) }
     }
 
-    /// Every listener.
+    /// Returns every listener with its service.
     pub fn list(&self) -> Vec<(Service, SocketAddr)> {
         self.served.list()
     }
@@ -396,7 +395,7 @@ impl Listeners {
         self.open.push(Listening { wanted, local, task });
     }
 
-    /// Closes all of them: nobody comes in any more.
+    /// Closes all listeners, so that no new connection arrives.
     pub async fn close(&mut self) {
         for listening in std::mem::take(&mut self.open) {
             listening.close().await;

@@ -1,4 +1,4 @@
-//! How the configuration is read, at the start and at each reload.
+//! Reads the configuration, at the start and at each reload.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use config::{Faults, Settings};
 
 type Read = dyn Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync;
 
-/// Reads file and options anew.
+/// Reads the file and the options again.
 #[derive(Clone)]
 pub struct Load {
-    /// The configuration file, where there is one.
+    /// The configuration file, if any.
     pub file: Option<PathBuf>,
     read: Arc<Read>,
 }
 
 impl Load {
-    /// `read` reads a file, where it is given one, and lays the options over it.
+    /// `read` parses the file, if it gets one, and lets the options override it.
     pub fn new(
         file: Option<PathBuf>,
         read: impl Fn(Option<&Path>) -> Result<Settings, Faults> + Send + Sync + 'static,
@@ -29,20 +29,20 @@ impl Load {
         self.of(self.file.as_deref())
     }
 
-    /// The configuration, if another file were its file. Blocks.
+    /// Reads the configuration with another file in place of its own. Blocks.
     pub(crate) fn of(&self, file: Option<&Path>) -> Result<Settings, Faults> {
         (self.read)(file)
     }
 }
 
-/// What is sound and may still be a mistake.
+/// Logs settings that are valid but may be mistakes.
 pub(crate) fn warn(settings: &Settings) {
     for warning in &settings.warnings {
         tracing::warn!("the configuration: {}", one_line(warning));
     }
 }
 
-/// Lines as one, for the log.
+/// Joins lines into one for the log.
 pub(crate) fn one_line(text: &dyn std::fmt::Display) -> String {
     text.to_string().split('\n').map(str::trim).collect::<Vec<_>>().join("; ")
 }

@@ -1,13 +1,13 @@
-//! Which user of this host is at the other end of a TCP connection.
+//! Finds the local user at the other end of a TCP connection.
 //!
-//! *Operation.* It is the owner of the socket there, as the kernel's table of TCP connections shows it (`/proc/net/tcp`,
-//! proc_net_tcp(5)). The row must have both addresses of the connection and be established: a socket that its process has closed
-//! shows as root's.
+//! *Operation.* The user is the owner of the peer's socket in the kernel's table of TCP connections (`/proc/net/tcp`,
+//! proc_net_tcp(5)). The row must have both addresses of the connection and be established: a socket that its process has
+//! closed appears as root's.
 //!
-//! *Memory.* The table is read line by line, at most [`READINGS_MAX`] times at once for each purpose. Whoever makes many
-//! connections of one kind keeps nobody from the other: [`IWARP`], [`ADDRESSES`] and [`ADMIN`] have turns of their own.
+//! *Memory.* Reads the table line by line, at most [`READINGS_MAX`] times at once for each purpose. [`IWARP`], [`ADDRESSES`]
+//! and [`ADMIN`] have separate limits, so many connections of one kind cannot delay the others.
 //!
-//! *Errors.* Who had no turn within [`TURN_WAIT`] is told so, and counted as the limit that the purpose names.
+//! *Errors.* A caller that waits longer than [`TURN_WAIT`] gets an error, counted as the limit that the purpose names.
 
 use std::fmt;
 use std::fs::File;
@@ -18,23 +18,23 @@ use std::time::Duration;
 use rdma_transport::count;
 use tokio::sync::Semaphore;
 
-/// Readings of the kernel's tables at once for one purpose; others wait.
+/// Concurrent readings of the kernel's tables for one purpose; further ones wait.
 const READINGS_MAX: usize = 2;
-/// How long they wait at most.
+/// Longest wait for a reading.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 /// The kernel's tables of TCP connections, IPv4 and IPv6.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// The state of an established connection in them.
 const ESTABLISHED: &str = "01";
 
-/// Readings for connections by iWARP in user space, which any user of this host can make.
+/// Readings for user-space iWARP connections, which any user of this host can make.
 pub(crate) static IWARP: Readings = Readings::new("rdma-local-user");
-/// Readings of this host's addresses for connections by iWARP in user space, from wherever they come.
+/// Readings of this host's addresses for user-space iWARP connections from any host.
 pub(crate) static ADDRESSES: Readings = Readings::new("rdma-own-addresses");
 /// Readings for connections to the admin address.
 pub(crate) static ADMIN: Readings = Readings::new("admin-local-user");
 
-/// There was no turn for a reading within [`TURN_WAIT`], by the limit of this name.
+/// Error: no reading could start within [`TURN_WAIT`]. The name is that of the limit.
 #[derive(Debug)]
 struct NoTurn(&'static str);
 
@@ -46,7 +46,7 @@ impl fmt::Display for NoTurn {
 
 impl std::error::Error for NoTurn {}
 
-/// The limit that kept a reading from its turn, where that is what the error says.
+/// Returns the name of the limit that prevented a reading, if the error is [`NoTurn`].
 pub(crate) fn no_turn(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.downcast_ref::<NoTurn>().map(|no_turn| no_turn.0)
 }
@@ -63,18 +63,18 @@ impl Readings {
         Self { turns: Semaphore::const_new(READINGS_MAX), limit }
     }
 
-    /// The user whose socket on this host is connected from `from` to `to`. The error says why that is not known.
+    /// Returns the user whose socket on this host is connected from `from` to `to`. The error says why the user is unknown.
     pub(crate) async fn owner(&'static self, from: SocketAddr, to: SocketAddr) -> io::Result<u32> {
         self.read(move || owner(from, to)).await
     }
 
-    /// Takes all turns, so that nobody else has one.
+    /// Takes all permits, so that every other reading must wait.
     #[cfg(test)]
     pub(crate) async fn all_turns(&'static self) -> tokio::sync::SemaphorePermit<'static> {
         self.turns.acquire_many(u32::try_from(READINGS_MAX).unwrap()).await.unwrap()
     }
 
-    /// Reads when it is its turn, by a thread that may wait.
+    /// Waits for a permit and runs `work` on a thread that may block.
     pub(crate) async fn read<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -84,7 +84,7 @@ impl Readings {
             return Err(io::Error::new(io::ErrorKind::TimedOut, NoTurn(self.limit)));
         };
         let turn = turn.map_err(io::Error::other)?;
-        // The turn lasts as long as the reading, also when nobody waits for it any more.
+        // The permit is held for the whole reading, even if its caller is gone.
         let reading = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             work()
@@ -93,11 +93,11 @@ impl Readings {
     }
 }
 
-/// The owner of the socket on this host that is connected from `from` to `to`.
+/// Returns the owner of the socket on this host that is connected from `from` to `to`.
 fn owner(from: SocketAddr, to: SocketAddr) -> io::Result<u32> {
     for table in TABLES {
         let file = match File::open(table) {
-            // A host without IPv6 has no table of it.
+            // A host without IPv6 does not have this table.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             opened => opened?,
         };
@@ -122,7 +122,7 @@ fn owner_in(table: impl BufRead, from: SocketAddr, to: SocketAddr) -> io::Result
     Ok(None)
 }
 
-/// Both ends and the owner of a row that shows an established connection with a socket (an inode).
+/// Returns both ends and the owner of a row, if it is an established connection with a socket (an inode).
 fn row(line: &str) -> Option<(SocketAddr, SocketAddr, u32)> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (end(fields.next()?)?, end(fields.next()?)?);
@@ -134,7 +134,7 @@ fn row(line: &str) -> Option<(SocketAddr, SocketAddr, u32)> {
     (inode != 0).then_some((local, remote, user))
 }
 
-/// An address of the table: words of hexadecimal digits in the machine's byte order, and a port.
+/// Parses an address of the table: words of hexadecimal digits in the machine's byte order, and a port.
 fn end(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| {

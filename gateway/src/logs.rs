@@ -1,12 +1,12 @@
 //! The log: lines on standard error, as text or JSON, whose levels can change while the program runs.
 //!
-//! *Operation.* A line passes the levels, which `headgate log` and a reload replace, and then a limit: of each place in the code at
-//! most [`LINES_MAX`] lines go out in a second, so that whoever makes the gateway complain cannot fill a disk by it. What was
-//! left out is counted and told with the next second.
+//! *Operation.* A line must pass the levels, which `headgate log` and a reload replace, and then a limit: each place in the
+//! code may log at most [`LINES_MAX`] lines per second, so that a client that causes messages cannot fill a disk. Suppressed
+//! lines are counted and reported in the next second.
 //!
 //! *Memory.* One small entry for each place in the code that has logged.
 //!
-//! *Errors.* A log that cannot be written is nobody's business here: the rest goes on.
+//! *Errors.* If the log cannot be written, the gateway continues without it.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,22 +28,22 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::journal;
 
-/// Lines of one place in the code in one second.
+/// Lines per second from one place in the code.
 const LINES_MAX: u32 = 50;
 
 static LEVELS: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 static LIMIT: OnceLock<Limit> = OnceLock::new();
 
-/// Begins to log. A second call, as in tests with several gateways, only changes the levels.
+/// Starts the log. A second call, as in tests with several gateways, only changes the levels.
 pub fn start(filter: &LogFilter, format: LogFormat) {
     let (levels, handle) = reload::Layer::new(env_filter(filter));
-    // The library would complain of a standard error without a reader on standard error, and end the thread by that.
+    // If standard error has no reader, the library would report that on standard error, which would end the thread.
     let lines = tracing_subscriber::fmt::layer().log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match (format, journal::is_standard_error()) {
         (LogFormat::Json, _) => {
             Box::new(lines.json().flatten_event(true).with_writer(|| JsonLines(io::stderr())))
         }
-        // The journal has a time and a priority of each line.
+        // The journal adds the time and shows the priority of each line.
         (LogFormat::Text, true) => {
             let lines = lines.fmt_fields(text_fields()).with_ansi(false).without_time();
             Box::new(lines.with_writer(journal::Lines))
@@ -63,7 +63,7 @@ pub fn start(filter: &LogFilter, format: LogFormat) {
     }
 }
 
-/// The fields of a line of text. Some of them are names that peers chose: what a terminal obeys is escaped in each.
+/// Formats the fields of a line of text. Some contain names that peers chose, so control characters are escaped in each.
 fn text_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     format::debug_fn(|out, field, value| {
         let value = Escaped(format_args!("{value:?}"));
@@ -75,21 +75,21 @@ fn text_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     .delimited(" ")
 }
 
-/// Goes over to other levels.
+/// Replaces the levels.
 pub fn set(filter: &LogFilter) {
-    // Without a log, as in tests, there is nothing to change.
+    // Without a log, as in tests, there are no levels to replace.
     if let Some(levels) = LEVELS.get() {
         let _ = levels.reload(env_filter(filter));
     }
 }
 
-/// The model's filters are a part of the library's, so this does not fail; if it did, more would be logged, not less.
+/// The model's filters are a subset of the library's, so this does not fail; if it did, the log would contain more, not less.
 fn env_filter(filter: &LogFilter) -> EnvFilter {
     EnvFilter::try_new(filter.to_string())
         .unwrap_or_else(|_| EnvFilter::default().add_directive(LevelFilter::INFO.into()))
 }
 
-/// Says how many lines were left out since it was last said; to be called about once a second.
+/// Logs how many lines were suppressed since the last call; call it about once per second.
 pub fn tell_left_out() {
     let left_out = LIMIT.get().map(Limit::take_left_out).unwrap_or_default();
     for (place, lines) in left_out {
@@ -97,7 +97,7 @@ pub fn tell_left_out() {
     }
 }
 
-/// How many lines each place in the code has written in this second.
+/// Lines that each place in the code has written in this second.
 struct Limit {
     began: Instant,
     places: Mutex<HashMap<Identifier, CallSite>>,
@@ -231,14 +231,14 @@ mod tests {
             handle.reload(filter("info")).unwrap();
             say(1000);
             let cut = seen.load(Ordering::Relaxed);
-            // The second may have changed once or twice meanwhile.
+            // One or two new seconds may have begun meanwhile.
             let most = LINES_MAX as usize;
             assert!((most..=3 * most).contains(&cut), "{cut}");
             let left_out = limit.take_left_out();
             assert_eq!(left_out.len(), 1);
             assert!(left_out[0].0.contains("gateway/src/logs.rs"), "{left_out:?}");
             assert_eq!(usize::try_from(left_out[0].1).unwrap() + cut, 1003);
-            // Another place in the code has a limit of its own.
+            // Another place in the code has its own limit.
             tracing::info!("something else");
             assert_eq!(seen.load(Ordering::Relaxed), cut + 1);
             assert!(limit.take_left_out().is_empty());

@@ -1,8 +1,8 @@
-//! Who loses access to a share by a reload, in words.
+//! Describes which clients and users lose access to a share by a reload.
 
 use config::{Client, Settings, Share, Who, Whom};
 
-/// Returns a line for each share that admits fewer clients or users than before, or gives them less.
+/// Returns a line for each share that admits fewer clients or users than before, or gives them fewer rights.
 pub(crate) fn lost(old: &Settings, new: &Settings) -> Vec<String> {
     let now = |name: &str| new.shares.iter().find(|share| share.name == name);
     let both = old.shares.iter().filter_map(|was| Some((was, now(&was.name)?)));

@@ -1,14 +1,14 @@
-//! What the service manager is told: `READY`, `RELOADING`, `STOPPING`, and that the gateway is alive.
+//! Messages to the service manager: `READY`, `RELOADING`, `STOPPING`, and signs of life.
 //!
-//! *Operation.* Messages go in their order by a thread of their own: a send to the manager's socket waits until the manager reads,
-//! and a manager that does not must not keep anybody from a reload or from the end. The process does not wait for the thread when
-//! it ends, only [`LAST`] for what was said.
+//! *Operation.* A separate thread sends the messages in order: a send to the manager's socket blocks until the manager reads,
+//! and a manager that does not read must not delay a reload or the end of the process. At its end the process waits for the
+//! last message at most [`LAST`], and not for the thread.
 //!
-//! *Memory.* [`WAITING_MAX`] messages. When they are that many, the newest takes the place of all: the manager has missed what was
-//! in between. That the gateway is alive is only said when nothing else waits.
+//! *Memory.* [`WAITING_MAX`] messages. When the queue is full, the newest message replaces all: the manager misses those in
+//! between. A sign of life is queued only if no other message waits.
 //!
-//! *Errors.* Whoever started this program may not be a service manager, so what cannot be sent is passed over. A manager that does
-//! not read is named in the log, once.
+//! *Errors.* The process may not have been started by a service manager, so failed sends are ignored. A manager that does not
+//! read is reported in the log, once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,24 +19,25 @@ use mutex::locked;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
-/// After this time without a taker a message is late, and the log says so.
+/// A message that was not sent after this time is logged as late.
 const LATE: Duration = Duration::from_secs(5);
 
-/// So long the end of the process waits for the last message to be taken. The gateway has asked for two seconds more than `drain`.
+/// Time that the end of the process waits for the last message. The gateway requests two seconds more than `drain` from the
+/// manager.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Messages that wait at most.
+/// Maximum number of queued messages.
 const WAITING_MAX: usize = 16;
 
 type Message = Vec<NotifyState<'static>>;
 
-/// The way to the service manager.
+/// Queue of messages to the service manager.
 #[derive(Debug)]
 pub(crate) struct Manager {
     line: Arc<Line>,
-    /// The number of the last message that was sent, or could not be.
+    /// Number of the last message that was sent, or whose send failed.
     sent: watch::Receiver<u64>,
-    /// The log knows that it does not read.
+    /// The log already reports that the manager does not read.
     is_known: Arc<AtomicBool>,
 }
 
@@ -49,7 +50,7 @@ struct Line {
 #[derive(Debug, Default)]
 struct Waiting {
     messages: VecDeque<(u64, Message)>,
-    /// The number of the last that was said.
+    /// Number of the last queued message.
     said: u64,
 }
 
@@ -88,7 +89,7 @@ impl Manager {
         let send = move || {
             loop {
                 let (number, message) = takes.next();
-                // There may be no manager, or one that is gone.
+                // There may be no manager, or it may have ended.
                 let _ = sd_notify::notify(&message);
                 sender.send_replace(number);
             }
@@ -100,7 +101,7 @@ impl Manager {
         Ok(Self { line, sent, is_known: Arc::default() })
     }
 
-    /// Says this after what was said before.
+    /// Queues a message after the earlier ones.
     pub(crate) fn tell(&self, message: Message) {
         let number = {
             let mut waiting = self.line.lock();
@@ -112,7 +113,7 @@ impl Manager {
         tokio::spawn(async move { taken(sent, number, LATE, &is_known).await });
     }
 
-    /// Says that the gateway is alive, unless something waits to be said already.
+    /// Queues a sign of life, unless another message waits.
     pub(crate) fn is_alive(&self) {
         let mut waiting = self.line.lock();
         if waiting.said == *self.sent.borrow() {
@@ -121,14 +122,14 @@ impl Manager {
         }
     }
 
-    /// Gives what was said last its time.
+    /// Waits for the last message to be sent, for a limited time.
     pub(crate) async fn last(&self) {
         let number = self.line.lock().said;
         taken(self.sent.clone(), number, LAST, &self.is_known).await;
     }
 }
 
-/// Waits until this message was taken, and says whose fault it is when that takes longer than this.
+/// Waits until this message was sent; if that takes longer than `limit`, logs that the manager does not read.
 async fn taken(
     mut sent: watch::Receiver<u64>,
     number: u64,

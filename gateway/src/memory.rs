@@ -1,15 +1,15 @@
-//! How much memory this process can have.
+//! Finds how much memory this process can use.
 //!
-//! *Operation.* The least of the machine's (`/proc/meminfo`) and of what the control groups allow that the process is in, each with
-//! those above it: `memory.max` of cgroup v2, `memory.limit_in_bytes` of v1 (cgroups(7)). In a container the root of what is
-//! mounted is the container's own group.
+//! *Operation.* The smallest of the machine's memory (`/proc/meminfo`) and the limits of the process's control groups and
+//! their parents: `memory.max` of cgroup v2, `memory.limit_in_bytes` of v1 (cgroups(7)). In a container the root of the
+//! mounted hierarchy is the container's own group.
 //!
-//! *Errors.* What cannot be read limits nothing.
+//! *Errors.* A file that cannot be read sets no limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes, and whose they are.
+/// Returns the number of bytes, and the name of the limit.
 pub(crate) fn most() -> Option<(u64, &'static str)> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
@@ -29,7 +29,7 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The lowest limit of the groups that `/proc/self/cgroup` names, below where they are mounted.
+/// Returns the lowest limit of the groups in `/proc/self/cgroup`, with the hierarchy mounted at `mounted`.
 fn group_limit(groups: &str, mounted: &Path) -> Option<u64> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -42,7 +42,7 @@ fn group_limit(groups: &str, mounted: &Path) -> Option<u64> {
             _ => return None,
         };
         let limit = |folder: &Path| -> Option<u64> {
-            // `max` is no number: there is no limit.
+            // `max` does not parse and means no limit.
             fs::read_to_string(root.join(folder).join(file)).ok()?.trim().parse().ok()
         };
         Path::new(path).ancestors().filter_map(limit).min()
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(limit("0::/a/b\n"), Some(1 << 30), "of the group above");
         write(root, "a/b/memory.max", "4096\n");
         assert_eq!(limit("0::/a/b\n"), Some(4096));
-        // A container sees its own group as the root, whatever its path is called.
+        // A container sees its own group as the root, whatever its path is.
         write(root, "memory.max", "8192\n");
         assert_eq!(limit("0::/\n"), Some(8192));
         assert_eq!(limit("0::/../elsewhere/x\n"), Some(8192));

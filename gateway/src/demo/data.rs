@@ -1,16 +1,16 @@
-//! The data that is moved: different at every place of every file, cheap to make and to compare.
+//! Test data that differs at every position of every file and is cheap to make and to compare.
 
 use iobuf::{Buf, BufMut};
 
 const PIECE: usize = 1 << 20;
 
-/// Bytes from which every piece of every file is a view.
+/// Bytes of which every piece of every file is a view.
 pub(super) struct Pattern(Buf);
 
 impl Pattern {
     pub(super) fn new() -> Self {
         let mut data = BufMut::heap(2 * PIECE);
-        // xorshift64*: no two places look alike.
+        // xorshift64*: no two positions have the same bytes.
         let mut x = 0x9e37_79b9_7f4a_7c15_u64;
         for word in data.whole_mut().chunks_exact_mut(8) {
             x ^= x >> 12;
@@ -22,7 +22,7 @@ impl Pattern {
         Self(data.freeze())
     }
 
-    /// The bytes of `file` at `offset`, a multiple of 1 MiB; `len` is at most 1 MiB.
+    /// Returns the bytes of `file` at `offset`, which must be a multiple of 1 MiB; `len` is at most 1 MiB.
     pub(super) fn piece(&self, file: u64, offset: u64, len: usize) -> Buf {
         // Multiplying by an odd number spreads neighbouring pieces; any start below 1 MiB leaves room for a whole piece.
         let place = (file << 40 | offset >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
@@ -31,7 +31,7 @@ impl Pattern {
     }
 }
 
-/// The place of the first byte in which `have` differs from `want`; a missing or surplus byte differs.
+/// Returns the position of the first byte in which `have` differs from `want`; a missing or surplus byte counts as different.
 pub(super) fn difference<'a>(want: &[u8], have: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
     let mut at = 0;
     for piece in have {

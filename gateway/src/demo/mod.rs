@@ -1,12 +1,12 @@
-//! `headgate demo`: a temporary folder, served on loopback, used by the project's own clients, every byte compared.
+//! `headgate demo`: serves a temporary folder on loopback to the project's own clients and compares every byte.
 //!
-//! *Operation.* The gateway runs in this process, on ports that the system chooses. Each of NFS 3, NFS 4.1 and SMB 3.1.1, over
-//! TCP and over RDMA (iWARP in user space on 127.0.0.1), and SMB Direct also signed and encrypted, writes a large file and small
-//! ones, which are compared in the folder; reads them back, which is compared again; and removes them.
+//! *Operation.* The gateway runs in this process, on ports that the system chooses. The clients use NFS 3, NFS 4.1 and SMB
+//! 3.1.1 over TCP and over RDMA (iWARP in user space on 127.0.0.1), and also signed and encrypted SMB Direct. Each one writes
+//! a large file and several small ones, compares them in the folder, reads them back, compares them again and removes them.
 //!
-//! *Memory.* The data is views of one pattern of 2 MiB; nothing is held but what is on its way.
+//! *Memory.* The data consists of views of one pattern of 2 MiB; only data in flight is held.
 //!
-//! *Errors.* A difference, or an operation that fails, marks its row and makes the exit code 1; the other rows go on.
+//! *Errors.* A difference or a failed operation marks its row and makes the exit code 1; the other rows continue.
 
 mod data;
 mod show;
@@ -24,12 +24,11 @@ use config::{Identity, PrivilegedPorts, Rdma, Settings, Share, Signing, Source, 
 
 use crate::serve::{self, Running};
 
-/// Name of the share.
 const SHARE: &str = "demo";
 
-/// Bytes of everything but the large file.
+/// Upper bound in bytes for everything except the large file.
 const SMALL: u64 = 16 << 20;
-/// For so long what works on files may go on when the demo ends.
+/// Time that running file operations have to finish when the demo ends.
 const ENDING: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Options of `headgate demo`.
@@ -43,7 +42,7 @@ pub struct DemoArgs {
     json: bool,
 }
 
-/// Runs the command. `Err` is one line for standard error; `Ok(false)`: something differed, and was shown.
+/// Runs the command. `Err` is one line for standard error; `Ok(false)` means that data differed, which the table shows.
 pub fn run(args: &DemoArgs) -> Result<bool, String> {
     let size = args.size.0.clamp(1, 64 << 30);
     let folder = tempfile::Builder::new()
@@ -57,21 +56,22 @@ pub fn run(args: &DemoArgs) -> Result<bool, String> {
     let done = has_room(folder.path(), size).and_then(|()| {
         runtime.block_on(async {
             tokio::select! {
-                // Polled first, which installs the handlers: a signal before that would leave the folder.
+                // Polled first, to install the signal handlers before anything else: an earlier signal would leave the folder
+                // behind.
                 biased;
                 () = crate::interrupt::signalled() => Err("interrupted; the temporary folder is removed".into()),
                 done = demo(folder.path(), size, args.json) => done,
             }
         })
     });
-    // Nothing writes into the folder any more when it is removed.
+    // Stop all writers before the folder is removed.
     runtime.shutdown_timeout(ENDING);
     let shown = folder.path().to_owned();
     let removed = folder.close().map_err(|e| format!("{}: {e}", shown.display()));
     done.and_then(|is_good| removed.map(|()| is_good))
 }
 
-/// The large file of one client, and some small ones, fit.
+/// Checks that the large file of one client and several small ones fit.
 fn has_room(folder: &Path, size: u64) -> Result<(), String> {
     let Ok(found) = rustix::fs::statvfs(folder) else { return Ok(()) };
     let (free, needed) = (found.f_bavail.saturating_mul(found.f_frsize), size + SMALL);
@@ -110,7 +110,7 @@ async fn demo(folder: &Path, size: u64, json: bool) -> Result<bool, String> {
     Ok(rows.iter().all(work::Row::is_good))
 }
 
-/// Who logs on by SMB: a password that nobody else knows, for as long as the demo lasts.
+/// Creates the user for the SMB logon, with a random password that is valid only while the demo lasts.
 fn user(folder: &Path) -> Result<User, String> {
     let mut password = [0; 12];
     getrandom::fill(&mut password).map_err(|e| format!("no random numbers: {e}"))?;
@@ -137,7 +137,7 @@ fn settings(
 ) -> Result<Settings, String> {
     let mut settings = Settings {
         shares: vec![Share {
-            // The clients are whoever runs this; as root they must stay root to own the temporary folder.
+            // The clients act as the user who runs the demo; root must stay root to own the temporary folder.
             squash: Squash::None,
             ..Share::new(SHARE, Source::Folder(shared.into()))
         }],
@@ -155,7 +155,7 @@ fn settings(
         nfs_port: 0,
         nfs_rdma_port: 0,
         state: folder.join("state"),
-        // Without root the clients have no port below 1024; then the gateway is their own user's and no more than that.
+        // Without root the clients cannot use ports below 1024. The gateway then has only the rights of the same user.
         privileged_ports: match rustix::process::geteuid().is_root() {
             true => PrivilegedPorts::Local,
             false => PrivilegedPorts::Off,
@@ -164,12 +164,12 @@ fn settings(
     };
     settings.smb.asked_for = true;
     (settings.smb.port, settings.smb.direct_port) = (0, 0);
-    // One row is to show what signing costs beside it.
+    // Signing is optional, so that one row shows its cost against an unsigned row.
     settings.smb.signing = Signing::Offered;
     Ok(settings)
 }
 
-/// Where the gateway listens.
+/// Addresses at which the gateway listens.
 struct Addresses {
     nfs: SocketAddr,
     nfs_rdma: SocketAddr,
@@ -189,7 +189,7 @@ fn addresses(running: &Running) -> Result<Addresses, String> {
     })
 }
 
-/// Every client, in the order of the table.
+/// Returns the clients in the order of the table.
 fn targets(at: &Addresses, user: &User) -> Vec<Target> {
     let nfs = |version| Protocol::Nfs { version, mount_port: Some(at.nfs.port()), security: None };
     let smb = |sign, seal| {

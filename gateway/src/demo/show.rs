@@ -1,4 +1,4 @@
-//! What people see: bars while it runs, a table at the end; and what programs see.
+//! Output of the demo: progress bars and a table for people, JSON for programs.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::Addresses;
 use super::work::Row;
 use crate::table::{Table, Tone, bytes};
 
-/// Says what is about to happen.
+/// Prints the addresses and the kinds of client before the demo starts.
 pub(super) fn begin(folder: &Path, at: &Addresses) {
     say!("\n  headgate serves {} to its own clients:", folder.display());
     say!("  NFS over TCP on {}, SMB over TCP on {},", at.nfs, at.smb);
@@ -23,7 +23,7 @@ pub(super) fn begin(folder: &Path, at: &Addresses) {
     );
 }
 
-/// One bar per client, on a terminal only.
+/// One progress bar per client, shown only on a terminal.
 pub(super) struct Bars(MultiProgress);
 
 impl Bars {
@@ -49,7 +49,7 @@ impl Bars {
 
 impl Drop for Bars {
     fn drop(&mut self) {
-        // A terminal that takes no escape codes keeps the bars; the table follows all the same.
+        // A terminal without escape codes keeps the bars; the table follows anyway.
         let _ = self.0.clear();
     }
 }
@@ -73,7 +73,7 @@ fn moved(row: &Row, n: u64) -> String {
     if row.transport == Transport::Tcp { "-".into() } else { bytes(n) }
 }
 
-/// Prints the table, and what went wrong.
+/// Prints the table and the faults.
 pub(super) fn table(rows: &[Row]) {
     let colour = std::io::stdout().is_terminal();
     let head = [

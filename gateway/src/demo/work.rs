@@ -1,4 +1,4 @@
-//! What one client does: write, compare in the folder, read back, compare, remove.
+//! The work of one client: write, compare in the folder, read back, compare, remove.
 
 use std::cell::Cell;
 use std::fs::File as LocalFile;
@@ -19,13 +19,13 @@ use crate::cpu;
 const MIB: u64 = 1 << 20;
 /// Operations in flight.
 const DEPTH: usize = 8;
-/// Sizes of the small files: around the places where transports change how they move a message.
+/// Sizes of the small files, close to the sizes at which transports change how they move a message.
 const SMALL: [usize; 12] = [0, 1, 127, 1340, 4095, 4096, 4097, 8193, 16384, 40000, 65535, 65537];
 const LARGE: &str = "large";
 
-/// What all clients do.
+/// Work that all clients do.
 pub(super) struct Plan {
-    /// The share's folder.
+    /// Folder of the share.
     pub(super) folder: PathBuf,
     /// User and group of the calls.
     pub(super) user: (u32, u32),
@@ -34,17 +34,17 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Bytes that a client moves, both ways together.
+    /// Returns the number of bytes that a client moves in both directions together.
     pub(super) fn bytes(&self) -> u64 {
         2 * (self.size + SMALL.iter().map(|s| *s as u64).sum::<u64>())
     }
 }
 
-/// What one client did.
+/// Result of one client.
 pub(super) struct Row {
     /// Name and version of the protocol.
     pub(super) protocol: String,
-    /// What protects it: `none`, `sign` or `seal`.
+    /// Protection of the messages: `none`, `sign` or `seal`.
     pub(super) protection: &'static str,
     pub(super) transport: Transport,
     pub(super) by_rdma_write: u64,
@@ -53,11 +53,11 @@ pub(super) struct Row {
     /// Bytes per second of the large file, in each direction.
     pub(super) write_rate: f64,
     pub(super) read_rate: f64,
-    /// CPU time of both ends.
+    /// CPU time of client and gateway together.
     pub(super) cpu: Duration,
     /// Bytes compared.
     pub(super) verified: u64,
-    /// What went wrong.
+    /// First error, if any.
     pub(super) fault: Option<String>,
 }
 
@@ -121,7 +121,7 @@ struct Run<'a> {
     verified: Cell<u64>,
 }
 
-/// Names the operation that failed.
+/// Returns the error with the name of the failed operation.
 fn at(what: &str, e: &client::Error) -> String {
     format!("{what}: {e}")
 }
@@ -224,7 +224,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Lists the names, removes them, and sees that the folder is empty.
+    /// Lists the names, removes the files, and checks that the folder is empty afterwards.
     async fn tidy(&self) -> Result<(), String> {
         let names = self.volume.list().await.map_err(|e| at("list", &e))?;
         if names.len() != SMALL.len() + 1 {
@@ -239,7 +239,7 @@ impl Run<'_> {
     }
 }
 
-/// The next piece of at most 1 MiB.
+/// Takes the next piece of at most 1 MiB.
 fn take(next: &Cell<u64>, size: u64) -> Option<(u64, usize)> {
     let offset = next.get();
     let len = MIB.min(size.checked_sub(offset)?);

@@ -1,4 +1,4 @@
-//! /etc/exports, as exports(5) describes it: a folder, then who may come and how.
+//! Reads /etc/exports in the format of exports(5): a folder, then its clients with their options.
 
 use config::{Client, Export, Protocols, Squash, Whom};
 
@@ -54,7 +54,7 @@ const VALUES: [&str; 10] = [
     "reexport",
 ];
 
-/// Options of exports files of macOS and BSD, where they begin with a dash and may follow the clients.
+/// Options of exports files of macOS and BSD, where options begin with a dash and may follow the clients.
 const OF_BSD: [&str; 16] = [
     "alldirs",
     "maproot",
@@ -74,7 +74,8 @@ const OF_BSD: [&str; 16] = [
     "manglednames",
 ];
 
-/// How a client is named. Of those that a host is, the first kind counts, and of one kind the first on the line (exports(5)).
+/// Kind of a client name. If several names match a host, the first kind in this list decides, and within one kind the first
+/// name on the line (exports(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Host,
@@ -85,35 +86,34 @@ enum Kind {
     Everybody,
 }
 
-/// A client of a line.
 struct Spec<'a> {
     text: &'a str,
     kind: Kind,
-    /// Whom it means; none where that cannot be said here.
+    /// Clients that it means; empty if `clients` cannot express it.
     from: Vec<Whom>,
     rights: Rights,
 }
 
-/// What the options of one client say.
+/// Options of one client.
 #[derive(Clone, Copy, Debug)]
 struct Rights {
     read_only: bool,
-    /// Two flags to knfsd: the one does not take the other back.
+    /// knfsd treats these as two separate flags: setting one does not clear the other.
     root_squash: bool,
     all_squash: bool,
-    /// It may call from any port.
+    /// The client may call from any port.
     insecure: bool,
     anonuid: Option<u32>,
     anongid: Option<u32>,
 }
 
-/// Where in the files we are.
+/// Position in the input files.
 struct At<'a> {
     file: &'a str,
     line: usize,
 }
 
-/// Takes the shares of the file.
+/// Adds the shares of the file.
 pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     for (line, words) in logical_lines(text, &['#'], " ", |line| split(line).1) {
         let at = At { file, line };
@@ -162,7 +162,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
             Some((who, own)) => (who, own.trim_end_matches(')')),
             None => (client.as_str(), ""),
         };
-        // exports(5): the old form of `*` with `sec=`.
+        // exports(5): the older form of `*` with `sec=`.
         if let Some(flavor) = who.strip_prefix("gss/") {
             lose(&mut share, flavors(who, flavor));
             who = "*";
@@ -178,7 +178,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         specs.push(Spec { text: who, kind, from, rights });
     }
     if clients.iter().all(|c| c.starts_with('-')) {
-        // exports(5): a folder without clients is for everybody.
+        // exports(5): a folder without clients is exported to all clients.
         let (kind, from) = who_is("*");
         let rights = options(all, at, &mut share, common);
         specs.push(Spec { text: "*", kind, from, rights });
@@ -191,7 +191,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         share.lost.push("none of its clients can be written in `clients`".to_owned());
     }
     share.read_only = rights.iter().all(|(_, r)| r.read_only);
-    // What is said of the share is said of SMB, too: the strictest.
+    // The squash of the share applies to SMB as well, so take the strictest.
     share.squash = rights.iter().map(|(_, r)| r.squash()).max_by_key(|squash| *squash as u8);
     let client = |(from, its): (Whom, Rights)| Client {
         from,
@@ -206,8 +206,8 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     all.shares.push(share);
 }
 
-/// Keeps a share from being served that has options behind its clients: macOS and BSD give them to all clients of the line,
-/// exportfs to none.
+/// Excludes a share that has options behind its clients: macOS and BSD apply such options to all clients of the line,
+/// exportfs to no client.
 fn behind_clients(share: &mut Share, options: &str) {
     for option in options.split(',').filter(|option| !option.is_empty()) {
         let key = option.split('=').next().unwrap_or(option);
@@ -218,7 +218,7 @@ fn behind_clients(share: &mut Share, options: &str) {
     }
 }
 
-/// Why an option of another system keeps a share from being served.
+/// Returns why an option of another system excludes a share.
 fn of_bsd(option: &str) -> String {
     let (key, value) = option.split_once('=').unwrap_or((option, ""));
     let (user, group) = value.split_once(':').unwrap_or((value, ""));
@@ -238,12 +238,12 @@ fn of_bsd(option: &str) -> String {
     format!("`{option}`: exports(5) has no such option, macOS and BSD have{remedy}")
 }
 
-/// Which clients of all files may call from any port.
+/// Requirements on source ports, over the clients of all files.
 #[derive(Debug, Default)]
 pub(super) struct SourcePorts {
-    /// Folders with a client that may not, each with its file and line.
+    /// Folders with a client that must use a port below 1024, each with its file and line.
     secure: Vec<(String, usize, String)>,
-    /// Some client may.
+    /// Some client may call from any port.
     insecure: bool,
 }
 
@@ -255,13 +255,13 @@ impl SourcePorts {
         }
     }
 
-    /// Every client has to call from a port below 1024.
+    /// Returns true if every client must call from a port below 1024.
     pub(super) fn required(&self) -> bool {
         !self.secure.is_empty() && !self.insecure
     }
 }
 
-/// Tells what the clients lose that are `secure` beside others that are not: the setting is one for all shares.
+/// Notes the restriction that `secure` clients lose if other clients are `insecure`: the setting applies to all shares.
 pub(super) fn source_ports(all: &mut Imported) {
     if all.source_ports.required() {
         return;
@@ -273,7 +273,7 @@ pub(super) fn source_ports(all: &mut Imported) {
     }
 }
 
-/// The path that clients go on to mount; the error says why they cannot.
+/// Returns the path that clients continue to mount; the error says why they cannot.
 fn own_path(all: &Imported, path: &str) -> Result<Export, String> {
     let export: Export = path.parse()?;
     let lies_in = |path: &str, other: &str| {
@@ -291,8 +291,8 @@ fn own_path(all: &Imported, path: &str) -> Result<Export, String> {
     Ok(export)
 }
 
-/// These clients, which are in the order in which they count. Here the longest prefix counts: a range inside one that counts before
-/// it would have what it never had.
+/// Returns these clients, given in the order in which exports(5) matches them. Here the longest prefix decides, so a range
+/// inside an earlier one is dropped: it would get rights that it never had.
 fn clients_of(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Whom, Rights)> {
     let mut kept: Vec<(Whom, Rights)> = Vec::new();
     for (from, its) in specs.iter().flat_map(|s| s.from.iter().map(|from| (from, s.rights))) {
@@ -311,17 +311,18 @@ fn clients_of(all: &mut Imported, at: &At<'_>, specs: &[Spec<'_>]) -> Vec<(Whom,
     kept
 }
 
-/// Every client of the other is one of this, as far as that is known without a look-up.
+/// Returns true if every client of `other` is also a client of `first`, as far as that is known without a look-up.
 fn contains(first: &Whom, other: &Whom) -> bool {
     let (Whom::Range(range), Whom::Range(other)) = (first, other) else {
-        // A network counts before names of many hosts, also the one that has them all.
+        // A network takes precedence over patterns and netgroups, even the network of all hosts.
         let of_many = matches!(other, Whom::Pattern(_) | Whom::Netgroup(_));
         return first == other || of_many && first.range().is_some_and(|r| r.bits == 0);
     };
     range.covers(other)
 }
 
-/// Whom a line names, and who cannot be named here, to give it less than it has by what counts after that.
+/// Returns the clients that would gain rights: they are also matched by a name that cannot be expressed here and gave them
+/// fewer rights than the names after it.
 fn gains(specs: &[Spec<'_>]) -> Vec<String> {
     let gains = |(n, named): (usize, &Spec<'_>)| {
         let mut after = specs[n + 1..].iter().filter(|s| !s.from.is_empty());
@@ -335,7 +336,7 @@ fn gains(specs: &[Spec<'_>]) -> Vec<String> {
 }
 
 impl Rights {
-    /// exports(5): read-only, root squashed, and from ports below 1024, unless something else is said.
+    /// exports(5), defaults: read-only, root squashed, and only ports below 1024.
     fn new() -> Self {
         Self {
             read_only: true,
@@ -347,7 +348,7 @@ impl Rights {
         }
     }
 
-    /// Takes an option without a value that is carried over. False where it is another one.
+    /// Takes an option without a value. Returns false if the option has no counterpart.
     fn take(&mut self, option: &str) -> bool {
         let (place, value) = match option {
             "ro" => (&mut self.read_only, true),
@@ -372,7 +373,7 @@ impl Rights {
         }
     }
 
-    /// It allows something that the other does not.
+    /// Returns true if these rights allow something that `other` does not.
     fn is_more_than(self, other: Self) -> bool {
         let squash = (self.squash() as u8) < other.squash() as u8;
         let anonymous = (self.anonuid, self.anongid) != (other.anonuid, other.anongid);
@@ -380,7 +381,7 @@ impl Rights {
     }
 }
 
-/// How a client field means its client, and whom; none: it cannot be said here.
+/// Returns the kind of a client name, and its clients; empty if `clients` cannot express them.
 fn who_is(who: &str) -> (Kind, Vec<Whom>) {
     match (who, range(who)) {
         ("*" | "", _) => {
@@ -476,7 +477,7 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
     rights
 }
 
-/// Takes over `anonuid` or `anongid`. False: the value is not a number.
+/// Takes over `anonuid` or `anongid`. Returns false if the value is not a number.
 fn set_anonymous(rights: &mut Rights, key: &str, value: &str) -> bool {
     let Some(id) = anonymous(value) else { return false };
     let place = match key {
@@ -487,8 +488,8 @@ fn set_anonymous(rights: &mut Rights, key: &str, value: &str) -> bool {
     true
 }
 
-/// Keeps a share from being served whose `xprtsec` requires TLS. Each `xprtsec` adds to the ones before it; a share without any
-/// accepts all transports.
+/// Excludes a share whose `xprtsec` requires TLS. Each `xprtsec` adds to the earlier ones; a share without any accepts all
+/// transports.
 fn require_tls(share: &mut Share, transports: &[&str]) {
     if transports.is_empty() || transports.contains(&"none") {
         return;
@@ -501,7 +502,7 @@ fn require_tls(share: &mut Share, transports: &[&str]) {
     lose(share, why);
 }
 
-/// What to write for `refer=PATH@HOST[+HOST...][:PATH@HOST...]`, which had no use of the folder.
+/// Returns the replacement for `refer=PATH@HOST[+HOST...][:PATH@HOST...]`, with which exportfs did not use the folder.
 fn referral(option: &str, value: &str) -> String {
     let of = |place: &str| -> Option<Vec<config::Refer>> {
         let (path, hosts) = place.split_once('@')?;
@@ -518,7 +519,8 @@ fn referral(option: &str, value: &str) -> String {
     }
 }
 
-/// Why a list of flavors is not carried over: those with tickets take a keytab, which no file of exports names.
+/// Returns why a list of flavors is not carried over: flavors with tickets need a keytab, which a file of exports does not
+/// name.
 fn flavors(option: &str, value: &str) -> String {
     let known = ["sys", "krb5", "krb5i", "krb5p"];
     match value.split(':').find(|flavor| !known.contains(flavor)) {
@@ -530,28 +532,29 @@ fn flavors(option: &str, value: &str) -> String {
     }
 }
 
-/// The number of an anonymous user or group. nfs-utils takes negative ones, as `-2`; the kernel refuses -1, which is nobody's.
+/// Returns the number of an anonymous user or group. nfs-utils accepts negative numbers such as `-2`; the kernel rejects -1,
+/// which is not a valid id.
 fn anonymous(value: &str) -> Option<u32> {
     let number: i64 = value.parse().ok()?;
     let id = u32::try_from(number).or_else(|_| i32::try_from(number).map(i32::cast_unsigned)).ok();
     id.filter(|id| *id != u32::MAX)
 }
 
-/// Where one client does not cross into file systems that are mounted inside, none does.
+/// If one client does not cross into file systems mounted inside, no client does.
 fn hide_mounts(share: &mut Share, list: &str) {
     let crosses = list.split(',').any(|option| option.trim() == "crossmnt");
     share.view.hides_mounts = share.view.hides_mounts.max(Some(!crosses));
 }
 
-/// Keeps the share from being served. Each reason is told once, whatever number of clients have it.
+/// Excludes the share. Each reason is recorded once, however many clients have it.
 fn lose(share: &mut Share, why: String) {
     if !share.lost.contains(&why) {
         share.lost.push(why);
     }
 }
 
-/// Splits at blanks outside of quotes and parentheses, with `\040` for a byte by its octal number: `\303\244` is `ä`. And whether
-/// there is a comment at the end.
+/// Splits at blanks outside of quotes and parentheses. `\040` is a byte by its octal number: `\303\244` is `ä`. The second
+/// value is true if the line ends with a comment.
 fn split(line: &str) -> (Vec<String>, bool) {
     let mut out: Vec<Vec<u8>> = vec![Vec::new()];
     let mut push = [0; 4];
@@ -661,14 +664,14 @@ mod tests {
     #[test]
     fn of_one_kind_the_first_on_the_line_counts() {
         for (line, wanted) in [
-            // The network that contains it was first: it never counted.
+            // The network that contains it comes first, so it never had an effect.
             ("10.0.0.0/8(ro) 10.1.0.0/16(rw)", "10.0.0.0/8"),
             (
                 "10.0.0.0/8(rw) 10.1.0.1/32(rw,no_root_squash) 192.0.2.0/24(ro)",
                 "10.0.0.0/8 192.0.2.0/24(ro)",
             ),
             ("10.1.0.0/16(rw) 10.0.0.0/8(ro)", "10.1.0.0/16 10.0.0.0/8(ro)"),
-            // A host counts before networks, and everybody after them.
+            // A host takes precedence over networks, and these over `*`.
             ("10.0.0.0/8(ro) 10.0.0.1(rw)", "10.0.0.1/32 10.0.0.0/8(ro)"),
             ("*(rw) 0.0.0.0/0(ro)", "0.0.0.0/0(ro) ::/0"),
         ] {
@@ -691,7 +694,7 @@ mod tests {
             ),
             ("ws.lab(rw) WS.lab(ro)", "ws.lab"),
             ("*(rw) @hosts(ro)", "@hosts(ro) 0.0.0.0/0 ::/0"),
-            // This network has every host of IPv4, and counts before names of many.
+            // This network contains every IPv4 host and takes precedence over patterns.
             ("*.lab(rw) 0.0.0.0/0(ro) ws.lab(rw)", "ws.lab 0.0.0.0/0(ro)"),
             ("10.0.0.1(ro) ws.lab(rw)", "10.0.0.1/32(ro) ws.lab"),
         ] {
@@ -848,7 +851,7 @@ mod tests {
         let all = read("/srv 10.0.0.7(rw,a\\012shares:\\040[])\n");
         let written = crate::import::write::yaml(&all);
         assert_eq!(written.matches("\nshares:").count(), 1, "{written}");
-        // A comment of YAML ends at each of these, too.
+        // Each of these also ends a comment in YAML.
         for ends in ["\u{85}", "\u{2028}", "\u{2029}"] {
             let all = read(&format!("/srv/a{ends}smb: 10.0.0.7(mp=/a{ends}b)\n"));
             let written = crate::import::write::yaml(&all);

@@ -1,6 +1,7 @@
-//! Files that are no smb.conf and no exports, named in one sentence: each would be read wrongly as one of the two.
+//! Detects files that are neither smb.conf nor exports, each of which would be misread as one of the two, and describes each
+//! in one sentence.
 
-/// Returns what the file is where it is neither Samba's nor that of exports, with what to do instead.
+/// Returns a description of the file and what to do instead, if it is neither Samba's nor a file of exports.
 pub(super) fn other_form(text: &str) -> Option<&'static str> {
     let lines: Vec<&str> = lines(text).collect();
     let by = [
@@ -72,12 +73,12 @@ pub(super) fn other_form(text: &str) -> Option<&'static str> {
 const PASSDB_TDB: &str = "this is a database of Samba: write its accounts by `pdbedit -L -w > FILE`, and take them over by \
                           `headgate user import FILE`";
 
-/// Lines without blanks around them, without comments.
+/// Returns the lines without surrounding blanks and without comments.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']))
 }
 
-/// `NAME:UID:LM:NT:[FLAGS]:LCT-TIME:`, as smbpasswd(5) describes it.
+/// Detects `NAME:UID:LM:NT:[FLAGS]:LCT-TIME:`, as in smbpasswd(5).
 fn is_passdb(lines: &[&str]) -> bool {
     lines.first().is_some_and(|line| {
         let parts: Vec<&str> = line.split(':').collect();
@@ -85,7 +86,7 @@ fn is_passdb(lines: &[&str]) -> bool {
     })
 }
 
-/// Blocks `EXPORT { ... }`, also with the brace on the next line.
+/// Detects blocks `EXPORT { ... }`, also with the brace on the next line.
 fn is_ganesha(lines: &[&str]) -> bool {
     let block = |at: usize| {
         let rest = lines[at].to_lowercase();
@@ -119,7 +120,7 @@ fn is_compose(lines: &[&str]) -> bool {
     lines.iter().any(|line| line.trim_end() == "services:") && (has("image:") || has("build:"))
 }
 
-/// Lines of fstab(5): the third word is a type of file system.
+/// Detects lines of fstab(5): the third word is a file system type.
 fn is_table_of_mounts(lines: &[&str]) -> bool {
     const TYPES: [&str; 16] = [
         "nfs", "nfs4", "cifs", "smb3", "ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "swap",
@@ -132,7 +133,7 @@ fn is_table_of_mounts(lines: &[&str]) -> bool {
     })
 }
 
-/// Lines of auto.master(5) or of autofs(5).
+/// Detects lines of auto.master(5) or autofs(5).
 fn is_autofs(lines: &[&str]) -> bool {
     lines.iter().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -142,7 +143,7 @@ fn is_autofs(lines: &[&str]) -> bool {
             of.iter().any(|start| word.starts_with(start))
         };
         let is_master = words.len() >= 2 && words[0].starts_with('/') && is_source(words[1]);
-        // `KEY [-OPTIONS] HOST:/FOLDER`. A client of exports(5) holds no `:/`.
+        // `KEY [-OPTIONS] HOST:/FOLDER`. A client in exports(5) cannot contain `:/`.
         let is_entry = words.len() >= 2
             && last.split_once(":/").is_some_and(|(host, _)| !host.contains(['(', '=', '@']));
         is_master || is_entry || line.starts_with("+auto") || line.contains("-fstype=")
@@ -198,7 +199,7 @@ fn has_section(lines: &[&str], names: &[&str]) -> bool {
         let name = line.strip_prefix('[')?.split_once(']')?.0;
         names.contains(&name.to_lowercase().as_str()).then_some(())
     };
-    // A share of Samba may have any name; it has a folder.
+    // A share of Samba may have any name, but it has a `path`.
     lines.iter().any(|line| name(line).is_some())
         && !lines.iter().any(|line| line.to_lowercase().starts_with("path"))
 }

@@ -1,23 +1,24 @@
-//! `interfaces` of smb.conf(5) beside `bind interfaces only`: the addresses that Samba serves, as `bind` writes them.
+//! Converts `interfaces` together with `bind interfaces only` of smb.conf(5) to the addresses that Samba serves, as `bind`
+//! writes them.
 
 use std::net::IpAddr;
 
-/// What the two keys say.
+/// Values of the two keys.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces {
-    /// `interfaces`, with the number of its line.
+    /// Value of `interfaces`, with its line number.
     list: Option<(usize, String)>,
     only: bool,
 }
 
-/// What becomes of the two keys.
+/// Result for the two keys.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     /// Samba serves all addresses.
     All,
     /// Samba serves these addresses.
     Addresses(Vec<IpAddr>),
-    /// Samba serves some addresses, and the file does not say which: the words that name them.
+    /// Samba serves some addresses that the file does not specify; these are the words that name them.
     Unknown(String),
 }
 
@@ -30,12 +31,12 @@ impl Interfaces {
         self.only = only;
     }
 
-    /// The line of `interfaces` and its value.
+    /// Returns the line number and the value of `interfaces`.
     pub(super) fn list(&self) -> Option<(usize, &str)> {
         self.list.as_ref().map(|(line, list)| (*line, list.as_str()))
     }
 
-    /// Returns what Samba serves. smb.conf(5): without `bind interfaces only` its list is no restriction.
+    /// Returns the addresses that Samba serves. smb.conf(5): without `bind interfaces only` the list is not a restriction.
     pub(super) fn bound(&self) -> Bound {
         let Some((_, list)) = self.list.as_ref().filter(|_| self.only) else { return Bound::All };
         let (mut addresses, mut unknown) = (Vec::new(), Vec::new());
@@ -54,7 +55,7 @@ impl Interfaces {
     }
 }
 
-/// The words of a list. Quotes and what follows `;`, the speed and abilities of an interface, say nothing of its addresses.
+/// Returns the words of a list. Quotes, and the speed and abilities of an interface after `;`, do not affect its addresses.
 fn words(list: &str) -> Vec<String> {
     let mut is_quoted = false;
     let ends = |c: char| {
@@ -66,7 +67,8 @@ fn words(list: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// The one address that a word names. A network stands for the interface that has an address in it, which only its host knows.
+/// Returns the one address that a word names. A network means the interface with an address in it, which only the Samba host
+/// knows.
 fn address(word: &str) -> Option<IpAddr> {
     if word == "lo" {
         return Some(IpAddr::from([127, 0, 0, 1]));
@@ -78,7 +80,7 @@ fn address(word: &str) -> Option<IpAddr> {
             let whole = if address.is_ipv4() { 32 } else { 128 };
             net.bits < whole && net.addr == address
         });
-    // Samba serves the whole of 127.0.0.0/8 by the address that the host has.
+    // Samba serves all of 127.0.0.0/8 through the host's one loopback address.
     match is_network {
         true if address == IpAddr::from([127, 0, 0, 0]) => Some(IpAddr::from([127, 0, 0, 1])),
         true => None,

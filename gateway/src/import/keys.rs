@@ -1,7 +1,7 @@
-//! The keys of smb.conf(5): their names, and what each gives to clients or takes from them.
+//! The keys of smb.conf(5): their names, and the rights that each gives to clients or takes from them.
 //!
-//! [`TABLE`] has all keys of Samba 4.17 to 4.24 and of ksmbd. A key that takes something, and that `import` does not carry over,
-//! makes its share a comment.
+//! [`TABLE`] has all keys of Samba 4.17 to 4.24 and of ksmbd. If a key restricts clients and `import` does not carry it over,
+//! its share becomes a comment.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -34,7 +34,7 @@ const SYNONYMS: [(&str, &str); 24] = [
     ("rootdir", "rootdirectory"),
 ];
 
-/// What says nothing about who may do what.
+/// Keys that do not affect rights.
 const HARMLESS: &[(&str, &str)] = &[
     ("workgroup", "not needed: clients name the server by its address or by DNS"),
     ("netbiosname", "not needed: there is no NetBIOS"),
@@ -54,11 +54,11 @@ const HARMLESS: &[(&str, &str)] = &[
     ("include", "NOT READ: what that file says is missing here; write it into this one"),
 ];
 
-/// Modules whose work is done here without one.
+/// Modules whose function the gateway has built in.
 pub(super) const BUILT_IN: [&str; 6] =
     ["acl_xattr", "aio_pthread", "io_uring", "posix_eadb", "streams_depot", "streams_xattr"];
 
-/// Modules that keep clients from what is there: from changing it, or by rights that are kept where the gateway does not look.
+/// Modules that restrict clients: they forbid changes, or keep rights where the gateway does not look.
 const RESTRICTING: [&str; 9] = [
     "worm",
     "readonly",
@@ -67,15 +67,15 @@ const RESTRICTING: [&str; 9] = [
     "nfs4acl_xattr",
     "zfsacl",
     "gpfs",
-    // Infected files are refused.
+    // Refuse infected files.
     "virusfilter",
     "scannedonly",
 ];
 
-/// Modules whose `path` is no folder of this host: a folder of the same name here may hold anything.
+/// Modules whose `path` is not a folder of this host: a local folder with the same name may contain anything.
 const ELSEWHERE: [&str; 3] = ["ceph", "ceph_new", "glusterfs"];
 
-/// Prefixes of keys that are about printing, logging, speed and names of old networks.
+/// Prefixes of keys about printing, logging, speed and names of old networks.
 const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("log", "not needed: logs go to standard error"),
     ("maxlog", "not needed: logs go to standard error"),
@@ -104,21 +104,21 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("usershare", "not needed: shares are in the configuration file only"),
 ];
 
-/// Each key with its class, and with the values by which it restricts no client.
+/// Each key with its class, and the values with which it restricts no client.
 const TABLE: &str = include_str!("keys.txt");
 
-/// What a key does.
+/// Effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// `import` has a counterpart of it, or a reason of its own.
+    /// `import` has a counterpart for it, or gives its own reason.
     Carried,
     /// It restricts clients, except with these values.
     Takes(&'static str),
-    /// It restricts who logs on, except with these values.
+    /// It restricts logons, except with these values.
     Logon(&'static str),
     /// It allows clients more.
     Gives,
-    /// It says nothing of the rights of clients.
+    /// It does not affect the rights of clients.
     Neither,
 }
 
@@ -137,7 +137,7 @@ fn row(line: &'static str) -> Option<(String, Effect)> {
     Some((main_name(name), effect))
 }
 
-/// Returns what the key does, by its main name; `None` where Samba has no such key.
+/// Returns the effect of a key, given by its main name; `None` if Samba has no such key.
 pub(super) fn effect(key: &str) -> Option<Effect> {
     static ROWS: LazyLock<HashMap<String, Effect>> =
         LazyLock::new(|| TABLE.lines().filter_map(row).collect());
@@ -146,17 +146,18 @@ pub(super) fn effect(key: &str) -> Option<Effect> {
     ROWS.get(of_one.filter(|key| ["vetofiles", "hidefiles"].contains(key)).unwrap_or(key)).copied()
 }
 
-/// Returns whether the key restricts clients with this value. A list without entries, as `//` of `veto files`, restricts none.
+/// Returns whether the key with this value restricts clients. An empty list, such as `//` of `veto files`, restricts no
+/// client.
 pub(super) fn takes(key: &str, value: &str) -> bool {
     matches!(effect(key), Some(Effect::Takes(values)) if !is_harmless(key, value, values))
 }
 
-/// Returns whether the key restricts with this value who logs on.
+/// Returns whether the key with this value restricts logons.
 pub(super) fn limits_logons(key: &str, value: &str) -> bool {
     matches!(effect(key), Some(Effect::Logon(values)) if !is_harmless(key, value, values))
 }
 
-/// Returns whether the key restricts no client with this value; `harmless`: the values of its row.
+/// Returns whether the key with this value restricts no client; `harmless` are the values from its row.
 fn is_harmless(key: &str, value: &str, harmless: &str) -> bool {
     let is_empty = value.chars().all(|c| c.is_whitespace() || matches!(c, '/' | '"' | ','));
     let harmless: Vec<String> = words(harmless);
@@ -164,7 +165,7 @@ fn is_harmless(key: &str, value: &str, harmless: &str) -> bool {
         Some(on) if harmless.iter().any(|v| truth(v) == Some(on)) => true,
         _ => !harmless.is_empty() && words(value).iter().all(|word| harmless.contains(word)),
     };
-    // A list of algorithms restricts clients where it lacks one of the defaults.
+    // A list of algorithms restricts clients if it lacks one of the defaults.
     let lacks_one = key.ends_with("algorithms") && words(value).len() < harmless.len();
     is_empty || is_harmless && !lacks_one
 }
@@ -174,7 +175,7 @@ fn words(list: &str) -> Vec<String> {
     words.map(str::to_uppercase).collect()
 }
 
-/// Returns why a module of Samba's file systems keeps its share from being served.
+/// Returns why a VFS module of Samba excludes its share.
 pub(super) fn module_restricts(module: &str) -> Option<&'static str> {
     let name = module.to_lowercase();
     if RESTRICTING.contains(&name.as_str()) {
@@ -184,7 +185,7 @@ pub(super) fn module_restricts(module: &str) -> Option<&'static str> {
     is_elsewhere.then_some("the files are in a cluster, not in a folder of this host")
 }
 
-/// Returns what became of a key without a counterpart.
+/// Returns what happens to a key without a counterpart.
 pub(super) fn meaning(key: &str) -> &'static str {
     let exact = HARMLESS.iter().find(|(name, _)| key == *name);
     let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| key.starts_with(start));

@@ -1,11 +1,11 @@
-//! `headgate import FILE...`: a configuration from Samba's smb.conf, from /etc/exports, or from both.
+//! `headgate import FILE...`: makes a configuration from Samba's smb.conf, from /etc/exports, or from both.
 //!
-//! *Operation.* Each file becomes shares and a few settings ([`samba`], [`exports`]); shares of one folder become one share; the
-//! whole is written as YAML to standard output ([`write`]). What could not be carried over goes to standard error, one line
-//! for each line of the file, and says what that means.
+//! *Operation.* Converts each file to shares and a few settings ([`samba`], [`exports`]), joins shares of one folder into
+//! one, and writes the result as YAML to standard output ([`write`]). Lines that could not be carried over go to standard
+//! error, one line for each with its consequence.
 //!
-//! *Errors.* A share whose restrictions have no counterpart here is written as a comment, with the reasons above it. A share is
-//! served by the protocol that it was served by, and by both where both files have its folder.
+//! *Errors.* A share whose restrictions have no counterpart is written as a comment, with the reasons above it. A share is
+//! served over the protocol that served it before, and over both if both files have its folder.
 
 mod exports;
 mod forms;
@@ -26,7 +26,7 @@ use config::{
 };
 use users::Lists;
 
-/// Bytes of a file at most.
+/// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// Options of `headgate import`.
@@ -37,7 +37,7 @@ pub struct ImportArgs {
     files: Vec<PathBuf>,
 }
 
-/// What files say, as far as it can be said here.
+/// Contents of the files, as far as the configuration can express them.
 #[derive(Debug, Default)]
 struct Imported {
     shares: Vec<Share>,
@@ -49,7 +49,7 @@ struct Imported {
     notes: Vec<Note>,
 }
 
-/// A share, and why it cannot be served as it was.
+/// A share, and the reasons why it cannot be served as before.
 #[derive(Debug)]
 struct Share {
     name: String,
@@ -61,7 +61,7 @@ struct Share {
     view: View,
     export: Option<Export>,
     access: Option<Access>,
-    /// What `access` is made of when all is read.
+    /// Lists from which `access` is made after all files are read.
     lists: Lists,
     force: Force,
     encrypt: bool,
@@ -69,7 +69,7 @@ struct Share {
     said: Said,
     locking: Locking,
     comment: String,
-    /// Restrictions that have no counterpart: it is written as a comment.
+    /// Restrictions without a counterpart: with any, the share is written as a comment.
     lost: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ impl Share {
     }
 }
 
-/// What a section of smb.conf says, where `[global]` may say it for all. `None`: nothing is said.
+/// Values of a section of smb.conf, for which `[global]` may give defaults. `None` means not set.
 #[derive(Clone, Debug, Default)]
 struct Said {
     read_only: Option<bool>,
@@ -105,13 +105,13 @@ struct Said {
     guest_only: Option<bool>,
     encrypt: Option<bool>,
     clients: Option<Vec<Client>>,
-    /// `hosts deny` names everybody.
+    /// `hosts deny` names all hosts.
     denies_all: Option<bool>,
     force: Force,
 }
 
 impl Said {
-    /// What is said here, and where nothing is, what `other` says.
+    /// Returns these values, with those of `other` where a value is not set here.
     fn or(self, other: &Self) -> Self {
         Self {
             read_only: self.read_only.or(other.read_only),
@@ -128,27 +128,27 @@ impl Said {
     }
 }
 
-/// What smb.conf says of the modes of new files and folders: the bits that may be set, and those that are.
+/// Modes of new files and folders in smb.conf: the bits that may be set, and the bits that are always set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Modes {
     file: (Option<u32>, Option<u32>),
     folder: (Option<u32>, Option<u32>),
 }
 
-/// What is seen of a share, and what new files are given. `None`: nothing is said.
+/// Visibility of a share and modes of its new files. `None` means not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct View {
     hidden: Option<bool>,
     only_visible: Option<bool>,
     /// File systems that are mounted inside are not served.
     hides_mounts: Option<bool>,
-    /// The server follows no symbolic links.
+    /// The server does not follow symbolic links.
     leaves_links: Option<bool>,
     modes: Modes,
 }
 
 impl View {
-    /// What is said here, and where nothing is, what `other` says.
+    /// Returns these values, with those of `other` where a value is not set here.
     fn or(self, other: Self) -> Self {
         Self {
             hidden: self.hidden.or(other.hidden),
@@ -167,7 +167,7 @@ impl Modes {
         Self { file: either(self.file, other.file), folder: either(self.folder, other.folder) }
     }
 
-    /// The same by masks. smb.conf(5): where nothing is said, 0744 and 0755 may be set.
+    /// Returns the modes as masks. smb.conf(5): 0744 and 0755 are the defaults for the bits that may be set.
     fn masks(self) -> Masks {
         let mask = |(may, are): (Option<u32>, Option<u32>), usual: u32, known: u32| {
             may.or(are).map(|_| Mode((may.unwrap_or(usual) | are.unwrap_or(0)) & known))
@@ -176,28 +176,28 @@ impl Modes {
     }
 }
 
-/// What smb.conf says of locks that SMB clients did not take. `None`: nothing is said.
+/// Settings of smb.conf about locks that SMB clients did not take. `None` means not set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Locking {
     /// `strict locking`: reads and writes are checked against locks.
     strict: Option<bool>,
-    /// `posix locking`: locks of others than SMB clients are seen at all.
+    /// `posix locking`: locks taken outside of SMB are visible.
     posix: Option<bool>,
 }
 
 impl Locking {
-    /// What is said here, and where nothing is, what `other` says.
+    /// Returns these values, with those of `other` where a value is not set here.
     fn or(self, other: Self) -> Self {
         Self { strict: self.strict.or(other.strict), posix: self.posix.or(other.posix) }
     }
 
-    /// The stricter of two.
+    /// Returns the stricter of two settings.
     fn and(self, other: Self) -> Self {
-        // `None` is less than any value: what only one of them says counts.
+        // `None` is less than any value, so a value that only one of them has wins.
         Self { strict: self.strict.max(other.strict), posix: self.posix.max(other.posix) }
     }
 
-    /// Either setting alone lets SMB clients read and write what NFS clients have locked.
+    /// Either setting is enough to let SMB clients read and write ranges that NFS clients have locked.
     fn nfs_locks(self) -> NfsLocks {
         match (self.strict, self.posix) {
             (Some(false), _) | (_, Some(false)) => NfsLocks::Advisory,
@@ -206,12 +206,12 @@ impl Locking {
     }
 }
 
-/// What became of a line that is not in the result, or not as it was.
+/// A line that is missing from the result or changed in it, and the reason.
 #[derive(Debug)]
 struct Note {
     file: String,
     line: usize,
-    /// The line, or the part of it that is meant.
+    /// The line, or the relevant part of it.
     what: String,
     meaning: String,
 }
@@ -222,7 +222,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// Runs the command. The error is one line for standard error.
+/// Runs the command. An error is one line for standard error.
 pub fn run(args: &ImportArgs) -> Result<(), String> {
     let mut all = Imported::default();
     let mut others = Vec::new();
@@ -266,7 +266,7 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A file with a line `[section]` is Samba's: in the other one lines begin with a folder.
+/// Adds the contents of a file. A file with a `[section]` line is Samba's: in exports, lines begin with a folder.
 fn take(all: &mut Imported, file: &str, text: &str) {
     let is_section = |(_, line): &(usize, String)| line.starts_with('[');
     match logical_lines(text, &['#', ';'], "", |_| false).iter().any(is_section) {
@@ -275,7 +275,7 @@ fn take(all: &mut Imported, file: &str, text: &str) {
     }
 }
 
-/// One share for each folder, and each name once.
+/// Merges shares so that each folder has one share and each name is unique.
 fn merge(all: &mut Imported) {
     let mut merged: Vec<Share> = Vec::new();
     for share in std::mem::take(&mut all.shares) {
@@ -299,7 +299,8 @@ fn merge(all: &mut Imported) {
     all.shares = merged;
 }
 
-/// The stricter of two ways to serve one folder; of one by NFS and one by SMB each keeps its clients, and guests are of SMB alone.
+/// Joins two ways to serve one folder into the stricter one. If one is NFS and the other SMB, each keeps its clients, and
+/// guests remain only for SMB.
 fn join(first: &mut Share, mut second: Share) {
     let is_apart = matches!(
         (first.protocols, second.protocols),
@@ -353,7 +354,7 @@ fn join(first: &mut Share, mut second: Share) {
     first.lost.extend(second.lost);
 }
 
-/// Each of two that serve a folder by one protocol keeps its clients, and whether they change anything.
+/// Keeps, for two shares of one folder with different protocols, the clients of each and whether they may write.
 fn each_its_clients(first: &mut Share, second: &mut Share) {
     if first.clients == second.clients && first.read_only == second.read_only {
         return;
@@ -363,7 +364,7 @@ fn each_its_clients(first: &mut Share, second: &mut Share) {
         let all = || ["0.0.0.0/0", "::/0"].iter().filter_map(|all| all.parse().ok()).collect();
         let clients: Vec<Client> = match (share.clients.take(), share.protocols) {
             (Some(clients), _) => clients,
-            // Whoever can log on.
+            // Every user who can log on.
             (None, Protocols::Smb) => all(),
             (None, _) => Vec::new(),
         };
@@ -380,15 +381,15 @@ fn each_its_clients(first: &mut Share, second: &mut Share) {
     (first.clients, second.clients) = (Some(clients.clone()), Some(clients));
 }
 
-/// The words of a line, told with what became of it.
+/// Records words of a line and what happened to them.
 fn note(all: &mut Imported, file: &str, line: usize, what: &str, meaning: impl Into<String>) {
     let what = what.chars().filter(|c| !c.is_control()).take(100).collect();
     all.notes.push(Note { file: file.to_owned(), line, what, meaning: meaning.into() });
 }
 
-/// Lines with what a backslash at the end continues, put together by `joint`; comments and empty lines are gone. Numbers are those
-/// of the first line. Both Samba and nfs-utils read a comment to the end of its own line, whatever that ends with; `in_comment`
-/// says whether a line, as far as it is known, ends in one.
+/// Returns logical lines: a backslash at the end of a line continues it, `joint` is put between the parts, and comments and
+/// empty lines are removed. The numbers are those of the first physical line. Both Samba and nfs-utils end a comment at the
+/// end of its own line, even after a backslash; `in_comment` says whether the line so far ends in a comment.
 fn logical_lines(
     text: &str,
     comments: &[char],
@@ -407,7 +408,7 @@ fn logical_lines(
         };
         match out.last_mut().filter(|_| goes_on) {
             Some((_, last)) => {
-                // Samba keeps one blank of those that the next line begins with, nfs-utils puts one there.
+                // Samba keeps one of the blanks that begin the next line; nfs-utils inserts one.
                 let has_blank = line.starts_with(char::is_whitespace) && !last.is_empty();
                 last.push_str(if has_blank { " " } else { joint });
                 last.push_str(line.trim_start());
@@ -420,7 +421,7 @@ fn logical_lines(
     out
 }
 
-/// Names of shares cannot hold some characters here.
+/// Replaces the characters that a share name cannot contain here.
 fn share_name(text: &str) -> String {
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '$' | ' ');
     let name: String = text.chars().map(|c| if allowed(c) { c } else { '-' }).take(80).collect();
@@ -430,7 +431,8 @@ fn share_name(text: &str) -> String {
     }
 }
 
-/// A range of addresses as either file writes one: `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.`, a host inside a range.
+/// Parses a range of addresses in the forms of either file: `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.`, a host
+/// inside a range.
 fn range(text: &str) -> Option<Cidr> {
     if let Some(prefix) = text.strip_suffix('.') {
         let parts: Vec<u8> = prefix.split('.').map(|p| p.parse().ok()).collect::<Option<_>>()?;

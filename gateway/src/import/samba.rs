@@ -1,4 +1,5 @@
-//! Samba's smb.conf, as smb.conf(5) describes it: sections of `key = value`, where blanks and case in keys do not count.
+//! Reads Samba's smb.conf in the format of smb.conf(5): sections of `key = value`, where blanks and case in keys do not
+//! matter.
 
 use config::{Client, Encryption, Protocols, Signing, Who, Whom};
 
@@ -7,23 +8,22 @@ use super::keys::{BUILT_IN, limits_logons, main_name, meaning, module_restricts,
 use super::users::{self, Lists};
 use super::{Imported, Locking, Said, Share, View, logical_lines, note, range, share_name};
 
-/// A line of a section.
 struct Line<'a> {
     file: &'a str,
     number: usize,
     whole: &'a str,
-    /// Without blanks, in lower case, by its main name.
+    /// Main name of the key, in lower case and without blanks.
     key: String,
     value: &'a str,
 }
 
-/// What stands for the user, also as the name of a share that is there for each.
+/// Variables for the name of the user, also used as the name of a share that exists for each user.
 const USER: [&str; 3] = ["%U", "%u", "%S"];
-/// Where homes are when nothing is said.
+/// Default location of homes.
 const HOMES: &str = "/home/{user}";
 
-/// A path of the section with the user's folder as it is written here. Other variables stay, and keep the share from being carried
-/// over. `%S` is the section's name: of `[homes]` alone that is the user's.
+/// Returns a path of the section with this configuration's variable for the user. Other variables remain, and exclude the
+/// share. `%S` is the section's name, which is the user's only in `[homes]`.
 fn of_each(path: &str, section: &str) -> String {
     let path = match is_homes(section) {
         true => path.to_owned(),
@@ -41,29 +41,29 @@ fn is_of_each(share: &Share) -> bool {
     share.path.ends_with("/{user}")
 }
 
-/// What holds where smb.conf says nothing: `strict locking = auto`, `posix locking = yes`.
+/// Defaults of smb.conf: `strict locking = auto`, `posix locking = yes`.
 const LOCKING: Locking = Locking { strict: Some(true), posix: Some(true) };
 
-/// Returns whether a line keeps a client from anything.
+/// Returns whether a line restricts clients in any way.
 fn restricts(line: &Line<'_>) -> bool {
     let by_module =
         line.key == "vfsobjects" && modules_of(line).any(|m| module_restricts(m).is_some());
-    // The file's mode, which alone counts here, says nothing of its rights then.
+    // With this setting the file's mode, which is all that is checked here, does not describe the rights of the file.
     let by_acls = line.key.ends_with(":ignoresystemacls") && truth(line.value) != Some(false);
     by_module || by_acls && !line.value.is_empty() || takes(&line.key, line.value)
 }
 
-/// Takes the shares and settings of the file.
+/// Adds the shares and settings of the file.
 pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     let mut of_all = OfAll::default();
     let first = all.shares.len();
-    // A share is kept when the next section begins: only then its lines are known.
+    // A share is added when the next section begins: only then are all its lines known.
     let mut open: Option<Section> = None;
     let mut section = "global]".to_owned();
     for (number, line) in logical_lines(text, &['#', ';'], "", |_| false) {
         if let Some(header) = line.strip_prefix('[') {
             close(all, open.take());
-            // Samba takes what stands before the first `]`, and refuses a file with none.
+            // Samba takes the text before the first `]`, and rejects a file without one.
             let (name, is_whole) =
                 header.split_once(']').map_or((header, false), |(n, _)| (n, true));
             section = format!("{}]", name.trim().to_lowercase());
@@ -107,11 +107,10 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     }
 }
 
-/// The lowest dialect that `server min protocol` allows, where SMB 2 is below it.
+/// The lowest dialect that `server min protocol` allows, if that is above SMB 2.
 struct Dialect {
-    /// The line.
     whole: String,
-    /// A client of SMB 3.0 may connect. Each of them can encrypt, and no client of SMB 2 can.
+    /// SMB 3.0 clients may connect. Each of them can encrypt; no SMB 2 client can.
     is_3_0: bool,
 }
 
@@ -127,7 +126,8 @@ impl Dialect {
     }
 }
 
-/// Takes the addresses that Samba serves. Where the file does not name them, its shares would be at more addresses than before.
+/// Takes the addresses that Samba serves. If the file does not specify them, its shares would be reachable at more addresses
+/// than before.
 fn bind(all: &mut Imported, file: &str, of_all: &mut OfAll) {
     let Some((number, list)) = of_all.interfaces.list() else { return };
     let whole = format!("interfaces = {list}");
@@ -154,11 +154,11 @@ fn bind(all: &mut Imported, file: &str, of_all: &mut OfAll) {
     }
 }
 
-/// What a share is by its own lines and those for all.
+/// Computes the values of a share from its own lines and the global ones.
 fn settle(share: &mut Share, of_all: &OfAll) {
     let own = share.said.clients.clone();
     let said = std::mem::take(&mut share.said).or(&of_all.said);
-    // smb.conf(5): a share is read-only, and not for guests, unless something else is said.
+    // smb.conf(5): by default a share is read-only and not open to guests.
     let read_only = said.read_only.unwrap_or(true);
     share.guest = said.guest.unwrap_or(false);
     share.encrypt = said.encrypt.unwrap_or(false);
@@ -169,7 +169,7 @@ fn settle(share: &mut Share, of_all: &OfAll) {
         beside_all(share, own, &of_all.said);
     }
     let lists = std::mem::take(&mut share.lists).or(&of_all.lists);
-    // Everybody is the guest then, whoever logs on.
+    // Every user then acts as the guest, whatever the logon.
     if share.guest && said.guest_only == Some(true) {
         if lists.name_somebody() {
             let why = "`guest only`: its lists of users apply to the guest alone";
@@ -184,7 +184,8 @@ fn settle(share: &mut Share, of_all: &OfAll) {
     }
 }
 
-/// Samba asks the lists of `[global]` when a client connects, and then those of the share: a client has to be let in by both.
+/// Samba checks the host lists of `[global]` when a client connects, and those of the share afterwards: both must admit the
+/// client.
 fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
     let lost = match (&of_all.clients, own) {
         (None, _) if of_all.denies_all == Some(true) => {
@@ -203,7 +204,7 @@ fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
     share.lost.push(lost.to_owned());
 }
 
-/// Each of these is one of those, as far as that is known without a look-up.
+/// Returns true if each client in `these` is among `those`, as far as that is known without a look-up.
 fn are_within(these: &[Client], those: &[Client]) -> bool {
     let has = |outer: &Whom, inner: &Whom| match (outer, inner) {
         (Whom::Range(outer), Whom::Range(inner)) => outer.covers(inner),
@@ -212,18 +213,18 @@ fn are_within(these: &[Client], those: &[Client]) -> bool {
     these.iter().all(|inner| those.iter().any(|outer| has(&outer.from, &inner.from)))
 }
 
-/// What the section for the whole server says of its shares.
+/// Settings of `[global]` that apply to shares.
 #[derive(Default)]
 struct OfAll {
     said: Said,
     locking: Locking,
     lists: Lists,
     view: View,
-    /// `guest account`, where it is not `nobody`.
+    /// `guest account`, unless it is `nobody`.
     guest: Option<String>,
     interfaces: Interfaces,
     dialect: Option<Dialect>,
-    /// Restrictions that have no counterpart.
+    /// Restrictions without a counterpart.
     lost: Vec<String>,
 }
 
@@ -235,10 +236,10 @@ impl OfAll {
     }
 }
 
-/// A share while its lines are read.
+/// A share whose lines are still being read.
 struct Section {
     share: Share,
-    /// As Samba calls it.
+    /// Name of the section in smb.conf.
     name: String,
     file: String,
     line: usize,
@@ -246,7 +247,7 @@ struct Section {
     printable: bool,
 }
 
-/// Starts a share; sections that mean something else are told.
+/// Starts a share. Sections with another meaning are recorded as notes.
 fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Section> {
     let said = match name.to_lowercase().as_str() {
         "global" => return None,
@@ -294,7 +295,7 @@ impl Section {
         let yes = truth(line.value);
         match (line.key.as_str(), yes) {
             ("path", _) => share.path = of_each(line.value.trim_matches('"'), &self.name),
-            // The user for whom the share is there. `%S` is that one's name in `[homes]` alone.
+            // The user for whom the share exists. `%S` is the user's name only in `[homes]`.
             ("validusers", _)
                 if is_of_each(share)
                     && USER.contains(&line.value)
@@ -322,7 +323,7 @@ impl Section {
                 }
             }
             ("forceuser" | "forcegroup", _) => self.force(all, line),
-            // It hid the name `homes` alone: each user was shown its own.
+            // It only hid the name `homes`: each user still saw the own share.
             ("browseable", _) if is_homes(&share.name) => {}
             _ if view(line, &mut share.view) => {}
             ("inheritpermissions" | "inheritacls", _) => {
@@ -334,7 +335,7 @@ impl Section {
         }
     }
 
-    /// `force user`, `force group`.
+    /// Takes over `force user` or `force group`.
     fn force(&mut self, all: &mut Imported, line: &Line<'_>) {
         let force = &mut self.share.said.force;
         let (place, make): (_, fn(String) -> Who) = match line.key.as_str() {
@@ -343,15 +344,15 @@ impl Section {
         };
         match users::name(line.value.trim_matches('"')) {
             _ if line.value.is_empty() => *place = None,
-            // With `+` a group is forced on its members alone.
+            // With `+`, Samba forces the group only on its members.
             Some(Who::User(name)) => *place = Some(make(name)),
             _ => lost(all, line, &mut self.share),
         }
     }
 }
 
-/// Takes what a line says of what is seen of shares, and what limits and adds to modes: a new file or folder gets all that its mask
-/// has. False where it says nothing of that.
+/// Takes over a line about the visibility of shares or the masks of modes: a new file or folder gets every bit of its mask.
+/// Returns false if the line is about something else.
 fn view(line: &Line<'_>, view: &mut View) -> bool {
     let modes = &mut view.modes;
     let bits = match line.key.as_str() {
@@ -364,10 +365,10 @@ fn view(line: &Line<'_>, view: &mut View) -> bool {
             match line.key.as_str() {
                 "browseable" => view.hidden = Some(!yes),
                 "followsymlinks" => view.leaves_links = Some(!yes),
-                // Windows hides it, whatever `browseable` says.
+                // Windows hides it, whatever `browseable` is.
                 "administrativeshare" if !yes => {}
                 "administrativeshare" => view.hidden = Some(true),
-                // ksmbd alone has the key; Samba crosses into each mount.
+                // Only ksmbd has this key; Samba crosses into each mount.
                 "crossmnt" => view.hides_mounts = Some(!yes),
                 _ => view.only_visible = Some(yes),
             }
@@ -380,7 +381,7 @@ fn view(line: &Line<'_>, view: &mut View) -> bool {
     true
 }
 
-/// Takes what a line says of users. False where it names some who cannot be told here.
+/// Takes over a list of users. Returns false if `access` cannot express some of them.
 fn users(line: &Line<'_>, lists: &mut Lists) -> bool {
     match (users::names(line.value), lists.of(&line.key)) {
         (Some(names), Some(list)) => {
@@ -489,13 +490,14 @@ fn least_protocol(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
     note(all, line.file, line.number, line.whole, said);
 }
 
-/// The line has Samba read more than this file.
+/// Returns true if the line makes Samba read configuration from outside this file.
 fn reads_more(line: &Line<'_>) -> bool {
     let is_file = line.key == "configbackend" && line.value.eq_ignore_ascii_case("file");
     !line.value.is_empty() && !is_file
 }
 
-/// Takes what a share says, or `[global]` for all that say nothing else. False where the line is about something else.
+/// Takes over a line of a share, or of `[global]` as the default for shares without it. Returns false if the line is about
+/// something else.
 fn defaults(all: &mut Imported, line: &Line<'_>, said: &mut Said) -> bool {
     let yes = truth(line.value);
     match (line.key.as_str(), yes) {
@@ -510,7 +512,7 @@ fn defaults(all: &mut Imported, line: &Line<'_>, said: &mut Said) -> bool {
             }
         }
         ("hostsdeny", _) if line.value.is_empty() => said.denies_all = Some(false),
-        // Of both lists `hosts allow` counts first: whom it does not name is denied already.
+        // Samba checks `hosts allow` first, so hosts outside that list are already denied.
         ("hostsdeny", _) if denies_all(line.value) => {
             said.denies_all = Some(true);
             let means = "not needed: `clients` admits no other client";
@@ -527,9 +529,9 @@ fn denies_all(value: &str) -> bool {
     words.into_iter().all(|word| all.contains(&word.to_lowercase().as_str()))
 }
 
-/// Takes what a line says of locks that others than SMB clients hold. Only `no` differs from what is done here without a word.
+/// Takes over a line about locks held outside of SMB. Only `no` differs from the gateway's default.
 fn locking(all: &mut Imported, line: &Line<'_>, locking: &mut Locking) {
-    // `auto` checks where a client cannot have it checked by its oplock.
+    // `auto` checks locks unless the client has an oplock.
     let yes = truth(line.value).or(line.value.eq_ignore_ascii_case("auto").then_some(true));
     let (setting, still) = match line.key.as_str() {
         "strictlocking" => (
@@ -549,7 +551,7 @@ fn locking(all: &mut Imported, line: &Line<'_>, locking: &mut Locking) {
     note(all, line.file, line.number, line.whole, said);
 }
 
-/// Says what is known of a line that has no counterpart.
+/// Records the consequence of a line without a counterpart.
 fn unknown(all: &mut Imported, line: &Line<'_>) {
     if line.key == "vfsobjects" {
         return modules(all, line);
@@ -562,13 +564,13 @@ fn unknown(all: &mut Imported, line: &Line<'_>) {
     note(all, line.file, line.number, line.whole, meaning(&line.key));
 }
 
-/// The modules that a line names. What follows a colon tells several of one name apart.
+/// Returns the modules that a line names. The part after a colon only distinguishes several instances of one module.
 fn modules_of<'a>(line: &Line<'a>) -> impl Iterator<Item = &'a str> {
     let words = line.value.split([' ', ',', '\t']).filter(|m| !m.is_empty());
     words.map(|word| word.split(':').next().unwrap_or(word))
 }
 
-/// Modules of Samba's file systems.
+/// Records which VFS modules of Samba have no counterpart.
 fn modules(all: &mut Imported, line: &Line<'_>) {
     let missing: Vec<&str> = modules_of(line).filter(|m| !BUILT_IN.contains(m)).collect();
     let mut said = match missing.is_empty() {
@@ -590,8 +592,8 @@ fn encryption(value: &str) -> Option<Encryption> {
     }
 }
 
-/// The hosts of a list, as hosts_access(5) writes them; what names none is told. `None`: nobody is left, or somebody who was left
-/// out would come.
+/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that name none. `None`: no host is left, or
+/// the list has an `EXCEPT`, without which it would admit the excluded hosts.
 fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
     let mut found: Vec<Whom> = Vec::new();
     for word in line.value.split([' ', ',', '\t']).filter(|w| !w.is_empty()) {
@@ -612,7 +614,7 @@ fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
             }
             (_, Some(r)) => found.push(Whom::Range(r)),
             (lower, None) => {
-                // A leading dot is any host of that domain. Wildcards are no part of such a list.
+                // A leading dot means any host of that domain. Wildcards are not allowed in such a list.
                 let domain = word.strip_prefix('.').map(|_| format!("*{word}"));
                 let is_name =
                     !word.contains(['*', '?', '[']) && lower != "local" && lower != "fail";

@@ -1,11 +1,11 @@
-//! Who may use a share, from Samba's four lists to `access`.
+//! Converts Samba's four lists of users to `access`.
 //!
-//! smb.conf(5): whom `valid users` names is let in, or everybody where it names nobody, but for those of `invalid users`. Of them
-//! those of `write list` write, those of `read list` read, and what the others do is said by `read only`.
+//! smb.conf(5): `valid users` lists the users who may connect (empty: all users); `invalid users` is then excluded. Users in
+//! `write list` may write, users in `read list` may only read, and `read only` decides about the others.
 
 use config::{Access, Who};
 
-/// Samba's lists; `None`: nothing was said.
+/// Samba's lists; `None` means not set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lists {
     pub(super) valid: Option<Vec<Who>>,
@@ -15,7 +15,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// What is said here, and where nothing is, what `other` says.
+    /// Returns these lists, with those of `other` where a list is not set here.
     pub(super) fn or(self, other: &Self) -> Self {
         let either = |a: Option<Vec<Who>>, b: &Option<Vec<Who>>| a.or_else(|| b.clone());
         Self {
@@ -26,13 +26,13 @@ impl Lists {
         }
     }
 
-    /// Some list was given.
+    /// Returns true if some list has entries.
     pub(super) fn name_somebody(&self) -> bool {
         let lists = [&self.valid, &self.invalid, &self.read, &self.write];
         lists.into_iter().flatten().any(|list| !list.is_empty())
     }
 
-    /// The list of this key.
+    /// Returns the list that this key sets.
     pub(super) fn of(&mut self, key: &str) -> Option<&mut Option<Vec<Who>>> {
         match key {
             "validusers" => Some(&mut self.valid),
@@ -43,12 +43,13 @@ impl Lists {
         }
     }
 
-    /// The same rights, and whether nobody may change anything. The error says why there is no such `access`.
+    /// Returns the same rights as `access`, and whether the whole share is read-only. The error says why no `access` expresses
+    /// them.
     pub(super) fn access(self, read_only: bool) -> Result<(Option<Access>, bool), String> {
         let list = |list: Option<Vec<Who>>| list.unwrap_or_default();
         let (valid, deny) = (list(self.valid), list(self.invalid));
         let (mut read, write) = (list(self.read), list(self.write));
-        // Who is in both writes.
+        // A user in both lists may write.
         read.retain(|who| !write.contains(who));
         let only = |access: Access| Some(access).filter(|a| a.principals().next().is_some());
         let some = |read, write| only(Access { read, write, deny: deny.clone() });
@@ -57,7 +58,7 @@ impl Lists {
             (true, true) => Ok((some(vec![Who::Everyone], write), false)),
             (true, false) if write.is_empty() => Ok((some(valid, vec![]), true)),
             (true, false) => {
-                // Of users alone it is known who is among them.
+                // Membership is known only if the lists name users and no groups.
                 let named = |who: &Who| valid.contains(who);
                 if !write.iter().all(named) && valid.iter().chain(&write).any(is_group) {
                     return Err("`write list` names users and groups that `valid users` does not, and that may or may not be in \
@@ -88,7 +89,7 @@ fn is_group(who: &Who) -> bool {
     !matches!(who, Who::User(_))
 }
 
-/// The users and groups of a list, with quotes around names that have blanks. `None`: some cannot be told here.
+/// Returns the users and groups of a list; names with blanks are in quotes. `None`: `access` cannot express some entry.
 pub(super) fn names(text: &str) -> Option<Vec<Who>> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -104,7 +105,7 @@ pub(super) fn names(text: &str) -> Option<Vec<Who>> {
     words.iter().filter(|w| !w.is_empty()).map(|w| name(w)).collect()
 }
 
-/// `@` and `+` are groups of the host, `&` is a netgroup, `%` stands for something of the connection.
+/// `@` and `+` mark groups of the host, `&` a netgroup, `%` a variable of the connection.
 pub(super) fn name(word: &str) -> Option<Who> {
     if word.contains(['&', '%', '*']) {
         return None;
@@ -119,7 +120,7 @@ pub(super) fn name(word: &str) -> Option<Who> {
 mod tests {
     use super::*;
 
-    /// The rights that these lists give, as the configuration writes them.
+    /// Returns the rights that these lists give, in the notation of the configuration.
     fn rights(lists: [&str; 4], read_only: bool) -> Result<String, String> {
         let list = |text: &str| Some(names(text).unwrap()).filter(|l| !l.is_empty());
         let [valid, invalid, read, write] = lists.map(list);

@@ -4,7 +4,7 @@ use config::{Client, NfsLocks, Protocols, Who};
 
 use super::{Imported, Share};
 
-/// The whole file. Shares that cannot be served as they were are comments.
+/// Returns the whole file. Shares that cannot be served as before are comments.
 pub(super) fn yaml(all: &Imported) -> String {
     let mut out = String::from(
         "# Written by `headgate import`; check it with `headgate check --config FILE`.\n",
@@ -22,7 +22,7 @@ pub(super) fn yaml(all: &Imported) -> String {
     }
     for share in waiting {
         for why in &share.lost {
-            // exports(5) writes any character by its octal number: a line break would end the comment.
+            // exports(5) can encode any character as an octal number; a line break would end the comment.
             let why = why.replace(ends_lines_of_yaml, "?");
             out += &format!("  # `{}` had a restriction that would be lost: {why}\n", share.name);
         }
@@ -79,7 +79,7 @@ pub(super) fn one(share: &Share) -> String {
     out
 }
 
-/// Who may use it, as whom, and what they see and make.
+/// Returns the keys for users, identities, visibility and modes.
 fn rights(share: &Share) -> String {
     let mut out = String::new();
     if let Some(export) = &share.export {
@@ -136,7 +136,7 @@ fn client(client: &Client) -> String {
     if said.is_empty() { from } else { format!("{{from: {from}, {}}}", said.join(", ")) }
 }
 
-/// A value as YAML takes it literally: plain where nothing in it has a meaning, else in double quotes as JSON writes them.
+/// Returns a value that YAML takes literally: plain if no character has a special meaning, else in double quotes as in JSON.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
     let word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
@@ -153,7 +153,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// JSON leaves these as they are. In YAML some end a line, and with it a comment; the other controls may not stand there at all.
+/// JSON does not escape these. In YAML some end a line, and with it a comment; the other control characters are invalid.
 fn ends_lines_of_yaml(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
