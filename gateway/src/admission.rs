@@ -1,16 +1,16 @@
-//! Which connections are let in: limits on all connections, on those of one host, and on those whose clients have not introduced
-//! themselves.
+//! Admission of connections: limits on all connections, on the connections of one host, and on those of clients that have not
+//! introduced themselves.
 //!
-//! *Operation.* A connection takes a place before anything is done for it ([`Admission::admit`]) and gives it back when its
-//! [`AdmissionPermit`] is dropped, however its task ends. Until [`AdmissionPermit::established`] it counts among the newcomers, of
-//! which there are few, so that those who connect and say nothing cannot keep others out; and it ends when it remains one for too
-//! long ([`Admission::introduction`]). At a limit, an idle connection gives way to the new one ([`give_way`]).
+//! *Operation.* Each connection gets a permit before any work for it ([`Admission::admit`]), and returns it when its
+//! [`AdmissionPermit`] is dropped, however its task ends. Until [`AdmissionPermit::established`] it counts as a newcomer. The limit
+//! on newcomers is low, so that clients that connect and send no request cannot keep others out, and a connection that remains a
+//! newcomer for too long ends ([`Admission::introduction`]). At a limit, a new connection evicts an idle one ([`give_way`]).
 //!
-//! *Memory.* All connections of one host take payload memory and receive buffers by one handle of each pool
-//! ([`AdmissionPermit::payload`], [`AdmissionPermit::recvs`]), so that no client takes what the others need. A host is an IPv4
+//! *Memory.* All connections of one host take payload memory and receive buffers through one handle of each pool
+//! ([`AdmissionPermit::payload`], [`AdmissionPermit::recvs`]), so that no client uses up the memory of others. A host is an IPv4
 //! address or an IPv6 /64 ([`host_of`]).
 //!
-//! *Errors.* A refusal is counted by the limit that it met, kept and logged ([`refused`]).
+//! *Errors.* A refusal is counted under the limit that caused it, recorded and logged ([`refused`]).
 
 mod give_way;
 
@@ -34,12 +34,12 @@ use vfs::clients_remedy::clients_with;
 use crate::descriptors::Descriptors;
 use give_way::{Entry, InVain};
 
-/// Below so many connections in all, no share of them is kept for anybody.
+/// If the limit on all connections is below this, it reserves no connections for known clients or other addresses.
 const FEW: usize = 64;
-/// Requests of a client wait for its own share of payload memory.
+/// The limit that counts requests that wait for their client's share of payload memory.
 const MEMORY_OF_ADDRESS: &str = "memory-of-address";
 
-/// A limit that was met.
+/// A limit on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     All,
@@ -51,10 +51,10 @@ enum Limit {
 }
 
 impl Limit {
-    /// How many there are.
+    /// Number of limits.
     const COUNT: usize = 5;
-    /// Those that bound a number of connections, in the order in which they are met: a newcomer takes the place of a newcomer, of
-    /// its own address first, before a client that is known loses one.
+    /// Limits on the number of connections, in the order in which they are checked: a newcomer replaces another newcomer, first one
+    /// of its own address, before a known client loses a connection.
     const BOUNDS: [Self; 4] = [Self::NewcomersOfAddress, Self::Newcomers, Self::Address, Self::All];
 
     fn name(self) -> &'static str {
@@ -69,17 +69,17 @@ impl Limit {
 }
 
 impl Limit {
-    /// It bounds connections whose clients have not introduced themselves.
+    /// Returns whether it limits connections whose clients have not introduced themselves.
     fn is_for_newcomers(self) -> bool {
         matches!(self, Self::Newcomers | Self::NewcomersOfAddress)
     }
 
-    /// It bounds the connections of one host.
+    /// Returns whether it limits the connections of one host.
     fn is_of_address(self) -> bool {
         matches!(self, Self::Address | Self::NewcomersOfAddress)
     }
 
-    /// What to change where the client is to be let in.
+    /// Returns the change that would admit the client.
     fn remedy(self, limits: &ConnectionLimits) -> &'static str {
         match (self, limits.address) {
             (Self::Address, Some(_)) => "raise `limits.client_connections`",
@@ -89,8 +89,8 @@ impl Limit {
     }
 }
 
-/// Returns the change by which a share admits this address beside its present clients. `near`: the networks whose clients need no
-/// list, for a protocol with such networks.
+/// Returns the change that makes a share admit this address in addition to its present clients. `near`: the networks whose clients
+/// need no list, for a protocol with such networks.
 fn admitting(near: Option<&[Cidr]>, peer: IpAddr) -> String {
     let peer = peer.to_canonical();
     match near {
@@ -101,7 +101,7 @@ fn admitting(near: Option<&[Cidr]>, peer: IpAddr) -> String {
                  one that has no list: a list replaces the attached networks"
             )
         }
-        // A share without a list admits it.
+        // A share without a list admits this address.
         _ => format!("add {peer} to `clients` of a share: each has a list, and none names it"),
     }
 }
@@ -116,38 +116,38 @@ struct Counts {
 struct Tables {
     all: Counts,
     addresses: HashMap<IpAddr, Address>,
-    /// By number: oldest first.
+    /// Open connections by number: oldest first.
     open: BTreeMap<u64, Entry>,
     next: u64,
-    /// Those that gave way and are not closed yet.
+    /// Evicted connections that are not closed yet.
     closing: usize,
-    /// The last search for a connection that could give way that found none, by limit.
+    /// For each limit, the last search for a connection to evict that failed.
     in_vain: [Option<InVain>; Limit::COUNT],
 }
 
-/// A host that has connections.
+/// A host with open connections.
 struct Address {
     counts: Counts,
     memory: Memory,
-    /// How many of its waits for its share of the pool were told.
+    /// Number of waits for its share of the pool that were already reported.
     told: u64,
 }
 
-/// What the configuration says.
+/// Limits from the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
     /// Connections of all clients.
     pub all: usize,
-    /// They are fewer than `connections`, because this process may open few files.
+    /// Set if `all` is below `connections` because this process may open few files.
     pub is_short: bool,
     /// Connections from one address; `None`: three quarters of all.
     pub address: Option<usize>,
-    /// How long a newcomer may take.
+    /// Time within which a newcomer must introduce itself.
     pub introduction: Duration,
 }
 
 impl ConnectionLimits {
-    /// As these settings have it.
+    /// Returns the limits of these settings.
     pub(crate) fn of(settings: &Settings, descriptors: Descriptors) -> Self {
         let limits = &settings.limits;
         Self {
@@ -158,7 +158,8 @@ impl ConnectionLimits {
         }
     }
 
-    /// How many a limit allows. Half of the places are kept for those who are known, and a quarter for other addresses.
+    /// Returns the number that a limit allows. Half of the connections are reserved for known clients, and a quarter for other
+    /// addresses.
     fn by(&self, limit: Limit) -> usize {
         let share = |quarters: usize| match self.all < FEW {
             true => self.all,
@@ -173,30 +174,30 @@ impl ConnectionLimits {
         }
     }
 
-    /// The limit that a refusal names: where a share is as large as the whole, the whole.
+    /// Returns the limit to name in a refusal: the limit on all connections, if the given one allows the same number.
     fn named(&self, limit: Limit) -> Limit {
         if self.by(limit) == self.all { Limit::All } else { limit }
     }
 }
 
-/// The limits and who is counted against them.
+/// The limits and the connections that count against them.
 pub struct Admission {
     limits: RwLock<ConnectionLimits>,
     payload: Pool,
     recvs: Pool,
     tables: Mutex<Tables>,
-    /// Refusals by each limit.
+    /// Number of refusals by each limit.
     refused: [AtomicU64; Limit::COUNT],
 }
 
-/// Where the memory of one host comes from.
+/// Memory pools of one host.
 #[derive(Clone)]
 struct Memory {
     payload: Pool,
     recvs: Pool,
 }
 
-/// The place of one connection.
+/// Permit for one connection.
 pub struct AdmissionPermit {
     admission: Arc<Admission>,
     id: u64,
@@ -205,7 +206,7 @@ pub struct AdmissionPermit {
 }
 
 impl Admission {
-    /// With these limits, for connections whose payload is in one pool, and what comes over TCP in another.
+    /// Applies these limits to connections that take payload from one pool and receive buffers of TCP from another.
     pub fn new(limits: ConnectionLimits, payload: Pool, recvs: Pool) -> Arc<Self> {
         Arc::new(Self {
             limits: RwLock::new(limits),
@@ -220,7 +221,7 @@ impl Admission {
         locked(&self.tables)
     }
 
-    /// With these limits from now on. Those who are there stay, also when they are more.
+    /// Replaces the limits. Open connections stay, even if there are now too many.
     pub fn set(&self, limits: ConnectionLimits) {
         *writing(&self.limits) = limits;
     }
@@ -229,27 +230,27 @@ impl Admission {
         *reading(&self.limits)
     }
 
-    /// Connections that are let in.
+    /// Returns the number of connections that the limits allow.
     pub fn connections_max(&self) -> usize {
         self.limits().all
     }
 
-    /// Connections that are open, or gave way and are not closed yet.
+    /// Returns the number of connections that are open, or evicted and not closed yet.
     pub fn connections(&self) -> usize {
         let tables = self.lock();
         tables.all.open + tables.closing
     }
 
-    /// How long a newcomer may take.
+    /// Returns the time within which a newcomer must introduce itself.
     pub fn introduction(&self) -> Duration {
         self.limits().introduction
     }
 
-    /// Room for one more connection, which an idle one may have to give up.
+    /// Admits one more connection, and evicts an idle one if a limit requires it.
     pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<AdmissionPermit> {
         let host = host_of(peer.ip());
         let mut tried = self.try_admit(host);
-        // One for each limit that may be met.
+        // Evict at most one connection for each limit.
         for _ in Limit::BOUNDS {
             match tried {
                 Err(limit) if self.make_room(limit, host) => tried = self.try_admit(host),
@@ -269,17 +270,17 @@ impl Admission {
         }
     }
 
-    /// A connection was closed as it came, because no share admits its address. `near`: the networks that need no list.
+    /// Records a connection that was closed at once because no share admits its address. `near`: the networks that need no list.
     pub fn refuse_stranger(&self, peer: SocketAddr, near: Option<&[Cidr]>) {
         self.note(Limit::Clients, peer, admitting(near, peer.ip()).into());
     }
 
-    /// Connections that were refused so far.
+    /// Returns the number of refused connections.
     pub fn refusals(&self) -> u64 {
         self.refused.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
-    /// Tells of those whose requests had to wait for their share of payload memory since it was asked last.
+    /// Reports clients whose requests had to wait for their share of payload memory since the last call.
     pub fn tell_held_back(&self) {
         let mut tables = self.lock();
         for (ip, address) in &mut tables.addresses {
@@ -350,29 +351,30 @@ impl Admission {
 }
 
 impl AdmissionPermit {
-    /// Where the payload of this connection comes from.
+    /// Pool for the payload of this connection.
     pub fn payload(&self) -> &Pool {
         &self.memory.payload
     }
 
-    /// Where what comes over TCP is read to.
+    /// Pool for data that is read from TCP.
     pub fn recvs(&self) -> &Pool {
         &self.memory.recvs
     }
 
-    /// Says why the connection has to be closed at once, when it does. Given once; never ready when asked again.
+    /// Receives the reason if the connection must be closed at once. The receiver is returned once; later calls return one that
+    /// never becomes ready.
     pub fn cut(&mut self) -> oneshot::Receiver<String> {
         self.cut.take().unwrap_or_else(|| oneshot::channel().1)
     }
 
-    /// The connection is set up, and may give way when it is idle. `holds`: its end would take something from its client.
+    /// Marks the connection as set up, so that it can be evicted when idle. `holds` returns whether its client would lose state.
     pub fn serving(&self, info: Arc<Info>, holds: impl Fn() -> bool + Send + Sync + 'static) {
         if let Some(entry) = self.admission.lock().open.get_mut(&self.id) {
             entry.serving(info, Arc::new(holds));
         }
     }
 
-    /// The connection has shown who it is, or done what there is to be done before its first request.
+    /// Marks the client as known: it has introduced itself, or needs no introduction.
     pub fn established(&mut self) {
         let mut tables = self.admission.lock();
         let Tables { all, addresses, open, .. } = &mut *tables;
@@ -386,7 +388,7 @@ impl AdmissionPermit {
 }
 
 impl Tables {
-    /// Takes a connection out of all counts. `None`: it gave way before.
+    /// Removes a connection from all counts. Returns `None` if it was evicted before.
     fn remove(&mut self, id: u64) -> Option<Entry> {
         let entry = self.open.remove(&id)?;
         let new = usize::from(entry.is_new);
@@ -438,7 +440,7 @@ mod tests {
         Admission::new(limits(all), pool(), pool())
     }
 
-    /// Newcomers, each from an address of its own.
+    /// Returns newcomers, each from a different address.
     fn come(a: &Arc<Admission>, from: std::ops::Range<u8>) -> Vec<AdmissionPermit> {
         from.map(|n| a.admit(peer(n)).unwrap()).collect()
     }
@@ -518,7 +520,7 @@ mod tests {
         let held: Vec<_> = [&one, &two, &one].map(|p| p.payload().try_get(1).unwrap()).into();
         assert!(two.payload().try_get(1).is_none());
         assert!(other.payload().try_get(1).is_some());
-        // Who comes back is the same client as long as a connection of it is there.
+        // A client that reconnects is the same client as long as one of its connections is open.
         drop(one);
         let again = a.admit(peer(1)).unwrap();
         assert!(again.payload().try_get(1).is_none());

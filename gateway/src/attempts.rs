@@ -1,6 +1,7 @@
-//! Who tried the RDMA ports and how that ended, so that a client's TCP connection can say why it is not on RDMA.
+//! Outcomes of attempts on the RDMA ports, so that a client's TCP connection can say why it is not on RDMA.
 //!
-//! *Memory.* One short record for each address, of at most [`CLIENTS_MAX`] addresses: the one that tried longest ago goes first.
+//! *Memory.* One short record for each of at most [`CLIENTS_MAX`] addresses; a new address replaces the one with the oldest
+//! attempt.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,12 +11,12 @@ use mutex::locked;
 
 use crate::admin::protocol::Protocol;
 
-/// Addresses that are remembered.
+/// Addresses with a record.
 pub const CLIENTS_MAX: usize = 4096;
 /// Bytes of a reason that are kept.
 const REASON_MAX: usize = 200;
 
-/// How the last attempts ended.
+/// The outcome of each address's last attempt.
 #[derive(Debug, Default)]
 pub struct Attempts(Mutex<Known>);
 
@@ -30,7 +31,7 @@ impl Attempts {
         locked(&self.0)
     }
 
-    /// An attempt of this address failed.
+    /// Records that an attempt of this address failed.
     pub fn failed(&self, protocol: Protocol, ip: IpAddr, why: &str) {
         let mut known = self.lock();
         let key = (protocol, ip.to_canonical());
@@ -43,12 +44,12 @@ impl Attempts {
         known.failed.insert(key, (at, why.chars().take(REASON_MAX).collect()));
     }
 
-    /// An attempt of this address came through: what failed before is of no matter.
+    /// Records that an attempt of this address succeeded, which makes earlier failures irrelevant.
     pub fn succeeded(&self, protocol: Protocol, ip: IpAddr) {
         self.lock().failed.remove(&(protocol, ip.to_canonical()));
     }
 
-    /// How the last attempt of this address failed, if none succeeded since.
+    /// Returns the error of this address's last failed attempt, if it has not succeeded since.
     pub fn failure(&self, protocol: Protocol, ip: IpAddr) -> Option<String> {
         self.lock().failed.get(&(protocol, ip.to_canonical())).map(|(_, why)| why.clone())
     }

@@ -1,14 +1,13 @@
-//! What a run of the gateway finds and leaves in its state folder: the lock that keeps a second one away, the secret that
-//! signs file handles, the store of what must survive, the number of this run.
+//! Files of the gateway in its state folder: the lock that keeps a second gateway out, the secret that signs file handles, the
+//! store of state that must survive, and the number of this run.
 //!
-//! Where the configuration says `records`, the secret and the store are there ([`crate::records`]), and the lock is the state
-//! folder's.
+//! If `records` is configured, the secret and the store are kept there ([`crate::records`]); the lock stays in the state folder.
 //!
-//! The folder is made for its owner alone (0700). One that an earlier run made wider is narrowed; one that belongs to another
-//! user, or holds other things, stays as it is, with a line in the log.
+//! The folder is created with access for its owner only (0700). A folder that an earlier run made with wider access is narrowed;
+//! one that belongs to another user, or holds other files, is left unchanged, with a line in the log.
 //!
-//! *Errors.* A state folder that was asked for and cannot be used, or gives no answer, stops the start. The default one, where an
-//! ordinary user cannot make it, is done without: handles then end with the process, which is said in the log.
+//! *Errors.* A configured state folder that cannot be used, or does not respond, stops the start. If an ordinary user cannot create
+//! the default one, the gateway runs without it: handles then end with the process, as the log says.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -28,46 +27,44 @@ use crate::records::ceph::CephFolder;
 
 /// Key of the number of the last run, a big-endian 32-bit integer, among [`Kind::Server`].
 const BOOTS: &[u8] = b"boots";
-/// Key of the epoch of a cluster's service, a big-endian 64-bit integer, there too.
+/// Key of the epoch of a cluster's service, a big-endian 64-bit integer, in the same kind.
 const EPOCH: &[u8] = b"epoch";
-/// Key of the cluster and the name of the service whose records these are, there too.
+/// Key of the cluster and the name of the service that owns these records, in the same kind.
 const SERVICE: &[u8] = b"service";
-/// How long the state folder may take to be opened: a store is repaired where the gateway did not end by itself.
+/// Longest time for opening the state folder: after a crash of the gateway, the store is repaired.
 const OPEN_MAX: Duration = Duration::from_secs(60);
-/// The mode of the state folder.
 const OWNER_ONLY: u32 = 0o700;
-/// Bytes of the secret: a key for handles, and the server's name for SMB clients, which is no secret but lives as long.
+/// Bytes of the secret: a key for handles, and the server's GUID for SMB clients, which is not secret but lives as long.
 const SECRET_LEN: usize = 32;
-/// Its file.
+/// File name of the secret.
 const SECRET: &str = "secret";
 
-/// This run, and the lock of its state folder for as long as it lives.
+/// This run, with the lock of its state folder for as long as it lives.
 #[derive(Debug)]
 pub struct Run {
-    /// Numbers of this run.
     pub boot: Boot,
     /// Signs file handles; the same in every run on one state folder.
     pub handle_key: [u8; 16],
     /// Differs from run to run.
     pub replay_key: [u8; 16],
-    /// Names this server to SMB clients; the same in every run on one state folder.
+    /// Identifies this server to SMB clients; the same in every run on one state folder.
     pub server_guid: [u8; 16],
-    /// The state folder; `None` when nothing survives.
+    /// The state folder; `None` if no state survives.
     pub folder: Option<PathBuf>,
-    /// What moves with the service; `None` when nothing survives.
+    /// Files that move with the service; `None` if no state survives.
     pub files: Option<ServiceFiles>,
-    /// What must survive a restart; `None` when nothing does.
+    /// State that must survive a restart; `None` if no state survives.
     pub store: Option<Store>,
     _lock: Option<Lock>,
 }
 
-/// The lock of a state folder (flock(2)), which keeps a second gateway away.
+/// The lock of a state folder (flock(2)), which keeps a second gateway out.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Drop for Lock {
-    /// The lock is that of the open file, which a child that was forked and has not yet executed its program has open, too: to
-    /// close it here alone would keep the folder locked for as long as that takes.
+    /// Unlocks explicitly: the lock belongs to the open file, which a forked child also has open until it executes its program.
+    /// Closing the file only here would keep the folder locked until then.
     fn drop(&mut self) {
         if let Err(e) = self.0.unlock() {
             tracing::debug!(error = %e, "the state folder is unlocked by closing its lock");
@@ -75,12 +72,12 @@ impl Drop for Lock {
     }
 }
 
-/// As [`take`], where the folder may lie on a file system that gives no answer. Blocks for some seconds, or as long as the store of
-/// an earlier run takes to be opened, at most [`OPEN_MAX`].
+/// Takes the state folder like [`take`], even if its file system may not respond. Blocks for some seconds, or until the store of an
+/// earlier run is opened, at most [`OPEN_MAX`].
 ///
 /// # Errors
 ///
-/// As there, or that nothing came in time.
+/// Fails like [`take`], or if the time is over.
 pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
     let folder = &settings.state;
     let silent = |_: Silent| {
@@ -107,7 +104,7 @@ pub fn take_in_time(settings: &Settings) -> Result<Run, String> {
 ///
 /// # Errors
 ///
-/// One line for the user: the folder is another gateway's, or cannot be used.
+/// One line for the user: the folder belongs to another gateway, or cannot be used.
 pub fn take(settings: &Settings) -> Result<Run, String> {
     let folder = &settings.state;
     let refused = |e: &io::Error| {
@@ -130,7 +127,7 @@ pub fn take(settings: &Settings) -> Result<Run, String> {
     }
 }
 
-/// A path of the state folder and what the file system said of it; where that is full, what to do about it.
+/// Describes an error of a path in the state folder; if its file system is full, includes the remedy.
 fn unusable(path: &Path, why: io::Error) -> String {
     let text = format!("{}: {why}", path.display());
     let why = recovery::Error::io(path, why);
@@ -148,7 +145,7 @@ fn prepare(folder: &Path) -> io::Result<File> {
     private().create(true).write(true).truncate(false).open(folder.join("lock"))
 }
 
-/// Takes a folder that an earlier run left open to other users away from them.
+/// Removes other users' access to a folder that an earlier run created.
 fn narrow(folder: &Path) -> io::Result<()> {
     let opened = File::open(folder)?;
     let about = opened.metadata()?;
@@ -167,7 +164,7 @@ fn narrow(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// For files that nobody else may read.
+/// Returns options that create a file for its owner only.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
@@ -211,7 +208,7 @@ fn on_folder(folder: &Path, settings: &Settings, lock: File) -> Result<Run, Stri
     })
 }
 
-/// A run of which nothing survives.
+/// Returns a run whose state ends with the process.
 pub fn ephemeral() -> Result<Run, String> {
     let (handle_key, replay_key) = halves(random()?);
     let (server_guid, _) = halves(random()?);
@@ -237,7 +234,7 @@ fn random() -> Result<[u8; SECRET_LEN], String> {
     Ok(bytes)
 }
 
-/// The secret of the service, made at the first run.
+/// Returns the service's secret, which the first run creates.
 fn secret(files: &ServiceFiles) -> io::Result<[u8; SECRET_LEN]> {
     if let Some((bytes, _)) = files.read(SECRET)? {
         return bytes.first_chunk().copied().ok_or(io::ErrorKind::UnexpectedEof.into());
@@ -248,11 +245,11 @@ fn secret(files: &ServiceFiles) -> io::Result<[u8; SECRET_LEN]> {
     Ok(bytes)
 }
 
-/// The key of handles and seals that runs on this state folder have; `None` before the first run, and where records are in Ceph.
+/// Returns the key for handles and seals of runs on this state folder; `None` before the first run, and if records are in Ceph.
 ///
 /// # Errors
 ///
-/// One line: it cannot be read.
+/// One line: the key cannot be read.
 pub(crate) fn handle_key(settings: &Settings) -> Result<Option<[u8; 16]>, String> {
     if settings.records.is_some() {
         return Ok(None);
@@ -265,8 +262,8 @@ pub(crate) fn handle_key(settings: &Settings) -> Result<Option<[u8; 16]>, String
     }
 }
 
-/// The number of this run: one more than the last. A new store begins with the time, which no earlier one on this machine has
-/// reached by counting.
+/// Returns the number of this run: one more than the last. A new store starts with the current time, which exceeds any number that
+/// an earlier store on this machine can have counted to.
 fn count(store: &Store) -> Result<u32, recovery::Error> {
     let known = store.read(Kind::Server)?.into_iter().find(|(key, _)| **key == *BOOTS);
     let last = known.and_then(|(_, n)| Some(u32::from_be_bytes((*n).try_into().ok()?)));
@@ -275,8 +272,8 @@ fn count(store: &Store) -> Result<u32, recovery::Error> {
     Ok(this)
 }
 
-/// The records of a service that nobody serves: whose they are, and of which epoch. Whoever has them open in CephFS is cut off.
-/// Blocks.
+/// Returns the service and epoch of the records of a service that no gateway serves. Evicts any client that has them open in
+/// CephFS. Blocks.
 ///
 /// # Errors
 ///
@@ -291,9 +288,9 @@ pub(crate) fn whose(settings: &Settings) -> Result<(Option<String>, Option<u64>)
     Ok((service, epoch))
 }
 
-/// Refuses records of a cluster's service where no `headgate cluster run` has started this gateway: they may be a copy, or on
-/// storage that another node has, and two gateways would give the same locks and handles to different clients. Records in CephFS
-/// need no check: who opens them has cut off the other.
+/// Refuses records of a cluster's service if no `headgate cluster run` started this gateway: they may be a copy, or on storage that
+/// another node uses, and two gateways would grant the same locks and handles to different clients. Records in CephFS need no
+/// check: opening them has evicted the other gateway.
 fn check_outside(run: Run) -> Result<Run, String> {
     let (Some(store), Some(folder)) = (&run.store, &run.folder) else { return Ok(run) };
     if member::epoch().is_some() || member::is_outside() {
@@ -312,7 +309,7 @@ fn check_outside(run: Run) -> Result<Run, String> {
     ))
 }
 
-/// Records that a service of a cluster is in this epoch. What a later owner has written, or another service, is not for this one.
+/// Records that a cluster's service is in this epoch. Fails if the records belong to a later epoch or to another service.
 fn begin_epoch(store: &Store, epoch: u64, folder: &Path) -> Result<(), String> {
     let read = store.read(Kind::Server).map_err(|e| e.to_string())?;
     let known = |key: &[u8]| read.iter().find(|(at, _)| **at == *key).map(|(_, value)| value);
@@ -381,7 +378,7 @@ mod tests {
         assert_eq!((second.handle_key, second.boot.instance), (key, instance + 1));
     }
 
-    /// As a child has them between fork(2) and execve(2), whatever is closed on exec.
+    /// Simulates a child between fork(2) and execve(2), which still has files open that close on exec.
     #[test]
     fn a_run_that_ends_leaves_its_folder_also_where_another_has_its_files_open() {
         let folder = tempfile::tempdir().unwrap();
@@ -402,7 +399,7 @@ mod tests {
         fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
         drop(take(&settings(&state)).unwrap());
         assert_eq!(mode(), OWNER_ONLY, "as an earlier run left it");
-        // A folder that is not the gateway's alone is not taken from its users.
+        // The gateway does not narrow a folder that also holds other files.
         let other = parent.path().join("other");
         fs::create_dir(&other).unwrap();
         fs::write(other.join("file"), b"").unwrap();

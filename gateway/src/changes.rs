@@ -1,29 +1,30 @@
-//! What a reload did, or why it was refused: data, which the control socket, the status page and the audit trail pass on.
+//! The result of a reload, or the reason for its refusal: data that the control socket, the status page and the audit trail pass
+//! on.
 
 use std::fmt;
 
 use config::Faults;
 use serde::{Deserialize, Serialize};
 
-/// Why the running configuration stays.
+/// Reasons to keep the running configuration.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The new one is wrong.
+    /// The new configuration is wrong.
     Faults(Faults),
-    /// It changes what cannot change while the gateway runs: the key, what it is now, what it would be.
+    /// It changes keys that cannot change while the gateway runs.
     Fixed(Vec<Fixed>),
-    /// It is sound and cannot be had here and now; one line.
+    /// It is sound but cannot take effect on this host now; one line.
     Failed(String),
 }
 
 /// A key that needs a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// As in the file.
+    /// Name of the key in the file.
     pub key: &'static str,
-    /// What is in force.
+    /// Value in force.
     pub now: String,
-    /// What was asked for.
+    /// Value in the new configuration.
     pub asked: String,
 }
 
@@ -49,35 +50,34 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What a reload did.
+/// Effects of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Shares that are served now and were not.
+    /// Newly served shares.
     pub shares_added: Vec<String>,
-    /// Shares that are not served any more, or are of another folder.
+    /// Shares that are no longer served, or have another folder now.
     pub shares_removed: Vec<String>,
-    /// Shares of which something is said differently.
+    /// Shares with other settings.
     pub shares_changed: Vec<String>,
-    /// Listeners that were opened, as the ready line has them.
+    /// Opened listeners, in the words of the ready line.
     pub opened: Vec<String>,
-    /// Listeners that were closed.
     pub closed: Vec<String>,
-    /// Users who can log on now and could not.
+    /// Users that can log on now and could not before.
     pub users_added: Vec<String>,
-    /// Users who cannot log on any more.
+    /// Users that can no longer log on.
     pub users_removed: Vec<String>,
     /// For each share: the clients and users that lose access to it.
     #[serde(default)]
     pub access_lost: Vec<String>,
-    /// Other keys: what they were and what they are.
+    /// Other keys: their old and new values.
     pub values: Vec<String>,
-    /// SMB sessions that ended.
+    /// Number of SMB sessions that ended.
     pub sessions_ended: usize,
-    /// SMB tree connects that ended, of sessions that go on.
+    /// SMB tree connects that ended, in sessions that continue.
     pub trees_ended: usize,
-    /// Opens, locks and delegations of NFS that ended.
+    /// NFS opens, locks and delegations that ended.
     pub opens_ended: usize,
-    /// Connections that were asked to end.
+    /// Connections that began to shut down.
     pub connections_ended: usize,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Changes {
 }
 
 impl Changes {
-    /// What it changed, without what became of clients, one line for each kind.
+    /// Returns the changes of the configuration, without the effects on clients, one line for each kind.
     pub(crate) fn of_configuration(&self) -> Vec<String> {
         let lists = self.lists().into_iter().filter(|(_, list)| !list.is_empty());
         lists.map(|(what, list)| format!("{what}: {}", list.join(", "))).collect()

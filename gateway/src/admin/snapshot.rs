@@ -1,4 +1,4 @@
-//! What the daemon is doing now, as data: the source of `/status`, `/metrics` and `headgate status`.
+//! A snapshot of the daemon's state, as data: the source of `/status`, `/metrics` and `headgate status`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::reloads::ReloadStatus;
 use super::usage::{ShareStatus, UserStatus};
 use super::why::{Story, WhyNot};
 
-/// Bytes and requests by the way they went; the server's view.
+/// Bytes and requests by direction, as the server counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// Requests received.
@@ -37,7 +37,7 @@ pub struct Moved {
 }
 
 impl Moved {
-    /// So far on one connection.
+    /// Reads the counters of one connection.
     pub fn of(traffic: &Traffic) -> Self {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Self {
@@ -51,7 +51,7 @@ impl Moved {
         }
     }
 
-    /// What came since `before`.
+    /// Returns the difference since `before`.
     pub fn minus(self, before: Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),
@@ -64,7 +64,7 @@ impl Moved {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             requests: self.requests + other.requests,
@@ -107,22 +107,22 @@ pub struct ConnectionStatus {
     pub facts: Vec<(String, String)>,
 }
 
-/// What is known of a connection beside what it knows itself.
+/// Facts about a connection that its own state does not contain.
 pub struct Around {
-    /// Its number.
+    /// Number of the connection.
     pub id: u64,
     /// Seconds since it was opened.
     pub age_seconds: u64,
-    /// Ports on which clients dial its protocol over RDMA; none where it is not served.
+    /// Ports on which clients dial its protocol over RDMA; empty if it is not served there.
     pub rdma_ports: Vec<u16>,
     /// Connections of the same client on RDMA.
     pub others_on_rdma: usize,
-    /// How the last attempt of its client on RDMA failed.
+    /// Error of the client's last failed attempt on RDMA.
     pub failed: Option<String>,
 }
 
 impl ConnectionStatus {
-    /// Of a connection as it is now.
+    /// Returns the current status of a connection.
     pub fn new(protocol: Protocol, info: &Info, around: Around) -> Self {
         let facts: Vec<(String, String)> = info.facts.list().into_iter().map(fact).collect();
         let moved = Moved::of(&info.traffic);
@@ -159,7 +159,7 @@ impl ConnectionStatus {
     }
 }
 
-/// What requests waited for, and what clients hold.
+/// Waits for state of other clients, and the state that clients hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateStatus {
     /// Files that a client holds.
@@ -209,7 +209,7 @@ pub struct Nfs4Status {
     pub unkept: u64,
 }
 
-/// What SMB clients have.
+/// Sessions, logons and opens of SMB clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmbStatus {
     /// Sessions, those included whose logon is not finished.
@@ -232,7 +232,7 @@ pub struct SmbStatus {
     pub compression: CompressionStatus,
 }
 
-/// Bytes of SMB messages that travelled compressed.
+/// Bytes of compressed SMB messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompressionStatus {
     /// Answers before they were compressed.
@@ -245,7 +245,7 @@ pub struct CompressionStatus {
     pub in_compressed: u64,
 }
 
-/// One class of the pool of payload memory.
+/// One size class of the pool of payload memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// Bytes of a buffer.
@@ -258,7 +258,7 @@ pub struct PoolStatus {
     pub waiting: u64,
 }
 
-/// Messages that lie on the heap and count as payload does.
+/// Messages on the heap that count as payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeapStatus {
     /// Bytes in use.
@@ -269,7 +269,7 @@ pub struct HeapStatus {
     pub waiting: u64,
 }
 
-/// What the storage below a share failed to keep since the share was opened.
+/// Data and changes that the storage below a share lost since the share was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossStatus {
     /// The share's name.
@@ -280,7 +280,7 @@ pub struct LossStatus {
     pub file: Option<String>,
 }
 
-/// How much was made durable so far.
+/// Counters of syncs to stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncStatus {
     /// Syncs of files, folders and volumes.
@@ -293,7 +293,7 @@ pub struct SyncStatus {
     pub queued: u64,
 }
 
-/// The state folder cannot be written.
+/// Reports that the state folder cannot be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
     /// The folder.
@@ -334,12 +334,12 @@ pub struct AuditStatus {
     pub broken: Option<String>,
 }
 
-/// A fact as it is shown: names of users and of clients are theirs to choose.
+/// Sanitizes a fact for display, because clients choose the names of users and of clients.
 fn fact((name, value): (&'static str, String)) -> (String, String) {
     (name.to_owned(), PeerText::from(value).into_string())
 }
 
-/// The same refusals of one client: of a logon, a share, or what a limit allows.
+/// Refusals of one client for the same reason: a logon, a share or a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedStatus {
     /// The client's address; IPv4 as IPv4.
@@ -376,7 +376,7 @@ impl From<Row> for RefusedStatus {
     }
 }
 
-/// Everything.
+/// The whole status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Version of the program.
@@ -457,15 +457,14 @@ pub struct Snapshot {
     pub violations: BTreeMap<String, u64>,
 }
 
-/// Where a snapshot comes from.
+/// A source of snapshots.
 pub trait Source: Send + Sync + 'static {
-    /// As it is now.
+    /// Returns the current status.
     fn snapshot(&self) -> Snapshot;
-    /// Why it is not ready, in one line: it takes no connections, or cannot keep what must survive. Cheap.
+    /// Returns in one line why the daemon is not ready: it accepts no connections, or cannot write state that must survive. Cheap.
     fn unready(&self) -> Option<String>;
 }
 
-/// Shared by the routes.
 pub type SharedSource = Arc<dyn Source>;
 
 #[cfg(test)]
@@ -473,7 +472,7 @@ mod tests {
     use super::*;
     use crate::admin::testing::connection;
 
-    /// `headgate status --json` is read by other programs.
+    /// Other programs read `headgate status --json`, so its keys must not change.
     #[test]
     fn the_keys_of_a_connection_stay_as_they_are() {
         let value = serde_json::to_value(connection(Moved::default())).unwrap();

@@ -1,5 +1,4 @@
-//! docs/status.md: every key of `headgate status --json`, made of the types that it is written by, and compared with what is
-//! written.
+//! docs/status.md: every key of `headgate status --json`, generated from the types of the answer and compared with a real answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use super::testing;
 
-/// Where the types are. Their first one is the answer itself.
+/// Sources of the types. The first one contains the type of the answer itself.
 const SOURCES: [&str; 6] = [
     include_str!("snapshot.rs"),
     include_str!("usage.rs"),
@@ -20,10 +19,10 @@ const SOURCES: [&str; 6] = [
 ];
 const ANSWER: &str = "Snapshot";
 
-/// A key: its name, its type as Rust has it, what it says.
+/// A key: its name, its Rust type, its description.
 type Field = (String, String, String);
 
-/// The fields of a type; none where it is no type of [`SOURCES`].
+/// Returns the fields of a type; empty if [`SOURCES`] do not define it.
 fn fields(of: &str) -> Vec<Field> {
     let begin = format!("pub struct {of} {{\n");
     let body = SOURCES.iter().find_map(|source| source.split_once(&begin)).map(|(_, rest)| rest);
@@ -43,7 +42,7 @@ fn fields(of: &str) -> Vec<Field> {
     fields
 }
 
-/// A type in words, and the type of [`SOURCES`] that is in it.
+/// Describes a type in words, and returns the type of [`SOURCES`] inside it.
 fn words(kind: &str) -> (String, Option<&str>) {
     let inner = |prefix: &str| kind.strip_prefix(prefix).and_then(|k| k.strip_suffix('>'));
     if let Some(of) = inner("Option<") {
@@ -69,7 +68,7 @@ fn words(kind: &str) -> (String, Option<&str>) {
     }
 }
 
-/// The types that an answer is made of, itself first.
+/// Returns the types of an answer, the answer itself first.
 fn types() -> Vec<String> {
     let mut all = vec![ANSWER.to_owned()];
     let mut at = 0;
@@ -123,7 +122,7 @@ fn the_page_of_the_status_is_in_step() {
     testing::in_step("docs/status.md", &page());
 }
 
-/// Whether a value is what its type says, with all keys below it and no other.
+/// Checks that a value has its described type, with all keys below it and no others.
 fn judge(at: &str, kind: &str, value: &Value) {
     let inner = |prefix: &str| kind.strip_prefix(prefix).and_then(|k| k.strip_suffix('>'));
     if let Some(of) = inner("Option<") {

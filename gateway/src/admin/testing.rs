@@ -1,4 +1,4 @@
-//! For the tests of this folder.
+//! Helpers for the tests of this folder.
 
 use super::operations::OperationStatus;
 use super::process::ProcessStatus;
@@ -12,7 +12,7 @@ use super::snapshot::{
 use super::usage::{ShareStatus, Space, UserStatus};
 use super::why::WhyNot;
 
-/// A file of the repository holds this text; with `HEADGATE_WRITE_DOCS` in the environment it is written instead.
+/// Checks that a file of the repository holds this text; writes it first if `HEADGATE_WRITE_DOCS` is set.
 pub(crate) fn in_step(path: &str, expected: &str) {
     let full = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     if std::env::var_os("HEADGATE_WRITE_DOCS").is_some() {
@@ -25,7 +25,7 @@ pub(crate) fn in_step(path: &str, expected: &str) {
     );
 }
 
-/// A connection of SMB over TCP that moved this.
+/// Returns an SMB connection over TCP with these counters.
 pub(crate) fn connection(moved: Moved) -> ConnectionStatus {
     ConnectionStatus {
         id: 1,
@@ -43,7 +43,7 @@ pub(crate) fn connection(moved: Moved) -> ConnectionStatus {
     }
 }
 
-/// Wrong passwords of a client.
+/// Returns the refusals of a client with wrong passwords.
 pub(crate) fn refused() -> RefusedStatus {
     RefusedStatus {
         client: "192.0.2.8".into(),
@@ -90,7 +90,7 @@ fn shares() -> Vec<ShareStatus> {
     ]
 }
 
-/// A daemon with one of everything.
+/// Returns a snapshot with one item in each list.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
     Snapshot {
@@ -131,7 +131,7 @@ pub(crate) fn snapshot() -> Snapshot {
             errors: 1,
             bytes: 40960,
             nanoseconds: 3_600_000,
-            // Nine of about 50 microseconds, one of about 3 milliseconds.
+            // Nine operations took about 50 microseconds, one about 3 milliseconds.
             buckets: vec![(26, 9), (50, 1)],
         }],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
@@ -170,7 +170,7 @@ pub(crate) fn snapshot() -> Snapshot {
     }
 }
 
-/// One whose state folder is full.
+/// Returns a snapshot of a daemon whose state folder is full.
 pub(crate) fn full() -> Snapshot {
     let (folder, what) = ("/var/lib/headgate".to_owned(), "make space".to_owned());
     Snapshot { store: Some(StoreStatus { folder, free_bytes: Some(0), what }), ..snapshot() }

@@ -1,7 +1,7 @@
-//! Which shares there are and who uses them, as data.
+//! Shares and their users, as data.
 //!
-//! *Operation.* Space is asked of the file systems by a task, every [`INTERVAL`], and not when somebody wants to know: a device
-//! that hangs must not hang `status`. A share that has not answered is not asked again until it does, and its space is unknown.
+//! *Operation.* A task queries the space of the file systems every [`INTERVAL`], not at each request: a device that hangs must not
+//! hang `status`. While a query of a share is unanswered, the task sends no further one, and the share's space is unknown.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use vfs::namespace::{Namespace, Share};
 
 use crate::stuck::Stuck;
 
-/// Between two looks at the space of the shares.
+/// Time between two queries of the shares' space.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a file system has, in bytes.
+/// Space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
     /// Free for ordinary users.
@@ -54,7 +54,7 @@ pub struct ShareStatus {
     pub servers: Vec<String>,
 }
 
-/// One who is logged on by SMB.
+/// A user with sessions over SMB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserStatus {
     /// The account; empty for one without a name.
@@ -69,7 +69,7 @@ pub struct UserStatus {
     pub shares: Vec<String>,
 }
 
-/// The space of each share, as it was at the last look.
+/// The space of each share, as of the last query.
 #[derive(Debug, Default)]
 pub struct Spaces(Mutex<HashMap<u32, Space>>);
 
@@ -78,7 +78,7 @@ impl Spaces {
         locked(&self.0).get(&share.id).copied()
     }
 
-    /// Looks again and again.
+    /// Queries the space for as long as the daemon runs.
     pub async fn keep(self: Arc<Self>, namespace: Arc<Namespace>) {
         let (mut asked, mut looks) = (HashSet::new(), JoinSet::new());
         let mut ticks = tokio::time::interval(INTERVAL);
@@ -108,7 +108,7 @@ impl Spaces {
     }
 }
 
-/// The shares by name.
+/// Returns the shares, sorted by name.
 pub fn shares(
     namespace: &Namespace,
     (spaces, stuck): (&Spaces, &Stuck),
@@ -134,7 +134,7 @@ pub fn shares(
     all
 }
 
-/// The users who are logged on, by name.
+/// Returns the logged-on users, sorted by name.
 pub fn users(sessions: &[Arc<Session>]) -> Vec<UserStatus> {
     let mut all: BTreeMap<(String, bool), UserStatus> = BTreeMap::new();
     for session in sessions {

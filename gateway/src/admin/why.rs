@@ -1,4 +1,4 @@
-//! Why a connection is not on RDMA: from what its layers noted of it, and from what else its client did.
+//! Explains why a connection is not on RDMA, from the facts that its layers recorded and from other connections of its client.
 //!
 //! *Operation.* Pure. Each [`Reason`] has a name that metrics and scripts may rely on, and a sentence that says what to do.
 
@@ -18,31 +18,31 @@ pub struct WhyNot {
     pub text: String,
 }
 
-/// What is known of a connection that may bear on RDMA.
+/// Facts about a connection that affect RDMA.
 #[derive(Clone, Debug)]
 pub struct Story<'a> {
-    /// What it speaks.
+    /// Protocol of the connection.
     pub protocol: Protocol,
     /// It is on RDMA.
     pub is_rdma: bool,
-    /// Ports on which clients dial its protocol over RDMA; none where it is not served.
+    /// Ports on which clients dial its protocol over RDMA; empty if it is not served there.
     pub rdma_ports: &'a [u16],
     /// Data went directly into or out of the client's memory.
     pub has_placed: bool,
-    /// What its layers noted.
+    /// The facts that its layers recorded.
     pub facts: &'a [(String, String)],
     /// The same client has this many connections on RDMA.
     pub others_on_rdma: usize,
-    /// How the last attempt of this client on the RDMA port failed, if one did since it last succeeded.
+    /// Error of the last attempt of this client on the RDMA port, if it failed and no later one succeeded.
     pub failed: Option<String>,
 }
 
-/// The reasons.
+/// Reasons for the lack of RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// RDMA is switched off here.
     Off,
-    /// The client mounted by TCP.
+    /// The client mounted with `proto=tcp`.
     MountedTcp,
     /// The client tried the RDMA port and failed.
     AttemptFailed,
@@ -50,22 +50,21 @@ pub enum Reason {
     Dialect,
     /// The client cannot or may not use several connections.
     NoMultichannel,
-    /// It can, and did not ask where else the server is.
+    /// The client could use several connections, and did not query the server's interfaces.
     NotAsked,
-    /// It asked, and no address that it was told of has RDMA.
+    /// The client queried the interfaces, and the answer had no address with RDMA.
     NoneTold,
-    /// It was told of RDMA and did not come.
+    /// The client learnt of RDMA and did not connect.
     NotTried,
     /// Another connection of this client is on RDMA.
     ElsewhereOnRdma,
-    /// On RDMA, but what it sends is signed.
+    /// The connection is on RDMA, but its messages are signed.
     Signed,
-    /// On RDMA, but what it sends is encrypted.
+    /// The connection is on RDMA, but its messages are encrypted.
     Encrypted,
 }
 
 impl Reason {
-    /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Off,
         Self::MountedTcp,
@@ -80,7 +79,7 @@ impl Reason {
         Self::Encrypted,
     ];
 
-    /// Its stable name.
+    /// Returns the stable name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -97,12 +96,12 @@ impl Reason {
         }
     }
 
-    /// The client could have had RDMA: worth a line in the log.
+    /// Returns whether the client could have used RDMA, so that a log line is useful.
     pub fn is_a_loss(self) -> bool {
         !matches!(self, Self::Off | Self::ElsewhereOnRdma)
     }
 
-    /// What it means and what to do, for the documentation.
+    /// Returns the meaning and the remedy, for the documentation.
     pub fn help(self) -> &'static str {
         match self {
             Self::Off => {
@@ -172,10 +171,10 @@ impl Story<'_> {
         self.fact(Facts::RDMA_TRANSFORMS).is_some_and(|known| known.contains(protection))
     }
 
-    /// The reason; `None` for a connection on RDMA that gives nothing up.
+    /// Returns the reason, or `None` for a connection on RDMA that uses it fully.
     pub fn reason(&self) -> Option<Reason> {
         if self.is_rdma {
-            // Who can protect what travels by RDMA gives nothing up, and neither does who signs and places all the same.
+            // A client that can protect directly placed data loses no speed, and neither does one that signs and still places data.
             return match self.fact(Facts::PROTECTION) {
                 Some("encrypted") if !self.can_transform("Encryption") => Some(Reason::Encrypted),
                 Some("signed") if !self.has_placed && !self.can_transform("Signing") => {
@@ -205,7 +204,7 @@ impl Story<'_> {
         }
     }
 
-    /// The reason with its sentence for this connection.
+    /// Returns the reason with its sentence for this connection.
     pub fn why_not(&self) -> Option<WhyNot> {
         let reason = self.reason()?;
         let ports: Vec<String> = self.rdma_ports.iter().map(u16::to_string).collect();

@@ -1,19 +1,20 @@
-//! Which connection gives way to a new one when a limit is reached.
+//! Chooses the connection to evict when a limit is reached.
 //!
-//! *Operation.* A connection that moved nothing for [`IDLE_SECONDS_MIN`] is idle; the housekeeping looks once a second
-//! ([`Admission::observe`]). Of those that count against the limit, the one goes that holds nothing, whose host has more than its
-//! part of what the limit allows, that is idle for the longest. Its peer loses nothing: an NFS
-//! client connects again and goes on, as does an SMB client without opens. A connection with SMB opens goes only where its host has
-//! more than its part, and last.
+//! *Operation.* A connection that moved no data for [`IDLE_SECONDS_MIN`] is idle; the housekeeping checks once a second
+//! ([`Admission::observe`]). Among the connections that count against the limit, an idle one without state is evicted, first of
+//! hosts that exceed their fair share of the limit, and of those the one that is idle for the longest time. Its peer loses no
+//! state: an NFS client reconnects and continues, as does an SMB client without opens. A connection with SMB opens is evicted last,
+//! and only if its host exceeds its share.
 //!
-//! For a host within its part an active connection goes too, of the host with the most of those beyond their part: a host that
-//! keeps all its connections active must not keep other hosts out. A host beyond its part takes no place of a host within its part.
+//! For a host within its share, an active connection may be evicted too, of the host that exceeds its share by the largest number:
+//! a host that keeps all its connections active must not keep other hosts out. A host that exceeds its share never replaces a
+//! connection of a host within its share.
 //!
-//! The connection is cut: what its peer has not taken is not waited for, so its descriptor is free as soon as its task runs.
-//! No more than [`CLOSING_MAX`] have given way and are not closed yet: a storm takes no more descriptors than were set aside.
+//! The connection is cut without waiting for its peer to take pending data, so its descriptor is free as soon as its task runs. At
+//! most [`CLOSING_MAX`] evicted connections are open at the same time: a storm uses no more descriptors than were reserved for it.
 //!
 //! *Memory.* One entry for each connection. A search that finds no connection is not repeated for its host for [`PAUSE`], nor for
-//! any host where it was made for one within its part, so that a storm of connections costs no more than a look at the limits.
+//! any host if it was made for a host within its share, so that a storm of connections costs no more than a check of the limits.
 //!
 //! *Errors.* Counted as the limit `gave-way`; the log line of the connection's end says why.
 
@@ -30,13 +31,13 @@ use tokio::sync::oneshot;
 use super::{Address, Admission, Limit, Tables};
 use crate::descriptors::CLOSING_MAX;
 
-/// Seconds without a byte after which a connection may have to give way.
+/// Seconds without a byte after which a connection may be evicted.
 pub(super) const IDLE_SECONDS_MIN: u64 = 5;
-/// Between two searches, the first of which found nothing.
+/// Time between a failed search and the next one.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections of which it is asked at one search whether they hold something.
+/// Connections per search that are checked for state.
 const ASKED_MAX: usize = 64;
-/// The limit's name.
+/// Name of the limit.
 const GAVE_WAY: &str = "gave-way";
 
 type Holds = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -44,17 +45,17 @@ type Holds = Arc<dyn Fn() -> bool + Send + Sync>;
 /// A connection that counts.
 pub(super) struct Entry {
     pub(super) host: IpAddr,
-    /// Its client has not introduced itself.
+    /// Set until its client has introduced itself.
     pub(super) is_new: bool,
     since: Instant,
-    /// When it was last seen to have moved something.
+    /// Time of the last observed traffic.
     active: Instant,
     moved: u64,
     serving: Option<(Arc<Info>, Holds)>,
     cut: oneshot::Sender<String>,
 }
 
-/// Everything that a connection moved, as one number that changes with it.
+/// Returns the sum of all traffic counters of a connection, which changes whenever it moves data.
 fn moved(t: &Traffic) -> u64 {
     [&t.requests, &t.inline_in, &t.inline_out, &t.rdma_read, &t.rdma_write]
         .iter()
@@ -87,17 +88,17 @@ impl Entry {
 #[derive(Clone, Copy)]
 pub(super) struct InVain {
     host: IpAddr,
-    /// The host was within its part: no other host may have more connections closed for it.
+    /// Set if the host was within its share, so that no other host may have more connections closed on its behalf.
     is_within: bool,
     at: Instant,
 }
 
-/// One that could go; the least goes first.
+/// A connection that can be evicted; the smallest is evicted first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     has_part: bool,
     is_active: bool,
-    /// Connections of its host, where it is active.
+    /// Connections of its host, if it is active.
     of_host: Reverse<usize>,
     active: Instant,
     since: Instant,
@@ -105,14 +106,14 @@ struct Candidate {
 }
 
 impl Tables {
-    /// Connections of this host that count against this limit.
+    /// Returns the number of this host's connections that count against this limit.
     fn count_of(&self, limit: Limit, host: IpAddr) -> usize {
         let counts = self.addresses.get(&host).map(|a| a.counts).unwrap_or_default();
         if limit.is_for_newcomers() { counts.new } else { counts.open }
     }
 
-    /// The part of each host in what the limit allows, where one more host comes. Hosts with newcomers only reduce the parts of
-    /// newcomers alone: addresses without a logon must not make a known client exceed its part.
+    /// Returns the fair share of each host under this limit, assuming that `host` connects. Hosts with newcomers only reduce the
+    /// shares of newcomers: addresses without a logon must not make a known client exceed its share.
     fn part(&self, limit: Limit, host: IpAddr, limits: usize) -> usize {
         let counts_host = |address: &Address| {
             limit.is_for_newcomers() || address.counts.open > address.counts.new
@@ -122,12 +123,12 @@ impl Tables {
         (limits / (hosts + usize::from(!is_counted))).max(1)
     }
 
-    /// The host has less than its part, so that it may have one more.
+    /// Returns whether the host has less than its share, so that it may have one more connection.
     fn is_within(&self, limit: Limit, host: IpAddr, limits: usize) -> bool {
         self.count_of(limit, host) < self.part(limit, host, limits)
     }
 
-    /// Those that may go for a connection of this host, in order, before it is asked what they hold.
+    /// Returns the connections that a connection of this host may replace, best first, before they are checked for state.
     fn candidates(&mut self, limit: Limit, host: IpAddr, limits: usize) -> Vec<Candidate> {
         let now = Instant::now();
         let (part, is_within) =
@@ -146,7 +147,7 @@ impl Tables {
             let is_active = now.duration_since(e.active).as_secs() < IDLE_SECONDS_MIN;
             let may_go = match e.host == host || only_host {
                 true => !is_active || e.is_new && !has_part && !only_host,
-                // A host beyond its part has newcomers of its like give way, and what is idle there.
+                // A host that exceeds its share may replace newcomers and idle connections of other such hosts.
                 false if !is_within => !has_part && (!is_active || e.is_new),
                 false => !is_active || !has_part,
             };
@@ -165,22 +166,22 @@ impl Tables {
 }
 
 impl Admission {
-    /// Looks at what every connection moved. To be called once a second.
+    /// Records the traffic of every connection. Must be called once a second.
     pub fn observe(&self) {
         let now = Instant::now();
         self.lock().open.values_mut().for_each(|e| e.observe(now));
     }
 
-    /// Has a connection give way that counts against this limit, as does a new one of this host. False when none can.
+    /// Evicts a connection that counts against this limit, to admit one of this host. Returns false if none can be evicted.
     pub(super) fn make_room(&self, limit: Limit, host: IpAddr) -> bool {
         let limits = self.limits().by(limit);
         let all = {
             let mut tables = self.lock();
-            // Their descriptors are not free yet.
+            // Descriptors of these connections are not free yet.
             if tables.closing >= CLOSING_MAX {
                 return false;
             }
-            // At a limit of one host only that host's connections were looked at.
+            // At a limit on one host, the search only covered that host's connections.
             let holds_for_all = |last: &InVain| last.is_within && !limit.is_of_address();
             let in_vain = tables.in_vain[limit as usize];
             if in_vain.is_some_and(|last| {
@@ -190,7 +191,7 @@ impl Admission {
             }
             tables.candidates(limit, host, limits)
         };
-        // It is asked without the lock: the answer takes locks of the protocol.
+        // Called without the lock, because `holds` takes locks of the protocol.
         let holds = |c: &&Candidate| {
             let holds = self.lock().holds(c.id);
             holds.is_none_or(|holds| holds())
@@ -213,7 +214,7 @@ impl Admission {
                     _ => format!("it was idle for {idle} s"),
                 };
                 let why = format!("closed to admit another connection: limit `{name}`; {what}");
-                // A connection that ends by itself at this moment gives way as well.
+                // A connection that is ending at this moment frees its entry as well.
                 let _ = entry.cut.send(why);
                 true
             }
@@ -257,7 +258,7 @@ mod tests {
         (place, cut)
     }
 
-    /// As if this had been so for as long.
+    /// Acts as if the connection had been idle for this time.
     fn idle(a: &Admission, place: &AdmissionPermit, seconds: u64) {
         let mut tables = a.lock();
         let entry = tables.open.get_mut(&place.id).unwrap();
@@ -286,7 +287,7 @@ mod tests {
         for (at, (_, cut)) in all.iter_mut().enumerate().filter(|(at, _)| *at != 2) {
             assert!(cut.try_recv().is_err(), "{at} stays");
         }
-        // Its place was given up once, and is not given up again when its task ends.
+        // Its permit was returned by the eviction, and must not be returned again when its task ends.
         assert_eq!(a.lock().all.open, 4);
         drop(all.remove(2));
         assert_eq!(a.lock().all.open, 4);
@@ -304,7 +305,7 @@ mod tests {
             place.established();
             all.push((place, cut));
         }
-        // Newcomers of the two fill what is left for newcomers, and another host comes in all the same.
+        // Newcomers of the two hosts fill the remaining newcomer limit, and another host is still admitted.
         while let Some(place) = a.admit(SocketAddr::from(([10, 0, 0, 1], 1))) {
             all.push((place, oneshot::channel().1));
             if a.lock().all.open == 64 {
@@ -318,7 +319,7 @@ mod tests {
         assert!(all[1].1.try_recv().is_ok());
     }
 
-    /// Connections of this host that are active and whose clients have introduced themselves.
+    /// Returns active connections of this host whose clients have introduced themselves.
     fn active(
         a: &Arc<Admission>,
         from: u8,
@@ -344,7 +345,7 @@ mod tests {
             let mut first = active(&a, 1, 32, holds);
             let mut second = active(&a, 2, 31, holds);
             let mut small = active(&a, 3, 1, holds);
-            // Each address that comes gets a place, up to its part, from the host that has the most.
+            // Each new address is admitted, up to its share, and replaces a connection of the host with the most.
             let mut come = Vec::new();
             for from in 10..14 {
                 let (mut place, cut) = served(&a, from, holds);
@@ -367,14 +368,14 @@ mod tests {
         let newcomer = |from| a.admit(SocketAddr::from(([10, 0, 0, from], 1)));
         assert!(newcomer(1).is_none());
         assert_eq!((gone(&mut greedy), gone(&mut others)), (0, 0));
-        // The search in vain of a host beyond its part says nothing of a host within its part.
+        // A failed search for a host beyond its share does not stop one for a host within its share.
         assert!(newcomer(4).is_some());
         assert_eq!((gone(&mut greedy), gone(&mut others)), (1, 0));
     }
 
     #[test]
     fn strangers_take_no_place_of_known_clients() {
-        // Newcomers meet their own limit first, which is half of the places.
+        // Newcomers meet their own limit first, which is half of all connections.
         let a = admission(64);
         let mut known = active(&a, 1, 32, false);
         let mut strangers: Vec<_> = (10..42).map(|from| served(&a, from, false)).collect();
@@ -382,7 +383,7 @@ mod tests {
         assert!(stranger(50).is_none());
         assert_eq!((gone(&mut known), gone(&mut strangers)), (0, 0));
         drop((known, strangers));
-        // Where newcomers may have more, known clients within their part stay.
+        // Even where newcomers may have more, known clients within their share stay.
         let a = admission(64);
         let mut known: Vec<_> = (1..4).flat_map(|from| active(&a, from, 16, false)).collect();
         let mut strangers: Vec<_> = (10..26).map(|from| served(&a, from, false)).collect();

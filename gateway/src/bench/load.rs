@@ -1,4 +1,4 @@
-//! The loads: what is done, how many at once, and what is measured of it.
+//! The loads: their operations, concurrency and measurements.
 
 use std::cell::{Cell, RefCell};
 use std::str::FromStr;
@@ -14,24 +14,24 @@ use super::report::Progress;
 use super::sample::{Kind, Latency, Sample};
 use crate::cpu;
 
-/// For so long it is tried to remove what a run that did not end by itself has left.
+/// Time for removing the files of a run that failed or was interrupted.
 const CLEAN_MAX: Duration = Duration::from_secs(10);
-/// Between two such attempts: the server may not have noticed yet that the run's own connections are gone.
+/// Pause between two such attempts: the server may not have noticed yet that the run's connections are closed.
 const CLEAN_AGAIN: Duration = Duration::from_millis(100);
 
-/// The error is one line.
+/// A result whose error is one line.
 type Told<T> = std::result::Result<T, String>;
 
-/// Names of the files of one run, which no other run has: several may work on one share at once.
+/// File names of one run. They are unique, because several runs may use one share at the same time.
 pub(super) struct Names {
-    /// What all of them begin with.
+    /// Common prefix of the names.
     all: String,
     file: String,
     made: String,
 }
 
 impl Names {
-    /// New ones. The error is one line.
+    /// Creates new names. The error is one line.
     pub(super) fn new() -> Told<Self> {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|e| format!("no random numbers: {e}"))?;
@@ -41,12 +41,12 @@ impl Names {
     }
 }
 
-/// Loads as one word asks for them: one of them, or a group.
+/// Loads that one word selects: a single load, or a group.
 #[derive(Clone, Debug)]
 pub(super) struct Loads(Vec<Kind>);
 
 impl Loads {
-    /// What these words ask for together, each load once; all where there is no word.
+    /// Returns the loads that these words select, each once; all loads if the list is empty.
     pub(super) fn asked_for(words: &[Self]) -> Vec<Kind> {
         let asked = |kind: &Kind| words.is_empty() || words.iter().any(|w| w.0.contains(kind));
         Kind::ALL.into_iter().filter(asked).collect()
@@ -73,19 +73,18 @@ impl FromStr for Loads {
     }
 }
 
-/// What to measure.
+/// The loads and settings of a measurement.
 pub(super) struct Plan {
     pub(super) kinds: Vec<Kind>,
-    /// Bytes of the file.
     pub(super) size: u64,
-    /// How long each load of small operations runs.
+    /// Run time of each load of small operations.
     pub(super) time: Duration,
     pub(super) user: (u32, u32),
-    /// Operations in flight, if not the usual number of each load.
+    /// Operations in flight, if other than the default of each load.
     pub(super) depth: Option<usize>,
-    /// Bytes of an operation of the sequential loads, and of those that go anywhere.
+    /// Bytes of one operation of the sequential loads, and of the random ones.
     pub(super) blocks: (u32, u32),
-    /// Connections that they are spread over.
+    /// Connections that share the operations.
     pub(super) connections: usize,
     pub(super) names: Names,
 }
@@ -93,13 +92,13 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn depth(&self, kind: Kind) -> usize {
         match kind {
-            // Each is made and removed under one name.
+            // Each file is made and removed under one name, so only one can be in flight.
             Kind::Create => 1,
             _ => self.depth.unwrap_or(kind.depth()),
         }
     }
 
-    /// Bytes that an operation moves.
+    /// Returns the bytes that one operation moves.
     fn block(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Write | Kind::Read => self.blocks.0,
@@ -109,10 +108,10 @@ impl Plan {
     }
 }
 
-/// Operations between two looks at how far a load is.
+/// Operations between two updates of the progress.
 const BETWEEN_LOOKS: usize = 64;
 
-/// Takes times while a load runs.
+/// Measures times while a load runs.
 struct Meter<'a> {
     kind: Kind,
     depth: usize,
@@ -126,12 +125,12 @@ struct Meter<'a> {
     progress: &'a Progress,
 }
 
-/// When a load is done.
+/// The end of a load.
 #[derive(Clone, Copy)]
 enum Whole {
-    /// When so many operations are.
+    /// Ends after this number of operations.
     Operations(u64),
-    /// When so much time is over.
+    /// Ends after this time.
     Time(Duration),
 }
 
@@ -167,7 +166,7 @@ impl<'a> Meter<'a> {
         Ok(done)
     }
 
-    /// From 0 to 1.
+    /// Returns the finished part, from 0 to 1.
     #[allow(clippy::cast_precision_loss)] // For a bar on a screen.
     fn part_done(&self, operations: usize) -> f64 {
         match self.whole {
@@ -176,7 +175,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// `bytes`: moved in all, for bulk loads.
+    /// Ends the measurement. `bytes`: total of a bulk load.
     #[allow(clippy::cast_precision_loss)] // Rates are for reading.
     fn end(self, bytes: u64) -> Sample {
         let elapsed = self.began.elapsed().as_secs_f64();
@@ -201,7 +200,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Small, fast and good enough to spread reads over a file (xorshift64*).
+/// A small and fast generator, good enough to spread reads over a file (xorshift64*).
 struct Random(Cell<u64>);
 
 impl Random {
@@ -215,10 +214,11 @@ impl Random {
     }
 }
 
-/// Longest time until a share is found.
+/// Longest time for opening a share.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
-/// Whoever names a port of another protocol is told so: such a server hangs up, or waits for more.
+/// Opens a share. If that fails or takes too long, the error suggests that the port may belong to another protocol: such a server
+/// hangs up, or waits for more.
 async fn opened<T>(target: &Target, opening: impl Future<Output = Result<T>>) -> Result<T> {
     let protocol = match target.protocol {
         Protocol::Nfs { .. } => "NFS",
@@ -237,7 +237,7 @@ async fn opened<T>(target: &Target, opening: impl Future<Output = Result<T>>) ->
 struct Under(Vec<(Volume, File)>);
 
 impl Under {
-    /// The error is one line. `is_made` is true from when there may be a file on the share.
+    /// Opens all connections. Sets `is_made` before the file may exist on the share. The error is one line.
     async fn open(target: &Target, plan: &Plan, is_made: &Cell<bool>) -> Told<Self> {
         let mut members = Vec::new();
         let told = |e: Error| e.to_string();
@@ -248,7 +248,7 @@ impl Under {
                 false => Local::asking_for_crc(target.crc),
             };
             let volume = opened(target, Volume::open(target, &local, cred)).await.map_err(told)?;
-            // Where the server does not say, it is found out.
+            // If the server does not report its free space, writing will show it.
             if n == 0
                 && let Ok(Some(free)) = volume.free().await
                 && free < plan.size
@@ -265,9 +265,9 @@ impl Under {
         Ok(Self(members))
     }
 
-    /// Whom the worker of this number uses.
+    /// Returns the connection and file for this worker.
     fn of(&self, worker: usize) -> (&Volume, &File) {
-        // Invariant: there is one connection at least.
+        // Invariant: there is at least one connection.
         let (volume, file) = &self.0[worker % self.0.len()];
         (volume, file)
     }
@@ -288,7 +288,7 @@ impl Under {
     }
 }
 
-/// Connects and runs each load once. What it made is gone when it comes back, however it ended. The error is one line.
+/// Connects and runs each load once. Removes its files in any case. The error is one line.
 pub(super) async fn round(
     target: &Target,
     pid: Option<u32>,
@@ -318,7 +318,7 @@ pub(super) async fn round(
     }
 }
 
-/// Removes what a run has left, by a connection of its own.
+/// Removes the files of a run, over a separate connection.
 async fn clean(target: &Target, plan: &Plan) -> Result<()> {
     let cred = Credential::sys(plan.user.0, plan.user.1, &[]);
     let local = match target.device {
@@ -334,7 +334,7 @@ async fn clean(target: &Target, plan: &Plan) -> Result<()> {
             return volume.leave().await;
         }
         for name in &left {
-            // One that is open still is tried again.
+            // A file that is still open is tried again.
             let _ = volume.remove(&String::from_utf8_lossy(name)).await;
         }
         tokio::time::sleep(CLEAN_AGAIN).await;
@@ -349,7 +349,7 @@ async fn measured(
 ) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
     if !plan.kinds.contains(&Kind::Write) {
-        // What is read has to be there.
+        // Reads need an existing file.
         progress.preparing();
         load(Kind::Write, &under, plan, None, progress).await?;
     }
@@ -383,7 +383,7 @@ async fn load(
     Ok(meter.end(bytes))
 }
 
-/// Blocks anywhere in the file; of ten, so many are read and the others written.
+/// Reads or writes blocks at random offsets; `reads` of ten operations are reads.
 async fn random(under: &Under, plan: &Plan, meter: &Meter<'_>, reads: u64) -> Result<u64> {
     let random = Random(Cell::new(0x9e37_79b9_7f4a_7c15));
     let (block, until) = (meter.block, meter.began + plan.time);
@@ -428,12 +428,12 @@ async fn getattr(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
 
 async fn open(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     let until = meter.began + plan.time;
-    // Each has a file of its own: opens of one file by one client are one state of NFSv4, which the first CLOSE ends.
+    // Each worker uses a separate file: in NFSv4, opens of one file by one client share one state, which the first CLOSE ends.
     let worker = |n| async move {
         let (volume, _) = under.of(n);
         let name = format!("{}-{n}", plan.names.file);
         volume.close(volume.create(&name).await?).await?;
-        // Each at least once, however long it took to make the files.
+        // Run each at least once, however long it took to make the files.
         loop {
             meter
                 .time(async {
@@ -468,7 +468,7 @@ async fn create(under: &Under, plan: &Plan, meter: &Meter<'_>) -> Result<u64> {
     }
 }
 
-/// What to do where a server moves less at once than was asked for.
+/// The hint for a server that moves less than requested in one operation.
 const LESS: &str = "the server may have a lower limit for one operation; give a smaller --block";
 
 fn taken(count: u32, want: u32) -> Result<()> {
@@ -486,7 +486,7 @@ fn expect(data: &[Buf], want: u32) -> Result<()> {
     Err(Error::Protocol(format!("a READ gave {have} of {want} bytes; {LESS}")))
 }
 
-/// So many bytes that do not repeat within themselves.
+/// Returns bytes without internal repetition.
 fn pattern(len: u32) -> Buf {
     let random = Random(Cell::new(88_172_645_463_325_252));
     let len = usize::try_from(len).unwrap_or(0);
@@ -533,7 +533,7 @@ async fn read(under: &Under, size: u64, meter: &Meter<'_>) -> Result<u64> {
     Ok(size)
 }
 
-/// The next block of the file, offset and bytes; `None` behind its end.
+/// Returns offset and length of the file's next block, or `None` at its end.
 fn part(next: &Cell<u64>, size: u64, block: u32) -> Option<(u64, u32)> {
     let at = next.get();
     let left = size.saturating_sub(at);

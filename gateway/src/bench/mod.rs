@@ -1,12 +1,12 @@
-//! `headgate bench`: what a server reaches by NFS or SMB, over TCP or RDMA, and what it costs both ends.
+//! `headgate bench`: measures a server over NFS or SMB, over TCP or RDMA, and the CPU time of both ends.
 //!
-//! *Operation.* One client thread, one connection or several, operations in flight up to a fixed depth. Two servers are compared in
-//! turns (A B A B), so that a slow minute of the machine meets both; the best round of each counts.
+//! *Operation.* Uses one client thread, one or more connections, and a fixed number of operations in flight. Two servers are
+//! measured alternately (A B A B), so that a slow minute of the machine affects both; the best round of each counts.
 //!
-//! *Memory.* Writes leave from one buffer; what is read stays in pool buffers until the next operation.
+//! *Memory.* All writes send the same buffer; data that was read stays in pool buffers until the next operation.
 //!
-//! *Errors.* The first operation that fails ends the measurement, and so does a signal. The files of a run have names of its own,
-//! and are removed in any case.
+//! *Errors.* The first failed operation ends the measurement, and so does a signal. Files of a run have unique names, and are
+//! removed in any case.
 
 mod load;
 mod plot;
@@ -84,20 +84,20 @@ fn user(text: &str) -> Result<(u32, u32), String> {
     Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
 }
 
-/// An operation moves no more than a buffer of this client holds.
+/// Parses a block size; one operation moves at most one buffer of this client.
 fn block(text: &str) -> Result<u32, String> {
     let size: config::Size = text.parse()?;
     let possible = u32::try_from(size.0).ok().filter(|n| (512..=1 << 20).contains(n));
     possible.ok_or_else(|| format!("an operation moves 512 bytes to 1MiB, not {size}"))
 }
 
-/// A number of which there is one at least and `MOST` at most.
+/// Parses a number from 1 to `MOST`.
 fn within<const MOST: usize>(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| (1..=MOST).contains(n));
     number.ok_or_else(|| format!("write a number from 1 to {MOST}"))
 }
 
-/// What was measured for minutes must not be lost for want of a folder.
+/// Checks the folder before the measurement, so that minutes of results are not lost because it is missing.
 fn can_be_written(path: &Path) -> Result<(), String> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match folder.is_dir() {
@@ -106,7 +106,7 @@ fn can_be_written(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The password of a user who is named without one.
+/// Adds the password of a user that the target names without one.
 fn complete(target: &mut Target, file: Option<&Path>) -> Result<(), String> {
     let Protocol::Smb { user, .. } = &mut target.protocol else { return Ok(()) };
     if user.name.is_empty() || !user.password.is_empty() {
@@ -126,12 +126,12 @@ fn complete(target: &mut Target, file: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-/// One server under measurement and its best figures.
+/// A server and its best figures.
 struct Peer {
     target: Target,
     pid: Option<u32>,
     best: Vec<Sample>,
-    /// The rates of all rounds, of each kind in the order of `best`.
+    /// Rates of all rounds, for each load in the order of `best`.
     rates: Vec<Vec<f64>>,
 }
 

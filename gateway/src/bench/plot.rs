@@ -1,4 +1,4 @@
-//! The figures as a picture: bars for rates, and below them the spread of latency, one colour for each server.
+//! Draws the figures: bars of rates, and below them the spread of latency, one colour for each server.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LEFT: f64 = 250.0;
 const BAR: f64 = 16.0;
 const COLOURS: [&str; 2] = ["#1565c0", "#c2410c"];
 
-/// The picture. Each load has a scale of its own: of rates up to the best, of latency by powers of ten.
+/// Draws the picture. Each load has a separate linear scale for rates, up to the best; latencies share a logarithmic scale.
 pub(super) fn svg(peers: &[Peer]) -> String {
     let loads = peers.first().map_or(0, |p| p.best.len());
     #[allow(clippy::cast_precision_loss)] // A few.
@@ -49,10 +49,10 @@ pub(super) fn svg(peers: &[Peer]) -> String {
     out + "</svg>\n"
 }
 
-/// Marks of the axis of rates, in parts of the best of each load.
+/// Marks on the axis of rates, as fractions of each load's best.
 const RATES: [(f64, &str); 5] =
     [(0.0, "0"), (0.25, "25 %"), (0.5, "50 %"), (0.75, "75 %"), (1.0, "best")];
-/// Marks of the axis of latency, one for each power of ten.
+/// Marks on the axis of latency, one for each power of ten.
 const LATENCIES: [(f64, &str); 8] = [
     (0.0, "1 us"),
     (1.0 / 7.0, "10 us"),
@@ -64,12 +64,12 @@ const LATENCIES: [(f64, &str); 8] = [
     (1.0, "10 s"),
 ];
 
-/// An axis below bars, with a line up from each of its marks.
+/// Draws an axis below bars, with a line up from each of its marks.
 fn axis(out: &mut String, (top, bottom): (f64, f64), marks: &[(f64, &str)]) {
     let span = WIDTH - LEFT - 110.0;
     for (part, words) in marks {
         let x = LEFT + span * part;
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             out,
             "<line x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"#d9dfe8\"/>\n\
@@ -102,7 +102,7 @@ fn rates(out: &mut String, top: f64, all: &[&Sample]) {
     }
 }
 
-/// From 1 us to 10 s.
+/// Returns the position of a latency on the axis from 1 us to 10 s.
 fn place(latency: Duration) -> f64 {
     let decades = (latency.as_secs_f64() * 1e6).max(1.0).log10().min(7.0);
     LEFT + (WIDTH - LEFT - 110.0) * decades / 7.0
@@ -122,7 +122,7 @@ fn latencies(out: &mut String, top: f64, all: &[&Sample]) {
 
 fn bar(out: &mut String, (x, y, width): (f64, f64, f64), colour: &str) {
     let height = BAR - 3.0;
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{colour}\"/>"
@@ -155,7 +155,7 @@ mod tests {
         let picture = svg(&[a, peer("nfs://b/x", 100.0)]);
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
         assert_eq!(picture.matches("<rect x=").count(), 8);
-        // 860 - 250 - 110 wide, and half of that.
+        // The full width is 860 - 250 - 110; the other bar has half of it.
         assert_eq!(picture.matches("width=\"500.0\"").count(), 2);
         assert_eq!(picture.matches("width=\"250.0\"").count(), 2);
         assert!(picture.contains("transport=rdma") && picture.contains("&amp;"), "{picture}");
@@ -163,7 +163,7 @@ mod tests {
         for (_, mark) in RATES.iter().chain(&LATENCIES) {
             assert!(picture.contains(&format!(">{mark}</text>")), "{mark}");
         }
-        // The mark of a power of ten stands where a bar of that latency begins.
+        // The mark of a power of ten has the position of a bar that begins with that latency.
         assert!((place(Duration::from_millis(10)) - (LEFT + 500.0 * LATENCIES[4].0)).abs() < 0.1);
         assert!(picture.contains("1000 us to 3000 us"), "{picture}");
     }

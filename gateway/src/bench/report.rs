@@ -1,4 +1,4 @@
-//! Progress while it runs, then tables or JSON.
+//! Shows progress during the run, then prints tables or JSON.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Peer;
 use super::sample::{Kind, Latency, Sample};
 use crate::table::{Table, Tone, count};
 
-/// A bar on standard error, if that is a terminal.
+/// A progress bar on standard error, if that is a terminal.
 pub(super) struct Progress(ProgressBar);
 
 /// Steps of the bar for one load.
@@ -40,14 +40,14 @@ impl Progress {
         self.0.set_message(kind.word());
     }
 
-    /// What is to be read is written first.
+    /// Reports that the file is being written for the read loads.
     pub(super) fn preparing(&self) {
         self.0.set_message("writing the file");
     }
 
-    /// How far the load under way is, from 0 to 1.
+    /// Sets the progress of the current load, from 0 to 1.
     pub(super) fn within(&self, part: f64) {
-        // Truncation is meant, and a part is never below 0.
+        // Truncation is intended, and a part is never below 0.
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -58,7 +58,7 @@ impl Progress {
         self.0.set_position(done + parts.min(PARTS - 1));
     }
 
-    /// The load under way is done.
+    /// Completes the current load.
     pub(super) fn step(&self) {
         self.0.set_position((self.0.position() / PARTS + 1) * PARTS);
     }
@@ -143,12 +143,12 @@ pub(super) fn tables(peers: &[Peer], rounds: usize) {
     }
 }
 
-/// The lowest and the highest.
+/// Returns the lowest and the highest value.
 fn spread(all: impl Iterator<Item = f64>) -> [f64; 2] {
     all.fold([f64::INFINITY, 0.0], |[low, high], one| [low.min(one), high.max(one)])
 }
 
-/// The lowest and the highest of the ratios of rounds that ran beside each other.
+/// Returns the lowest and the highest ratio of rounds that ran one after the other.
 fn ratios(peers: &[Peer], load: usize) -> [f64; 2] {
     let rates = |n: usize| peers.get(n).and_then(|p| p.rates.get(load)).into_iter().flatten();
     spread(rates(0).zip(rates(1)).map(|(a, b)| a / b))
@@ -161,7 +161,7 @@ fn ratio_of_cpu(x: &Sample, y: &Sample) -> Option<f64> {
 
 fn sample_json(s: &Sample) -> serde_json::Value {
     let us = |d: Duration| (d.as_secs_f64() * 1e7).round() / 10.0;
-    // A small operation costs a few microseconds: a tenth of one would be a twentieth of that.
+    // Round to nanoseconds: a small operation costs a few microseconds, so a tenth of one would be up to a twentieth of the value.
     let cpu = |d: Duration| (d.as_secs_f64() * 1e9).round() / 1e3;
     let Latency { p50, p95, p99, p999, max } = s.latency;
     let unit = if s.kind.is_bulk() { ("MB/s", "GiB") } else { ("op/s", "op") };

@@ -1,28 +1,27 @@
-//! Kinds of load, and what one load reached.
+//! Kinds of load, and the results of one load.
 
 use std::fmt;
 use std::time::Duration;
 
 use config::Size;
 
-/// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A new file, from its beginning to its end.
+    /// Writes a new file from beginning to end.
     Write,
-    /// The same file, from its beginning to its end.
+    /// Reads the same file from beginning to end.
     Read,
-    /// Blocks anywhere in it.
+    /// Reads blocks at random offsets.
     RandomRead,
-    /// Blocks anywhere in it.
+    /// Writes blocks at random offsets.
     RandomWrite,
-    /// Blocks anywhere in it: seven of ten are read, three are written.
+    /// Reads seven and writes three of ten blocks at random offsets.
     Mixed,
-    /// Its attributes.
+    /// Gets the file's attributes.
     Getattr,
-    /// Open a file by its name, ask for its attributes and close it, 32 at once.
+    /// Opens a file by name, gets its attributes and closes it, 32 at once.
     Open,
-    /// Make, close and remove an empty file, one after the other.
+    /// Creates, closes and removes an empty file, one after the other.
     Create,
 }
 
@@ -38,12 +37,12 @@ impl Kind {
         Self::Create,
     ];
 
-    /// Its rate is in bytes.
+    /// Returns whether its rate is in bytes.
     pub(super) fn is_bulk(self) -> bool {
         matches!(self, Self::Write | Self::Read)
     }
 
-    /// Operations in flight, where nobody asked for another number.
+    /// Returns the default number of operations in flight.
     pub(super) fn depth(self) -> usize {
         match self {
             Self::Write | Self::Read => 8,
@@ -66,13 +65,13 @@ impl Kind {
     }
 }
 
-/// What one load reached.
+/// The results of one load.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) kind: Kind,
-    /// Operations that were in flight.
+    /// Operations in flight.
     pub(super) depth: usize,
-    /// Bytes that an operation moved.
+    /// Bytes of one operation.
     pub(super) block: u32,
     /// MB/s of bulk loads, operations per second of the others.
     pub(super) rate: f64,
@@ -84,7 +83,7 @@ pub(super) struct Sample {
 }
 
 impl fmt::Display for Sample {
-    /// What the load is, without its depth.
+    /// Writes the name and block size of the load, without its depth.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = Size(u64::from(self.block));
         match self.kind {
@@ -100,23 +99,23 @@ impl fmt::Display for Sample {
     }
 }
 
-/// How long operations took.
+/// Latency of operations, by percentile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Latency {
-    /// Half of them took no longer than this.
+    /// Median.
     pub(super) p50: Duration,
-    /// 95 of a hundred.
+    /// 95th percentile.
     pub(super) p95: Duration,
-    /// 99 of a hundred.
+    /// 99th percentile.
     pub(super) p99: Duration,
-    /// 999 of a thousand.
+    /// 99.9th percentile.
     pub(super) p999: Duration,
-    /// All of them.
+    /// Slowest operation.
     pub(super) max: Duration,
 }
 
 impl Latency {
-    /// Of these operations (nearest rank).
+    /// Returns the percentiles of these latencies (nearest rank).
     pub(super) fn of(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
         let at = |per_thousand: usize| {
