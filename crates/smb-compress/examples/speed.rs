@@ -1,5 +1,6 @@
-//! Measures the codecs: `cargo run --release -p smb-compress --example speed [FILE]`. Without a file the text is made of the words
-//! of this crate. Prints a table of ratio and of megabytes a second and processor, in and out, by processor time.
+//! Measures the codecs: `cargo run --release -p smb-compress --example speed [FILE]`. The default input is text composed of words
+//! from this crate's source. Prints the compression ratio, and the speed of compression and decompression in megabytes per second
+//! of processor time.
 
 use std::fs;
 use std::hint::black_box;
@@ -10,14 +11,14 @@ use smb_compress::{Algorithm, sample};
 const PIECE: usize = 1 << 20;
 const ROUND: Duration = Duration::from_millis(600);
 
-/// Processor time of this process: other programs on the machine do not count.
+/// Returns the processor time of this process, so that other programs do not distort the measurement.
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanoseconds = stat.split(' ').next().and_then(|n| n.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// Megabytes of `bytes` a second, over rounds of `work`.
+/// Returns the speed of `work` in megabytes per second if each run processes `bytes` bytes.
 fn speed(bytes: usize, mut work: impl FnMut()) -> f64 {
     let (began, mut rounds) = (processor_time(), 0.0);
     loop {
@@ -30,7 +31,7 @@ fn speed(bytes: usize, mut work: impl FnMut()) -> f64 {
     }
 }
 
-/// A text of words in an order that does not repeat.
+/// Generates a text of words in a non-repeating order.
 fn text() -> Vec<u8> {
     let words: Vec<&str> = [include_str!("../src/lz77.rs"), include_str!("../src/huffman.rs")]
         .iter()

@@ -1,16 +1,16 @@
-//! Bits of LZ77+Huffman: words of 16 bits, the highest bit first, between which whole bytes stand.
+//! Reads and writes the bit stream of LZ77+Huffman: 16-bit words, most significant bit first, with whole bytes between them.
 
 use crate::Fault;
 use crate::matches::half;
 
-/// Reads bits. Behind the end there are zeros, of which no more than two words may be used.
+/// Reads bits. Past the end it reads zeros; using more than two words of them is an error.
 pub(crate) struct Reader<'a> {
     data: &'a [u8],
     pub(crate) at: usize,
     next: u32,
-    /// Bits of `next` beyond the first 16.
+    /// Number of bits in `next` beyond the first 16.
     extra: i32,
-    /// Words read behind the end.
+    /// Words read past the end.
     over: u32,
 }
 
@@ -36,17 +36,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Shows the next 15 bits.
+    /// Returns the next 15 bits without consuming them.
     #[inline]
     pub(crate) fn peek(&self) -> usize {
         (self.next >> 17) as usize
     }
 
-    /// Passes over `n` bits, 15 at most.
+    /// Skips `n` bits, at most 15.
     #[inline]
     pub(crate) fn skip(&mut self, n: u32) -> Result<(), Fault> {
         self.next <<= n;
-        // At most 15.
+        // Callers pass at most 15.
         self.extra -= n.cast_signed();
         if self.extra < 0 {
             self.next |= self.word() << self.extra.unsigned_abs();
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes `n` bits, 15 at most.
+    /// Reads `n` bits, at most 15.
     #[inline]
     pub(crate) fn take(&mut self, n: usize) -> Result<usize, Fault> {
         let bits = self.peek() >> (15 - n);
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Ok(bits)
     }
 
-    /// Takes a whole byte, which stands behind the words read so far.
+    /// Reads a whole byte, which follows the words read so far.
     pub(crate) fn byte(&mut self) -> Result<usize, Fault> {
         let byte = self.data.get(self.at).ok_or(Fault::Truncated)?;
         self.at += 1;
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes bits. Two words are kept open: readers have taken both before they come to a byte.
+/// Writes bits. Two words stay reserved ahead of each whole byte, because readers have loaded both before they reach it.
 pub(crate) struct Writer<'a> {
     out: &'a mut [u8],
     pub(crate) at: usize,
@@ -90,12 +90,12 @@ impl<'a> Writer<'a> {
     }
 
     fn put(&mut self, at: usize, word: u32) {
-        // The upper half is empty: at most 16 bits were shifted in.
+        // The upper half is zero: at most 16 bits were shifted in.
         let [a, b, ..] = word.to_le_bytes();
         self.out[at..at + 2].copy_from_slice(&[a, b]);
     }
 
-    /// Writes the lowest `n` bits, 15 at most.
+    /// Writes the lowest `n` bits of `bits`, at most 15.
     #[inline]
     pub(crate) fn bits(&mut self, bits: u32, n: u32) -> Option<()> {
         if self.free >= n {
@@ -114,14 +114,14 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Writes a whole byte.
+    /// Writes a whole byte after the reserved words.
     pub(crate) fn byte(&mut self, byte: u8) -> Option<()> {
         *self.out.get_mut(self.at)? = byte;
         self.at += 1;
         Some(())
     }
 
-    /// Writes what is left and returns where the stream ends.
+    /// Writes the remaining bits and returns the end of the stream.
     pub(crate) fn finish(mut self) -> usize {
         let word = self.word << self.free;
         self.put(self.open[0], word);

@@ -1,4 +1,4 @@
-//! LZ77+Huffman (MS-XCA sections 2.1 and 2.2): blocks of 64 KiB, each behind the code lengths of its symbols.
+//! LZ77+Huffman (MS-XCA sections 2.1 and 2.2): blocks of 64 KiB, each preceded by the code lengths of its symbols.
 
 use crate::Fault;
 use crate::bits::{Reader, Writer};
@@ -10,10 +10,10 @@ const DISTANCE_MAX: usize = 65_535;
 const MATCH_MIN: usize = 4;
 const HASH_BITS: u32 = 14;
 const SKIP: usize = 5;
-/// The symbol behind the last one of the stream.
+/// End-of-stream symbol, which follows the last one.
 const END: usize = 256;
 
-/// Decompresses `data`, which must fill `out` exactly. Behind that, what is too short for another block is passed over: encoders
+/// Decompresses `data`, which must fill `out` exactly. Ignores trailing bytes that are too few for another block, because encoders
 /// end a stream in several ways.
 pub(crate) fn decompress(data: &[u8], out: &mut [u8]) -> Result<(), Fault> {
     let mut decoder = Decoder::new();
@@ -44,11 +44,11 @@ pub(crate) fn decompress(data: &[u8], out: &mut [u8]) -> Result<(), Fault> {
         }
         src = bits.at;
     }
-    // The codes of an end and of a block that has nothing else.
+    // Allow for the end symbol, and for a last block that contains only the end symbol.
     if data.len() - src > TABLE_LEN + 8 { Err(Fault::TooMuch) } else { Ok(()) }
 }
 
-/// Reads a length that the symbol has no room for.
+/// Reads a length that is too large for the symbol.
 fn long(bits: &mut Reader<'_>) -> Result<usize, Fault> {
     let mut len = bits.byte()?;
     if len == 255 {
@@ -63,11 +63,11 @@ fn long(bits: &mut Reader<'_>) -> Result<usize, Fault> {
     Ok(len + 15)
 }
 
-/// A literal, or a match where the distance is not zero.
+/// A literal if the distance is zero, else a match.
 #[derive(Clone, Copy)]
 struct Token {
     distance: u16,
-    /// The literal, or the length of the match less three.
+    /// The literal, or the match length minus three.
     value: u16,
 }
 
@@ -81,7 +81,7 @@ impl Token {
     }
 }
 
-/// Compresses `data` into the beginning of `out`; returns the length, or nothing where it does not fit.
+/// Compresses `data` into the beginning of `out` and returns the length, or `None` if `out` is too short.
 pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut table = vec![0_u32; 1 << HASH_BITS];
     let mut tokens = Vec::with_capacity(data.len().min(BLOCK));
@@ -133,7 +133,7 @@ fn tokenize(
     Some(())
 }
 
-/// Writes one block at `at` and returns its end.
+/// Writes one block at `at` and returns the offset of its end.
 fn block(tokens: &[Token], is_last: bool, out: &mut [u8], at: usize) -> Option<usize> {
     let mut counts = [0_u32; SYMBOLS];
     tokens.iter().for_each(|token| counts[token.symbol()] += 1);

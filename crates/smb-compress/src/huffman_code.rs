@@ -1,25 +1,25 @@
-//! Canonical prefix codes of LZ77+Huffman: 512 symbols, 15 bits at most (MS-XCA section 2.1.4).
+//! Canonical prefix codes of LZ77+Huffman: 512 symbols, at most 15 bits per code (MS-XCA section 2.1.4).
 
 use crate::Fault;
 use crate::bits::Reader;
 
-/// Literals, and matches by their length and the size of their distance.
+/// Literals, and matches by length and by magnitude of the distance.
 pub(crate) const SYMBOLS: usize = 512;
-/// Bytes that the code lengths take ahead of each block.
+/// Size in bytes of the code lengths before each block.
 pub(crate) const TABLE_LEN: usize = SYMBOLS / 2;
 const BITS_MAX: usize = 15;
-/// Codes of so many bits are found by one look.
+/// Codes of at most this many bits are decoded with one table lookup.
 const QUICK: usize = 11;
 
-/// Finds symbols by their codes.
+/// Decodes symbols.
 pub(crate) struct Decoder {
-    /// By the next bits: symbol and length of the code, or zero where the code is longer.
+    /// Indexed by the next bits: symbol and code length, or zero if the code is longer.
     quick: [u16; 1 << QUICK],
-    /// The symbols, by length of code and number.
+    /// Symbols sorted by code length, then by number.
     sorted: [u16; SYMBOLS],
-    /// By length: the first code behind those of this length, with 15 bits.
+    /// For each length, the first code after the codes of that length, padded to 15 bits.
     limit: [u32; BITS_MAX + 1],
-    /// By length: what leads from a code to its place in `sorted`.
+    /// For each length, the offset from a code to its index in `sorted`.
     base: [u32; BITS_MAX + 1],
 }
 
@@ -33,7 +33,7 @@ impl Decoder {
         }
     }
 
-    /// Learns the code of a block. Each string of bits must be one of a symbol.
+    /// Builds the tables for a block. Every bit string must decode to a symbol.
     pub(crate) fn learn(&mut self, table: &[u8; TABLE_LEN]) -> Result<(), Fault> {
         let length = |symbol: usize| usize::from(table[symbol / 2] >> (4 * (symbol & 1)) & 15);
         let mut counts = [0_u32; BITS_MAX + 1];
@@ -75,7 +75,7 @@ impl Decoder {
         self.quick[at..].fill(0);
     }
 
-    /// Takes the next symbol.
+    /// Reads the next symbol.
     #[inline]
     pub(crate) fn symbol(&self, bits: &mut Reader<'_>) -> Result<usize, Fault> {
         let peeked = bits.peek();
@@ -92,18 +92,18 @@ impl Decoder {
     }
 }
 
-/// Gives each symbol that occurs a code.
+/// Assigns a code to each symbol that occurs.
 pub(crate) struct Encoder {
     pub(crate) codes: [u16; SYMBOLS],
     pub(crate) lengths: [u8; SYMBOLS],
 }
 
 impl Encoder {
-    /// Of symbols that occur so often.
+    /// Builds the code for symbols with these frequencies.
     pub(crate) fn new(counts: &[u32; SYMBOLS]) -> Self {
         let mut by_count: Vec<(u32, u16)> = Vec::with_capacity(SYMBOLS);
         by_count.extend((0_u16..).zip(counts).filter(|(_, n)| **n > 0).map(|(s, n)| (*n, s)));
-        // A code has two symbols at least.
+        // The format needs at least two symbols.
         for spare in 0..2 {
             if by_count.len() < 2 && by_count.iter().all(|(_, s)| *s != spare) {
                 by_count.push((1, spare));
@@ -122,7 +122,7 @@ impl Encoder {
         Self { codes: codes(&lengths), lengths }
     }
 
-    /// Writes the lengths as they stand ahead of a block.
+    /// Writes the code lengths that precede a block.
     pub(crate) fn emit(&self, out: &mut [u8; TABLE_LEN]) {
         for (byte, pair) in out.iter_mut().zip(self.lengths.as_chunks::<2>().0) {
             *byte = pair[0] | pair[1] << 4;
@@ -130,15 +130,15 @@ impl Encoder {
     }
 }
 
-/// Symbols, code lengths and codes are all below 2^15.
+/// Cannot truncate: symbols, code lengths and codes are all below 2^15.
 fn narrow(n: usize) -> u16 {
     u16::try_from(n).unwrap_or(0)
 }
 
-/// Counts the symbols of each code length, by Huffman's algorithm. What is longer than allowed counts as the longest.
+/// Counts the symbols of each code length with Huffman's algorithm. Lengths above the maximum count as the maximum.
 fn depths(by_count: &[(u32, u16)]) -> [usize; BITS_MAX + 1] {
     let n = by_count.len();
-    // Leaves first, then inner nodes as they are made, both in order of their weight.
+    // Leaves, then inner nodes in the order of their creation; both are sorted by weight.
     let mut weights: Vec<u32> = by_count.iter().map(|(count, _)| *count).collect();
     let mut parents = vec![0; 2 * n - 1];
     let (mut leaf, mut inner) = (0, n);
@@ -164,7 +164,7 @@ fn depths(by_count: &[(u32, u16)]) -> [usize; BITS_MAX + 1] {
     of_length
 }
 
-/// Makes codes that were cut to the longest length fit again: shorter ones get longer.
+/// Makes the code valid after lengths were cut to the maximum, by lengthening shorter codes.
 fn limit(of_length: &mut [usize; BITS_MAX + 1]) {
     let used = |counts: &[usize; BITS_MAX + 1]| -> usize {
         (1..=BITS_MAX).map(|bits| counts[bits] << (BITS_MAX - bits)).sum()
@@ -177,7 +177,7 @@ fn limit(of_length: &mut [usize; BITS_MAX + 1]) {
     }
 }
 
-/// Numbers the codes: shorter ones first, then by symbol.
+/// Assigns canonical codes: by length, then by symbol.
 fn codes(lengths: &[u8; SYMBOLS]) -> [u16; SYMBOLS] {
     let mut codes = [0; SYMBOLS];
     let mut code = 0_u16;

@@ -1,14 +1,14 @@
-//! Codecs of SMB compression (MS-SMB2 section 2.2.3.1.3), pure: LZNT1, LZ77 and LZ77+Huffman of MS-XCA, LZ4, Pattern_V1.
+//! Codecs for SMB compression (MS-SMB2 section 2.2.3.1.3) without I/O: LZNT1, LZ77 and LZ77+Huffman of MS-XCA, LZ4, Pattern_V1.
 //!
 //! *Operation.* [`Algorithm::compress`] and [`Algorithm::decompress`] work on slices. [`pattern`] finds runs of one byte,
-//! [`sample::is_compressible`] decides whether data is worth the work. [`message`] makes compressed messages of these, and reads
-//! them.
+//! [`sample::is_compressible`] estimates whether data is worth compressing. [`message`] builds and parses whole compressed
+//! messages.
 //!
-//! *Memory.* The caller gives the output, and its length is the bound: a stream that expands to more is a [`Fault`], and so is one
-//! that expands to less. Decoders allocate nothing; the encoder of LZ77+Huffman keeps the matches of one block of 64 KiB, that of
-//! LZ4 a buffer as large as its input.
+//! *Memory.* The caller allocates the output, whose length is a strict bound: a stream that expands to more or to less is a
+//! [`Fault`]. Decoders do not allocate; the LZ77+Huffman encoder stores the matches of one block of 64 KiB, the LZ4 encoder a
+//! buffer as large as its input.
 //!
-//! *Errors.* [`Fault`] for a stream that breaks its format. No input makes a decoder panic.
+//! *Errors.* [`Fault`] for a stream with an invalid format. No input makes a decoder panic.
 
 mod bits;
 mod huffman;
@@ -23,7 +23,7 @@ pub mod sample;
 
 use std::fmt;
 
-/// Codecs by which a peer may compress a part of a message. The value is its number on the wire.
+/// Codecs for one payload of a message. The value is the algorithm number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Algorithm {
@@ -38,15 +38,15 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them, in the order of their numbers.
+    /// All codecs in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Lznt1, Self::Lz77, Self::Lz77Huffman, Self::Lz4];
 
-    /// Finds a codec by its number on the wire.
+    /// Returns the codec with this number on the wire.
     pub fn from_number(number: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|a| *a as u16 == number)
     }
 
-    /// Names it as logs and tables do.
+    /// Returns the name used in logs and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lznt1 => "LZNT1",
@@ -56,7 +56,7 @@ impl Algorithm {
         }
     }
 
-    /// Compresses `data` into the beginning of `out` and returns the length, or nothing where `out` is too short for it.
+    /// Compresses `data` into the beginning of `out` and returns the length, or `None` if `out` is too short.
     pub fn compress(self, data: &[u8], out: &mut [u8]) -> Option<usize> {
         match self {
             Self::Lznt1 => lznt1::compress(data, out),
@@ -77,29 +77,29 @@ impl Algorithm {
     }
 }
 
-/// Reasons why a compressed stream is refused.
+/// Reasons for rejecting a compressed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The stream ends inside of an element.
+    /// The stream ends within an element.
     Truncated,
     /// A match begins before the first byte of the output.
     Distance,
-    /// A length is written in more bytes than it needs, or is of no match.
+    /// A length is encoded in more bytes than it needs, or is invalid for a match.
     Length,
     /// The stream expands to more than it should.
     TooMuch,
     /// The stream expands to less than it should.
     TooLittle,
-    /// The code lengths are of no prefix code.
+    /// The code lengths do not form a prefix code.
     Code,
-    /// A chunk has a header that the format does not know.
+    /// A chunk header has an unknown signature.
     Chunk,
-    /// The LZ4 decoder refuses the block.
+    /// The LZ4 decoder rejects the block.
     Block,
 }
 
 impl Fault {
-    /// Returns the rule that the stream breaks, in a few words.
+    /// Describes the violated rule in a few words.
     pub fn rule(self) -> &'static str {
         match self {
             Self::Truncated => "the compressed stream is truncated",

@@ -1,16 +1,16 @@
-//! The block format of LZ4, by the crate `lz4_flex`.
+//! LZ4 block format, implemented by the crate `lz4_flex`.
 
 use lz4_flex::block;
 
 use crate::Fault;
 
-/// Compresses `data` into the beginning of `out`; returns the length, or nothing where it does not fit.
+/// Compresses `data` into the beginning of `out` and returns the length, or `None` if `out` is too short.
 pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     let largest = block::get_maximum_output_size(data.len());
     if out.len() >= largest {
         return block::compress_into(data, out).ok();
     }
-    // The encoder wants room for the worst case.
+    // The encoder requires a buffer for the worst case.
     let mut all = vec![0; largest];
     let len = block::compress_into(data, &mut all).ok()?;
     out.get_mut(..len)?.copy_from_slice(&all[..len]);

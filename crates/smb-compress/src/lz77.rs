@@ -1,21 +1,21 @@
-//! Plain LZ77 (MS-XCA sections 2.3 and 2.4): words of 32 flags, each followed by as many literals and matches.
+//! Plain LZ77 (MS-XCA sections 2.3 and 2.4): words of 32 flags, each followed by 32 literals and matches.
 
 use crate::Fault;
 use crate::matches::{common, copy, half, hash, word};
 
-/// The farthest match.
+/// Largest match distance.
 const WINDOW: usize = 8192;
-/// Shorter matches save nothing.
+/// Shortest match that saves space.
 const MATCH_MIN: usize = 4;
-/// The end of the input that is only literals, so that words can be read without a look at the end.
+/// Bytes at the end of the input that are always literals, so that words can be read without a bounds check.
 const TAIL: usize = 12;
 const HASH_BITS: u32 = 13;
-/// Misses after which the search goes on in larger steps, as a power of two.
+/// Number of misses, as a power of two, after which the search takes larger steps.
 const SKIP: usize = 5;
-/// Literals that one copy moves.
+/// Literals copied in one step.
 const WIDE: usize = 32;
 
-/// What is left of a word of flags when all of them are done.
+/// Value of a flag word after all its flags were consumed.
 const MARK: u64 = 1 << 63;
 
 /// Decompresses `data`, which must fill `out` exactly.
@@ -26,7 +26,7 @@ pub(crate) fn decompress(data: &[u8], out: &mut [u8]) -> Result<(), Fault> {
     while dst < out.len() {
         let word = word(data, src).ok_or_else(|| ends(src))?;
         src += 4;
-        // The mark stands behind the last flag.
+        // Put the mark after the last flag.
         let mut flags = u64::from(word) << 32 | MARK >> 32;
         while dst < out.len() {
             let literals = flags.leading_zeros();
@@ -50,7 +50,7 @@ pub(crate) fn decompress(data: &[u8], out: &mut [u8]) -> Result<(), Fault> {
             flags <<= 1;
         }
     }
-    // An encoder that has filled its last word of flags leaves an empty one behind.
+    // An encoder that has filled its last word of flags appends an empty one.
     match data.len() - src {
         0 | 4 => Ok(()),
         _ => Err(Fault::TooMuch),
@@ -76,7 +76,7 @@ fn copy_literals(
     Ok(())
 }
 
-/// Reads a length that the token has no room for. Two such lengths share one byte for their first four bits.
+/// Reads a length that is too large for the token. Two such lengths share one byte for their first four bits.
 fn long(data: &[u8], src: &mut usize, shared: &mut Option<usize>) -> Result<usize, Fault> {
     let byte = |at: usize| data.get(at).copied().map(usize::from).ok_or(Fault::Truncated);
     let mut len = match shared.take() {
@@ -105,9 +105,9 @@ fn long(data: &[u8], src: &mut usize, shared: &mut Option<usize>) -> Result<usiz
     Ok(len + 7)
 }
 
-/// Compresses `data` into the beginning of `out`; returns the length, or nothing where it does not fit.
+/// Compresses `data` into the beginning of `out` and returns the length, or `None` if `out` is too short.
 pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
-    // Positions modulo 2^16: what a slot says is compared with the data before it is believed.
+    // Positions modulo 2^16: a candidate is compared with the data before it is used.
     let mut table = [0_u16; 1 << HASH_BITS];
     let mut writer = Writer::new(out)?;
     let (mut at, mut anchor) = (1, 0);
@@ -143,20 +143,20 @@ pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
 
 #[inline]
 fn low_bits(at: usize) -> u16 {
-    // The slots hold these bits only.
+    // Truncation is intended: slots hold only the low 16 bits.
     #[allow(clippy::cast_possible_truncation)]
     let low = at as u16;
     low
 }
 
-/// Writes flags in words ahead of what they tell of.
+/// Writes flag words, each before the literals and matches that it describes.
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,
     flags_at: usize,
     flags: u32,
     count: u32,
-    /// The byte whose upper four bits are free for the next long length.
+    /// Index of the byte whose upper four bits are free for the next long length.
     shared: Option<usize>,
 }
 
@@ -202,7 +202,7 @@ impl<'a> Writer<'a> {
             }
             self.at += n;
             bytes = &bytes[n..];
-            // At most 32.
+            // Cannot fail: `n` is at most 32.
             let n = u32::try_from(n).ok()?;
             self.flags = self.flags.checked_shl(n).unwrap_or(0);
             self.flag(n)?;
@@ -250,7 +250,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Fills the last flags with ones: a match without a token is the end.
+    /// Sets the remaining flags to one: a match flag without a token marks the end.
     fn finish(self) -> Option<usize> {
         let free = 32 - self.count;
         let flags = self.flags.checked_shl(free).unwrap_or(0) | u32::MAX >> self.count;

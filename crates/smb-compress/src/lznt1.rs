@@ -1,10 +1,10 @@
-//! LZNT1 (MS-XCA section 2.5): chunks of 4 KiB, each compressed by itself or as it is.
+//! LZNT1 (MS-XCA section 2.5): independent chunks of 4 KiB, compressed or stored.
 
 use crate::Fault;
 use crate::matches::{common, copy, half, hash, word};
 
 const CHUNK: usize = 4096;
-/// The signature of a chunk's header.
+/// Signature bits of a chunk header.
 const SIGNATURE: u16 = 0x3000;
 const COMPRESSED: u16 = 0x8000;
 const HASH_BITS: u32 = 11;
@@ -64,13 +64,13 @@ fn expand(chunk: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
     Ok(dst)
 }
 
-/// Returns how many bits of a token are the length: the fewer, the farther a match may begin.
+/// Returns the number of length bits in a token: the farther back a match can begin, the fewer they are.
 fn length_bits(at: usize) -> u32 {
     let farthest = at.max(1) - 1;
     12 - (usize::BITS - (farthest >> 4).leading_zeros())
 }
 
-/// Compresses `data` into the beginning of `out`; returns the length, or nothing where it does not fit.
+/// Compresses `data` into the beginning of `out` and returns the length, or `None` if `out` is too short.
 pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut table = [0_u16; 1 << HASH_BITS];
     let mut at = 0;
@@ -92,7 +92,7 @@ pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Compresses one chunk, or returns nothing where that does not make it shorter.
+/// Compresses one chunk; returns `None` if the result is not shorter.
 fn shrink(chunk: &[u8], out: &mut [u8], table: &mut [u16]) -> Option<usize> {
     let (mut src, mut dst) = (0, 0);
     while src < chunk.len() {
@@ -122,7 +122,7 @@ fn shrink(chunk: &[u8], out: &mut [u8], table: &mut [u16]) -> Option<usize> {
     Some(dst)
 }
 
-/// Finds an earlier place with the same bytes: its distance, and how many are the same.
+/// Finds an earlier match and returns its distance and length.
 fn find(chunk: &[u8], at: usize, table: &mut [u16]) -> Option<(usize, usize)> {
     let here = word(chunk, at)?;
     let slot = &mut table[hash::<HASH_BITS>(here)];

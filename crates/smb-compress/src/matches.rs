@@ -1,11 +1,11 @@
-//! What the codecs share: finding, measuring and copying matches.
+//! Finds, measures and copies matches, for all codecs.
 
 use crate::Fault;
 
-/// Bytes that a short copy moves at once.
+/// Bytes that a short copy moves in one step.
 const WIDE: usize = 16;
 
-/// Appends `len` bytes that begin `distance` bytes before `at`. A match may overlap what it appends.
+/// Appends `len` bytes that begin `distance` bytes before `at`. The source may overlap the bytes being appended.
 #[inline]
 pub(crate) fn copy(out: &mut [u8], at: usize, distance: usize, len: usize) -> Result<(), Fault> {
     let from = at.checked_sub(distance).ok_or(Fault::Distance)?;
@@ -13,7 +13,7 @@ pub(crate) fn copy(out: &mut [u8], at: usize, distance: usize, len: usize) -> Re
     if len > room {
         return Err(Fault::TooMuch);
     }
-    // What is written behind the match is overwritten by the next one.
+    // May write past the match; the next literal or match overwrites those bytes.
     if distance >= WIDE && len <= 2 * WIDE && room >= 2 * WIDE {
         copy_wide(out, from, at);
         if len > WIDE {
@@ -36,7 +36,7 @@ fn copy_wide(out: &mut [u8], from: usize, at: usize) {
     }
 }
 
-/// Repeats the bytes between `from` and `at`: each copy doubles what the next one may take.
+/// Repeats the bytes between `from` and `at`. Each copy doubles the data available to the next one.
 #[inline(never)]
 fn copy_overlapping(out: &mut [u8], from: usize, at: usize, len: usize) {
     if at - from == 1 {
@@ -64,7 +64,7 @@ pub(crate) fn half(data: &[u8], at: usize) -> Option<u16> {
     data.get(at..)?.first_chunk::<2>().map(|b| u16::from_le_bytes(*b))
 }
 
-/// Counts the equal bytes of two places, the second behind the first, up to `end`.
+/// Returns the number of equal bytes at `first` and at the later `second`, stopping at `end`.
 #[inline]
 pub(crate) fn common(data: &[u8], first: usize, second: usize, end: usize) -> usize {
     let later = &data[second..end];

@@ -1,11 +1,11 @@
-//! Compressed messages as a whole (MS-SMB2 sections 3.1.4.4, 3.1.5.3 and 3.3.5.2.1.2).
+//! Compresses and expands whole messages (MS-SMB2 sections 3.1.4.4, 3.1.5.3 and 3.3.5.2.1.2).
 //!
-//! *Operation.* [`Expansion::begin`] checks all headers of a message and says how long it becomes, before memory is taken;
-//! [`Expansion::expand`] fills that memory. [`shrink`] makes a compressed message of a plain one.
+//! *Operation.* [`Expansion::begin`] checks all headers of a message and computes its expanded length before memory is allocated;
+//! [`Expansion::expand`] fills that memory. [`shrink`] compresses a plain message.
 //!
 //! *Memory.* [`shrink`] allocates one buffer as large as the plain message.
 //!
-//! *Errors.* [`Broken`]: a receiver ends the connection.
+//! *Errors.* [`Broken`]: the receiver must close the connection.
 
 use std::fmt;
 
@@ -14,22 +14,22 @@ use smb_proto::wire::Fault;
 
 use crate::{Algorithm, pattern, sample};
 
-/// Bytes that may be compressed beside the largest payload (MS-SMB2 section 3.3.5.2.1.2).
+/// Bytes that a compressed message may have in addition to the largest payload (MS-SMB2 section 3.3.5.2.1.2).
 pub const BESIDE_PAYLOAD: usize = 256 + LEN;
-/// Bytes of the headers that one stream costs at most.
+/// Most header bytes that one stream needs.
 const STREAM_HEADERS: usize = 16;
 
-/// What both ends of a connection agreed on.
+/// Compression parameters negotiated for a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Numbers of the algorithms (`Connection.CompressionIds`), the client's order.
+    /// Algorithm numbers (`Connection.CompressionIds`), in the client's order.
     pub algorithms: Vec<u16>,
     /// `Connection.SupportsChainedCompression`
     pub chained: bool,
 }
 
 impl Agreed {
-    /// Takes what this crate knows of an offer, each once.
+    /// Selects the offered algorithms that this crate implements, without duplicates.
     pub fn of_offer(offered: &[u16], chained: bool) -> Self {
         let mut algorithms = Vec::new();
         for number in offered {
@@ -42,7 +42,7 @@ impl Agreed {
         Self { algorithms, chained }
     }
 
-    /// Returns the codec that the client likes best.
+    /// Returns the codec that the client prefers.
     pub fn codec(&self) -> Option<Algorithm> {
         self.algorithms.iter().find_map(|n| Algorithm::from_number(*n))
     }
@@ -56,18 +56,18 @@ impl Agreed {
     }
 }
 
-/// Reasons why a compressed message is refused.
+/// Reasons for rejecting a compressed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A header breaks its format.
+    /// A header has an invalid format.
     Format(Fault),
-    /// Its algorithm or its form was not agreed on.
+    /// The connection did not negotiate this algorithm or form.
     NotAgreed,
-    /// It says that it expands to more than a message may have.
+    /// The announced expanded size exceeds the limit.
     TooLarge,
-    /// Its parts expand to more or less than it says.
+    /// The payloads expand to more or fewer bytes than announced.
     Length,
-    /// A stream breaks its format.
+    /// A stream has an invalid format.
     Stream(crate::Fault),
 }
 
@@ -89,7 +89,7 @@ fn size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// A compressed message whose headers were checked.
+/// A compressed message with checked headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Expansion<'a> {
     form: Form<'a>,
@@ -103,7 +103,7 @@ enum Form<'a> {
 }
 
 impl<'a> Expansion<'a> {
-    /// Checks a message of a connection that agreed on this and whose largest payload has `payload_max` bytes.
+    /// Checks the headers of a message against the negotiated parameters and the largest payload of `payload_max` bytes.
     pub fn begin(message: &'a [u8], agreed: &Agreed, payload_max: usize) -> Result<Self, Broken> {
         let header = Compression::parse(message).map_err(Broken::Format)?;
         let (Compression::Unchained { original_len, .. } | Compression::Chained { original_len }) =
@@ -116,7 +116,7 @@ impl<'a> Expansion<'a> {
             Compression::Unchained { algorithm, offset, .. } => {
                 let codec = Algorithm::from_number(algorithm).filter(|_| agreed.has(algorithm));
                 let codec = codec.ok_or(Broken::NotAgreed)?;
-                // The parser has compared it with the message.
+                // Cannot panic: the parser has checked `offset` against the message length.
                 let (head, stream) = message[LEN..].split_at(size(offset));
                 Ok(Self { form: Form::Unchained { head, codec, stream }, len: head.len() + len })
             }
@@ -128,13 +128,13 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    /// Returns how many bytes the plain message has.
+    /// Returns the length of the plain message in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Writes the plain message to `out`, which has [`Expansion::len`] bytes.
+    /// Writes the plain message to `out`, which must have [`Expansion::len`] bytes.
     pub fn expand(&self, out: &mut [u8]) -> Result<(), Broken> {
         if out.len() != self.len {
             return Err(Broken::Length);
@@ -150,7 +150,7 @@ impl<'a> Expansion<'a> {
     }
 }
 
-/// Checks the headers of all payloads, and that they are of `len` bytes together.
+/// Checks the headers of all payloads and that they expand to `len` bytes in total.
 fn check_chain(mut payloads: &[u8], agreed: &Agreed, len: usize) -> Result<(), Broken> {
     if !agreed.chained {
         return Err(Broken::NotAgreed);
@@ -198,12 +198,12 @@ fn expand_chain(mut payloads: &[u8], mut out: &mut [u8]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Tells whether some of these pieces is worth compressing.
+/// Returns whether at least one of these pieces is worth compressing.
 pub fn is_worthwhile(pieces: &[&[u8]]) -> bool {
     pieces.iter().any(|piece| sample::is_compressible(piece))
 }
 
-/// Compresses a message, whose `head` stays as it is, by what was agreed on. Returns nothing where that does not make it shorter.
+/// Compresses the pieces of a message but not its `head`. Returns `None` if the result is not shorter than the message.
 pub fn shrink(head: &[u8], pieces: &[&[u8]], agreed: &Agreed) -> Option<Vec<u8>> {
     let data: usize = pieces.iter().map(|p| p.len()).sum();
     let plain = head.len() + data;
@@ -229,7 +229,7 @@ pub fn shrink(head: &[u8], pieces: &[&[u8]], agreed: &Agreed) -> Option<Vec<u8>>
     (out.len() < plain).then_some(out)
 }
 
-/// Appends the payloads of one piece: a run at its beginning, one at its end, a stream between them.
+/// Appends the payloads of one piece: a run at the start, a stream, and a run at the end.
 fn put_piece(piece: &[u8], agreed: &Agreed, out: &mut Vec<u8>) -> Option<()> {
     let run = |n: usize, of: &dyn Fn(&[u8]) -> usize| {
         if agreed.has_pattern() { of(&piece[n..]) } else { 0 }
@@ -265,7 +265,7 @@ fn put_piece(piece: &[u8], agreed: &Agreed, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Appends a stream and returns its length, or nothing where it does not save more than its headers cost.
+/// Appends a stream and returns its length, or `None` if it does not save more than its headers need.
 fn put_stream(data: &[u8], codec: Algorithm, out: &mut Vec<u8>) -> Option<usize> {
     let at = out.len();
     out.resize(at + data.len().checked_sub(STREAM_HEADERS)?, 0);

@@ -1,9 +1,9 @@
 //! Pattern_V1 (MS-SMB2 sections 2.2.42.2.2 and 3.1.4.4): runs of one byte at the beginning and at the end of the data.
 
-/// Shorter runs are left to the codec.
+/// Shortest run encoded as a pattern; the codec handles shorter ones.
 pub const RUN_MIN: usize = 64;
 
-/// Counts how often the first byte stands at the beginning; zero where that is less than [`RUN_MIN`].
+/// Returns the length of the run that begins the data, or zero if it is shorter than [`RUN_MIN`].
 pub fn leading(data: &[u8]) -> usize {
     let Some((byte, _)) = data.split_first() else { return 0 };
     let wide = u64::from_ne_bytes([*byte; 8]);
@@ -13,7 +13,7 @@ pub fn leading(data: &[u8]) -> usize {
     if n < RUN_MIN { 0 } else { n }
 }
 
-/// Counts how often the last byte stands at the end; zero where that is less than [`RUN_MIN`].
+/// Returns the length of the run that ends the data, or zero if it is shorter than [`RUN_MIN`].
 pub fn trailing(data: &[u8]) -> usize {
     let Some((byte, _)) = data.split_last() else { return 0 };
     let wide = u64::from_ne_bytes([*byte; 8]);

@@ -1,13 +1,13 @@
-//! Decides whether data is worth compressing, from a small part of it.
+//! Estimates from a small sample whether data is worth compressing.
 
 use crate::lz77;
 
-/// Places of which a piece is tried, where there is more than two of the largest pieces.
+/// Number of samples, if the data is longer than two of the largest samples.
 const PLACES: usize = 3;
 const PIECE_MIN: usize = 2048;
 const PIECE_MAX: usize = 4096;
 
-/// Compresses small pieces of `data` and tells whether that saves an eighth of them at least.
+/// Compresses small samples of `data` and returns whether that saves at least an eighth of their size.
 pub fn is_compressible(data: &[u8]) -> bool {
     let mut room = [0; PIECE_MAX];
     let mut shrink =

@@ -1,4 +1,4 @@
-//! Messages that are compressed and expanded again, and messages that break a rule.
+//! Compresses and expands messages, and rejects malformed ones.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,11 +1,11 @@
-//! Round trips, and what other decoders make of the streams.
+//! Checks round trips, and that other decoders accept the streams.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use proptest::prelude::*;
 use smb_compress::{Algorithm, Fault, pattern, sample};
 
-/// Texts of few or many letters, runs, noise, and repetitions from far away.
+/// Generates texts with few or many letters, runs, noise, and distant repetitions.
 fn data() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..300),
@@ -29,12 +29,12 @@ fn shrink(algorithm: Algorithm, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes with a decoder that others wrote.
+/// Decodes with an independent implementation.
 fn oracle(algorithm: Algorithm, stream: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match algorithm {
         Algorithm::Lznt1 => lznt1::decompress(stream, &mut out).ok()?,
-        // It stops where it has read ahead to the end: what stands behind has it go on.
+        // This decoder reads ahead and stops at the end of the input, so padding is needed to finish.
         Algorithm::Lz77Huffman => {
             return xpress_huffman::decompress(&[stream, &[0; 8]].concat(), len).ok();
         }
@@ -44,7 +44,7 @@ fn oracle(algorithm: Algorithm, stream: &[u8], len: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The processing rules of MS-XCA section 2.4.4, byte by byte.
+/// Decodes LZ77 byte by byte, as in the processing rules of MS-XCA section 2.4.4.
 fn by_the_text(input: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let (mut at, mut flags, mut count, mut half) = (0, 0_u32, 0, None);
@@ -108,7 +108,7 @@ fn check(algorithm: Algorithm, data: &[u8]) {
     if !data.is_empty() {
         let other = oracle(algorithm, &stream, data.len());
         assert!(other.as_deref() == Some(data), "another decoder of {algorithm:?}");
-        // One byte more or fewer is not what the stream has; how LZ77+Huffman ends is not looked at.
+        // An output one byte longer or shorter is an error, except that LZ77+Huffman does not check the end.
         let is_exact = algorithm != Algorithm::Lz77Huffman;
         let shorter = algorithm.decompress(&stream, &mut out[1..]);
         assert!(shorter.is_err() || !is_exact, "{algorithm:?}");
@@ -136,7 +136,7 @@ proptest! {
     fn truncated_streams_are_refused(data in data(), at in 0.0..1.0) {
         for algorithm in Algorithm::ALL {
             let stream = shrink(algorithm, &data);
-            // The ends of LZ77+Huffman are three bytes of padding and more.
+            // LZ77+Huffman ends with three or more bytes of padding.
             let cut = (stream.len() as f64 * at) as usize;
             let slack = if algorithm == Algorithm::Lz77Huffman { 8 } else { 0 };
             if cut + slack < stream.len() {
@@ -184,7 +184,7 @@ fn lengths_around_every_limit_expand() {
             check(algorithm, &vec![7; len]);
             check(algorithm, &b"compress me, "[..].repeat(len / 13 + 1)[..len]);
         }
-        // Lengths of matches around each way to write them.
+        // Match lengths around the limits of each encoding.
         for len in (3..40).chain(280..300).chain(65_530..65_580) {
             let text = [&noise[..64], &vec![9; len], &noise[64..128], &vec![9; len]].concat();
             check(algorithm, &text);

@@ -1,4 +1,4 @@
-//! The examples of MS-XCA section 3, and streams that break each format.
+//! Checks the examples of MS-XCA section 3 and malformed streams of each format.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
@@ -25,7 +25,7 @@ fn shrink(algorithm: Algorithm, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Code lengths of LZ77+Huffman, by symbol.
+/// Encodes the LZ77+Huffman code lengths by symbol.
 fn code_lengths(of: &[(usize, u8)]) -> Vec<u8> {
     let mut table = vec![0; 256];
     for (symbol, bits) in of {
@@ -46,7 +46,7 @@ fn lz77_examples_are_read_and_written() {
 
 #[test]
 fn huffman_examples_are_read_and_written() {
-    // In the first one the codes of a to v have five bits, the others four.
+    // In the first example the codes of a to v have five bits, the others four.
     let mut lengths: Vec<(usize, u8)> = (97..123).map(|s| (s, 5)).collect();
     for (symbol, bits) in &mut lengths {
         *bits = if *symbol < 119 { 5 } else { 4 };
@@ -115,7 +115,7 @@ fn malformed_streams_are_refused() {
     assert_eq!(expand(Lz4, &unhex("1061"), 9), Err(TooLittle));
 }
 
-/// A few bytes that say that they are four gigabytes.
+/// A few bytes that announce an expansion to four gigabytes.
 #[test]
 fn bombs_stop_at_the_bound() {
     let bomb = unhex("ffffff7f 61 0700 0f ff 0000 ffffffff");
