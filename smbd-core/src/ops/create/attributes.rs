@@ -1,4 +1,4 @@
-//! The attributes that a request brings for what it makes or cuts.
+//! Attributes that a request specifies for a new or overwritten file.
 
 use vfs::namespace::FileOps;
 use vfs::{Cred, NodeRef, VfsError, XattrHow};
@@ -9,8 +9,8 @@ use crate::fscc::ea::{self, FullEa};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 
-/// Removes the extended attributes of an overwritten file, with its contents (MS-FSA section 2.1.5.1.2, NTFS). They stay for a
-/// client with the POSIX extensions: it overwrites where a program truncates a file.
+/// Removes the extended attributes of an overwritten file along with its contents (MS-FSA section 2.1.5.1.2, NTFS). Keeps them for
+/// clients with the POSIX extensions, which overwrite when a program truncates a file.
 pub(super) async fn remove_extended_attributes(
     cx: &RequestContext,
     file_ops: &FileOps<'_>,
@@ -33,7 +33,7 @@ pub(super) async fn remove_extended_attributes(
     Ok(())
 }
 
-/// Sets the extended attributes that the request brought.
+/// Sets the extended attributes in the request.
 pub(super) async fn extended_attributes(
     cx: &RequestContext,
     file_ops: &FileOps<'_>,
@@ -52,9 +52,9 @@ pub(super) async fn extended_attributes(
     Ok(())
 }
 
-/// What is kept of the attributes that something is given when it is made or cut; `None` where it is what is shown of something
-/// that nothing is kept of. A file always gets ARCHIVE (MS-FSA section 2.1.5.1.1). To clients of the POSIX extensions the mode says
-/// who may write: Linux sends READONLY beside a mode that lets nobody, but its own user goes on with what he has opened.
+/// Returns the attributes to store for a new or overwritten file, or `None` if they equal the defaults shown without a stored
+/// record. Files always get ARCHIVE (MS-FSA section 2.1.5.1.1). For clients with the POSIX extensions the mode controls writing:
+/// Linux sends READONLY with a mode that forbids writing, but the creating user may still write through the new handle.
 pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
     let given = w.request.attributes & !(if w.posix { attribute::READONLY } else { 0 });
     let shown = if is_dir { 0 } else { attribute::ARCHIVE };

@@ -1,4 +1,4 @@
-//! What CREATE refuses before it looks at any file (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1 phase 1).
+//! Checks of CREATE that do not look at any file (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1 phase 1).
 
 use crate::dtyp::mask;
 use crate::fscc::attribute;
@@ -7,10 +7,10 @@ use crate::wire::create::{Disposition, Request, oplock, option, share};
 
 /// Bits of `FileAttributes` that a client may send (MS-FSCC section 2.6).
 const ATTRIBUTES: u32 = 0x005e_ffb7;
-/// `CreateOptions` that ask for what is not served: a remote instance that is no file, an open by number, an opportunistic filter.
+/// Unsupported `CreateOptions`: a remote instance, opening a file by its identifier, an opportunistic filter.
 const NOT_SUPPORTED: u32 = 0x80 | option::OPEN_BY_FILE_ID | option::RESERVE_OPFILTER;
 
-/// The disposition, when the request can be meant.
+/// Checks the request and returns its disposition.
 pub(super) fn request(r: &Request<'_>) -> Result<Disposition, Status> {
     const DELEGATE: u32 = 3;
     if r.impersonation > DELEGATE {
@@ -22,7 +22,7 @@ pub(super) fn request(r: &Request<'_>) -> Result<Disposition, Status> {
     if r.options & NOT_SUPPORTED != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    // The right to wait alone is something: it opens files to hold their names.
+    // SYNCHRONIZE without other rights is allowed; programs open files this way to hold their names.
     if r.access == 0 || r.access & !mask::VALID != 0 {
         return Err(Status::ACCESS_DENIED);
     }
@@ -41,7 +41,7 @@ pub(super) fn request(r: &Request<'_>) -> Result<Disposition, Status> {
     if dir && r.attributes & attribute::TEMPORARY != 0 {
         return Err(Status::INVALID_PARAMETER);
     }
-    // MS-SMB2 section 3.3.5.9. Whether MAXIMUM_ALLOWED grants it is known when the file is.
+    // MAXIMUM_ALLOWED may turn out to include DELETE, which is known after the file was found (MS-SMB2 section 3.3.5.9).
     let may_delete = mask::map_generic(r.access) & (mask::DELETE | mask::MAXIMUM_ALLOWED) != 0;
     if r.options & option::DELETE_ON_CLOSE != 0 && !may_delete {
         return Err(Status::ACCESS_DENIED);

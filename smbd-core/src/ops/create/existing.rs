@@ -1,4 +1,4 @@
-//! What stands under the name already (MS-FSA section 2.1.5.1.2).
+//! Opens an existing file (MS-FSA section 2.1.5.1.2).
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::symlinks::{self, LinkFacts};
 use crate::teardown;
 use crate::wire::create::{Disposition, option};
 
-/// Opens it. `None` where the name is to be looked up again: a handle that waited for its client was closed, and may have taken the
-/// file with it. That is done for a create whose user may open the file, and for no other.
+/// Opens the file. Returns `None` if the caller must look the name up again, because a disconnected handle with delete-on-close was
+/// closed and may have deleted the file. Such handles are closed only for users who may open the file.
 pub(super) async fn open(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -59,7 +59,7 @@ pub(super) async fn open(
     }
     let access = granted.access;
     let open = Arc::new(entry(cx, w, file, granted)?);
-    // Cutting a file is writing to it, whatever was asked for.
+    // Truncation counts as a write, whatever access was requested.
     after_grace(cx, &open, access).await?;
     share_with(cx, &open, access | implied(w.disposition), w.disposition.cuts()).await?;
     match finish(cx, w, &open, attr, dos).await {
@@ -74,7 +74,7 @@ pub(super) async fn open(
     }
 }
 
-/// Whether the same application had it open on another machine, and that was closed now.
+/// Returns whether an open of the same application on another machine was closed just now.
 pub(super) async fn is_taken_over(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -93,14 +93,14 @@ pub(super) async fn is_taken_over(
     durable::take_over(cx, &w.asked, &file, readable).await
 }
 
-/// It is a link to a folder, which opens as the link that it is where only a folder is meant: so Windows removes it.
+/// Returns whether a link leads to a folder. If a directory is requested such a link opens as a link: Windows removes it this way.
 async fn leads_to_folder(w: &Wanted<'_>, at: &Walked, found: &Found) -> bool {
     found.attr.kind == Kind::Symlink
         && w.is_dir()
         && LinkFacts::read(w.tree, w.share, &at.above, &found.node, w.posix).await.to_folder
 }
 
-/// It is of the kind that is meant, and there may be something there.
+/// Checks that the file has the requested kind and may already exist.
 fn kind(w: &Wanted<'_>, attr: &Attr, to_folder: bool) -> Result<(), Status> {
     let is_dir = attr.kind == Kind::Dir;
     if w.path.stream.is_some() {
@@ -125,7 +125,7 @@ fn kind(w: &Wanted<'_>, attr: &Attr, to_folder: bool) -> Result<(), Status> {
     Ok(())
 }
 
-/// A file that is cut must not be hidden or a system's unless it stays so (MS-FSA section 2.1.5.1.2).
+/// Refuses to overwrite a hidden or system file unless the request keeps these attributes (MS-FSA section 2.1.5.1.2).
 fn attributes(w: &Wanted<'_>, dos: &Dos) -> Result<(), Status> {
     const KEPT: u32 = attribute::HIDDEN | attribute::SYSTEM;
     let has = dos.attributes.unwrap_or(0);
@@ -135,7 +135,7 @@ fn attributes(w: &Wanted<'_>, dos: &Dos) -> Result<(), Status> {
     Ok(())
 }
 
-/// Cuts it where that was asked for, and enters the open.
+/// Truncates the file if requested, and adds the open to the table.
 async fn finish(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -145,7 +145,8 @@ async fn finish(
 ) -> Result<(Attr, Dos), Status> {
     if !w.disposition.cuts() {
         cx.server.opens.insert(open.clone())?;
-        // Whoever had to give something back has written what it had only cached; who need not may know better.
+        // A holder whose lease was broken has flushed its cache, and the holder of a lease that was not broken may have newer
+        // attributes.
         let is_old = cx.has_waited() || !cx.file_ops(open).is_known(&open.node()?);
         return if is_old { super::now(cx, open).await } else { Ok((attr, dos)) };
     }
@@ -162,7 +163,7 @@ async fn finish(
     if now != dos {
         file_ops.dos_set(w.share, &node, now).await?;
     }
-    // Named streams go with the old contents (MS-FSA section 2.1.5.1.2).
+    // The old named streams are removed along with the contents (MS-FSA section 2.1.5.1.2).
     for stream in vfs::streams::list(w.share, &node).await? {
         file_ops.stream_remove(w.share, &node, &stream.name).await?;
     }

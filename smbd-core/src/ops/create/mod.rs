@@ -1,12 +1,12 @@
-//! CREATE (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1): opens or makes a file or directory.
+//! CREATE (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1): opens or creates a file or directory.
 //!
-//! *Operation.* In this order: what the request itself says (`check`), the path (`walk`), then either what stands there
-//! (`existing`) or what is to be made (`new`): `rights`, `sharing`, and only then what changes the file, so that an open that is
-//! refused has changed nothing that was there.
+//! *Operation.* The steps are: check the request (`check`), walk the path (`walk`), then handle an existing (`existing`) or a new
+//! file (`new`): access (`rights`), share access (`sharing`), and finally changes to the file. So an open that fails leaves an
+//! existing file unchanged.
 //!
 //! *Memory.* One entry in the table of opens.
 //!
-//! *Errors.* Of the specification. A symbolic link that the client must follow is told with where it leads.
+//! *Errors.* As in the specification. The error for a symbolic link that the client must follow contains the link's target.
 
 mod attributes;
 mod check;
@@ -49,26 +49,26 @@ use crate::wire::create::{Disposition, Request, Response, action, option};
 pub(super) use rights::check_folder;
 use walk::{Ended, Stopped, Walked};
 
-/// A request as all steps see it.
+/// A request in the form used by all steps.
 struct Wanted<'a> {
     request: &'a Request<'a>,
     asked: Asked<'a>,
     disposition: Disposition,
     path: Path,
-    /// The POSIX extensions are used: names are told apart by case.
+    /// Whether the POSIX extensions are in use, which make names case-sensitive.
     posix: bool,
-    /// Links on the path are for the server to follow.
+    /// Whether the server follows links in the path.
     follows_links: bool,
     tree: &'a Arc<Tree>,
     share: &'a Arc<Share>,
 }
 
 impl Wanted<'_> {
-    /// Seconds since 1970 when the snapshot was taken in which the path is meant (MS-SMB2 section 3.3.5.9.4). `None` where it is
-    /// meant as it is now.
+    /// Returns the time of the snapshot that the path refers to, in seconds since 1970 (MS-SMB2 section 3.3.5.9.4), or `None` for
+    /// the current files.
     fn past(&self) -> Option<i64> {
         let then = self.asked.timewarp.filter(|ticks| *ticks != 0)?;
-        // A time that none can be is that of no snapshot.
+        // An out-of-range timestamp matches no snapshot.
         Some(FileTime(then).to_unix().map_or(i64::MIN, |(sec, _)| sec))
     }
 
@@ -80,7 +80,7 @@ impl Wanted<'_> {
         self.request.options & options != 0
     }
 
-    /// Why it can mean nothing: a directory and a file at once.
+    /// Returns an error if the request asks for both a directory and a file.
     fn contradiction(&self) -> Option<Status> {
         (self.is_dir() && self.is_file()).then_some(match &self.path {
             p if p.slash => Status::OBJECT_NAME_INVALID,
@@ -89,21 +89,20 @@ impl Wanted<'_> {
         })
     }
 
-    /// A link at the end of the path is for the server to follow, too. An open that removes or renames a name means the link
-    /// itself.
+    /// Returns whether the server follows a link at the end of the path. An open that removes or renames a name refers to the link.
     fn follows_last_link(&self) -> bool {
         let means_link = self.path.stream.is_none() && is_for_name(self);
         self.follows_links && !self.has(option::OPEN_REPARSE_POINT) && !means_link
     }
 
-    /// Only a directory is meant.
+    /// Returns whether the request accepts only a directory.
     fn is_dir(&self) -> bool {
         self.has(option::DIRECTORY_FILE)
             || self.path.slash
             || self.path.stream_type == Some(crate::path::Type::Index)
     }
 
-    /// Only a file is meant.
+    /// Returns whether the request accepts only a file.
     fn is_file(&self) -> bool {
         self.has(option::NON_DIRECTORY_FILE)
             || self.path.stream.is_some()
@@ -111,7 +110,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What a file has become when it is open.
+/// The result of opening a file.
 struct Opened {
     open: Arc<Open>,
     attr: Attr,
@@ -119,7 +118,7 @@ struct Opened {
     action: u32,
 }
 
-/// Answers CREATE. A file that vanishes meanwhile is one that is not there: no handle was closed.
+/// Answers CREATE. If the file vanishes meanwhile, reports it as missing, since the client has closed no handle.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     create_or_open(cx).await.map_err(|why| match why {
         Status::FILE_CLOSED => Status::OBJECT_NAME_NOT_FOUND,
@@ -130,7 +129,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
 async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     let mut request = cx.parse(Request::parse)?;
     let tree = cx.tree()?;
-    // What is said of a path of DFS holds for each: the link is the share itself (MS-DFSC section 3.2.4.1).
+    // Every path in this share needs a referral: the DFS link is the share itself (MS-DFSC section 3.2.4.1).
     if tree.elsewhere().is_some() {
         return Err(Status::PATH_NOT_COVERED);
     }
@@ -145,7 +144,7 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
         || asked.reconnect_v2.is_some()
         || cx.header.flags.has(Flags::REPLAY);
     let _takes_up = takes_up.then(|| TakesUp::by(tree.clone()));
-    // An open that is taken up again is as it was, whatever else the request says.
+    // A durable reconnect restores the old open and ignores all other fields of the request.
     if let Some(open) = durable::reconnect(cx, &request, &asked).await? {
         let (attr, dos) = now(cx, &open).await?;
         let opened = Opened { open, attr, dos, action: action::OPENED };
@@ -169,7 +168,7 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     if let Some(status) = wanted.contradiction() {
-        // Where the type in the name contradicts the options, a missing file is reported first.
+        // If the type suffix of the name contradicts the options, a missing file is the first error.
         if wanted.path.stream_type.is_none() || wanted.disposition.makes() {
             return Err(status);
         }
@@ -192,13 +191,13 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     }
 }
 
-/// Which way an access mask opens a file: to read, to write.
+/// Returns whether an access mask allows reading and whether it allows writing.
 fn reads_and_writes(access: u32) -> (bool, bool) {
     let of = |bits: u32| access & bits != 0;
     (of(mask::READ_DATA | mask::EXECUTE), of(mask::WRITE_DATA | mask::APPEND_DATA))
 }
 
-/// Opens it, with a record where the share asks for that.
+/// Opens the file, with an audit record if the share requires one.
 async fn open_recorded(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
     let asked = mask::map_generic(w.request.access) | implied(w.disposition);
     let how = match asked & mask::MAXIMUM_ALLOWED {
@@ -225,18 +224,18 @@ async fn open_recorded(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, En
     done
 }
 
-/// What the server changes of a request before it is looked at (MS-SMB2 section 3.3.5.9, "Open Execution").
+/// Adjusts the request before it is processed (MS-SMB2 section 3.3.5.9, "Open Execution").
 fn adjust(cx: &RequestContext, request: &mut Request<'_>) {
     if request.options & option::NO_INTERMEDIATE_BUFFERING != 0 {
         request.access &= !mask::APPEND_DATA;
     }
     if durable::may_persist(cx) {
-        // What is written on a share that is continuously available survives the server, whatever ends it.
+        // Writes on a continuously available share must survive any failure of the server.
         request.options |= option::WRITE_THROUGH;
     }
 }
 
-/// Times that a name is looked for again because somebody made or removed it just then.
+/// Attempts to find a name that other clients keep creating or removing.
 const RACES_MAX: usize = 4;
 
 async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
@@ -244,7 +243,7 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
         let mut at = walk::walk(cx, w).await?;
         match at.found.take() {
             Some(found) => {
-                // Windows goes on through a link to make what it leads to; O_EXCL does not.
+                // Windows creates the target of a dangling link; O_EXCL does not.
                 let is_excluded = w.posix && w.disposition == Disposition::Create;
                 let reparse = w.has(option::OPEN_REPARSE_POINT) || is_excluded;
                 if found.attr.kind == Kind::Symlink && !reparse && !w.follows_links {
@@ -259,7 +258,7 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
                 if let Some(status) = w.contradiction() {
                     return Err(status.into());
                 }
-                // What was closed may have been removed with that.
+                // Closing other opens may have deleted the file.
                 if !existing::is_taken_over(cx, w, &at, &found).await?
                     && let Some(opened) = existing::open(cx, w, &at, found).await?
                 {
@@ -277,13 +276,13 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
     Err(Status::SHARING_VIOLATION.into())
 }
 
-/// A FIFO, socket or device, which clients see as a reparse point.
+/// Returns whether this is a FIFO, socket or device, which clients see as a reparse point.
 fn is_special(kind: Kind) -> bool {
     matches!(kind, Kind::Fifo | Kind::Socket | Kind::Char | Kind::Block)
 }
 
-/// The open is for what happens to the name: to remove or rename it, not to read or write. Programs that know no reparse points
-/// (smbclient) remove FIFOs by such opens, as from smbd.
+/// Returns whether the open serves only to remove or rename the name, not to read or write. Programs without support for reparse
+/// points (smbclient) remove FIFOs with such opens, as with smbd.
 fn is_for_name(w: &Wanted<'_>) -> bool {
     const DATA: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
     let access = mask::map_generic(w.request.access);
@@ -291,8 +290,8 @@ fn is_for_name(w: &Wanted<'_>) -> bool {
     !makes && access & mask::DELETE != 0 && access & (DATA | mask::MAXIMUM_ALLOWED) == 0
 }
 
-/// Why a FIFO, socket or device does not open as the file that it is not (MS-FSA section 2.1.5.1): no tag of theirs is followed
-/// here.
+/// Returns the error for opening a FIFO, socket or device as a regular file (MS-FSA section 2.1.5.1): the server does not interpret
+/// their reparse tags.
 fn special(w: &Wanted<'_>) -> Status {
     match w.disposition {
         Disposition::Create => Status::OBJECT_NAME_COLLISION,
@@ -300,7 +299,7 @@ fn special(w: &Wanted<'_>) -> Status {
     }
 }
 
-/// The open of a file, for the table: with a key of its own for what it may cache, or that of the lease which the request names.
+/// Builds the table entry for an open. Its caching key is new, or belongs to the lease that the request names.
 fn entry(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -333,17 +332,17 @@ fn entry(
     Ok(open)
 }
 
-/// Where an open that is answered comes from.
+/// Origin of an open in the response.
 enum How {
-    /// It has just been made.
+    /// Just created.
     New(Ticket),
-    /// Its client has taken it up again.
+    /// Reconnected by its client.
     Again,
-    /// Its client sent the create again.
+    /// Found again by a replayed create.
     Replayed,
 }
 
-/// A file that was open before, as it is now.
+/// Returns the current attributes of a file that was already open.
 async fn now(cx: &RequestContext, open: &Open) -> Result<(Attr, Dos), Status> {
     let file = open.file()?;
     let attr = cx.file_ops(open).getattr(&file.node()).await?;
@@ -373,7 +372,7 @@ async fn answer(
             told.lease = context;
             durable::grant(cx, &open, request, asked, action, ticket, &mut told).await;
             if let Some(lease) = open.caching.lease() {
-                // It may have grown, and others of its opens may be persistent.
+                // The lease may have been upgraded, and other opens of the lease may be persistent.
                 persist::save_lease(&cx.server, &lease).await?;
             }
             level
@@ -399,7 +398,7 @@ async fn answer(
             maximal(cx.tree()?, &open, &attr).await
         });
     }
-    // A client that takes an open up again knows it (MS-SMB2 section 3.3.5.9.9).
+    // Omit on reconnect, since the client already knows it (MS-SMB2 section 3.3.5.9.9).
     if asked.on_disk_id && asked.reconnect.is_none() && asked.reconnect_v2.is_none() {
         told.on_disk_id = Some((attr.fileid, attr.fsid));
     }
@@ -423,7 +422,7 @@ async fn answer(
     Ok(Answer { opened: Some(open.id), ..Answer::ok(response.emit()) })
 }
 
-/// What the context of the POSIX extensions tells.
+/// Builds the response context of the POSIX extensions.
 fn posix(attr: &Attr) -> PosixTold {
     let mut sids = Vec::new();
     security::sid_of_uid(attr.uid).put(&mut sids);
@@ -436,8 +435,7 @@ fn posix(attr: &Attr) -> PosixTold {
     }
 }
 
-/// The answer to SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST of a client that does not know the file as it is (MS-SMB2 section
-/// 3.3.5.9.5).
+/// Answers SMB2_CREATE_QUERY_MAXIMAL_ACCESS_REQUEST if the client's version of the file is out of date (MS-SMB2 section 3.3.5.9.5).
 async fn maximal(tree: &Tree, open: &Open, attr: &Attr) -> (u32, u32) {
     let Ok(file) = open.file() else { return (Status::INTERNAL_ERROR.0, 0) };
     let place = file.place();
@@ -448,7 +446,7 @@ async fn maximal(tree: &Tree, open: &Open, attr: &Attr) -> (u32, u32) {
     }
 }
 
-/// `CreateAction` for what was there.
+/// Returns `CreateAction` for an existing file.
 fn action_on_existing(d: Disposition) -> u32 {
     match d {
         Disposition::Supersede => action::SUPERSEDED,
@@ -457,7 +455,7 @@ fn action_on_existing(d: Disposition) -> u32 {
     }
 }
 
-/// Rights that cutting a file needs beside those that were asked for (MS-FSA section 2.1.5.1.2.1).
+/// Returns the rights that overwriting a file requires in addition to the requested ones (MS-FSA section 2.1.5.1.2.1).
 fn implied(d: Disposition) -> u32 {
     match d {
         Disposition::Supersede => mask::DELETE | mask::WRITE_DATA,

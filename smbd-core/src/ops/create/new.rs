@@ -1,4 +1,4 @@
-//! What is made because nothing stands under the name (MS-FSA section 2.1.5.1.1).
+//! Creates a file or directory if the name does not exist (MS-FSA section 2.1.5.1.1).
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,15 +20,15 @@ use crate::security::{self, Granted};
 use crate::status::Status;
 use crate::wire::create::{action, option};
 
-/// Permission bits of what a client makes that says nothing about them, and those it has not where it inherits no list.
+/// Default permission bits of new files. The bits of [`UMASK`] are removed unless an access control list is inherited.
 const FILE_MODE: u32 = 0o666;
-/// So clients of the POSIX extensions say that they know no mode, of what `mknod` makes: Linux sends its `ACL_NO_MODE`, which has
+/// Modes that mean "no mode" for files made by `mknod` on clients with the POSIX extensions: Linux sends `ACL_NO_MODE`, which has
 /// 16 bits (fs/smb/client).
 const NO_MODE: [u32; 2] = [u32::MAX, u16::MAX as u32];
 const DIR_MODE: u32 = 0o777;
 const UMASK: u32 = 0o022;
 
-/// Makes it and opens it.
+/// Creates the file or directory and opens it.
 pub(super) async fn make(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -71,7 +71,7 @@ pub(super) async fn make(
     let file = File::new(nodes, None, w.share.clone(), place, made.attr.nlink);
     let granted = of_maker(&made, granted, listed);
     let mut open = entry(cx, w, file, granted)?;
-    // What a maker has comes from no list.
+    // The maker's access does not come from an access control list.
     open.deletes_by_list = false;
     let open = Arc::new(open);
     match furnish(cx, w, listed, &open, &made).await {
@@ -84,8 +84,8 @@ pub(super) async fn make(
     }
 }
 
-/// Goes on with a file that was made for the sake of a stream. What the request brings is the file's (MS-FSA section 2.1.5.1.1): a
-/// stream has none of it. Without the stream the file is not kept.
+/// Continues with a file that was created for a stream. The attributes in the request apply to the file, not to the stream (MS-FSA
+/// section 2.1.5.1.1). If the stream cannot be created, the file is removed.
 async fn file_of(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -109,12 +109,13 @@ async fn file_of(
     opened
 }
 
-/// What an open of something new has. Where the folder keeps a list the new file has one, which need not grant its maker as much.
+/// Returns the access of the open that created a file. In a folder with an access control list the new file also has a list, which
+/// may grant its maker less than that.
 fn of_maker(made: &Made, access: u32, listed: bool) -> Granted {
     Granted { access, by_list: Grant::of_maker(made, access).filter(|_| listed) }
 }
 
-/// Whoever makes something gets what it asks for, as far as the share allows it.
+/// Returns the maker's access: everything requested, as far as the share allows it.
 fn granted(w: &Wanted<'_>) -> Result<u32, Status> {
     let desired = mask::map_generic(w.request.access);
     let most = w.tree.maximal_access;
@@ -129,7 +130,7 @@ fn granted(w: &Wanted<'_>) -> Result<u32, Status> {
     Ok(wanted | all)
 }
 
-/// The permission bits that the request asks for, and those of them that go where no list is inherited.
+/// Returns the requested permission bits, and those to remove if no access control list is inherited.
 fn mode(w: &Wanted<'_>) -> (u32, u32) {
     match w.asked.posix {
         Some(mode) if !NO_MODE.contains(&mode) => (mode & 0o7777, 0),
@@ -137,8 +138,8 @@ fn mode(w: &Wanted<'_>) -> (u32, u32) {
     }
 }
 
-/// Makes the file or directory itself, as the user. `folder`: what the directory's list has granted; `given`: the descriptor that
-/// it is to get ([`security::ListOf`]).
+/// Creates the file or directory itself as the user. `folder`: the access granted by the directory's list; `given`: the security
+/// descriptor for the new file ([`security::ListOf`]).
 async fn node(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -163,7 +164,7 @@ async fn node(
     made.map_err(|e| giver.refused.into_inner().unwrap_or_else(|| e.into()))
 }
 
-/// Shares a new file, gives it what the request brought for it and enters the open.
+/// Registers share access for a new file, applies the attributes in the request, and adds the open to the table.
 async fn furnish(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -177,7 +178,7 @@ async fn furnish(
     Ok(shown)
 }
 
-/// Gives a new file or directory everything that the request brought for it.
+/// Applies everything that the request specifies for a new file or directory.
 async fn dress(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -188,7 +189,7 @@ async fn dress(
     let attributes = kept_attributes(w, w.is_dir());
     let dos = Dos { attributes, ..Dos::default() };
     if dos.attributes.is_some() {
-        // Not through `FileOps`: who watches was told of the file already.
+        // `FileOps` would notify watchers again, who already know of the file.
         node.dos_set(dos).await?;
     }
     let maker = Grant::of_maker(made, mask::WRITE_EA);
@@ -203,7 +204,7 @@ async fn dress(
     Ok((attr, dos))
 }
 
-/// A file for which there is no room is not made. Nothing is kept for it: the volume gives storage when it is written.
+/// Fails if the volume has no room for the allocation size. Reserves no storage, since the volume allocates on write.
 async fn reserve(w: &Wanted<'_>, node: &NodeRef) -> Result<(), Status> {
     let wanted = w.asked.allocation_size.unwrap_or(0);
     if wanted > 0 && wanted > w.share.backend.statfs_of(node).await?.avail_bytes {

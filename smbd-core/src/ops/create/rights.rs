@@ -1,4 +1,4 @@
-//! What the user gets of what stands there (MS-FSA section 2.1.5.1.2).
+//! Computes the access granted to an existing file (MS-FSA section 2.1.5.1.2).
 
 use vfs::{Attr, Dos, Kind, NodeRef};
 
@@ -8,7 +8,7 @@ use crate::fscc::attribute;
 use crate::security::{self, Granted};
 use crate::status::Status;
 
-/// What the user gets of what it wants.
+/// Returns the access that the user gets out of the requested access.
 pub(super) async fn granted(
     w: &Wanted<'_>,
     node: &NodeRef,
@@ -19,7 +19,7 @@ pub(super) async fn granted(
     granted_beside(w, (node, attr, dos), parent, implied(w.disposition)).await
 }
 
-/// The same of a user who needs these rights as well.
+/// Like [`granted`], for a user who also needs the `implied` rights.
 pub(super) async fn granted_beside(
     w: &Wanted<'_>,
     (node, attr, dos): (&NodeRef, &Attr, &Dos),
@@ -43,7 +43,7 @@ pub(super) async fn granted_beside(
     Ok(got)
 }
 
-/// It may be removed when it closes (MS-FSA section 2.1.5.1.2).
+/// Checks that the file may be deleted on close (MS-FSA section 2.1.5.1.2).
 pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<(), Status> {
     if granted.access & mask::DELETE == 0 {
         return Err(Status::ACCESS_DENIED);
@@ -55,7 +55,7 @@ pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<
     Ok(())
 }
 
-/// Refuses the removal of a name in a folder that is immutable or append-only. A folder that is gone seals nothing.
+/// Refuses to remove a name from an immutable or append-only folder. A deleted folder is not an error.
 pub(in crate::ops) async fn check_folder(dir: &NodeRef) -> Result<(), Status> {
     let sealed = dir.getattr().await.is_ok_and(|attr| attr.sealed);
     if sealed { Err(Status::CANNOT_DELETE) } else { Ok(()) }

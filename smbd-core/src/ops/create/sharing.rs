@@ -1,4 +1,4 @@
-//! What others hold of a file that is about to be open: they are waited for, or the open does not come about.
+//! Waits for conflicting holders of a file about to be opened, or refuses the open.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::create::share;
 
-/// After a restart clients of NFS reclaim what they held: until they have, nobody else opens a file that was there.
+/// Waits for the grace period: after a restart NFS clients reclaim their locks and opens before an existing file may be opened.
 pub(super) async fn after_grace(
     cx: &RequestContext,
     open: &Open,
@@ -22,7 +22,7 @@ pub(super) async fn after_grace(
     Ok(cx.or_cancelled(wait).await??)
 }
 
-/// Asks `state` for the sharing, and waits for what others must give back first.
+/// Requests share access from `state`, and waits for conflicting leases and oplocks to be broken.
 pub(super) async fn share_with(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -43,8 +43,8 @@ pub(super) async fn share_with(
     Ok(())
 }
 
-/// Whoever deletes a file deletes its streams, so that all who have one open must agree, while `state` knows each stream by itself
-/// (MS-FSA section 2.1.5.1.2.2).
+/// Checks delete sharing between a file and its streams: deleting a file deletes its streams, so every open stream must share
+/// DELETE, but `state` tracks each stream separately (MS-FSA section 2.1.5.1.2.2).
 fn delete_sharing(cx: &RequestContext, open: &Arc<Open>, access: u32) -> Result<(), Status> {
     const SHARES: u32 =
         mask::READ_DATA | mask::EXECUTE | mask::WRITE_DATA | mask::APPEND_DATA | mask::DELETE;
@@ -65,7 +65,7 @@ fn delete_sharing(cx: &RequestContext, open: &Arc<Open>, access: u32) -> Result<
     Ok(())
 }
 
-/// Takes back what was begun for an open that did not come about.
+/// Releases the share access of an open that failed.
 pub(super) fn give_back(cx: &RequestContext, open: &Arc<Open>) {
     if let Ok(node) = open.node() {
         cx.server.namespace.arbiter().close(node.id(), open.party.holder);

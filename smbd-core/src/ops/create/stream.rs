@@ -1,7 +1,7 @@
-//! A named stream of a file or directory (MS-FSA section 2.1.5.1).
+//! Opens named streams of a file or directory (MS-FSA section 2.1.5.1).
 //!
-//! *Operation.* Rights are those of the file; data, sharing and locks are the stream's own. A new stream is data that the file
-//! gets: it takes the right to write the file, whatever the stream is opened for.
+//! *Operation.* The file's access rights apply to its streams; each stream has separate data, share access and locks. Creating a
+//! stream adds data to the file, so it requires the right to write to the file, whatever access the stream is opened with.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::status::Status;
 use crate::teardown;
 use crate::wire::create::{Disposition, action, option};
 
-/// Opens or makes the stream `name` of what was found. `None` as of [`super::existing::open`].
+/// Opens or creates the stream `name` of an existing file. Returns `None` as [`super::existing::open`] does.
 pub(super) async fn open(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -59,7 +59,7 @@ pub(super) async fn open(
     enter(cx, w, at, (found, dos), (stream, made), granted).await.map(Some)
 }
 
-/// Makes the stream `name` of a file that was just made. Whoever made the file gets what it asks for.
+/// Creates the stream `name` of a file that was just created. The file's maker gets the requested access.
 pub(super) async fn make(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -72,7 +72,7 @@ pub(super) async fn make(
     enter(cx, w, at, (found, dos), stream, granted).await
 }
 
-/// The stream, and whether this made it. `file`: what the file's list grants, or its making.
+/// Returns the stream, and whether it was created now. `file`: the access granted by the file's list or by its creation.
 async fn new(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -84,7 +84,7 @@ async fn new(
     Ok(file_ops.stream_create(w.share, &found.node, &w.tree.cred, name).await?)
 }
 
-/// Shares the stream and enters its open.
+/// Registers share access for the stream and adds its open to the table.
 async fn enter(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -113,7 +113,7 @@ async fn enter(
         }
     };
     let action = if made { action::CREATED } else { action_on_existing(w.disposition) };
-    // A stream shows its file's attributes and its own sizes.
+    // A stream has its file's attributes but its own size.
     let attr = Attr { size: now.size, used: now.used, kind: now.kind, ..attr };
     Ok(Opened { open, attr, dos, action })
 }

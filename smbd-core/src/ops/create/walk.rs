@@ -1,12 +1,11 @@
-//! From a path to the directory and what stands there under the last name.
+//! Resolves a path to its directory and the file with the last name.
 //!
-//! *Operation.* A name that exists as it was given costs one look-up. Where the share leaves symbolic links to its clients, the
-//! client is told where one stands and what it says, and comes back with another path, which is looked up from the root of the
-//! share again. Else [`symlinks`] finds the target, and the walk goes on from there. The open remembers the path that
-//! the client wrote.
+//! *Operation.* A name that exists in the given spelling costs one lookup. If the share leaves symbolic links to its clients, the
+//! response contains the link and its target, and the client sends another path, which starts at the share's root again. Otherwise
+//! [`symlinks`] finds the target, and the walk continues from there. The open keeps the path that the client sent.
 //!
-//! Where the request names a time of the past, the walk goes on in the snapshot of that time from the first directory on that has
-//! it: a name that is gone today is found below it.
+//! If the request names a time in the past, the walk continues in the snapshot of that time, beginning at the first directory that
+//! has it: so names deleted since then can be found below it.
 
 use std::sync::Arc;
 
@@ -23,37 +22,34 @@ use crate::security;
 use crate::status::Status;
 use crate::symlinks;
 
-/// Where a path leads.
+/// The end of a path.
 pub(super) struct Walked {
-    /// The directory; of the root of the share the root itself.
+    /// The directory, or the root itself for the root of the share.
     pub(super) dir: NodeRef,
-    /// Path of the directory as it is called.
+    /// The directory's path in the file system's spelling.
     pub(super) dir_path: String,
-    /// The directory and those above it.
+    /// The directory and its ancestors.
     pub(super) above: Arc<Above<NodeRef>>,
-    /// Renames of directories when the walk began.
+    /// Number of directory renames when the walk began.
     began: u64,
-    /// The client's name for what was found, where a link with that name was followed.
+    /// The client's name for the file, if it was reached through a link.
     pub(super) link: Option<Vec<u8>>,
-    /// What stands there.
+    /// The file with the last name.
     pub(super) found: Option<Found>,
-    /// Where nothing does, the directory as it was then.
+    /// Attributes of the directory, if the file does not exist.
     pub(super) dir_attr: Option<Attr>,
 }
 
-/// A symbolic link in the way.
+/// A symbolic link that stopped the walk.
 pub(super) struct Stopped {
-    /// The link.
     pub(super) link: NodeRef,
-    /// How many bytes of the path, in UTF-16, were not looked at: from the separator behind the link on.
+    /// Unparsed part of the path, in UTF-16 bytes, starting at the separator after the link.
     pub(super) unparsed: usize,
 }
 
-/// Why a walk ended.
+/// Reasons for ending a walk early.
 pub(super) enum Ended {
-    /// With this status.
     Failed(Status),
-    /// At a link.
     Stopped(Stopped),
 }
 
@@ -64,7 +60,7 @@ impl<S: Into<Status>> From<S> for Ended {
 }
 
 impl Walked {
-    /// The place of a name in this directory, as the file system has it.
+    /// Returns the location of a name, in the file system's spelling, in this directory.
     pub(super) fn place(&self, name: &[u8]) -> PathInShare {
         let shown = self.link.as_deref().unwrap_or(name);
         let path = join(&self.dir_path, &vfs::names::to_client(shown));
@@ -73,7 +69,7 @@ impl Walked {
     }
 }
 
-/// Walks a path. What stands at its end may be a link: that is for the caller to judge.
+/// Walks a path. The caller must handle a link at its end.
 pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, Ended> {
     let path = &w.path;
     let mut past = Past { then: w.past(), entry: None };
@@ -140,7 +136,7 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
     past.entered(at)
 }
 
-/// Finds the target of a link in the folder that the walk has reached.
+/// Finds the target of a link in the current folder of the walk.
 async fn follow(
     w: &Wanted<'_>,
     past: &Past,
@@ -151,26 +147,26 @@ async fn follow(
     symlinks::follow(w.tree, w.share, from.as_ref().unwrap_or(&at.above), link).await
 }
 
-/// A folder and those above it, up to this one.
+/// Returns a folder with its ancestors up to and including `first`.
 fn beneath(above: &Arc<Above<NodeRef>>, first: NodeId) -> Arc<Above<NodeRef>> {
     let parent = above.parent.as_ref().filter(|_| above.id != first);
     walked(&above.node, parent.map(|parent| beneath(parent, first)))
 }
 
-/// The snapshot in which a path is meant.
+/// The snapshot that a path refers to.
 struct Past {
-    /// Its time in seconds since 1970, until the walk comes to it.
+    /// Its time in seconds since 1970, until the walk enters it.
     then: Option<i64>,
-    /// The directory in which the walk came to it.
+    /// The directory at which the walk entered it.
     entry: Option<NodeId>,
 }
 
 impl Past {
-    /// The directory as that snapshot has it, if it does; otherwise as it is now.
+    /// Returns the directory in that snapshot, or unchanged if the snapshot does not contain it.
     async fn enter(&mut self, w: &Wanted<'_>, dir: NodeRef) -> Result<NodeRef, Ended> {
         let Some(then) = self.then else { return Ok(dir) };
         let all = match dir.snapshots(&w.tree.cred).await {
-            // Further down there may be one for a caller who only passes through here.
+            // A subdirectory may have snapshots for a caller that can only traverse this directory.
             Err(VfsError::Access) => Vec::new(),
             all => all.map_err(Status::from)?,
         };
@@ -181,7 +177,7 @@ impl Past {
         Ok(found.node)
     }
 
-    /// The walk is over; it must have come to the snapshot.
+    /// Fails if the walk ended without entering the snapshot.
     fn entered<T>(&self, at: T) -> Result<T, Ended> {
         match self.then {
             None => Ok(at),
@@ -190,7 +186,7 @@ impl Past {
     }
 }
 
-/// Finds a name. Where the directory's list refuses the user, it may pass through all the same.
+/// Finds a name. If the directory's access control list denies the search, the traverse right applies.
 async fn find(cx: &RequestContext, w: &Wanted<'_>, dir: &NodeRef, name: &str) -> VfsResult<Look> {
     match find_as(cx, w, &w.tree.cred, dir, name).await {
         Err(VfsError::Access) => match security::may_pass(&w.tree.cred, dir).await? {
@@ -201,7 +197,7 @@ async fn find(cx: &RequestContext, w: &Wanted<'_>, dir: &NodeRef, name: &str) ->
     }
 }
 
-/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+/// Finds a name: exactly for clients with the POSIX extensions, else ignoring case.
 async fn find_as(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -219,8 +215,8 @@ fn utf16_len(text: &str) -> usize {
     text.encode_utf16().count() * 2
 }
 
-/// The body of an error that tells of a symbolic link (MS-SMB2 sections 2.2.2 and 2.2.2.2.1). Dialect 3.1.1 wraps it in a context.
-/// A client of the POSIX extensions reads the target as it stands.
+/// Builds the body of a symbolic link error (MS-SMB2 sections 2.2.2 and 2.2.2.2.1). Dialect 3.1.1 wraps it in a context. Clients
+/// with the POSIX extensions get the target unchanged.
 pub(super) async fn stopped(
     cx: &RequestContext,
     w: &Wanted<'_>,
