@@ -1,9 +1,9 @@
 //! Server-side copy: FSCTL_SRV_REQUEST_RESUME_KEY and FSCTL_SRV_COPYCHUNK(_WRITE) (MS-SMB2 sections 3.3.5.15.5 and 3.3.5.15.6).
 //!
-//! *Operation.* Each chunk is copied by the volume's own means where it has some, else by a read and a write. A chunk is read
-//! before it is written, so that ranges of one file may overlap.
+//! *Operation.* Copies each chunk with the volume's copy operation if it has one, else with a read and a write. Reads a chunk
+//! completely before writing it, so that ranges of one file may overlap.
 //!
-//! *Memory.* One chunk at a time: at most [`CHUNK_MAX`] bytes.
+//! *Memory.* One chunk of at most [`CHUNK_MAX`] bytes.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.request.code == code::SRV_COPYCHUNK {
         a.open.check(mask::READ_DATA)?;
     }
-    // Who may execute a file may read it.
+    // The right to execute a file includes reading it.
     source.check(mask::READ_DATA | mask::EXECUTE)?;
     let from = source.file()?;
     if a.open.is_dir() || source.is_dir() {
@@ -72,7 +72,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&done.emit())
 }
 
-/// The open of this session that a key names.
+/// Returns the open of this session that a resume key names.
 fn source(a: &Asked<'_>, key: ResumeKey) -> Result<Arc<Open>, Status> {
     let session = a.cx.session()?.id;
     let open = key.file().and_then(|id| a.cx.server.opens.get(id));
@@ -81,14 +81,14 @@ fn source(a: &Asked<'_>, key: ResumeKey) -> Result<Arc<Open>, Status> {
 
 fn within_limits(asked: &CopyChunks) -> bool {
     let total: u64 = asked.chunks.iter().map(|c| u64::from(c.len)).sum();
-    // As many as were announced, none of them empty or too long, and offsets that end below 2^63.
+    // The announced number of chunks, each neither empty nor too long, within the total limit.
     u32::try_from(asked.chunks.len()) == Ok(asked.count)
         && asked.count <= CHUNKS_MAX
         && total <= TOTAL_MAX
         && asked.chunks.iter().all(|c| (1..=CHUNK_MAX).contains(&c.len))
 }
 
-/// Copies one chunk: how many bytes, and how it ended.
+/// Copies one chunk. Returns the number of bytes copied and the status.
 async fn copy(a: &Asked<'_>, source: &Open, from: &File, chunk: &Chunk) -> (u32, Status) {
     let right = match a.may_change(Change::CopyInto { at: chunk.to, len: chunk.len.into() }).await {
         Ok(right) => right,
@@ -101,7 +101,7 @@ async fn copy(a: &Asked<'_>, source: &Open, from: &File, chunk: &Chunk) -> (u32,
     }
 }
 
-/// Copies a chunk piece by piece, as the volume takes them.
+/// Copies a chunk in pieces as large as the volume accepts.
 async fn pieces(
     a: &Asked<'_>,
     right: &Changing<'_>,
@@ -127,7 +127,7 @@ async fn pieces(
     }
 }
 
-/// Copies some of what is left of a chunk.
+/// Copies a part of the remaining chunk.
 async fn some(
     a: &Asked<'_>,
     right: &Changing<'_>,
@@ -138,7 +138,7 @@ async fn some(
 ) -> Result<u32, Status> {
     let len = u64::from(c.len);
     let size = from.node().getattr().await?.size;
-    // MS-SMB2 section 3.3.5.15.6: nothing is copied from beyond the end.
+    // The whole chunk must be before the end of the source (MS-SMB2 section 3.3.5.15.6).
     if c.from.checked_add(len).is_none_or(|end| end > size) {
         return Err(Status::INVALID_VIEW_SIZE);
     }
@@ -154,7 +154,7 @@ async fn some(
         }
     }
     let count = usize::try_from(c.len).unwrap_or(0);
-    // None of it goes to the client, so it does not matter whether that takes its answers.
+    // The data does not go to the client, so ignore whether the client reads its responses.
     let into = ReadInto { backpressure: None, ..a.cx.conn.read_into.clone() };
     let read = reader.read(&from.node(), None, c.from, count, &into).await?;
     let (_, count) = right.write(skip.into(), read.data, false).await?;

@@ -1,8 +1,8 @@
-//! FSCTL_DFS_GET_REFERRALS and FSCTL_DFS_GET_REFERRALS_EX (MS-SMB2 section 3.3.5.15.2, MS-DFSC section 3.2.5): on which servers is
-//! a share?
+//! FSCTL_DFS_GET_REFERRALS and FSCTL_DFS_GET_REFERRALS_EX (MS-SMB2 section 3.3.5.15.2, MS-DFSC section 3.2.5): returns the servers
+//! that have a share.
 //!
-//! *Operation.* Each share that is elsewhere is a DFS link at `\server\share`, whose targets are the share's servers: a client that
-//! asks before it connects never has to connect here. There is no domain whose controllers could be asked for.
+//! *Operation.* Each share that resides elsewhere is a DFS link at `\server\share` with the share's servers as targets. A client
+//! that requests the referral first never needs to connect to this server. Domain referrals are not supported.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::wire::dfs::{ReferralRequest, ReferralResponse, STORAGE_SERVERS, Versi
 use crate::wire::fsctl::code;
 use crate::wire::ioctl::{Request, Response};
 
-/// Seconds for which a client may keep what it was told.
+/// Seconds for which clients may cache a referral.
 const TTL_S: u32 = 300;
-/// Characters of a server's name in a path (RFC 1035 section 2.3.4, and a dot at the end).
+/// Longest server name in a path, in characters (RFC 1035 section 2.3.4, and a trailing dot).
 const SERVER_MAX: usize = 254;
 
-/// Some share is elsewhere (`IsDfsCapable`).
+/// Returns whether at least one share resides elsewhere (`IsDfsCapable`).
 pub(crate) fn is_capable(namespace: &Namespace) -> bool {
     namespace.shares().iter().any(|share| share.protocols.smb() && share.is_elsewhere())
 }
@@ -45,7 +45,7 @@ pub(super) fn referrals(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, 
         version,
         path_consumed: u16::try_from(prefix.encode_utf16().count() * 2)
             .map_err(|_| Status::INVALID_PARAMETER)?,
-        // The targets are no roots that answer for other paths.
+        // The targets do not serve as DFS roots for other paths.
         flags: STORAGE_SERVERS,
         is_root: false,
         ttl: TTL_S,
@@ -57,7 +57,7 @@ pub(super) fn referrals(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, 
     Ok(Answer::ok(Response { code: r.code, file: FileId::PREVIOUS, output: &output }.emit()))
 }
 
-/// The share of this name, if it is elsewhere.
+/// Returns the share with this name if it resides elsewhere.
 fn elsewhere(namespace: &Namespace, name: &str) -> Option<Arc<Share>> {
     let name = name.to_lowercase();
     let shares = namespace.shares();
@@ -65,10 +65,10 @@ fn elsewhere(namespace: &Namespace, name: &str) -> Option<Arc<Share>> {
     found.find(|share| share.name.to_lowercase() == name).cloned()
 }
 
-/// `\server\share` of a path, as the client wrote it, and the share's name. One name, or none, is asked of a domain controller
-/// (MS-DFSC sections 3.2.5.2 and 3.2.5.3).
+/// Splits off `\server\share`, in the client's spelling, and returns it with the share's name. Paths with fewer components are
+/// domain referral requests, which go to a domain controller (MS-DFSC sections 3.2.5.2 and 3.2.5.3).
 fn link(path: &str) -> Result<(&str, &str), Status> {
-    // Some clients begin with two.
+    // Some clients send two leading separators.
     let lead = path.len() - path.trim_start_matches('\\').len();
     let rest = &path[lead..];
     let (server, below) = rest.split_once('\\').ok_or(Status::INVALID_PARAMETER)?;

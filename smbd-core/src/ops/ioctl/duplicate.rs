@@ -11,7 +11,7 @@ use crate::wire::fsctl::DuplicateExtents;
 
 use super::{Asked, ranges};
 
-/// Bytes of a cluster, as clients are told.
+/// Cluster size in bytes that clients see.
 const CLUSTER: u64 = 4096;
 
 pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
@@ -31,8 +31,8 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     let (Some(from_end), Some(to_end)) = (ends(d.from), ends(d.to)) else {
         return Err(Status::INVALID_PARAMETER);
     };
-    // Not beyond the end of the source, and beyond that of the target only when that is sparse; and a file that is not sparse
-    // takes no holes.
+    // The range must end within the source, and within the target unless the target is sparse; a target that is not sparse cannot
+    // receive holes.
     let (from_attr, to_attr) = (from.node().getattr().await?, target.node().getattr().await?);
     let sparse = ranges::is_sparse(target, &to_attr).await?;
     let holes = ranges::is_sparse(from, &from_attr).await?;
@@ -46,7 +46,7 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     let reader = a.file_ops_of(&source);
     let from = (&from.node(), &reader);
     match right.clone_from(from, d.from).await {
-        // Clients know one cluster size; where storage is shared in larger pieces only, the data is copied.
+        // Clients see a single cluster size; if the volume shares storage only in larger units, copy the data.
         Err(VfsError::Invalid) if aligned(&d) => copied(&right, from, &d).await?,
         Err(VfsError::NotSupported | VfsError::CrossDevice) => return Err(Status::NOT_SUPPORTED),
         other => other?,
@@ -55,7 +55,7 @@ pub(super) async fn extents(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&[])
 }
 
-/// Offsets are of whole clusters.
+/// Returns whether the offsets are cluster-aligned.
 fn aligned(d: &DuplicateExtents) -> bool {
     d.from.is_multiple_of(CLUSTER) && d.to.is_multiple_of(CLUSTER)
 }

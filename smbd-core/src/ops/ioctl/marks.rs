@@ -1,4 +1,4 @@
-//! What a client asks about a file that this server answers from little: compression, object identity.
+//! Control codes with nearly constant results: compression state and object identifiers.
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -9,24 +9,24 @@ use super::Asked;
 
 /// COMPRESSION_FORMAT_NONE
 const COMPRESSION_NONE: u16 = 0;
-/// COMPRESSION_FORMAT_LZNT1, the last that has a meaning.
+/// COMPRESSION_FORMAT_LZNT1, the last valid format.
 const COMPRESSION_LZNT1: u16 = 2;
 /// Bytes of a FILE_OBJECTID_BUFFER (MS-FSCC section 2.1.3).
 const OBJECT_ID_LEN: u32 = 64;
 
-/// FSCTL_GET_COMPRESSION: nothing is compressed here, as far as a client can see.
+/// Answers FSCTL_GET_COMPRESSION: clients see all files as uncompressed.
 pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
     a.room(2, Status::INVALID_PARAMETER)?;
     a.answer(&COMPRESSION_NONE.to_le_bytes())
 }
 
-/// FSCTL_SET_COMPRESSION: only to what is so already.
+/// Answers FSCTL_SET_COMPRESSION: accepts only the existing state.
 pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
     let format = a.parse(compression_state)?;
-    // MS-FSA section 2.1.5.10.30. For a format that there is, the section has INVALID_DEVICE_REQUEST where nothing is compressed;
-    // Windows answers NOT_SUPPORTED on such a volume (smbtorture, smb2.ioctl.compress_notsup_set).
+    // MS-FSA section 2.1.5.10.30. For valid formats it specifies INVALID_DEVICE_REQUEST on volumes without compression; Windows
+    // returns NOT_SUPPORTED there (smbtorture, smb2.ioctl.compress_notsup_set).
     if format > COMPRESSION_LZNT1 {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -34,8 +34,8 @@ pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     if format == COMPRESSION_NONE { a.answer(&[]) } else { Err(Status::NOT_SUPPORTED) }
 }
 
-/// FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID. The identity is made from the file's handle, which names it for ever; so
-/// nothing has to be kept, and a copy of the file has another one.
+/// Answers FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID. Derives the identifier from the file handle, which is permanent,
+/// so that it needs no storage, and a copy of the file has a different identifier.
 pub(super) fn object_id(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     a.room(OBJECT_ID_LEN, Status::INVALID_PARAMETER)?;
@@ -44,7 +44,7 @@ pub(super) fn object_id(a: &Asked<'_>) -> Result<Answer, Status> {
     id[..8].copy_from_slice(&fold(b"object", handle.as_bytes()).to_le_bytes());
     id[8..].copy_from_slice(&fold(b"volume", handle.as_bytes()).to_le_bytes());
     let mut out = id.to_vec();
-    // BirthVolumeId, BirthObjectId: it was born here. DomainId is always zero.
+    // BirthVolumeId, BirthObjectId: the current ones. DomainId is always zero.
     out.extend(fold(b"share", file.share.name.as_bytes()).to_le_bytes());
     out.extend([0; 8]);
     out.extend(id);
@@ -52,7 +52,7 @@ pub(super) fn object_id(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&out)
 }
 
-/// FNV-1a, 64 bits.
+/// Computes FNV-1a with 64 bits.
 fn fold(salt: &[u8], bytes: &[u8]) -> u64 {
     salt.iter()
         .chain(bytes)

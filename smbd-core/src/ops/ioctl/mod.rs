@@ -1,4 +1,4 @@
-//! IOCTL (MS-SMB2 section 3.3.5.15): checks what holds for all control codes, and finds the one that is asked for.
+//! IOCTL (MS-SMB2 section 3.3.5.15): makes the checks common to all control codes and dispatches to the handler.
 
 mod copy;
 pub(crate) mod dfs;
@@ -61,18 +61,18 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     }
 }
 
-/// FSCTL_PIPE_WAIT (MS-FSCC section 2.3.49): a pipe of this name can be opened. There is no end to how often, so nobody waits.
+/// Answers FSCTL_PIPE_WAIT (MS-FSCC section 2.3.49). Pipes have no instance limit, so the wait ends at once.
 fn pipe_wait(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     if !cx.tree()?.is_pipes() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    // A name that is none names no pipe (MS-SMB2 section 3.3.5.15.10).
+    // An invalid name matches no pipe (MS-SMB2 section 3.3.5.15.10).
     let wait = PipeWait::parse(r.input).map_err(|_| Status::OBJECT_NAME_NOT_FOUND)?;
     crate::pipe::find(&wait.name)?;
     Ok(Answer::ok(Response { code: r.code, file: r.file, output: &[] }.emit()))
 }
 
-/// What is asked of an open.
+/// A control request on an open.
 struct Asked<'a> {
     cx: &'a RequestContext,
     request: &'a Request<'a>,
@@ -87,7 +87,7 @@ async fn on_open(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status>
         return Ok(Answer::with_status(status, a.response(&out)));
     }
     let done = on_file(&a).await;
-    // A copy that failed half-way has changed data, too.
+    // A copy that failed halfway has changed data as well.
     bytes::settle(cx, &a.open).await?;
     done
 }
@@ -108,17 +108,17 @@ async fn on_file(a: &Asked<'_>) -> Result<Answer, Status> {
         code::SET_COMPRESSION => marks::set_compression(a),
         code::CREATE_OR_GET_OBJECT_ID | code::GET_OBJECT_ID => marks::object_id(a),
         code::SRV_ENUMERATE_SNAPSHOTS => snapshots::enumerate(a).await,
-        // As Windows' file systems without snapshots of streams say it.
+        // Windows file systems without stream snapshots return the same status.
         code::REFS_STREAM_SNAPSHOT_MANAGEMENT => Err(Status::NOT_SUPPORTED),
-        // MS-SMB2 section 3.3.5.15.7: there is no branch cache here.
+        // The server has no branch cache (MS-SMB2 section 3.3.5.15.7).
         code::SRV_READ_HASH => Err(Status::HASH_NOT_SUPPORTED),
         code::LMR_REQUEST_RESILIENCY => resilient(a),
-        // What a file system says that does not know a code (MS-FSA section 2.1.5.10).
+        // Status for control codes that the file system does not know (MS-FSA section 2.1.5.10).
         _ => Err(Status::INVALID_DEVICE_REQUEST),
     }
 }
 
-/// FSCTL_LMR_REQUEST_RESILIENCY (MS-SMB2 sections 2.2.31.3 and 3.3.5.15.9).
+/// Answers FSCTL_LMR_REQUEST_RESILIENCY (MS-SMB2 sections 2.2.31.3 and 3.3.5.15.9).
 fn resilient(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_DEVICE_REQUEST);
@@ -135,12 +135,12 @@ fn resilient(a: &Asked<'_>) -> Result<Answer, Status> {
 }
 
 impl Asked<'_> {
-    /// The file or stream; STATUS_INVALID_DEVICE_REQUEST for a pipe.
+    /// Returns the file or stream; fails with STATUS_INVALID_DEVICE_REQUEST for a pipe.
     fn file(&self) -> Result<&File, Status> {
         self.open.file()
     }
 
-    /// The file or stream, when it is no directory.
+    /// Returns the file or stream; fails for directories.
     fn data(&self) -> Result<&File, Status> {
         if self.open.is_dir() {
             return Err(Status::INVALID_PARAMETER);
@@ -148,7 +148,7 @@ impl Asked<'_> {
         self.file()
     }
 
-    /// The right to change bytes of the file; see [`crate::ops::bytes`].
+    /// Returns the right to change bytes of the file; see [`crate::ops::bytes`].
     async fn may_change(&self, change: Change) -> Result<Changing<'_>, Status> {
         self.cx.changing(&self.open, change).await
     }
@@ -157,22 +157,22 @@ impl Asked<'_> {
         self.request.input
     }
 
-    /// The input, by its parser ([`RequestContext::parse_part`]).
+    /// Parses the input with this parser ([`RequestContext::parse_part`]).
     fn parse<T>(&self, parser: impl FnOnce(&[u8]) -> Result<T, Fault>) -> Result<T, Status> {
         self.cx.parse_part(self.input(), parser)
     }
 
-    /// `FileOps`, held open by the one who has the file open.
+    /// Returns `FileOps` for the client that has this file open.
     fn file_ops(&self) -> FileOps<'_> {
         self.file_ops_of(&self.open)
     }
 
-    /// `FileOps`, held open by the one who has another file open.
+    /// Returns `FileOps` for the client that has another file open.
     fn file_ops_of<'a>(&'a self, open: &'a Open) -> FileOps<'a> {
         self.cx.file_ops(open)
     }
 
-    /// There is room for so many bytes of output; else this status.
+    /// Returns the status `or` unless the output may have this many bytes.
     fn room(&self, bytes: u32, or: Status) -> Result<(), Status> {
         if self.request.output_max >= bytes { Ok(()) } else { Err(or) }
     }
@@ -181,12 +181,12 @@ impl Asked<'_> {
         Response { code: self.request.code, file: self.open.id, output }.emit()
     }
 
-    /// The answer with this output, which fits.
+    /// Builds the response with this output, which must fit.
     fn answer(&self, output: &[u8]) -> Result<Answer, Status> {
         Ok(Answer::ok(self.response(output)))
     }
 
-    /// The answer with as much of the output as the client takes, and a warning when that is not all.
+    /// Builds the response, truncated with a warning to the size that the client accepts.
     fn cut(&self, output: &[u8]) -> Result<Answer, Status> {
         let max = usize::try_from(self.request.output_max).unwrap_or(usize::MAX);
         match output.get(..max) {

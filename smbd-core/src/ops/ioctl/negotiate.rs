@@ -1,4 +1,4 @@
-//! FSCTL_VALIDATE_NEGOTIATE_INFO (MS-SMB2 section 3.3.5.15.12): was the negotiation what the client thinks it was?
+//! FSCTL_VALIDATE_NEGOTIATE_INFO (MS-SMB2 section 3.3.5.15.12): detects tampering with the negotiation.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::wire::fsctl::{ValidateNegotiate, Validated};
 use crate::wire::ioctl::{Request, Response};
 use crate::wire::negotiate::Dialect;
 
-/// Answers, or ends the connection: somebody between has changed what was negotiated.
+/// Confirms the negotiated parameters. If they differ from the client's, closes the connection, since an attacker has changed them.
 pub(super) async fn validate(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status> {
     match check(cx, r) {
         Ok(validated) => {
@@ -36,7 +36,7 @@ fn check(cx: &RequestContext, r: &Request<'_>) -> Result<Validated, Cow<'static,
         return Err("no room for the answer".into());
     }
     let v = ValidateNegotiate::parse(r.input).map_err(|fault| fault.to_string())?;
-    // Equal lists have the same greatest dialect in common with the server.
+    // Equal lists give the same greatest common dialect.
     if v.dialects != n.client_dialects {
         return Err("Dialects".into());
     }

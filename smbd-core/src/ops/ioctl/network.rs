@@ -1,4 +1,4 @@
-//! FSCTL_QUERY_NETWORK_INTERFACE_INFO (MS-SMB2 section 3.3.5.15.11): where else this server can be reached, and by RDMA.
+//! FSCTL_QUERY_NETWORK_INTERFACE_INFO (MS-SMB2 section 3.3.5.15.11): lists the server's interfaces and whether they support RDMA.
 
 use rdma_transport::channel::Facts;
 
@@ -16,7 +16,7 @@ pub(super) fn interfaces(cx: &RequestContext, r: &Request<'_>) -> Result<Answer,
         return Err(Status::NOT_SUPPORTED);
     }
     let list = cx.server.interfaces.seen_from(cx.conn.info.local.ip());
-    // An interface without a number cannot be told from others, so it is not named.
+    // Clients cannot tell interfaces without an index apart, so omit them.
     let list: Vec<_> = list.iter().copied().filter(|i| i.index != 0).collect();
     let rdma = list.iter().filter(|i| i.rdma).count();
     let facts = &cx.conn.info.facts;
@@ -31,7 +31,7 @@ pub(super) fn interfaces(cx: &RequestContext, r: &Request<'_>) -> Result<Answer,
     if max < INTERFACE_LEN {
         return Err(Status::BUFFER_TOO_SMALL);
     }
-    // Whole records only, of which the last says that it is the last.
+    // Emit whole records only, so that the last one is marked as the last.
     let some = emit_interfaces(&list[..max / INTERFACE_LEN]);
     Ok(Answer::with_status(Status::BUFFER_OVERFLOW, response(&some)))
 }

@@ -14,10 +14,10 @@ use crate::wire::fsctl::{Span, Trim};
 use super::Asked;
 use crate::ops::bytes::{self, Change, Changing};
 
-/// Zeros written at once where a volume makes no holes.
+/// Zeros written in one step on volumes without hole punching.
 const ZEROS: u64 = 1 << 20;
 
-/// A client has made this file or stream sparse.
+/// Returns whether a client has made this file or stream sparse.
 pub(super) async fn is_sparse(file: &File, attr: &Attr) -> Result<bool, Status> {
     let dos = file.node().dos(attr).await?;
     Ok(dos.attributes.is_some_and(|bits| bits & Dos::SPARSE != 0))
@@ -26,7 +26,7 @@ pub(super) async fn is_sparse(file: &File, attr: &Attr) -> Result<bool, Status> 
 pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
     a.open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES | mask::APPEND_DATA)?;
-    // Without a buffer it is set.
+    // An empty input sets the attribute.
     let on = a.input().first().is_none_or(|b| *b != 0);
     let attr = file.node().getattr().await?;
     let mut dos = file.node().dos(&attr).await?;
@@ -39,7 +39,7 @@ pub(super) async fn set_sparse(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&[])
 }
 
-/// What a file has that no client gave attributes: a file is to be archived.
+/// Returns the attributes of a file for which no attributes are stored: ARCHIVE for files.
 fn default_attributes(file: &File) -> u32 {
     if file.is_stream() { 0 } else { Dos::ARCHIVE }
 }
@@ -61,12 +61,12 @@ pub(super) async fn set_zero_data(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&[])
 }
 
-/// Clears the range of `count` bytes that the change is of.
+/// Zeros the range of the change, which has `count` bytes.
 async fn zero(right: &Changing<'_>, count: u64, sparse: bool) -> Result<(), Status> {
     match right.deallocate().await {
         Ok(()) => {
             if !sparse {
-                // Its storage stays its own. Where that cannot be had the zeros are there all the same.
+                // Keep storage allocated for the range. If allocation fails, the range still reads as zeros.
                 match right.allocate().await {
                     Ok(()) | Err(VfsError::NotSupported | VfsError::NoSpace) => {}
                     Err(e) => return Err(e.into()),
@@ -122,7 +122,7 @@ pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&output)
 }
 
-/// The next range that has storage; an empty one at the end of the file when there is none.
+/// Returns the next range that has storage, or an empty one at the end of the file.
 async fn allocated(file: &File, at: u64) -> Result<(u64, u64), Status> {
     let none = (u64::MAX, u64::MAX);
     let from = match file.node().seek(at, Seek::Data).await {

@@ -1,9 +1,8 @@
-//! Reparse points: symbolic links, and what Linux clients keep as special files (MS-FSA sections 2.1.5.10.14, 2.1.5.10.32 and
-//! 2.1.5.10.3).
+//! Reparse points: symbolic links and the special files of Linux clients (MS-FSA sections 2.1.5.10.14, 2.1.5.10.32 and 2.1.5.10.3).
 //!
-//! *Operation.* On Linux a link is a node of its own kind, so that a file becomes a link by giving its name to a new node, in one
-//! step, and all its opens with it ([`NodeReplacement`]). The server itself never follows a link. A link's target counts from its
-//! directory; one from elsewhere than that ("absolute") means something to the client only, so clients of Windows cannot make it.
+//! *Operation.* On Linux a link is a separate kind of node. A file becomes a link by atomically replacing it with a new node, along
+//! with all its opens ([`NodeReplacement`]). The server itself never follows a link here. Targets are relative to the link's
+//! directory; absolute targets have meaning only to the client, so Windows clients cannot create them.
 
 use vfs::names::{Spelling, to_client, to_disk};
 use vfs::replace::New;
@@ -21,15 +20,15 @@ use crate::wire::reparse::{Reparse, TAG_NFS, TAG_SYMLINK};
 
 use super::Asked;
 
-/// Bytes of reparse data (MS-FSCC section 2.1.2.2).
+/// Largest reparse data in bytes (MS-FSCC section 2.1.2.2).
 const DATA_MAX: usize = 16 << 10;
-/// Least bytes that a client must take of it (REPARSE_DATA_BUFFER without data).
+/// Smallest output buffer in bytes (REPARSE_DATA_BUFFER without data).
 const HEAD: u32 = 8;
 
 pub(super) async fn get(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.file()?;
     let reparse = match file.node().kind() {
-        // A POSIX client reads the target as it stands.
+        // Clients with the POSIX extensions get the target unchanged.
         Kind::Symlink if a.open.posix => posix_link(&file.node().readlink(&a.open.cred).await?),
         Kind::Symlink => link_of(&file.node().readlink(&a.open.cred).await?),
         Kind::Fifo => Reparse::NfsFifo,
@@ -48,7 +47,7 @@ pub(super) async fn get(a: &Asked<'_>) -> Result<Answer, Status> {
     a.cut(&reparse.emit())
 }
 
-/// A link as a client reads it. One that starts at the root is a path of the host, which only POSIX clients can write down.
+/// Converts a link for clients. An absolute target is a path on the host, which only the POSIX form can express.
 fn link_of(target: &[u8]) -> Reparse {
     let name = |name: &[u8]| match name {
         b"" | b"." | b".." => String::from_utf8_lossy(name).into_owned(),
@@ -65,7 +64,7 @@ fn posix_link(target: &[u8]) -> Reparse {
     Reparse::NfsLink(String::from_utf8_lossy(target).into_owned())
 }
 
-/// The bytes of a link that a client of Windows makes.
+/// Converts the target of a link from a Windows client to bytes.
 fn target_of(target: &str) -> Result<Vec<u8>, Status> {
     let names = target.split(['\\', '/']).map(|name| match name {
         "" | "." | ".." => Ok(name.as_bytes().to_vec()),
@@ -79,7 +78,7 @@ fn target_of(target: &str) -> Result<Vec<u8>, Status> {
     Ok(target)
 }
 
-/// The bytes of a link that a client of the POSIX extensions makes: a path as it writes them, from the root or not.
+/// Converts the target of a link from a client with the POSIX extensions, absolute or relative, to bytes.
 fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
     let names = target.split('/').map(|name| match name {
         "" | "." | ".." => Ok(name.as_bytes().to_vec()),
@@ -95,7 +94,7 @@ pub(super) async fn set(a: &Asked<'_>) -> Result<Answer, Status> {
     if file.is_stream() {
         return Err(Status::INVALID_PARAMETER);
     }
-    // MS-FSA section 2.1.5.10.37.
+    // MS-FSA section 2.1.5.10.37 limits the data.
     if a.input().len() > DATA_MAX {
         return Err(Status::IO_REPARSE_DATA_INVALID);
     }
@@ -142,7 +141,7 @@ pub(super) async fn delete(a: &Asked<'_>) -> Result<Answer, Status> {
     a.answer(&[])
 }
 
-/// Nothing of the file is lost when another node takes its place: what that cannot have must not be there.
+/// Refuses a replacement that would lose data: the new node cannot keep contents, links or streams of the file.
 async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status> {
     let attr = old.getattr().await?;
     if old.kind() == Kind::Dir {
@@ -164,7 +163,7 @@ async fn may_go(a: &Asked<'_>, file: &File, old: &NodeRef) -> Result<(), Status>
     }
 }
 
-/// Puts another node under the name of an open one, and under all its opens.
+/// Replaces the node of an open file and of all its other opens.
 async fn replace(a: &Asked<'_>, file: &File, new: New<'_>) -> Result<(), Status> {
     let place = path_tracking::look(&a.cx.server.opens, file).await?;
     let tree = a.cx.tree()?;

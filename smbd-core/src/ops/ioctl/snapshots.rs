@@ -1,7 +1,7 @@
-//! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 section 3.3.5.15.1): which previous versions there are of a file or directory.
+//! FSCTL_SRV_ENUMERATE_SNAPSHOTS (MS-SMB2 section 3.3.5.15.1): lists the previous versions of a file or directory.
 //!
-//! *Operation.* A directory has those of its snapshots, a file those of the directory that it is in, as far as its name is in
-//! them. A version is opened by its time ([`crate::ops::create`]).
+//! *Operation.* Returns the snapshots of a directory; for a file, the snapshots of its directory that contain its name. Clients
+//! open a version by its time ([`crate::ops::create`]).
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub(super) async fn enumerate(a: &Asked<'_>) -> Result<Answer, Status> {
             times.insert(snapshot.taken.sec);
         }
     }
-    // The newest first, as Windows has them.
+    // Newest first, as on Windows.
     let names = times.into_iter().rev().map(gmt).collect();
     a.answer(&Snapshots::new(names, a.request.output_max).emit())
 }
