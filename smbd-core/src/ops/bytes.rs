@@ -1,16 +1,15 @@
-//! Where a handle may change the bytes of its file: one decision for every command that does so.
+//! Decides whether a handle may change the bytes of its file: the single check for every command that writes, truncates or clears.
 //!
-//! *Operation.* A command says what it is about to do ([`Change`]) and gets a [`Changing`], the right to do it, by which alone the
-//! volume is reached. FILE_WRITE_DATA allows all of it. FILE_APPEND_DATA alone allows data at or behind the end of the file
-//! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4) and nothing that cuts, clears or replaces what is there. The end is looked at
-//! when the command is admitted and once more by the volume, in one step with the write. A copy is a write for such a handle, since
-//! no volume copies to the end in one step. What goes with every change is here too: the order of those through a handle that holds
-//! the last-write time, the mark for the next backup, times that the open holds, notices of streams and of directories.
+//! *Operation.* A command describes its change as a [`Change`] and gets a [`Changing`], the only type that passes changes on to the
+//! volume. FILE_WRITE_DATA allows every change. FILE_APPEND_DATA without it allows only data at or past the end of the file
+//! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4), and no change that truncates, clears or replaces existing data. The end is
+//! read when the command is admitted, and the volume checks it again, atomically with the write. For an append-only handle a copy
+//! is done as a write, since no volume can copy to the end of a file atomically. This module also handles the side effects of each
+//! change: ordering changes through a handle that freezes the last-write time, setting the archive attribute, restoring frozen
+//! times, and notifying watchers of streams and directories.
 //!
-//! *Memory.* None.
-//!
-//! *Errors.* STATUS_ACCESS_DENIED where the handle may not; STATUS_PRIVILEGE_NOT_HELD for the valid data length, which only the
-//! manager of a volume sets; STATUS_INVALID_PARAMETER for a range that ends beyond 2^63.
+//! *Errors.* STATUS_ACCESS_DENIED if the handle lacks the right; STATUS_PRIVILEGE_NOT_HELD for the valid data length, which only a
+//! volume manager may set; STATUS_INVALID_PARAMETER for a range that ends beyond 2^63.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,10 +31,10 @@ use crate::status::Status;
 /// An offset that means the end of the file (MS-FSA section 2.1.5.4).
 const END: u64 = u64::MAX;
 
-/// What a command is about to do to the bytes of a file or stream. Offsets and lengths in bytes.
+/// A change to the bytes of a file or stream. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// WRITE; the offset of all ones means the end of the file.
+    /// WRITE. An offset of all ones means the end of the file.
     Write { at: u64, len: u64 },
     /// A chunk of FSCTL_SRV_COPYCHUNK or FSCTL_SRV_COPYCHUNK_WRITE.
     CopyInto { at: u64, len: u64 },
@@ -47,25 +46,25 @@ pub(crate) enum Change {
     Trim { at: u64, len: u64 },
     /// FileEndOfFileInformation.
     EndOfFile(u64),
-    /// FileAllocationInformation, which cuts what is longer.
+    /// FileAllocationInformation, which truncates the data if the allocation is shorter.
     Allocation(u64),
     /// FileValidDataLengthInformation.
     ValidDataLength,
 }
 
-/// What keeps a change of bytes when the call that made it returns.
+/// Where a change is stored by the time the file-system call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     /// The page cache.
     Cache,
-    /// Stable storage where each change on the share is durable ([`FileOps::make_durable`]), elsewhere the page cache.
+    /// Stable storage if the share is strict ([`FileOps::make_durable`]), else the page cache.
     ByShare,
     /// Stable storage.
     Storage,
 }
 
-/// Whether the answer to a command must wait for a sync: the one decision about that, for each change of data by SMB. `through`:
-/// the handle writes through; `strict`: each change on the share is durable.
+/// Returns whether the response must wait for a sync. Every data change over SMB uses this decision. `through`: the handle was
+/// opened with write-through; `strict`: every change on the share is durable.
 fn needs_sync(through: bool, strict: bool, kept: Kept) -> bool {
     match kept {
         Kept::Storage => false,
@@ -74,20 +73,21 @@ fn needs_sync(through: bool, strict: bool, kept: Kept) -> bool {
     }
 }
 
-/// The same decision for the data of a write, which goes to stable storage by itself. `asked`: by the request.
+/// Chooses the stability of a write, which the volume syncs together with the data. `asked`: the request has the write-through
+/// flag.
 fn stable(open: &Open, asked: bool) -> Stable {
     if asked || open.writes_through() { Stable::Data } else { Stable::Unstable }
 }
 
-/// Notes what a command has changed through this handle for [`settle`].
+/// Records that a change through this handle still needs a sync, which [`settle`] does.
 fn note_kept(cx: &RequestContext, open: &Open, file: &File, kept: Kept) {
     if needs_sync(open.writes_through(), file.share.backend.is_strict(true), kept) {
         cx.unsettled.store(true, Ordering::Relaxed);
     }
 }
 
-/// Waits until stable storage has what the command changed through a handle that writes through. Once for each command, however
-/// many ranges it changed, and also where it fails after some of them.
+/// Syncs the changes that the command made through a write-through handle. Called once per command, however many ranges it changed,
+/// and also if the command failed after some of them.
 pub(crate) async fn settle(cx: &RequestContext, open: &Open) -> Result<(), Status> {
     if cx.unsettled.swap(false, Ordering::Relaxed) {
         let node = open.node()?;
@@ -96,7 +96,7 @@ pub(crate) async fn settle(cx: &RequestContext, open: &Open) -> Result<(), Statu
     Ok(())
 }
 
-/// Empties a file or stream for the CREATE that overwrites it.
+/// Empties a file or stream for a CREATE that overwrites it.
 pub(crate) async fn empty(
     cx: &RequestContext,
     open: &Open,
@@ -109,14 +109,14 @@ pub(crate) async fn empty(
     Ok(attr)
 }
 
-/// Where an access lets a change reach.
+/// The part of a file that a handle's access lets a change reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Anywhere,
     BehindTheEnd,
 }
 
-/// The decision, as far as it needs no file: `granted` as bits of [`access`].
+/// Decides from the granted access `granted` (bits of [`mask`]), without looking at the file.
 fn reach(granted: u32, change: Change) -> Result<Reach, Status> {
     let has = |bit: u32| granted & bit != 0;
     match change {
@@ -129,7 +129,7 @@ fn reach(granted: u32, change: Change) -> Result<Reach, Status> {
 }
 
 impl Change {
-    /// The range in which bytes change, and its length.
+    /// Returns the start and length of the range that changes.
     fn range(self) -> (u64, u64) {
         match self {
             Self::Write { at, len }
@@ -142,7 +142,7 @@ impl Change {
         }
     }
 
-    /// What is told of a stream beside its size.
+    /// Returns the notification bits for a stream, apart from a change of its size.
     fn notice(self) -> u32 {
         match self {
             Self::EndOfFile(_) | Self::Allocation(_) | Self::ValidDataLength => 0,
@@ -151,29 +151,30 @@ impl Change {
     }
 }
 
-/// The right to make one change through one handle.
+/// Permission to make one change through one handle.
 pub(crate) struct Changing<'a> {
     cx: &'a RequestContext,
     open: &'a Open,
     file: &'a File,
     change: Change,
     reach: Reach,
-    /// Its [turn](held_times::turn), where the open holds the last-write time: until the time was given back.
+    /// Holds [the lock](held_times::turn) until the time is restored, if the open freezes the last-write time.
     turn: Option<MutexGuard<'a, ()>>,
-    /// Bytes may have changed.
+    /// Whether bytes may have changed.
     begun: AtomicBool,
-    /// Size of the stream before, where somebody wants to know.
+    /// Size of the stream before the change, if a watcher exists.
     stream_size: Option<u64>,
 }
 
-/// Whether this handle may make such a change at all, wherever it is.
+/// Returns whether this handle may make such a change at any offset.
 pub(crate) fn check(open: &Open, change: Change) -> Result<(), Status> {
     reach(open.granted, change).map(drop)
 }
 
 impl RequestContext {
-    /// Whether this handle may make this change, and the right to it. Waits for the changes before it where the open holds the
-    /// last-write time, as for storage; one that is cancelled meanwhile has changed nothing.
+    /// Checks that this handle may make this change, and returns the permission. If the open freezes the last-write time, waits for
+    /// earlier changes through it, sending an interim response as for slow storage. A request cancelled during the wait has changed
+    /// no data.
     pub(crate) async fn changing<'a>(
         &'a self,
         open: &'a Open,
@@ -208,7 +209,7 @@ impl RequestContext {
 }
 
 impl<'a> Changing<'a> {
-    /// Before the first byte changes.
+    /// Prepares for the first change: an open that freezes the last-write time reads the current one.
     pub(crate) async fn begin(&self) -> VfsResult<()> {
         if self.begun.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -216,7 +217,8 @@ impl<'a> Changing<'a> {
         held_times::check_write(self.open, self.file, self.turn.is_some()).await
     }
 
-    /// Runs a change that only a FLUSH makes durable: from its begin on the open answers for what storage loses.
+    /// Runs a change that needs a FLUSH to become durable. The open records write errors from the start of the change, so that
+    /// FLUSH or CLOSE reports them.
     async fn unflushed<T>(&self, change: impl Future<Output = T>) -> T {
         let losses = self.file.node().losses();
         let done = change.await;
@@ -228,12 +230,12 @@ impl<'a> Changing<'a> {
         self.cx.file_ops(self.open)
     }
 
-    /// Before a change, which may fail when it has changed something.
+    /// Called before a change, because a change that fails may still have modified data.
     fn note(&self, kept: Kept) {
         note_kept(self.cx, self.open, self.file, kept);
     }
 
-    /// Where the piece of `len` bytes stands that begins `skip` bytes from the beginning of the range, as the file is now.
+    /// Returns the file offset of the `len` bytes that begin `skip` bytes into the range, given the file's current size.
     async fn place(&self, skip: u64, len: u64) -> Result<u64, Status> {
         let (start, whole) = self.change.range();
         if skip.checked_add(len).is_none_or(|end| end > whole) {
@@ -254,8 +256,8 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Writes data `skip` bytes from the beginning of the range: where it came to stand, and how many bytes were taken. `through`:
-    /// the request itself asks for stable storage.
+    /// Writes data `skip` bytes into the range. Returns the file offset and the number of bytes written. `through`: the request has
+    /// the write-through flag.
     pub(crate) async fn write(
         &self,
         skip: u64,
@@ -280,7 +282,7 @@ impl<'a> Changing<'a> {
                 }
             }
         };
-        // `FileOps` gives up its waits for others by itself.
+        // `FileOps` limits its own waits for other holders.
         let write = self.cx.wholly_by_storage(write);
         match stable {
             Stable::Unstable => {
@@ -294,7 +296,8 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Where the volume itself finds the end once more: looked at here alone, others could add data between that and the write.
+    /// Returns the append position if the volume must find the end again: other writers could append between our check and the
+    /// write.
     fn append_at(&self, at: u64) -> Option<AppendAt> {
         let (start, _) = self.change.range();
         match self.reach {
@@ -304,8 +307,9 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Copies up to `count` bytes of another file, `skip` bytes from the beginning of the range; gives how many. The outer error
-    /// is this handle's, the inner one the volume's: [`VfsError::NotSupported`] where the data is to be read and written instead.
+    /// Copies up to `count` bytes of another file to `skip` bytes into the range, and returns the number copied. The outer error
+    /// concerns this handle, the inner one the volume: on [`VfsError::NotSupported`] the caller must read and write the data
+    /// instead.
     pub(crate) async fn copy_from(
         &self,
         skip: u64,
@@ -314,7 +318,7 @@ impl<'a> Changing<'a> {
         count: u64,
     ) -> Result<VfsResult<u64>, Status> {
         if self.reach == Reach::BehindTheEnd {
-            // Between a look at the end and the copy others could add data, which it would replace.
+            // Between a check of the end and the copy, other writers could append data, which the copy would overwrite.
             return Ok(Err(VfsError::NotSupported));
         }
         let at = self.place(skip, count).await?;
@@ -326,7 +330,7 @@ impl<'a> Changing<'a> {
         Ok(self.unflushed(copy).await)
     }
 
-    /// Shares the storage of another file over the whole range.
+    /// Makes the whole range share the storage of another file.
     pub(crate) async fn clone_from(
         &self,
         from: (&NodeRef, &FileOps<'_>),
@@ -340,7 +344,7 @@ impl<'a> Changing<'a> {
         self.unflushed(file_ops.clone_range_unlocked(share, &node, from, from_at, at, len)).await
     }
 
-    /// Gives the storage of the whole range back: it reads as zeros.
+    /// Frees the storage of the whole range, which then reads as zeros.
     pub(crate) async fn deallocate(&self) -> VfsResult<()> {
         self.begin().await?;
         let (at, len) = self.change.range();
@@ -358,7 +362,7 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Sets storage aside for the whole range.
+    /// Allocates storage for the whole range.
     pub(crate) async fn allocate(&self) -> VfsResult<()> {
         self.begin().await?;
         let (at, len) = self.change.range();
@@ -366,8 +370,9 @@ impl<'a> Changing<'a> {
         self.file_ops().allocate(&self.file.share, &self.file.node(), at, len).await
     }
 
-    /// Moves the end of the file. No file gets longer than its file system allows (MS-FSA sections 2.1.5.15.1 and 2.1.5.15.4);
-    /// Linux has no status for EFBIG and makes EINVAL of this one, which truncate(2) may give, too.
+    /// Sets the end of the file. A size above the file system's limit fails with STATUS_INVALID_PARAMETER (MS-FSA sections
+    /// 2.1.5.15.1 and 2.1.5.15.4): Linux clients have no mapping to EFBIG and map this status to EINVAL, which truncate(2) may also
+    /// return.
     pub(crate) async fn resize(self) -> Result<(), Status> {
         let node = self.file.node();
         let size_max = self.file.share.backend.capabilities_of(&node).size_max;
@@ -385,10 +390,10 @@ impl<'a> Changing<'a> {
         self.done().await
     }
 
-    /// What follows from a change that was made, in whole or in part.
+    /// Runs the side effects of a change that was made, in whole or in part.
     pub(crate) async fn done(self) -> Result<(), Status> {
         match self.change {
-            // Those who cache the directory learn of a size at once, and of what was written when the handle closes.
+            // Holders of directory leases learn a new size at once, but written data only when the handle closes.
             Change::EndOfFile(_) | Change::Allocation(_) => {
                 lease::listing_changed(&self.cx.server, self.open);
             }
@@ -401,7 +406,7 @@ impl<'a> Changing<'a> {
     }
 }
 
-/// A file that was changed is to be archived again (MS-FSA section 2.1.4.17).
+/// Sets the archive attribute on a changed file (MS-FSA section 2.1.4.17).
 async fn archive(cx: &RequestContext, open: &Open) -> Result<(), Status> {
     if !open.open_state.is_unarchived() {
         return Ok(());
@@ -430,7 +435,7 @@ mod tests {
         Change::ValidDataLength,
     ];
 
-    /// Every set of rights: the two bits of data decide, whatever else was granted.
+    /// Tries every set of rights: only the two data bits decide.
     #[test]
     fn two_bits_decide_how_far_a_handle_reaches() {
         for bit in (0..32).map(|n| 1_u32 << n).chain([0, !(mask::WRITE_DATA | mask::APPEND_DATA)]) {
@@ -451,7 +456,8 @@ mod tests {
     #[test]
     fn each_change_has_one_sync_decision() {
         use Kept::{ByShare, Cache, Storage};
-        // The handle writes through, the share is strict, what keeps the change: the command waits for a sync.
+        // Columns: handle opened with write-through, strict share, where the change is stored, whether the command waits for a
+        // sync.
         for (through, strict, kept, waits) in [
             (false, false, Cache, false),
             (false, false, ByShare, false),
@@ -481,7 +487,7 @@ mod tests {
         }
     }
 
-    /// The calls that change bytes stand in this file alone, so that no command reaches a volume without the decision.
+    /// Only this file contains the calls that change bytes, so no command can bypass the check.
     #[test]
     fn no_other_file_changes_bytes() {
         const CALLS: [&str; 11] = [

@@ -27,7 +27,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         return Err(Status::DELETE_PENDING);
     }
     let watching = watching(cx, &open, &r).await?;
-    // In the queue before the interim answer leaves, so that requests stay in order.
+    // Enter the queue before sending the interim response, so that requests stay in order.
     let mut turn = std::pin::pin!(watching.turn.lock());
     let poll = std::future::poll_fn(|c| std::task::Poll::Ready(turn.as_mut().poll(c)));
     let limit = usize::try_from(r.output_len).unwrap_or(usize::MAX);
@@ -58,12 +58,12 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     }
 }
 
-/// Cancelled by the client; or its session, tree or connection has ended, and the directory with it.
+/// Answers a request that was cancelled, or whose directory was closed because its session, tree or connection ended.
 fn given_up(why: Status) -> Result<Answer, Status> {
     if why == Status::CANCELLED { Err(why) } else { ended(Status::NOTIFY_CLEANUP) }
 }
 
-/// NOTIFY_CLEANUP is a success, so its answer has the form of one.
+/// Builds the final response. NOTIFY_CLEANUP is a success status, so its response has the success format.
 fn ended(why: Status) -> Result<Answer, Status> {
     if why.is_error() {
         return Err(why);
@@ -71,7 +71,8 @@ fn ended(why: Status) -> Result<Answer, Status> {
     Ok(Answer::with_status(why, Response { buffer: Vec::new() }.emit()))
 }
 
-/// The watch of this open; made by its first request, whose filter counts for all (MS-FSA section 2.1.5.11).
+/// Returns the watch of this open. The first request creates it, and its filter applies to all later ones (MS-FSA section
+/// 2.1.5.11).
 async fn watching(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -101,7 +102,7 @@ async fn watching(
     Ok(watching)
 }
 
-/// The answer, from what has happened.
+/// Builds the response from the recorded events.
 fn take(watching: &Watching, spelling: Spelling, limit: usize) -> Result<Answer, Status> {
     let taken = watching.take();
     if taken.events.is_empty() && !taken.overflow && taken.gone {

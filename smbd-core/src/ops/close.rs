@@ -1,7 +1,7 @@
-//! CLOSE (MS-SMB2 section 3.3.5.10): what the file is at last, and the [end](crate::teardown) of the open.
+//! CLOSE (MS-SMB2 section 3.3.5.10): returns the final attributes and [ends](crate::teardown) the open.
 //!
-//! *Errors.* Where storage has failed to keep what the open wrote and did not flush, or the times that are set now, the open ends
-//! and the answer says so.
+//! *Errors.* If storage lost data that the open wrote without a flush, or fails to set the last-write time, the open still ends and
+//! the response reports the error.
 
 use vfs::VfsError;
 
@@ -14,7 +14,6 @@ use crate::symlinks::LinkFacts;
 use crate::teardown;
 use crate::wire::close::{Basics, POSTQUERY_ATTRIB, Request, Response};
 
-/// Answers CLOSE.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;

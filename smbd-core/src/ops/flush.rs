@@ -1,6 +1,6 @@
-//! FLUSH (MS-SMB2 section 3.3.5.11): what was written is durable when it is answered.
+//! FLUSH (MS-SMB2 section 3.3.5.11): written data is durable before the response is sent.
 //!
-//! *Operation.* Storage that takes its time makes an interim answer (section 3.3.4.2).
+//! *Operation.* Slow storage causes an interim response (section 3.3.4.2).
 
 use vfs::VfsError;
 
@@ -10,25 +10,24 @@ use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::flush::{Request, Response};
 
-/// Answers FLUSH.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
-    // What is written to a pipe has been taken.
+    // Data written to a pipe has already been consumed.
     if open.pipe().is_some() {
         return Ok(Answer::ok(Response.emit()));
     }
     let node = open.node()?;
-    // Of a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
+    // On a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
     open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;
     if !open.is_dir() {
         let flushing = open.open_state.begin_flush();
         let done = cx.by_storage(node.commit(0, 0)).await?;
         if done.as_ref().err() == Some(&VfsError::Delay) {
-            // Nothing was synced.
+            // The sync did not run.
             return Err(VfsError::Delay.into());
         }
-        // Another open's FLUSH, or a COMMIT of NFS, may have had the error of what this one has written.
+        // A FLUSH of another open, or an NFS COMMIT, may have consumed the error for data that this open wrote.
         let lost = flushing.ended(node.losses());
         done?;
         if lost {

@@ -1,4 +1,4 @@
-//! Times that stay as an open holds them, and those of a file whose stream was written (MS-FSA section 2.1.5.15.2).
+//! Times that an open has frozen, and times of files whose streams were written (MS-FSA section 2.1.5.15.2).
 
 use tokio::sync::MutexGuard;
 use vfs::dos::Changed;
@@ -10,17 +10,18 @@ use crate::open::{File, Open};
 use crate::request_context::RequestContext;
 use crate::status::Status;
 
-/// A change time to show instead of the host's, which moves when the record is written: until a moment from now.
+/// Returns a record that shows this change time instead of the host's, which moves when the record itself is written. The record
+/// holds until shortly after now.
 pub(super) fn change_record(cx: &RequestContext, shown: Time) -> Changed {
-    /// 20 ms: the host's clock for files ticks every 4 to 10.
+    /// 20 ms in units of 100 ns. The host's file clock ticks every 4 to 10 ms.
     const MOMENT: u64 = 200_000;
     let until = time::time(FileTime(cx.server.filetime() + MOMENT)).unwrap_or_default();
     Changed { shown, until }
 }
 
-/// The turn of a change through an open that holds the last-write time; `None` for others, which need none. Such an open leaves the
-/// time as it finds it, so that its changes come one after the other, each until it has [given the time back](give_times_back): one
-/// must not find the time of another.
+/// Acquires the lock for a change through an open that freezes the last-write time; other opens need no lock and get `None`.
+/// Changes through such an open run one at a time until each has [restored the time](give_times_back), so that a change never reads
+/// the temporary time of another.
 pub(super) async fn turn(open: &Open) -> Option<MutexGuard<'_, ()>> {
     if !holds_write_time(open) {
         return None;
@@ -28,8 +29,8 @@ pub(super) async fn turn(open: &Open) -> Option<MutexGuard<'_, ()>> {
     Some(open.open_state.timed.lock().await)
 }
 
-/// Before an open changes bytes: one that holds the last-write time, in its [`turn`], holds the one that it finds, since another
-/// may have written meanwhile.
+/// Called before an open changes bytes. If it freezes the last-write time and holds the [`turn`] lock, records the current time to
+/// restore, since another open may have written meanwhile.
 pub(super) async fn check_write(open: &Open, file: &File, in_turn: bool) -> VfsResult<()> {
     open.open_state.note_written();
     if in_turn && holds_write_time(open) {
@@ -43,14 +44,14 @@ fn holds_write_time(open: &Open) -> bool {
     open.open_state.held().is_some_and(|held| held.write.is_some())
 }
 
-/// Gives the times back that this open holds, after it has changed the file.
+/// Restores the times that this open has frozen, after it has changed the file.
 pub(super) async fn give_times_back(cx: &RequestContext, open: &Open) -> Result<(), Status> {
     let Some(held) = open.open_state.held() else { return Ok(()) };
     let file = open.file()?;
     let file_ops = cx.file_ops(open);
     if let Some(mtime) = held.write {
         let set = SetAttr { mtime: Some(SetTime::At(mtime)), ..SetAttr::default() };
-        // As the gateway: whether the open may set such a time was asked when it began to hold one.
+        // Uses the gateway's rights: the open's right to set the time was checked when the time was frozen.
         file_ops.setattr(&file.share, &file.base(), &Cred::root(), set, true).await?;
     }
     if let Some(shown) = held.change {
@@ -62,7 +63,8 @@ pub(super) async fn give_times_back(cx: &RequestContext, open: &Open) -> Result<
     Ok(())
 }
 
-/// A file of which a stream was written gets the time of that: to the host a stream is a file of its own. Errors: those of storage.
+/// At the close of a written stream, updates the file's last-write time: to the host a stream is a separate file. Returns only
+/// errors from storage.
 pub(super) async fn at_close(cx: &RequestContext, open: &Open) -> VfsResult<()> {
     let Ok(file) = open.file() else { return Ok(()) };
     let written = file.is_stream() && open.open_state.has_written();

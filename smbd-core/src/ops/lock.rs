@@ -1,9 +1,10 @@
-//! LOCK (MS-SMB2 section 3.3.5.14): locks and unlocks ranges of bytes.
+//! LOCK (MS-SMB2 section 3.3.5.14): locks and unlocks byte ranges.
 //!
-//! *Operation.* A lock that must wait says so to its client and waits until the range is free, the request is cancelled, or its
-//! open is closed. A client that sends a lock again after it lost a connection numbers it, so that it is not done twice.
+//! *Operation.* A blocking lock sends an interim response and waits until the range is free, the request is cancelled, or its open
+//! is closed. Clients number their lock requests, so that one sent again after a lost connection is not executed twice.
 //!
-//! *Errors.* Of the specification. Elements before the one that failed are undone when locking, and stay done when unlocking.
+//! *Errors.* As in the specification. If an element fails, a lock request undoes its earlier elements, but an unlock request leaves
+//! them unlocked.
 
 use std::sync::Arc;
 
@@ -24,15 +25,14 @@ use crate::status::Status;
 use crate::wire::lock::{Element, Request, Response, flag};
 use crate::wire::negotiate::Dialect;
 
-/// Elements of one request that are unlocked before others may have the thread.
+/// Elements of one request that are unlocked before the task may yield the thread.
 const ELEMENTS_AT_ONCE: usize = 64;
 
-/// Answers LOCK.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let request = cx.parse(Request::parse)?;
     let open = cx.open(request.file)?;
     if open.is_dir() {
-        // MS-FSA section 2.1.5.8.
+        // MS-FSA section 2.1.5.8 allows no locks on directories.
         return Err(Status::INVALID_PARAMETER);
     }
     let node = open.node()?.id();
@@ -46,7 +46,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     open.check(mask::READ_DATA | mask::WRITE_DATA)?;
     open.caching.note_lock();
     let unlocks = request.locks[0].flags & flag::UNLOCK != 0;
-    // As Windows does: a session that has run out may unlock, and gets no new lock.
+    // An expired session may unlock, but gets no new lock, as on Windows.
     if !unlocks && cx.session()?.state(cx.server.now()) == SessionState::Expired {
         return Err(Status::NETWORK_SESSION_EXPIRED);
     }
@@ -60,19 +60,19 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if done.is_ok() {
         change.is_all(sequence);
     }
-    // Also what was done before an element that failed: it stays done.
+    // Save also after a failure: elements before the failed one remain in effect.
     change.settle(&cx.server, &open).await?;
     done?;
     Ok(Answer::ok(Response.emit()))
 }
 
-/// The place of the request in `Open.LockSequenceArray`.
+/// Returns the index of this request in `Open.LockSequenceArray`.
 fn slot(cx: &RequestContext, request: &Request) -> Option<usize> {
     let index = usize::try_from(request.sequence_index).ok()?.checked_sub(1)?;
     (cx.conn.dialect() != Dialect::V202 && index < crate::open::LOCK_SEQUENCES).then_some(index)
 }
 
-/// The server compares the numbers of this open.
+/// Returns whether the server checks lock sequence numbers for this open.
 fn verifies(cx: &RequestContext, open: &Open) -> bool {
     open.durable.is_durable() || cx.conn.dialect().is_3() && cx.conn.has_multichannel()
 }
@@ -81,7 +81,7 @@ fn lock_range(l: &Element) -> Result<SmbLockRange, Status> {
     SmbLockRange::new(l.offset, l.length).ok_or(Status::INVALID_LOCK_RANGE)
 }
 
-/// MS-SMB2 section 3.3.5.14.1. What is unlocked before an element that fails stays so.
+/// Unlocks ranges (MS-SMB2 section 3.3.5.14.1). Elements before one that fails stay unlocked.
 async fn unlock(
     cx: &RequestContext,
     open: &Open,
@@ -100,7 +100,7 @@ async fn unlock(
     Ok(())
 }
 
-/// MS-SMB2 section 3.3.5.14.2.
+/// Locks ranges (MS-SMB2 section 3.3.5.14.2).
 async fn lock(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -118,7 +118,7 @@ async fn lock(
     let mut pace = Pace::begin();
     for l in locks {
         pace.keep().await;
-        // What was locked before an element that makes no sense stays locked.
+        // Ranges locked before an element with invalid flags stay locked.
         let kind = match l.flags & !flag::FAIL_IMMEDIATELY {
             flag::SHARED => LockKind::Shared,
             flag::EXCLUSIVE => LockKind::Exclusive,
@@ -151,20 +151,20 @@ async fn one(
 ) -> Result<(), Status> {
     let arbiter = cx.server.namespace.arbiter();
     cx.or_cancelled(arbiter.after_grace(Some(cx))).await??;
-    // MS-FSA section 2.1.5.8: others must not read from their caches what is locked from now on.
+    // Other clients must not serve reads from their caches in a locked range (MS-FSA section 2.1.5.8).
     let who = Some(open.party.requester());
     let breaks = arbiter.check_conflicts_waiting(node, who, Operation::Lock, Range::ALL, Some(cx));
     cx.or_cancelled(breaks).await??;
     cx.room_for_a_lock(open)?;
     let wait = Wait { cx, open };
-    // It may take for ever, of which no client is told in the middle of a chain.
+    // The wait is unbounded, and inside a compound request no interim response can be sent.
     let may_wait = !at_once && cx.may_go_async();
     let wait_policy: Option<&dyn WaitPolicy> = if may_wait { Some(&wait) } else { None };
     let got = cx.or_cancelled(arbiter.lock(node, &open.party, lock_range, kind, wait_policy)).await;
     let locked = match got {
         Ok(locked) => locked,
-        // MS-SMB2 section 3.3.5.16 gives STATUS_CANCELLED to the one that was cancelled; one whose session or tree has ended
-        // waits for nothing any more.
+        // A cancelled request gets STATUS_CANCELLED (MS-SMB2 section 3.3.5.16); one whose session or tree has ended stops waiting
+        // with STATUS_RANGE_NOT_LOCKED.
         Err(Status::CANCELLED) => return Err(Status::CANCELLED),
         Err(_) => return Err(Status::RANGE_NOT_LOCKED),
     };
@@ -173,26 +173,26 @@ async fn one(
             arbiter.close(node, open.party.holder);
             Err(Status::RANGE_NOT_LOCKED)
         }
-        // Who began to cache while this waited for the range is told now.
+        // Notifies clients that began to cache while this request waited for the range.
         Ok(()) => {
             arbiter.tell(node, who, Operation::Lock);
             Ok(())
         }
         Err(VfsError::Locked) if at_once || may_wait => Err(Status::LOCK_NOT_GRANTED),
-        // MS-SMB2 section 3.3.5.2.7, note on Windows.
+        // MS-SMB2 section 3.3.5.2.7, product behaviour note for Windows.
         Err(VfsError::Locked) => Err(Status::INTERNAL_ERROR),
         Err(VfsError::Cancelled) => Err(Status::RANGE_NOT_LOCKED),
         Err(why) => Err(why.into()),
     }
 }
 
-/// The tree went while this waited, and its opens are about to be closed.
+/// Returns whether the tree ended during the wait, in which case its opens are about to close.
 fn has_lost_its_tree(cx: &RequestContext) -> bool {
     let (Ok(session), Ok(tree)) = (cx.session(), cx.tree()) else { return true };
     session.tree(tree.id).is_none()
 }
 
-/// A lock that waits, for as long as its open is open.
+/// Waits for a lock until its open is closed.
 struct Wait<'a> {
     cx: &'a RequestContext,
     open: &'a Open,

@@ -1,4 +1,4 @@
-//! The commands, one file each: `call` reads the request, does it through [`vfs::namespace`], and gives the
+//! Command handlers, one file per command. `call` parses the request, executes it through [`vfs::namespace`], and returns the
 //! [`crate::answer::Answer`].
 
 use crate::request_context::RequestContext;
@@ -34,13 +34,13 @@ pub(crate) mod write;
 #[cfg(test)]
 mod tests;
 
-/// An answer of QUERY_INFO, QUERY_DIRECTORY or CHANGE_NOTIFY may have so many bytes (MS-SMB2 sections 3.3.5.18 to 20).
+/// Limits the output of QUERY_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY (MS-SMB2 sections 3.3.5.18 to 20).
 fn check_output(cx: &RequestContext, len: u32) -> Result<(), Status> {
     let max = cx.conn.negotiated().map_or(0, |n| n.transact_max);
     if len > max { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
 }
 
-/// Classes of the POSIX extensions exist for those who have negotiated them.
+/// Refuses POSIX information classes unless the client has negotiated the extensions.
 fn check_posix(cx: &RequestContext) -> Result<(), Status> {
     let agreed = cx.conn.negotiated().is_some_and(|n| n.posix);
     if agreed { Ok(()) } else { Err(Status::INVALID_INFO_CLASS) }

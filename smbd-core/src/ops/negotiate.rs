@@ -26,13 +26,13 @@ use crate::wire::negotiate_context::{NegotiateContext, SHA_512};
 use crate::wire::rdma::Protection;
 use crate::wire::{Command, Flags, Header, smb1};
 
-/// The strongest and fastest first; a client's order among equals does not matter to it.
+/// Strongest and fastest first. The server's order decides.
 const CIPHERS: [Cipher; 4] =
     [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Aes128Ccm, Cipher::Aes256Ccm];
 const SIGNERS: [Algorithm; 3] = [Algorithm::AesGmac, Algorithm::AesCmac, Algorithm::HmacSha256];
 const SALT_LEN: usize = 32;
 
-/// The outer error ends the connection.
+/// Answers NEGOTIATE. The outer error closes the connection.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Result<Answer, Status>, Fatal> {
     if cx.header.flags.has(Flags::SIGNED) || cx.header.flags.has(Flags::ASYNC) {
         return Ok(Err(Status::INVALID_PARAMETER));
@@ -65,18 +65,18 @@ fn negotiate(cx: &RequestContext) -> Result<Answer, Status> {
     let response = response(&cx.server, &negotiated, dialect.number(), &token, contexts);
     let hash = (dialect == Dialect::V311).then_some(Hash::Connection);
     note(cx, &negotiated, &request);
-    // Whoever came first has decided: commands of one connection are looked at one after the other.
+    // Cannot be set already: the commands of one connection are processed one after the other.
     let _ = cx.conn.negotiated.set(negotiated);
     Ok(Answer { hash, ..Answer::ok(response.emit()) })
 }
 
-/// For `status`.
+/// Records the result for `status`.
 fn note(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) {
     let facts = &cx.conn.info.facts;
     facts.note(Facts::DIALECT, n.dialect.name());
     let multichannel = n.dialect.is_3() && request.capabilities & CAP_MULTI_CHANNEL != 0;
     facts.note(Facts::MULTICHANNEL, if multichannel { "yes" } else { "no" });
-    // Before dialect 2.1 a client has none.
+    // Clients of dialect 2.0.2 have no identifier.
     if request.client_guid != [0; 16] {
         let id: String = request.client_guid.iter().map(|b| format!("{b:02x}")).collect();
         facts.note(Facts::CLIENT_ID, id);
@@ -91,7 +91,7 @@ fn note(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) {
     facts.note(Facts::RDMA_TRANSFORMS, transforms);
 }
 
-/// What the contexts of 3.1.1 decide, or stands in their place.
+/// The results of the 3.1.1 negotiate contexts, or their defaults for older dialects.
 struct Chosen {
     signing: Algorithm,
     cipher: Option<Cipher>,
@@ -114,14 +114,14 @@ impl Chosen {
     }
 }
 
-/// MS-SMB2 section 3.3.5.4, the part on contexts: chooses, and says what was chosen.
+/// Processes the negotiate contexts of 3.1.1 (MS-SMB2 section 3.3.5.4) and appends the response contexts to `out`.
 fn choose<'a>(
     core: &ServerState,
     request: &Request<'_>,
     out: &mut Vec<NegotiateContext<'a>>,
     salt: &'a [u8],
 ) -> Result<Chosen, Status> {
-    /// Contexts of which there may be one at most. Others are passed over, however many.
+    /// Contexts that may occur only once. Other contexts may repeat and are ignored.
     const ONCE: [u16; 5] = [1, 2, 3, 7, 8];
     let mut seen = Vec::with_capacity(ONCE.len());
     let (signing, cipher, transforms) = (Algorithm::AesCmac, None, Vec::new());
@@ -145,7 +145,7 @@ fn choose<'a>(
                 preauth = true;
                 out.push(NegotiateContext::Preauth { algorithms: vec![SHA_512], salt });
             }
-            // A client that lists no cipher gets a connection without encryption, as from smbd.
+            // A client that lists no cipher gets an unencrypted connection, as smbd does.
             NegotiateContext::Encryption(offered)
                 if core.settings().offers_encryption() && !offered.is_empty() =>
             {
@@ -154,7 +154,7 @@ fn choose<'a>(
                 out.push(NegotiateContext::Encryption(vec![number]));
             }
             NegotiateContext::Signing(offered) => {
-                // Without one in common it is AES-CMAC, and the client is told so.
+                // If the lists share no algorithm, select AES-CMAC and return it.
                 let common = SIGNERS.into_iter().find(|a| offered.contains(&(*a as u16)));
                 chosen.signing = common.unwrap_or(Algorithm::AesCmac);
                 out.push(NegotiateContext::Signing(vec![chosen.signing as u16]));
@@ -164,17 +164,18 @@ fn choose<'a>(
                 out.push(NegotiateContext::Posix);
             }
             NegotiateContext::RdmaTransform(offered) => offered_transforms = Some(offered),
-            // An empty list, or one that is cut: of those who support transforms it is refused.
+            // An empty or truncated list. Servers that support transforms must refuse it.
             NegotiateContext::Other(7) if core.settings().rdma_transforms => {
                 return Err(Status::INVALID_PARAMETER);
             }
-            // The name that the client uses is of no matter here. Compression is looked at when all others are; transport security
-            // is not served, and a server without it ignores its context.
+            // The server name of the client is ignored. Compression is processed after all other contexts. Transport security is
+            // not supported, and such a server ignores its context.
             _ => {}
         }
     }
     if let Some(offered) = offered_transforms.filter(|_| core.settings().rdma_transforms) {
-        // On every transport: a client asks before it knows which one will move its data. Last, because a cipher may stand behind.
+        // Sent on every transport: a client negotiates before it knows which connection will carry its data. Processed last,
+        // because the cipher context may come after this one.
         chosen.transforms = transforms_in_common(offered, chosen.cipher);
         let answer = match &chosen.transforms[..] {
             [] => vec![Protection::NONE],
@@ -185,8 +186,8 @@ fn choose<'a>(
     if preauth { Ok(chosen) } else { Err(Status::INVALID_PARAMETER) }
 }
 
-/// MS-SMB2 section 3.3.5.4: what of the client's algorithms the server has too, in the client's order. Where there is none, NONE is
-/// the answer.
+/// Selects the compression algorithms common to client and server, in the client's order; replies with NONE if the lists share no
+/// algorithm (MS-SMB2 section 3.3.5.4).
 fn compression(
     request: &Request<'_>,
     posix: bool,
@@ -199,7 +200,7 @@ fn compression(
     };
     let mut agreed = Agreed::of_offer(offered, flags & CAPABILITY_CHAINED != 0);
     if posix && !agreed.chained {
-        // Linux, known by its context of the POSIX extensions, compresses nothing where the answer names several (6.12).
+        // Linux clients, recognized by the POSIX context, compress no message if the response lists several algorithms (6.12).
         agreed.algorithms.truncate(1);
     }
     let algorithms = match &agreed.algorithms[..] {
@@ -211,7 +212,8 @@ fn compression(
     Ok(agreed)
 }
 
-/// What of this the server can do too, each once, in the client's order. Without a cipher nothing is encrypted.
+/// Returns the RDMA transforms that the server also supports, without duplicates and in the client's order. Encryption needs a
+/// cipher.
 fn transforms_in_common(offered: &[u16], cipher: Option<Cipher>) -> Vec<Protection> {
     let mut common = Vec::new();
     for protection in offered.iter().filter_map(|n| Protection::from_number(*n)) {
@@ -235,24 +237,25 @@ fn settle(
         Dialect::V210 => IO_BYTES_MAX_2,
         _ => IO_BYTES_MAX,
     };
-    // Clients that are not told ask for no referral.
+    // Clients request DFS referrals only if the server sets this capability.
     let mut capabilities = if dfs::is_capable(&core.namespace) { CAP_DFS } else { 0 };
     if dialect >= Dialect::V210 {
         capabilities |= CAP_LEASING | CAP_LARGE_MTU;
     }
     if dialect.is_3() {
-        // Persistent handles only where some can be had: a client that is promised them relies on it.
+        // Announce persistent handles only if some share offers them: clients rely on the capability.
         let persistent = settings.shares.values().any(|s| core.is_continuous(s));
-        // Linux, which is known by its context of the POSIX extensions, opens a directory again with a new lease after it removed a
-        // name there, and shows its old listing: `rm -r` then fails (6.1 to 7.3).
+        // Linux, recognized by the POSIX context, reopens a directory with a new lease after removing a name in it, but shows the
+        // old listing, so that `rm -r` fails (6.1 to 7.3).
         let leases_directories = settings.directory_leases && !chosen.posix;
         let directory_leases = if leases_directories { CAP_DIRECTORY_LEASING } else { 0 };
         let ours = CAP_MULTI_CHANNEL
             | directory_leases
             | if persistent { CAP_PERSISTENT_HANDLES } else { 0 };
-        // Only what the client has too (MS-SMB2 section 3.3.5.4): some take the answer for a question.
+        // Return only capabilities that the client has too (MS-SMB2 section 3.3.5.4): some clients misread others as supported by
+        // both.
         capabilities |= ours & request.capabilities;
-        // In 3.1.1 the context says it.
+        // In 3.1.1 the encryption context replaces this flag.
         let says = dialect != Dialect::V311 && chosen.cipher.is_some();
         capabilities |= if says { CAP_ENCRYPTION } else { 0 };
     }
@@ -291,15 +294,15 @@ fn response<'a>(
         read_max: n.read_max,
         write_max: n.write_max,
         system_time: core.filetime(),
-        // Zero since Windows 10: nobody needs to know when the server was started.
+        // Zero since Windows 10. No client needs the server's start time.
         start_time: 0,
         token,
         contexts,
     }
 }
 
-/// An SMB1 NEGOTIATE: answered by SMB2 when it asks for that (MS-SMB2 section 3.3.5.3), and else by the refusal of SMB1, behind
-/// which the connection ends: a client without an answer waits for long. `None` is a violation.
+/// Answers an SMB1 NEGOTIATE: with SMB2 if the client offers it (MS-SMB2 section 3.3.5.3), else with the SMB1 refusal, after which
+/// the connection closes; without a response the client would wait for a long time. `None` is a protocol violation.
 pub(crate) async fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -> Option<Vec<u8>> {
     if conn.negotiated().is_some() || !conn.take_ids(0, 1) {
         return None;
@@ -322,7 +325,7 @@ pub(crate) async fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -
     let token = auth::hint(core.settings().mechs());
     let body = response(core, &negotiated, number, &token, Vec::new()).emit();
     if number == Dialect::V202.number() {
-        // With the wildcard the client chooses by a NEGOTIATE of its own.
+        // After the wildcard response the client sends an SMB2 NEGOTIATE, which selects the dialect.
         let _ = conn.negotiated.set(negotiated);
     }
     let header = Header {
@@ -343,14 +346,14 @@ pub(crate) async fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -
 }
 
 impl ServerState {
-    /// The greatest dialect of these that is served, by number.
+    /// Returns the greatest dialect number in `offered` that the server supports.
     pub(crate) fn greatest_common(&self, offered: &[u16]) -> Option<Dialect> {
         let (low, high) = self.settings().dialects;
         let known = offered.iter().filter_map(|n| Dialect::from_number(*n));
         known.filter(|d| (low..=high).contains(d)).max()
     }
 
-    /// `SecurityMode` of answers to NEGOTIATE.
+    /// Returns `SecurityMode` for NEGOTIATE responses.
     pub(crate) fn security_mode(&self) -> u16 {
         let required = self.settings().signing_required;
         SIGNING_ENABLED | if required { SIGNING_REQUIRED } else { 0 }

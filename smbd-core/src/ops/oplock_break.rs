@@ -1,4 +1,4 @@
-//! OPLOCK_BREAK (MS-SMB2 section 3.3.5.22): a client gives back what it may no longer cache.
+//! OPLOCK_BREAK (MS-SMB2 section 3.3.5.22): clients acknowledge a break of an oplock or lease.
 
 use state::Caching;
 
@@ -12,7 +12,6 @@ use crate::wire::create::oplock;
 use crate::wire::negotiate::Dialect;
 use crate::wire::oplock_break::{Lease, Oplock, Request, Response};
 
-/// Answers OPLOCK_BREAK.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let response = match cx.parse(Request::parse)? {
         Request::Oplock(ack) => Response::Oplock(of_oplock(cx, ack).await?),
@@ -21,24 +20,24 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     Ok(Answer::ok(response.emit()))
 }
 
-/// MS-SMB2 section 3.3.5.22.1.
+/// Acknowledges an oplock break (MS-SMB2 section 3.3.5.22.1).
 async fn of_oplock(cx: &RequestContext, ack: Oplock) -> Result<Oplock, Status> {
     let open = cx.open(ack.file)?;
     let node = open.node()?.id();
     lease::settled(&cx.server, std::slice::from_ref(&open)).await;
     let table = cx.server.namespace.arbiter().state();
     let held = table.held(node, open.party.holder).unwrap_or_default();
-    // As Windows answers: also one that had nothing to acknowledge, because level II goes without a word.
+    // An acknowledgment without a pending break gets the same status as on Windows. Breaks of level II need no acknowledgment.
     let to = held.breaking_to.ok_or(Status::INVALID_OPLOCK_PROTOCOL)?;
     let was_batch = held.rights.has(Caching::HANDLE);
     let (keep, answer) = match ack.level {
         oplock::NONE => (Caching::NONE, Ok(ack)),
         oplock::II if to.has(Caching::READ) => (Caching::READ, Ok(ack)),
-        // Nobody is asked to go from batch to exclusive; who says so keeps nothing.
+        // No break goes from batch to exclusive; a client that acknowledges this level loses its oplock.
         oplock::EXCLUSIVE if was_batch => {
             (Caching::NONE, Ok(Oplock { level: oplock::NONE, ..ack }))
         }
-        // Whoever wants more than it may have, or what no oplock is, has none any more.
+        // Requesting more than the break allows, or an invalid level, ends the oplock.
         oplock::LEASE => (Caching::NONE, Err(Status::INVALID_PARAMETER)),
         _ => (Caching::NONE, Err(Status::INVALID_OPLOCK_PROTOCOL)),
     };
@@ -49,7 +48,7 @@ async fn of_oplock(cx: &RequestContext, ack: Oplock) -> Result<Oplock, Status> {
     answer
 }
 
-/// MS-SMB2 section 3.3.5.22.2.
+/// Acknowledges a lease break (MS-SMB2 section 3.3.5.22.2).
 async fn of_lease(cx: &RequestContext, ack: Lease) -> Result<Lease, Status> {
     if cx.conn.dialect() == Dialect::V202 {
         return Err(Status::INVALID_PARAMETER);

@@ -1,15 +1,15 @@
-//! The commands on named pipes of `IPC$` (MS-SMB2 sections 3.3.5.9, 3.3.5.12, 3.3.5.13, 3.3.5.15.10): the bytes are
-//! [`crate::pipe`]'s.
+//! Commands on named pipes of `IPC$` (MS-SMB2 sections 3.3.5.9, 3.3.5.12, 3.3.5.13, 3.3.5.15.10); [`crate::pipe`] interprets the
+//! bytes.
 //!
-//! *Operation.* A pipe answers what completes a call while it is written. That may ask the host for names, which can wait for a
-//! directory server, so it runs on a thread that may. A read that finds nothing waits with an interim answer, behind those that
-//! came before it, until something comes, CANCEL names it, or the pipe, its tree, session or connection ends; not where the client
-//! has set the pipe to fail at once.
+//! *Operation.* A write that completes a call produces the reply immediately. Building it may look up names on the host and wait
+//! for a directory server, so it runs on a blocking thread. A read from an empty pipe sends an interim response and queues behind
+//! earlier reads until data arrives, it is cancelled, or the pipe, tree, session or connection ends. On a non-blocking pipe it
+//! fails at once.
 //!
-//! *Memory.* Bounded by [`crate::pipe`], and of each address by its [part](crate::parts); a WRITE is one buffer. Reads that wait
+//! *Memory.* Limited by [`crate::pipe`], and for each address by its [part](crate::parts); a WRITE uses one buffer. Waiting reads
 //! count as `waiting-requests` of their connection.
 //!
-//! *Errors.* STATUS_BUFFER_OVERFLOW with what fitted when a message is longer than the client's buffer, as pipes of messages do.
+//! *Errors.* STATUS_BUFFER_OVERFLOW with partial data if a message is longer than the client's buffer, as for message-mode pipes.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -37,14 +37,14 @@ use crate::wire::utf16;
 
 /// FILE_ATTRIBUTE_NORMAL
 const NORMAL: u32 = 0x80;
-/// Bytes that a pipe announces to hold, each way.
+/// Buffer size in bytes that a pipe reports for each direction.
 const QUOTA: u32 = 4096;
-/// Bytes of one WRITE or FSCTL_PIPE_TRANSCEIVE.
+/// Largest WRITE or FSCTL_PIPE_TRANSCEIVE in bytes.
 const WRITE_MAX: usize = 1 << 20;
 
-/// CREATE on `IPC$`.
+/// Opens a pipe (CREATE on `IPC$`).
 pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answer, Status> {
-    /// A server may act for whoever opens a pipe, but not pass that on (MS-SMB2 section 3.3.5.9).
+    /// The server may impersonate the client of a pipe, but cannot delegate (MS-SMB2 section 3.3.5.9).
     const DELEGATE: u32 = 3;
     if request.impersonation >= DELEGATE {
         return Err(Status::BAD_IMPERSONATION_LEVEL);
@@ -85,7 +85,7 @@ pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answe
     Ok(Answer { opened: Some(open.id), ..Answer::ok(response.emit()) })
 }
 
-/// Runs what may ask the host.
+/// Runs work that may call the host on a blocking thread.
 async fn run<T: Send + 'static>(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -99,7 +99,7 @@ async fn run<T: Send + 'static>(
         .map_err(|_| Status::INTERNAL_ERROR)?
 }
 
-/// What a WRITE brings.
+/// Writes the data of a WRITE to a pipe.
 pub(crate) async fn write(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -114,7 +114,7 @@ pub(crate) async fn write(
     run(cx, open, move |pipe, host| pipe.write(host, &bytes)).await
 }
 
-/// What a READ takes: the status of the answer and the bytes.
+/// Reads from a pipe. Returns the response status and the data.
 pub(crate) async fn read(
     cx: &RequestContext,
     open: &Open,
@@ -125,13 +125,13 @@ pub(crate) async fn read(
     next(cx, pipe, max).await.map(status)
 }
 
-/// The first piece that comes, once the reads before this one have theirs (MS-SMB2 sections 3.3.5.12 and 3.3.4.2).
+/// Returns the next piece of data, after earlier reads have got theirs (MS-SMB2 sections 3.3.5.12 and 3.3.4.2).
 async fn next(cx: &RequestContext, pipe: &Pipe, max: usize) -> Result<Piece, Status> {
     let empty = |piece: &Result<Piece, Status>| *piece == Err(Status::PIPE_EMPTY);
     if pipe.fails_at_once() {
         return pipe.read(max);
     }
-    // In the queue before the interim answer leaves, so that reads stay in order.
+    // Enter the queue before sending the interim response, so that reads stay in order.
     let mut turn = std::pin::pin!(pipe.turn.lock());
     let polled = std::future::poll_fn(|task| Poll::Ready(turn.as_mut().poll(task))).await;
     let _turn = match polled {
@@ -173,7 +173,7 @@ fn status(piece: Piece) -> (Status, Vec<u8>) {
     (status, piece.data)
 }
 
-/// A control code: the status of the answer and its output.
+/// Executes a control code. Returns the response status and the output.
 pub(crate) async fn ioctl(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -191,9 +191,11 @@ pub(crate) async fn ioctl(
             }
             let bytes = input.to_vec();
             let taken = run(cx, open, move |pipe, host| pipe.transceive(host, &bytes, max)).await;
-            // MS-SMB2 section 3.3.5.15.3: what is not the end of a call is answered when its end has come.
+            // If the input does not complete a call, the response waits until another request completes it (MS-SMB2 section
+            // 3.3.5.15.3).
             match taken {
-                // The end of a call fits into a fragment; what is longer would be kept for as long as its client likes.
+                // The last fragment of a call is small; waiting with a larger input would hold its memory for as long as the client
+                // likes.
                 Err(Status::PIPE_EMPTY) if input.len() <= FIXED_COMMAND_BYTES_MAX => {
                     next(cx, pipe, max).await.map(status)
                 }
@@ -219,7 +221,7 @@ pub(crate) async fn ioctl(
 /// FilePipeInformation
 const PIPE: u8 = 23;
 
-/// QUERY_INFO of a file class (MS-FSCC sections 2.4.37 to 2.4.47): what clients ask of pipes.
+/// Answers QUERY_INFO with the file classes that clients request for pipes (MS-FSCC sections 2.4.37 to 2.4.47).
 pub(crate) fn query(open: &Open, class: u8, max: usize) -> Result<Vec<u8>, Status> {
     const BASIC: u8 = 4;
     const STANDARD: u8 = 5;
@@ -255,8 +257,8 @@ pub(crate) fn query(open: &Open, class: u8, max: usize) -> Result<Vec<u8>, Statu
     if max < out.len() { Err(Status::INFO_LENGTH_MISMATCH) } else { Ok(out) }
 }
 
-/// SET_INFO of FilePipeInformation: whether a read that finds nothing waits. `ReadMode` makes no difference to messages that are
-/// whole (MS-FSCC section 2.4.37).
+/// Sets FilePipeInformation: whether reads from an empty pipe wait. `ReadMode` is ignored, because messages are always whole
+/// (MS-FSCC section 2.4.37).
 pub(crate) fn set(open: &Open, class: u8, buffer: &[u8]) -> Result<(), Status> {
     let pipe = open.pipe().filter(|_| class == PIPE).ok_or(Status::INVALID_PARAMETER)?;
     let set = Information::parse(buffer).map_err(|_| Status::INFO_LENGTH_MISMATCH)?;

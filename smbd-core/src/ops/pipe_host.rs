@@ -1,4 +1,4 @@
-//! What the interfaces of pipes tell, as this server knows it.
+//! Gives the RPC interfaces on pipes access to information about this server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::server_state::ServerState;
 use crate::session::{Kind, User};
 use crate::share_access::{grant, is_told};
 
-/// The server, asked by one user.
+/// The server as seen by one user.
 pub(crate) struct CoreHost {
     pub(crate) core: Arc<ServerState>,
     /// `None` before the logon.
     pub(crate) user: Option<Arc<User>>,
-    /// From where it asks.
+    /// The client's address.
     pub(crate) peer: IpAddr,
 }
 
 impl CoreHost {
-    /// The caller may be told of this share: it could connect to it.
+    /// Returns whether the caller may see this share, which requires the right to connect to it.
     fn opens(&self, share: &Arc<Share>) -> bool {
         let settings = self.core.settings().share(&share.name);
-        // Whether its client can encrypt is found out when it connects.
+        // Whether the client can encrypt is checked when it connects.
         let may = |user: &Arc<User>| grant(share, &settings, user, self.peer, true).is_ok();
         let tells = || is_told(share, self.peer) && self.user.is_some();
         share.protocols.smb()
@@ -38,7 +38,7 @@ impl CoreHost {
     }
 }
 
-/// 100 ns from 1601 to 1970.
+/// 1970-01-01 as FILETIME, in units of 100 ns since 1601.
 const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
 
 impl Host for CoreHost {
@@ -112,11 +112,11 @@ impl Host for CoreHost {
     }
 }
 
-/// Returns the identifier of the machine's accounts and groups: S-1-5-21 and three numbers, made of the server's GUID.
+/// Returns the SID of the machine's accounts and groups: S-1-5-21 and three numbers derived from the server's GUID.
 pub(crate) fn machine(guid: &[u8; 16]) -> Sid {
     let (words, _) = guid.as_chunks::<4>();
     let word = |n: usize| words.get(n).map_or(0, |w| u32::from_le_bytes(*w));
-    // Invariant: an authority of one digit and four numbers are an identifier.
+    // Cannot fail: a one-digit authority and four numbers form a valid SID.
     Sid::new(5, &[21, word(0), word(1) ^ word(3), word(2)]).unwrap_or_else(Sid::everyone)
 }
 

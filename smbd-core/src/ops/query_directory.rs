@@ -1,11 +1,11 @@
 //! QUERY_DIRECTORY (MS-SMB2 section 3.3.5.18, MS-FSA section 2.1.5.6.3).
 //!
-//! *Operation.* A listing goes on from a cookie of the directory, so nothing of it is kept but that. Names are compared first; the
-//! attributes of those that match are fetched one by one, and a name that has gone meanwhile is passed over. A pattern that is a
-//! name is looked up and nothing is listed. A folder in which little matches, or is shown, may be of any length: the request gives
-//! others a turn after each fetch, says that it takes long, and can be cancelled; the listing goes on then where it was before.
+//! *Operation.* A listing continues from a directory cookie and stores no other state. Names are matched first; then attributes of
+//! matching entries are fetched one by one, and names that have disappeared are skipped. A pattern without wildcards is found by
+//! name, without listing the directory. A folder with few matching or visible entries can be of any length: the request yields
+//! after each fetch, sends an interim response, and can be cancelled; a later query continues from the old position.
 //!
-//! *Memory.* One buffer of the size that the client asked for, for which there is [`room`], and names of [`NAMES_MAX`] entries.
+//! *Memory.* One buffer of the size that the client requested, reserved with [`room`], and names of [`NAMES_MAX`] entries.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,9 +35,9 @@ use crate::status::Status;
 use crate::symlinks::{self, LinkFacts};
 use crate::wire::query_directory::{Request, Response, flag};
 
-/// Names fetched from a directory at once.
+/// Names fetched from a directory in one call.
 const NAMES_MAX: usize = 512;
-/// Names after which a listing looks whether other tasks are to get the thread.
+/// Names after which a listing checks whether other tasks need the thread.
 const NAMES_BEFORE_PAUSE: usize = 16;
 
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
@@ -75,7 +75,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         single: r.flags & flag::RETURN_SINGLE_ENTRY != 0,
         cut: false,
     };
-    // Where the client is not told what was found, the next query tells it.
+    // If this query fails, the next query returns the same entries.
     scan.stage = cx.by_storage(listing.fill(scan)).await??;
     scan.answered = true;
     if listing.chain.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     Ok(Answer::with_status(status, Response { buffer }.emit()))
 }
 
-/// The listing to go on with: a new one for the first query, and where the client wants to begin anew.
+/// Returns the listing to continue: a new one for the first query or if the client restarts the scan.
 fn begin<'a>(
     kept: &'a mut Option<Scan>,
     r: &Request,
@@ -112,8 +112,8 @@ fn begin<'a>(
     Ok(kept.insert(Scan { text, pattern, stage: Stage::Dot, answered: false }))
 }
 
-/// Whether a name matches as a client is shown it, or with the last dot or space that it really has and that is shown by a
-/// private-use letter: `x"` means `x.` (MS-FSA section 2.1.4.4).
+/// Returns whether a name matches in the form shown to clients, or with its real trailing dot or space, which clients see as a
+/// private-use character: `x"` matches `x.` (MS-FSA section 2.1.4.4).
 fn matches(pattern: &Pattern, shown: &str) -> bool {
     pattern.matches(shown)
         || names::last_of(shown)
@@ -123,13 +123,13 @@ fn matches(pattern: &Pattern, shown: &str) -> bool {
 struct Listing<'a> {
     cx: &'a RequestContext,
     open: &'a Open,
-    /// As it is now.
+    /// The share with its current settings.
     share: &'a Share,
     file: &'a File,
     level: Level,
-    /// Links are shown as their targets.
+    /// Whether links are shown as their targets.
     follows: bool,
-    /// The directory and those above it, once a link needed them.
+    /// The directory and its ancestors, filled in when a link needs them.
     above: Option<Arc<Above<NodeRef>>>,
     chain: Chain,
     single: bool,
@@ -137,12 +137,12 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// As whom the directory is read: by whoever may list it, which shows the attributes of what is in it.
+    /// Returns the identity for reading the directory. The right to list it includes the attributes of its entries.
     fn reader(&self) -> Actor<'_> {
         self.open.actor(&self.file.node(), mask::READ_DATA)
     }
 
-    /// Adds entries until the buffer is full or there are no more. Gives where the listing has come to.
+    /// Adds entries until the buffer is full or the listing ends. Returns the new position.
     async fn fill(&mut self, scan: &Scan) -> Result<Stage, Status> {
         let mut stage = scan.stage;
         if !has_wildcards(&scan.text) && !matches!(&scan.text[..], "." | "..") {
@@ -161,7 +161,7 @@ impl Listing<'_> {
                     Stage::DotDot
                 }
                 Stage::DotDot => {
-                    // The parent of a share's root is the root itself: nothing outside is shown.
+                    // The parent of a share's root is the root itself, so that no outside directory is visible.
                     let (parent, _) = self.file.node().lookup(self.reader().cred(), b"..").await?;
                     if !self.dots(&scan.pattern, "..", parent).await? {
                         break;
@@ -187,7 +187,7 @@ impl Listing<'_> {
         self.cut || self.single && !self.chain.is_empty()
     }
 
-    /// `.` or `..`. False when it matches and does not fit.
+    /// Adds `.` or `..`. Returns false if it matches but does not fit.
     async fn dots(&mut self, pattern: &Pattern, name: &str, node: NodeRef) -> Result<bool, Status> {
         if !pattern.matches(name) {
             return Ok(true);
@@ -196,7 +196,7 @@ impl Listing<'_> {
         self.push(name, name.as_bytes(), &node, &attr).await
     }
 
-    /// The one name that the pattern is.
+    /// Adds the single entry that a pattern without wildcards names.
     async fn name(&mut self, text: &str) -> Result<(), Status> {
         let (dir, reader) = (self.file.node(), self.reader());
         let found = match self.open.posix {
@@ -219,8 +219,7 @@ impl Listing<'_> {
         }
     }
 
-    /// Names behind a cookie, as many as are fetched at once. Gives the cookie to go on with (`None`
-    /// at the end), and whether there is room to go on now.
+    /// Adds one batch of names after a cookie. Returns the next cookie (`None` at the end), and whether there is still room.
     async fn names(&mut self, pattern: &Pattern, from: u64) -> Result<(Option<u64>, bool), Status> {
         let (entries, end) =
             self.file.node().readdir(self.reader().cred(), from, self.names_at_once()).await?;
@@ -241,8 +240,8 @@ impl Listing<'_> {
         Ok(if end { (None, false) } else { (Some(at), true) })
     }
 
-    /// About as many as fit, so that few are fetched twice; of those that are looked at to know whether they are shown, no more
-    /// than in one turn.
+    /// Returns how many names probably fit, so that few are fetched twice. If each one needs a visibility check, at most as many as
+    /// one slice allows.
     fn names_at_once(&self) -> usize {
         /// Bytes of a short name.
         const SHORT: usize = 24;
@@ -250,7 +249,7 @@ impl Listing<'_> {
         (self.chain.room() / (self.level.fixed_len() + SHORT) + 1).min(most)
     }
 
-    /// One name of the directory. False when it does not fit.
+    /// Adds one name of the directory. Returns false if it does not fit.
     async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
         if self.level == Level::Names && !self.share.rules.only_visible && !self.follows {
             return Ok(self.put(shown, &FileInfo::default()));
@@ -262,8 +261,8 @@ impl Listing<'_> {
         }
     }
 
-    /// An entry for what has this name: where the server follows links, for the target of a link. A link that leads nowhere is not
-    /// shown then, as by smbd.
+    /// Adds the entry for a name; if the server follows links, with the attributes of the link's target. Dangling links are then
+    /// hidden, as with smbd.
     async fn show(
         &mut self,
         shown: &str,
@@ -287,7 +286,7 @@ impl Listing<'_> {
         self.push(shown, name, &node, &attr).await
     }
 
-    /// The directory and those above it.
+    /// Returns the directory and its ancestors.
     async fn above(&mut self) -> Arc<Above<NodeRef>> {
         if let Some(above) = &self.above {
             return above.clone();
@@ -322,7 +321,7 @@ impl Listing<'_> {
         Ok(self.put(shown, &facts))
     }
 
-    /// The first entry may be cut, with a status that says so; others wait for the next answer.
+    /// Adds an entry. Only the first one may be truncated, with STATUS_BUFFER_OVERFLOW; later ones go into the next response.
     fn put(&mut self, shown: &str, facts: &FileInfo) -> bool {
         let entry = self.level.entry(shown, 0, facts);
         if self.chain.push(&entry) {

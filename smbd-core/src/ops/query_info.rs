@@ -1,4 +1,4 @@
-//! QUERY_INFO (MS-SMB2 section 3.3.5.20): of a file, its volume, its security, quotas.
+//! QUERY_INFO (MS-SMB2 section 3.3.5.20) for files, volumes, security descriptors and quotas.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::wire::query_info::{Request, Response, flag, info_type};
 
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     match answer(cx).await {
-        // With a context that has no data (MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2).
+        // Includes an error context without data (MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2).
         Err(status @ Status::INFO_LENGTH_MISMATCH) if cx.conn.dialect() == Dialect::V311 => {
             Ok(with_data(cx, status, &[]))
         }
@@ -57,7 +57,7 @@ async fn answer(cx: &RequestContext) -> Result<Answer, Status> {
             Ok(buffer) => (Status::SUCCESS, buffer),
             Err(needed) => return Ok(too_small(cx, needed)),
         },
-        // No quotas are kept, as the attributes of the volume say.
+        // Volumes have no quotas, as their attributes show.
         info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::INVALID_PARAMETER),
     };
@@ -68,13 +68,13 @@ fn limit(r: &Request) -> usize {
     usize::try_from(r.output_len).unwrap_or(usize::MAX)
 }
 
-/// STATUS_BUFFER_TOO_SMALL with the length that would do (MS-SMB2 section 3.3.5.20.3).
+/// Returns STATUS_BUFFER_TOO_SMALL with the required length (MS-SMB2 section 3.3.5.20.3).
 fn too_small(cx: &RequestContext, needed: usize) -> Answer {
     let needed = u32::try_from(needed).unwrap_or(u32::MAX).to_le_bytes();
     with_data(cx, Status::BUFFER_TOO_SMALL, &needed)
 }
 
-/// An error that says more, in the form of the dialect.
+/// Builds an error with data in the dialect's format.
 fn with_data(cx: &RequestContext, status: Status, data: &[u8]) -> Answer {
     Answer::with_status(status, error::body(data, cx.conn.dialect() == Dialect::V311))
 }
@@ -110,8 +110,8 @@ async fn of_file(
         link.add_to(&mut facts);
     }
     if class.has_name() {
-        // By MS-SMB2 section 3.3.5.20.1 the name in FileAllInformation should be empty. Linux clients refuse an answer
-        // of less than 101 bytes, one more than the fixed part has, so it stays.
+        // MS-SMB2 section 3.3.5.20.1 wants an empty name in FileAllInformation. Linux clients reject responses of less than 101
+        // bytes, one more than the fixed part, so the name stays.
         facts.name = path(cx, file, open.spelling()).await;
     }
     if class == Class::AlternateName {
@@ -125,7 +125,7 @@ async fn of_file(
     Ok((status.into(), bytes))
 }
 
-/// The path of an open as clients are told it: from the share's root, a separator in front, and the stream.
+/// Returns the path of an open as clients see it: from the share's root with a leading separator, followed by the stream name.
 async fn path(cx: &RequestContext, file: &File, spelling: Spelling) -> String {
     let home = cx.tree().ok().and_then(|tree| tree.home.clone());
     let path = path_tracking::path(&cx.server.opens, (file, spelling), home.as_ref()).await;
@@ -136,8 +136,8 @@ async fn path(cx: &RequestContext, file: &File, spelling: Spelling) -> String {
     }
 }
 
-/// The streams of a file, its own data first (MS-FSA section 2.1.5.12.27). A stream is looked up while the buffer has room, and
-/// the answer ends before the first that does not fit.
+/// Lists the streams of a file, its own data first (MS-FSA section 2.1.5.12.27). Looks streams up only while the buffer has room,
+/// and ends before the first that does not fit.
 async fn of_streams(
     file_ops: &FileOps<'_>,
     file: &File,
@@ -166,8 +166,8 @@ async fn of_streams(
     Ok((status, chain.into_bytes()))
 }
 
-/// Extended attributes: those that were asked for by name, or all, or one after the other (MS-FSA section 2.1.5.12.12). Each value
-/// is read when its turn comes, and none is read once the buffer is full.
+/// Returns the extended attributes that the request names, or all, or one at a time (MS-FSA section 2.1.5.12.12). Reads values one
+/// by one, and stops when the buffer is full.
 async fn of_full_ea(
     cx: &RequestContext,
     open: &Open,
@@ -191,7 +191,7 @@ async fn of_full_ea(
         pace.keep().await;
         let value = match eas.value(&name).await? {
             Some(value) => value,
-            // It went after it was listed.
+            // Removed after it was listed.
             None if r.input.is_empty() => continue,
             None => &[],
         };
@@ -209,7 +209,7 @@ async fn of_full_ea(
     Ok((Status::SUCCESS, chain.into_bytes()))
 }
 
-/// How many attributes the answer skips: `EaIndex` counts from 1.
+/// Returns the number of attributes to skip. `EaIndex` counts from 1.
 fn index(r: &Request) -> usize {
     match r.flags & flag::INDEX_SPECIFIED {
         0 => 0,
@@ -236,16 +236,16 @@ async fn of_volume(
     Ok((status.into(), bytes))
 }
 
-/// What is known of the volume that a file is on.
+/// Collects the properties of the volume that contains a file.
 async fn volume_facts(
     cx: &RequestContext,
     open: &Open,
     share: &Share,
 ) -> Result<volume::VolumeInfo, Status> {
     use volume::attribute as a;
-    /// Bytes of an allocation unit. The host says none; this is what its pages and most of its file systems have.
+    /// Bytes per allocation unit. The host reports no unit; this is the page size and the block size of most of its file systems.
     const UNIT: u32 = 4096;
-    /// Characters of a name: a host counts bytes, clients are told what Windows says (MS-FSCC section 2.5.1).
+    /// Characters per name. The host counts bytes; clients get the same limit as from Windows (MS-FSCC section 2.5.1).
     const NAME_MAX: u32 = 255;
     let node = open.node()?;
     let stat = share.backend.statfs_of(&node).await?;
@@ -283,7 +283,7 @@ async fn volume_facts(
     })
 }
 
-/// The parts of the descriptor that were asked for; the bytes that it needs when the buffer has less.
+/// Returns the requested parts of the security descriptor, or the required buffer size if they do not fit.
 async fn of_security(open: &Open, r: &Request) -> Result<Result<Vec<u8>, usize>, Status> {
     let needs = security::needs(r.additional, false);
     if open.granted & needs != needs {

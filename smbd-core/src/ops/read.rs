@@ -1,12 +1,12 @@
 //! READ (MS-SMB2 section 3.3.5.12).
 //!
-//! *Operation.* The data is the backend's own buffers: it goes from there into the message, or by RDMA Write into the memory that
-//! the request names, then signed or encrypted by itself where the request was and both sides can do that. What leaves in a
-//! message that is neither signed, encrypted nor compressed may be the file's pages.
+//! *Operation.* The backend's buffers go into the message without a copy, or are sent with RDMA Write to the memory that the
+//! request names, then signed or encrypted separately if the request was and both sides support it. A message that is neither
+//! signed, encrypted nor compressed may refer to the file's pages directly.
 //!
-//! *Memory.* At most `MaxReadSize`, checked before any buffer is taken.
+//! *Memory.* At most `MaxReadSize`, checked before any buffer is allocated.
 //!
-//! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
+//! *Errors.* The token of an RDMA_V1_INVALIDATE request is invalidated also if the request fails.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,6 @@ use crate::status::Status;
 use crate::wire::negotiate::Dialect;
 use crate::wire::read::{REQUEST_COMPRESSED, RESPONSE_TRANSFORM, Request, Response, UNBUFFERED};
 
-/// Answers READ.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let remote = remote::for_read(cx, r.channel, &r.descriptors, r.length)?;
@@ -56,7 +55,7 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
     open.check(mask::READ_DATA | mask::EXECUTE)?;
-    // Offsets are signed to the file system (MS-FSA section 2.1.5.3).
+    // Offsets are signed in the file system (MS-FSA section 2.1.5.3).
     let end = r.offset.checked_add(u64::from(r.length));
     if end.is_none_or(|e| i64::try_from(e).is_err()) {
         return Err(Status::INVALID_PARAMETER);
@@ -66,7 +65,7 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
         return Err(Status::INVALID_PARAMETER);
     }
     if count == 0 && r.minimum_count == 0 {
-        // Nothing can stand in the way of nothing.
+        // An empty read cannot conflict with a lock or a lease.
         return answer(cx, Vec::new(), None, 0, remote);
     }
     let file_ops = cx.file_ops(&open);
@@ -84,7 +83,7 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
     answer(cx, got.data, got.pages, len, remote)
 }
 
-/// The client asks for a compressed answer and can have it. Other large answers may then be compressed as well.
+/// Returns whether the client requests compression and has negotiated it. Other large responses to it may then be compressed too.
 fn asks_compressed(cx: &RequestContext, r: &Request) -> bool {
     let asks = r.flags & REQUEST_COMPRESSED != 0 && compression::is_agreed(&cx.conn);
     if asks {
@@ -93,7 +92,7 @@ fn asks_compressed(cx: &RequestContext, r: &Request) -> bool {
     asks
 }
 
-/// From a pipe: what waits there, to the end of its message, or what comes.
+/// Reads from a pipe: waiting data up to the end of its message, or the next data to arrive.
 async fn of_pipe(
     cx: &RequestContext,
     open: &Open,
@@ -106,7 +105,7 @@ async fn of_pipe(
     Ok(Answer { status, ..answer(cx, vec![data.into()], None, len, remote)? })
 }
 
-/// The data and where it goes. What goes by RDMA counts as `DataRemaining`, and how it is protected stands where the data would.
+/// Builds the response. Data sent with RDMA is counted in `DataRemaining`, and the data area describes how it is protected.
 fn answer(
     cx: &RequestContext,
     data: Vec<Buf>,

@@ -1,13 +1,13 @@
-//! Memory of the client that a READ or WRITE names (MS-SMB2 sections 3.3.5.12 and 3.3.5.13), and what protects the data on its way.
+//! Client memory that a READ or WRITE names (MS-SMB2 sections 3.3.5.12 and 3.3.5.13), and the protection of data sent through RDMA.
 //!
-//! *Operation.* [`for_read`] and [`for_write`] decide, before anything is read or fetched, whether data goes beside the message
-//! and how: in clear, with a signature, or encrypted. [`Remote::protect`] and [`Remote::unprotect`] do it, over buffers of our
-//! own: what was checked is what is used, whatever the peer does with its memory meanwhile.
+//! *Operation.* Before any data is read or fetched, [`for_read`] and [`for_write`] decide whether it travels outside the message
+//! and how: in clear, signed, or encrypted. [`Remote::protect`] and [`Remote::unprotect`] work on the server's buffers, so that the
+//! verified data is also the data used, even if the peer changes its memory meanwhile.
 //!
-//! *Memory.* No copy, unless somebody else has a view of what is to be encrypted.
+//! *Memory.* Data is copied only if another buffer refers to the bytes to encrypt.
 //!
-//! *Errors.* A signature that is not that of the data is STATUS_INVALID_SIGNATURE, a tag that is not that of the ciphertext
-//! STATUS_AUTH_TAG_MISMATCH; the connection lives, because its messages were whole.
+//! *Errors.* STATUS_INVALID_SIGNATURE if the signature does not match the data, STATUS_AUTH_TAG_MISMATCH if the tag does not match
+//! the ciphertext; the connection stays open, because its messages were intact.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,27 +25,27 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::{Channel, Protection, Transform};
 use crate::wire::write;
 
-/// Memory of the client, and how data comes from it or goes there.
+/// Client memory and the protection of data transferred to or from it.
 pub(super) struct Remote {
-    /// No more of it than the request moves.
+    /// Truncated to the length of the request.
     pub(super) segs: Vec<RemoteSeg>,
     protection: Option<(Protection, Arc<session::Channel>)>,
 }
 
-/// Where a READ's data goes; `None` when it travels inside the answer.
+/// Returns the destination of a READ's data, or `None` if the data travels in the response.
 pub(super) fn for_read(
     cx: &RequestContext,
     channel: Option<Channel>,
     segs: &[RemoteSeg],
     len: u32,
 ) -> Result<Option<Remote>, Status> {
-    // The field is reserved in dialects 2.0.2 and 2.1.
+    // This field is reserved in dialects 2.0.2 and 2.1.
     if cx.conn.dialect() < Dialect::V300 {
         return Ok(None);
     }
     match channel {
         Some(Channel::None) => return Ok(None),
-        // Dialect 3.0 knows no invalidation; Windows serves such a request there as one of RDMA_V1.
+        // Dialect 3.0 has no invalidation; Windows treats such requests as RDMA_V1.
         Some(Channel::RdmaV1 | Channel::RdmaV1Invalidate) => {}
         Some(Channel::RdmaTransform) | None => return Err(Status::INVALID_PARAMETER),
     }
@@ -57,7 +57,7 @@ pub(super) fn for_read(
     remote(cx, protection, segs, len).map(Some)
 }
 
-/// Where a WRITE's data comes from; `None` when it travels inside the request.
+/// Returns the source of a WRITE's data, or `None` if the data travels in the request.
 pub(super) fn for_write(cx: &RequestContext, r: &write::Request) -> Result<Option<Remote>, Status> {
     if cx.conn.dialect() < Dialect::V300 {
         return Ok(None);
@@ -87,8 +87,8 @@ fn negotiated(cx: &RequestContext, protection: Protection) -> bool {
     cx.conn.negotiated().is_some_and(|n| n.transforms.contains(&protection))
 }
 
-/// Refused: RDMA on a connection without it, no data, too little memory, a protection that was not agreed on, and data that must
-/// be encrypted and would not be.
+/// Refuses connections without RDMA, empty data, insufficient memory, a protection that was not negotiated, and clear data that
+/// must be encrypted.
 fn remote(
     cx: &RequestContext,
     protection: Option<Protection>,
@@ -97,7 +97,7 @@ fn remote(
 ) -> Result<Remote, Status> {
     let is_allowed = match protection {
         None => cx.may_place_clear(),
-        // A signature hides nothing.
+        // Signed data is not encrypted, so sending it in clear must be allowed.
         Some(Protection::Signing) => negotiated(cx, Protection::Signing) && cx.may_place_clear(),
         Some(Protection::Encryption) => negotiated(cx, Protection::Encryption),
     };
@@ -116,7 +116,7 @@ fn remote(
 }
 
 impl Remote {
-    /// Signs or encrypts what the answer to this message id sends beside itself, and says how; `None` where it leaves as it is.
+    /// Signs or encrypts the data sent outside the response to this message, and returns how; `None` if it is sent unprotected.
     pub(super) fn protect(
         &self,
         message_id: u64,
@@ -135,7 +135,7 @@ impl Remote {
             Protection::Encryption => {
                 let secrets = channel.session.secrets.get();
                 let sealer = secrets.and_then(|s| s.sealer.as_ref()).ok_or(FAILED)?;
-                // From the counter that encrypts messages: the key is the same.
+                // Uses the counter for message nonces, because the key is the same.
                 let nonce = sealer.nonce();
                 let mut data: Vec<BufMut> = data.into_iter().map(writable).collect();
                 let mut pieces: Vec<&mut [u8]> = data.iter_mut().map(BufMut::filled_mut).collect();
@@ -150,7 +150,7 @@ impl Remote {
         Ok((data, Some(transform)))
     }
 
-    /// The lengths of signature and nonce are those of the session's algorithms: seen before anything is fetched.
+    /// Checks that the signature and nonce have the lengths of the session's algorithms. Called before data is fetched.
     pub(super) fn check(&self, transform: Option<&Transform>) -> Result<(), Status> {
         let (Some((protection, channel)), Some(t)) = (&self.protection, transform) else {
             return Ok(());
@@ -170,7 +170,7 @@ impl Remote {
         if t.signature.len() == 16 && t.nonce.len() == nonce { Ok(()) } else { Err(status) }
     }
 
-    /// Verifies or decrypts what was fetched for a WRITE.
+    /// Verifies or decrypts data fetched for a WRITE.
     pub(super) fn unprotect(
         &self,
         transform: Option<&Transform>,
@@ -194,7 +194,7 @@ impl Remote {
                 let tag = t.signature.first_chunk::<16>().ok_or(BAD)?;
                 let mut nonce = [0; 16];
                 nonce.get_mut(..t.nonce.len()).ok_or(BAD)?.copy_from_slice(&t.nonce);
-                // What was fetched is ours alone, so nothing is copied.
+                // The fetched buffers have no other user, so `writable` does not copy them.
                 let mut data: Vec<BufMut> = data.into_iter().map(writable).collect();
                 let mut pieces: Vec<&mut [u8]> = data.iter_mut().map(BufMut::filled_mut).collect();
                 opener.open_in_place(&nonce, &[], &mut pieces, tag).map_err(|_| BAD)?;
@@ -204,7 +204,7 @@ impl Remote {
     }
 }
 
-/// As much of `segs` as `len` bytes need.
+/// Returns the part of `segs` that holds the first `len` bytes.
 fn first(segs: &[RemoteSeg], len: u32) -> Vec<RemoteSeg> {
     let mut left = len;
     let mut out = Vec::with_capacity(segs.len());
@@ -218,7 +218,7 @@ fn first(segs: &[RemoteSeg], len: u32) -> Vec<RemoteSeg> {
     out
 }
 
-/// The token that is invalidated with the answer: of the first descriptor. `channel`: what the descriptors are for.
+/// Returns the token to invalidate with the response, which is in the first descriptor. `channel`: the use of the descriptors.
 pub(super) fn token(
     cx: &RequestContext,
     channel: Option<Channel>,
@@ -228,9 +228,9 @@ pub(super) fn token(
     segs.first().filter(|_| asked).map(|s| s.handle)
 }
 
-/// An answer with so many bytes of data is no longer than the peer takes.
+/// Returns whether a response with this many bytes of data fits into the peer's largest message.
 pub(super) fn fits(cx: &RequestContext, data: usize) -> bool {
-    /// Header, body and what encryption adds.
+    /// Header, body and encryption overhead.
     const AROUND: usize = 64 + 16 + 52;
     let max = cx.conn.info.message_out_max.load(Ordering::Relaxed);
     max == 0 || data.saturating_add(AROUND) <= max
@@ -249,7 +249,7 @@ mod tests {
     use crate::session::{Secrets, Session, Sessions, Terms};
     use crate::wire::{HEADER_LEN, transform};
 
-    /// A session that encrypts.
+    /// Creates a session with encryption.
     fn session() -> Arc<Session> {
         let terms = Terms {
             dialect: Dialect::V311,
@@ -260,7 +260,7 @@ mod tests {
         let session = Sessions::default().begin(terms).unwrap();
         let secrets = Secrets {
             signer: Signer::new(Algorithm::AesGmac, &[1; 16]).unwrap(),
-            // Its low half overflows into the high one on the way.
+            // The low half of this counter overflows into the high half during the test.
             sealer: Some(Sealer::new(Cipher::Aes128Gcm, &[2; 16], 0xffff_ff00).unwrap()),
             opener: Some(Opener::new(Cipher::Aes128Gcm, &[3; 16]).unwrap()),
         };
@@ -268,7 +268,7 @@ mod tests {
         session
     }
 
-    /// The nonces of a connection that sends so many encrypted messages, each with the data of a READ beside it.
+    /// Collects the nonces of a connection that sends this many encrypted messages, each followed by RDMA data of a READ.
     fn nonces(session: &Arc<Session>, messages: u64) -> Vec<[u8; 12]> {
         let channel =
             session::Channel { session: session.clone(), conn: Weak::new(), signer: None };
@@ -284,8 +284,8 @@ mod tests {
         (0..messages).flat_map(of_one).collect()
     }
 
-    /// MS-SMB2 sections 2.2.41 and 3.3.5.12: a nonce is not used again within a session, whose messages and data have one key on
-    /// all its connections.
+    /// All connections of a session use the same key for messages and data, so nonces must never repeat (MS-SMB2 sections 2.2.41
+    /// and 3.3.5.12).
     #[test]
     fn a_million_nonces_of_four_connections_are_unique() {
         let session = session();

@@ -1,7 +1,7 @@
-//! New names: FileRenameInformation and FileLinkInformation (MS-FSA sections 2.1.5.15.11 and 2.1.5.15.7).
+//! Renames and links: FileRenameInformation and FileLinkInformation (MS-FSA sections 2.1.5.15.11 and 2.1.5.15.7).
 //!
-//! *Operation.* The new name is a path from the root of the share. Breaks caching on the renamed and the replaced file first.
-//! Every open of the old name then has the new one.
+//! *Operation.* The new name is a path from the root of the share. First breaks caching of the renamed and the replaced file. After
+//! a rename, every open of the old name has the new name.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::security;
 use crate::status::Status;
 use crate::symlinks;
 
-/// Asks those who cache a file for whom its name matters, and waits for them.
+/// Breaks caching that depends on the name of the file, and waits for the acknowledgments.
 pub(super) async fn check_names(
     cx: &RequestContext,
     open: &Open,
@@ -36,7 +36,7 @@ pub(super) async fn check_names(
     ask(cx, open, node, Operation::Names).await
 }
 
-/// Asks those who cache a file before `what` is done to it, and waits for them.
+/// Breaks caching that conflicts with the operation `what`, and waits for the acknowledgments.
 pub(super) async fn ask(
     cx: &RequestContext,
     open: &Open,
@@ -48,17 +48,17 @@ pub(super) async fn ask(
     Ok(arbiter.check_conflicts_waiting(node.id(), who, what, Range::ALL, Some(cx)).await?)
 }
 
-/// Where a new name is to stand.
+/// The location of a new name.
 struct Target {
     dir: NodeRef,
-    /// The directory and those above it.
+    /// The directory and its ancestors.
     above: Arc<Above<NodeRef>>,
-    /// Renames of directories when the walk to it began.
+    /// Number of directory renames when the walk began.
     began: u64,
     dir_path: String,
-    /// The name as the file system will have it.
+    /// The name in the file system's spelling.
     name: Vec<u8>,
-    /// What stands there now.
+    /// The file that has this name now.
     found: Option<Found>,
 }
 
@@ -70,13 +70,13 @@ impl Target {
     }
 }
 
-/// A new name as the client of this open writes them.
+/// Parses a new name in the spelling of this open's client.
 fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
-    // Without the POSIX extensions no path begins with a separator (MS-FSA section 2.1.5.15.12).
+    // Only clients with the POSIX extensions send paths that begin with a separator (MS-FSA section 2.1.5.15.12).
     if open.posix { Path::of_posix(name) } else { Path::of(name) }
 }
 
-/// Finds a name as the user, or by the right to pass through a directory as CREATE does.
+/// Finds a name as the user. Without search permission on the directory, the traverse right applies, as in CREATE.
 async fn find(cx: &RequestContext, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Found> {
     match find_as(cx, open, &open.cred, dir, name).await {
         Err(VfsError::Access) => match security::may_pass(&open.cred, dir).await? {
@@ -87,7 +87,7 @@ async fn find(cx: &RequestContext, open: &Open, dir: &NodeRef, name: &str) -> Vf
     }
 }
 
-/// Finds a name: in any case, or for a client of the POSIX extensions exactly.
+/// Finds a name: exactly for clients with the POSIX extensions, else ignoring case.
 async fn find_as(
     cx: &RequestContext,
     open: &Open,
@@ -101,7 +101,7 @@ async fn find_as(
     open.spelling().exact(dir, cred, name).await
 }
 
-/// Walks to the directory of the new name, along links as CREATE does.
+/// Walks to the directory of the new name, following links as CREATE does.
 async fn target(
     cx: &RequestContext,
     open: &Open,
@@ -139,8 +139,8 @@ async fn target(
     Ok(Target { dir, above, began, dir_path, name: open.spelling().to_disk(last)?, found })
 }
 
-/// What may be replaced, for whoever wants its name (MS-FSA section 2.1.5.15.11): no directory, and nothing that is open. A client
-/// of the POSIX extensions replaces what rename(2) does.
+/// Checks whether the file that has the new name may be replaced (MS-FSA section 2.1.5.15.11): never a directory or an open file.
+/// Clients with the POSIX extensions may replace whatever rename(2) may.
 async fn may_replace(
     cx: &RequestContext,
     open: &Open,
@@ -152,11 +152,11 @@ async fn may_replace(
         return Err(Status::OBJECT_NAME_COLLISION);
     }
     let target_is_dir = found.attr.kind == Kind::Dir;
-    // Who may not take its name away is refused before anybody gives anything back.
+    // Check permissions before any client has to break a lease or oplock.
     let file_ops = cx.file_ops(open);
     let gives_way = || file_ops.check_replaced(&found.node, dir, &open.cred);
     match (open.posix, source_is_dir, target_is_dir) {
-        // As rename(2) has it; whether the directory is empty is seen when it is replaced.
+        // Follows rename(2); the replacement itself checks that the directory is empty.
         (true, true, true) => return Ok(gives_way().await?),
         (true, true, false) => return Err(Status::NOT_A_DIRECTORY),
         (true, false, true) => return Err(Status::FILE_IS_A_DIRECTORY),
@@ -169,8 +169,8 @@ async fn may_replace(
     if read_only && flags & flag::IGNORE_READONLY_ATTRIBUTE == 0 {
         return Err(Status::ACCESS_DENIED);
     }
-    // Said before ACCESS_DENIED for what is open. Linux without the POSIX extensions meets this when it renames over an open file:
-    // it has asked for the removal itself after the first refusal, and tells its program ENOENT.
+    // Checked before ACCESS_DENIED for open files. Linux without the POSIX extensions gets this status when it renames over an open
+    // file: after the first refusal it deletes the file itself, and returns ENOENT to the program.
     let opens = &cx.server.opens;
     if opens.of_node(found.node.id()).iter().any(|o| opens.is_delete_pending(o)) {
         return Err(Status::DELETE_PENDING);
@@ -183,7 +183,7 @@ async fn may_replace(
     Ok(())
 }
 
-/// FileRenameInformation, with or without flags.
+/// Handles FileRenameInformation and its variant with flags.
 pub(super) async fn rename(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -191,12 +191,12 @@ pub(super) async fn rename(
     new: NewName,
 ) -> Result<(), Status> {
     open.check(mask::DELETE)?;
-    // To a client of the POSIX extensions the colon is part of a name.
+    // For clients with the POSIX extensions a colon is part of the name.
     if let Some(stream) = new.name.strip_prefix(':').filter(|_| !open.posix) {
         return rename_stream(cx, open, file, stream, new.flags).await;
     }
     if file.is_stream() {
-        // A stream stays with its file.
+        // A stream cannot leave its file.
         return Err(Status::INVALID_PARAMETER);
     }
     let old = path_tracking::look(&cx.server.opens, file).await?;
@@ -211,14 +211,14 @@ pub(super) async fn rename(
     let is_dir = file.base().kind() == Kind::Dir;
     let same_dir = to.dir.id() == old.dir.id();
     if same_dir && to.name == old.name {
-        // As Windows does, and rename(2) does not.
+        // Windows breaks caching even if the name does not change; rename(2) does not.
         return if open.posix { Ok(()) } else { check_names(cx, open, &file.base()).await };
     }
     if is_dir {
         nothing_open_below(cx, open, file).await?;
     }
     check_sharing(cx, open, &to.dir).await?;
-    // The name in another case is the name itself; another name of the file is replaced without a word.
+    // A change of case only is not a replacement; another link of the same file is replaced without a check.
     let itself = same_dir && to.found.as_ref().is_some_and(|f| f.name == old.name);
     let is_other = |f: &&Found| !itself && f.node.id() != file.base().id();
     if let Some(found) = to.found.as_ref().filter(is_other) {
@@ -228,7 +228,7 @@ pub(super) async fn rename(
     let comes = security::may_add(cx.tree()?, &to.dir, &dir_attr, is_dir).await?;
     let leaves = security::may_take_from(&open.cred, &old.dir).await?.filter(|_| !same_dir);
     if !itself && to.found.as_ref().is_some_and(|f| f.node.id() == file.base().id()) {
-        // To the file system these are one file, and it would ask for no right to the name that is replaced.
+        // The file system sees a single file here and would not check the right to remove the replaced name.
         let by_list = open.by_list.as_ref().filter(|_| open.deletes_by_list);
         let file_ops = cx.file_ops(open).granted(by_list, comes.as_ref());
         file_ops.check_removal(&to.dir, &open.cred, &file.base()).await?;
@@ -245,7 +245,7 @@ pub(super) async fn rename(
     let name = move_name(&file_ops, open, file, &old, &to, itself).await?;
     let to = Target { name, ..to };
     if !is_dir {
-        // Windows marks what it renames as changed, and says so.
+        // Windows updates the change time of a renamed file and notifies watchers.
         let hub = cx.server.namespace.watches();
         let kind = what::ATTRIBUTES | what::CREATION;
         hub.post(file.share.id, &to.dir, &to.name, Action::Modified, kind).await;
@@ -254,9 +254,9 @@ pub(super) async fn rename(
     Ok(())
 }
 
-/// Moves the name and returns the one that the file has now. A name in another case is replaced as it is spelt, since to the file
-/// system the two are different names; the spelling comes after that. Where only the spelling fails, the old one stays: an
-/// error would say that nothing was replaced.
+/// Moves the name and returns the resulting name. To the file system, spellings that differ in case are different names: so an
+/// existing name is replaced in its own spelling, and then renamed to the new spelling. If only this last step fails, the old
+/// spelling remains: an error would claim that no file was replaced.
 async fn move_name(
     file_ops: &FileOps<'_>,
     open: &Open,
@@ -269,7 +269,7 @@ async fn move_name(
     let found = to.found.as_ref().filter(|_| !itself);
     let same_file = found.is_some_and(|f| f.node.id() == file.base().id());
     if let Some(found) = found.filter(|_| same_file) {
-        // Two names of one file: to the file system they are the same, and it would leave both.
+        // Two links of one file: rename(2) would leave both.
         if found.name == to.name {
             file_ops.unlink(share, &old.dir, cred, &old.name).await?;
             return Ok(to.name.clone());
@@ -287,8 +287,8 @@ async fn move_name(
     Ok(to.name.clone())
 }
 
-/// A rename opens the directory of the new name to add to it, and shares that with nobody who may delete it (as Windows does, and
-/// rename(2) does not). Who only caches such a handle gives it back first.
+/// Fails if another handle that may delete the new parent directory is open. A rename opens this directory to add a name and does
+/// not share delete access (as on Windows; rename(2) does not check). Breaks cached handles first.
 async fn check_sharing(cx: &RequestContext, open: &Open, dir: &NodeRef) -> Result<(), Status> {
     let deletes = |o: &Arc<Open>| o.id != open.id && o.granted & mask::DELETE != 0;
     let is_shared = || open.posix || !cx.server.opens.of_node(dir.id()).iter().any(deletes);
@@ -299,8 +299,8 @@ async fn check_sharing(cx: &RequestContext, open: &Open, dir: &NodeRef) -> Resul
     if is_shared() { Ok(()) } else { Err(Status::SHARING_VIOLATION) }
 }
 
-/// A directory moves only when nobody has something open below it, unless by rename(2). Handles that are only cached are given back
-/// for this (MS-SMB2 section 3.3.1.4).
+/// Fails if a file below the directory is open, except for clients with the POSIX extensions. Breaks cached handles first (MS-SMB2
+/// section 3.3.1.4).
 async fn nothing_open_below(cx: &RequestContext, open: &Open, file: &File) -> Result<(), Status> {
     let (share, dir) = (file.share.id, file.base());
     let arbiter = cx.server.namespace.arbiter();
@@ -312,7 +312,7 @@ async fn nothing_open_below(cx: &RequestContext, open: &Open, file: &File) -> Re
     if below.is_empty() { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
-/// `:new` or `:new:$DATA`.
+/// Renames a stream to `:new` or `:new:$DATA`.
 async fn rename_stream(
     cx: &RequestContext,
     open: &Open,
@@ -321,12 +321,12 @@ async fn rename_stream(
     flags: u32,
 ) -> Result<(), Status> {
     let Some(old) = file.stream() else { return Err(Status::INVALID_PARAMETER) };
-    // MS-FSA section 2.1.5.15.11.1: a stream keeps its type.
+    // The type of a stream cannot change (MS-FSA section 2.1.5.15.11.1).
     if new.split_once(':').is_some_and(|(_, kind)| !kind.eq_ignore_ascii_case("$DATA")) {
         return Err(Status::OBJECT_TYPE_MISMATCH);
     }
     let path = Path::of(&format!("x:{new}"))?;
-    // The data of the file itself cannot be put in a stream's place.
+    // The name of the file's own data stream cannot be the target.
     let to = path.stream.ok_or(Status::INVALID_PARAMETER)?;
     let file_ops = cx.file_ops(open);
     let replace = flags & flag::REPLACE_IF_EXISTS != 0;
@@ -339,7 +339,7 @@ async fn rename_stream(
     Ok(())
 }
 
-/// A stream takes the place of none that has data or is open (MS-FSA section 2.1.5.15.12.1).
+/// Refuses to replace a stream that has data or is open (MS-FSA section 2.1.5.15.12.1).
 async fn may_replace_stream(cx: &RequestContext, file: &File, to: &str) -> Result<(), Status> {
     let base = file.base();
     let there = match vfs::streams::find(&file.share, &base, to).await {
@@ -354,7 +354,7 @@ async fn may_replace_stream(cx: &RequestContext, file: &File, to: &str) -> Resul
     if is_open || there.attr.size > 0 { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
 }
 
-/// FileLinkInformation: a further name.
+/// Adds a link (FileLinkInformation).
 pub(super) async fn link(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -390,7 +390,7 @@ pub(super) async fn link(
         }
         file_ops.link_over(share, &file.base(), cred, (&to.dir, &found.name), &found.node).await?;
         if found.name != to.name {
-            // The file has the place; where only the spelling fails, the old one stays.
+            // The link exists; if only the change of its spelling fails, the old spelling remains.
             let (dir, name) = (&to.dir, &to.name);
             let _ = file_ops.rename_with(share, dir, cred, &found.name, dir, name, false).await;
         }

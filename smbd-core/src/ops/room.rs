@@ -1,12 +1,12 @@
-//! Room for an answer that a client may take its time with.
+//! Reserves memory for a large response.
 //!
-//! *Operation.* A command whose answer may be large takes its [`Room`] before it puts the answer together: as a READ does it waits
-//! while its client leaves answers untaken, and for its part of the memory of messages. The answer is counted from then on until it
-//! has left (`respond` in [`crate::compound`]).
+//! *Operation.* A command with a possibly large response takes [`Room`] before it builds the response. Like READ, it waits while
+//! its client leaves responses unread, and for its share of message memory. From then on the response is counted until it has been
+//! sent (`respond` in [`crate::compound`]).
 //!
-//! *Memory.* What the client asked for is counted as long as the command works.
+//! *Memory.* The requested size is counted while the command runs.
 //!
-//! *Errors.* STATUS_INSUFFICIENT_RESOURCES when there is no memory in [`WAIT_MAX`].
+//! *Errors.* STATUS_INSUFFICIENT_RESOURCES if memory is not available within [`WAIT_MAX`].
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use tokio::time::timeout;
 use crate::request_context::RequestContext;
 use crate::status::Status;
 
-/// Bytes of an answer that needs no room: as much as one credit pays for.
+/// Responses up to this size, which one credit covers, need no reservation.
 pub(crate) const SMALL_MAX: usize = crate::limits::CREDIT_BYTES as usize;
-/// How long memory is waited for. A client that takes nothing gives its own back sooner: its connection ends.
+/// Longest wait for memory. Clients that stop reading free their memory sooner, because their connection ends.
 const WAIT_MAX: Duration = Duration::from_secs(90);
 
-/// Kept while an answer is put together.
+/// Held while a response is built.
 pub(crate) struct Room<'a> {
     _turn: Admitted<'a>,
     _paid: Paid,
 }
 
-/// Room for an answer of so many bytes; `None` where it is small.
+/// Reserves memory for a response of this many bytes; `None` if it is small.
 pub(crate) async fn room(cx: &RequestContext, bytes: u32) -> Result<Option<Room<'_>>, Status> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     if bytes <= SMALL_MAX {

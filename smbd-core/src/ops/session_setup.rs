@@ -1,4 +1,4 @@
-//! SESSION_SETUP (MS-SMB2 section 3.3.5.5): a new session, a user who shows again who it is, a session's further connection.
+//! SESSION_SETUP (MS-SMB2 section 3.3.5.5): creates a session, reauthenticates a user, or binds a connection to a session.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,7 +63,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let step = refuse_anonymous(&*cx.server.users, in_turn(cx, made, step).await);
     match step {
-        // What Kerberos said leads to no further question.
+        // A Kerberos result never requires another Kerberos call.
         Step::Prove(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
         Step::Continue(token) => Ok(go_on(cx, logon, &token)),
         Step::Done { token, who, key } => {
@@ -74,7 +74,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     }
 }
 
-/// An address that has guessed passwords too often waits, whether this one is right or wrong. Nothing is held meanwhile.
+/// Delays logons from an address with too many wrong passwords, whether this password is right or not. Holds no lock meanwhile.
 async fn slow_down(cx: &RequestContext) {
     let from = cx.conn.info.peer.ip();
     let wait = locked(&cx.server.logon_throttle).delay(from, cx.server.since_start());
@@ -84,8 +84,8 @@ async fn slow_down(cx: &RequestContext) {
     }
 }
 
-/// Of an account at which many guess, answers are given in turns, whether they are right or wrong. `made`: the session that ends
-/// where nobody waits for the answer any more.
+/// Delays and orders the logons of an account under attack, whether they succeed or not. `made`: the new session, which is removed
+/// if the connection ends during the wait.
 async fn in_turn(
     cx: &RequestContext,
     made: Option<Arc<Session>>,
@@ -102,7 +102,7 @@ async fn in_turn(
         LogonDelay::Free => step,
         LogonDelay::Wait(wait) => {
             rdma_transport::count::broken_again(crate::violation::LOGON_SLOWED);
-            // Meanwhile the connection may end, and with it this.
+            // The connection, and this task with it, may end during the wait.
             let mut unproved = Unproved { cx, session: made };
             tokio::time::sleep(wait).await;
             unproved.session = None;
@@ -115,7 +115,7 @@ async fn in_turn(
     }
 }
 
-/// Refuses a user whose account has no uid but the one of guests and of squashed users of NFS: they would use each other's files.
+/// Refuses users whose account has the uid shared by guests and squashed NFS users, because they could access each other's files.
 fn refuse_anonymous(users: &dyn Users, step: Step<Ticketed>) -> Step<Ticketed> {
     match step {
         Step::Done { who: Who::User(account), .. }
@@ -127,10 +127,10 @@ fn refuse_anonymous(users: &dyn Users, step: Step<Ticketed>) -> Step<Ticketed> {
     }
 }
 
-/// Sessions that are looked at when one must give way.
+/// Sessions considered when one must be evicted.
 const CANDIDATES: usize = 64;
 
-/// A session that nobody has used yet, and is taken out again unless its logon goes on.
+/// Removes an unauthenticated session on drop, unless its logon continues.
 struct Unproved<'a> {
     cx: &'a RequestContext,
     session: Option<Arc<Session>>,
@@ -144,7 +144,7 @@ impl Drop for Unproved<'_> {
     }
 }
 
-/// Asks Kerberos about a token. Meanwhile the connection may end, and with it this.
+/// Verifies a Kerberos token. The connection, and this task with it, may end meanwhile.
 async fn prove(
     cx: &RequestContext,
     logon: &mut Logon,
@@ -152,7 +152,7 @@ async fn prove(
 ) -> Result<Step<Ticketed>, Status> {
     let session = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let mut unproved = Unproved { cx, session };
-    // It was there when the first token came, and may be gone by now.
+    // A reload may have removed the Kerberos settings since the first token.
     let kerberos = cx.server.settings().kerberos.clone().ok_or(Status::LOGON_FAILURE)?;
     let from = cx.conn.info.peer.ip();
     let outcome = kerberos::prove(from, kerberos, token, cx.server.users.clone()).await;
@@ -161,7 +161,7 @@ async fn prove(
     Ok(logon.acceptor.proved(outcome))
 }
 
-/// The NT hashes of the accounts.
+/// Looks up the NT hashes of accounts.
 struct Passwords<'a>(&'a dyn Users);
 
 impl auth::Secrets for Passwords<'_> {
@@ -170,7 +170,7 @@ impl auth::Secrets for Passwords<'_> {
     }
 }
 
-/// The logon that this request continues, taken out of the connection; or a new one.
+/// Takes the logon that this request continues out of the connection, or starts a new one.
 fn begin(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) -> Result<Logon, Status> {
     let id = cx.header.session_id;
     let binding = request.flags & BINDING != 0;
@@ -179,14 +179,14 @@ fn begin(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) -> Result<L
         if binding == (logon.purpose == Purpose::Bind) {
             return Ok(logon);
         }
-        // Whoever changes its mind has to come to an end first.
+        // A logon cannot change between binding and authenticating; it must finish first.
         locked(&cx.conn.logons).insert(id, logon);
         return Err(Status::REQUEST_NOT_ACCEPTED);
     }
     let (purpose, session) = if binding {
         (Purpose::Bind, session_to_bind(cx, n)?)
     } else if id == 0 && cx.header.flags.has(Flags::SIGNED) && !cx.encrypted {
-        // MS-SMB2 section 3.3.5.2.4: a signature is of a session, and this request names none.
+        // A signature requires a session, but this request has no session identifier (MS-SMB2 section 3.3.5.2.4).
         return Err(Status::USER_SESSION_DELETED);
     } else if id == 0 {
         if cx.conn.sessions() >= SESSIONS_PER_CONNECTION_MAX {
@@ -208,7 +208,7 @@ fn begin(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) -> Result<L
     made
 }
 
-/// A logon that begins takes the place of the oldest one of its connection, its address or the server where it finds no room.
+/// Reserves a slot for a new logon. At a limit, drops the oldest unfinished logon of the connection, the address or the server.
 fn place_for_logon(cx: &RequestContext, session: u64) -> Ticket {
     if let Some(oldest) = cx.conn.oldest_logon(LOGONS_PER_CONNECTION_MAX) {
         drop_logon(
@@ -228,7 +228,7 @@ fn place_for_logon(cx: &RequestContext, session: u64) -> Ticket {
     ticket
 }
 
-/// A logon gives way. Of a session that was to be made nothing is left; one that there was stays as it is.
+/// Drops an unfinished logon. Removes the session that it was creating; an existing session is unchanged.
 fn drop_logon(
     cx: &RequestContext,
     conn: &Conn,
@@ -244,7 +244,7 @@ fn drop_logon(
     }
 }
 
-/// Takes out a session that nobody has used yet.
+/// Removes an unauthenticated session.
 fn forget(cx: &RequestContext, session: &Session) {
     session.end();
     cx.server.sessions.remove(session.id);
@@ -272,18 +272,18 @@ fn fresh(cx: &RequestContext) -> Result<Fresh, Status> {
     Ok(Fresh { challenge, key, time: cx.server.filetime() })
 }
 
-/// Guests may come when some share is for them.
+/// Allows guests if at least one share admits guests.
 fn policy(cx: &RequestContext) -> Policy {
     let guest = cx.server.settings().has_guests();
     Policy { guest, anonymous: guest }
 }
 
-/// MS-SMB2 section 3.3.5.5, step 4.
+/// Finds the session to bind (MS-SMB2 section 3.3.5.5, step 4).
 fn session_to_bind(cx: &RequestContext, n: &Negotiated) -> Result<Arc<Session>, Status> {
     let sessions = &cx.server.sessions;
     let session = sessions.get(cx.header.session_id).ok_or(Status::USER_SESSION_DELETED)?;
     let terms = session.terms;
-    // AES-GMAC goes with itself alone, and Windows looks at that first.
+    // AES-GMAC can be combined only with AES-GMAC. Windows checks this first.
     match (terms.signing == Algorithm::AesGmac, n.signing == Algorithm::AesGmac) {
         (true, false) => return Err(Status::REQUEST_OUT_OF_SEQUENCE),
         (false, true) => return Err(Status::NOT_SUPPORTED),
@@ -311,9 +311,9 @@ fn session_to_bind(cx: &RequestContext, n: &Negotiated) -> Result<Arc<Session>, 
     Ok(session)
 }
 
-/// Requests that bind are signed with the session's key, because the connection has none yet.
+/// Verifies a binding request with the session's key, because the connection has no key for the session yet.
 fn verify_with_session(cx: &RequestContext, session: &Session) -> Result<(), Status> {
-    // Guests have no key, and that of anonymous users proves nothing.
+    // Guests have no key, and every client knows the key of anonymous users.
     let is_user = session.user().is_some_and(|u| u.kind == Kind::User);
     let secrets = session.secrets.get().filter(|_| is_user).ok_or(Status::NOT_SUPPORTED)?;
     let verified = cx.with_pieces(|pieces| secrets.signer.verify(Sender::Client, pieces));
@@ -323,7 +323,7 @@ fn verify_with_session(cx: &RequestContext, session: &Session) -> Result<(), Sta
     })
 }
 
-/// One more round.
+/// Builds the response for another authentication round.
 fn go_on(cx: &RequestContext, logon: Logon, token: &[u8]) -> Answer {
     let session = logon.session.clone();
     if let Some(client) = logon.acceptor.client() {
@@ -343,7 +343,7 @@ fn go_on(cx: &RequestContext, logon: Logon, token: &[u8]) -> Answer {
     }
 }
 
-/// What a logon is for, and for which session.
+/// The purpose and session of a logon.
 type Of<'a> = (Purpose, &'a Arc<Session>);
 
 fn of(logon: &Logon) -> Of<'_> {
@@ -366,14 +366,14 @@ async fn refused(cx: &RequestContext, (purpose, session): Of<'_>, why: &Refusal)
     );
     cx.server.sessions.logons.refused.fetch_add(1, Ordering::Relaxed);
     Rule::from(why).note_logon(&cx.conn, user, why.reason());
-    // Who fails to show again who it is loses the session, as with Windows; who fails to bind one changes nothing.
+    // As on Windows, a failed reauthentication ends the session; a failed binding has no effect.
     if purpose != Purpose::Bind {
         end_session(&cx.server, session, TeardownReason::GivenUp, "refused").await;
     }
     why.status().into()
 }
 
-/// Whom the client turned out to be, to this server.
+/// Maps an authenticated client to a user of this server.
 fn user(cx: &RequestContext, who: &Who<Ticketed>) -> Result<User, Status> {
     let users = &cx.server.users;
     Ok(match who {
@@ -386,7 +386,7 @@ fn user(cx: &RequestContext, who: &Who<Ticketed>) -> Result<User, Status> {
             let Ticketed { name, cred, rid } = ticket.user.clone();
             User { name, kind: Kind::User, cred, rid, by_ticket: true }
         }
-        // 501 and 7 are the well-known ends of their SIDs (MS-DTYP section 2.4.2.4).
+        // RIDs 501 and 7 come from the well-known SIDs (MS-DTYP section 2.4.2.4).
         Who::Guest(_) => {
             let (cred, rid, by_ticket) = (users.guest(), 501, false);
             User { name: "Guest".into(), kind: Kind::Guest, cred, rid, by_ticket }
@@ -398,14 +398,14 @@ fn user(cx: &RequestContext, who: &Who<Ticketed>) -> Result<User, Status> {
     })
 }
 
-/// `Session.ExpirationTime`: when the ticket runs out, on the server's clock. The library takes one that has run out, because the
-/// clocks might differ; by it a session would be useless from the beginning, and its client would come back with the same ticket.
+/// Computes `Session.ExpirationTime`: the end of the ticket on the server's clock. The Kerberos library accepts expired tickets to
+/// allow for clock skew, but their session would be unusable from the start, and the client would retry with the same ticket.
 async fn expires(
     cx: &RequestContext,
     of: Of<'_>,
     ticket: &ticket::Ticket<Ticketed>,
 ) -> Result<Millis, Status> {
-    // FILETIME counts from 1601, 100 ns each.
+    // FILETIME counts units of 100 ns since 1601.
     let now = (cx.server.filetime() / 10_000).saturating_sub(11_644_473_600_000);
     let left = ticket.ends.saturating_mul(1000).saturating_sub(now);
     if left > 0 {
@@ -420,7 +420,7 @@ async fn expires(
     Err(refused(cx, of, &Refusal::Ticket(Box::new(why))).await)
 }
 
-/// MS-SMB2 section 3.3.5.5.3, when authentication has succeeded.
+/// Completes an authentication (MS-SMB2 section 3.3.5.5.3).
 #[allow(clippy::too_many_arguments)] // What the request and its authentication gave, used once.
 async fn done(
     cx: &RequestContext,
@@ -439,7 +439,7 @@ async fn done(
         _ => None,
     };
     let Logon { purpose, session, preauth, .. } = logon;
-    // What must be recorded and cannot be is not done.
+    // Fails if the logon must be audited and the record cannot be written.
     let permit = audit::permit();
     let finished = match purpose {
         _ if permit.is_err() => Err(Status::AUDIT_FAILED),
@@ -459,7 +459,7 @@ async fn done(
         }
         return Err(status);
     }
-    // The configuration may have changed meanwhile, and whoever looked at the others has not seen this one.
+    // A reload that ran meanwhile has checked the other sessions, but not this one.
     let stands = session_stands(&cx.server, &session);
     if !stands || purpose == Purpose::New && changes_dialect(cx, &session) {
         end_session(&cx.server, &session, TeardownReason::GivenUp, "configuration").await;
@@ -500,7 +500,7 @@ async fn new(
 ) -> Result<(), Status> {
     let settings = cx.server.settings();
     let encrypt = settings.encryption == Encryption::Required;
-    // A guest has no key, and that of a session without a name is known to all: nothing is encrypted by either.
+    // Guests have no key, and every client knows the key of anonymous sessions, so neither can be encrypted.
     if encrypt && user.kind != Kind::User {
         Rule::Encryption.note(&cx.conn, &user.name, "");
         return Err(Status::ACCESS_DENIED);
@@ -508,7 +508,7 @@ async fn new(
     let signer = match &key {
         Some(key) => {
             let (signer, secrets) = secrets(n, key, preauth)?;
-            // The session is new: nobody else sets it.
+            // Cannot fail: the session is new, so no other task sets its secrets.
             let _ = session.secrets.set(secrets);
             Some(signer)
         }
@@ -516,7 +516,7 @@ async fn new(
     };
     let asked = n.client_security_mode & SIGNING_REQUIRED != 0
         || u16::from(request.security_mode) & SIGNING_REQUIRED != 0;
-    // The key of a session without a name is known to all: its client signs nothing (section 3.2.5.3.1).
+    // Every client knows the key of an anonymous session, so its client does not sign (section 3.2.5.3.1).
     let signing = user.kind == Kind::User && (settings.signing_required || asked);
     session.require(signing, encrypt);
     make_room(cx).await;
@@ -527,7 +527,7 @@ async fn new(
     join(cx, session, signer)
 }
 
-/// Ends a session for a new one of this address where a limit is met, if there is one that may end.
+/// If a limit is reached, evicts a session to admit the new one, if any may be evicted.
 async fn make_room(cx: &RequestContext) {
     let core = &cx.server;
     let Some(full) = core.sessions.full(cx.conn.info.peer.ip()) else { return };
@@ -538,9 +538,9 @@ async fn make_room(cx: &RequestContext) {
     end_session(core, session, TeardownReason::Connection, "gave way").await;
 }
 
-/// The session that ends for a new one: one without opens and waiting requests, idle for [`SESSION_IDLE`]. Where its address
-/// `has_more` sessions than that of the new one, the one that was not used for longest ends if none is idle, and one that has opens
-/// or waiting requests if all have some.
+/// Selects the session to evict: one without opens and waiting requests that has been idle for [`SESSION_IDLE`]. If its address
+/// `has_more` sessions than the address of the new one, idle time does not matter: the least recently used session is evicted, and
+/// sessions with opens or waiting requests only if all have some.
 pub(super) fn giving_way<'a>(
     core: &ServerState,
     some: &'a [Arc<Session>],
@@ -557,8 +557,8 @@ pub(super) fn giving_way<'a>(
     ready.max_by_key(|(order, _)| *order).map(|(_, session)| session)
 }
 
-/// A session stays its first user's: it goes on with the keys of that user's logon, so another user's messages would be signed by
-/// keys that are not theirs. Who it refuses has changed nothing (MS-SMB2 section 3.3.5.5.3).
+/// Reauthenticates a session. The user must be the first user: the session keeps the keys from that logon, and another user's
+/// messages must not be signed with them. A refusal does not change the session (MS-SMB2 section 3.3.5.5.3).
 fn again(
     cx: &RequestContext,
     session: &Session,
@@ -578,7 +578,7 @@ fn again(
     Ok(())
 }
 
-/// STATUS_ACCESS_DENIED unless this user logged on to the session first.
+/// Returns STATUS_ACCESS_DENIED unless this user was the first to log on to the session.
 fn check_owner(session: &Session, user: &User) -> Result<(), Status> {
     let owner = session.user().ok_or(Status::USER_SESSION_DELETED)?;
     if owner.is_same(user) { Ok(()) } else { Err(Status::ACCESS_DENIED) }
@@ -599,15 +599,15 @@ fn bind(
     let signer = Signer::new(n.signing, &key).map_err(|_| Status::INTERNAL_ERROR)?;
     check_address(cx, session, user)?;
     join(cx, session, Some(signer))?;
-    // A tree that was connected meanwhile has not been asked about this connection, unless it found it here.
+    // A tree connected meanwhile did not check this connection, unless `join` had already added it.
     check_address(cx, session, user).inspect_err(|_| {
         cx.conn.remove_channel(session.id);
         session.remove_channel(&cx.conn);
     })
 }
 
-/// STATUS_ACCESS_DENIED where a share that the session is connected to gives less to who comes from here: `clients` of a share
-/// holds for each connection.
+/// Returns STATUS_ACCESS_DENIED if a connected share grants less access to this address: the `clients` list of a share applies to
+/// every connection.
 fn check_address(cx: &RequestContext, session: &Session, user: &User) -> Result<(), Status> {
     let peer = cx.conn.info.peer.ip();
     let Some(tree) = denied_from(&cx.server, session, peer) else { return Ok(()) };
@@ -618,7 +618,7 @@ fn check_address(cx: &RequestContext, session: &Session, user: &User) -> Result<
     Err(Status::ACCESS_DENIED)
 }
 
-/// The session uses this connection from now on.
+/// Adds this connection to the session.
 fn join(cx: &RequestContext, session: &Arc<Session>, signer: Option<Signer>) -> Result<(), Status> {
     let channel =
         Arc::new(Channel { session: session.clone(), conn: Arc::downgrade(&cx.conn), signer });
@@ -630,7 +630,7 @@ fn join(cx: &RequestContext, session: &Arc<Session>, signer: Option<Signer>) -> 
     Ok(())
 }
 
-/// For `status`.
+/// Records the session for `status`.
 fn note(cx: &RequestContext, session: &Session) {
     let info = &cx.conn.info;
     let user = session.user().map_or_else(String::new, |u| u.name.clone());
@@ -646,7 +646,7 @@ fn protection(session: &Session) -> &'static str {
     }
 }
 
-/// For the audit trail.
+/// Builds the audit event.
 fn logged_on(cx: &RequestContext, session: &Session, purpose: Purpose) -> audit::Event {
     let info = &cx.conn.info;
     let how = session.user().map_or(audit::Way::Anonymous, |user| match user.kind {
@@ -678,7 +678,7 @@ fn context(dialect: Dialect, preauth: &Preauth) -> Context<'_> {
     }
 }
 
-/// The keys of a new session: the signer of its first connection, and the rest.
+/// Derives the keys of a new session. Returns the signer for its first connection separately.
 fn secrets(
     n: &Negotiated,
     full: &SessionKey,
@@ -707,8 +707,8 @@ fn secrets(
     Ok((ours, Secrets { signer, sealer, opener }))
 }
 
-/// MS-SMB2 section 3.3.5.5.3: a client keeps to the dialect by which it is connected already. Only the same user's sessions count:
-/// a name that clients give themselves must not let one user keep another out.
+/// Returns whether a client with an existing connection uses another dialect (MS-SMB2 section 3.3.5.5.3). Only sessions of the same
+/// user count: client identifiers are self-assigned and must not let one user lock out another.
 fn changes_dialect(cx: &RequestContext, session: &Session) -> bool {
     let Terms { dialect, client_guid, .. } = session.terms;
     let own = session.owner();
@@ -719,7 +719,8 @@ fn changes_dialect(cx: &RequestContext, session: &Session) -> bool {
     client_guid != [0; 16] && has_other()
 }
 
-/// MS-SMB2 section 3.3.5.5.3: a client that was cut off says which session it had, so that nothing of it stands in its own way.
+/// Ends the previous session of a client that lost its connection, so that its opens cannot conflict with the new session (MS-SMB2
+/// section 3.3.5.5.3).
 async fn end_previous(cx: &RequestContext, session: &Session, previous: u64) {
     let Some(old) = cx.server.sessions.get(previous) else { return };
     let name = |s: &Session| s.user().map(|u| (u.name.clone(), u.kind));

@@ -1,4 +1,4 @@
-//! SET_INFO (MS-SMB2 section 3.3.5.21): of a file, its volume, its security.
+//! SET_INFO (MS-SMB2 section 3.3.5.21) for files, volumes and security descriptors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let len = u32::try_from(r.buffer.len()).unwrap_or(u32::MAX);
     super::check_output(cx, len)?;
     if len == 0 {
-        // MS-SMB2 section 3.3.5.21.
+        // MS-SMB2 section 3.3.5.21 refuses an empty buffer.
         return Err(Status::INVALID_PARAMETER);
     }
     cx.check_charge(len)?;
@@ -53,8 +53,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     Ok(Answer::ok(Response.emit()))
 }
 
-/// Identifiers of the host's volume are the host's to set, as with Windows (MS-SMB2 section 3.3.5.21.2), and quotas are not kept
-/// here (MS-FSA section 2.1.5.16.6).
+/// Refuses to set volume information: only the host sets volume identifiers, as on Windows (MS-SMB2 section 3.3.5.21.2), and the
+/// server keeps no quotas (MS-FSA section 2.1.5.16.6).
 fn refuse_volume(open: &Open, r: &Request) -> Status {
     const CONTROL: u8 = 6;
     const CONTROL_LEN: usize = 48;
@@ -78,7 +78,7 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     let file = open.file()?;
     let file_ops = cx.file_ops(open);
     let tree = cx.tree()?;
-    // A reload may have brought a domain since the file was opened.
+    // A reload may have added a domain after the file was opened.
     let share = tree.share_now(&cx.server.namespace).unwrap_or_else(|| file.share.clone());
     security::set(tree, &file_ops, &share, &file.base(), r.additional, sd).await
 }
@@ -115,9 +115,9 @@ async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(
     }
 }
 
-/// MS-FSA section 2.1.5.15.14. All data of a host's file is valid: what was not written reads as zeros. So the one length that can
-/// be set is the file's, which changes nothing; programs that set files up in advance (SQL Server) ask for that. Windows looks at
-/// the parameters first.
+/// Sets the valid data length (MS-FSA section 2.1.5.15.14). All data of a host file is valid, because unwritten data reads as
+/// zeros. So the only length accepted is the file's size, which has no effect; programs that preallocate files (SQL Server) set it.
+/// Windows checks the parameters before the rights.
 async fn set_valid_data_length(open: &Open, file: &File, len: u64) -> Result<(), Status> {
     check_has_data(open)?;
     let attr = file.node().getattr().await?;
@@ -130,30 +130,30 @@ async fn set_valid_data_length(open: &Open, file: &File, len: u64) -> Result<(),
     if file.share.read_only {
         return Err(Status::MEDIA_WRITE_PROTECTED);
     }
-    // SeManageVolumePrivilege.
+    // Requires SeManageVolumePrivilege.
     if open.cred.uid == 0 { Ok(()) } else { Err(Status::PRIVILEGE_NOT_HELD) }
 }
 
-/// MS-FSA section 2.1.5.15.13: no volume here has short names beside the others.
+/// Refuses to set a short name: volumes here store no short names (MS-FSA section 2.1.5.15.13).
 fn refuse_short_name(open: &Open, name: &str) -> Status {
     if !name.is_empty() && file_info::short_name(name.as_bytes()).is_none() {
         return Status::INVALID_PARAMETER;
     }
     match open.check(mask::WRITE_DATA | mask::WRITE_ATTRIBUTES) {
         Err(denied) => denied,
-        // SeRestorePrivilege.
+        // Requires SeRestorePrivilege.
         Ok(()) if open.cred.uid != 0 => Status::PRIVILEGE_NOT_HELD,
         Ok(()) => Status::SHORT_NAMES_NOT_ENABLED_ON_VOLUME,
     }
 }
 
-/// Writes the persistent handles of a file whose name is another one, or waits to be removed: that holds for all its opens. Their
-/// records say nothing else that SET_INFO changes.
+/// Saves the persistent handles of a file after a rename or a change of its delete-pending state, both of which affect every open.
+/// The saved records contain no other state that SET_INFO changes.
 async fn save_names(cx: &RequestContext, file: &File) -> Result<(), Status> {
     crate::persist::save_changed(&cx.server, &cx.server.opens.of_node(file.base().id())).await
 }
 
-/// A time to set: `None` leaves it.
+/// Converts a time to set; `None` leaves it unchanged.
 fn time(t: FileTime) -> Result<Option<Time>, Status> {
     match t {
         FileTime::OMIT | FileTime::FREEZE | FileTime::THAW => Ok(None),
@@ -161,7 +161,7 @@ fn time(t: FileTime) -> Result<Option<Time>, Status> {
     }
 }
 
-/// Times and attributes (MS-FSA section 2.1.5.15.2).
+/// Sets times and attributes (MS-FSA section 2.1.5.15.2).
 async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
     open.check(mask::WRITE_ATTRIBUTES)?;
     let is_dir = file.base().kind() == Kind::Dir;
@@ -186,7 +186,7 @@ async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> R
         file_ops.setattr(&file.share, &file.base(), &open.cred, set, true).await?;
     }
     if written.is_some() {
-        // What was written before is older than the time that is set now, whoever closes when.
+        // Earlier writes are older than the time set now, so closing their handles must not overwrite it.
         let all = cx.server.opens.of_node(file.base().id());
         all.iter().for_each(|other| other.open_state.forget_written());
     }
@@ -195,7 +195,7 @@ async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> R
     let is = |t, special| t == special;
     let change =
         if is(b.change, FileTime::FREEZE) { Some(old.change_time(attr.ctime)) } else { changed };
-    // What was written would show an older time: that is for whom may set one.
+    // Freezing the time makes later writes show an older time, so it needs the right to set times.
     let may_hold = is(b.last_write, FileTime::FREEZE)
         && file_ops.may_date(&file.base(), &attr, &open.cred).await?;
     let write = if may_hold { Some(attr.mtime) } else { written };
@@ -203,7 +203,7 @@ async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> R
     open.open_state.thaw(is(b.last_write, FileTime::THAW), is(b.change, FileTime::THAW));
     let mut dos = old;
     if b.attributes != 0 {
-        // The root of a share is neither hidden nor a system's.
+        // The root of a share is never hidden or a system directory.
         let is_root = file.place().name.is_empty();
         let fixed = if is_root { attribute::HIDDEN | attribute::SYSTEM } else { 0 };
         let kept = old.attributes.unwrap_or(0) & (attribute::SPARSE_FILE | fixed);
@@ -226,7 +226,7 @@ async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> R
     Ok(())
 }
 
-/// FileModeInformation (MS-FSA section 2.1.5.15.8): whoever waits for what it has begun is said when a file is opened.
+/// Sets FileModeInformation (MS-FSA section 2.1.5.15.8). Whether I/O is synchronous was fixed when the file was opened.
 fn set_mode(open: &Open, mode: u32) -> Result<(), Status> {
     /// FILE_WRITE_THROUGH, SEQUENTIAL_ONLY, SYNCHRONOUS_IO_ALERT, SYNCHRONOUS_IO_NONALERT.
     const SETTABLE: u32 = 0x2 | 0x4 | 0x10 | 0x20;
@@ -242,13 +242,13 @@ fn set_mode(open: &Open, mode: u32) -> Result<(), Status> {
     Ok(())
 }
 
-/// A directory has no size that is set.
+/// Refuses directories, which have no settable size.
 fn check_has_data(open: &Open) -> Result<(), Status> {
     if open.is_dir() { Err(Status::INVALID_PARAMETER) } else { Ok(()) }
 }
 
-/// Storage is given when it is written; what is asked for must be there. Less than the data has cuts the data (MS-FSA
-/// section 2.1.5.15.1).
+/// Sets the allocation size. The volume allocates on write, so this only checks that enough space is free. A size below the data's
+/// truncates the data (MS-FSA section 2.1.5.15.1).
 async fn set_allocation(
     cx: &RequestContext,
     open: &Open,
@@ -275,8 +275,8 @@ async fn set_allocation(
     open.open_state.reserve(file_info::in_units(len));
     if let Some(right) = keeps {
         right.begin().await?;
-        // The file has changed though its data has not. Not through `FileOps`: it tells whoever watches of no write. Holders that
-        // were asked may have written since.
+        // Updates the change time, since the file changed though its data did not. `FileOps` would notify watchers of a write. The
+        // attributes are read again, because lease holders may have written during the break.
         let attr = file.node().getattr().await?;
         let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
         file.node().setattr(&Cred::root(), set, true).await?;
@@ -285,7 +285,7 @@ async fn set_allocation(
     Ok(())
 }
 
-/// Whether the name is removed at the end (MS-FSA sections 2.1.5.15.3 and 2.1.5.15.4).
+/// Sets or clears the delete-pending state (MS-FSA sections 2.1.5.15.3 and 2.1.5.15.4).
 async fn set_disposition(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -304,7 +304,7 @@ async fn set_disposition(
     }
     let on_close = ex && flags & disposition::ON_CLOSE != 0;
     if on_close && !open.delete_on_close() && !opens.is_delete_pending(open) {
-        // It says how what is to be deleted anyhow goes, and does not begin it.
+        // ON_CLOSE only changes how a pending deletion works; it does not start one.
         return Err(Status::NOT_SUPPORTED);
     }
     let place = file.place();
@@ -329,8 +329,8 @@ async fn set_disposition(
         return Err(Status::DIRECTORY_NOT_EMPTY);
     }
     if !file.is_stream() {
-        // Another has renamed it, and whether a name that is left was meant is not known, or its user may not take it from where it
-        // is now: to say yes would be no delete.
+        // Another program renamed the file. Either the server cannot tell whether a remaining link was meant, or the user may lack
+        // the right to delete from the new directory: a success would then delete no name.
         match path_tracking::look(opens, file).await {
             Err(VfsError::NotFound) if attr.nlink > 0 && attr.kind != Kind::Dir => {
                 return Err(Status::OBJECT_NAME_NOT_FOUND);
@@ -351,9 +351,9 @@ async fn set_disposition(
     Ok(())
 }
 
-/// Nothing is in this directory.
+/// Returns whether this directory is empty.
 pub(super) async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
-    // Whoever may delete a directory need not be allowed to list it.
+    // The right to delete a directory does not include the right to list it.
     let first = match file.base().readdir(cred, 0, 1).await {
         Err(VfsError::Access) => file.base().readdir(&Cred::root(), 0, 1).await,
         other => other,
@@ -361,10 +361,10 @@ pub(super) async fn is_empty(file: &File, cred: &Cred) -> Result<bool, Status> {
     Ok(first?.0.is_empty())
 }
 
-/// Bytes of a list of extended attributes to set. Parsed it takes some ten times as much; a file of NTFS has 64 KiB of them.
+/// Largest list of extended attributes, in bytes. Parsing takes about ten times as much memory; an NTFS file has at most 64 KiB.
 const EA_LIST_MAX: usize = 1 << 20;
 
-/// Extended attributes: an empty value removes one (MS-FSA section 2.1.5.15.6).
+/// Sets extended attributes; an empty value removes one (MS-FSA section 2.1.5.15.6).
 async fn set_eas(cx: &RequestContext, open: &Open, file: &File, list: &[u8]) -> Result<(), Status> {
     open.check(mask::WRITE_EA)?;
     if list.len() > EA_LIST_MAX {
@@ -378,7 +378,7 @@ async fn set_eas(cx: &RequestContext, open: &Open, file: &File, list: &[u8]) -> 
     put_eas(&file_ops, file, open, &list).await
 }
 
-/// Sets extended attributes, also those of a CREATE. Names are found in any case.
+/// Sets extended attributes, also for CREATE. Names are matched without regard to case.
 pub(crate) async fn put_eas(
     file_ops: &vfs::namespace::FileOps<'_>,
     file: &File,

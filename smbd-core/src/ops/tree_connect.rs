@@ -24,7 +24,7 @@ use crate::wire::tree_connect::{
     ENCRYPT_DATA, NO_CACHING, PIPE, Request, Response,
 };
 
-/// What Windows tells of its pipes.
+/// Maximal access that Windows reports for its pipe share.
 const PIPE_ACCESS: u32 = 0x001f_00a9;
 const PIPES: &str = "IPC$";
 
@@ -33,7 +33,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let user = cx.session()?.user().ok_or(Status::USER_SESSION_DELETED)?;
     let peer = cx.conn.info.peer.ip();
     let Some(name) = share_name(&request.path) else {
-        // INVALID_PARAMETER would be as true, but programs take this one for a wrong name and tell their user so.
+        // INVALID_PARAMETER would also be correct, but programs report this status to their users as a wrong share name.
         refused::unknown_share(peer, user.name.as_str().into(), request.path.as_str().into());
         return Err(Status::BAD_NETWORK_NAME);
     };
@@ -64,7 +64,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let settings = cx.server.settings().share(&share.name);
     let granted = grant_to_all(cx, &share, &settings, &user)?;
     if settings.encrypt || cx.encrypted {
-        // The session need not: the share asks for it, or the client does it of its own accord.
+        // Encryption need not come from the session: the share may require it, or the client may choose it.
         cx.conn.info.facts.note(Facts::PROTECTION, "encrypted");
     }
     let home = match share.rules.homes {
@@ -83,10 +83,10 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         cred: granted.cred,
         settings,
     };
-    // What must be recorded and cannot be is not done.
+    // Fails if the connection must be audited and the record cannot be written.
     let permit = audit::permit().map_err(|_| Status::AUDIT_FAILED)?;
     let answer = connect(cx, tree)?;
-    // The configuration may have changed meanwhile, and whoever looked at the other trees has not seen this one.
+    // A reload that ran meanwhile has checked the other trees, but not this one.
     let session = cx.session()?;
     if let Some(tree) = answer.tree_id.and_then(|id| session.tree(id))
         && !tree_stands(&cx.server, session, &tree, Unknown::Ends)
@@ -104,7 +104,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     Ok(answer)
 }
 
-/// A share that is on other servers is connected to by who may know of it, so that its client is told to look for it there.
+/// Connects to a share that resides on other servers, if the client may see it, so that the client requests a DFS referral.
 fn elsewhere(cx: &RequestContext, share: &Arc<Share>, user: &User) -> Result<Answer, Status> {
     for ip in [cx.conn.info.peer.ip()].into_iter().chain(cx.session()?.addresses()) {
         let client = share.client(ip, By::Smb);
@@ -123,7 +123,7 @@ fn elsewhere(cx: &RequestContext, share: &Arc<Share>, user: &User) -> Result<Ans
     })
 }
 
-/// The user's own folder in a share of homes. Where it cannot be had there is no share for the user.
+/// Returns the user's home folder in a share of home folders. If it cannot be opened or created, the user has no such share.
 async fn home(cx: &RequestContext, granted: &Entered, user: &User) -> Result<NodeRef, Status> {
     let file_ops = cx.server.namespace.by_smb(None);
     file_ops.home(&granted.share, &user.name, &granted.cred).await.map_err(|error| {
@@ -136,7 +136,7 @@ async fn home(cx: &RequestContext, granted: &Entered, user: &User) -> Result<Nod
     })
 }
 
-/// What this user is granted by each connection of the session, of whatever address: any of them may use the tree.
+/// Returns the access that every connection of the session would grant, since the client may use the tree on any of them.
 fn grant_to_all(
     cx: &RequestContext,
     share: &Arc<Share>,
@@ -158,7 +158,7 @@ fn grant_to_all(
     Ok(least)
 }
 
-/// MS-SMB2 section 3.3.5.7 has one status for all of them; the log tells which rule of the share it was.
+/// Logs which rule of the share refused the client. MS-SMB2 section 3.3.5.7 has a single status for all of them.
 fn denied(cx: &RequestContext, peer: IpAddr, user: &User, share: &str, why: Denial) -> Status {
     match why {
         Denial::Guest => Rule::Guest.note(&cx.conn, &user.name, share),
@@ -166,7 +166,7 @@ fn denied(cx: &RequestContext, peer: IpAddr, user: &User, share: &str, why: Deni
         Denial::Rule(why) => {
             let shares = cx.server.namespace.shares();
             let of = shares.iter().find(|it| it.name == share).filter(|_| why == Refusal::Address);
-            // By SMB a share without `clients` admits every address, so that it has a list.
+            // A share without `clients` admits every address over SMB, so a share that refuses an address has a list.
             let list = of.map(|of| of.clients_remedy(&[], peer, Protocols::Smb));
             refused::note(Refused {
                 peer,
@@ -180,7 +180,7 @@ fn denied(cx: &RequestContext, peer: IpAddr, user: &User, share: &str, why: Deni
     Status::ACCESS_DENIED
 }
 
-/// `make` makes it of the numbers of the tree and of the session.
+/// Adds a tree, which `make` builds from the tree and session identifiers.
 fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<Answer, Status> {
     let session = cx.session()?;
     session.room_for_a_tree(&cx.server.trees_by_address, cx.conn.info.peer)?;
@@ -208,7 +208,7 @@ fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<A
     Ok(Answer { tree_id: Some(tree.id), ..Answer::ok(response.emit()) })
 }
 
-/// The last part of `\\server\share`.
+/// Returns the share name in `\\server\share`.
 fn share_name(path: &str) -> Option<&str> {
     let (server, share) = path.strip_prefix(r"\\")?.split_once('\\')?;
     (!server.is_empty() && !share.is_empty() && !share.contains(['\\', '/'])).then_some(share)

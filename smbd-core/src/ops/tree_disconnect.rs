@@ -1,4 +1,4 @@
-//! TREE_DISCONNECT (MS-SMB2 section 3.3.5.8): closes what was opened in the tree.
+//! TREE_DISCONNECT (MS-SMB2 section 3.3.5.8): closes all opens of the tree.
 
 use crate::answer::Answer;
 use crate::request_context::RequestContext;

@@ -1,11 +1,11 @@
 //! WRITE (MS-SMB2 section 3.3.5.13).
 //!
-//! *Operation.* Data inside the message was read into buffers of its own when it came; data in the client's memory is fetched by
-//! RDMA Read once everything else is known to be right, and is verified or decrypted before it is used.
+//! *Operation.* Data in the message was received into separate buffers; data in client memory is fetched with RDMA Read after all
+//! other checks, and verified or decrypted before use.
 //!
-//! *Memory.* At most `MaxWriteSize`, checked before any buffer is taken.
+//! *Memory.* At most `MaxWriteSize`, checked before any buffer is allocated.
 //!
-//! *Errors.* A request of channel RDMA_V1_INVALIDATE has its token invalidated also when it fails.
+//! *Errors.* The token of an RDMA_V1_INVALIDATE request is invalidated also if the request fails.
 
 use iobuf::Buf;
 use rdma_transport::channel::PullError;
@@ -22,10 +22,9 @@ use crate::wire::create::option;
 use crate::wire::negotiate::Dialect;
 use crate::wire::write::{Request, Response, WRITE_THROUGH, WRITE_UNBUFFERED};
 
-/// The data begins no further from the header (MS-SMB2 section 3.3.5.13).
+/// Largest offset of the data from the header (MS-SMB2 section 3.3.5.13).
 const DATA_OFFSET_MAX: u16 = 0x100;
 
-/// Answers WRITE.
 pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let remote = remote::for_write(cx, &r)?;
@@ -83,7 +82,7 @@ async fn write(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resu
     Ok(len)
 }
 
-/// The data, wherever it is.
+/// Returns the data of the request, fetching it from client memory if necessary.
 async fn fetch(
     cx: &RequestContext,
     r: &Request,
@@ -112,27 +111,27 @@ async fn fetch(
     }
 }
 
-/// The data inside the message, in place.
+/// Returns the data inside the message without a copy.
 fn inline(cx: &RequestContext, r: &Request) -> Result<Vec<Buf>, Status> {
     if r.length == 0 {
         return Ok(Vec::new());
     }
     let len = usize::try_from(r.length).map_err(|_| Status::INVALID_PARAMETER)?;
-    // The fixed part and the channel information come first (MS-SMB2 section 3.3.5.13).
+    // The data follows the fixed part and the channel information (MS-SMB2 section 3.3.5.13).
     if !(Request::DATA_OFFSET..=DATA_OFFSET_MAX).contains(&r.data_offset) {
         return Err(Status::INVALID_PARAMETER);
     }
     cx.bulk(usize::from(r.data_offset), len)
 }
 
-/// Returns whether the handle, or since dialect 3.0.2 the request, asks for no caching. No other write may have the flag for stable
-/// storage (MS-SMB2 section 3.3.5.13): such handles are opened with FILE_WRITE_THROUGH.
+/// Returns whether the handle, or since dialect 3.0.2 the request, is unbuffered. Only such writes may have the write-through flag
+/// (MS-SMB2 section 3.3.5.13), because handles that write through are opened with FILE_WRITE_THROUGH.
 fn is_unbuffered(cx: &RequestContext, open: &Open, r: &Request) -> bool {
     let by_request = cx.conn.dialect() >= Dialect::V302 && r.flags & WRITE_UNBUFFERED != 0;
     by_request || open.options & option::NO_INTERMEDIATE_BUFFERING != 0
 }
 
-/// The request itself asks for stable storage. The flag means nothing in dialect 2.0.2.
+/// Returns whether the request has the write-through flag, which has no meaning in dialect 2.0.2.
 fn is_through(cx: &RequestContext, r: &Request) -> bool {
     r.flags & WRITE_THROUGH != 0 && cx.conn.dialect() > Dialect::V202
 }
