@@ -248,7 +248,7 @@ struct Configuration {
     log_format: Option<LogFormat>,
 }
 
-/// A path of the command line means one from where the command is typed.
+/// Parses the target of the audit trail; a relative path starts at the current folder.
 fn audit_to(text: &str) -> Result<AuditTo, String> {
     match text.parse() {
         Ok(to) => Ok(to),
@@ -260,14 +260,14 @@ fn audit_to(text: &str) -> Result<AuditTo, String> {
 }
 
 impl Configuration {
-    /// Where nothing says what is served, the usual file does, if it is there.
+    /// Uses the default file if it exists and no option says what to serve.
     fn or_file(&mut self, usual: &Path) {
         if self.shares.is_empty() {
             self.config = place::file_or(self.config.as_deref(), usual);
         }
     }
 
-    /// The user of `--user NAME`: for `check` not one to add, but one to tell about.
+    /// Removes and returns the user of `--user NAME`, which `check` reports on and does not add.
     fn asked_about(&mut self) -> Option<String> {
         let is_name = |option: &UserOption| {
             option.0.password_file.is_none() && option.0.identity == Identity::default()
@@ -315,14 +315,14 @@ impl Configuration {
         Ok(settings)
     }
 
-    /// Warns of files that say what the gateway does, and that others can change.
+    /// Warns of files that control the gateway and that other users can change.
     fn warn(&self) {
         let files = [("configuration", &self.config), ("file of the cluster", &self.cluster)];
         trust::warn(files.into_iter().filter_map(|(what, file)| Some((what, file.as_deref()?))));
     }
 }
 
-/// What the rules of the configuration ask the rest of the program.
+/// Returns the checks that the configuration's rules need from the rest of the program.
 fn known() -> Known {
     Known {
         share_id: vfs::namespace::Share::id_of,
@@ -338,15 +338,15 @@ fn known() -> Known {
     }
 }
 
-/// Why a command did not succeed.
+/// Reasons why a command failed.
 enum Failure {
     /// Exit code 1.
     Work(String),
-    /// Exit code 1, and the command has said why.
+    /// Exit code 1; the command has printed the reason.
     Shown,
     /// Exit code 2.
     Usage(Faults),
-    /// Exit code 2, and the command has said why.
+    /// Exit code 2; the command has printed the reason.
     Wrong,
 }
 
@@ -356,9 +356,9 @@ impl From<Faults> for Failure {
     }
 }
 
-/// Runs the program by the command line of this process.
+/// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    // Wrong usage ends here with clap's message and exit code 2; help and version with 0.
+    // On wrong usage, clap prints its message and exits here with code 2; for help and version with 0.
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Serve(configuration) => serve(configuration),
@@ -383,8 +383,8 @@ pub fn main() -> ExitCode {
             crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)
         }
     };
-    // A cluster keeps what a client had that does not say good-bye: for a minute nobody else could read the records, say. One that
-    // does not answer is left without a word.
+    // Unmount, because a cluster keeps the state of a client that disappears: its records, for example, could be locked for a
+    // minute. After this time limit, a cluster that does not answer is ignored.
     vfs::ceph::wait_unmounted(UNMOUNT_MAX);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -401,19 +401,20 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Threads for work that may block, and for workers whose place such work has taken.
+/// Threads for blocking work, and for workers that replace those blocked by it.
 const BLOCKING_MAX: usize = 4096;
 
 /// The environment variable that turns on the watchdog of operations in a release build.
 pub const WATCHDOG: &str = "HEADGATE_WATCHDOG";
 
-/// How long the end of the process waits for clusters whose folders it has mounted.
+/// Longest wait at the end of the process for clusters whose folders it has mounted.
 const UNMOUNT_MAX: Duration = Duration::from_secs(3);
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // An operation of a share that hangs has taken one in place of its worker: enough for many such shares (made as needed).
+        // An operation on a share that hangs has blocked its worker and uses a replacement thread: allow many such shares. Threads
+        // are made when needed.
         .max_blocking_threads(BLOCKING_MAX)
         .event_interval(rdma_transport::limits::POLLS_BEFORE_IO)
         .build()
@@ -431,8 +432,8 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     });
     let lease = crate::cluster::member::join().map_err(Failure::Work)?;
     let settings = load.now()?;
-    // Before there are other threads that serve. Where no share lets anybody act as root, nobody may make devices: the process
-    // need not be able to.
+    // Do this before other threads serve. If no share lets a caller act as root, no caller may create devices, so the process gives
+    // up the right to.
     if !identities::make_root(&settings) {
         vfs::local::give_up_devices();
     }
@@ -445,12 +446,12 @@ fn serve(mut configuration: Configuration) -> Result<(), Failure> {
     let runtime = runtime()?;
     crate::pulse::start(&runtime);
     let ended = runtime.block_on(crate::daemon::run(settings, load)).map_err(Failure::Work);
-    // What still works on a file does not keep the process: everybody who waited for it has been told.
+    // Do not wait for in-flight file I/O: its callers have already been answered.
     runtime.shutdown_background();
     ended
 }
 
-/// Prints what the daemon answered.
+/// Prints the daemon's answer.
 fn told(answer: Result<String, Refused>) -> Result<(), Failure> {
     match answer {
         Ok(text) => {
@@ -499,7 +500,7 @@ fn log(LogArgs { filter, told: daemon }: LogArgs) -> Result<(), Failure> {
 fn admin_token(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
     let given = runtime()?.block_on(control::admin_token(&daemon.state()));
     if let (Ok(given), false) = (&given, json) {
-        // Beside the token, so that a program reads that alone.
+        // Printed to standard error, so that a program reads only the token from standard output.
         complain!("enter this at http://{}/ within {} minutes:", given.page, given.seconds / 60);
     }
     told(given.map(|given| if json { serde_json::json!(given).to_string() } else { given.token }))
@@ -524,7 +525,7 @@ fn cluster(args: &ClusterArgs) -> Result<(), Failure> {
     let load = |file: &Path| config::load(Some(file), Options::default(), known());
     let runtime = runtime()?;
     let done = runtime.block_on(crate::cluster::run(args, cluster, services, load));
-    // Without waiting for a thread that storage holds: all services have ended.
+    // Do not wait for a thread that storage blocks: all services have ended.
     runtime.shutdown_background();
     done.map_err(|why| match why {
         crate::cluster::Failure::Work(why) => Failure::Work(why),

@@ -1,16 +1,16 @@
-//! Looks up who clients are by name, for shares whose `clients` name hosts, patterns or netgroups.
+//! Looks up the names of clients, for shares whose `clients` contain hosts, patterns or netgroups.
 //!
-//! *Operation.* As mountd(8) does it. A host name means the addresses that it has. A client's own name is that of its address,
-//! where it leads back to it; patterns and netgroups are compared with that. A client is looked up before its connection is
-//! served, host names at the start and at a reload; [`keep`] asks again what is [`FRESH`] old. What calls look at is a table
-//! ([`vfs::client_names`]).
+//! *Operation.* Follows mountd(8). A host name means the addresses that it resolves to. The name of a client is the name of its address, if that
+//! name resolves to the same address again; patterns and netgroups are compared with it. A client is looked up before its
+//! connection is served, host names at the start and at a reload; [`keep`] repeats lookups that are [`FRESH`] old. Calls read the
+//! results from a table ([`vfs::client_names`]).
 //!
-//! *Memory.* That table is bounded. At most [`TURNS`] threads ask for connections, as many for host names and clients that are
-//! connected already, and [`DATAGRAM_TURNS`] for datagrams, whose senders may be others than they say. Of each host one look-up is
-//! under way in each of these, for which its others wait: one whose zone gives no answer takes one turn.
+//! *Memory.* The table is bounded. At most [`TURNS`] threads perform lookups for new connections, as many for host names and
+//! connected clients, and [`DATAGRAM_TURNS`] for datagrams, whose sender addresses can be forged. In each of these groups a host
+//! has one lookup at a time, and its others wait for that: a host whose DNS zone does not answer occupies one thread.
 //!
-//! *Errors.* Who has no answer within [`PATIENCE`] is not known by name: `client-names` counts it, and the shares refuse what the
-//! name might have taken away.
+//! *Errors.* A client without an answer within [`PATIENCE`] has no known name: the limit `client-names` counts it, and shares
+//! refuse the access that its name might take away.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -32,24 +32,24 @@ use vfs::hosts;
 
 use crate::shutdown::Connections;
 
-/// The limit that a look-up meets.
+/// Name of the limit on lookups.
 pub(crate) const LIMIT: &str = "client-names";
 /// How long a connection waits for its client's name.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the start, or a reload, waits for host names and for clients who are there.
+/// How long the start, or a reload, waits for host names and for connected clients.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How old an answer is when it is asked for again.
+/// Age at which an answer is refreshed.
 const FRESH: Duration = Duration::from_secs(300);
-/// How old one is that says that a client has no name, or a host no address.
+/// Age at which an answer is refreshed that found no name of a client, or no address of a host.
 const FRESH_NONE: Duration = Duration::from_secs(30);
-/// Between two looks for what is to be asked again.
+/// Time between two searches for answers to refresh.
 const BEAT: Duration = Duration::from_secs(15);
-/// Threads that ask at once because of connections, and as many for what is asked again.
+/// Lookup threads for connections, and as many for refreshed answers.
 const TURNS: usize = 8;
-/// Threads that ask at once because of datagrams.
+/// Lookup threads for datagrams.
 const DATAGRAM_TURNS: usize = 2;
 
-/// What asks. Each may wait.
+/// The functions that query the name service. Each may block.
 #[derive(Clone, Copy)]
 pub(crate) struct Service {
     pub(crate) addresses: fn(&str) -> io::Result<Vec<IpAddr>>,
@@ -65,7 +65,7 @@ const HOST: Service = Service {
     own_domain: hosts::own_domain,
 };
 
-/// What the shares of a configuration name.
+/// Hosts, netgroups and patterns in the shares of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Named {
     hosts: BTreeSet<Arc<str>>,
@@ -87,36 +87,34 @@ impl Named {
         named
     }
 
-    /// Clients are to be looked up by their addresses.
+    /// Returns whether clients must be looked up by address.
     fn asks_clients(&self) -> bool {
         self.patterns || !self.netgroups.is_empty()
     }
 }
 
-/// Why somebody is looked up, and so who waits for whom.
+/// The cause of a lookup, which decides the group of threads and the queue that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Why {
-    /// A new connection.
     Connection,
-    /// A datagram.
     Datagram,
-    /// The configuration, or that an answer about somebody who is connected is old.
+    /// The configuration, or an outdated answer about a connected client.
     Kept,
 }
 
-/// What one look-up at a time asks for.
+/// The key of a queue of lookups, of which one runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Asked {
-    /// A client, by the address that its host counts by. Datagrams, which anybody may send under its address, do not delay it.
+    /// A client, keyed by host. Datagrams have separate queues, so that forged ones do not delay the real client.
     Client(IpAddr, Why),
     Host(Arc<str>),
 }
 
-/// The look-up of one host, and those of it that wait.
+/// Serializes the lookups of one host.
 #[derive(Debug)]
 struct Queue {
     turn: Arc<Semaphore>,
-    /// The address that was looked up last, and when that ended.
+    /// The address of the last lookup, and when it ended.
     last: Mutex<Option<(IpAddr, Instant)>>,
 }
 
@@ -126,21 +124,20 @@ impl Queue {
     }
 }
 
-/// No other look-up of this host is under way while this is there.
+/// Holds the queue of one host: no other lookup of this host runs until it is dropped.
 struct Alone {
     queue: Arc<Queue>,
     _turn: OwnedSemaphorePermit,
 }
 
 impl Alone {
-    /// The look-up of this address has ended, with or without an answer.
+    /// Records that the lookup of this address has ended, with or without an answer.
     fn has_ended(&self, ip: IpAddr) {
         let mut last = locked(&self.queue.last);
         *last = Some((ip, Instant::now()));
     }
 }
 
-/// Looks up hosts and clients.
 pub(crate) struct Lookup {
     known: Arc<ClientNames>,
     named: Mutex<Arc<Named>>,
@@ -152,7 +149,7 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// For the shares that ask this table.
+    /// Stores the results in this table, which shares read.
     pub(crate) fn new(known: Arc<ClientNames>) -> Self {
         Self::by(known, HOST)
     }
@@ -173,8 +170,8 @@ impl Lookup {
         locked(&self.named).clone()
     }
 
-    /// Looks up what these settings name and nothing did before, and who is connected and was not asked for that, within a time
-    /// that has an end. Shares may ask for it from then on; what the shares in force name is asked for as well until
+    /// Looks up hosts that these settings name and the current ones do not, and connected clients whose names become necessary,
+    /// within a bounded time. Shares may use the new names from then on; names in the current settings are refreshed as well until
     /// [`Self::settle`].
     pub(crate) async fn prepare(
         &self,
@@ -192,7 +189,7 @@ impl Lookup {
         };
         *locked(&self.named) = Arc::new(both);
         let hosts: Vec<_> = next.hosts.difference(&before.hosts).cloned().collect();
-        // Who connects from here on is asked for all that.
+        // Clients that connect from now on are looked up with the new settings.
         let connected = connected();
         let clients: Vec<_> = connected.into_iter().filter(|ip| self.is_asked_for(*ip)).collect();
         let all = async {
@@ -212,20 +209,20 @@ impl Lookup {
         }
     }
 
-    /// These settings are in force, and nothing asks for what others name.
+    /// Puts these settings into force, and stops lookups that only other settings need.
     pub(crate) fn settle(&self, settings: &Settings) {
         *locked(&self.named) = Arc::new(Named::of(settings));
     }
 
-    /// Looks up a client, unless that was done lately or nothing asks for its name. Afterwards the shares know what there is to
-    /// know.
+    /// Looks up a client, unless a recent answer exists or no share needs its name. Afterwards the table has all that the name
+    /// service knows.
     pub(crate) async fn client(&self, ip: IpAddr, why: Why) {
         if self.is_asked_for(ip) {
             self.ask_client(ip.to_canonical(), why).await;
         }
     }
 
-    /// A share asks who this is, and that was not looked up lately, or not for all of them.
+    /// Returns whether some share needs the client's name and the last lookup is too old or does not cover all netgroups.
     pub(crate) fn is_asked_for(&self, ip: IpAddr) -> bool {
         let (named, ip) = (self.named(), ip.to_canonical());
         named.asks_clients()
@@ -233,14 +230,14 @@ impl Lookup {
                 && named.netgroups.iter().all(|group| self.known.has_asked(ip, group)))
     }
 
-    /// True: something else is known of it than before.
+    /// Looks up a client. Returns true if the result differs from the last one.
     async fn ask_client(&self, ip: IpAddr, why: Why) -> bool {
         let (named, service, began) = (self.named(), self.service, Instant::now());
         let work = move || facts(service, &named, ip);
         let answer = async {
             let alone = self.alone(Asked::Client(host_of(ip), why)).await?;
             if alone.queue.last().is_some_and(|(last, at)| last == ip && at >= began) {
-                // Another one has asked meanwhile, and what there is to know is known.
+                // Another task looked it up meanwhile, and its result is in the table.
                 return Ok(None);
             }
             self.ask(why, alone, work).await.map(Some)
@@ -264,7 +261,7 @@ impl Lookup {
         }
     }
 
-    /// True: it has other addresses than before.
+    /// Looks up a host. Returns true if its addresses have changed.
     async fn host(&self, name: Arc<str>) -> bool {
         let (addresses, asked) = (self.service.addresses, name.clone());
         let answer = async {
@@ -287,7 +284,7 @@ impl Lookup {
         }
     }
 
-    /// Waits until no other look-up of that is under way.
+    /// Waits until no other lookup with this key runs.
     async fn alone(&self, asked: Asked) -> io::Result<Alone> {
         let queue = {
             let mut all = locked(&self.under_way);
@@ -304,8 +301,8 @@ impl Lookup {
         Ok(Alone { queue, _turn: turn })
     }
 
-    /// Asks by a thread, when it is its turn. A thread that nobody waits for any more keeps its turn, and the host its only one: it
-    /// is still a thread.
+    /// Runs the work on a thread once one is free. If the caller gives up, the running thread still occupies its place, and the
+    /// only one of its host.
     async fn ask<T: Send + 'static>(
         &self,
         why: Why,
@@ -321,7 +318,7 @@ impl Lookup {
         by_thread(turn, move || (work(), alone))?.await.map_err(io::Error::other)
     }
 
-    /// Asks again what is old, of clients that are connected; of others it is forgotten. True: somebody is somebody else.
+    /// Refreshes old answers about hosts and connected clients, and drops other old answers. Returns true if a result has changed.
     async fn refresh(&self, connected: &HashSet<IpAddr>) -> bool {
         let named = self.named();
         self.known.retain(|name| named.hosts.contains(name), Instant::now());
@@ -331,7 +328,7 @@ impl Lookup {
         let hosts: Vec<_> = named.hosts.iter().filter(|name| !is_fresh(of_host(name))).collect();
         let clients: Vec<_> = connected.iter().filter(|ip| self.is_asked_for(**ip)).collect();
         let mut is_new = false;
-        // These turns are not those of who connects.
+        // These lookups use other threads than those of new connections.
         for some in hosts.chunks(TURNS) {
             let asked = some.iter().map(|name| self.host((*name).clone()));
             is_new |= join_all(asked).await.into_iter().any(|is_new| is_new);
@@ -344,8 +341,8 @@ impl Lookup {
     }
 }
 
-/// Asks again what is old, for as long as the gateway serves. Who is somebody else by now keeps by SMB what it would be granted
-/// again, as after a reload; NFS asks with each call.
+/// Refreshes old answers for as long as the gateway serves. When a client's name changes, SMB sessions keep the access that the new
+/// name would be granted, as after a reload; NFS checks each call anyway.
 pub(crate) async fn keep(lookup: Arc<Lookup>, connections: Arc<Connections>, smb: Server) {
     let mut beats = tokio::time::interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -362,7 +359,7 @@ pub(crate) async fn keep(lookup: Arc<Lookup>, connections: Arc<Connections>, smb
     }
 }
 
-/// Looks up what these settings name and one client, by a runtime of its own. Blocks, for a time that has an end.
+/// Looks up the names in these settings and one client, on a separate runtime. Blocks for a bounded time.
 pub(crate) fn look_up(
     settings: &Settings,
     known: Arc<ClientNames>,
@@ -388,7 +385,7 @@ pub(crate) fn look_up(
     done.map_err(|e| format!("names of clients could not be looked up: {e}"))
 }
 
-/// The hosts that these settings name and of which the name service knows no address. Blocks, for a time that has an end.
+/// Returns hosts in these settings without an address in the name service. Blocks for a bounded time.
 pub(crate) fn missing(settings: &Settings) -> Result<Vec<Arc<str>>, String> {
     let (known, named) = (Arc::new(ClientNames::default()), Named::of(settings));
     look_up(settings, known.clone(), None)?;
@@ -397,13 +394,13 @@ pub(crate) fn missing(settings: &Settings) -> Result<Vec<Arc<str>>, String> {
     Ok(named.hosts.into_iter().filter(is_missing).collect())
 }
 
-/// What the name service says of a client. Blocks.
+/// Queries the name service for a client. Blocks.
 fn facts(service: Service, named: &Named, ip: IpAddr) -> io::Result<ClientFacts> {
     let names = (service.names)(ip)?;
     let text = ip.to_string();
     let own = if named.netgroups.is_empty() { None } else { (service.own_domain)() };
-    // As mountd: the name, the name without its domain, and the address itself. But a host of another domain is not the one that a
-    // netgroup has by the same short name.
+    // Like mountd, compare the name, the name without its domain, and the address. But a host of another domain does not match a
+    // netgroup's short name.
     let short = |name: &String| {
         let (first, domain) = name.trim_end_matches('.').split_once('.')?;
         own.as_ref().filter(|own| domain.eq_ignore_ascii_case(own)).map(|_| first.to_owned())
@@ -419,7 +416,7 @@ fn facts(service: Service, named: &Named, ip: IpAddr) -> io::Result<ClientFacts>
     Ok(ClientFacts { names, netgroups })
 }
 
-/// An answer within [`PATIENCE`].
+/// Waits for an answer, at most [`PATIENCE`].
 async fn in_time<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| {
         count::limit_met(LIMIT);
@@ -432,7 +429,7 @@ fn is_fresh(told: Option<(Instant, bool)>) -> bool {
     told.is_some_and(|(at, some)| at.elapsed() < if some { FRESH } else { FRESH_NONE })
 }
 
-/// A thread of its own, as the runtime does not end before those of its own have.
+/// Runs work on a dedicated thread, because a runtime does not shut down before its own blocking threads have ended.
 fn by_thread<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     work: impl FnOnce() -> T + Send + 'static,
@@ -441,7 +438,7 @@ fn by_thread<T: Send + 'static>(
     thread::Builder::new().name("client-names".into()).spawn(move || {
         let answer = work();
         drop(turn);
-        // Whoever asked may have gone.
+        // The caller may have stopped waiting.
         let _ = tell.send(answer);
     })?;
     Ok(told)
@@ -458,7 +455,7 @@ mod tests {
     const WS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 8));
 
-    /// A name service that knows `ws.lab`, which is in the netgroup `hosts` by its short name.
+    /// A name service that knows `ws.lab`, which is in the netgroup `hosts` with its short name.
     const KNOWS: Service = Service {
         addresses: |name| Ok(if name == "ws.lab" { vec![WS] } else { vec![] }),
         names: |ip| Ok(if ip == WS { vec!["ws.lab".into()] } else { vec![] }),
@@ -491,7 +488,7 @@ mod tests {
             assert_eq!(has(&lookup, Pattern, "*.lab", ip), Some(ip == WS));
             assert_eq!(has(&lookup, Netgroup, "hosts", ip), Some(ip == WS));
         }
-        // Of a netgroup that comes by a reload it is known of those who are there.
+        // For a netgroup that a reload adds, connected clients are looked up.
         lookup.prepare(&settings(&["*.lab", "@others"]), || HashSet::from([WS])).await;
         assert_eq!(has(&lookup, Netgroup, "others", WS), Some(false));
     }
@@ -504,7 +501,7 @@ mod tests {
         lookup.prepare(&settings(&["*.lab"]), || HashSet::from([WS, OTHER])).await;
         assert_eq!(has(&lookup, Pattern, "*.lab", WS), Some(true));
         assert_eq!(has(&lookup, Pattern, "*.lab", OTHER), Some(false));
-        // A netgroup is asked for, too, of who is known lately without it.
+        // A new netgroup also requires a lookup of clients whose recent answer does not cover it.
         lookup.prepare(&settings(&["@hosts"]), || HashSet::from([WS])).await;
         assert_eq!(has(&lookup, Netgroup, "hosts", WS), Some(true));
         lookup.settle(&settings(&["*.lab"]));
@@ -549,19 +546,19 @@ mod tests {
         };
         let lookup = Lookup::by(Arc::default(), silent);
         lookup.prepare(&settings(&["*.lab"]), HashSet::new).await;
-        // Twice, as what nobody waits for any more is still a thread.
+        // Twice, because an abandoned lookup still occupies a thread.
         for _ in 0..2 {
             let of_one = (0..20).map(|n| format!("2001:db8::{n}").parse().unwrap());
             join_all(of_one.map(|ip| lookup.client(ip, Why::Connection))).await;
         }
         assert_eq!(lookup.turns.available_permits(), TURNS - 1);
-        // The clock, which goes on when nothing else does, does not wait for the thread.
+        // The paused clock advances whenever the runtime is idle, and does not wait for the thread.
         let began = Instant::now();
         while ASKING.load(Ordering::Relaxed) == 0 && began.elapsed() < Duration::from_secs(60) {
             thread::yield_now();
         }
         assert_eq!(ASKING.load(Ordering::Relaxed), 1);
-        // Nor does it take any from who is connected, or from others who come.
+        // It occupies no thread of connected clients or of other new ones.
         assert!(!lookup.refresh(&HashSet::from([OTHER])).await);
         assert_eq!(lookup.turns.available_permits(), TURNS - 1);
         assert_eq!(lookup.kept_turns.available_permits(), TURNS - 1);
@@ -640,7 +637,7 @@ mod tests {
         assert_eq!(has(&lookup, Pattern, "*.lab", WS), None);
         let met = count::limits_met();
         assert!(met.iter().any(|(limit, n)| *limit == LIMIT && *n >= 20));
-        // Datagrams have turns of their own, as connections have.
+        // Datagrams use separate threads, as connections do.
         assert_eq!(lookup.datagram_turns.available_permits(), DATAGRAM_TURNS);
     }
 

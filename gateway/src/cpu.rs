@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-/// CPU time that a process and all that it started have used, user and system: a server may have a process for each client. `None`
-/// if there is no such process.
+/// Returns the user and system CPU time of a process and all its descendants: a server may have a process for each client. Returns
+/// `None` if no such process exists.
 ///
-/// `/proc/PID/task/*/schedstat` counts nanoseconds but forgets threads that have ended; `/proc/PID/stat` counts all, in
-/// hundredths of a second. The larger of the two is right to a tick, and to the nanosecond while threads live.
+/// `/proc/PID/task/*/schedstat` counts nanoseconds but forgets threads that have ended; `/proc/PID/stat` counts all, in hundredths
+/// of a second. The larger of the two is right to a tick, and to the nanosecond while threads live.
 pub fn of(pid: u32) -> Option<Duration> {
     let (ticks, mut sum) = of_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     let mut fine = Duration::ZERO;
@@ -16,7 +16,7 @@ pub fn of(pid: u32) -> Option<Duration> {
         let ns = read("schedstat").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
         fine += Duration::from_nanos(ns);
         let children = read("children");
-        // One may have ended meanwhile; then its time is with those of its parent.
+        // A child may have ended meanwhile; then its parent's time includes its own.
         sum +=
             children.split_whitespace().filter_map(|pid| of(pid.parse().ok()?)).sum::<Duration>();
     }
@@ -25,15 +25,15 @@ pub fn of(pid: u32) -> Option<Duration> {
     Some(sum)
 }
 
-/// CPU time of this process.
+/// Returns the CPU time of this process.
 pub fn own() -> Duration {
     of(std::process::id()).unwrap_or_default()
 }
 
-/// `utime` and `stime` of `/proc/PID/stat`, and the same of children that have ended. They count hundredths of a second on every
-/// Linux.
+/// Parses `utime` and `stime` of `/proc/PID/stat`, and the same of children that have ended. They count hundredths of a second on
+/// every Linux.
 fn of_stat(stat: &str) -> Option<(Duration, Duration)> {
-    // The name in parentheses may hold spaces and parentheses; the fields behind it do not.
+    // The name in parentheses may contain spaces and parentheses; the fields behind it do not.
     let fields = stat.rsplit_once(')')?.1;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let mut both = || {
@@ -88,7 +88,7 @@ mod tests {
         {
             std::thread::yield_now();
         }
-        // To a tick of each that was counted.
+        // The counters are exact to one tick each.
         assert!(of(shell.id()).unwrap() + Duration::from_millis(20) >= before);
         drop(input);
         shell.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What the file system below a share is, as the kernel's table of mounts and a look at its names tell. Nothing is written.
+//! Describes the file system below a share, from the kernel's table of mounts and the names in its folder. Writes no files.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use vfs::local::is_kernels_own;
 
-/// Entries of a folder that are looked at for one with letters in its name.
+/// Entries of a folder that are searched for a name with letters.
 const NAMES_TRIED: usize = 200;
 
-/// A mount below or above a share.
+/// A mount on, above or below a share's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub(super) at: PathBuf,
@@ -20,12 +20,12 @@ pub(crate) struct Mount {
     pub(super) read_only: bool,
 }
 
-/// All mounts that this process sees, in the order in which they were made.
+/// Returns all mounts that this process sees, in the order in which they were made.
 pub(crate) fn mounts() -> Vec<Mount> {
     parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
 }
 
-/// Lines of proc(5)'s mountinfo: `ID PARENT DEV ROOT AT OPTIONS [TAGS] - KIND SOURCE OPTIONS`.
+/// Parses lines of proc(5)'s mountinfo: `ID PARENT DEV ROOT AT OPTIONS [TAGS] - KIND SOURCE OPTIONS`.
 fn parse(text: &str) -> Vec<Mount> {
     let one = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
@@ -43,7 +43,7 @@ fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(one).collect()
 }
 
-/// Blanks and backslashes stand there by their octal numbers.
+/// Decodes the octal escapes that mountinfo uses for blanks and backslashes.
 fn unescaped(text: &str) -> PathBuf {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -63,14 +63,14 @@ fn unescaped(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
-/// The mount that a folder is on; the last one covers those before it.
+/// Returns the mount that contains a folder; a later mount covers earlier ones.
 pub(super) fn mount_of<'a>(mounts: &'a [Mount], folder: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|m| folder.starts_with(&m.at));
     above.max_by_key(|m| m.at.as_os_str().len())
 }
 
 impl Mount {
-    /// Why clients do not see it inside a share, which crosses or not; `None`: they do.
+    /// Returns why clients do not see this mount inside a share with this `cross` setting, or `None` if they see it.
     pub(crate) fn hidden(&self, crosses: bool) -> Option<&'static str> {
         if is_kernels_own(self.kind.split('.').next().unwrap_or_default()) {
             return Some("the kernel's own, which clients never see");
@@ -80,7 +80,7 @@ impl Mount {
     }
 }
 
-/// Says which file systems are mounted inside the folder of a share, and which of them clients see.
+/// Logs the file systems that are mounted inside a share's folder, and whether clients see them.
 pub(crate) fn log_inside(share: &str, folder: &Path, crosses: bool) {
     for inner in inside(&mounts(), folder) {
         let (at, kind) = (inner.at.display(), &inner.kind);
@@ -93,15 +93,15 @@ pub(crate) fn log_inside(share: &str, folder: &Path, crosses: bool) {
     }
 }
 
-/// Mounts inside a folder.
+/// Returns the mounts inside a folder.
 pub(crate) fn inside<'a>(mounts: &'a [Mount], folder: &Path) -> Vec<&'a Mount> {
     mounts.iter().filter(|m| m.at != folder && m.at.starts_with(folder)).collect()
 }
 
-/// Whether names that differ in case only are different names here; `None` where no name shows it.
+/// Returns whether the file system distinguishes names that differ only in case, or `None` if no name shows it.
 pub(super) fn tells_case_apart(folder: &Path) -> Option<bool> {
     let names = fs::read_dir(folder).ok()?.flatten().take(NAMES_TRIED).map(|e| e.file_name());
-    // The folder's own name shows how its parent does it, which is as a rule the same.
+    // The folder's own name shows how its parent behaves, which is usually the same.
     let own = Some((folder.parent()?, folder.file_name()?.to_owned()));
     let mut all = names.map(|n| (folder, n)).chain(own);
     all.find_map(|(dir, name)| {
@@ -112,7 +112,7 @@ pub(super) fn tells_case_apart(folder: &Path) -> Option<bool> {
     })
 }
 
-/// The name with the case of its ASCII letters changed; `None` where it has none.
+/// Swaps the case of the name's ASCII letters. Returns `None` if it has no letters.
 fn swapped(name: &OsStr) -> Option<OsString> {
     let other: Vec<u8> =
         name.as_bytes()
@@ -154,10 +154,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("Name"), "").unwrap();
         assert_eq!(tells_case_apart(folder.path()), Some(true));
-        // Another file of the swapped name is another file.
+        // A second file with the swapped name is a different file.
         fs::write(folder.path().join("nAME"), "").unwrap();
         assert_eq!(tells_case_apart(folder.path()), Some(true));
-        // A second name of the same file is what a file system without case looks like.
+        // A hard link under the swapped name looks like a file system that ignores case.
         fs::remove_file(folder.path().join("nAME")).unwrap();
         fs::hard_link(folder.path().join("Name"), folder.path().join("nAME")).unwrap();
         assert_eq!(tells_case_apart(folder.path()), Some(false));

@@ -1,4 +1,4 @@
-//! What this process may do on this host, and whether a gateway serves on the same state already.
+//! Rights of this process on this host, and whether a gateway already serves on the same state.
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
@@ -7,7 +7,7 @@ use config::Settings;
 
 use crate::descriptors::Descriptors;
 
-/// Capabilities by their numbers in capabilities(7), and what is missing without each.
+/// Capabilities by their numbers in capabilities(7), and the effect of each one's absence.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (6, "CAP_SETGID", "every call acts with this user's groups"),
     (7, "CAP_SETUID", "every call acts as this user, whoever made it"),
@@ -15,21 +15,21 @@ const CAPABILITIES: [(u32, &str, &str); 4] = [
     (10, "CAP_NET_BIND_SERVICE", "the gateway cannot listen on ports below 1024"),
 ];
 
-/// CAP_SYS_RESOURCE: may raise its limits.
+/// CAP_SYS_RESOURCE: allows a process to raise its limits.
 const SYS_RESOURCE: u32 = 24;
 
-/// What the process may do.
+/// Rights and limits of the process.
 #[derive(Debug)]
 pub(super) struct Rights {
     effective: u64,
-    /// Open files at most, once `serve` has raised that as far as it may; `None`: no limit.
+    /// Limit of open files, once `serve` has raised it as far as it may; `None`: unlimited.
     pub(super) files: Option<u64>,
-    /// Bytes of locked memory at most; `None`: no limit, or not known.
+    /// Limit of locked memory, in bytes; `None`: unlimited or unknown.
     pub(super) memlock: Option<u64>,
 }
 
 impl Rights {
-    /// Those of this process.
+    /// Reads the rights of this process.
     pub(super) fn own() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -46,23 +46,23 @@ impl Rights {
         self.effective & (1 << number) != 0
     }
 
-    /// Each call can act as the user who made it.
+    /// Returns whether each call can act as the user that made it.
     pub(super) fn acts_as_caller(&self) -> bool {
         self.has(6) && self.has(7)
     }
 
-    /// What is missing, by name, and what that means.
+    /// Returns the missing capabilities, by name, with their effects.
     pub(super) fn missing(&self) -> Vec<(&'static str, &'static str)> {
         let missing = CAPABILITIES.iter().filter(|(number, ..)| !self.has(*number));
         missing.map(|(_, name, meaning)| (*name, *meaning)).collect()
     }
 
-    /// Connections that are let in by this configuration.
+    /// Returns the number of connections that this configuration can have.
     pub(super) fn connections(&self, settings: &Settings) -> usize {
         Descriptors::of(settings, self.files.unwrap_or(u64::MAX)).connections
     }
 
-    /// A limit of open files that keeps connections of this configuration out.
+    /// Describes a limit of open files that is too low for this configuration's connections.
     pub(super) fn too_few_files(&self, settings: &Settings) -> Option<String> {
         let limit = self.files?;
         let (asked, let_in) = (settings.connections, self.connections(settings));
@@ -75,32 +75,32 @@ impl Rights {
     }
 }
 
-/// The line `CapEff` of /proc/self/status.
+/// Parses the line `CapEff` of /proc/self/status.
 fn capabilities(status: &str) -> u64 {
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The one that holds, and the one up to which a process may raise it.
+/// Soft limit, which applies, and hard limit, up to which a process may raise the soft one.
 #[derive(Clone, Copy)]
 enum Kind {
     Soft,
     Hard,
 }
 
-/// A limit of a line of /proc/self/limits; `None`: unlimited.
+/// Parses a limit of /proc/self/limits; `None`: unlimited.
 fn limit(limits: &str, name: &str, kind: Kind) -> Option<u64> {
     let line = limits.lines().find_map(|l| l.strip_prefix(name))?;
     line.split_whitespace().nth(kind as usize)?.parse().ok()
 }
 
-/// The first port that a user without privileges may take here.
+/// Returns the lowest port on this host that needs no privileges.
 pub(super) fn first_unprivileged_port() -> Option<u16> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok()?;
     text.trim().parse().ok()
 }
 
-/// A gateway that runs holds the lock of its state folder.
+/// Returns whether a gateway holds the lock of this state folder.
 pub(super) fn serves_already(state: &Path) -> bool {
     let lock = File::open(state.join("lock"));
     lock.is_ok_and(|f| matches!(f.try_lock_shared(), Err(TryLockError::WouldBlock)))

@@ -1,4 +1,4 @@
-//! What `check` finds out about Kerberos: the keys there are, and those that clients will ask for.
+//! Kerberos findings of `check`: the keys of the keytab, and the services that clients will request tickets for.
 
 use config::{Kerberos, Settings};
 use gss_sys::keytab::Entry;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Remarks;
 use crate::keytab;
 
-/// The keys of one principal, of its newest version.
+/// Keys of one principal, of its newest version.
 struct Keys {
     principal: String,
     kvno: u32,
@@ -15,18 +15,18 @@ struct Keys {
     weak: bool,
 }
 
-/// What the keytab holds.
+/// Contents of the keytab.
 pub(super) struct KeytabInfo {
     path: String,
     keys: Vec<Keys>,
-    /// What clients will ask a KDC for, and whether the keytab has it.
+    /// Service principals that clients will request from a KDC, and whether the keytab has them.
     asked_for: Vec<(String, bool)>,
 }
 
-/// Looks into the keytab, where one is named.
+/// Reads the keytab, if one is configured.
 pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<KeytabInfo> {
     let kerberos = settings.kerberos.as_ref()?;
-    // The configuration is sound, so it could be read a moment ago.
+    // The configuration is sound, so the keytab was readable a moment ago.
     let entries = keytab::read(&kerberos.keytab).unwrap_or_else(|why| {
         remarks.stop(why);
         Vec::new()
@@ -58,7 +58,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Keytab
     Some(KeytabInfo { path: kerberos.keytab.display().to_string(), keys, asked_for })
 }
 
-/// As clients type it: the names of the configuration, or that of the host, long and short.
+/// Returns the server names that clients type: the configured names, or the host's name, long and short.
 fn names(kerberos: &Kerberos) -> Vec<String> {
     if !kerberos.names.is_empty() {
         return kerberos.names.iter().map(ToString::to_string).collect();
@@ -73,13 +73,14 @@ fn has(entries: &[Entry], service: &str) -> bool {
     entries.iter().any(|e| of(e).as_deref() == Some(service))
 }
 
-/// Without `cifs/NAME` or `nfs/NAME` a KDC of Windows takes the key of the computer, others none.
+/// Describes a missing key. Without `cifs/NAME` or `nfs/NAME` a Windows KDC uses the computer's key, and other KDCs issue no
+/// ticket.
 fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     let short = name.split('.').next().unwrap_or_default();
     let machine = entries.iter().any(|e| {
         e.service().strip_suffix('$').is_some_and(|account| account.eq_ignore_ascii_case(short))
     });
-    // A KDC of Windows makes tickets of all services of a computer with one key; others take `host/` for SMB alone.
+    // A Windows KDC issues tickets for all services of a computer with one key; other KDCs accept `host/` only for SMB.
     if machine || service == "cifs" && has(entries, &format!("host/{name}")) {
         return format!(
             "the keytab has no key of {service}/{name}: clients in Active Directory get tickets by the key of the computer, \
@@ -92,7 +93,7 @@ fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     )
 }
 
-/// The newest keys of each principal.
+/// Returns the newest keys of each principal.
 fn newest(entries: &[Entry]) -> Vec<Keys> {
     let of = |principal: String| {
         let own = || entries.iter().filter(|e| e.principal == principal);
@@ -108,7 +109,7 @@ fn newest(entries: &[Entry]) -> Vec<Keys> {
     keytab::principals(entries).into_iter().map(of).collect()
 }
 
-/// For people.
+/// Formats the findings for people.
 pub(super) fn words(facts: &KeytabInfo) -> Vec<String> {
     let mut words = vec![format!("Kerberos by the keys of {}:", facts.path)];
     for keys in &facts.keys {
@@ -120,7 +121,7 @@ pub(super) fn words(facts: &KeytabInfo) -> Vec<String> {
     words
 }
 
-/// For programs.
+/// Formats the findings as JSON.
 pub(super) fn json(facts: Option<&KeytabInfo>) -> Value {
     let Some(facts) = facts else { return Value::Null };
     let keys = |k: &Keys| json!({"principal": k.principal, "kvno": k.kvno, "enctypes": k.enctypes});

@@ -1,9 +1,9 @@
-//! `headgate check --lists SHARE`: which files of a share keep a list with an entry that denies and is not obeyed.
+//! `headgate check --lists SHARE`: finds files of a share with an access control list whose deny entry is not enforced.
 //!
-//! *Operation.* Versions before this one kept such lists, and a gateway without a domain keeps some still. The folder is walked as
-//! the superuser, one directory for each level open at a time. Files and lists stay as they are.
+//! *Operation.* Earlier versions stored such lists, and a gateway without a domain still stores some. The walk runs as the
+//! superuser and has one directory open for each level. It changes neither files nor lists.
 //!
-//! *Errors.* What cannot be read is counted: a list may be there.
+//! *Errors.* Unreadable files and folders are counted, because they may have such a list.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use vfs::{Attr, Backend, Cred, DirEntry, Kind, NodeRef, VfsResult};
 use crate::boot;
 use crate::shares::{open_ceph, open_in_time};
 
-/// Names that are read at once.
+/// Names per read of a directory.
 const NAMES: usize = 256;
 
-/// Walks the share. True: each list is obeyed. The error is one line for standard error.
+/// Walks the share. Returns true if every list is enforced. The error is one line for standard error.
 pub async fn run(settings: &Settings, name: &str, is_json: bool) -> Result<bool, String> {
     let backend = open(settings, name)?;
     let mut walk = Walk::default();
@@ -77,7 +77,7 @@ fn open(settings: &Settings, name: &str) -> Result<Arc<dyn Backend>, String> {
     }
 }
 
-/// What was found so far.
+/// Results so far.
 #[derive(Debug, Default)]
 struct Walk {
     files: u64,
@@ -100,7 +100,7 @@ impl Level {
         Self { dir, path, names: VecDeque::new(), cookie: 0, is_at_end: false }
     }
 
-    /// The next name; `None` at the end.
+    /// Returns the next name, or `None` at the end.
     async fn next(&mut self, cred: &Cred) -> VfsResult<Option<DirEntry>> {
         while self.names.is_empty() && !self.is_at_end {
             let (names, is_at_end) = self.dir.readdir(cred, self.cookie, NAMES).await?;
@@ -158,12 +158,12 @@ impl Walk {
     }
 }
 
-/// A name for people: a file may be called anything.
+/// Escapes a name for display, because file names can contain any characters.
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).escape_debug().to_string()
 }
 
-/// Why a list is not obeyed.
+/// Returns why a list is not enforced.
 fn not_obeyed(acl: &Acl) -> Option<String> {
     // MS-DTYP section 2.4.4.1.
     const DENIED_OBJECT: u8 = 0x06;

@@ -1,11 +1,10 @@
-//! `headgate check`: is the configuration sound, and what does a client type for every address?
+//! `headgate check`: checks the configuration, and shows the mount commands for every address.
 //!
-//! *Operation.* The configuration is read as `serve` reads it. Then the host is asked: which addresses there are and on what
-//! devices, whether the ports are free, what the file systems of the shares can do, what this user may do. Nothing is
-//! changed, and nothing is served.
+//! *Operation.* Reads the configuration like `serve`. Then checks the host: its addresses and their devices, whether the ports are
+//! free, the capabilities of the shares' file systems, and the rights of this user. It changes no files and serves no clients.
 //!
-//! *Errors.* A wrong configuration is told and ends with exit code 2. What would keep `serve` from starting here and now ends with
-//! exit code 1; what only hinders is a warning. Ports of a gateway that runs on the same state folder are no conflict.
+//! *Errors.* A wrong configuration is reported with exit code 2. Conditions that would keep `serve` from starting here and now
+//! cause exit code 1; lesser problems are warnings. Ports of a gateway that runs on the same state folder are no conflict.
 
 pub(crate) mod files;
 mod host;
@@ -40,10 +39,10 @@ use crate::writable;
 use crate::{client_names, port, portmap, trail};
 use netdev::Device;
 
-/// A volume in memory of this size is asked what it can do; nothing of it is used.
+/// Size of the memory volume whose capabilities are queried; none of this memory is used.
 const MEM_SIZE_TRIED: u64 = 1 << 20;
 
-/// Everything that was found.
+/// Results of all checks.
 struct Findings<'a> {
     settings: &'a Settings,
     shares: Vec<ShareFacts<'a>>,
@@ -53,23 +52,23 @@ struct Findings<'a> {
     rights: host::Rights,
     /// User of the process.
     uid: u32,
-    /// Of NFS over TLS.
+    /// Certificate of NFS over TLS.
     certificate: Option<Certificate>,
-    /// Clients of NFS version 3 find the lock manager.
+    /// Set if NFSv3 clients can find the lock manager.
     locks_are_found: bool,
-    /// What is done about port 111.
+    /// The choice for port 111.
     portmap: Chosen,
-    /// A gateway runs on the same state folder.
+    /// Set if a gateway runs on the same state folder.
     serves_already: bool,
     remarks: Remarks,
 }
 
-/// What there is to say beside the facts.
+/// Problems in addition to the facts.
 #[derive(Debug, Default)]
 struct Remarks {
-    /// `serve` would not start.
+    /// Reasons why `serve` would not start.
     stops: Vec<String>,
-    /// It would, but not everything is as one may think.
+    /// Problems that do not keep `serve` from starting.
     warnings: Vec<String>,
 }
 
@@ -83,25 +82,25 @@ impl Remarks {
     }
 }
 
-/// A share and what its file system can do.
+/// A share and the capabilities of its file system.
 struct ShareFacts<'a> {
     share: &'a Share,
     xattr: bool,
     reflink: bool,
-    /// Access control lists stand where one who may write the file can remove them, but not make others.
+    /// Set if access control lists are stored where a user that may write the file can remove them, but cannot forge others.
     lists_sealed: bool,
-    /// How a file is found again after a restart.
+    /// How a handle finds its file again after a restart.
     handles: Handles,
-    /// Names that differ in case only are different names; `None`: no name there shows it.
+    /// Set if names that differ only in case are different; `None`: no name shows it.
     case: Option<bool>,
-    /// The kind of file system.
+    /// Kind of the file system.
     kind: Option<String>,
-    /// File systems that are mounted inside and served.
+    /// File systems that are mounted inside the share and served.
     crossed: Vec<String>,
 }
 
 impl<'a> ShareFacts<'a> {
-    /// Of a share that cannot be opened.
+    /// Returns the facts about a share that cannot be opened.
     fn unknown(share: &'a Share) -> Self {
         Self {
             share,
@@ -116,36 +115,37 @@ impl<'a> ShareFacts<'a> {
     }
 }
 
-/// How a file is found again after a restart.
+/// How a handle finds its file again after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handles {
-    /// By the kernel's own handles.
+    /// The kernel's handles find it.
     Kernel,
-    /// By searching for its number.
+    /// A search for its inode number finds it.
     Search,
-    /// By its number in the cluster.
+    /// Its inode number in the Ceph cluster finds it.
     Cluster,
-    /// Not at all: the files are gone too.
+    /// It cannot be found: the files do not survive either.
     None,
 }
 
-/// An address and how it is reached.
+/// An address and its network device.
 struct ServedAddress {
     ip: IpAddr,
     device: Option<String>,
     facts: Device,
-    /// What it offers by RDMA.
+    /// The RDMA that it offers.
     offer: AddressOffer,
 }
 
 impl ServedAddress {
-    /// A Linux client on this host cannot use its own soft iWARP on the loopback device (its address resolution refuses).
+    /// Returns whether only this host can reach the address. A Linux client on this host cannot use its own soft iWARP on the
+    /// loopback device (its address resolution refuses).
     fn only_this_host(&self) -> bool {
         self.ip.is_loopback()
     }
 }
 
-/// Runs the command on settings that have been found sound. False: `serve` would not start here and now.
+/// Runs the command on sound settings. Returns false if `serve` would not start here and now.
 pub fn run(settings: &Settings, json: bool) -> bool {
     let mut remarks = Remarks::default();
     settings.warnings.iter().for_each(|warning| remarks.warn(warning.to_string()));
@@ -222,12 +222,12 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     findings.remarks.stops.is_empty()
 }
 
-/// For programs: what is wrong with a configuration that was not taken, and where.
+/// Prints the faults of a wrong configuration and their positions as JSON.
 pub fn wrong(faults: &config::Faults) {
     say!("{}", show::faults(faults));
 }
 
-/// The certificate of NFS over TLS, where there is one and it can be used.
+/// Loads the certificate of NFS over TLS, if one is configured and usable.
 fn certificate(settings: &Settings, remarks: &mut Remarks) -> Option<Certificate> {
     let files = settings.tls.as_ref()?;
     let at = files.certificate.display();
@@ -285,7 +285,8 @@ fn share_facts<'a>(
     }
 }
 
-/// A folder of CephFS is mounted, beside a gateway that may serve it, and what the gateway does there as the superuser is tried.
+/// Mounts a folder of CephFS, independently of a gateway that may serve it, and tries the operations that the gateway performs
+/// there as the superuser.
 fn ceph_facts<'a>(share: &'a Share, ceph: &config::Ceph, remarks: &mut Remarks) -> ShareFacts<'a> {
     let read_only = share.read_only;
     let look = move |backend: Arc<CephBackend>| {
@@ -373,7 +374,7 @@ fn folder_facts<'a>(
     }
 }
 
-/// The addresses that would be served.
+/// Returns the addresses that `serve` would listen on.
 fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<ServedAddress> {
     let host = rdma::host::look(settings);
     let is_here = |ip: IpAddr| host.addresses.iter().any(|a| a.ip == ip);
@@ -394,7 +395,7 @@ fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<ServedAddress> {
     offers.into_iter().filter(|o| is_here(o.ip)).map(place).collect()
 }
 
-/// Tries to listen where `serve` would. RoCE and InfiniBand devices have ports that are not TCP's, which nothing here can try.
+/// Tries to listen where `serve` would. Ports of RoCE and InfiniBand devices are not TCP ports and cannot be tried here.
 fn ports(
     settings: &Settings,
     smb: bool,
@@ -410,7 +411,7 @@ fn ports(
         if rdma_is_tcp {
             wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
         }
-        // With `auto` it is served where it can be had.
+        // With `auto` the port mapper is optional, so a port in use is no problem.
         if settings.portmap == Portmap::Own {
             wanted.push(("port mapper", nfsrdma::portmap::PORT, port::PORTMAP_OPTION));
         }
@@ -425,7 +426,7 @@ fn ports(
         for ip in bind {
             let at = SocketAddr::new(*ip, number);
             let Err(e) = std::net::TcpListener::bind(at) else { continue };
-            // Its address was judged above; and what the gateway itself holds will be free for it.
+            // The address was checked above, and ports that a running gateway holds will be free for its successor.
             let known = e.kind() == std::io::ErrorKind::AddrNotAvailable
                 || serves_already && port::is_held_by(number, "headgate");
             if !known {
@@ -435,7 +436,7 @@ fn ports(
     }
 }
 
-/// The state folder exists or can be made, as far as that can be told without making it.
+/// Checks that the state folder exists or could be created, as far as possible without creating it.
 fn state(settings: &Settings, remarks: &mut Remarks) {
     let mut at: &Path = &settings.state;
     while !at.exists() {

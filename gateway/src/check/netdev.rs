@@ -1,4 +1,4 @@
-//! The addresses of this host and the network devices that they are on, as `/proc` and `/sys` show them.
+//! Addresses of this host and their network devices, from `/proc` and `/sys`.
 
 use std::fs;
 use std::net::IpAddr;
@@ -9,16 +9,15 @@ use crate::networks;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
-    /// The network device, where it is known.
+    /// The network device, if known.
     pub(crate) device: Option<String>,
 }
 
-/// What is known of a network device.
+/// Properties of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// Largest packet, in bytes.
     pub(crate) mtu: Option<u32>,
-    /// Speed in Mbit/s, where the device tells one.
+    /// Speed in Mbit/s, if the device reports it.
     pub(crate) speed: Option<u32>,
 }
 
@@ -26,16 +25,16 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// All addresses but link-local ones, which clients cannot write in a mount command.
+/// Returns all addresses except link-local ones, which clients cannot write in a mount command.
 pub(crate) fn addresses() -> Vec<Address> {
     let mut all = v4(&read("/proc/self/net/fib_trie"), &read("/proc/self/net/route"));
     all.extend(v6(&read("/proc/self/net/if_inet6")));
-    // Loopback is what only this host reaches: last.
+    // Loopback last: only this host can reach it.
     all.sort_by_key(|a| a.ip.is_loopback());
     all
 }
 
-/// Those of version 4, and the devices of the networks that they are in.
+/// Returns the IPv4 addresses, with the devices of their networks.
 fn v4(fib_trie: &str, route: &str) -> Vec<Address> {
     let device_of = |ip: IpAddr| match ip.is_loopback() {
         true => Some("lo".to_owned()),
@@ -44,12 +43,12 @@ fn v4(fib_trie: &str, route: &str) -> Vec<Address> {
             .max_by_key(|on| on.network.bits)
             .map(|on| on.device.to_owned()),
     };
-    // A local route to a whole network is no address to mount by.
+    // A local route to a whole network is not an address to mount from.
     let single = networks::local4(fib_trie).into_iter().filter(|own| own.bits == 32);
     single.map(|own| Address { ip: own.addr, device: device_of(own.addr) }).collect()
 }
 
-/// Those of version 6.
+/// Returns the IPv6 addresses with their devices.
 fn v6(if_inet6: &str) -> Vec<Address> {
     let is_near = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     networks::addresses6(if_inet6)
@@ -58,14 +57,14 @@ fn v6(if_inet6: &str) -> Vec<Address> {
         .collect()
 }
 
-/// What `/sys` tells of a device.
+/// Reads the properties of a device from `/sys`.
 pub(crate) fn device(name: &str) -> Device {
     let number =
         |file: &str| read(&format!("/sys/class/net/{name}/{file}")).trim().parse::<i64>().ok();
     let sensible = |n: i64| u32::try_from(n).ok().filter(|n| *n > 0);
     Device {
         mtu: number("mtu").and_then(sensible),
-        // Virtual devices say -1, or fail to be read.
+        // Virtual devices report -1 or cannot be read.
         speed: number("speed").and_then(sensible),
     }
 }

@@ -1,4 +1,4 @@
-//! What `check` prints.
+//! Output of `check`.
 
 use std::io::IsTerminal;
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
 
-/// Where the examples mount.
+/// Mount point in the example commands.
 const MOUNT_POINT: &str = "/mnt";
 
 fn host(ip: IpAddr) -> String {
     if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
 }
 
-/// The mount command of one version and transport.
+/// Returns the mount command for one version and transport.
 fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool) -> String {
     let (nfs, over_rdma) = (f.settings.nfs_port, f.settings.nfs_rdma_port);
     let mut options = format!("vers={version}");
@@ -33,13 +33,13 @@ fn mount(f: &Findings<'_>, ip: IpAddr, share: &Share, version: &str, rdma: bool)
         ShareTls::Mutual => ",xprtsec=mtls",
     };
     if version == "3" {
-        // MOUNT is asked over TCP whatever carries NFS; the lock manager is found by port 111 alone.
+        // MOUNT uses TCP whatever transport NFS has; clients find the lock manager only through port 111.
         options += &format!(",mountproto=tcp,mountport={nfs}");
         if !f.locks_are_found {
             options += ",nolock";
         }
     }
-    // The first that is said is the one that the share means to be used by.
+    // The share's first flavor is the one that its administrator prefers.
     if share.sec.want_kerberos()
         && let Some(sec) = share.sec.iter().next()
     {
@@ -118,7 +118,7 @@ fn speed(megabits: u32) -> String {
     }
 }
 
-/// Everything about the device that serves an address.
+/// Describes the RDMA device that serves an address.
 fn served(s: &Served) -> String {
     let mut parts = vec![
         format!("{}, port {} {}", s.fabric, s.port, s.state),
@@ -129,7 +129,7 @@ fn served(s: &Served) -> String {
     format!("{} ({})", s.device, parts.join(", "))
 }
 
-/// Which clients get RDMA at this address, and why the others do not.
+/// Describes which clients can use RDMA at this address, and why others cannot.
 fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
     if f.settings.rdma == Rdma::Off {
         return vec!["no RDMA: `rdma: off`".into()];
@@ -171,7 +171,7 @@ fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
     words
 }
 
-/// For people.
+/// Prints the findings for people.
 pub(super) fn text(f: &Findings<'_>) {
     let colour = std::io::stdout().is_terminal();
     let marks = if colour { ("\x1b[1m", "\x1b[33m", "\x1b[0m") } else { ("", "", "") };
@@ -203,10 +203,10 @@ pub(super) fn text(f: &Findings<'_>) {
     say!();
 }
 
-/// What the terminal is told to write in bold, to write as a warning, and to go back from either.
+/// Terminal sequences for bold text, for warnings, and for the return to normal text.
 type Marks = (&'static str, &'static str, &'static str);
 
-/// Whether it would serve.
+/// Says whether `serve` would start.
 fn verdict(f: &Findings<'_>, (_, warn, off): Marks) {
     let stops = &f.remarks.stops;
     match f.remarks.warnings.len() {
@@ -224,7 +224,7 @@ fn verdict(f: &Findings<'_>, (_, warn, off): Marks) {
     }
 }
 
-/// What clients type to mount the shares at an address, and what is said of the address.
+/// Prints the mount commands for an address, and remarks about it.
 fn at_place(f: &Findings<'_>, place: &ServedAddress, (bold, _, off): Marks) {
     say!("  {bold}{}{off}  {}", place.ip, device(place));
     for line in rdma_words(f, place) {
@@ -249,7 +249,7 @@ fn at_place(f: &Findings<'_>, place: &ServedAddress, (bold, _, off): Marks) {
     say!();
 }
 
-/// What it runs as, and what of this host it takes.
+/// Describes the user of the server, and the resources of this host that it needs.
 fn of_server(f: &Findings<'_>) {
     let who = match f.rights.acts_as_caller() {
         true => "each call acts as the user who made it",
@@ -290,7 +290,7 @@ fn of_server(f: &Findings<'_>) {
     );
 }
 
-/// Whose word needs a privileged port.
+/// Describes which callers need a privileged port.
 fn ports(settings: &Settings, weakest: &[Squash]) -> String {
     match settings.privileged_ports {
         PrivilegedPorts::Local => {
@@ -306,7 +306,7 @@ fn ports(settings: &Settings, weakest: &[Squash]) -> String {
     }
 }
 
-/// Whom a caller who is believed can claim to be, by the weakest squash of the shares that are served by NFS.
+/// Describes the identities that a trusted caller can claim, by the weakest squash of the shares served over NFS.
 fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     let whom = [
         (Squash::None, "anybody, root included"),
@@ -330,12 +330,12 @@ fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     }
 }
 
-/// The shares that are served by NFS, by this server.
+/// Returns the shares that this server serves over NFS.
 fn by_nfs<'a>(f: &'a Findings<'_>) -> impl Iterator<Item = &'a Share> {
     f.settings.shares.iter().filter(|s| s.protocols.nfs() && s.refers_to().is_empty())
 }
 
-/// Version and transport of the commands that are shown: the best first.
+/// Returns version and transport of the example commands, best first.
 fn commands(rdma: bool) -> Vec<(&'static str, bool)> {
     let mut all = Vec::new();
     if rdma {
@@ -345,7 +345,7 @@ fn commands(rdma: bool) -> Vec<(&'static str, bool)> {
     all
 }
 
-/// Who serves RDMA at an address, the best first.
+/// Returns the RDMA providers at an address, best first.
 fn providers(place: &ServedAddress) -> Vec<&'static str> {
     let verbs = place.offer.device().map(|_| "verbs");
     let iwarp = place.offer.iwarp.is_ok().then_some("iwarp");
@@ -365,14 +365,14 @@ fn device_json(s: &Served) -> Value {
     })
 }
 
-/// Of a configuration that was not taken: nothing else is known.
+/// Formats the faults of a refused configuration as JSON.
 pub(super) fn faults(faults: &config::Faults) -> Value {
     let fault = |f: &config::Fault| {
         let mut one = json!({ "what": f.what, "help": f.help });
         match &f.place {
             config::Location::File { file, line, column, .. } => {
                 one["file"] = file.display().to_string().into();
-                // 0 where the whole file is meant.
+                // The line is 0 if the fault concerns the whole file.
                 (one["line"], one["column"]) = ((*line).into(), (*column).into());
             }
             config::Location::Option(option) => one["option"] = (*option).into(),
@@ -384,7 +384,7 @@ pub(super) fn faults(faults: &config::Faults) -> Value {
     json!({ "sound": false, "would_start": false, "faults": all })
 }
 
-/// For programs.
+/// Prints the findings as JSON.
 pub(super) fn json(f: &Findings<'_>) {
     let shares: Vec<Value> = f.shares.iter().map(share_json).collect();
     let places: Vec<Value> = f.places.iter().map(|place| place_json(f, place)).collect();

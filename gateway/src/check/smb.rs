@@ -1,4 +1,4 @@
-//! What `check` finds out about SMB: who may log on, what Windows is told of an address, what a Linux client types.
+//! SMB findings of `check`: the users that can log on, the paths for Windows clients, the mount commands for Linux clients.
 
 use std::fs;
 use std::net::IpAddr;
@@ -13,22 +13,22 @@ use crate::identities::{self, Rights};
 use crate::records::ServiceFiles;
 use crate::users::{self, read_database_in_time, resolve};
 
-/// The port of SMB, and of SMB Direct over RoCE and InfiniBand.
+/// Port of SMB, and of SMB Direct over RoCE and InfiniBand.
 const SMB_PORT: u16 = 445;
-/// The port of SMB Direct over iWARP.
+/// Port of SMB Direct over iWARP.
 const SMB_DIRECT_PORT: u16 = 5445;
 
-/// Who may log on, and what hinders.
+/// Users and settings of SMB.
 pub(super) struct Smb {
-    /// Somebody may log on, or a port was named.
+    /// Set if a user can log on, or a port is configured.
     pub(super) served: bool,
-    /// Names, those of the configuration first.
+    /// User names, those of the configuration first.
     users: Vec<String>,
-    /// For each share the squash that leaves some client of NFS the most.
+    /// For each share, the squash setting that leaves some NFS client the most rights.
     pub(super) weakest_squash: Vec<Squash>,
 }
 
-/// Looks at the users.
+/// Checks the users.
 pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     let mut all: Vec<(String, Identity)> = Vec::new();
     for user in &settings.users {
@@ -88,7 +88,7 @@ fn same(a: &str, b: &str) -> bool {
     a.to_lowercase() == b.to_lowercase()
 }
 
-/// Says where others than root become root.
+/// Warns if users other than root act as root.
 fn warn_of_root(share: &Share, rights: &Rights, remarks: &mut Remarks) {
     if rights.makes_root() {
         remarks.warn(format!(
@@ -104,7 +104,7 @@ fn warn_of_root(share: &Share, rights: &Rights, remarks: &mut Remarks) {
     }
 }
 
-/// The name of an address in a path of Windows, which has no colons.
+/// Returns the path for Windows, in which an address cannot contain colons.
 fn unc(ip: IpAddr, share: &Share) -> String {
     let host = match ip {
         IpAddr::V4(ip) => ip.to_string(),
@@ -113,7 +113,7 @@ fn unc(ip: IpAddr, share: &Share) -> String {
     format!(r"\\{host}\{}", share.name)
 }
 
-/// The mount commands of a Linux client: the best first.
+/// Returns the mount commands for a Linux client, best first.
 pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> Vec<String> {
     let user = f.smb.users.first().map_or("USER", String::as_str);
     let one = |rdma: bool| {
@@ -129,14 +129,14 @@ pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> 
         if rdma {
             options += ",rdma";
         }
-        // SMB Direct is dialled on the port of the device's fabric, whatever `port` says.
+        // SMB Direct clients dial the port of the device's fabric and ignore `port`.
         let port = f.settings.smb.port;
         if !rdma && port != SMB_PORT {
             options += &format!(",port={port}");
         }
         let host = match place.ip {
             IpAddr::V4(ip) => ip.to_string(),
-            // Its name is looked up, but not with colons in it.
+            // The client resolves the host name, which cannot contain colons.
             IpAddr::V6(ip) => {
                 options += &format!(",ip={ip}");
                 "headgate".into()
@@ -157,7 +157,7 @@ struct DirectPort {
 }
 
 impl DirectPort {
-    /// The only one that clients dial.
+    /// Returns the only port that clients dial.
     fn usual(&self) -> u16 {
         if self.fabric == Fabric::Iwarp { SMB_DIRECT_PORT } else { SMB_PORT }
     }
@@ -171,7 +171,7 @@ impl DirectPort {
         format!("{article} {} adapter (port {})", self.fabric, self.port)
     }
 
-    /// How clients are given the port that they dial.
+    /// Returns the setting that moves SMB Direct to the port that clients dial.
     fn remedy(&self) -> Option<String> {
         let (fabric, usual) = (self.fabric, self.usual());
         let key = if fabric == Fabric::Iwarp { "direct_port" } else { "port" };
@@ -181,7 +181,7 @@ impl DirectPort {
     }
 }
 
-/// Which clients find SMB Direct at an address, and on which port.
+/// Returns the fabrics and ports of SMB Direct at an address.
 fn direct_ports(f: &Findings<'_>, place: &ServedAddress) -> Vec<DirectPort> {
     let smb = &f.settings.smb;
     let device = place.offer.device().map(|d| d.fabric);
@@ -193,7 +193,7 @@ fn direct_ports(f: &Findings<'_>, place: &ServedAddress) -> Vec<DirectPort> {
     device.into_iter().chain(own).map(port).collect()
 }
 
-/// What a Windows client learns at this address, and what keeps clients from placing data directly.
+/// Describes the paths for Windows clients at this address, and the settings that prevent direct data placement.
 pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> Vec<String> {
     let path = unc(place.ip, share);
     let speed = match place.facts.speed {
@@ -241,7 +241,7 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
     words
 }
 
-/// One line about all of it.
+/// Summarizes SMB in one line.
 pub(super) fn summary(f: &Findings<'_>) -> String {
     if f.settings.by_smb().next().is_none() {
         return "no SMB: no share is served by SMB".into();
@@ -265,7 +265,7 @@ pub(super) fn summary(f: &Findings<'_>) -> String {
     )
 }
 
-/// For programs: all of it, and of one address.
+/// Formats the settings as JSON.
 pub(super) fn json(f: &Findings<'_>) -> Value {
     let smb = &f.settings.smb;
     json!({
@@ -282,7 +282,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
     })
 }
 
-/// For programs: an address.
+/// Formats an address as JSON.
 pub(super) fn place_json(f: &Findings<'_>, place: &ServedAddress) -> Value {
     if !f.smb.served {
         return Value::Null;

@@ -1,7 +1,7 @@
-//! `headgate check --user NAME`: what one user may do in each share, and what of the configuration says so.
+//! `headgate check --user NAME`: shows the rights of one user in each share, and the settings that decide them.
 //!
-//! *Operation.* The share's own rules are asked, as the running gateway asks them, over a volume in memory: no folder is opened.
-//! What the files allow is not looked at.
+//! *Operation.* Evaluates the rules of the shares like a running gateway, over a volume in memory: it opens no folder, and ignores
+//! the permissions of files.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,20 +19,20 @@ use crate::table::{Table, Tone};
 use crate::writable;
 use crate::{client_names, networks, shares, users};
 
-/// What a user may do in a share by one protocol, and why.
+/// Rights of a user in a share over one protocol, and the reason.
 struct Answer {
     /// `nothing`, `read` or `write`.
     may: &'static str,
     why: String,
-    /// Where the share says so.
+    /// The key of the share that decides.
     at: Vec<Step>,
-    /// The same as file and line; `None`: the share is not of a file.
+    /// File and line of this key; `None`: the share is not defined in a file.
     line: Option<String>,
-    /// As whom it is done; `None`: as the user itself.
+    /// Identity that the user acts as; `None`: the user's own.
     acts_as: Option<(u32, u32)>,
 }
 
-/// Tells it. The error is one line for standard error.
+/// Prints the rights. The error is one line for standard error.
 pub fn run(
     (settings, file): (&Settings, Option<&Path>),
     name: &str,
@@ -75,11 +75,11 @@ pub fn run(
     Ok(())
 }
 
-/// Who is asked about.
+/// The user, and where it connects from.
 struct Asked<'a> {
-    /// Who it is to NFS.
+    /// Identity over NFS.
     cred: Cred,
-    /// Who it is to SMB, if it may log on.
+    /// Identity over SMB, if the user may log on.
     account: Option<Cred>,
     client: Option<IpAddr>,
     local_subnets: LocalSubnets,
@@ -91,7 +91,7 @@ fn nothing(why: impl Into<String>, at: Vec<Step>) -> Answer {
     Answer { may: "nothing", why: why.into(), at, line: None, acts_as: None }
 }
 
-/// `FILE:LINE`.
+/// Formats `FILE:LINE`.
 fn line_of(
     file: Option<&Path>,
     lines: Option<&Lines>,
@@ -112,7 +112,7 @@ fn of_client(why: Refusal) -> &'static str {
 }
 
 impl Asked<'_> {
-    /// Why the host does not let the user write where the share does.
+    /// Returns why the host denies the user write access that the share grants.
     fn denied(&self, said: &config::Share, answer: &Answer) -> Option<String> {
         let (uid, gid) = answer.acts_as.unwrap_or((self.cred.uid, self.cred.gid));
         let groups =
@@ -131,7 +131,7 @@ impl Asked<'_> {
             Some((_, Ok(rule))) => rule,
             None => None,
         };
-        // A share that squashes believes no other claim.
+        // A share that squashes ignores other claims.
         let caller = match self.client {
             Some(ip) => share.squash_from(ip, self.cred.clone()),
             None => share.squash(self.cred.clone()),
@@ -147,7 +147,7 @@ impl Asked<'_> {
             None if !said.guest => {
                 return Ok(nothing("it has no account; add one by `headgate user add`", vec![]));
             }
-            // Who has no password has no key.
+            // A user without a password has no key for encryption.
             None if said.encrypt => {
                 let why = "it has no account, and guests cannot encrypt: `encrypt: true`";
                 return Ok(nothing(why, vec![Key("encrypt")]));

@@ -1,10 +1,11 @@
-//! `headgate cluster adopt`: epochs go on where etcd counts from less than the records have seen.
+//! `headgate cluster adopt`: raises the epochs of etcd above those of the records.
 //!
-//! *Operation.* A gateway refuses records of a later epoch than its own, because another may have served since. An etcd that was
-//! restored from a backup, or made anew, elects in smaller epochs for ever. Here the epoch of the records becomes what the next
-//! ones are counted from ([`election::adopt`]). etcd cannot say that nobody serves them, so the one who asks does.
+//! *Operation.* A gateway refuses records of a later epoch than its own, because another gateway may have served since. An etcd
+//! that was restored from a backup, or created again, would elect in smaller epochs forever. This command makes the records' epoch
+//! the base for future ones ([`election::adopt`]). etcd cannot know that no gateway serves them, so the administrator confirms it.
 //!
-//! *Errors.* A service that a node owns, records of another one, a state folder that a gateway of this node has.
+//! *Errors.* Fails for a service that a node owns, for records of another service, and for a state folder that a gateway of this
+//! node uses.
 
 use ::cluster::election::{self, Keys, Term, owner_of};
 use ::cluster::etcd::Etcd;
@@ -12,7 +13,7 @@ use config::Settings;
 
 use crate::boot;
 
-/// Adopts the records of a service, of this name and these settings.
+/// Adopts the records of a service, given its name and settings.
 pub(super) async fn run(
     etcd: &Etcd,
     keys: &Keys,

@@ -1,10 +1,10 @@
-//! Which connections a gateway of a cluster has, kept where the next owner of the service reads them.
+//! Keeps the list of a clustered gateway's connections where the next owner of the service reads it.
 //!
-//! *Operation.* When connections come or go the list is written beside the records, as soon as those that come together are
-//! gathered, and while they come and go without end in a part of the time ([`pause`]); no request waits for it. A connection that
-//! is not in the list when the node dies is not told of the next owner.
+//! *Operation.* Changes of connections are gathered for a moment, and then the list is written next to the records. If connections
+//! change all the time, writing takes a bounded part of the time ([`pause`]); no request waits for it. If the node dies, the next
+//! owner does not notify connections that are missing in the list.
 //!
-//! *Errors.* What cannot be written is told once, and tried with the next change.
+//! *Errors.* A failed write is logged once, and repeated with the next change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::shutdown::Connections;
 
 /// How long changes are gathered.
 const GATHERED: Duration = Duration::from_millis(10);
-/// Writing takes one part in so many of the time.
+/// Writing takes at most one part in this many of the time.
 const PARTS: u32 = 10;
-/// No change waits longer than that for the end of a pause.
+/// Longest pause between two writes.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Keeps the list, where this gateway is one of a cluster.
+/// Keeps the list if this gateway belongs to a cluster.
 pub(crate) fn keep_where_asked(
     tasks: &mut JoinSet<()>,
     connections: &Arc<Connections>,
@@ -38,12 +38,12 @@ pub(crate) fn keep_where_asked(
     }
 }
 
-/// Brings the list of the owner before from CephFS into the state folder, where the runner of this node reads it when the gateway
-/// is ready. What cannot be had is no reason not to serve. Blocks.
+/// Copies the previous owner's list from CephFS into the state folder, where the runner of this node reads it when the gateway is
+/// ready. Only logs errors, which must not keep the gateway from serving. Blocks.
 pub(crate) fn bring(files: &ServiceFiles, state: &Path) {
     let (ServiceFiles::Ceph(_), Some(_)) = (files, member::epoch()) else { return };
     let read = files.read(FILE);
-    // What an earlier run brought is not true any more.
+    // A list that an earlier run copied is outdated.
     let list = read.as_ref().ok().and_then(|read| read.as_ref()).map(|(bytes, _)| &**bytes);
     let brought = replace(&state.join(BROUGHT), list.unwrap_or_default());
     if let Err(error) = read.map(drop).and(brought) {
@@ -68,19 +68,19 @@ async fn keep(connections: Arc<Connections>, files: ServiceFiles) {
                 tracing::warn!(%error, "the list of connections cannot be written: after a takeover clients notice it late");
             }
             Ok(Ok(())) => is_told = false,
-            // Told before, or the gateway ends.
+            // The failure was already logged, or the gateway is ending.
             Ok(Err(_)) | Err(_) => {}
         }
         tokio::time::sleep(pause(began.elapsed())).await;
     }
 }
 
-/// After a list that took so long to write.
+/// Returns the pause after a write that took this long.
 fn pause(took: Duration) -> Duration {
     took.saturating_mul(PARTS - 1).min(PAUSE_MAX)
 }
 
-/// Those that a kernel's TCP carries: of an RDMA card's it knows nothing.
+/// Returns the connections of the kernel's TCP, which knows no connections of an RDMA card.
 fn flows(connections: &Connections) -> Vec<Flow> {
     let is_tcp = |transport| match transport {
         Transport::Tcp => true,

@@ -1,11 +1,11 @@
 //! A gateway that `headgate cluster run` has started.
 //!
-//! *Operation.* The runner writes to the standard input of its gateway until when that may serve: a line for each renewal of the
-//! lease, nanoseconds of `CLOCK_BOOTTIME`. A thread reads them ([`Lease::follow`]); what may not be done after that time looks at
-//! it itself ([`rdma_transport::lease`]). The line [`LEAVE`] ends the sessions with CephFS and then the process: the next owner
-//! has nothing to end then, and clients are told nothing.
+//! *Operation.* The runner writes the end of the lease to the standard input of its gateway: a line for each renewal, in
+//! nanoseconds of `CLOCK_BOOTTIME`. A thread reads the lines ([`Lease::follow`]); operations that must not happen after that time
+//! check it themselves ([`rdma_transport::lease`]). The line [`LEAVE`] ends the sessions with CephFS and then the process, so that
+//! the next owner need not evict them; clients are not notified.
 //!
-//! *Errors.* A time that has passed, an end of the input and a line that is no number end the process at once: it may not serve.
+//! *Errors.* An expired lease, the end of the input and an invalid line end the process at once: it may not serve.
 
 use std::env;
 use std::io::{self, Stdin};
@@ -21,38 +21,38 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::admin::snapshot::ServiceStatus;
 
-/// How long the runner may take to say until when this gateway may serve.
+/// Longest wait for the first lease of the runner.
 const FIRST_MAX: Duration = Duration::from_secs(10);
-/// What is read at once: two thousand renewals.
+/// Bytes of one read: two thousand renewals.
 const READ_MAX: usize = 16 << 10;
 
-/// The epoch of the service that this gateway serves; `None`: it is of no cluster.
+/// Returns the epoch of this gateway's service; `None`: it belongs to no cluster.
 pub(crate) fn epoch() -> Option<u64> {
-    // By itself it is no word of a cluster, and would be kept in the records for ever.
+    // Without a parent the variable does not come from a cluster, and the records would keep its value forever.
     env::var_os(PARENT)?;
     env::var(EPOCH).ok()?.parse().ok()
 }
 
-/// This gateway may serve records of a cluster's service though no cluster has started it.
+/// Set if this gateway may serve records of a cluster's service although no cluster started it.
 static OUTSIDE: AtomicBool = AtomicBool::new(false);
 
-/// Lets this process serve records of a cluster's service, as its administrator said.
+/// Lets this process serve records of a cluster's service, as its administrator requested.
 pub(crate) fn serve_outside() {
     OUTSIDE.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether it may.
+/// Returns whether [`serve_outside`] was called.
 pub(crate) fn is_outside() -> bool {
     OUTSIDE.load(Ordering::Relaxed)
 }
 
-/// The service that this gateway serves, with its cluster; `None`: it is of none.
+/// Returns this gateway's service with its cluster; `None`: it belongs to no cluster.
 pub(crate) fn service() -> Option<String> {
     env::var_os(PARENT)?;
     Some(format!("{}/{}", env::var(CLUSTER).ok()?, env::var(SERVICE).ok()?))
 }
 
-/// What is told of that service.
+/// Returns the status of that service.
 pub(crate) fn standing() -> Option<ServiceStatus> {
     let left = lease::left()?.as_millis();
     Some(ServiceStatus {
@@ -63,13 +63,13 @@ pub(crate) fn standing() -> Option<ServiceStatus> {
     })
 }
 
-/// Ends this process with the one that decides whether it may serve, and lets it listen on addresses that come when it is ready.
-/// From here on it may serve for as long as the runner has said. Does nothing where no cluster has started it.
+/// Ends this process if its runner ends, and allows it to listen on addresses that are only assigned once it is ready. From now on
+/// it may serve for the time that the runner grants. Has no effect if no cluster started it.
 pub(crate) fn join() -> Result<Option<Lease>, String> {
     let Ok(parent) = env::var(PARENT) else { return Ok(None) };
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| format!("cannot tie this process to `headgate cluster run`: {e}"))?;
-    // It may have ended before that.
+    // The runner may have ended before the signal was set.
     let parent: Option<i32> = parent.parse().ok();
     if getppid().map(Pid::as_raw_pid) != parent || epoch().is_none() {
         return Err(
@@ -89,16 +89,16 @@ pub(crate) fn join() -> Result<Option<Lease>, String> {
     Ok(Some(lease))
 }
 
-/// What the runner says of the lease.
+/// Reads the lease from the runner.
 #[derive(Debug)]
 pub(crate) struct Lease {
     input: Stdin,
-    /// The beginning of a line.
+    /// An incomplete line.
     rest: Vec<u8>,
 }
 
 impl Lease {
-    /// Follows it in a thread of its own, which ends the process when the time is over.
+    /// Follows the lease on a separate thread, which ends the process when the lease expires.
     pub(crate) fn follow(mut self) -> Result<(), String> {
         let follow = move || loop {
             let left = lease::left().unwrap_or_default();
@@ -113,15 +113,15 @@ impl Lease {
         thread.map(drop).map_err(|e| format!("cannot start a thread for the lease: {e}"))
     }
 
-    /// The newest word that has come, waited for as long as `wait_policy`; nothing where none came.
+    /// Waits at most `wait_policy` for input, and returns the newest command, if one arrived.
     fn next(&mut self, wait_policy: Duration) -> io::Result<Option<Word>> {
         let mut bytes = [0; READ_MAX];
-        // A millisecond later it is over for certain.
+        // Add a millisecond, so that the lease has certainly expired at a timeout.
         let wait_policy = wait_policy.saturating_add(Duration::from_millis(1));
         let wait_policy =
             Timespec::try_from(wait_policy).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
-        // A signal that another thread handles is no word of the runner.
+        // Retry after a signal that another thread handles.
         if retry_on_intr(|| poll(&mut fds, Some(&wait_policy)))? == 0 {
             return Ok(None);
         }
@@ -134,19 +134,18 @@ impl Lease {
     }
 }
 
-/// What a line says.
+/// A command of the runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
-    /// Serve until this time.
     Until(Duration),
-    /// Leave.
+    /// End the sessions and the process.
     Leave,
 }
 
-/// Ends the sessions with CephFS, and then this process, in time though a cluster that hangs leaves them as they are.
+/// Ends the sessions with CephFS, and then this process. If the cluster hangs, the process ends in time without closing them.
 fn leave() -> ! {
     let left = lease::left().unwrap_or_default().min(LEAVE_MAX);
-    // Nobody looks at the time from here on.
+    // Lease checks end here.
     lease::leave();
     let end_in_time = move || {
         std::thread::sleep(left);
@@ -158,7 +157,7 @@ fn leave() -> ! {
     lease::end()
 }
 
-/// Takes all whole lines; what the last of them says.
+/// Removes all complete lines and returns the last one's command.
 fn newest(lines: &mut Vec<u8>) -> io::Result<Option<Word>> {
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     let Some(end) = lines.iter().rposition(|b| *b == b'\n') else {

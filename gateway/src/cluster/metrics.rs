@@ -1,11 +1,11 @@
-//! What a node tells of its services to Prometheus, whether or not it serves any.
+//! Prometheus metrics of a node about its services, whether or not it serves any.
 //!
-//! *Operation.* One request is one connection of HTTP/1: `GET /metrics`. Labels are the names of services, which the file has.
+//! *Operation.* One HTTP/1 connection for each request, `GET /metrics`. The labels are service names from the file of the cluster.
 //!
-//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; others are closed on accept. Storage that hangs holds a
-//! thread for each file on it, at most [`LOOKS_MAX`], however often the node is asked ([`Looks`]).
+//! *Memory.* [`REQUEST_MAX`] for each of at most [`ASKING_MAX`] requests; further ones are closed on accept. Storage that hangs
+//! occupies a thread for each file on it, at most [`LOOKS_MAX`], however often the node is queried ([`Looks`]).
 //!
-//! *Errors.* A request that does not come in [`REQUEST_TIME`] ends its connection.
+//! *Errors.* If a request does not arrive within [`REQUEST_TIME`], its connection ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,9 +25,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 const REQUEST_MAX: usize = 4096;
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 const ASKING_MAX: usize = 16;
-/// Files that are looked at at a time.
+/// Files that are checked at the same time.
 const LOOKS_MAX: usize = 16;
-/// What is not seen by then is told as unreadable.
+/// Files without a result by then count as unreadable.
 const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// A metric of each service.
@@ -60,7 +60,7 @@ fn of_last(s: &ServiceState, time: fn(&::cluster::board::Takeover) -> Duration) 
     s.last.as_ref().map_or(0.0, |last| time(last).as_secs_f64())
 }
 
-/// Every metric there is; the labels are `cluster`, `node` and `service`.
+/// Every metric; the labels are `cluster`, `node` and `service`.
 const TABLE: [Metric; 12] = [
     metric("headgate_cluster_owner", "gauge", "1 while this node owns the service", |s| {
         is(s.epoch.is_some())
@@ -133,39 +133,38 @@ const TABLE: [Metric; 12] = [
     ),
 ];
 
-/// Of the file of a service on this node, which the table of what the node knows has not: name, kind, help.
+/// Name, kind and help of the metric about a service's file on this node, which is not part of the node's table.
 const FILE: (&str, &str, &str) = (
     "headgate_cluster_file_unreadable",
     "gauge",
     "1 while this node cannot read the configuration of the service, and so cannot take the service over",
 );
 
-/// The node whose metrics these are.
+/// The node that the metrics describe.
 pub(super) struct Node {
-    /// The cluster.
     pub(super) cluster: String,
-    /// Its name.
+    /// Name of the node.
     pub(super) name: String,
-    /// The configuration of each service.
+    /// Checks the configuration of each service.
     pub(super) files: Looks,
 }
 
-/// Looks at files, of which a hanging one holds up no other.
+/// Checks whether files can be read; one that hangs delays no other.
 pub(super) struct Looks {
     files: BTreeMap<String, PathBuf>,
     places: Arc<Semaphore>,
-    /// Those that have not ended; a file is not looked at again until it has.
+    /// Checks that have not ended; until then their file is not checked again.
     under_way: Mutex<BTreeMap<String, JoinHandle<bool>>>,
 }
 
 impl Looks {
-    /// At these files, by service.
+    /// Checks these files, keyed by service.
     pub(super) fn at(files: BTreeMap<String, PathBuf>) -> Self {
         let places = Arc::new(Semaphore::new(LOOKS_MAX));
         Self { files, places, under_way: Mutex::default() }
     }
 
-    /// Which of them cannot be read, or not in time.
+    /// Returns for each service whether its file cannot be read in time.
     async fn unreadable(&self) -> BTreeMap<String, bool> {
         let mut under_way = self.under_way.lock().await;
         for (service, file) in &self.files {
@@ -174,7 +173,7 @@ impl Looks {
                 tokio::spawn(async move {
                     let _place = places.acquire_owned().await;
                     let look = move || File::open(file).is_err();
-                    // Only a panic of ours ends it.
+                    // Only a panic makes it fail.
                     tokio::task::spawn_blocking(look).await.unwrap_or(true)
                 })
             });
@@ -195,7 +194,7 @@ impl Looks {
 }
 
 impl Node {
-    /// The text of all metrics.
+    /// Returns the text of all metrics.
     async fn text(&self, board: &Board) -> String {
         let (mut text, services) = (String::new(), board.services());
         for Metric { name, kind, help, value } in &TABLE {
@@ -215,7 +214,7 @@ impl Node {
         (name, kind, help): (&str, &str, &str),
         values: impl Iterator<Item = (&'a String, f64)>,
     ) {
-        // To a string nothing fails to be written.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         let (cluster, node) = (label(&self.cluster), label(&self.name));
         for (service, value) in values {
@@ -226,23 +225,23 @@ impl Node {
     }
 }
 
-/// A name as the value of a label.
+/// Escapes a name for use as a label's value.
 fn label(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Listens for those who ask.
+/// Binds the address of the metrics.
 pub(super) async fn listen(at: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(at).await.map_err(|e| format!("`metrics: {at}`: {e}"))
 }
 
-/// Answers for as long as the node runs.
+/// Serves requests for as long as the node runs.
 pub(super) async fn serve(listener: TcpListener, node: Node, board: Arc<Board>) {
     let asking = Arc::new(Semaphore::new(ASKING_MAX));
     let node = Arc::new(node);
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // For want of descriptors, as a rule, which passes.
+            // Usually descriptors have run out for a moment.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -250,7 +249,7 @@ pub(super) async fn serve(listener: TcpListener, node: Node, board: Arc<Board>) 
         let (node, board) = (node.clone(), board.clone());
         tokio::spawn(async move {
             let _place = place;
-            // Who goes away is not waited for.
+            // Ignore clients that disconnect.
             let _ = timeout(REQUEST_TIME, answer(stream, &node, &board)).await;
         });
     }
@@ -319,7 +318,7 @@ mod tests {
     async fn a_configuration_on_storage_that_hangs_is_unreadable_and_held_by_one_thread() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        // Whoever opens it to read waits for a writer.
+        // Opening it for reading blocks until a writer opens it.
         rustix::fs::mkfifoat(rustix::fs::CWD, at("a"), rustix::fs::Mode::RWXU).unwrap();
         std::fs::write(at("b"), b"").unwrap();
         let looks = Looks::at(["a", "b", "c"].map(|it| (it.to_owned(), at(it))).into());

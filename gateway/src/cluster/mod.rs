@@ -1,9 +1,9 @@
-//! `headgate cluster`: this machine among others.
+//! `headgate cluster`: runs this machine as a node of a cluster.
 //!
-//! *Operation.* [`cluster`] decides who serves; here its plan is made from the configuration, and its keys are shown and set. A
-//! service is a gateway of its own, this program with the service's file.
+//! *Operation.* [`cluster`] elects the owners of services; this module makes its plan from the configuration, and shows and sets
+//! its keys in etcd. A service is a separate gateway process: this program with the service's file.
 //!
-//! *Errors.* A service whose file is wrong, or whose storage nobody could fence, is told at the start, and nothing is run.
+//! *Errors.* A service whose file is wrong, or whose storage cannot be fenced, is reported at the start, and no service runs.
 
 mod adopt;
 pub(crate) mod connections;
@@ -32,13 +32,13 @@ use crate::table::{Table, Tone};
 use crate::trust::{self, check_folders, check_secret};
 use crate::users::read_password;
 
-/// How long a member of etcd has for an answer, of a TTL.
+/// Divides the TTL to give the time that a member of etcd has for an answer.
 const PATIENCE_PART: u32 = 5;
-/// How often a node that cannot reach etcd tries to note its name there.
+/// Time between two attempts of a node that cannot reach etcd to record its name there.
 const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
-/// Files that a node's runner opens beside those of its services: connections to etcd, and of those who ask for metrics.
+/// Files that a node's runner opens in addition to those of its services: connections to etcd and from clients of the metrics.
 const OPEN_FILES: u64 = 256;
-/// Of a service: two pipes and a handle of its gateway, those of a fence or of an attachment, sockets for its addresses.
+/// Files for one service: two pipes and a handle of its gateway, the same of a fence or an attachment, sockets for its addresses.
 const OPEN_FILES_OF_SERVICE: u64 = 16;
 
 /// Several machines that serve in each other's place
@@ -96,19 +96,19 @@ enum Command {
 }
 
 impl ClusterArgs {
-    /// The file.
+    /// Returns the file of the cluster.
     pub(crate) fn file(&self) -> PathBuf {
         let usual = Path::new(USUAL_FILE);
         place::file_or(self.config.as_deref(), usual).unwrap_or_else(|| usual.to_owned())
     }
 
-    /// Services are to be run.
+    /// Returns whether the command runs services.
     pub(crate) fn runs(&self) -> bool {
         matches!(self.command, Command::Run)
     }
 }
 
-/// The shares of the services whose gateways have other files than this one.
+/// Returns the shares of the services whose gateways have other files than this one.
 pub(crate) fn others(file: &Path, own: Option<&Path>) -> Result<Vec<Elsewhere>, Faults> {
     let cluster = config::load_cluster(file)?;
     let others = cluster.services.iter().filter(|service| Some(&*service.config) != own);
@@ -120,7 +120,7 @@ pub(crate) fn others(file: &Path, own: Option<&Path>) -> Result<Vec<Elsewhere>, 
     Ok(others.map(of).collect())
 }
 
-/// The gateways of the services of this file. `load` reads the file of one.
+/// Returns the gateways of the services in this file. `load` reads the file of one service.
 pub(crate) fn programs(
     cluster: &Cluster,
     file: &Path,
@@ -136,7 +136,7 @@ pub(crate) fn programs(
     services.iter().map(|(service, settings)| program(service, &file, settings)).collect()
 }
 
-/// The programs that root runs for a service. The words behind them may be files as well: scripts for an interpreter.
+/// Returns the programs that root runs for a service. Their arguments may be files as well: scripts for an interpreter.
 fn programs_of(service: &config::Service) -> impl Iterator<Item = (&'static str, &Path)> {
     let all = [("fence", &service.fence), ("attach", &service.attach), ("detach", &service.detach)];
     let words =
@@ -188,7 +188,7 @@ fn program(service: &config::Service, file: &Path, settings: &Settings) -> Resul
     })
 }
 
-/// What a former owner of a service without a fence could still write; `None`: the storage itself keeps it away.
+/// Describes what a former owner of a service without a fence could still write; `None`: the storage itself keeps it out.
 fn unfenced(service: &config::Service, settings: &Settings) -> Option<String> {
     let local = settings.shares.iter().find(|share| matches!(share.source, Source::Folder(_)));
     match (local, &settings.records) {
@@ -204,7 +204,7 @@ fn unfenced(service: &config::Service, settings: &Settings) -> Option<String> {
     }
 }
 
-/// Two services that have one place for their records would cut each other off for ever.
+/// Checks that no two services store their records in the same place: they would evict each other forever.
 fn check_records(services: &[(&config::Service, Settings)]) -> Result<(), Faults> {
     for (i, (service, settings)) in services.iter().enumerate() {
         let Some(ceph) = &settings.records else { continue };
@@ -250,7 +250,7 @@ fn own_name(cluster: &Cluster) -> String {
     cluster.node.clone().unwrap_or_else(host)
 }
 
-/// Does what the command line says. `load` reads the file of a service.
+/// Runs the command. `load` reads the file of a service.
 pub(crate) async fn run(
     args: &ClusterArgs,
     cluster: Cluster,
@@ -296,11 +296,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Why a command did not succeed.
+/// Reasons why a command failed.
 pub(crate) enum Failure {
-    /// It could not be done.
+    /// The work failed.
     Work(String),
-    /// The command line names what does not exist.
+    /// The command line names something that does not exist.
     Usage(String),
 }
 
@@ -319,7 +319,7 @@ fn known<'a>(cluster: &'a Cluster, service: &str) -> Result<&'a config::Service,
     })
 }
 
-/// The key that says that a node has been a candidate.
+/// Returns the key that records a node as a candidate.
 fn candidate(cluster: &str, node: &str) -> String {
     format!("/{cluster}/nodes/{node}/candidate")
 }
@@ -346,7 +346,7 @@ async fn check_node(
     Err(Failure::Usage(what))
 }
 
-/// The nodes that services name, those that were candidates, and those that serve or served something.
+/// Returns the nodes that services name, candidates, and nodes that own or owned a service.
 fn nodes(cluster: &Cluster, entries: &[Entry]) -> Vec<String> {
     let (seen, drained) = read(cluster, entries);
     let of_services = cluster.services.iter().flat_map(|service| service.nodes.clone());
@@ -366,13 +366,13 @@ fn nodes(cluster: &Cluster, entries: &[Entry]) -> Vec<String> {
     all
 }
 
-/// `, did you mean ...?`, where a name is near.
+/// Returns `, did you mean ...?` if a known name is similar.
 fn suggestion(name: &str, known: &[String]) -> String {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     config::nearest(name, &known).map_or(String::new(), |near| format!(", did you mean `{near}`?"))
 }
 
-/// Notes that this node is a candidate, so that commands know its name; tries until etcd answers.
+/// Records this node as a candidate, so that commands know its name; retries until etcd answers.
 async fn note_candidate(etcd: Etcd, key: String) {
     while etcd.put(&key, b"").await.is_err() {
         tokio::time::sleep(NOTE_AGAIN).await;
@@ -421,14 +421,14 @@ async fn serve(cluster: &Cluster, services: Vec<Service>, etcd: Etcd) -> Result<
     running.await
 }
 
-/// What etcd says of a service.
+/// State of a service in etcd.
 #[derive(Debug, Default)]
 struct Seen {
     owner: Option<(String, u64)>,
     last: Option<Last>,
     wanted: Option<String>,
     takeover: Option<Takeover>,
-    /// By node.
+    /// Keyed by node.
     trouble: BTreeMap<String, Trouble>,
 }
 
@@ -489,13 +489,13 @@ async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), Str
     Ok(())
 }
 
-/// How long ago that was.
+/// Returns the time since then, in words.
 fn ago(at: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     crate::admin::show::span(now.saturating_sub(at))
 }
 
-/// Services, those of the configuration first known, and drained nodes.
+/// Returns the services, first those of the configuration, and the drained nodes.
 fn read(cluster: &Cluster, entries: &[Entry]) -> (BTreeMap<String, Seen>, Vec<String>) {
     let mut seen: BTreeMap<String, Seen> =
         cluster.services.iter().map(|s| (s.name.clone(), Seen::default())).collect();

@@ -1,4 +1,4 @@
-//! Certificates for etcd.
+//! TLS configuration for etcd.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if all.is_empty() { Err(wrong(&"the file has none")) } else { Ok(all) }
 }
 
-/// Trusts these authorities alone, and shows its own certificate where one is named.
+/// Returns a configuration that trusts only these authorities, and presents a certificate if one is given.
 pub(super) fn client(ca: &Path, own: Option<&(PathBuf, PathBuf)>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(ca)? {

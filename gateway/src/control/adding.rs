@@ -1,11 +1,12 @@
-//! One more share in the configuration file, and in force.
+//! Adds a share to the configuration file and puts it in force.
 //!
-//! *Operation.* The new text is written beside the file, read as a configuration, and takes the file's place by a rename: after a
-//! crash there is the old one or the new. Then the daemon goes over to it as by a reload. A symbolic link stays one; mode, owner
-//! and SELinux label stay as they are.
+//! *Operation.* The new text is written next to the file, checked as a configuration, and renamed over the file: after a crash
+//! either the old or the new file exists. Then the daemon loads it like a reload. A symbolic link stays a link; mode, owner and
+//! SELinux label do not change.
 //!
-//! *Errors.* Everything is as it was, the file too: the text cannot take the share, the configuration would be wrong, somebody else
-//! wrote the file meanwhile, the file has an access list, the folder cannot be written, or the reload is refused.
+//! *Errors.* An error leaves everything unchanged, including the file. Causes: the share does not fit into the text, the
+//! configuration would be wrong, another process wrote the file meanwhile, the file has an access list, the folder cannot be
+//! written, or the reload is refused.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -19,14 +20,14 @@ use rustix::io::Errno;
 use crate::changes::Refusal;
 use crate::load::Load;
 
-/// A file that was replaced.
+/// A replaced file.
 pub(crate) struct Replaced {
     file: PathBuf,
     old: String,
     new: String,
 }
 
-/// Writes it. Blocks.
+/// Writes the share into the file. Blocks.
 pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
     let Some(named) = &load.file else {
         return Err(Refusal::Failed(
@@ -70,7 +71,7 @@ pub(crate) fn write(load: &Load, new: &NewShare) -> Result<Replaced, Refusal> {
 }
 
 impl Replaced {
-    /// Puts the old file back, unless somebody else has written it. Blocks.
+    /// Restores the old file, unless another process has written it since. Blocks.
     pub(crate) fn put_back(self) {
         let Self { file, old, new } = self;
         let put = || {
@@ -86,30 +87,30 @@ impl Replaced {
     }
 }
 
-/// The share of this name is all that the second configuration has more.
+/// Returns whether the second configuration differs only by the new share with this name.
 fn is_one_more(before: &Settings, mut after: Settings, name: &str) -> bool {
     let shares = after.shares.len();
     after.shares.retain(|share| share.name != name);
-    // The host was asked about them twice, and names of the new share's would not be among the first answers.
+    // Both configurations queried the host, and names of the new share are missing in the first answers.
     after.on_host = before.on_host.clone();
     after.warnings = before.warnings.clone();
     shares == after.shares.len() + 1 && after == *before
 }
 
-/// The extended attribute of a POSIX access list. The file's group bits are its mask then, and would be rights of the group in a
-/// file that has the mode alone.
+/// Extended attribute of a POSIX access list. In a file with a list, the group bits of the mode are the list's mask; a copy with
+/// only the mode would grant them to the group.
 const ACCESS_LIST: &str = "system.posix_acl_access";
-/// That of the SELinux label. A file that is made has the label of its folder, which the gateway may not read.
+/// Extended attribute of the SELinux label. A new file gets the label of its folder, which the gateway may be unable to read.
 const LABEL: &str = "security.selinux";
-/// Bytes of a label at most; the kernel's own are below a page.
+/// Largest label, in bytes; the kernel's own labels are smaller than a page.
 const LABEL_MAX: usize = 4096;
 
-/// The file has more of a list than its mode says.
+/// Returns whether the file has an access list beyond its mode.
 fn has_list(file: &Path) -> io::Result<bool> {
     Ok(attribute(file, ACCESS_LIST)?.is_some())
 }
 
-/// An extended attribute; `None`: the file, or its file system, has none.
+/// Returns an extended attribute, or `None` if the file or its file system has no such attribute.
 fn attribute(file: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; LABEL_MAX];
     match rustix::fs::getxattr(file, name, &mut value[..]) {
@@ -118,13 +119,13 @@ fn attribute(file: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
             Ok(Some(value))
         }
         Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
-        // It is there, and longer than any label.
+        // The list exists, and is longer than any label.
         Err(Errno::RANGE) if name == ACCESS_LIST => Ok(Some(Vec::new())),
         Err(e) => Err(e.into()),
     }
 }
 
-/// A new file with this text in the folder of another, with the other's mode, owner and label, on disk.
+/// Creates a file with this text in the folder of another, with the other's mode, owner and label, and syncs it.
 fn beside(file: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     let now = fs::metadata(file)?;
@@ -154,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// user::rw-, user:1:r--, group::---, mask::r--, other::--- (linux/posix_acl_xattr.h).
+    /// Returns user::rw-, user:1:r--, group::---, mask::r--, other::--- (linux/posix_acl_xattr.h).
     fn list() -> Vec<u8> {
         let entries = [
             (1_u16, 6_u16, u32::MAX),
@@ -204,7 +205,7 @@ mod tests {
         fs::write(&file, "a").unwrap();
         let label = b"system_u:object_r:etc_t:s0\0";
         match setxattr(&file, LABEL, label, XattrFlags::empty()) {
-            // Only who may (CAP_SYS_ADMIN) puts one on where the kernel has no SELinux of its own.
+            // On a kernel without SELinux, setting this attribute needs CAP_SYS_ADMIN.
             Err(Errno::PERM | Errno::NOTSUP) => return println!("skipped: it takes root"),
             done => done.unwrap(),
         }

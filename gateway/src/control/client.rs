@@ -1,4 +1,5 @@
-//! `headgate status`, `reload`, `drain`, `log`, `files`, `close`, `disconnect` and `admin-token`: one order to the running daemon.
+//! `headgate status`, `reload`, `drain`, `log`, `files`, `close`, `disconnect` and `admin-token`: sends one order to the running
+//! daemon.
 
 use std::io;
 use std::path::Path;
@@ -15,19 +16,19 @@ use super::{AdminToken, Drained};
 use crate::changes::Changes;
 use crate::http;
 
-/// The longest drain that the configuration allows, and some.
+/// Slightly more than the longest drain that the configuration allows.
 const ANSWER_MAX: Duration = Duration::from_secs(660);
 
-/// Why an order was not carried out; the text is whole, with its `error: `.
+/// Reasons why an order was not carried out; the texts are complete, with their `error: `.
 #[derive(Debug)]
 pub enum Refused {
     /// The configuration or the order is wrong.
     Wrong(String),
-    /// It could not be done, or nobody heard it.
+    /// The order failed, or no daemon received it.
     Failed(String),
 }
 
-/// Why nobody hears.
+/// Explains that no daemon answers.
 fn nobody(state: &Path, why: &dyn std::fmt::Display) -> String {
     format!(
         "no daemon listens at {}: {why}\n  = is it running with this state folder, and are you its user or root? Name its \
@@ -64,13 +65,13 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
     })
 }
 
-/// Nobody listens on the control socket of this state folder; false also where this user may not know.
+/// Returns true if no daemon listens on the control socket of this state folder; false also if this user may not access it.
 pub async fn is_deserted(state: &Path) -> bool {
     let none = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
     UnixStream::connect(super::path(state)).await.is_err_and(|e| none.contains(&e.kind()))
 }
 
-/// What the daemon is doing, as JSON. The error is a text for people.
+/// Returns the daemon's status as JSON. The error is a text for people.
 pub async fn status(state: &Path) -> Result<String, String> {
     order(state, "status", String::new()).await.map_err(|refused| match refused {
         Refused::Wrong(text) | Refused::Failed(text) => {
@@ -79,14 +80,14 @@ pub async fn status(state: &Path) -> Result<String, String> {
     })
 }
 
-/// Has the daemon read its configuration again; what there is to print.
+/// Makes the daemon reload its configuration, and returns the output.
 pub async fn reload(state: &Path, json: bool) -> Result<String, Refused> {
     let text = order(state, "reload", String::new()).await?;
     let changes: Changes = parsed(&text)?;
     Ok(if json { text } else { changes.to_string() })
 }
 
-/// Has the daemon finish what is under way and end; what there is to print.
+/// Makes the daemon finish its requests and stop, and returns the output.
 pub async fn drain(state: &Path, json: bool) -> Result<String, Refused> {
     let text = order(state, "drain", String::new()).await?;
     if json {
@@ -102,33 +103,33 @@ pub async fn drain(state: &Path, json: bool) -> Result<String, Refused> {
     })
 }
 
-/// Who holds which file; what there is to print.
+/// Returns the list of held files, as output.
 pub async fn files(state: &Path, json: bool) -> Result<String, Refused> {
     let text = order(state, "files", String::new()).await?;
     let held: HeldFiles = parsed(&text)?;
     Ok(if json { text } else { held.to_string() })
 }
 
-/// Closes what is held so; what there is to print.
+/// Closes the files that `what` selects, and returns the output.
 pub async fn close(state: &Path, what: &What, json: bool) -> Result<String, Refused> {
     let text = order(state, "close", what.to_string()).await?;
     let closed: HeldFiles = parsed(&text)?;
     Ok(if json { text } else { format!("closed:\n{closed}") })
 }
 
-/// Ends a client; what there is to print.
+/// Disconnects a client, and returns the output.
 pub async fn disconnect(state: &Path, client: &Client, json: bool) -> Result<String, Refused> {
     let text = order(state, "disconnect", client.to_string()).await?;
     let gone: Disconnected = parsed(&text)?;
     Ok(if json { text } else { gone.to_string() })
 }
 
-/// A token for actions on the status page.
+/// Requests a token for actions on the status page.
 pub async fn admin_token(state: &Path) -> Result<AdminToken, Refused> {
     parsed(&order(state, "admin-token", String::new()).await?)
 }
 
-/// Changes what the daemon logs.
+/// Changes the daemon's log levels.
 pub async fn log(state: &Path, filter: &config::LogFilter) -> Result<(), Refused> {
     order(state, "log", filter.to_string()).await.map(drop)
 }

@@ -1,13 +1,13 @@
-//! `headgate close` and `headgate disconnect`: the administrator takes from a client what stands in others' way.
+//! `headgate close` and `headgate disconnect`: let the administrator end state of a client that blocks others.
 //!
-//! *Operation.* What the client has written by the gateway is on its disk first. Who may keep data back (a delegation, a lease that
-//! lets its client write) is asked for it as for any other who wants the file, within the `recall` time; a client that is
-//! disconnected as a whole is not asked. Then it ends, and the client is told in the words of its protocol:
-//! NFS4ERR_ADMIN_REVOKED or NFS4ERR_BADSESSION, STATUS_FILE_CLOSED or STATUS_USER_SESSION_DELETED. NFS 3 has no words for it.
+//! *Operation.* First, data that the client has written through the gateway is synced to disk. A client that may hold back data
+//! (under a delegation, or a lease that allows writes) gets the usual recall, within the `recall` time; a client that is
+//! disconnected entirely does not. Then the state ends, and the client gets its protocol's error: NFS4ERR_ADMIN_REVOKED or
+//! NFS4ERR_BADSESSION, STATUS_FILE_CLOSED or STATUS_USER_SESSION_DELETED. NFS 3 has no such error.
 //!
-//! Nobody is kept out: who may come back does. That is for `clients` of a share.
+//! Clients may come back as before; to keep one out, change `clients` of a share.
 //!
-//! *Errors.* Data that cannot be written is said in the log; what was asked for is done all the same.
+//! *Errors.* If data cannot be written, the log says so; the order is carried out anyway.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,15 +24,15 @@ use super::files::{self, HeldFile, HeldFiles, Holding};
 use crate::servers::Servers;
 use crate::shutdown::Connections;
 
-/// So long connections of a client that is disconnected may work on what they have begun. Then it loses what it holds all the same.
+/// Time for the connections of a disconnected client to finish their requests. Afterwards the client loses its state in any case.
 const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
-/// What is to be closed.
+/// The state to close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// What has this number in the list of held files.
+    /// The entry with this number in the list of held files.
     Id(u64),
-    /// All that is held of the file of this name: `/SHARE/PATH`.
+    /// All state of the file with this name: `/SHARE/PATH`.
     File(String),
 }
 
@@ -68,7 +68,7 @@ impl What {
     }
 }
 
-/// Which client is to go.
+/// The client to disconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client(pub Whom);
 
@@ -101,18 +101,18 @@ impl fmt::Display for Client {
     }
 }
 
-/// What a client lost.
+/// State that a client lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disconnected {
-    /// Connections that were asked to end.
+    /// Connections that began to shut down.
     pub connections: usize,
     /// SMB sessions that ended, with their opens.
     pub smb_sessions: usize,
     /// SMB opens that waited for their client to come back.
     pub smb_waiting_opens: usize,
-    /// Clients of NFS 4 whose state ended.
+    /// NFSv4 clients whose state ended.
     pub nfs4_clients: usize,
-    /// Hosts with locks of NFS 3, which ended.
+    /// Hosts whose NFSv3 locks ended.
     pub nfs3_hosts: usize,
 }
 
@@ -133,7 +133,8 @@ impl fmt::Display for Disconnected {
     }
 }
 
-/// Ends a client: its connections, which take nothing more, and then what it holds. All is zero when there was none.
+/// Disconnects a client: first its connections, which accept no more requests, and then its state. All counts are zero if it had
+/// none.
 pub(crate) async fn disconnect(
     servers: &Servers,
     connections: &Connections,
@@ -145,13 +146,13 @@ pub(crate) async fn disconnect(
     };
     write_out(files::find(servers, theirs).await.iter()).await;
     let mut gone = Disconnected::default();
-    // A name is that of an NFS client, which may have its connections in common with others of its host.
+    // A name identifies an NFS client, which may share its connections with other clients of its host.
     if let Whom::At(ip) = whom {
         let leaving = servers.smb.core().leaving(*ip);
         let dismissed = connections
             .dismiss(|_, info| info.peer.ip() == *ip || leaving.peers.contains(&info.peer));
         gone.connections = dismissed.count();
-        // On a connection that goes on, a client would have opened again what it loses, for nothing.
+        // On an open connection, the client would only open the files again and lose them once more.
         if !connections.wait_for(&dismissed, LAST_REQUESTS).await {
             tracing::warn!(client = %ip, limit = ?LAST_REQUESTS, "a disconnected client still has requests in progress");
         }
@@ -163,14 +164,14 @@ pub(crate) async fn disconnect(
     gone
 }
 
-/// Closes what is held so; what that was.
+/// Closes the selected state, and returns it.
 pub(crate) async fn close(servers: &Servers, what: &What) -> HeldFiles {
     let found = files::find(servers, |file| what.is(file)).await;
     write_out(found.iter()).await;
     recall(servers, &found).await;
     let mut closed: HashMap<u64, HeldFile> =
         found.into_iter().map(|h| (h.file.id, h.file)).collect();
-    // Who gave a delegation back has opened by itself what it had open under it.
+    // A client that returned a delegation has meanwhile opened the files that it had open under it.
     for left in files::find(servers, |file| what.is(file)).await {
         let is_closed = servers.nfs.v4().clients.take_away(left.holder)
             || servers.nfs.nlm().take_away(left.holder)
@@ -184,7 +185,7 @@ pub(crate) async fn close(servers: &Servers, what: &What) -> HeldFiles {
     HeldFiles { files, left_out: 0 }
 }
 
-/// Makes what was written durable.
+/// Makes written data durable.
 async fn write_out(held: impl Iterator<Item = &Holding>) {
     let nodes: HashMap<NodeId, &NodeRef> = held.map(|h| (h.node.id(), &h.node)).collect();
     for node in nodes.into_values() {
@@ -194,7 +195,7 @@ async fn write_out(held: impl Iterator<Item = &Holding>) {
     }
 }
 
-/// Has clients give back what they may keep data under, and waits for it.
+/// Recalls delegations and leases under which clients may hold back data, and waits for their return.
 async fn recall(servers: &Servers, held: &[Holding]) {
     let arbiter = servers.namespace.arbiter();
     let caching = |h: &Holding| {
@@ -213,7 +214,7 @@ async fn recall(servers: &Servers, held: &[Holding]) {
     let all_back = async {
         loop {
             let mut returned = std::pin::pin!(arbiter.returned());
-            // Listens before it looks, so that nothing is missed.
+            // Register before the check, so that no return is missed.
             returned.as_mut().enable();
             if !held.iter().any(is_out) {
                 return;
@@ -222,7 +223,7 @@ async fn recall(servers: &Servers, held: &[Holding]) {
         }
     };
     let limit = Duration::from_millis(arbiter.state().deadlines().wait_ms());
-    // Who does not give back in time has lost it by now.
+    // State that was not returned in time is revoked by now.
     let _ = tokio::time::timeout(limit, all_back).await;
 }
 

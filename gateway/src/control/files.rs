@@ -1,9 +1,9 @@
-//! `headgate files`: which client holds which file, for the administrator who has to know whom a conflict is with.
+//! `headgate files`: shows which client holds which file, so that an administrator can find the other side of a conflict.
 //!
-//! *Operation.* The tables of both servers are read once, locks of NFS 3 among them; what NFS clients hold is known by node, so its
-//! path is asked of the file system. Names of files are told by the control socket only: figures are for more eyes than these.
+//! *Operation.* Reads the tables of both servers once, including NFSv3 locks. NFS state refers to nodes, so the file system is
+//! queried for their paths. Only the control socket reveals file names: metrics have more readers.
 //!
-//! *Memory.* At most [`FILES_MAX`] are told; how many more there are is said.
+//! *Memory.* At most [`FILES_MAX`] files are listed; the answer says how many are missing.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,36 +17,36 @@ use vfs::namespace::Namespace;
 use crate::servers::Servers;
 use crate::table::{Table, Tone};
 
-/// Files that one answer tells.
+/// Largest number of files in one answer.
 const FILES_MAX: usize = 10_000;
 
-/// A file and who holds it.
+/// A file and its holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HeldFile {
     /// Name of the share.
     pub share: String,
-    /// Path in the share, with `/` between names; empty for its root. `None`: it has no name any more.
+    /// Path in the share, with `/` between names; empty for its root. `None`: the file has no name any more.
     pub path: Option<String>,
     /// `smb` or `nfs`.
     pub protocol: String,
-    /// An address (SMB), or what the client calls itself (NFS).
+    /// The address (SMB), or the name that the client gave (NFS).
     pub client: String,
-    /// Of SMB: who opened it.
+    /// The user that opened it, only for SMB.
     pub user: Option<String>,
-    /// How it is held, in words.
+    /// The kind of state, in words.
     pub how: String,
-    /// Names it to `headgate close`, as long as it is held and the daemon runs.
+    /// Identifies the entry for `headgate close`, as long as it is held and the daemon runs.
     pub id: u64,
-    /// Names its client to `headgate disconnect`; `None` for one that has not come back since the daemon began.
+    /// Identifies the client for `headgate disconnect`; `None` if it has not come back since the daemon started.
     pub address: Option<IpAddr>,
 }
 
-/// A file as it is held, for who is about to end that.
+/// Held state, with the handles that are needed to end it.
 pub(crate) struct Holding {
     pub(crate) file: HeldFile,
     pub(crate) node: NodeRef,
     pub(crate) holder: HolderId,
-    /// Under which holder its client caches, if it does.
+    /// The holder of its client's caching rights, if it caches.
     pub(crate) caches_as: HolderId,
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Holding {
 pub struct HeldFiles {
     /// Sorted by share and path.
     pub files: Vec<HeldFile>,
-    /// Files that are not among them.
+    /// Number of files that were left out.
     pub left_out: usize,
 }
 
-/// What is held, and is so.
+/// Returns the held state that `is` selects.
 pub(crate) async fn find(servers: &Servers, is: impl Fn(&HeldFile) -> bool) -> Vec<Holding> {
     let mut all: Vec<Holding> = servers.smb.core().holdings().into_iter().map(by_smb).collect();
     for one in by_nfs(servers) {
@@ -73,7 +73,7 @@ fn by_nfs(servers: &Servers) -> impl Iterator<Item = nfs::Holding> {
     servers.nfs.v4().clients.holdings().into_iter().chain(servers.nfs.nlm().holdings())
 }
 
-/// Asks both servers.
+/// Lists the held files of both servers.
 pub(crate) async fn held(servers: &Servers) -> HeldFiles {
     let mut files: Vec<HeldFile> =
         servers.smb.core().holdings().into_iter().map(|h| by_smb(h).file).collect();
@@ -135,7 +135,7 @@ fn by_nfs_how(held: Held) -> String {
     }
 }
 
-/// `None`: nothing.
+/// Returns the rights in words, or `None` if there are no rights.
 fn words(rights: Rights) -> Option<String> {
     let names = [(Rights::READ, "read"), (Rights::WRITE, "write"), (Rights::DELETE, "delete")];
     let named: Vec<&str> = names.iter().filter(|(r, _)| rights.has(*r)).map(|(_, n)| *n).collect();
@@ -147,7 +147,7 @@ fn words(rights: Rights) -> Option<String> {
     })
 }
 
-/// The share in whose volume a node is.
+/// Returns the share whose volume contains a node.
 fn share_of(namespace: &Namespace, node: &NodeRef) -> String {
     let shares = namespace.shares();
     let found = shares.iter().find(|s| s.backend.root().is_beside(node.as_ref()));
@@ -162,9 +162,9 @@ impl fmt::Display for HeldFiles {
         let mut table = Table::new(&["id", "file", "by", "client", "user", "how"], 6, false);
         for one in &self.files {
             let path = one.path.as_deref().unwrap_or("(removed)");
-            // A name may be any characters, and some would move a terminal's cursor.
+            // A name may contain any characters, and some would move a terminal's cursor.
             let path: String = path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            // Of SMB it begins with the address already, while the client is there.
+            // For SMB it already begins with the address while the client is connected.
             let client = match one.address {
                 Some(at) if !one.client.starts_with(|c: char| c.is_ascii_digit() || c == '[') => {
                     format!("{} ({at})", one.client)

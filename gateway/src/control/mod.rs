@@ -1,16 +1,15 @@
-//! The control socket: a Unix socket in the state folder, by which `headgate reload`, `drain`, `log`, `files`, `close` and
-//! `disconnect` tell the daemon what to do, `status` and `top` ask what it is doing, and `admin-token` gets a token for the status
-//! page.
+//! The control socket: a Unix socket in the state folder. `headgate reload`, `drain`, `log`, `files`, `close` and `disconnect` send
+//! orders to the daemon over it, `status` and `top` query its status, and `admin-token` requests a token for the status page.
 //!
-//! *Operation.* HTTP/1.1 with one path for each order. An order goes to the daemon's main loop, which does one after the other; the
-//! answer says how it went. What it is doing is told beside all of them. The status page gives some of these orders by the same way
-//! ([`orders`]), with a token of this socket: whoever may look at figures must not thereby change what is served.
+//! *Operation.* HTTP/1.1 with one path for each order. Orders are queued to the daemon's main loop, which carries out one after the
+//! other; the response contains the result. The status is read without the loop. The status page sends some of these orders through
+//! the same queue ([`orders`]), with a token from this socket: a reader of metrics must not be able to change the service.
 //!
-//! Only the user that the gateway runs as and the superuser are listened to; the kernel says who is there (`SO_PEERCRED`).
+//! Only the gateway's user and the superuser may connect; the kernel identifies the peer (`SO_PEERCRED`).
 //!
 //! *Memory.* One order waits at most; others wait in the socket.
 //!
-//! *Errors.* A socket that cannot be made is done without, with a line in the log: signals do the same.
+//! *Errors.* If the socket cannot be created, the log has a warning and the gateway runs without it: signals do the same.
 
 pub(crate) mod adding;
 pub mod client;
@@ -47,33 +46,33 @@ use files::HeldFiles;
 pub use orders::{Drained, Order};
 pub(crate) use orders::{NotDone, Orders};
 
-/// Bytes of an order at most: a choice of log levels, or the path of a file and the name of its share.
+/// Largest order, in bytes: log levels, or the path of a file and the name of its share.
 const ORDER_MAX: usize = 8192;
 
-/// Where the socket is.
+/// Returns the path of the socket.
 pub fn path(state: &Path) -> PathBuf {
     state.join("control")
 }
 
-/// What orders are carried out with, and what is told beside them.
+/// Everything that the routes of the socket need.
 #[derive(Clone)]
 pub(crate) struct Desk {
-    /// What the daemon is doing.
+    /// Source of the daemon's status.
     pub(crate) source: SharedSource,
-    /// The way to its main loop.
+    /// Queue to the main loop.
     pub(crate) orders: Orders,
-    /// Who may act by the status page.
+    /// Sessions of the status page.
     pub(crate) logins: Arc<Logins>,
-    /// Where that page is, if it is served.
+    /// Address of the status page, if it is served.
     pub(crate) page: Option<SocketAddr>,
 }
 
-/// The socket, open as long as this is; `None` when there is none.
+/// The socket, which is open until this is dropped; `None` if it could not be created.
 #[derive(Debug)]
 pub struct Control(Option<(PathBuf, JoinHandle<()>)>);
 
 impl Control {
-    /// Listens in this state folder, whose lock is held: a socket that is there is one that nobody serves.
+    /// Listens in this state folder, whose lock this process holds: an existing socket was left by an earlier run.
     pub(crate) fn open(folder: Option<&Path>, desk: Desk) -> Self {
         Self(folder.map(path).and_then(|path| match listen(&path) {
             Ok(listener) => Some((path, tokio::spawn(serve(listener, desk)))),
@@ -92,7 +91,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         if let Some((path, task)) = &self.0 {
             task.abort();
-            // The next run removes what stays.
+            // If this fails, the next run removes the socket.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -108,7 +107,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Gives those connections only that come from this user or the superuser.
+/// A listener that only accepts connections of this user and the superuser.
 struct Own {
     listener: UnixListener,
     uid: u32,
@@ -163,14 +162,14 @@ async fn serve(listener: UnixListener, desk: Desk) {
     }
 }
 
-/// Who is at the other end.
+/// The user and process at the other end.
 #[derive(Clone, Copy, Debug)]
 struct Caller(By);
 
 impl Connected<IncomingStream<'_, Own>> for Caller {
     fn connect_info(stream: IncomingStream<'_, Own>) -> Self {
         let way = "control socket";
-        // Who cannot be named was not let in.
+        // The listener has already refused peers without credentials.
         Self(stream.io().peer_cred().map_or_else(
             |_| By { way, ..By::default() },
             |peer| By { way, uid: Some(peer.uid()), pid: peer.pid() },
@@ -178,14 +177,14 @@ impl Connected<IncomingStream<'_, Own>> for Caller {
     }
 }
 
-/// A token for the status page, as `headgate admin-token` is told of it.
+/// A token for the status page, as `headgate admin-token` receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdminToken {
     /// Begins one session.
     pub token: String,
-    /// Seconds within which it does.
+    /// Seconds within which the token must be used.
     pub seconds: u64,
-    /// Where the status page is.
+    /// Address of the status page.
     pub page: SocketAddr,
 }
 

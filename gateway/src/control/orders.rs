@@ -1,9 +1,9 @@
-//! What the daemon is told to do, and the one way there: the control socket and the status page use it alike.
+//! Orders to the daemon, and the one queue for them, which the control socket and the status page share.
 //!
-//! *Operation.* An order goes to the daemon's main loop, which does one after the other; what takes long goes on beside it. Who
-//! ended something, or added something, is said in the log.
+//! *Operation.* Orders are queued to the daemon's main loop, which takes one after the other and starts long work in the
+//! background. The log names the user that ended or added something.
 //!
-//! *Memory.* One order waits for the loop; others wait where they came from.
+//! *Memory.* One order waits for the loop; others wait at their origin.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -16,48 +16,48 @@ use super::files::{HeldFile, HeldFiles};
 use crate::changes::{Changes, Refusal};
 use crate::trail::{self, By};
 
-/// How a drain went.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// Connections that were open when it began.
+    /// Open connections when it began.
     pub connections: usize,
     /// Connections that were cut because they took too long.
     pub cut: usize,
 }
 
-/// What the daemon is told to do, and where the answer goes.
+/// An order to the daemon, with the sender for its answer.
 #[derive(Debug)]
 pub enum Order {
-    /// Read the configuration again.
+    /// Reload the configuration.
     Reload(oneshot::Sender<Result<Changes, Refusal>>),
-    /// Finish what is under way and end.
+    /// Finish the requests in work and stop.
     Drain(oneshot::Sender<Drained>),
-    /// Log other lines; answered when that holds.
+    /// Change the log levels; answered once they apply.
     Log(LogFilter, oneshot::Sender<()>),
-    /// Tell who holds which file.
+    /// List held files.
     Files(oneshot::Sender<HeldFiles>),
-    /// Close what is held so; answered with what that was.
+    /// Close the selected state; answered with the closed state.
     Close(What, oneshot::Sender<HeldFiles>),
-    /// End a client; answered with what it lost.
+    /// Disconnect a client; answered with the state that it lost.
     Disconnect(Client, oneshot::Sender<Disconnected>),
-    /// Write one more share into the configuration file, and read that again.
+    /// Add a share to the configuration file, and reload that.
     AddShare(NewShare, oneshot::Sender<Result<Changes, Refusal>>),
 }
 
-/// Why an order was not carried out; the texts are whole, with their `error: `.
+/// Reasons why an order was not carried out; the texts are complete, with their `error: `.
 #[derive(Debug)]
 pub(crate) enum NotDone {
-    /// The daemon is about to end.
+    /// The daemon is stopping.
     Ending,
     /// The order, or the configuration, is wrong.
     Wrong(String),
-    /// It could not be done.
+    /// The work failed.
     Failed(String),
-    /// There is nothing of that name.
+    /// The order names something that does not exist.
     Nothing(String),
 }
 
-/// One line.
+/// Writes only the first line.
 impl std::fmt::Display for NotDone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = match self {
@@ -82,7 +82,7 @@ impl NotDone {
         Self::Wrong(format!("error: {why}"))
     }
 
-    /// As HTTP says it.
+    /// Returns the HTTP response.
     pub(crate) fn told(self) -> (StatusCode, String) {
         match self {
             Self::Ending => {
@@ -101,12 +101,12 @@ impl IntoResponse for NotDone {
     }
 }
 
-/// The way to the daemon's main loop.
+/// Sends orders to the daemon's main loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders(mpsc::Sender<Order>);
 
 impl Orders {
-    /// The way, and its other end.
+    /// Returns the sender and the receiver of orders.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Order>) {
         let (sender, received) = mpsc::channel(1);
         (Self(sender), received)
@@ -124,7 +124,7 @@ impl Orders {
         done
     }
 
-    /// Recorded before it is done: the trail ends with it.
+    /// Recorded before it is carried out, because the audit trail ends with the daemon.
     pub(crate) async fn drain(&self, by: By) -> Result<Drained, NotDone> {
         trail::act("drain", by, "", &Ok::<_, NotDone>(()));
         self.ask(Order::Drain).await
