@@ -1,11 +1,11 @@
-//! The networks that this host is attached to and the addresses that are its own, as the kernel's tables show them.
+//! Networks that this host is attached to and its own addresses, read from the kernel's tables.
 //!
-//! *Operation.* A host gains addresses while it runs. What was read when the kernel last told of a change does for networks, and
-//! for what is asked again with each call ([`follow`]); what is asked once for the life of a connection is read anew
-//! ([`is_own_now`]).
+//! *Operation.* A host can gain addresses at any time. For networks, and for checks that are repeated with each call, the
+//! tables are read again when the kernel notifies of a change ([`follow`]). A check that holds for the life of a connection
+//! reads them again itself ([`is_own_now`]).
 //!
-//! *Errors.* Who comes from an own address is believed less: one that is not in a table that cannot be read is not taken for
-//! another host's. The log says when that begins and when it ends.
+//! *Errors.* Clients at an own address have fewer rights. If a table cannot be read, an address that is missing from the
+//! tables is therefore not assumed to belong to another host. The log reports the start and the end of this state.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -23,15 +23,15 @@ use vfs::namespace::Cidr;
 
 use crate::local_user;
 
-/// The kernel's tables.
+/// Folder of the kernel's tables.
 const TABLES: &str = "/proc/self/net";
-/// Every address: what may be this host's own where that is not known.
+/// All addresses, used where the host's own addresses are unknown.
 pub const ALL: [Cidr; 2] = [
     Cidr { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bits: 0 },
     Cidr { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), bits: 0 },
 ];
 
-/// Shortest pause between two readings. A slow reading takes a tenth of the time.
+/// Shortest pause between two readings. A slow reading may take a tenth of the time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSES: u32 = 9;
 /// Longest pause between two readings.
@@ -43,10 +43,10 @@ pub(crate) struct On<'a> {
     pub(crate) device: &'a str,
 }
 
-/// Calls `read`, which may block, at once, at each change of which the kernel notifies, and after [`PAUSE_MAX`] in any case. Never
-/// returns.
+/// Calls `read`, which may block: immediately, at each change of which the kernel notifies, and at least every [`PAUSE_MAX`].
+/// Never returns.
 pub(crate) async fn follow(read: impl Fn() + Clone + Send + 'static) {
-    // Before the first reading, so that no change is missed in between.
+    // Started before the first reading, so that no change in between is missed.
     let mut watch = match Watch::start() {
         Ok(watch) => Some(watch),
         Err(error) => {
@@ -56,7 +56,7 @@ pub(crate) async fn follow(read: impl Fn() + Clone + Send + 'static) {
     };
     loop {
         let (read, began) = (read.clone(), Instant::now());
-        // The next reading does not depend on this one.
+        // A failure does not affect the next reading.
         let _ = tokio::task::spawn_blocking(read).await;
         sleep(PAUSE_MIN.max(began.elapsed() * PAUSES).min(PAUSE_MAX)).await;
         let Some(told) = &watch else {
@@ -78,7 +78,7 @@ fn not_told(error: &io::Error) {
     );
 }
 
-/// The networks of all interfaces now. What cannot be read counts as none.
+/// Returns the networks of all interfaces now. A table that cannot be read counts as empty.
 pub fn attached() -> Vec<Cidr> {
     let read = |table| fs::read_to_string(Path::new(TABLES).join(table)).unwrap_or_default();
     let (four, six) = (read("route"), read("if_inet6"));
@@ -86,8 +86,8 @@ pub fn attached() -> Vec<Cidr> {
     routes(&four).map(|on| on.network).chain(six).collect()
 }
 
-/// What programs of this host can call from: the addresses of its interfaces, and what a local route gives it beside them.
-/// The error names the table that cannot be read.
+/// Returns the addresses from which programs of this host can call: those of its interfaces, and those of local routes. The
+/// error names the table that cannot be read.
 pub fn own() -> io::Result<Vec<Cidr>> {
     static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
     let own = own_in(Path::new(TABLES));
@@ -109,27 +109,27 @@ fn own_in(tables: &Path) -> io::Result<Vec<Cidr>> {
         fs::read_to_string(&path)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
     };
-    // A host without IPv6 has no tables of it.
+    // A host without IPv6 does not have the IPv6 tables.
     let read6 = |table| match read(table) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
         other => other,
     };
     let mut out = local4(&read("fib_trie")?);
     out.extend(local6(&read6("ipv6_route")?));
-    // Where addresses are still being tried there is no route yet.
+    // Addresses whose duplicate detection is running have no route yet.
     let tried = read6("if_inet6")?;
     out.extend(addresses6(&tried).map(|on| Cidr { bits: 128, ..on.network }));
     Ok(out)
 }
 
-/// This address is the host's own now, not some time ago.
+/// Returns true if this address is one of the host's own at the time of the call.
 pub(crate) async fn is_own_now(ip: IpAddr) -> io::Result<bool> {
     static LATEST: Latest = Latest(Mutex::new(None));
     let asked = Instant::now();
     local_user::ADDRESSES.read(move || LATEST.has(ip, asked, own)).await
 }
 
-/// What was read last, and when that began: who asked before shares it.
+/// The latest reading and its start time; callers from before that time share it.
 struct Latest(Mutex<Option<(Instant, Vec<Cidr>)>>);
 
 impl Latest {
@@ -153,7 +153,7 @@ impl Latest {
     }
 }
 
-/// Local IPv4 addresses, from the text of `/proc/net/fib_trie`: a leaf `|-- ADDRESS` followed by `/BITS host LOCAL`.
+/// Returns local IPv4 addresses from the text of `/proc/net/fib_trie`: a leaf `|-- ADDRESS` followed by `/BITS host LOCAL`.
 pub(crate) fn local4(text: &str) -> Vec<Cidr> {
     let mut found: Vec<Cidr> = Vec::new();
     let mut leaf: Option<Ipv4Addr> = None;
@@ -164,7 +164,7 @@ pub(crate) fn local4(text: &str) -> Vec<Cidr> {
             && let Some(addr) = leaf
             && let Some(bits) = bits.strip_prefix('/').and_then(|bits| bits.parse().ok())
         {
-            // Each stands there twice, in the local table and in the main one.
+            // Each entry occurs twice, in the local table and in the main one.
             let own = Cidr { addr: addr.into(), bits };
             if !found.contains(&own) {
                 found.push(own);
@@ -174,7 +174,7 @@ pub(crate) fn local4(text: &str) -> Vec<Cidr> {
     found
 }
 
-/// Local IPv6 addresses, from the text of `/proc/net/ipv6_route`.
+/// Returns local IPv6 addresses from the text of `/proc/net/ipv6_route`.
 fn local6(text: &str) -> Vec<Cidr> {
     /// RTF_LOCAL of linux/ipv6_route.h.
     const LOCAL: u32 = 0x8000_0000;
@@ -188,7 +188,7 @@ fn local6(text: &str) -> Vec<Cidr> {
     text.lines().filter_map(parse).collect()
 }
 
-/// IPv4 routes without a gateway, from the text of `/proc/net/route`: the numbers are in the machine's byte order.
+/// Returns IPv4 routes without a gateway from the text of `/proc/net/route`, whose numbers are in the machine's byte order.
 pub(crate) fn routes(text: &str) -> impl Iterator<Item = On<'_>> {
     let parse = |line| {
         let fields: Vec<&str> = str::split_ascii_whitespace(line).collect();
@@ -199,13 +199,13 @@ pub(crate) fn routes(text: &str) -> impl Iterator<Item = On<'_>> {
         let (device, network, gateway, mask) = (fields.first()?, word(1)?, word(2)?, word(7)?);
         let bits = u8::try_from(u32::from_be_bytes(mask).count_ones()).ok()?;
         let network = Cidr { addr: IpAddr::V4(Ipv4Addr::from(network)), bits };
-        // A default route without a gateway (a tunnel) attaches nobody.
+        // A default route without a gateway (a tunnel) does not attach the host to a network.
         (gateway == [0; 4] && bits > 0).then_some(On { network, device })
     };
     text.lines().skip(1).filter_map(parse)
 }
 
-/// IPv6 addresses with the length of their network's prefix, from the text of `/proc/net/if_inet6`.
+/// Returns IPv6 addresses with the length of their network's prefix, from the text of `/proc/net/if_inet6`.
 pub(crate) fn addresses6(text: &str) -> impl Iterator<Item = On<'_>> {
     let parse = |line| {
         let mut fields = str::split_ascii_whitespace(line);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn routes_without_a_gateway_are_attached_networks() {
-        // As a little-endian machine shows them.
+        // The text of a little-endian machine.
         let text = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
             eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n\
             eth0\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n\

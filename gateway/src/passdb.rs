@@ -1,7 +1,7 @@
 //! `headgate user import FILE`: accounts of Samba with their NT hashes, as `pdbedit -L -w` and smbpasswd(5) write them.
 //!
-//! *Operation.* A line is `NAME:UID:LM:NT:[FLAGS]:LCT-TIME:`. [`parse`] says of each line which user it is, or why it is none;
-//! the users are added to the database of `headgate user`.
+//! *Operation.* A line is `NAME:UID:LM:NT:[FLAGS]:LCT-TIME:`. [`parse`] returns the user of each line or the reason why there
+//! is none; the users are added to the database of `headgate user`.
 //!
 //! *Errors.* One line for each account that is not taken over.
 
@@ -18,19 +18,18 @@ use crate::records::ServiceFiles;
 use crate::trust::{check_folders, check_secret};
 use crate::users::{change_database, resolve, why_no_account};
 
-/// Bytes of a file at most: 100,000 users.
+/// Maximum size of a file in bytes: 100,000 users.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// An account of Samba.
 #[derive(Debug, PartialEq, Eq)]
 struct Account {
     name: String,
-    /// `None`: Samba had no number for it.
+    /// `None`: Samba had no uid for it.
     uid: Option<u32>,
     hash: NtHash,
 }
 
-/// Takes over the accounts of a file; `-` is standard input. Users that are in the database stay as they are, unless `replace`.
+/// Takes over the accounts of a file; `-` is standard input. Existing users of the database are unchanged, unless `replace`.
 pub(crate) fn import(files: &ServiceFiles, path: &Path, replace: bool) -> Result<(), String> {
     let text = read(path)?;
     let mut accounts = Vec::new();
@@ -82,7 +81,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, String> {
     let from: Box<dyn Read> = match path.as_os_str() == "-" {
         true => Box::new(std::io::stdin()),
         false => {
-            // Its hashes let anyone log on who has them.
+            // A hash is enough to log on, so the file must be as protected as a password.
             check_secret("list of accounts", path)?;
             check_folders("list of accounts", path)?;
             Box::new(std::fs::File::open(path).map_err(|e| at(&e))?)
@@ -96,7 +95,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, String> {
     std::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned())).map_err(|e| at(&e))
 }
 
-/// The numbers of an account: of this host's user of its name, else the number that Samba had.
+/// Returns the ids of an account: those of this host's user with the same name, else the uid that Samba had.
 fn identity(account: &Account) -> Result<Identity, String> {
     let host = accounts::by_name(&account.name).map_err(|e| {
         format!("user {}: this host's name service (passwd, group) fails: {e}", account.name)
@@ -113,7 +112,7 @@ fn identity(account: &Account) -> Result<Identity, String> {
 
 fn entry(account: Account, identity: Identity) -> Entry {
     let Identity { uid, gid, groups } = identity;
-    // Keys of Kerberos are made of the password alone.
+    // Kerberos keys can only be derived from the password.
     Entry { name: account.name, hash: account.hash, uid, gid, groups, keys: None }
 }
 

@@ -1,7 +1,8 @@
-//! Where a command finds the configuration, and by it the daemon: its state folder, its admin address.
+//! Finds the configuration for a command, and with it the daemon: its state folder and its admin address.
 //!
-//! *Operation.* The configuration is the file of `--config`, else that of the environment variable `HEADGATE_CONFIG`, else
-//! [`USUAL_FILE`] where it is there. A file that cannot be read, or is wrong elsewhere, still names what can be found in it.
+//! *Operation.* The configuration is the file of `--config`, else the one in the environment variable `HEADGATE_CONFIG`, else
+//! [`USUAL_FILE`] if it exists. A file that is partly unreadable or invalid still supplies the values that can be found in
+//! it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +11,10 @@ use config::{Admin, Settings};
 
 use crate::records::ServiceFiles;
 
-/// The configuration of packages, as their unit names it.
+/// Configuration file in packages, as their unit names it.
 pub(crate) const USUAL_FILE: &str = "/etc/headgate/headgate.yaml";
 
-/// The file of a command that was given this one, where the usual one is that.
+/// Returns the given file, or the usual one if it exists.
 pub(crate) fn file_or(given: Option<&Path>, usual: &Path) -> Option<PathBuf> {
     given.or_else(|| Some(usual).filter(|usual| usual.exists())).map(Path::to_owned)
 }
@@ -34,26 +35,25 @@ pub(crate) struct DaemonArgs {
 }
 
 impl DaemonArgs {
-    /// The state folder.
     pub(crate) fn state(&self) -> PathBuf {
         let of_file = || file(self.config.as_deref()).as_deref().and_then(config::state_of);
         self.state.clone().or_else(of_file).unwrap_or(Settings::default().state)
     }
 
-    /// Where that lies which moves with the service: in the state folder, or where the file says.
+    /// Returns the files that move with the service; they are in the state folder, or where the configuration says.
     pub(crate) fn service_files(&self) -> Result<ServiceFiles, String> {
         let of_file = || file(self.config.as_deref()).as_deref().and_then(config::records_of);
         let records = if self.state.is_some() { None } else { of_file() };
         ServiceFiles::look(&self.state(), records.as_ref())
     }
 
-    /// The state folder was named, so that one daemon is meant, and no other that this host may have.
+    /// Returns true if the state folder was given, which selects one daemon of several on this host.
     pub(crate) fn names_state(&self) -> bool {
         let of_file = || file(self.config.as_deref()).as_deref().and_then(config::state_of);
         self.state.is_some() || of_file().is_some()
     }
 
-    /// What the file says of the admin address.
+    /// Returns the admin address of the file.
     pub(crate) fn admin(&self) -> Admin {
         file(self.config.as_deref()).as_deref().and_then(config::admin_of).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! How the configured memory is divided among pools.
+//! Divides the configured memory among pools.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use rdma_transport::limits::SMBD_CREDITS_MIN;
 use rdma_transport::parts::Parts;
 use rdma_transport::receives;
 
-/// Memory for the replies that NFS keeps for repetitions: an eighth.
+/// Memory for the replies that NFS keeps for retransmissions: an eighth.
 pub(crate) fn kept_replies(settings: &Settings) -> usize {
     usize::try_from(settings.memory / 8).unwrap_or(usize::MAX)
 }
 
-/// Memory for messages that lie on the heap: an eighth, and what one client may have of it, in bytes.
+/// Memory in bytes for messages on the heap: an eighth, and the part of it that one client may use.
 pub(crate) fn heap_limits(settings: &Settings) -> (usize, usize) {
     let bytes = |n| usize::try_from(n).unwrap_or(usize::MAX);
     let all = bytes(settings.memory / 8);
@@ -21,12 +21,12 @@ pub(crate) fn heap_limits(settings: &Settings) -> (usize, usize) {
     (all, of_client)
 }
 
-/// Memory for the names of directories in which clients of SMB look in another case: a sixteenth.
+/// Memory for directory listings that SMB clients search without regard to case: a sixteenth.
 pub(crate) fn names(settings: &Settings) -> usize {
     usize::try_from(settings.memory / 16).unwrap_or(usize::MAX)
 }
 
-/// Memory for Receives of RDMA connections: an eighth, where RDMA is served.
+/// Memory for Receives of RDMA connections: an eighth if RDMA is served.
 fn rdma_receives(settings: &Settings) -> usize {
     match settings.rdma {
         Rdma::Off => 0,
@@ -34,7 +34,7 @@ fn rdma_receives(settings: &Settings) -> usize {
     }
 }
 
-/// Memory for what comes over TCP: a sixteenth.
+/// Memory for data received over TCP: a sixteenth.
 fn tcp_receives(settings: &Settings) -> usize {
     usize::try_from(settings.memory / 16).unwrap_or(usize::MAX)
 }
@@ -50,7 +50,8 @@ pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
     PoolLimits::of_bytes(memory.saturating_sub(beside))
 }
 
-/// What one client may have of it. Below so many buffers of a size, nothing is kept for the others unless it is asked for.
+/// Part of the payload memory that one client may use. If a pool has only a few buffers of a size, none is reserved for other
+/// clients unless configured.
 pub(crate) fn payload_share(settings: &Settings) -> PoolLimits {
     if let Some(bytes) = settings.limits.client_memory {
         return PoolLimits::of_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -58,13 +59,13 @@ pub(crate) fn payload_share(settings: &Settings) -> PoolLimits {
     three_quarters(payload_limits(settings))
 }
 
-/// What one address may have of a pool of these limits.
+/// Returns the part of a pool with these limits that one address may use.
 fn three_quarters(all: PoolLimits) -> PoolLimits {
     const FEW: usize = 16;
     PoolLimits { buffers_max: all.buffers_max.map(|n| (n / 4 * 3).max(n.min(FEW))) }
 }
 
-/// The pool for payload, with its limits.
+/// Returns the pool for payload, with its limits.
 pub(crate) fn payload(settings: &Settings) -> Pool {
     let pool = Pool::new(payload_limits(settings));
     pool.set_share(payload_share(settings));
@@ -73,10 +74,9 @@ pub(crate) fn payload(settings: &Settings) -> Pool {
     pool
 }
 
-/// Receive buffers of connections over TCP: two small ones for each, as far as half of a sixteenth of the memory goes, and large
-/// ones
-/// for busy ones with the rest. A connection without a large one reads into small ones; one without any reads when another has
-/// given one back.
+/// Receive buffers of connections over TCP: two small ones for each connection, limited to half of a sixteenth of the memory,
+/// and large ones for busy connections from the rest. A connection without a large buffer reads into small ones; a connection
+/// without any waits until another returns one.
 pub(crate) fn recv_limits(settings: &Settings) -> PoolLimits {
     let (bytes, wanted) = (tcp_receives(settings), settings.connections.saturating_mul(2));
     let small = (bytes / 2 / CLASS_SIZES[0]).clamp(1, wanted.saturating_add(4));
@@ -85,12 +85,12 @@ pub(crate) fn recv_limits(settings: &Settings) -> PoolLimits {
     PoolLimits { buffers_max: [small, large, 0] }
 }
 
-/// What one address may have of them.
+/// Part of the receive buffers that one address may use.
 pub(crate) fn recv_share(settings: &Settings) -> PoolLimits {
     three_quarters(recv_limits(settings))
 }
 
-/// The pool for what comes over TCP, with its limits.
+/// Returns the pool for data received over TCP, with its limits.
 pub(crate) fn recvs(settings: &Settings) -> Pool {
     let pool = Pool::new(recv_limits(settings));
     pool.set_share(recv_share(settings));
@@ -102,14 +102,14 @@ pub(crate) fn rdma_recv_limits(settings: &Settings) -> PoolLimits {
     PoolLimits { buffers_max: [(rdma_receives(settings) / CLASS_SIZES[0]).max(1), 1, 1] }
 }
 
-/// What connections over RDMA may have posted beyond the first few Receives of each: as many as are left where all have those, and
-/// half at least. One address may have half of it.
+/// Receives that RDMA connections may post beyond the first few of each: the number that remains if all connections have
+/// those, but at least half. One address may use half of it.
 pub(crate) fn rdma_parts(settings: &Settings) -> Arc<Parts> {
     let [of_all, of_address] = rdma_parts_most(settings);
     receives::parts(of_all, of_address)
 }
 
-/// How much that is: of all addresses, and of one.
+/// Returns the limits of [`rdma_parts`]: for all addresses, and for one.
 pub(crate) fn rdma_parts_most(settings: &Settings) -> [usize; 2] {
     let all = rdma_receives(settings) / CLASS_SIZES[0];
     let first = settings.connections.saturating_mul(FIRST_RECEIVES);
@@ -117,16 +117,16 @@ pub(crate) fn rdma_parts_most(settings: &Settings) -> [usize; 2] {
     [beyond, beyond / 2]
 }
 
-/// Receives that each RDMA connection has from its beginning: those of its first credits, and that of the negotiation.
+/// Receives that each RDMA connection has from its start: those of its first credits, and one for the negotiation.
 pub(crate) const FIRST_RECEIVES: usize = SMBD_CREDITS_MIN as usize + 1;
 
-/// What connections over RDMA may have of those.
+/// Returns the limits on the first Receives of RDMA connections.
 pub(crate) fn rdma_first(settings: &Settings) -> Arc<Parts> {
     let [of_all, of_address] = rdma_first_most(settings);
     receives::first_parts(of_all, of_address)
 }
 
-/// How much that is: of all addresses, and of one.
+/// Returns the limits of [`rdma_first`]: for all addresses, and for one.
 pub(crate) fn rdma_first_most(settings: &Settings) -> [usize; 2] {
     const FEW: usize = 64 * FIRST_RECEIVES;
     let all = rdma_receives(settings) / CLASS_SIZES[0];
@@ -138,7 +138,7 @@ pub(crate) fn rdma_first_most(settings: &Settings) -> [usize; 2] {
 mod tests {
     use super::*;
 
-    /// All that is given out at once, of settings of every size, is within `memory`.
+    /// For settings of every size, all pools together stay within `memory`.
     #[test]
     fn pools_fit_into_memory() {
         let bytes = |limits: PoolLimits| -> u64 {
@@ -156,7 +156,7 @@ mod tests {
                 let buffers = [payload_limits(&settings), recv_limits(&settings), rdma];
                 let beside = kept_replies(&settings) + heap_limits(&settings).0 + names(&settings);
                 let all = buffers.map(bytes).iter().sum::<u64>() + beside as u64;
-                // A buffer of the largest size is there however little there is.
+                // One buffer of the largest size exists even if the memory is smaller.
                 assert!(all <= memory + (1 << 20) + (64 << 10), "{all} of {memory}, {connections}");
             }
         }

@@ -1,13 +1,13 @@
-//! Who listens on a port that is taken, as far as this user may know.
+//! Finds the program that listens on an occupied port, as far as this user may see it.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// What to give when port 111 cannot be had.
+/// Options that help if port 111 is not available.
 pub(crate) const PORTMAP_OPTION: &str = "--portmap register or --portmap off";
 
-/// One line about an address that could not be listened on. `option` chooses the port, or stands with the value that helps.
+/// Returns one line about an address that could not be opened. `option` selects the port, or includes the value that helps.
 pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str) -> String {
     let option = if option.contains(' ') { option.to_owned() } else { format!("{option} PORT") };
     match error.kind() {
@@ -28,7 +28,7 @@ pub fn refused(what: &str, at: SocketAddr, error: &std::io::Error, option: &str)
     }
 }
 
-/// This program, by the name of its process, listens on the port.
+/// Returns true if a process with this name listens on the port.
 pub(crate) fn is_held_by(port: u16, name: &str) -> bool {
     let inode = inode_of(port);
     inode.and_then(process_with).is_some_and(|(process, _)| process == name)
@@ -40,7 +40,7 @@ fn inode_of(port: u16) -> Option<u64> {
     tables.into_iter().find_map(|table| listener_inode(&read(table), port))
 }
 
-/// Who listens on this TCP port: `name (process 123)`, or what of the kernel's it is where no process holds the socket.
+/// Returns the listener on this TCP port: `name (process 123)`, or the kernel service if no process holds the socket.
 fn holder(port: u16) -> Option<String> {
     let inode = inode_of(port)?;
     if let Some((name, id)) = process_with(inode) {
@@ -53,12 +53,12 @@ fn holder(port: u16) -> Option<String> {
     Some(if sees_all() { "the kernel" } else { hidden }.to_owned())
 }
 
-/// Files of other users' processes can be looked at.
+/// Returns true if this user may read the open files of other users' processes.
 fn sees_all() -> bool {
     fs::read_dir("/proc/1/fd").is_ok()
 }
 
-/// Name and number of a process that holds this socket.
+/// Returns the name and the id of a process that holds this socket.
 fn process_with(inode: u64) -> Option<(String, String)> {
     let socket = format!("socket:[{inode}]");
     let numbered = |name: &std::ffi::OsStr| name.to_str().is_some_and(|n| n.parse::<u32>().is_ok());
@@ -73,7 +73,7 @@ fn process_with(inode: u64) -> Option<(String, String)> {
     })
 }
 
-/// A file server of the kernel's that is on the port, as its own files below `root` tell.
+/// Returns the kernel file server on the port, according to its files below `root`.
 fn kernel_server(root: &Path, port: u16) -> Option<String> {
     let nfsd = fs::read_to_string(root.join("proc/fs/nfsd/portlist")).unwrap_or_default();
     let is_on_it = |l: &str| l.split_whitespace().nth(1).is_some_and(|p| p == port.to_string());
@@ -86,7 +86,7 @@ fn kernel_server(root: &Path, port: u16) -> Option<String> {
         .then(|| "the kernel's ksmbd (`ksmbd.control --shutdown`, `modprobe -r ksmbd`)".to_owned())
 }
 
-/// The socket that listens on a port, from the text of `/proc/net/tcp`.
+/// Returns the inode of the socket that listens on a port, from the text of `/proc/net/tcp`.
 fn listener_inode(text: &str, port: u16) -> Option<u64> {
     const LISTEN: &str = "0A";
     text.lines().skip(1).find_map(|line| {

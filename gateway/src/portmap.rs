@@ -1,14 +1,15 @@
-//! What clients of NFS version 3 need beside the NFS port: MOUNT, NLM and NSM by datagrams on the same number, and an answer on
-//! port 111 to the question where all that is.
+//! Services that NFS version 3 clients need in addition to the NFS port: MOUNT, NLM and NSM over UDP on the same port number,
+//! and a port mapper on port 111 that returns that number.
 //!
-//! *Operation.* A reply leaves from the address that was asked, also from one that the host gets later ([`DatagramSocket`]). On
-//! port 111 the host's rpcbind answers when it was told ([`register`]), or the gateway itself.
+//! *Operation.* A reply leaves from the address to which the call was sent, also from an address that the host gets later
+//! ([`DatagramSocket`]). On port 111 either the host's rpcbind answers, after a registration ([`register`]), or the gateway
+//! itself.
 //!
-//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, [`OF_ADDRESS_MAX`] of one address, and [`UNKNOWN_MAX`] wait for the
-//! name of their sender; what comes beyond is dropped and counted, and comes again.
+//! *Memory.* At most [`DATAGRAMS_MAX`] datagrams are in work, [`OF_ADDRESS_MAX`] of one address, and [`UNKNOWN_MAX`] wait for
+//! the name of their sender. Further ones are dropped and counted; clients send them again.
 //!
-//! *Errors.* Without an rpcbind, or when another program has its place there, the gateway serves all the same and says what does
-//! not work. An rpcbind that starts later is told then ([`RPCBIND_COMES_MAX`]).
+//! *Errors.* Without an rpcbind, or if another program is registered there, the gateway serves anyway and logs the
+//! consequences. An rpcbind that starts later is registered with then ([`RPCBIND_COMES_MAX`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -42,34 +43,34 @@ use crate::port;
 
 /// Datagrams in work.
 const DATAGRAMS_MAX: usize = 256;
-/// No rule of a protocol, and counted as one: a datagram beyond them.
+/// Limit for datagrams beyond [`DATAGRAMS_MAX`]; counted like a rule, although no protocol has it.
 pub(crate) const DATAGRAMS_IN_WORK: &str = "datagrams-in-work";
-/// Datagrams whose senders are looked up by name. Anybody sends under invented addresses, and those must not take the places of
-/// clients that are known.
+/// Datagrams whose senders' names are being looked up. Source addresses can be forged, and forged ones must not use up the
+/// datagrams of known clients.
 const UNKNOWN_MAX: usize = 64;
-/// Of these, datagrams of one address.
+/// Maximum of [`UNKNOWN_MAX`] for one address.
 const UNKNOWN_OF_ADDRESS_MAX: usize = UNKNOWN_MAX / 4;
-/// The limit that a datagram beyond those meets.
+/// Name of the limit for datagrams beyond these two.
 pub(crate) const DATAGRAMS_UNKNOWN: &str = "datagrams-of-unknown";
 /// Datagrams of one address in work.
 const OF_ADDRESS_MAX: usize = DATAGRAMS_MAX / 4;
-/// The limit that a datagram beyond those meets.
+/// Name of the limit for datagrams beyond [`OF_ADDRESS_MAX`].
 pub(crate) const DATAGRAMS_OF_ADDRESS: &str = "datagrams-of-address";
-/// Bytes of a datagram that is a call: an NLM call with all its strings as long as they may be has less.
+/// Maximum size in bytes of a call: an NLM call with all its strings at their maximum is smaller.
 const CALL_MAX: usize = 8800;
-/// Bytes of a datagram that is a reply (RFC 768, less its header and that of IP).
+/// Maximum size in bytes of a reply (RFC 768, without the headers of UDP and IP).
 const REPLY_MAX: usize = 65_507;
 
-/// What is done about port 111, and why where that was left to the gateway.
+/// Treatment of port 111, and the reason if the gateway chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// What is done: never [`Portmap::Auto`].
+    /// Never [`Portmap::Auto`].
     pub(crate) how: Portmap,
-    /// One part of a sentence.
+    /// A part of a sentence.
     pub(crate) why: Option<String>,
 }
 
-/// What `auto` means on this host now. Port 111 is tried, and given up at once.
+/// Resolves `auto` for this host now. Opens port 111 and closes it at once to see if it is free.
 pub(crate) fn choose(settings: &Settings) -> Chosen {
     if settings.portmap != Portmap::Auto {
         return Chosen { how: settings.portmap, why: None };
@@ -78,7 +79,7 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
     if !settings.by_nfs() {
         return chosen(Portmap::Off, "no share is served by NFS");
     }
-    // A connect to a socket whose backlog is full waits for the one who accepts.
+    // A connect to a socket whose backlog is full blocks until its owner accepts.
     let socket = Path::new(register::SOCKET);
     let answers = in_time::ask(socket, LOOK_MAX, || UnixStream::connect(register::SOCKET).is_ok());
     if answers == Ok(true) {
@@ -93,14 +94,14 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
     }
 }
 
-/// Port 111 can be had, by TCP and by datagrams.
+/// Checks that port 111 is free for TCP and UDP.
 fn tried(settings: &Settings) -> Result<(), (SocketAddr, io::Error)> {
     for at in addresses(&settings.bind, PORT) {
         let four = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), PORT);
         let both = |at: SocketAddr| {
             let tried = std::net::TcpListener::bind(at).and_then(|_| std::net::UdpSocket::bind(at));
             match tried {
-                // An address that comes later, as those of a cluster's service do: no other program has its port.
+                // The address may be added later, such as those of a cluster's service: no other program can have its port.
                 Err(e)
                     if e.kind() == io::ErrorKind::AddrNotAvailable && !at.ip().is_unspecified() =>
                 {
@@ -111,7 +112,7 @@ fn tried(settings: &Settings) -> Result<(), (SocketAddr, io::Error)> {
         };
         let other =
             |e: io::Error| match settings.bind.is_empty() && e.kind() != io::ErrorKind::AddrInUse {
-                // A host that has no IPv6.
+                // A host without IPv6.
                 true => both(four),
                 false => Err(e),
             };
@@ -120,12 +121,12 @@ fn tried(settings: &Settings) -> Result<(), (SocketAddr, io::Error)> {
     Ok(())
 }
 
-/// What the host's rpcbind was told, to be taken back.
+/// Registrations with the host's rpcbind, which must be removed later.
 #[derive(Debug, Default)]
 pub(crate) struct Entered(Vec<(Mapping, bool)>);
 
 impl Entered {
-    /// Takes it back. An rpcbind that has gone has forgotten it already.
+    /// Removes the registrations. An rpcbind that ended has already lost them.
     pub(crate) async fn take_back(self) {
         if !self.0.is_empty()
             && let Err(error) = register::unregister(Path::new(register::SOCKET), &self.0).await
@@ -135,15 +136,15 @@ impl Entered {
     }
 }
 
-/// An rpcbind that starts after the gateway is waited for so long; then another reload or start tells it.
+/// Time for which the gateway looks for an rpcbind that starts after it. Later, the next reload or start registers.
 const RPCBIND_COMES_MAX: Duration = Duration::from_secs(600);
-/// Between two looks for it at most.
+/// Longest pause between two looks.
 const BETWEEN_LOOKS_MAX: Duration = Duration::from_secs(30);
 
-/// Tells an rpcbind that was not there yet.
+/// Registers with an rpcbind that was not yet running.
 #[derive(Debug)]
 struct Later {
-    /// Dropped: it is not waited for any more.
+    /// Dropping it ends the wait.
     stop: oneshot::Sender<()>,
     task: JoinHandle<Entered>,
 }
@@ -159,14 +160,14 @@ impl Later {
         Self { stop, task }
     }
 
-    /// What it was told. Ends at once, or when what is being told is told.
+    /// Ends the wait and returns the registrations. Returns at once, or when a registration in progress has finished.
     async fn end(self) -> Entered {
         drop(self.stop);
         self.task.await.unwrap_or_default()
     }
 }
 
-/// Tries until it succeeds, is stopped, or the time is over.
+/// Retries until an attempt succeeds, the task is stopped, or the time is over.
 async fn come<T, F: Future<Output = io::Result<T>>>(
     mut stopped: oneshot::Receiver<()>,
     mut attempt: impl FnMut() -> F,
@@ -190,10 +191,10 @@ async fn come<T, F: Future<Output = io::Result<T>>>(
     None
 }
 
-/// The sockets for datagrams, and what the host's rpcbind was told.
+/// The UDP sockets, and the registrations with the host's rpcbind.
 #[derive(Debug)]
 pub(crate) struct Mapper {
-    /// Where NFS listens by TCP, which this follows.
+    /// Addresses at which NFS listens over TCP, which the UDP sockets follow.
     at: Vec<SocketAddr>,
     tasks: JoinSet<()>,
     entered: Entered,
@@ -201,7 +202,7 @@ pub(crate) struct Mapper {
 }
 
 impl Mapper {
-    /// Goes to where NFS listens now. An error leaves it where it was.
+    /// Moves the sockets to the addresses at which NFS listens now. An error leaves them unchanged.
     pub(crate) async fn follow(
         &mut self,
         settings: &Settings,
@@ -210,7 +211,7 @@ impl Mapper {
         served: &Served,
     ) -> Result<(), String> {
         if self.at != served.at(Service::Nfs) {
-            // The new sockets stand beside the old ones until these are gone.
+            // The new sockets are open together with the old ones until these are closed.
             let next = start(settings, shared, nfs, served).await?;
             let mut before = std::mem::replace(self, next);
             before.tasks.shutdown().await;
@@ -221,7 +222,7 @@ impl Mapper {
         Ok(())
     }
 
-    /// Ends all that.
+    /// Closes the sockets and removes the registrations.
     pub(crate) async fn close(&mut self) {
         self.tasks.shutdown().await;
         std::mem::take(&mut self.entered).take_back().await;
@@ -231,7 +232,7 @@ impl Mapper {
     }
 }
 
-/// Starts all that, where NFS listens by TCP.
+/// Opens the sockets and registers, at the addresses where NFS listens over TCP.
 pub(crate) async fn start(
     settings: &Settings,
     shared: &Arc<Shared>,
@@ -269,7 +270,7 @@ async fn tell(nfs: &Server, six: bool) -> io::Result<Registered> {
     register::register(Path::new(register::SOCKET), &nfs.ports().served(), six).await
 }
 
-/// Tells the host's rpcbind; `None` when there is none.
+/// Registers with the host's rpcbind; `None` if there is none.
 async fn enter(nfs: &Server, six: bool) -> Option<Entered> {
     match tell(nfs, six).await {
         Ok(done) => Some(say(done)),
@@ -285,7 +286,7 @@ async fn enter(nfs: &Server, six: bool) -> Option<Entered> {
     }
 }
 
-/// Says what became of it.
+/// Logs the result of a registration.
 fn say(done: Registered) -> Entered {
     for line in &done.taken {
         tracing::warn!(
@@ -297,13 +298,13 @@ fn say(done: Registered) -> Entered {
     Entered(done.entered)
 }
 
-/// A socket for each address to listen on.
+/// Opens a socket for each address.
 fn sockets(settings: &Settings, port: u16) -> Result<Vec<DatagramSocket>, (SocketAddr, io::Error)> {
     let mut all = Vec::new();
     for at in addresses(&settings.bind, port) {
         match bind(at) {
             Ok(socket) => all.push(socket),
-            // A host that has no IPv6, as for TCP.
+            // A host without IPv6, as for TCP.
             Err(_) if settings.bind.is_empty() => {
                 let four = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), port);
                 all.push(bind(four).map_err(|e| (four, e))?);
@@ -317,7 +318,7 @@ fn sockets(settings: &Settings, port: u16) -> Result<Vec<DatagramSocket>, (Socke
 fn bind(at: SocketAddr) -> io::Result<DatagramSocket> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
-    // After a change of the configuration the new one is opened before the old one is closed.
+    // After a change of the configuration the new socket is opened before the old one is closed.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     rdma_transport::tcp::before_bind(&socket, at)?;
@@ -335,7 +336,7 @@ fn spawn(
     tasks.spawn(datagrams(Arc::new(socket), shared.clone(), nfs.clone(), offer));
 }
 
-/// Where datagrams stand that are in work.
+/// Limits on datagrams in work.
 #[derive(Clone)]
 struct Places {
     known: Arc<Parts>,
@@ -353,7 +354,8 @@ impl Default for Places {
 }
 
 impl Places {
-    /// One for a datagram of this sender, who has to be looked up by name or need not. `None`: there is no more, which is counted.
+    /// Takes a slot for a datagram of this sender, from the smaller limit if the sender's name must be looked up. `None`: no slot
+    /// is free, which is counted.
     fn take(&self, is_unknown: bool, peer: SocketAddr) -> Option<Part> {
         let places = if is_unknown { &self.unknown } else { &self.known };
         match places.take(canonical(peer).ip()) {
@@ -370,7 +372,7 @@ impl Places {
     }
 }
 
-/// Answers datagrams for as long as the daemon runs.
+/// Answers datagrams while the daemon runs.
 async fn datagrams(
     socket: Arc<DatagramSocket>,
     shared: Arc<Shared>,
@@ -381,7 +383,7 @@ async fn datagrams(
     let mut room = vec![0; datagram_socket::ROOM];
     let mut began = Instant::now();
     loop {
-        // As a connection does: others have the thread, also while datagrams come without end.
+        // As for connections: yields the thread to other tasks even if datagrams never stop.
         if began.elapsed() >= TURN_MAX {
             tokio::task::yield_now().await;
             began = Instant::now();
@@ -389,14 +391,14 @@ async fn datagrams(
         let received = match socket.receive(&mut room).await {
             Ok(received) => Arc::new(received),
             Err(error) => {
-                // What an earlier reply met on its way.
+                // An ICMP error about an earlier reply.
                 tracing::debug!(%error, "a datagram could not be received");
                 continue;
             }
         };
         lease::check();
         for call in room[..received.length].chunks(received.stride) {
-            // Longer ones are no call.
+            // Longer datagrams cannot be calls.
             if call.len() <= CALL_MAX {
                 let context = (socket.clone(), received.clone(), places.clone());
                 take(context, &shared, (nfs.clone(), offer), call);
@@ -405,7 +407,7 @@ async fn datagrams(
     }
 }
 
-/// Begins to answer one datagram, if there is a place for it.
+/// Starts to answer one datagram, if a slot is free.
 fn take(
     (socket, received, places): (Arc<DatagramSocket>, Arc<Received>, Places),
     shared: &Shared,
@@ -437,7 +439,7 @@ fn take(
     }));
 }
 
-/// Clients of version 3 will find the lock manager of a gateway that does this about port 111.
+/// Returns true if NFSv3 clients can find this gateway's lock manager with this treatment of port 111.
 pub(crate) fn locks_are_found(how: Portmap) -> bool {
     match how {
         Portmap::Own => true,

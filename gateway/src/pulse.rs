@@ -1,20 +1,21 @@
-//! A knock at the runtime, so that somebody always waits for sockets.
+//! Keeps the I/O driver polled: if the worker that polls it blocks in a system call, wakes another.
 //!
-//! *Operation.* One worker at a time waits for sockets and timers. When something comes it does the work itself, and wakes
-//! another only where there is more to do. Where that work blocks in the kernel, because a disk hangs, nobody waits for
-//! sockets any more though all others are idle. A task that does nothing, from a thread outside, wakes one of them; when it
-//! has nothing to do it takes the turn. File systems that are known to fall silent are kept from the workers anyway (vfs,
-//! `local/silent.rs`).
+//! *Operation.* One worker at a time waits for sockets and timers. When an event arrives it does the work itself, and wakes
+//! another worker only if there is more to do. If that work blocks in the kernel, because a disk hangs, no worker polls the
+//! sockets although all others are idle. An empty task, spawned by a thread outside of the runtime, wakes one of them; when
+//! that worker has nothing left to do it starts to poll. File systems that are known to hang are kept away from the workers
+//! anyway (vfs, `local/silent.rs`).
 
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-/// Between two knocks: so long a worker that blocks may keep the others.
+/// Time between two wake-ups, and thus the longest time for which a blocked worker can hold up the others.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Knocks as long as the process lives. Without the thread a disk that hangs hurts more; that is no reason not to serve.
+/// Wakes a worker at each interval while the process lives. If the thread cannot start, the gateway serves anyway; only a
+/// hanging disk does more harm.
 pub(crate) fn start(runtime: &Runtime) {
     let handle = runtime.handle().clone();
     let knock = move || {
@@ -38,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// A task that waits for a byte at the other end of the pair.
+    /// Starts a task that waits for a byte at the other end of the pair.
     fn listener(runtime: &Runtime, then: impl FnOnce() + Send + 'static) -> Blocking {
         let (near, far) = Blocking::pair().unwrap();
         far.set_nonblocking(true).unwrap();
@@ -66,12 +67,12 @@ mod tests {
         let (blocks, is_blocking) = mpsc::channel();
         let first = listener(&runtime, move || {
             blocks.send(()).unwrap();
-            // As a system call would on a disk that hangs.
+            // Blocks like a system call on a hanging disk.
             let _ = is_over.recv();
         });
         let (heard, is_heard) = mpsc::channel();
         let second = listener(&runtime, move || heard.send(()).unwrap());
-        // Until both workers have nothing to do.
+        // Wait until both workers are idle.
         thread::sleep(3 * INTERVAL);
         std::io::Write::write_all(&mut &first, b"1").unwrap();
         is_blocking.recv().unwrap();

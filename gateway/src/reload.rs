@@ -1,16 +1,17 @@
-//! From one configuration to the next while clients are served.
+//! Changes the configuration while clients are served.
 //!
-//! *Operation.* Whatever can fail comes first and changes nothing: what cannot change at all is looked for, folders are opened,
-//! users are read, listeners are opened. Then the new configuration is put in force as one step, which cannot fail, and those
-//! who are there are judged by it: who would be granted again what they have keeps it, the others lose it.
+//! *Operation.* All steps that can fail come first and change nothing: checks for settings that cannot change, opening
+//! folders, reading users, opening listeners. The new configuration is then applied in one step that cannot fail. Afterwards
+//! existing clients are checked against it: they keep access that would be granted again and lose the rest.
 //!
-//! | gone | who notices |
+//! | removed | affected clients |
 //! |---|---|
-//! | a share, or one of its protocols | its NFS handles are stale, its SMB tree connects end; nothing else of these clients |
-//! | a user, or who it is to the file system | its SMB sessions |
-//! | an address or port | the connections that came in there, after they have answered what is in work |
+//! | a share, or one of its protocols | its NFS handles become stale and its SMB tree connects end; the rest of these clients
+//! continues |
+//! | a user, or the user's identity in the file system | the user's SMB sessions |
+//! | an address or port | connections accepted there, after their requests in work are answered |
 //!
-//! *Errors.* [`Refusal`]: everything is as it was.
+//! *Errors.* After a [`Refusal`] everything is unchanged.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -37,9 +38,9 @@ use crate::tls::Certificate;
 use crate::users::{Next, UserDb};
 use crate::{logs, smb, trail};
 
-/// What differs between two configurations beside shares, users and listeners.
+/// Returns the differences between two configurations except for shares, users and listeners.
 fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
-    // Every key is named, so that a new one is not forgotten in those two. Others change by their own parts.
+    // Every key is named, so that the compiler rejects a new key until it is handled. The others are compared elsewhere.
     let Settings {
         shares: _,
         bind: _,
@@ -78,7 +79,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
     (changed(old, new), fixed(old, new))
 }
 
-/// What counts from now on, or, like the grace period, from the next start.
+/// Describes values that change now or, like the grace period, at the next start.
 fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     let mut changed = Vec::new();
     let mut value = |key: &str, old: &dyn fmt::Display, new: &dyn fmt::Display| {
@@ -127,7 +128,7 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     changed
 }
 
-/// What stays as it is until the next start, though it was asked to be another.
+/// Returns changed values that only take effect at the next start.
 fn fixed(old: &Settings, new: &Settings) -> Vec<Fixed> {
     let mut fixed = Vec::new();
     let mut fix = |key, now: String, asked: String| {
@@ -175,13 +176,13 @@ fn fixed(old: &Settings, new: &Settings) -> Vec<Fixed> {
 }
 
 impl Running {
-    /// Goes over to these settings.
+    /// Applies these settings.
     pub async fn reload(&mut self, new: Settings) -> Result<Changes, Refusal> {
         let sound = self.reader().read(new).await?;
         self.take(sound).await
     }
 
-    /// Reads what other settings ask for, beside all else. Meanwhile nothing may be reloaded.
+    /// Returns a reader that checks other settings concurrently. No reload may happen until it is done.
     pub(crate) fn reader(&self) -> Reader {
         Reader {
             settings: self.settings.clone(),
@@ -193,7 +194,7 @@ impl Running {
         }
     }
 
-    /// Goes over to settings of which all that can be asked of files has been.
+    /// Applies settings whose checks are complete.
     pub(crate) async fn take(&mut self, sound: Sound) -> Result<Changes, Refusal> {
         let Sound { settings: new, shares, users, tls, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
@@ -202,7 +203,7 @@ impl Running {
             self.shared.lookup.settle(&self.settings);
             Refusal::Failed(why)
         })?;
-        // From here on nothing fails.
+        // From here on no step fails.
         let difference = self.shares.difference(&shares);
         let (before, after) = (self.servers.book.names(), users.names());
         let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
@@ -217,7 +218,7 @@ impl Running {
             ..Changes::default()
         };
         let audit = new.audit.clone();
-        // The trail is there before shares ask for it, and until none does.
+        // The audit trail must exist before the first share uses it and until no share does.
         if audit.is_some() {
             self.follow_trail(audit.clone()).await;
         }
@@ -238,7 +239,7 @@ impl Running {
         self.note_addresses();
         let served = self.listeners.served();
         let nfs = &self.servers.nfs;
-        // Datagrams alone are no reason to refuse what else is in force by now.
+        // A failure of the UDP sockets alone does not undo the changes made so far.
         if let Err(error) = self.mapper.follow(&self.settings, &self.shared, nfs, served).await {
             tracing::error!(%error, "the UDP sockets of NFSv3 could not be changed");
         }
@@ -246,7 +247,7 @@ impl Running {
         Ok(changes)
     }
 
-    /// Goes over to another audit trail; no worker waits for what the old one writes.
+    /// Changes to another audit trail on a blocking thread, since the old one may still write.
     async fn follow_trail(&self, new: Option<config::Audit>) {
         let (old, book) = (self.settings.audit.clone(), self.servers.book.clone());
         let follow = move || trail::follow(old.as_ref(), new.as_ref(), &book);
@@ -255,7 +256,7 @@ impl Running {
         }
     }
 
-    /// Replaces everything that requests look at.
+    /// Replaces all settings that requests use.
     fn put_in_force(&self, new: &Settings, shares: &ShareSet, users: Next) {
         let added: Vec<Arc<Share>> = shares.gone(&self.shares);
         self.servers.namespace.set_shares(shares.shares());
@@ -285,7 +286,7 @@ impl Running {
         tokio::spawn(sweep(added));
     }
 
-    /// Takes from those who are there what they would not be granted any more.
+    /// Removes from existing clients the access that would not be granted again.
     async fn judge(&self, gone_from_nfs: &[Arc<Share>], changes: &mut Changes) {
         let taken = self.servers.smb.reauthorize().await;
         changes.sessions_ended = taken.sessions;
@@ -304,33 +305,33 @@ impl Running {
     }
 }
 
-/// What is in force, for a comparison.
+/// Settings in force, for a comparison.
 pub(crate) struct Reader {
     settings: Settings,
     shares: ShareSet,
     book: Arc<UserDb>,
-    /// As it was asked for at the start; the settings have what that was made to mean.
+    /// Value of `portmap` at the start; the settings have what it resolved to.
     portmap_asked: config::Portmap,
     lookup: Arc<Lookup>,
     connections: Arc<Connections>,
 }
 
-/// Settings that can be had, with their shares open.
+/// Valid settings, with their shares open.
 pub(crate) struct Sound {
     settings: Settings,
     shares: ShareSet,
     users: Next,
     tls: Option<Certificate>,
-    /// Other keys: what they were and what they are.
+    /// Old and new values of the other keys.
     values: Vec<String>,
 }
 
 impl Reader {
-    /// Asks the file system for all that these settings want of it, and then the name service. Each share has a few seconds for
-    /// that, and the names of clients as long as [`Lookup::prepare`] waits.
+    /// Queries the file system and then the name service for all that these settings need. Each share has a few seconds, and
+    /// client names the time that [`Lookup::prepare`] waits.
     pub(crate) async fn read(self, mut new: Settings) -> Result<Sound, Refusal> {
         if new.portmap == self.portmap_asked {
-            // What it was made to mean at the start holds.
+            // Keep the result of the start.
             new.portmap = self.settings.portmap;
         }
         let (values, fixed) = values(&self.settings, &new);

@@ -1,12 +1,12 @@
-//! Reloads that are asked for, one after the other, beside the daemon's main loop.
+//! Runs requested reloads one after the other, next to the daemon's main loop.
 //!
-//! *Operation.* The file is read, folders are looked at and opened by a task: one of them may lie on a file system that gives no
-//! answer, and signals and other orders are heard meanwhile. What was read is put in force by the main loop, which alone changes
-//! what is served.
+//! *Operation.* A task reads the file and opens folders, because one of them may be on a file system that does not respond,
+//! while the loop continues to handle signals and other orders. The main loop then applies the result; only it changes what
+//! is served.
 //!
-//! *Memory.* One reload is under way and [`WAITING_MAX`] wait; signals that come meanwhile are one.
+//! *Memory.* One reload runs and [`WAITING_MAX`] are queued; signals received meanwhile count as one.
 //!
-//! *Errors.* Whoever asks for one more is told so.
+//! *Errors.* A request beyond the queue is rejected with an error.
 
 use std::collections::VecDeque;
 
@@ -22,32 +22,32 @@ use crate::manager::Manager;
 use crate::reload::Sound;
 use crate::serve::Running;
 
-/// Orders of reloads that wait for the one under way.
+/// Maximum number of reloads queued behind the running one.
 const WAITING_MAX: usize = 16;
 
-/// Who wants it, and where the answer goes.
+/// Source of the request, with the sender for the result.
 pub(crate) enum Cause {
     /// SIGHUP.
     Signal,
     /// `headgate reload`.
     Order(oneshot::Sender<Result<Changes, Refusal>>),
-    /// One more share, which is written into the file first.
+    /// Adds a share, which is first written into the file.
     Share(NewShare, oneshot::Sender<Result<Changes, Refusal>>),
-    /// The database of users, by itself.
+    /// Only the database of users changed.
     Users,
 }
 
 impl Cause {
-    /// One of this kind that has not begun will do for both.
+    /// Returns true if one queued request of this kind serves both.
     fn is_like(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Signal, Self::Signal) | (Self::Users, Self::Users))
     }
 }
 
-/// What was read.
+/// Result of reading.
 struct Read {
     sound: Result<Sound, Refusal>,
-    /// The file that was written for it, to be put back where nothing comes of it.
+    /// The file that was written for it, to be restored if the reload fails.
     replaced: Option<Replaced>,
 }
 
@@ -57,7 +57,7 @@ impl From<Refusal> for Read {
     }
 }
 
-/// A reload that waits to be put in force.
+/// A reload that is ready to be applied.
 pub(crate) struct Step {
     pub(crate) cause: Cause,
     pub(crate) read: Result<Sound, Refusal>,
@@ -65,7 +65,7 @@ pub(crate) struct Step {
     pub(crate) replaced: Option<Replaced>,
 }
 
-/// The reload under way, and those that wait.
+/// The running reload and the queued ones.
 #[derive(Default)]
 pub(crate) struct Reloads {
     under_way: Option<(Cause, JoinHandle<Read>)>,
@@ -73,7 +73,7 @@ pub(crate) struct Reloads {
 }
 
 impl Reloads {
-    /// Asks for one more.
+    /// Queues a reload.
     pub(crate) fn ask(&mut self, cause: Cause) {
         if self.waiting.iter().any(|waiting| waiting.is_like(&cause)) {
             return;
@@ -81,14 +81,14 @@ impl Reloads {
         match cause {
             Cause::Order(answer) | Cause::Share(_, answer) if self.waiting.len() >= WAITING_MAX => {
                 let why = format!("{WAITING_MAX} reloads are waiting already; try again later");
-                // Whoever asked may have gone.
+                // The client that sent the order may have disconnected.
                 let _ = answer.send(Err(Refusal::Failed(why)));
             }
             cause => self.waiting.push_back(cause),
         }
     }
 
-    /// Begins the next if none is under way, and waits until one has been read. Dropping the future loses nothing.
+    /// Starts the next reload if none is running, and waits until one has been read. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self, running: &Running, load: &Load, manager: &Manager) -> Step {
         if self.under_way.is_none()
             && let Some(cause) = self.waiting.pop_front()
@@ -107,7 +107,7 @@ fn begin(cause: &Cause, running: &Running, load: &Load, manager: &Manager) -> Jo
     let (reader, load) = (running.reader(), load.clone());
     let new = match cause {
         Cause::Users => {
-            // Whom its shares name is looked up anew, too.
+            // Empties the look-ups, so that users named in shares are looked up again.
             let same = Settings { on_host: Default::default(), ..running.settings.clone() };
             return tokio::spawn(
                 async move { Read { sound: reader.read(same).await, replaced: None } },
@@ -116,7 +116,7 @@ fn begin(cause: &Cause, running: &Running, load: &Load, manager: &Manager) -> Jo
         Cause::Share(new, _) => Some(new.clone()),
         Cause::Signal | Cause::Order(_) => None,
     };
-    // systemd wants both lines in one message (sd_notify(3), RELOADING=1).
+    // systemd requires both lines in one message (sd_notify(3), RELOADING=1).
     let time = NotifyState::monotonic_usec_now();
     manager.tell([Some(NotifyState::Reloading), time.ok()].into_iter().flatten().collect());
     tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! What commands print. `headgate files | head` ends the reader before the writer; that is nobody's fault, and no reason to panic
-//! as the standard macros do. Whatever else is wrong with the output is said, since it may be a file that would be used.
+//! Output of commands. In `headgate files | head` the reader ends before the writer: this is not an error, and must not panic
+//! as the standard macros do. Other output errors are reported, since the output may be a file that will be used.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +17,7 @@ macro_rules! say_as_is {
     ($($text:tt)*) => { $crate::say::print(format_args!($($text)*)) };
 }
 
-/// Prints a line to standard error, as `eprintln!`; where nobody reads it, nothing is to be done about that.
+/// Prints a line to standard error like `eprintln!`, but ignores errors.
 macro_rules! complain {
     ($($text:tt)*) => { $crate::say::print_error(format_args!("{}\n", format_args!($($text)*))) };
 }

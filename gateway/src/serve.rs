@@ -1,14 +1,14 @@
-//! The running daemon: what it is made of, and the order in which its parts begin and end.
+//! The running daemon: its parts, and the order in which they start and end.
 //!
-//! *Operation.* [`start`] takes the state folder, opens the shares, listens, and returns. Each listener is a task that accepts;
-//! each connection is a task that serves it until it ends. [`Running::reload`](crate::reload) goes over to other settings.
-//! [`Running::stop`] ends the listeners, then lets the connections answer what they have in work.
+//! *Operation.* [`start`] locks the state folder, opens the shares, listens, and returns. Each listener is a task that
+//! accepts; each connection is a task that serves it until it ends. [`Running::reload`](crate::reload) applies other
+//! settings. [`Running::stop`] ends the listeners, then lets the connections answer their requests in work.
 //!
-//! *Memory.* One pool for payload, of the configured size, and one for receive buffers, so that requests cannot eat the
-//! memory that credits promise. Both take memory as it is needed.
+//! *Memory.* One pool for payload, of the configured size, and one for receive buffers, so that requests cannot use up the
+//! memory that credits promise. Both allocate memory as it is needed.
 //!
-//! *Errors.* What stops the start is one line for the user. A connection that fails ends alone, with one line in the log that
-//! says why.
+//! *Errors.* A failed start is one line for the user. A connection that fails ends without affecting others, with one line in
+//! the log that gives the reason.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -56,26 +56,26 @@ use crate::tls::Certificate;
 use crate::users::UserDb;
 use crate::{greeting, interfaces, logs, networks, portmap, smb, trail, writable};
 
-/// Silent NFSv4 clients may keep this part of the descriptors for files open.
+/// Divisor: silent NFSv4 clients may keep this part of the descriptors for open files.
 const COURTESY_FILES: usize = 8;
-/// How often leases and networks are looked at.
+/// Interval of the checks of leases and networks.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// A gateway that serves. Dropping it ends the listeners; [`Running::stop`] ends everything in order.
+/// A running gateway. Dropping it ends the listeners; [`Running::stop`] ends everything in order.
 pub struct Running {
-    /// Where NFS over TCP listens.
+    /// Addresses of NFS over TCP.
     pub nfs: Vec<SocketAddr>,
-    /// Where NFS over RDMA listens.
+    /// Addresses of NFS over RDMA.
     pub nfs_rdma: Vec<SocketAddr>,
-    /// Where SMB over TCP listens.
+    /// Addresses of SMB over TCP.
     pub smb: Vec<SocketAddr>,
-    /// Where SMB Direct listens.
+    /// Addresses of SMB Direct.
     pub smb_direct: Vec<SocketAddr>,
-    /// Where health, metrics and status are served.
+    /// Address of health, metrics and status.
     pub admin: Option<SocketAddr>,
-    /// What it is doing.
+    /// Source of the status.
     pub(crate) source: SharedSource,
-    /// The way to the main loop, and its other end until there is one.
+    /// Orders to the main loop, and their receiver until the loop takes it.
     pub(crate) orders: Orders,
     pub(crate) received: Option<mpsc::Receiver<Order>>,
     pub(crate) logins: Arc<Logins>,
@@ -85,10 +85,10 @@ pub struct Running {
     pub(crate) shared: Arc<Shared>,
     pub(crate) listeners: Listeners,
     tasks: JoinSet<()>,
-    /// Outlives the listeners, so that the end can be watched.
+    /// Outlives the listeners, so that the end can be observed.
     _admin: JoinSet<()>,
     pub(crate) mapper: portmap::Mapper,
-    /// `nfs.portmap` as it was asked for; the settings say what was made of it.
+    /// Configured value of `nfs.portmap`; the settings have what it resolved to.
     pub(crate) portmap_asked: Portmap,
     pub(crate) stuck: Arc<Stuck>,
     pub(crate) run: Arc<Run>,
@@ -101,19 +101,19 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
-    /// Answers what is in work, then closes everything. False when some requests took longer than `drain` allows.
+    /// Answers the requests in work, then closes everything. Returns false if some requests took longer than `drain` allows.
     pub async fn stop(mut self) -> bool {
         self.drain().await
     }
 
-    /// As [`Running::stop`], and what is left can still be asked for.
+    /// As [`Running::stop`], but the remaining state can still be queried.
     pub(crate) async fn drain(&mut self) -> bool {
         self.tasks.shutdown().await;
         self.listeners.close().await;
         self.mapper.close().await;
         let begun = tokio::time::Instant::now();
         let all_gone = self.shared.connections.drain(self.settings.drain).await;
-        // What a connection that is cut leaves waiting for its client is not waited for either.
+        // Work that a cut connection left for its client is not awaited either.
         let left = self.settings.drain.saturating_sub(begun.elapsed()).max(STOP_MIN);
         let stopped = tokio::time::timeout(left, self.servers.smb.stop()).await.is_ok();
         let in_time = all_gone && stopped;
@@ -123,75 +123,75 @@ impl Running {
         in_time
     }
 
-    /// What is served. A program around this one may serve shares of backends of its own, until the configuration is loaded again.
+    /// Returns the namespace that is served. A program that embeds the gateway may add shares with its own backends, which last
+    /// until the configuration is loaded again.
     pub fn namespace(&self) -> &Arc<Namespace> {
         &self.servers.namespace
     }
 
-    /// For a person on a terminal: each share, and what a client types.
+    /// Returns the text for a person on a terminal: each share, and the command that mounts it.
     pub(crate) fn greeting(&self) -> String {
         greeting::lines(&self.settings, &smb::host(), !self.smb.is_empty())
     }
 
-    /// Who holds which file.
+    /// Returns the open files and their holders.
     pub async fn held_files(&self) -> HeldFiles {
         files::held(&self.servers).await
     }
 
-    /// Tells it, while everything goes on.
+    /// Sends the open files while the gateway continues to serve.
     pub(crate) fn tell_held_files(&self, answer: oneshot::Sender<HeldFiles>) {
         let servers = self.servers.clone();
         tokio::spawn(async move { drop(answer.send(files::held(&servers).await)) });
     }
 
-    /// Closes what is held so; what that was.
+    /// Closes the open files that match and returns them.
     pub async fn close(&self, what: &What) -> HeldFiles {
         ending::close(&self.servers, what).await
     }
 
-    /// Ends a client; what it lost.
+    /// Disconnects a client and returns what it lost.
     pub async fn disconnect(&self, client: &Client) -> Disconnected {
         ending::disconnect(&self.servers, &self.shared.connections, client).await
     }
 
-    /// As [`Running::close`], while everything goes on: what a client keeps back may be waited for.
+    /// As [`Running::close`], in a separate task: it may wait for data that a client has cached.
     pub(crate) fn close_for(&self, what: What, answer: oneshot::Sender<HeldFiles>) {
         let servers = self.servers.clone();
         tokio::spawn(async move { drop(answer.send(ending::close(&servers, &what).await)) });
     }
 
-    /// As [`Running::disconnect`], while everything goes on.
+    /// As [`Running::disconnect`], in a separate task.
     pub(crate) fn disconnect_for(&self, client: Client, answer: oneshot::Sender<Disconnected>) {
         let (servers, shared) = (self.servers.clone(), self.shared.clone());
         tokio::spawn(async move {
             let gone = ending::disconnect(&servers, &shared.connections, &client).await;
-            // Whoever asked may have gone.
+            // The client that sent the order may have disconnected.
             let _ = answer.send(gone);
         });
     }
 
-    /// Asks every part that all connections share for something: none of them is stuck when this comes back.
+    /// Locks every part that all connections share. If this returns, none of them is stuck.
     pub(crate) fn pulse(shared: &Shared, servers: &Servers) -> usize {
         let held = servers.namespace.arbiter().state().nodes() + servers.nfs.v4().clients.len();
         held + servers.smb.core().sessions.count() + shared.connections.count()
     }
 
-    /// What it runs by.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.count()
     }
 
-    /// Waits until users came or went in the database of users.
+    /// Waits for a notification that the database of users changed.
     pub async fn users_changed(&self) {
         self.servers.users_changed.notified().await;
     }
 
-    /// Takes the addresses over from the listeners.
+    /// Copies the addresses from the listeners.
     pub(crate) fn note_addresses(&mut self) {
         let served = self.listeners.served();
         self.nfs = served.at(Service::Nfs);
@@ -201,7 +201,7 @@ impl Running {
         interfaces::refresh(&self.servers.smb, served);
     }
 
-    /// What it listens on, for the line that says that it is ready.
+    /// Returns the addresses for the line that reports that the daemon is ready.
     pub fn endpoints(&self) -> String {
         let lists = [
             (Service::Nfs, &self.nfs),
@@ -218,11 +218,11 @@ impl Running {
     }
 }
 
-/// For what files have to go at a stop there is so much time, also when connections took all that `drain` allows.
+/// Time for closing files at a stop, even if connections used all the time that `drain` allows.
 const STOP_MIN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Removes the streams of files that were removed while no gateway served the share, and what a gateway that ended was about to put
-/// in its place.
+/// Removes the streams of files that were deleted while no gateway served the share, and temporary files that an earlier
+/// gateway had not yet renamed into place.
 pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     for share in &shares {
         match vfs::streams::sweep(share).await {
@@ -244,7 +244,7 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
     }
 }
 
-/// Opens the persistent handles of an earlier run again, before anybody can take what they hold.
+/// Reopens the persistent handles of an earlier run before a client can take conflicting ones.
 async fn restore_handles(smb: &smbd_core::server::Server) -> Result<(), String> {
     let handles = smb.restore(OPEN_MAX).await.map_err(|why| match why {
         NotRestored::Store(e) => e.to_string(),
@@ -256,7 +256,7 @@ async fn restore_handles(smb: &smbd_core::server::Server) -> Result<(), String> 
     Ok(())
 }
 
-/// Starts to serve. The error is one line for standard error.
+/// Starts the gateway. An error is one line for standard error.
 pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let portmap_asked = settings.portmap;
     let chosen = portmap::choose(&settings);
@@ -264,7 +264,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     if let Some(why) = chosen.why {
         tracing::info!(how = %chosen.how, "port 111, for NFSv3: {why}");
     }
-    // Before the shares are opened, which take of them.
+    // Before the shares are opened, which use descriptors.
     let descriptors = Descriptors::raised(&settings);
     let run = Arc::new(boot::take_in_time(&settings)?);
     let book = users(&settings, &run)?;
@@ -337,7 +337,8 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     Ok(running)
 }
 
-/// The shares, with what decides between their clients; what earlier runs left in them is removed beside.
+/// Returns the namespace with the shares and the arbiter between their clients, and starts to remove leftovers of earlier
+/// runs from the shares.
 fn namespace_of(settings: &Settings, shares: &ShareSet) -> Arc<Namespace> {
     let arbiter = Arbiter::with_recall(settings.recall);
     let namespace = Namespace::with_arbiter(Vec::new(), arbiter);
@@ -346,8 +347,8 @@ fn namespace_of(settings: &Settings, shares: &ShareSet) -> Arc<Namespace> {
     Arc::new(namespace)
 }
 
-/// Listens at what the settings say. Where another program took port 111 since it was tried, it is asked to tell of us instead, and
-/// the settings say so.
+/// Opens the listeners of the settings. If another program took port 111 after the check, uses that program to register
+/// instead, and records this in the settings.
 async fn prepare(
     listeners: &mut Listeners,
     settings: &mut Settings,
@@ -363,7 +364,7 @@ async fn prepare(
     }
 }
 
-/// What every connection needs.
+/// Returns the state that every connection needs.
 fn shared(
     settings: &Settings,
     most: ConnectionLimits,
@@ -387,7 +388,7 @@ fn shared(
     Ok(Arc::new(shared))
 }
 
-/// Starts what goes on for as long as the gateway serves.
+/// Starts the tasks that run while the gateway serves.
 fn background(
     servers: &Arc<Servers>,
     shared: &Shared,
@@ -395,7 +396,7 @@ fn background(
     spaces: Arc<Spaces>,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    // They reclaim as soon as they are told, so what they call is there already.
+    // Clients reclaim as soon as they are notified, so the servers they call must already exist.
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
     let watched = servers.namespace.clone();
     tasks.spawn(async move { watched.arbiter().follow_external_changes().await });
@@ -405,7 +406,7 @@ fn background(
     tasks
 }
 
-/// Who may log on; from here on it is recorded what is done, where that is asked for.
+/// Opens the database of users and starts the audit trail, if configured: operations are recorded from here on.
 fn users(settings: &Settings, run: &Run) -> Result<Arc<UserDb>, String> {
     let book = Arc::new(UserDb::open(settings, run.files.as_ref())?);
     trail::start(settings.audit.as_ref(), &book)?;
@@ -438,7 +439,7 @@ fn nfs_server(
     let kerberos = settings.kerberos.as_ref();
     let accept = kerberos.map(|kerberos| tickets(kerberos, book.clone()));
     core.gss = Gss::new(accept, run.replay_key);
-    // As long as the host's addresses are not known, everybody may be on it.
+    // Until the host's addresses are known, every address may be one of them.
     core.source_ports.set_own(networks::ALL.to_vec());
     note_networks(&core);
     let v4 = v4::Options {
@@ -454,7 +455,7 @@ fn nfs_server(
         .map_err(|e| format!("state of version 4 clients: {e}"))
 }
 
-/// Tells what this host is attached to, and which addresses are its own; where that cannot be read, it stays as it was.
+/// Updates the attached networks and the host's own addresses; keeps the earlier addresses if they cannot be read.
 fn note_networks(core: &ServerState) {
     core.local_subnets.set(networks::attached());
     if let Ok(own) = networks::own() {
@@ -462,7 +463,7 @@ fn note_networks(core: &ServerState) {
     }
 }
 
-/// Leases and deadlines do not run while this process does not.
+/// Stops the clocks of leases and deadlines while this process is stopped.
 async fn keep_time(nfs: Arc<Server>) {
     let mut beats = tokio::time::interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -478,7 +479,7 @@ async fn keep_time(nfs: Arc<Server>) {
     }
 }
 
-/// Starts what goes on beside the listeners.
+/// Starts the periodic tasks.
 fn keep_house(
     tasks: &mut JoinSet<()>,
     servers: &Arc<Servers>,
@@ -493,7 +494,7 @@ fn keep_house(
     }));
 }
 
-/// What has to happen although nobody calls: leases end, users and listeners come and go.
+/// Does the work that no request triggers: expires leases, and follows changes of users and listeners.
 async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Served>) {
     let Servers { nfs, smb, book, users_changed, .. } = &*servers;
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
@@ -504,7 +505,7 @@ async fn housekeeping(servers: Arc<Servers>, shared: Arc<Shared>, served: Arc<Se
         nfs.nlm().tick().await;
         smb.tick().await;
         let reader = book.clone();
-        // What cannot be read is said in the log.
+        // Read errors are logged.
         if let Ok(Some(changes)) = tokio::task::spawn_blocking(move || reader.refresh()).await {
             if !changes.is_empty() {
                 trail::users(changes);

@@ -11,18 +11,17 @@ use vfs::namespace::Namespace;
 use crate::pools::{kept_replies, names};
 use crate::users::UserDb;
 
-/// The servers behind all connections.
 pub(crate) struct Servers {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) nfs: Arc<Server>,
     pub(crate) smb: smbd_core::server::Server,
     pub(crate) book: Arc<UserDb>,
-    /// The users have changed by themselves: the database of users was written.
+    /// Notified after the database of users was written.
     pub(crate) users_changed: Notify,
 }
 
 impl Servers {
-    /// What one client may have of what these servers keep.
+    /// Sets the limits of one client on the state of these servers.
     pub(crate) fn limit(&self, settings: &Settings) {
         self.nfs.set_replies_max(kept_replies(settings));
         self.namespace.names().set_memory(names(settings));
@@ -32,7 +31,7 @@ impl Servers {
             PrivilegedPorts::Off => Asked::Nobody,
         });
         self.nfs.v4().clients.set_clients_max(settings.limits.nfs_clients);
-        // Beside an open there may be the state of a lock owner, one of another owner, and a delegation.
+        // An open can come with the state of a lock owner, a state of another owner, and a delegation.
         self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));
     }
 }

@@ -1,10 +1,11 @@
 //! Opens the shares of a configuration, and keeps those open that the next configuration has too.
 //!
-//! *Operation.* A share that stays keeps its backend, and so the nodes that clients hold, whatever else is said of it. It stays
-//! when its name and its folder are the same, and the folder is still the one that was opened, or gives no answer now.
+//! *Operation.* A share that remains keeps its backend, and so the nodes that clients hold, whatever else changes in its
+//! settings. It remains if its name and folder are unchanged, and the folder is still the one that was opened or does not
+//! respond now.
 //!
-//! *Errors.* A file system that gives no answer is waited for a few seconds ([`in_time`]): the share that lies there is named, and
-//! whatever is served stays as it is.
+//! *Errors.* A file system that does not respond is waited for a few seconds ([`in_time`]). The error names the share on it,
+//! and all served shares remain unchanged.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -29,20 +30,20 @@ use crate::identities::{self, Accounts, Rights};
 use crate::rdma::host;
 use crate::records::ceph::{no_mount, session_of_share};
 
-/// Bytes of the volume of a share that is on other servers, in which nothing is ever made.
+/// Bytes of the volume of a share that refers to other servers, in which no file is ever created.
 const EMPTY_VOLUME_MAX: u64 = 1 << 20;
-/// How long it may take to open a share: it makes and removes some files, to see what the file system can do.
+/// Time limit for opening a share, which creates and removes some files to detect the abilities of the file system.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(10);
-/// What is said of a share whose file system takes longer.
+/// Message for a share whose file system takes longer.
 pub(crate) const SILENT: &str = "its file system does not respond; repair the mount, or remove the share from the configuration";
 
-/// A share and where its files are.
+/// A share and the location of its files.
 #[derive(Clone)]
 struct Opened {
     configured: config::Share,
     /// Device and inode of the folder.
     folder: Option<(u64, u64)>,
-    /// Its path without symbolic links, as it was opened.
+    /// Its path at the time of opening, without symbolic links.
     path: Option<PathBuf>,
     share: Arc<Share>,
 }
@@ -51,37 +52,37 @@ struct Opened {
 #[derive(Clone, Default)]
 pub struct ShareSet {
     opened: Vec<Opened>,
-    /// Stays the same from one set to the next, as what clients are named by.
+    /// Key for names of clients, unchanged from one set to the next.
     key: Option<SealKey>,
     names: Arc<ClientNames>,
-    /// What shares that may fall silent have of so much memory.
+    /// Size of the memory, and the part of it for shares whose storage may hang.
     payload: Option<(u64, PayloadBudget)>,
 }
 
-/// What is different from one set to the next, by name.
+/// Differences from one set to the next, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Only in the next.
+    /// Only in the next set.
     pub added: Vec<String>,
-    /// Only in the first, or of another folder in the next.
+    /// Only in the first set, or with another folder in the next.
     pub removed: Vec<String>,
-    /// In both, and something is said differently.
+    /// In both sets, with different settings.
     pub changed: Vec<String>,
 }
 
 impl ShareSet {
-    /// Of no share yet; lists that the shares of this and all next sets keep are sealed with this key.
+    /// Returns an empty set. Lists stored in the shares of this and all following sets are sealed with this key.
     pub fn sealed(key: SealKey) -> Self {
         Self { key: Some(key), ..Self::default() }
     }
 
-    /// What is known of the clients that these shares name.
+    /// Returns the cache of client names for these shares.
     pub(crate) fn client_names(&self) -> Arc<ClientNames> {
         self.names.clone()
     }
 
-    /// Opens what these settings name and this set does not have. The error is one line for the user. Blocks, for each share not
-    /// longer than [`OPEN_MAX`].
+    /// Opens the shares of these settings that this set does not have. The error is one line for the user. Blocks, for each share
+    /// at most [`OPEN_MAX`].
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
         let rights = identities::rights(settings, accounts)?;
         let payload = match &self.payload {
@@ -100,7 +101,7 @@ impl ShareSet {
                     "the file system of this share does not respond; the share stays open as it was"
                 );
             }
-            // One that has ended is opened anew, which is what its user reads the configuration again for.
+            // Reopens a backend that has ended: the administrator reloads the configuration for that purpose.
             let serves = |o: &&Opened| o.share.backend.ended().is_none();
             let kept =
                 was.filter(serves).filter(|o| folder.as_ref().map_or(true, |now| *now == o.folder));
@@ -127,7 +128,7 @@ impl ShareSet {
         Ok(Self { opened, payload, ..self.clone() })
     }
 
-    /// For the namespace. From now on each is as durable, and has as much payload, as its settings say.
+    /// Returns the shares for the namespace. Applies the durability and the payload memory of their settings from now on.
     pub fn shares(&self) -> Shares {
         if let Some((memory, payload)) = &self.payload {
             payload.resize(*memory);
@@ -143,7 +144,7 @@ impl ShareSet {
         self.opened.iter().map(|o| o.share.clone()).collect()
     }
 
-    /// Where their files are, by name.
+    /// Returns the folder of each share, by name.
     pub(crate) fn folders(&self) -> Vec<(String, PathBuf)> {
         let of = |o: &Opened| Some((o.configured.name.clone(), o.path.clone()?));
         self.opened.iter().filter_map(of).collect()
@@ -153,7 +154,7 @@ impl ShareSet {
         self.opened.iter().find(|o| o.configured.name == name)
     }
 
-    /// What is different in the next set.
+    /// Returns the differences to the next set.
     pub fn difference(&self, next: &Self) -> Difference {
         let mut d = Difference::default();
         for one in &self.opened {
@@ -163,7 +164,7 @@ impl ShareSet {
                     d.removed.push(name());
                     d.added.push(name());
                 }
-                // Who is in a group may be others, although nothing is said differently.
+                // The members of a group may have changed although the settings have not.
                 Some(other)
                     if one.configured != other.configured
                         || one.share.rules != other.share.rules =>
@@ -179,13 +180,13 @@ impl ShareSet {
         d
     }
 
-    /// The shares of which nothing is served by the next set.
+    /// Returns the shares that the next set does not serve at all.
     pub fn gone(&self, next: &Self) -> Vec<Arc<Share>> {
         let stays = |o: &Opened| next.opened.iter().any(|n| is_same(o, n));
         self.opened.iter().filter(|o| !stays(o)).map(|o| o.share.clone()).collect()
     }
 
-    /// The shares that NFS serves and, in the next set, does not.
+    /// Returns the shares that NFS serves now and not in the next set.
     pub fn gone_from_nfs(&self, next: &Self) -> Vec<Arc<Share>> {
         let by_nfs = |o: &Opened| o.configured.protocols.nfs();
         let stays = |o: &Opened| next.opened.iter().any(|n| is_same(o, n) && by_nfs(n));
@@ -193,7 +194,8 @@ impl ShareSet {
     }
 }
 
-/// The shares of these settings by their rules alone, over memory: what is asked of them says nothing of files. Blocks.
+/// Returns the shares of these settings with their rules, but empty volumes in memory, for checks that do not depend on
+/// files. Blocks.
 pub(crate) fn without_files(
     settings: &Settings,
     accounts: Accounts<'_>,
@@ -219,7 +221,7 @@ fn folder_of(source: &Source) -> Result<Option<(u64, u64)>, Silent> {
     in_time::ask(path, LOOK_MAX, look)
 }
 
-/// Opens a share's folder, and does with it what else blocks. The error says what is wrong, without the name of the share.
+/// Opens a share's folder and runs further blocking work on it. The error says what is wrong, without the name of the share.
 pub(crate) fn open_in_time<T: Send + 'static>(
     config: LocalConfig,
     then: impl FnOnce(Arc<LocalBackend>) -> T + Send + 'static,
@@ -232,8 +234,8 @@ pub(crate) fn open_in_time<T: Send + 'static>(
     }
 }
 
-/// Mounts a share's folder of CephFS, and does with it what else blocks. The error says what is wrong, without the name of the
-/// share.
+/// Mounts a share's folder of CephFS and runs further blocking work on it. The error says what is wrong, without the name of
+/// the share.
 pub(crate) fn open_ceph<T: Send + 'static>(
     ceph: &config::Ceph,
     (uuid, payload): (Option<String>, PayloadBudget),
@@ -257,7 +259,8 @@ pub(crate) fn open_ceph<T: Send + 'static>(
     }
 }
 
-/// Whether a share may be changed is asked at the door, so that it can become so or cease to be while it is served.
+/// Opens the backend writable, whatever the settings say: `read_only` is checked for each request, so that it can change
+/// while the share is served.
 fn backend(
     s: &config::Share,
     seal: Option<SealKey>,
@@ -274,7 +277,7 @@ fn backend(
             (volume.map_err(|e| format!("share {}: {e}", s.name))?, None)
         }
         Source::Ceph(ceph) => {
-            // A gateway on the same state folder, or the same records, that is left from before can write no more.
+            // The same name cuts off an earlier gateway with this state folder or these records, so that it can no longer write.
             let uuid = match has_records {
                 true => Some(session_of_share(&s.name, ceph)),
                 false => seal.map(|key| key.name_of(&format!("{}\0{ceph}", s.name))),
@@ -376,7 +379,7 @@ fn client(c: &config::Client, names: &Arc<ClientNames>) -> ClientRule {
     }
 }
 
-/// Bytes of a volume in memory: half of what there is, as with tmpfs.
+/// Returns the bytes of a volume in memory: half of the available memory, as with tmpfs.
 fn memory_volume_max() -> u64 {
     crate::memory::most().map_or(1 << 30, |(bytes, _)| bytes / 2)
 }
@@ -444,7 +447,7 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let first = set(&ShareSet::default(), vec![share.clone()]);
         assert_eq!(first.difference(&set(&first, vec![share.clone()])), Difference::default());
-        // Kept, so that its number is not given to the new one.
+        // Kept, so that the new folder cannot get its inode number.
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         std::fs::create_dir(&path).unwrap();
         let second = set(&first, vec![share]);

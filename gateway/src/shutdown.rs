@@ -14,21 +14,21 @@ use crate::admin::protocol::{Protocol, transport_name};
 use crate::admin::snapshot::{Around, ConnectionStatus, Moved};
 use crate::attempts::Attempts;
 
-/// The connections that are open now, and what those before them did.
+/// The open connections, and the totals of the closed ones.
 #[derive(Debug)]
 pub struct Connections {
     open: Mutex<HashMap<u64, Entry>>,
-    /// What ended connections moved, and how many were opened, by protocol and transport.
+    /// Traffic of ended connections and number of all connections, by protocol and transport.
     past: Mutex<BTreeMap<Way, (u64, Moved)>>,
     next: AtomicU64,
     gone: Notify,
-    /// One came or went.
+    /// Notified when a connection is added or removed.
     changed: watch::Sender<()>,
     start: Instant,
     stopping: AtomicBool,
 }
 
-/// A protocol and what carries it.
+/// A protocol and its transport.
 type Way = (Protocol, &'static str);
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ struct Entry {
     since: Instant,
 }
 
-/// Who a connection belongs to: the identity that its client told, or its address.
+/// Owner of a connection: the identity that its client sent, or its address.
 #[derive(PartialEq, Eq, Hash)]
 enum Client {
     Told(String),
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// One open connection; it counts until this is dropped, however its task ends.
+/// Guard of an open connection; dropping it removes the connection from the count, however its task ends.
 #[derive(Debug)]
 pub struct Open {
     connections: Arc<Connections>,
@@ -93,27 +93,26 @@ impl Connections {
         locked(&self.past)
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// The addresses of those who are there.
+    /// Returns the addresses of the connected clients.
     pub fn peers(&self) -> HashSet<IpAddr> {
         self.lock().values().map(|e| e.info.peer.ip().to_canonical()).collect()
     }
 
-    /// Is told of each that comes or goes.
+    /// Returns a receiver that is notified of each connection added or removed.
     pub(crate) fn changed(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// What `end` makes of each.
+    /// Calls `end` for each connection and returns its results.
     pub(crate) fn each<T>(&self, end: impl Fn(&Info) -> Option<T>) -> Vec<T> {
         self.lock().values().filter_map(|entry| end(&entry.info)).collect()
     }
 
-    /// One more.
+    /// Adds a connection.
     pub fn add(self: &Arc<Self>, protocol: Protocol, info: Arc<Info>, handle: Handle) -> Open {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let entry = Entry { protocol, info, handle, since: Instant::now() };
@@ -121,7 +120,7 @@ impl Connections {
         let handle = entry.handle.clone();
         self.lock().insert(id, entry);
         self.changed.send_replace(());
-        // One that was set up while the end was asked for has not been told by it.
+        // A connection that was set up after [`Self::drain`] began was not included in its request.
         if !self.is_serving() {
             tokio::spawn(async move { handle.shutdown().await });
         }
@@ -138,23 +137,24 @@ impl Connections {
         self.changed.send_replace(());
     }
 
-    /// No end was asked for.
+    /// Returns true until [`Self::drain`] is called.
     pub fn is_serving(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Seconds since the first could come.
+    /// Returns the seconds since the start.
     pub fn uptime_seconds(&self) -> u64 {
         self.start.elapsed().as_secs()
     }
 
-    /// Those that are open, oldest first. `rdma_ports` says where clients of a protocol dial it over RDMA.
+    /// Returns the open connections, oldest first. `rdma_ports` returns the ports on which clients of a protocol dial it over
+    /// RDMA.
     pub fn list(
         &self,
         rdma_ports: impl Fn(Protocol) -> Vec<u16>,
         attempts: &Attempts,
     ) -> Vec<ConnectionStatus> {
-        // The entries are cheap to clone, and nobody who comes or goes waits while their stories are told.
+        // Clone the entries, which is cheap, so that the lock is not held while their status is described.
         let mut all: Vec<(u64, Entry)> =
             self.lock().iter().map(|(id, e)| (*id, e.clone())).collect();
         all.sort_by_key(|(id, _)| *id);
@@ -175,9 +175,9 @@ impl Connections {
         all.iter().map(status).collect()
     }
 
-    /// How many were opened so far and what all of them moved, by protocol and transport.
+    /// Returns the number of connections so far and their traffic, by protocol and transport.
     pub fn totals(&self) -> Vec<(String, u64, Moved)> {
-        // Under both locks, so that a connection that ends meanwhile is counted once.
+        // Holds both locks, so that a connection that ends meanwhile is counted once.
         let open = self.lock();
         let mut totals = self.past().clone();
         for entry in open.values() {
@@ -189,7 +189,8 @@ impl Connections {
         totals.into_iter().map(named).collect()
     }
 
-    /// Asks the connections for which this holds to answer what they have in work and to close. It does not wait for them.
+    /// Tells the connections for which `which` returns true to answer their requests in work and to close. Does not wait for
+    /// them.
     pub fn dismiss(&self, which: impl Fn(Protocol, &Info) -> bool) -> Dismissed {
         let open = self.lock();
         let chosen = open.iter().filter(|(_, e)| which(e.protocol, &e.info));
@@ -197,19 +198,19 @@ impl Connections {
             chosen.map(|(id, e)| (*id, e.handle.clone())).unzip();
         drop(open);
         for handle in handles {
-            // Each by itself: one whose commands are full of others is told when it takes them.
+            // A separate task for each: a connection whose command queue is full delays only its own.
             tokio::spawn(async move { handle.shutdown().await });
         }
         Dismissed(ids)
     }
 
-    /// Waits until those are gone. False when some were not within this time.
+    /// Waits until these connections are closed. Returns false if some are still open after `within`.
     pub async fn wait_for(&self, Dismissed(ids): &Dismissed, within: Duration) -> bool {
         self.gone(within, |open| !ids.iter().any(|id| open.contains_key(id))).await
     }
 
-    /// Asks every connection to answer what it has in work and to close, and waits until they are gone. False when some were
-    /// not within this time.
+    /// Tells every connection to answer its requests in work and to close, and waits until all are closed. Returns false if some
+    /// are still open after `within`.
     pub async fn drain(&self, within: Duration) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.dismiss(|_, _| true);
@@ -225,7 +226,7 @@ impl Connections {
             loop {
                 let gone = self.gone.notified();
                 tokio::pin!(gone);
-                // Listens before it looks, so that no end is missed.
+                // Registers before it checks, so that no end is missed.
                 gone.as_mut().enable();
                 if is_so(&self.lock()) {
                     return;
@@ -237,12 +238,11 @@ impl Connections {
     }
 }
 
-/// Connections that were asked to end.
+/// Connections that were told to close.
 #[derive(Debug, Default)]
 pub struct Dismissed(Vec<u64>);
 
 impl Dismissed {
-    /// How many.
     pub fn count(&self) -> usize {
         self.0.len()
     }

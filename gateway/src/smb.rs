@@ -1,4 +1,4 @@
-//! The SMB server as the configuration wants it.
+//! Builds the SMB server from the configuration.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use vfs::namespace::Namespace;
 use crate::boot::Run;
 use crate::users::UserDb;
 
-/// The server.
 pub fn server(
     settings: &Settings,
     run: &Run,
@@ -26,8 +25,8 @@ pub fn server(
     Server::new(core.with_store(run.store.clone()))
 }
 
-/// Whether SMB is to be served: there is a share, and somebody could log on (by a password, by a ticket, as a guest), or somebody
-/// asked for it.
+/// Returns whether SMB must be served: a share exists, and some user could log on (with a password, a ticket, or as a guest)
+/// or the configuration requests SMB.
 pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
     let mut shares = settings.by_smb().peekable();
     let anybody = anybody || settings.kerberos.is_some();
@@ -41,7 +40,7 @@ fn symlinks(share: &config::Share) -> Symlinks {
     }
 }
 
-/// What the configuration says to the server.
+/// Converts the configuration to the server's settings.
 pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
     let share = |s: &config::Share| {
         let settings = ShareSettings {
@@ -74,7 +73,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
     }
 }
 
-/// How tickets are taken, and whose they are: by NFS too.
+/// Returns how tickets are accepted and mapped to users, for NFS too.
 pub(crate) fn kerberos(kerberos: &config::Kerberos) -> Kerberos {
     Kerberos {
         keytab: kerberos.keytab.clone(),
@@ -86,7 +85,7 @@ pub(crate) fn kerberos(kerberos: &config::Kerberos) -> Kerberos {
     }
 }
 
-/// The name of this host, as the kernel has it.
+/// Returns the host name that the kernel has.
 pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {

@@ -1,12 +1,12 @@
-//! Storage that gives no answer, as the kernel shows it: whose share that is, and how many operations wait.
+//! Detects storage that does not respond, from the kernel's view: the affected shares, and the number of waiting operations.
 //!
-//! *Operation.* A thread looks every [`INTERVAL`] at all threads of this process. One that has not run since the last look, and
-//! is in the same system call on a descriptor of a share's folder or of something below it, waits for storage: a disk that fails,
-//! a file system that is frozen, a server that is gone. Operations do nothing for this and pay nothing, and no file system is
-//! asked. The first look that finds one says so in the log, and the first that finds none again.
+//! *Operation.* A thread examines all threads of this process every [`INTERVAL`]. A thread waits for storage if it has not
+//! run since the last look and is in the same system call on a descriptor of a share's folder or of something below it. The
+//! cause is a failing disk, a frozen file system, or a missing server. This costs the operations no time and calls no file
+//! system. The first look that finds a waiting thread is logged, and the first one without any.
 //!
-//! *Errors.* A kernel that does not show the calls of threads (`/proc/self/task/TID/syscall`) leaves everything unknown. Calls that
-//! name their file by a path of `/proc` are not seen: opening a file again, and some reads of attributes.
+//! *Errors.* If the kernel does not show the system calls of threads (`/proc/self/task/TID/syscall`), the state remains
+//! unknown. Calls that name their file by a path in `/proc` are not detected: reopening a file, and some reads of attributes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use mutex::locked;
 
-/// Between two looks. An operation is told of after one to two of them.
+/// Time between two looks. An operation is reported after one to two intervals.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What waits, by share.
+/// Number of waiting operations by share.
 #[derive(Debug, Default)]
 pub struct Stuck {
     shares: Mutex<Vec<(String, PathBuf)>>,
@@ -28,7 +28,7 @@ pub struct Stuck {
 }
 
 impl Stuck {
-    /// Looks from now on, as long as anybody holds it.
+    /// Starts the thread, which runs while a caller holds the result.
     pub(crate) fn start() -> Arc<Self> {
         let stuck = Arc::new(Self::default());
         let its = Arc::downgrade(&stuck);
@@ -38,17 +38,17 @@ impl Stuck {
         stuck
     }
 
-    /// These shares, by name and folder.
+    /// Sets the shares to watch, by name and folder.
     pub(crate) fn watch(&self, shares: Vec<(String, PathBuf)>) {
         *locked(&self.shares) = shares;
     }
 
-    /// Operations that the storage of this share has not answered for some seconds.
+    /// Returns the number of operations that the storage of this share has not answered for some seconds.
     pub fn waiting(&self, share: &str) -> u64 {
         locked(&self.waiting).get(share).copied().unwrap_or_default()
     }
 
-    /// Notes at which paths threads wait, and says what is different.
+    /// Records the paths at which threads wait, and logs changes.
     fn note(&self, paths: &[PathBuf]) {
         let mut waiting = BTreeMap::new();
         for (share, folder) in locked(&self.shares).iter() {
@@ -82,16 +82,17 @@ fn look(stuck: &Weak<Stuck>) {
     }
 }
 
-/// What a thread was seen in.
+/// State of a thread at a look.
 #[derive(PartialEq, Eq)]
 struct Call {
-    /// Its number, its arguments, where it was made.
+    /// Number, arguments and program counter of its system call.
     what: String,
-    /// How long the thread has run until then, and how often.
+    /// Run time of the thread so far, and how often it ran.
     run: String,
 }
 
-/// The paths of those descriptors in which threads of this process wait since `last`, which becomes what is seen now.
+/// Returns the paths of the descriptors on which threads of this process have waited since `last`, and updates `last` to the
+/// current state.
 fn waits(last: &mut HashMap<String, Call>) -> Vec<PathBuf> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let (mut now, mut paths) = (HashMap::new(), Vec::new());
@@ -112,9 +113,10 @@ fn waits(last: &mut HashMap<String, Call>) -> Vec<PathBuf> {
     paths
 }
 
-/// The first argument of a system call, where it can be a descriptor: `NUMBER ARGUMENT... SP PC`, or `running` (proc(5)).
+/// Returns the first argument of a system call, if it can be a descriptor: `NUMBER ARGUMENT... SP PC`, or `running`
+/// (proc(5)).
 fn descriptor(call: &str) -> Option<u32> {
-    // A thread that waits outside of any call has no arguments: `-1 SP PC`.
+    // A thread that waits outside of a system call has no arguments: `-1 SP PC`.
     let fields: Vec<&str> = call.split_whitespace().collect();
     let [_, first, _, _, _, _, _, _, _] = fields[..] else { return None };
     let number = u64::from_str_radix(first.strip_prefix("0x")?, 16).ok()?;
@@ -150,7 +152,7 @@ mod tests {
             0,
         )
         .unwrap();
-        // Storage that gives no answer: a pipe to which nobody writes.
+        // Simulates storage that does not respond: a pipe without data.
         let mut both = File::options().read(true).write(true).open(&pipe).unwrap();
         let mut read = both.try_clone().unwrap();
         let waits_there = thread::spawn(move || read.read_exact(&mut [0; 1]));

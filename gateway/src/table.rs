@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use audit::PeerText;
 
-/// A table that is being put together.
+/// A table under construction.
 #[derive(Debug)]
 pub struct Table {
     head: Vec<&'static str>,
@@ -20,17 +20,16 @@ enum Row {
     Rule,
 }
 
-/// How a row is meant.
+/// Style of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Like all others.
     Plain,
-    /// Something is wrong.
+    /// Marks an error.
     Bad,
 }
 
 impl Table {
-    /// With these columns; those from `numbers_from` on are aligned to the right.
+    /// Creates a table with these columns; those from `numbers_from` on are aligned to the right.
     pub fn new(head: &[&'static str], numbers_from: usize, colour: bool) -> Self {
         Self { head: head.to_vec(), numbers_from, rows: Vec::new(), colour }
     }
@@ -73,7 +72,7 @@ impl Table {
         line
     }
 
-    /// The table as lines of text.
+    /// Returns the table as lines of text.
     pub fn render(&self) -> String {
         let widths = self.widths();
         let rule = format!("  {}", "─".repeat(widths.iter().sum::<usize>() + 2 * widths.len() - 2));
@@ -101,10 +100,10 @@ impl Table {
     }
 }
 
-/// Bytes for people: `1.5 GiB`.
+/// Returns a number of bytes for people: `1.5 GiB`.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    // Rounding is meant: this is for reading.
+    // Rounding is acceptable in text for people.
     #[allow(clippy::cast_precision_loss)]
     let mut value = n as f64;
     let mut unit = 0;
@@ -119,7 +118,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// A count for people: `12.3k`.
+/// Returns a count for people: `12.3k`.
 pub fn count(n: f64) -> String {
     match n {
         n if n >= 1e6 => format!("{:.2}M", n / 1e6),

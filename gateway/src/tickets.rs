@@ -1,4 +1,4 @@
-//! Tickets of Kerberos by NFS: taken by the keytab of SMB, and their users are those of SMB.
+//! Kerberos tickets over NFS: accepted with the keytab of SMB, and mapped to the users of SMB.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use vfs::Cred;
 use crate::smb;
 use crate::users::UserDb;
 
-/// Takes tickets of clients of NFS.
+/// Returns the acceptor of tickets from NFS clients.
 pub(crate) fn tickets(kerberos: &config::Kerberos, book: Arc<UserDb>) -> Arc<dyn Accept> {
     let users = Ours { kerberos: smb::kerberos(kerberos), book };
     Arc::new(Kerberos::new(&kerberos.keytab, Arc::new(users)))
 }
 
-/// The users of SMB.
+/// Maps principals to the users of SMB.
 struct Ours {
     kerberos: settings::Kerberos,
     book: Arc<UserDb>,

@@ -1,9 +1,9 @@
 //! The certificate of the gateway, for NFS over TLS (RFC 9289) and for the admin address.
 //!
-//! *Operation.* [`Certificate::load`] reads the files at the start and at each reload; [`Tls`] hands the one in force to each new
-//! connection. Connections that have TLS keep what they began with.
+//! *Operation.* [`Certificate::load`] reads the files at the start and at each reload; [`Tls`] gives the current one to each
+//! new connection. Existing TLS connections keep theirs.
 //!
-//! *Errors.* One line for the administrator, with the file and what to do.
+//! *Errors.* One line for the administrator, with the file and the remedy.
 
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -20,42 +20,42 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use crate::admin::logins::Secret;
 use crate::trust::check_secret;
 
-/// What RPC over TLS is called in ALPN (RFC 9289 section 8.2). Clients need not say it.
+/// ALPN name of RPC over TLS (RFC 9289 section 8.2). Clients may omit it.
 const ALPN: &[u8] = b"sunrpc";
-/// What the admin address speaks (RFC 7301 section 6).
+/// ALPN name of the admin address (RFC 7301 section 6).
 const HTTP: &[u8] = b"http/1.1";
-/// Characters of a token at least.
+/// Minimum length of a token in characters.
 const TOKEN_CHARS_MIN: usize = 16;
-/// A certificate that ends sooner is told of by `check` and `status`.
+/// `check` and `status` report a certificate that ends within this time.
 pub const EXPIRES_SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A certificate with its key, and who may prove themselves to it.
+/// A certificate with its key, and the authorities whose clients it admits.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     server: Arc<ServerConfig>,
     admin: Option<AdminTls>,
-    /// The servers that clients may type to reach it.
+    /// Server names in the certificate, under which clients can reach it.
     pub names: Vec<String>,
-    /// Valid from then on.
+    /// Start of its validity.
     pub begins: SystemTime,
-    /// Valid until then.
+    /// End of its validity.
     pub ends: SystemTime,
 }
 
-/// How readers of other hosts come to the admin address.
+/// TLS of the admin address for readers on other hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminTls {
     pub(crate) server: Arc<ServerConfig>,
-    /// What one without a certificate has to say.
+    /// Token that a reader without a certificate must send.
     pub(crate) token: Option<Arc<Secret>>,
 }
 
-/// What is in force.
+/// The certificate in force.
 #[derive(Debug, Default)]
 pub struct Tls(RwLock<Option<Certificate>>);
 
 impl Tls {
-    /// From now on new connections get this.
+    /// Sets the certificate for new connections.
     pub fn set(&self, certificate: Option<Certificate>) {
         if certificate.as_ref().is_some_and(|certificate| certificate.ends <= SystemTime::now()) {
             tracing::error!(
@@ -65,19 +65,19 @@ impl Tls {
         *writing(&self.0) = certificate;
     }
 
-    /// What a new connection may have.
+    /// Returns the TLS configuration for a new connection.
     pub fn server(&self) -> Option<Arc<ServerConfig>> {
         let now = reading(&self.0);
         now.as_ref().map(|certificate| certificate.server.clone())
     }
 
-    /// How readers of other hosts come to the admin address; `None`: as those of this host.
+    /// Returns the TLS of the admin address for readers on other hosts; `None` if these connect as readers on this host do.
     pub(crate) fn admin(&self) -> Option<AdminTls> {
         let now = reading(&self.0);
         now.as_ref().and_then(|certificate| certificate.admin.clone())
     }
 
-    /// When the certificate ends.
+    /// Returns the end of the certificate's validity.
     pub fn ends(&self) -> Option<SystemTime> {
         let now = reading(&self.0);
         now.as_ref().map(|certificate| certificate.ends)
@@ -85,17 +85,17 @@ impl Tls {
 }
 
 impl Certificate {
-    /// Whole days until it ends.
+    /// Returns the whole days until it ends.
     pub fn days_left(&self) -> u64 {
         let left = self.ends.duration_since(SystemTime::now()).unwrap_or_default();
         left.as_secs() / (24 * 3600)
     }
 
-    /// As [`Certificate::load`], where the files may lie on a file system that gives no answer.
+    /// As [`Certificate::load`], for files on a file system that may not respond.
     ///
     /// # Errors
     ///
-    /// As there, or that nothing came in time.
+    /// As there, or the file system did not respond in time.
     pub fn load_in_time(files: &config::Tls) -> Result<Self, String> {
         let (at, files) = (files.certificate.clone(), files.clone());
         let read = in_time::ask(&at, in_time::LOOK_MAX, move || Self::load(&files));
@@ -108,7 +108,7 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, holds nothing of its kind or is not kept secret; a key of another certificate.
+    /// A file is unreadable, has no entry of its kind, or can be read by others; or the key belongs to another certificate.
     pub fn load(files: &config::Tls) -> Result<Self, String> {
         let chain = certificates(&files.certificate)?;
         let key = key(&files.key)?;
@@ -124,7 +124,7 @@ impl Certificate {
             let mut server =
                 verified_by(ca)?.with_single_cert(chain.clone(), key).map_err(wrong)?;
             server.alpn_protocols = vec![<[u8]>::to_vec(protocol)];
-            // A mount keeps its connection; nobody comes back with a ticket.
+            // A mount keeps its connection, so no client would resume a session with a ticket.
             server.send_tls13_tickets = 0;
             server.session_storage = Arc::new(NoServerSessionStorage {});
             Ok::<_, String>(Arc::new(server))
@@ -140,7 +140,7 @@ impl Certificate {
     }
 }
 
-/// A server that verifies the certificates of clients, where they show one, by these authorities.
+/// Returns a builder whose server verifies the certificates that clients present against these authorities.
 fn verified_by(ca: Option<&Path>) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -158,7 +158,7 @@ fn verified_by(ca: Option<&Path>) -> Result<ConfigBuilder<ServerConfig, WantsSer
     Ok(builder.with_client_cert_verifier(verifier))
 }
 
-/// The first line of a file that is the gateway's user's alone.
+/// Reads the first line of a file that only the gateway's user can access.
 fn token(path: &Path) -> Result<Arc<Secret>, String> {
     check_secret("token", path)?;
     let at = path.display();
@@ -183,7 +183,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(chain)
 }
 
-/// The private key, which is the gateway's user's alone.
+/// Reads the private key, which only the gateway's user may access.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     check_secret("key", path)?;
     PrivateKeyDer::from_pem_file(path)
@@ -192,7 +192,7 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 
 type Said = (Vec<String>, SystemTime, SystemTime);
 
-/// What the first certificate says: its names and when it is valid.
+/// Returns the names and the validity in the first certificate.
 fn said(path: &Path, chain: &[CertificateDer<'_>]) -> Result<Said, String> {
     let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let first = chain.first().ok_or_else(|| wrong(&"no certificate"))?;

@@ -1,10 +1,10 @@
-//! The audit trail as the configuration wants it, and what this crate records in it.
+//! Runs the audit trail according to the configuration, and records the events of this crate.
 //!
-//! *Operation.* The trail begins before the first listener and ends when the last connection has. A reload opens its file anew,
-//! whatever else it changes, so that the file can be renamed before. See the crate `audit`.
+//! *Operation.* The trail starts before the first listener and ends after the last connection. Every reload reopens its file,
+//! whatever else changes, so that the file can be renamed before. See the crate `audit`.
 //!
-//! *Errors.* A trail that is `required` and cannot be written stops the start, and a reload is refused. One that is not is told
-//! of in the log and tried again.
+//! *Errors.* If a trail is `required` and cannot be written, the start fails, and a reload is rejected. Otherwise the failure
+//! is logged and the trail is tried again.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -23,25 +23,25 @@ use vfs::accounts::Directory;
 use crate::changes::{Changes, Refusal};
 use crate::users::UserDb;
 
-/// How long the name of a user holds.
+/// Time for which the name of a user is cached.
 const NAME_HOLDS: Duration = Duration::from_secs(60);
-/// Names that are kept.
+/// Maximum number of cached names.
 const NAMES_MAX: usize = 4096;
-/// How long a gateway that ends waits for its trail to be written.
+/// Longest wait of an ending gateway for the writing of its trail.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Who gives an order, for the log and the trail.
+/// Origin of an order, for the log and the trail.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct By {
-    /// How it came.
+    /// Way in which the order arrived.
     pub(crate) way: &'static str,
-    /// User of this host, where the way tells.
+    /// User of this host, if the way identifies the user.
     pub(crate) uid: Option<u32>,
-    /// Process, where the way tells.
+    /// Process, if the way identifies it.
     pub(crate) pid: Option<i32>,
 }
 
-/// Names of users of NFS, as those of SMB have them; and the limit.
+/// Looks up the names of NFS users, the same as for SMB; caches them.
 struct Names {
     book: Arc<UserDb>,
     known: Mutex<HashMap<u32, (Instant, Option<String>)>>,
@@ -77,10 +77,10 @@ fn sink(to: &AuditTo) -> Sink {
     }
 }
 
-/// Tries whether the trail can be written, and changes nothing.
+/// Checks that the trail can be written, without changing it.
 ///
 /// # Errors
-/// One line: it cannot be written, or its file system gives no answer.
+/// One line: it cannot be written, or its file system does not respond.
 pub(crate) fn prove(audit: &Audit) -> Result<(), String> {
     let sink = sink(&audit.to);
     tried(audit, move || match &sink {
@@ -113,7 +113,7 @@ fn tried(
     }
 }
 
-/// Opens a trail that is required, which makes its file where it is not there: without it nothing is served.
+/// Opens a required trail, and creates its file if it is missing: the gateway does not serve without it.
 ///
 /// # Errors
 /// As [`prove`].
@@ -134,10 +134,10 @@ fn begin(audit: Option<&Audit>, book: &Arc<UserDb>) {
     audit::record(|| Event::Start { version, pid });
 }
 
-/// Begins the trail of a gateway that starts.
+/// Starts the trail of a starting gateway.
 ///
 /// # Errors
-/// It is required, and cannot be written.
+/// The trail is required and cannot be written.
 pub(crate) fn start(audit: Option<&Audit>, book: &Arc<UserDb>) -> Result<(), String> {
     if audit.is_some() {
         prove_required(audit)?;
@@ -146,8 +146,7 @@ pub(crate) fn start(audit: Option<&Audit>, book: &Arc<UserDb>) -> Result<(), Str
     Ok(())
 }
 
-/// Goes over to another configuration, which can be had. Blocks for as long as the old trail takes to write what it has, two
-/// seconds at most.
+/// Changes to another, checked configuration. Blocks while the old trail writes its remaining records, at most two seconds.
 pub(crate) fn follow(old: Option<&Audit>, new: Option<&Audit>, book: &Arc<UserDb>) {
     match old == new {
         true => audit::reopen(),
@@ -169,7 +168,7 @@ fn first_line(why: &dyn Display) -> String {
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
-/// Records what an administrator did, or tried to; `on` is empty where that is the gateway.
+/// Records an order of an administrator and its result; `on` is empty if the order is about the whole gateway.
 pub(crate) fn act<T, E: Display>(act: &'static str, by: By, on: &str, done: &Result<T, E>) {
     audit::record(|| Event::Administrator {
         act,
@@ -181,7 +180,7 @@ pub(crate) fn act<T, E: Display>(act: &'static str, by: By, on: &str, done: &Res
     });
 }
 
-/// Records another configuration, or why there is none.
+/// Records a new configuration, or the reason why it was rejected.
 pub(crate) fn configuration(done: &Result<Changes, Refusal>) {
     audit::record(|| {
         let (changes, result) = match done {
@@ -192,7 +191,7 @@ pub(crate) fn configuration(done: &Result<Changes, Refusal>) {
     });
 }
 
-/// Records who came and went in the database of users.
+/// Records changes in the database of users.
 pub(crate) fn users(changes: Vec<String>) {
     audit::record(|| Event::Configuration { changes, result: "ok".into() });
 }

@@ -1,11 +1,11 @@
-//! Files that are secret, and files that the gateway obeys: whether other users of the host can read or change them.
+//! Checks whether other users of the host can read or change secret files, and files that control the gateway.
 //!
-//! *Operation.* [`check_secret`] is asked before each secret is read: keys, keytabs, tokens, the database of users; and
-//! [`check_folders`] when a configuration names it. [`changeable`] is asked of each file that decides what the gateway does:
+//! *Operation.* [`check_secret`] checks each secret before it is read: keys, keytabs, tokens, the database of users.
+//! [`check_folders`] checks it when a configuration names it. [`changeable`] checks each file that controls the gateway:
 //! configurations, files of a cluster, its programs.
 //!
-//! *Errors.* A secret that another user can read, change or replace is refused. A file to obey is served, and the warning has the
-//! command that mends it.
+//! *Errors.* A secret that another user can read, change or replace is rejected. A changeable control file is still used,
+//! with a warning that includes the command to correct it.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -16,14 +16,14 @@ use config::{Fault, Faults, Location, Settings};
 
 use crate::users;
 
-/// Bits of group and others that let them write.
+/// Write bits of group and others.
 const WRITERS: u32 = 0o022;
-/// Bits of group and others.
+/// All bits of group and others.
 const OTHERS: u32 = 0o077;
-/// Whoever can write in such a folder can replace its own files alone.
+/// A user who may write in such a folder can replace only the own files in it.
 const STICKY: u32 = 0o1000;
 
-/// What is known of a file or of a folder.
+/// Mode and owner of a file or folder.
 #[derive(Clone, Copy, Debug)]
 struct About {
     mode: u32,
@@ -36,7 +36,7 @@ impl From<&Metadata> for About {
     }
 }
 
-/// What is wrong, and the command that mends it.
+/// A fault, and the command that corrects it.
 #[derive(Debug, PartialEq, Eq)]
 struct Flaw {
     what: String,
@@ -53,8 +53,8 @@ pub(crate) fn check_secret(what: &str, path: &Path) -> Result<(), String> {
     refuse(what, path, of_file(path, about, own(), true))
 }
 
-/// Refuses a secret that another user can replace, because it may write in a folder of its path. A path that cannot be looked at
-/// has no fault here: its reader tells why. Blocks.
+/// Refuses a secret that another user can replace, because that user may write in a folder of its path. A path that cannot be
+/// examined has no fault here: its reader reports the error. Blocks.
 ///
 /// # Errors
 /// One line with the command to type.
@@ -67,8 +67,8 @@ fn refuse(what: &str, path: &Path, flaw: Option<Flaw>) -> Result<(), String> {
     flaw.map_or(Ok(()), |flaw| Err(format!("the {what} {at} {}: `{}`", flaw.what, flaw.remedy)))
 }
 
-/// Returns the warning of a file to obey that another user can change or replace. A file that cannot be looked at has none: its
-/// reader tells why. Blocks.
+/// Returns the warning for a control file that another user can change or replace. A file that cannot be examined has none:
+/// its reader reports the error. Blocks.
 pub(crate) fn changeable(what: &str, path: &Path) -> Option<String> {
     let about = About::from(&fs::metadata(path).ok()?);
     let flaw = of_file(path, about, own(), false).or_else(|| of_folders(path).ok().flatten());
@@ -80,7 +80,7 @@ fn own() -> u32 {
 }
 
 fn of_folders(path: &Path) -> io::Result<Option<Flaw>> {
-    // The folders of the name and of the file that a symbolic link leads to.
+    // Checks the folders of the path, and those of the target of a symbolic link.
     let named = std::path::absolute(path)?;
     for path in [named.clone(), fs::canonicalize(&named)?] {
         for folder in path.ancestors().skip(1) {
@@ -125,8 +125,8 @@ fn of_folder(folder: &Path, about: About) -> Option<Flaw> {
     })
 }
 
-/// Refuses the secrets of a configuration that another user can replace. The mode of each is judged where it is read. Password
-/// files are left to warnings: a container gives its secrets to all that is in it.
+/// Refuses the secrets of a configuration that another user can replace. The mode of each is checked where it is read.
+/// Password files only cause warnings: a container makes its secrets readable to every process in it.
 ///
 /// # Errors
 /// A fault for each.
@@ -146,7 +146,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Faults> {
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
 }
 
-/// Warns on standard error of files to obey that another user can change, each with its kind.
+/// Warns on standard error of control files that another user can change, each with its kind.
 pub(crate) fn warn<'a>(files: impl IntoIterator<Item = (&'static str, &'a Path)>) {
     for (what, path) in files {
         let looked = users::in_time(path, move |path| Ok(changeable(what, path)));

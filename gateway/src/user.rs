@@ -1,9 +1,10 @@
-//! `headgate user`: who may log on by SMB.
+//! `headgate user`: manages the users who can log on over SMB.
 //!
-//! *Operation.* The database is a file among those of the service ([`ServiceFiles`]); a running gateway notices changes within
-//! seconds. A password is asked for without echo, or read from a file or from standard input; it is never an argument, because
-//! those are seen by everybody on the host. What is kept is its NT hash, as NTLM needs it, and its keys of Kerberos, as a KDC
-//! would: no password, but enough to log on here. A weak one ([`weak`]) is refused, unless that is asked for.
+//! *Operation.* The database is one of the files of the service ([`ServiceFiles`]); a running gateway notices changes within
+//! seconds. The password comes from a prompt without echo, a file or standard input, but never from an argument, since every
+//! user of the host can see arguments. The database keeps its NT hash, which NTLM needs, and its Kerberos keys, as a KDC
+//! would: these are not the password, but enough to log on here. A weak password ([`weak`]) is rejected unless the caller
+//! insists.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -117,12 +118,12 @@ fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a weak password, with what to do instead.
+/// Refuses a weak password; the error includes the remedy.
 pub(crate) fn check_strength(name: &str, password: &str, remedy: &str) -> Result<(), String> {
     weak::why(name, password).map_or(Ok(()), |why| Err(format!("the password {why}; {remedy}")))
 }
 
-/// The keys of Kerberos of a password: of all encryption types that are served, with a salt of its own. Takes a moment.
+/// Derives the Kerberos keys of a password: for all served encryption types, with a random salt. Takes a moment.
 fn keys(password: &str) -> Result<Keys, String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|e| format!("the system has no random numbers: {e}"))?;
@@ -136,16 +137,16 @@ fn keys(password: &str) -> Result<Keys, String> {
     Ok(Keys { salt, keys })
 }
 
-/// What became of a user who was given a password.
+/// Result of setting a user's password.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Done {
-    /// One line.
+    /// One line about the change.
     pub(crate) what: String,
-    /// One line on what may be a mistake.
+    /// One line about a possible mistake.
     pub(crate) warning: Option<String>,
 }
 
-/// Adds a user to the database, or gives one another password. Blocks.
+/// Adds a user to the database, or changes the password of an existing one. Blocks.
 pub(crate) fn put(
     files: &ServiceFiles,
     name: &str,
@@ -202,19 +203,19 @@ fn list(files: &ServiceFiles, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The password in the first line of a file; `-` is standard input.
+/// Reads the password from the first line of a file; `-` is standard input.
 pub(crate) fn given(path: &Path) -> Result<Zeroizing<String>, String> {
     if path.as_os_str() == "-" { first_line(io::stdin().lock()) } else { read_password(path) }
 }
 
-/// Asks twice, without echo.
+/// Prompts twice, without echo.
 fn ask(name: &str) -> Result<Zeroizing<String>, String> {
     let first = prompt(&format!("Password for {name}: "))?;
     let second = prompt("Repeat the password: ")?;
     if *first == *second { Ok(first) } else { Err("the two passwords differ".into()) }
 }
 
-/// Asks on the terminal, without echo.
+/// Prompts on the terminal, without echo.
 pub(crate) fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
     let cannot = |e: &dyn std::fmt::Display| format!("cannot ask for a password: {e}");
     let input = io::stdin();
@@ -233,7 +234,7 @@ pub(crate) fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
     first_line(line.map_err(|e| cannot(&e))?.as_bytes())
 }
 
-/// A line, byte by byte, so that no buffer keeps more than it.
+/// Reads a line byte by byte, so that no buffer keeps a copy of more than the line.
 fn read_line() -> io::Result<Zeroizing<String>> {
     let mut line = Zeroizing::new(Vec::new());
     for byte in io::stdin().lock().bytes() {

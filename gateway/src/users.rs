@@ -1,10 +1,10 @@
 //! The SMB users: those of the configuration and those of the database in the state folder.
 //!
-//! *Operation.* [`UserDb`] is what the server asks; it answers from memory. [`UserDb::refresh`] reads the database again when the
+//! *Operation.* [`UserDb`] answers the server's queries from memory. [`UserDb::refresh`] reads the database again when the
 //! file has changed, so that `headgate user add` works while the gateway runs.
 //!
-//! *Errors.* A database that others can read is refused, as is one that is damaged: at the start that ends the start, later the
-//! users stay as they were and the log says so.
+//! *Errors.* A database that is damaged, or that others can read, is rejected. At the start this is fatal; later the users
+//! remain unchanged and the error is logged.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -31,25 +31,26 @@ use zeroize::Zeroizing;
 use crate::domain;
 use crate::records::{ServiceFiles, Stamp};
 
-/// Bytes of a password file at most.
+/// Maximum size of a password file in bytes.
 const PASSWORD_BYTES_MAX: u64 = 4096;
-/// Characters of a password at most; Windows has the same limit.
+/// Maximum length of a password in characters; Windows has the same limit.
 pub(crate) const PASSWORD_CHARS_MAX: usize = 256;
-/// Users of the host who came by tickets and are remembered; as many sessions may be logged on.
+/// Maximum number of remembered host users who logged on with tickets; as many sessions may be logged on.
 const TICKETED_MAX: usize = 65_536;
-/// The uid of guests and of squashed users of NFS. A user who has it is refused: it would use the files of the others.
+/// The uid of guests and of squashed NFS users. A user with this uid is rejected, since it would share their files.
 const NOBODY: u32 = ANONYMOUS;
-/// Uids of users whom the host does not know: beyond the ranges that systemd and SSSD give out, and small enough for a RID
+/// Uids for users that are unknown to the host: outside the ranges of systemd and SSSD, and small enough for a RID
 /// ([`rid_of_uid`]).
 const UNKNOWN_UIDS: Range<u32> = 0x7800_0000..0x7fff_0000;
 
-/// When a database that could not be read is tried again, though it has not changed: its users ask the host's name service, too.
+/// Time after which an unreadable database is tried again even if it has not changed: reading it also queries the host's name
+/// service, which may be the cause.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Name of the database among the files of the service.
 pub(crate) const DATABASE: &str = "smb-users";
 
-/// Reads the database; an empty one when there is no file.
+/// Reads the database; without a file it is empty.
 pub(crate) fn read_database(files: &ServiceFiles) -> Result<Database, String> {
     let path = files.path(DATABASE);
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
@@ -68,13 +69,14 @@ pub(crate) fn read_database(files: &ServiceFiles) -> Result<Database, String> {
     Database::parse(std::str::from_utf8(&bytes).map_err(|e| at(&e))?).map_err(|e| at(&e))
 }
 
-/// Changes the database so that two commands at once lose nothing; after a crash there is the old one or the new.
+/// Changes the database under a lock, so that concurrent commands lose no change; after a crash it has the old content or the
+/// new content.
 pub(crate) fn change_database<T>(
     files: &ServiceFiles,
     change: impl FnOnce(&mut Database) -> Result<T, String>,
 ) -> Result<T, String> {
     let files = files.to_change()?;
-    // In CephFS whoever comes second cuts the first off.
+    // In CephFS the second opener cuts off the first.
     let _lock = match &files {
         ServiceFiles::Local(state) => Some(lock(state)?),
         ServiceFiles::Ceph(_) => None,
@@ -86,7 +88,7 @@ pub(crate) fn change_database<T>(
     Ok(result)
 }
 
-/// Keeps other commands from the database of a state folder.
+/// Locks the database of a state folder against other commands.
 fn lock(state: &Path) -> Result<File, String> {
     let at = |path: &Path, e: io::Error| format!("{}: {e}", path.display());
     fs::create_dir_all(state).map_err(|e| at(state, e))?;
@@ -98,7 +100,7 @@ fn lock(state: &Path) -> Result<File, String> {
     Ok(lock)
 }
 
-/// What is read from a file of users, of a password or of keys: its file system may give no answer.
+/// Runs `read` on a file of users, a password or keys with a time limit, since its file system may not respond.
 pub(crate) fn in_time<T: Send + 'static>(
     path: &Path,
     read: impl FnOnce(&Path) -> Result<T, String> + Send + 'static,
@@ -108,13 +110,13 @@ pub(crate) fn in_time<T: Send + 'static>(
     read.unwrap_or_else(|_| Err(format!("{}: its file system does not respond", path.display())))
 }
 
-/// As [`read_database`], for some seconds at most.
+/// As [`read_database`], for at most some seconds.
 pub(crate) fn read_database_in_time(files: &ServiceFiles) -> Result<Database, String> {
     let its = files.clone();
     in_time(&files.path(DATABASE), move |_| read_database(&its))
 }
 
-/// As [`read_password`], for some seconds at most; and whether others can read it is told.
+/// As [`read_password`], for at most some seconds; warns if others can read the file.
 pub(crate) fn read_password_in_time(path: &Path) -> Result<Zeroizing<String>, String> {
     in_time(path, |path| {
         warn_if_open(path);
@@ -122,14 +124,14 @@ pub(crate) fn read_password_in_time(path: &Path) -> Result<Zeroizing<String>, St
     })
 }
 
-/// The first line of a password file.
+/// Returns the first line of a password file.
 pub(crate) fn read_password(path: &Path) -> Result<Zeroizing<String>, String> {
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let file = File::open(path).map_err(|e| at(&e))?;
     first_line(file).map_err(|e| at(&e))
 }
 
-/// The first line of what is read, as a password.
+/// Returns the first line of the input as a password.
 pub(crate) fn first_line(from: impl Read) -> Result<Zeroizing<String>, String> {
     let mut text = Zeroizing::new(String::new());
     from.take(PASSWORD_BYTES_MAX)
@@ -145,8 +147,8 @@ pub(crate) fn first_line(from: impl Read) -> Result<Zeroizing<String>, String> {
     Ok(line)
 }
 
-/// Who this is to the file system, and whether the host or the configuration says so. The error is one line: the name service
-/// fails, and the user may be in groups that are denied something.
+/// Returns the user's identity in the file system, and whether the host or the configuration defines it. The error is one
+/// line: the name service fails, and the user may be in groups that an access list denies.
 pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), String> {
     let asked = || match accounts::by_name(name)? {
         Some(user) => Ok(Some(user)),
@@ -157,7 +159,7 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
     })?;
     let known = host.is_some() || given.uid.is_some();
     let base = host.unwrap_or_else(|| stranger(name));
-    // Another uid than the host's user has other groups too, unless they are given.
+    // With a uid other than the host user's, the host user's groups do not apply, unless they are given.
     let same = given.uid.is_none_or(|uid| uid == base.uid) && known;
     let uid = given.uid.unwrap_or(base.uid);
     let gid = given.gid.unwrap_or(if same || !known { base.gid } else { uid });
@@ -169,18 +171,18 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
     Ok((Cred { uid, gid, groups, token: vfs::Token::NONE }, known))
 }
 
-/// Returns whether the user has the uid of guests, and is refused.
+/// Returns whether the user has the uid of guests and is therefore rejected.
 pub(crate) fn is_nobody(cred: &Cred) -> bool {
     cred.uid == NOBODY
 }
 
-/// Returns whether the uid is one that was made of the user's name.
+/// Returns whether the uid was derived from the user's name.
 pub(crate) fn is_of_name(cred: &Cred) -> bool {
     UNKNOWN_UIDS.contains(&cred.uid)
 }
 
-/// Refuses users whose uids were made of their names and are the same: each would have the files of the other. `users` are their
-/// names and uids, and whether the host or an account gives the uid.
+/// Refuses users with the same uid derived from their names: they would share their files. `users` has names, uids, and
+/// whether the host or an account defines the uid.
 fn refuse_shared_uids<'a>(users: impl Iterator<Item = (&'a str, u32, bool)>) -> Result<(), String> {
     let made = |(_, uid, known): &(&str, u32, bool)| !known && UNKNOWN_UIDS.contains(uid);
     let mut made: Vec<_> = users.filter(made).map(|(name, uid, _)| (uid, name)).collect();
@@ -198,7 +200,7 @@ fn refuse_shared_uids<'a>(users: impl Iterator<Item = (&'a str, u32, bool)>) -> 
     }
 }
 
-/// Says why no account is made for this user, and what to do; `None` where one may be made.
+/// Returns the reason why this user cannot have an account, and the remedy; `None` if an account is possible.
 pub(crate) fn why_no_account(name: &str, (cred, known): (&Cred, bool)) -> Option<String> {
     if is_nobody(cred) {
         return Some(why_nobody(name));
@@ -211,7 +213,7 @@ pub(crate) fn why_no_account(name: &str, (cred, known): (&Cred, bool)) -> Option
     })
 }
 
-/// Says why an account may not be this user, and what to do.
+/// Returns the reason why an account cannot have this uid, and the remedy.
 pub(crate) fn why_nobody(name: &str) -> String {
     format!(
         "uid {NOBODY} is the one of guests and of squashed users of NFS, with whom `{name}` would share its files; \
@@ -219,10 +221,10 @@ pub(crate) fn why_nobody(name: &str) -> String {
     )
 }
 
-/// Who may log on, by the name in lower case.
+/// Users who can log on, by name in lower case, with their identity and whether it is defined.
 pub(crate) type Accounts = HashMap<String, (Cred, bool)>;
 
-/// Who may log on, who it is to the file system and whether that is known.
+/// Returns the users who can log on.
 pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
     let files = ServiceFiles::of(settings);
     let database = files.and_then(|files| read_database_in_time(&files)).unwrap_or_default();
@@ -230,7 +232,7 @@ pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
         .entries()
         .map(|e| (e.name.clone(), Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() }));
     let configured = settings.users.iter().map(|u| (u.name.clone(), u.identity.clone()));
-    // The configuration stands before the database.
+    // The configuration takes precedence over the database.
     let accounts = of_database
         .chain(configured)
         .map(|(name, identity)| Ok((name.to_lowercase(), resolve(&name, &identity)?)))
@@ -239,13 +241,13 @@ pub(crate) fn accounts(settings: &Settings) -> Result<Accounts, String> {
     Ok(accounts)
 }
 
-/// Who has no account and comes to a share for guests.
+/// Returns the identity of guests.
 pub(crate) fn guest() -> Cred {
     Cred { uid: NOBODY, gid: NOBODY, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
-/// A user whom neither the host nor an account gives a uid: the user that the gateway runs as, or for root a number made of the
-/// name.
+/// Returns the identity of a user without a uid from the host or an account: the user that runs the gateway, or for root a
+/// number derived from the name.
 fn stranger(name: &str) -> Cred {
     let (uid, gid) = match fs::metadata("/proc/self") {
         Ok(m) if m.uid() != 0 => (m.uid(), m.gid()),
@@ -254,8 +256,8 @@ fn stranger(name: &str) -> Cred {
     Cred { uid, gid, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
-/// Returns the uid of a user whom the host does not know: the same at each start and on each gateway, and its own, so that no such
-/// user has the files of guests or of another one.
+/// Returns the uid of a user that is unknown to the host: the same at each start and on each gateway, and unique to the user,
+/// so that the user shares no files with guests or other users.
 fn uid_of_name(name: &str) -> u32 {
     let mut hasher = SipHasher13::new();
     hasher.write(name.to_lowercase().as_bytes());
@@ -263,7 +265,7 @@ fn uid_of_name(name: &str) -> u32 {
     UNKNOWN_UIDS.start + u32::try_from(number).unwrap_or_default()
 }
 
-/// Said, not refused: secrets that a container is given can often be read by all that is in it.
+/// Warns without refusing: secrets in a container can often be read by every process in it.
 fn warn_if_open(password: &Path) {
     if fs::metadata(password).is_ok_and(|m| m.mode() & 0o077 != 0) {
         let file = password.display();
@@ -271,10 +273,10 @@ fn warn_if_open(password: &Path) {
     }
 }
 
-/// An account, and whether the host or the configuration says who it is.
+/// Accounts, and whether the host or the configuration defines their identity.
 type Table = HashMap<String, (Account, bool)>;
 
-/// Their passwords may differ.
+/// Compares names and identities of two tables, but not passwords.
 fn are_same(a: &Table, b: &Table) -> bool {
     let is_in_b = |(name, (a, _)): (&String, &(Account, bool))| {
         b.get(name).is_some_and(|(b, _)| a.name == b.name && a.cred == b.cred)
@@ -286,7 +288,7 @@ fn names(table: &Table) -> BTreeSet<String> {
     table.values().map(|(a, _)| a.name.clone()).collect()
 }
 
-/// Who came, went, or has another password or is another user of the host, one line for each kind.
+/// Describes added and removed users, and those with another password or identity, one line for each kind.
 fn differences(old: &Table, new: &Table) -> Vec<String> {
     let missing_in = |a: &Table, b: &Table| -> BTreeSet<String> {
         a.iter()
@@ -325,30 +327,29 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bo
     Ok((Account { name: name.to_owned(), nt_hash: hash.0, rid, cred }, known))
 }
 
-/// Users that were read and are not in force yet.
+/// Users that were read and are not yet in force.
 pub struct Next {
     table: Table,
     configured: Vec<User>,
 }
 
 impl Next {
-    /// Nobody could log on.
+    /// Returns true if no user can log on.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Their names.
     pub fn names(&self) -> BTreeSet<String> {
         names(&self.table)
     }
 
-    /// Who an account is to the file system, and whether the host or the configuration says so.
+    /// Returns the identity of an account, and whether the host or the configuration defines it.
     pub(crate) fn known(&self, name: &str) -> Option<(Cred, bool)> {
         self.table.get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
     }
 }
 
-/// A file of users that could not be read.
+/// A database file that could not be read.
 #[derive(Debug)]
 struct Unread {
     stamp: Stamp,
@@ -356,29 +357,28 @@ struct Unread {
     at: Instant,
 }
 
-/// All users.
 pub struct UserDb {
     table: RwLock<Arc<Table>>,
     configured: Mutex<Vec<User>>,
-    /// Where the database is.
+    /// Location of the database.
     files: Option<ServiceFiles>,
-    /// How the file was when it was last read.
+    /// Stamp of the file at the last successful reading.
     seen: Mutex<Stamp>,
-    /// A later one that could not be read.
+    /// A later version that could not be read.
     unread: Mutex<Option<Unread>>,
-    /// The file system of the database gave no answer when it was asked last.
+    /// The file system of the database did not respond at the last look.
     is_silent: AtomicBool,
-    /// Whose names are known beside theirs.
+    /// Directory for names that are not accounts.
     others: &'static dyn Directory,
     names: Names,
-    /// Users of the host as they were when they last came by a ticket, by their names.
+    /// Identity of host users at their latest logon with a ticket, by name.
     ticketed: Mutex<HashMap<String, Cred>>,
-    /// The domain whose tickets are taken.
+    /// The domain whose tickets are accepted.
     domain: RwLock<Option<Arc<Domain>>>,
 }
 
 impl UserDb {
-    /// Reads them all. `files` has the database, if there is one.
+    /// Reads all users. `files` has the database, if it exists.
     pub fn open(settings: &Settings, files: Option<&ServiceFiles>) -> Result<Self, String> {
         let seen = files.and_then(|files| files.stamp(DATABASE));
         let book = Self {
@@ -400,12 +400,12 @@ impl UserDb {
         Ok(book)
     }
 
-    /// The users when the configuration names these. Nothing is changed yet. Blocks.
+    /// Reads the users for this configuration without putting them in force. Blocks.
     pub fn next(&self, configured: &[User]) -> Result<Next, String> {
         Ok(Next { table: self.load(configured)?, configured: configured.to_owned() })
     }
 
-    /// These are the users from now on; true when somebody came or went, or is another to the file system.
+    /// Puts these users in force; returns true if one was added, removed or has another identity.
     pub fn set(&self, next: Next) -> bool {
         *locked(&self.configured) = next.configured;
         let mut table = writing(&self.table);
@@ -414,28 +414,27 @@ impl UserDb {
         others
     }
 
-    /// Tickets are of the domain of these settings from now on.
+    /// Changes the domain of accepted tickets to that in these settings.
     pub(crate) fn follow_domain(&self, settings: &Settings) {
         *writing(&self.domain) = domain::of(settings);
     }
 
-    /// Their names.
     pub fn names(&self) -> BTreeSet<String> {
         names(&self.current())
     }
 
-    /// Nobody could log on.
+    /// Returns true if no user can log on.
     pub fn is_empty(&self) -> bool {
         self.current().is_empty()
     }
 
-    /// Who an account is to the file system, and whether the host or the configuration says so.
+    /// Returns the identity of an account, and whether the host or the configuration defines it.
     pub(crate) fn known(&self, name: &str) -> Option<(Cred, bool)> {
         self.current().get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
     }
 
-    /// Reads the database again if it has changed; gives what is different then, one line for each kind. Blocks, for some seconds
-    /// at most.
+    /// Reads the database again if it has changed; returns the differences, one line for each kind. Blocks for at most some
+    /// seconds.
     pub fn refresh(&self) -> Option<Vec<String>> {
         self.refresh_at(Instant::now())
     }
@@ -471,7 +470,7 @@ impl UserDb {
                 if unread.as_ref().is_none_or(|before| before.why != why) {
                     tracing::error!(error = %why, "the SMB users could not be read again and stay as they were");
                 }
-                // A user that was removed may log on until the file is read.
+                // A removed user can log on until the file is read.
                 *unread = Some(Unread { stamp: now, why, at });
                 return None;
             }
@@ -484,7 +483,7 @@ impl UserDb {
         Some(changes)
     }
 
-    /// Who the host's user of this name is, under the name by which the host knows it. Blocks.
+    /// Returns the host's user of this name, with the host's spelling of the name. Blocks.
     fn of_host(&self, name: &str) -> Result<Option<Ticketed>, String> {
         if self.names == Names::Own {
             return Ok(None);
@@ -492,7 +491,7 @@ impl UserDb {
         let Some(cred) = accounts::by_name(name).map_err(|e| e.to_string())? else {
             return Ok(None);
         };
-        // A directory that does not tell case apart has one user of a name, and so has one folder for it.
+        // In a directory that ignores case, the spellings of a name are one user, who must get one folder.
         let known = accounts::name_of(cred.uid).map_err(|e| e.to_string())?;
         let name = known.filter(|known| key(known) == key(name)).unwrap_or_else(|| name.to_owned());
         Ok(Some(Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false }))
@@ -508,7 +507,7 @@ impl UserDb {
             let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
             table.insert(key(&e.name), account(&e.name, e.hash.clone(), &identity)?);
         }
-        // The configuration stands before the database.
+        // The configuration takes precedence over the database.
         for user in configured {
             let hash = match (&user.password_file, database.get(&user.name)) {
                 (Some(path), _) => NtHash::of(&read_password_in_time(path)?),
@@ -536,7 +535,7 @@ impl Users for UserDb {
         self.current().get(&key(name)).map(|(account, _)| account.clone())
     }
 
-    /// Principals tell case apart, so that of two that differ by it only one is the account.
+    /// Principals are case-sensitive, so of two that differ only in case only one is the account.
     fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
         if let Some(a) = self.find(name).filter(|a| a.name == name) {
             return Ok(Some(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true }));
@@ -575,7 +574,7 @@ impl Users for UserDb {
     }
 
     fn by_uid(&self, uid: u32) -> Option<Account> {
-        // Of several, always the same one; and guests are none of them.
+        // Always selects the same one of several accounts, and never a guest.
         let table = self.current();
         let accounts = table.values().map(|(account, _)| account);
         accounts
@@ -599,7 +598,7 @@ impl Users for UserDb {
     }
 }
 
-/// Accounts stand before others of their name.
+/// Accounts take precedence over other users with their name.
 impl Directory for UserDb {
     fn uid(&self, name: &str) -> Option<u32> {
         let account = self.find(name).filter(|a| !is_nobody(&a.cred));
@@ -651,7 +650,7 @@ mod tests {
         for wanted in ["`ann`", "`bob`", "2013265920", "headgate user add bob --uid NUMBER"] {
             assert!(why.contains(wanted), "{wanted}: {why}");
         }
-        // A uid that was given is meant so, and outside of the range users of one process share its uid.
+        // A given uid is intentional, and users outside of the range share the uid of one process.
         uids(&[("ann", first, false), ("bob", first, true)]).unwrap();
         uids(&[("ann", 1000, false), ("bob", 1000, false)]).unwrap();
     }
@@ -672,7 +671,7 @@ mod tests {
         assert!(why.contains(&format!("`{one}`")) && why.contains(&format!("`{other}`")), "{why}");
     }
 
-    /// Two names that the host does not know: by the birthday rule about 13,000 are enough.
+    /// Returns two names without an account and with the same uid: by the birthday rule about 13,000 names are enough.
     fn names_of_one_uid() -> (String, String) {
         let mut seen = HashMap::new();
         for n in 0.. {
@@ -709,7 +708,7 @@ mod tests {
         assert!(UserDb::open(&Settings::default(), Some(&state)).is_err());
     }
 
-    /// Whoever was removed must not log on for ever because the file could not be read at the one moment when it was looked at.
+    /// A removed user must not be able to log on indefinitely because one reading of the file failed.
     #[test]
     fn a_database_that_could_not_be_read_is_read_at_the_next_look() {
         let dir = tempfile::tempdir().unwrap();
@@ -720,7 +719,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let at = Instant::now();
         assert!(book.refresh_at(at).is_none() && book.find("alice").is_some());
-        // That changes neither its time nor its length.
+        // This changes neither the time nor the length of the file.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert!(book.refresh_at(at).is_none(), "not at each look");
         assert!(book.refresh_at(at + RETRY).is_some());
@@ -815,7 +814,7 @@ mod tests {
 
     #[test]
     fn unknown_users_have_a_uid_each() {
-        // Files keep their owner: the number of a name never changes.
+        // The number of a name must never change, since files keep their owner.
         assert_eq!(uid_of_name("alice"), 2_052_249_153);
         assert_eq!(uid_of_name("ALICE"), 2_052_249_153);
         let names = ["alice", "bob", "carol", "", "\u{e9}ric"];

@@ -1,17 +1,17 @@
-//! Which passwords are refused, unless they are asked for: those that a list of common passwords, or a machine that tries what is
-//! short, finds. What is kept of a password for NTLM can be tried ten thousand million times a second by whoever has the file.
+//! Detects weak passwords, which are rejected by default: those that a list of common passwords or an exhaustive search of
+//! short ones would find. A thief of the NTLM hash can try ten thousand million passwords per second.
 //!
-//! *Operation.* Pure. The rule is plain, so that a person can follow it: length, the user's own name, few or neighbouring
-//! characters, a common word with something around it. No list is complete; length is what counts.
+//! *Operation.* The rule has no side effects and is simple enough to explain: length, the user's own name, few or adjacent
+//! characters, a common word with a few characters added. No list is complete; length matters most.
 
-/// Characters of a password.
+/// Minimum number of characters.
 pub(crate) const LENGTH_MIN: usize = 12;
-/// Different characters.
+/// Minimum number of different characters.
 const DIFFERENT_MIN: usize = 5;
-/// Characters that stand around a common word or the user's name before the whole is no longer that.
+/// Characters that must be added to a common word or the user's name.
 const AROUND_MIN: usize = 8;
 
-/// Words of which the most common passwords are made, without what is put around them.
+/// Words in the most common passwords, without additions.
 const COMMON: [&str; 60] = [
     "password",
     "passwort",
@@ -75,7 +75,7 @@ const COMMON: [&str; 60] = [
     "test",
 ];
 
-/// What stands side by side: on keyboards, in the alphabet, among the digits.
+/// Characters that are adjacent on keyboards, in the alphabet or among the digits.
 const ROWS: [&str; 9] = [
     "1234567890",
     "abcdefghijklmnopqrstuvwxyz",
@@ -88,7 +88,7 @@ const ROWS: [&str; 9] = [
     "qsdfghjklm",
 ];
 
-/// Why this password is weak, in words that go on from "the password"; `None`: it is not, as far as this rule goes.
+/// Returns why this password is weak, in words that continue "the password"; `None` if this rule finds no weakness.
 pub(crate) fn why(name: &str, password: &str) -> Option<String> {
     let length = password.chars().count();
     if length < LENGTH_MIN {
@@ -111,7 +111,7 @@ pub(crate) fn why(name: &str, password: &str) -> Option<String> {
     (rows + AROUND_MIN > length).then(|| "is little more than a row of keys".into())
 }
 
-/// Digits and signs as the letters that they stand for.
+/// Replaces digits and signs by the letters that they resemble.
 fn letter(c: char) -> char {
     match c {
         '0' => 'o',
@@ -124,12 +124,12 @@ fn letter(c: char) -> char {
     }
 }
 
-/// Without every copy of the word, fewer characters are left than make a password.
+/// Returns true if too few characters remain after removing every copy of the word.
 fn leaves_little(plain: &str, word: &str) -> bool {
     plain.contains(word) && plain.replace(word, "").chars().count() < AROUND_MIN
 }
 
-/// Characters that stand in runs of four or more from some row, forward or back, or of one character.
+/// Counts the characters in runs of at least four from a row, in either direction, or of one repeated character.
 fn neighbours(password: &str) -> usize {
     const RUN: usize = 4;
     let chars: Vec<char> = password.chars().collect();
@@ -137,7 +137,7 @@ fn neighbours(password: &str) -> usize {
         a == b
             || ROWS.iter().any(|row| {
                 let of = |c| row.chars().position(|r| r == c);
-                // The last of a row is followed by its first, as in 8901.
+                // A row wraps around, as in 8901.
                 matches!((of(a), of(b)), (Some(x), Some(y)) if (x + 1) % row.len() == y || (y + 1) % row.len() == x)
             })
     };

@@ -1,9 +1,10 @@
-//! Shares that clients may write to by the configuration, and in whose folder the host lets none of them make a file.
+//! Detects shares that are writable by the configuration, but in whose folder the host lets no client create a file.
 //!
-//! *Operation.* The host is asked as each user that may come: those that `access` names, those that may log on, and for NFS, whose
-//! clients send any number, the owner of the folder, a member of its group, and another user. One that may write is enough.
+//! *Operation.* Checks the rights on the host for each possible user: those that `access` names, those that may log on, and
+//! for NFS, whose clients can send any uid, the folder's owner, a member of its group, and another user. One user that may
+//! write is enough.
 //!
-//! *Errors.* What cannot be asked is not told: the share may be fine.
+//! *Errors.* If the rights cannot be determined, there is no warning: the share may be fine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,11 @@ use vfs::{Backend, Cred, NodeRef, accounts};
 use crate::shares;
 use crate::users::{self, Accounts};
 
-/// A number that no account has.
+/// A uid that no account has.
 const STRANGER: u32 = u32::MAX - 3;
-/// Users that may log on and are asked about.
+/// Maximum number of accounts that are checked.
 const ACCOUNTS_MAX: usize = 64;
-/// How long the file system of a share may take for all answers.
+/// Time limit for all checks on the file system of a share.
 const ASK_MAX: Duration = Duration::from_secs(3);
 
 /// Returns the warning of a share that none of its clients can write to.
@@ -32,7 +33,7 @@ pub(crate) async fn warning(
     root: &NodeRef,
     accounts: &Accounts,
 ) -> Option<String> {
-    // Folders of single users are made when they come.
+    // Folders of single users are created at their first connection.
     if said.read_only || said.homes || share.is_elsewhere() {
         return None;
     }
@@ -65,13 +66,13 @@ async fn ask(
     ))
 }
 
-/// Returns whether the host lets this user make a file; `None` where it does not say.
+/// Returns whether the host lets this user create a file; `None` if that cannot be determined.
 pub(crate) async fn may_write(root: &NodeRef, cred: &Cred, attr: &Attr) -> Option<bool> {
     let granted = root.access(cred, Access(Access::EXTEND), attr).await.ok()?;
     Some(granted.0 & Access::EXTEND != 0)
 }
 
-/// As whom those act that may write by the rules of the share.
+/// Returns the identities of clients that the rules of the share allow to write.
 fn writers(
     said: &config::Share,
     share: &Arc<Share>,
@@ -110,7 +111,7 @@ fn writers(
     writers
 }
 
-/// Who a user or a group of `access` is to the host; a group is a user that is in it alone.
+/// Returns the host identity of a user or a group in `access`; for a group, a user whose only group it is.
 fn cred_of(who: &Who, known: &Accounts) -> Option<Cred> {
     match who {
         Who::Everyone => None,
@@ -128,7 +129,7 @@ fn cred_of(who: &Who, known: &Accounts) -> Option<Cred> {
     }
 }
 
-/// Warns in the log of the shares that are served and that none of their clients can write to.
+/// Logs a warning for each served share that no client can write to.
 pub(crate) fn watch(settings: &Settings, shares: Vec<Arc<Share>>) {
     let settings = settings.clone();
     tokio::spawn(async move {
@@ -156,7 +157,7 @@ pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
     settings.shares.iter().zip(&shares).filter_map(look).collect()
 }
 
-/// Returns why the host does not let a user make a file in the folder of a share. Blocks.
+/// Returns why the host does not let a user create a file in the folder of a share. Blocks.
 pub(crate) fn denied(said: &config::Share, cred: &Cred) -> Option<String> {
     in_folder(said, async |root| {
         let attr = root.getattr().await.ok()?;
@@ -175,7 +176,7 @@ pub(crate) fn denied(said: &config::Share, cred: &Cred) -> Option<String> {
     })
 }
 
-/// Asks something of the folder of a share, where it is one of this host.
+/// Runs `ask` on the root of a share's folder, if it is a folder of this host.
 fn in_folder<T>(said: &config::Share, ask: impl AsyncFnOnce(NodeRef) -> Option<T>) -> Option<T> {
     let Source::Folder(path) = &said.source else { return None };
     let config = LocalConfig { read_only: said.read_only, ..LocalConfig::new(path) };

@@ -1,4 +1,4 @@
-//! What this host has for RDMA, and what this process may do with it.
+//! Finds the RDMA equipment of this host, and the rights of this process to use it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -15,39 +15,39 @@ use rdma_transport::ibverbs;
 use crate::check::netdev::{self, Address};
 use crate::pools::{payload_limits, rdma_recv_limits};
 
-/// Where the character devices of RDMA are.
+/// Folder of the RDMA character devices.
 const DEV: &str = "/dev/infiniband";
-/// The connection manager's.
+/// Device of the connection manager.
 pub(crate) const CM_NODE: &str = "rdma_cm";
-/// The kernel's own part of RDMA, which comes with the first device's module.
+/// The kernel's RDMA class, which appears with the first device's module.
 const KERNEL_CLASS: &str = "/sys/class/infiniband";
-/// `CAP_IPC_LOCK` of capabilities(7): who has it locks as much memory as there is.
+/// `CAP_IPC_LOCK` of capabilities(7), which allows locking any amount of memory.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// What was found.
+/// Equipment and rights that were found.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
-    /// Those that clients can reach.
+    /// Addresses that clients can reach.
     pub(crate) addresses: Vec<Address>,
     /// RDMA devices.
     pub(crate) devices: Devices,
-    /// rdma-core's libraries can be used, or why not.
+    /// Whether rdma-core's libraries are usable, or why not.
     pub(crate) library: Result<(), String>,
-    /// Character devices that cannot be used, and why.
+    /// Character devices that are not usable, with the reason.
     pub(crate) closed: BTreeMap<String, String>,
-    /// Enough memory may be locked, or why not.
+    /// Whether this process may lock enough memory, or why not.
     pub(crate) memlock: Result<(), String>,
 }
 
-/// Who looks again and again.
+/// Reads the state repeatedly and tracks changes.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher(Mutex<Watch<Vec<Address>>>);
 
 impl Watcher {
-    /// Looks now. Reads files; nothing is changed.
+    /// Reads the current state from files without changing anything.
     pub(crate) fn look(&self, settings: &Settings) -> Host {
         let addresses = netdev::addresses();
-        // What is kept of the last look is whole at every step.
+        // The state of the last look is consistent at every step, so a poisoned lock is no problem.
         let mut watch = locked(&self.0);
         let devices = watch.look(Path::new("/sys"), addresses.clone());
         drop(watch);
@@ -55,19 +55,19 @@ impl Watcher {
     }
 }
 
-/// Looks once.
+/// Reads the state once.
 pub(crate) fn look(settings: &Settings) -> Host {
     Watcher::default().look(settings)
 }
 
-/// Whether devices could be used when this was first asked, which is before files are opened, be there one already or not: threads
-/// that have acted as a caller cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
+/// Returns whether devices were usable at the first call, which happens before files are opened, whether or not a device
+/// exists yet: threads that have acted as a caller cannot use devices any more ([`vfs::local::LocalConfig::callers_apart`]).
 pub(crate) fn usable_at_start() -> &'static Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
     USABLE.get_or_init(|| with_kernel(ibverbs::available(), Path::new(KERNEL_CLASS)))
 }
 
-/// Devices can be used where the libraries are there and the kernel has its part.
+/// Returns whether devices are usable: the libraries are installed and the kernel has its RDMA class.
 pub(super) fn with_kernel(libraries: Result<(), String>, class: &Path) -> Result<(), String> {
     libraries?;
     match class.exists() {
@@ -79,12 +79,12 @@ pub(super) fn with_kernel(libraries: Result<(), String>, class: &Path) -> Result
     }
 }
 
-/// Whether devices can be used now by this process.
+/// Returns whether this process can use devices now.
 fn usable() -> Result<(), String> {
     usable_since(usable_at_start(), ibverbs::available())
 }
 
-/// What came after the start is of use to the next one.
+/// Equipment that appeared after the start is usable only after a restart.
 pub(super) fn usable_since(
     at_start: &Result<(), String>,
     now: Result<(), String>,
@@ -110,7 +110,7 @@ fn host(settings: &Settings, addresses: Vec<Address>, devices: Devices) -> Host 
     }
 }
 
-/// Which of these cannot be opened for reading and writing.
+/// Returns the devices that cannot be opened for reading and writing.
 fn closed<'a>(folder: &Path, names: impl Iterator<Item = &'a str>) -> BTreeMap<String, String> {
     let why = |name: &str| {
         let path = folder.join(name);
@@ -131,7 +131,7 @@ fn closed<'a>(folder: &Path, names: impl Iterator<Item = &'a str>) -> BTreeMap<S
     names.filter_map(|name| Some((name.to_owned(), why(name)?))).collect()
 }
 
-/// Bytes that this process may lock; `None`: as many as it likes.
+/// Returns the number of bytes that this process may lock; `None` means unlimited.
 fn lock_limit() -> Option<u64> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     if may_lock_all(&read("/proc/self/status"), &read("/proc/self/uid_map")) {
@@ -140,8 +140,8 @@ fn lock_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
-/// The capability counts only in the first user namespace, of which the map says that everybody is who he is; a kernel without
-/// user namespaces has no map.
+/// Returns true if the process has the capability in the initial user namespace, the only one in which it counts. There the
+/// map is the identity; a kernel without user namespaces has no map.
 fn may_lock_all(status: &str, uid_map: &str) -> bool {
     let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
     let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
@@ -149,21 +149,21 @@ fn may_lock_all(status: &str, uid_map: &str) -> bool {
     bits & (1 << CAP_IPC_LOCK) != 0 && (map.is_empty() || map == ["0", "0", "4294967295"])
 }
 
-/// Bytes that one device registers at the most: payload, receive buffers, and where small pieces are
-/// gathered.
+/// Returns the maximum number of bytes that one device registers: payload, receive buffers, and buffers that gather small
+/// pieces.
 fn registered_max(settings: &Settings) -> u64 {
     let [small, _, _] = rdma_recv_limits(settings).buffers_max;
     let recvs = PoolLimits { buffers_max: [small, 0, 0] };
     [payload_limits(settings), recvs, ibverbs::GATHER].iter().map(bytes).sum()
 }
 
-/// Of a full pool: whole slabs of buffers of one size each, which is how they are registered.
+/// Returns the bytes of a full pool: buffers are registered in whole slabs of one size each.
 fn bytes(limits: &PoolLimits) -> u64 {
     let sizes = limits.buffers_max.iter().zip(CLASS_SIZES);
     sizes.map(|(n, size)| (n * size).next_multiple_of(Slab::LEN) as u64).sum()
 }
 
-/// Devices read and write this memory, so the kernel holds it in place.
+/// Checks the limit on locked memory. Devices read and write this memory, so the kernel pins it.
 fn memlock(needed: u64, limit: Option<u64>) -> Result<(), String> {
     match limit.filter(|l| *l < needed) {
         None => Ok(()),
@@ -208,8 +208,8 @@ mod tests {
             |memory, connections| Settings { memory, connections, ..Settings::default() };
         let mib =
             |memory: u64, connections| registered_max(&settings(memory << 20, connections)) >> 20;
-        // An eighth is for kept replies, one for large messages, a sixteenth for names and one for what comes over TCP, which no
-        // device registers; an eighth is for receives. 48 for gathering.
+        // Not registered: an eighth for kept replies, an eighth for large messages, a sixteenth for names and a sixteenth for
+        // data received over TCP. Registered: the rest, with an eighth for receives, and 48 for gathering.
         assert_eq!(mib(256, 512), 128 + 48 + 32);
         assert_eq!(mib(512, 512) - mib(256, 512), 160);
         assert_eq!(mib(256, 2048), mib(256, 512));

@@ -1,14 +1,13 @@
-//! The listeners of RDMA: opened by the plan, and opened and closed anew as devices and addresses come and go.
+//! The RDMA listeners: opened according to the plan, and opened and closed as devices and addresses appear and disappear.
 //!
-//! *Operation.* A task looks at the host every [`LOOK_EVERY`] and makes what listens equal to what is wanted
-//! ([`Listeners::follow`]).
-//! [`ListenerReconciler::change`] tells it what the configuration wants, at the start and at each reload. Connections that were
-//! accepted are not touched by that: they end with their device.
+//! *Operation.* A task reads the state of the host every [`LOOK_EVERY`] and adjusts the listeners to the plan
+//! ([`Listeners::follow`]). [`ListenerReconciler::change`] sends it the configuration, at the start and at each reload.
+//! Accepted connections are not affected: they end with their device.
 //!
-//! *Errors.* At the start and at a reload, what the configuration names and cannot be had is one line for the user. A device
-//! that refuses under `rdma: auto` is left alone for [`REFUSED_FOR`], with one line in the log, and its address is served by
-//! the next best way. A device that listens on one port and refuses another keeps the one, and is asked for the other after
-//! that time.
+//! *Errors.* At the start and at a reload, a configured listener that cannot be opened is one line for the user. Under `rdma:
+//! auto` a device that refuses is not tried again for [`REFUSED_FOR`], with one line in the log, and the next best provider
+//! serves its address. A device that listens on one port and refuses another keeps the first, and the second is tried again
+//! after that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,12 +31,12 @@ use crate::accept::{self, ProtocolServer, Shared, Way};
 use crate::listen::{Named, RdmaPort, listen_rdma};
 use crate::port;
 
-/// How often the host is looked at.
+/// Time between two looks at the host.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long a device that refused is left alone.
+/// Time for which a device that refused is not tried again.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// The provider that uses RDMA devices, where there is one.
+/// Returns the provider that uses RDMA devices, if available.
 fn hardware(settings: &Settings) -> Option<Arc<dyn Provider>> {
     ibverbs::available().ok()?;
     let usual = VerbsConfig::default();
@@ -46,27 +45,27 @@ fn hardware(settings: &Settings) -> Option<Arc<dyn Provider>> {
     Some(Arc::new(Verbs::new(VerbsConfig { spin_max, relaxed_ordering, ..usual })))
 }
 
-/// A listener that is open.
+/// An open listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bound {
-    /// What it is for.
+    /// Service of the listener.
     what: &'static str,
     at: SocketAddr,
     /// Clients of its fabric dial this port.
     is_dialled: bool,
 }
 
-/// Where something listens now; shared with those who tell clients.
+/// Addresses that are listened on now; shared with the code that reports them to clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BoundAddresses(Arc<RwLock<Vec<Bound>>>);
 
 impl BoundAddresses {
-    /// The addresses of one protocol, each once.
+    /// Returns the addresses of one service, each once.
     pub(crate) fn at(&self, what: &str) -> Vec<SocketAddr> {
         self.those(|b| b.what == what)
     }
 
-    /// Of these the ones where clients of the listener's own fabric look for it.
+    /// Returns the addresses of one service at which clients of the listener's own fabric look for it.
     pub(crate) fn dialled_at(&self, what: &str) -> Vec<SocketAddr> {
         self.those(|b| b.what == what && b.is_dialled)
     }
@@ -78,7 +77,7 @@ impl BoundAddresses {
     }
 }
 
-/// What asks the host.
+/// Reads the state of the host.
 type Look = Arc<dyn Fn(&Settings) -> Host + Send + Sync>;
 
 /// Every listener of RDMA.
@@ -86,7 +85,7 @@ pub(crate) struct Listeners {
     settings: Settings,
     look: Look,
     iwarp: Arc<dyn Provider>,
-    /// None where the libraries are missing; then the plan wants none.
+    /// `None` if the libraries are missing; then the plan requests no devices.
     verbs: Option<Arc<dyn Provider>>,
     shared: Arc<Shared>,
     listeners: Vec<Listening>,
@@ -94,21 +93,21 @@ pub(crate) struct Listeners {
     /// Ports that a device refused while it listens on others.
     refused_ports: BTreeSet<(ListenEndpoint, u16)>,
     refused_at: Instant,
-    /// What was said of each address last, and what of listeners, so that it is said once.
+    /// The latest messages about each address and about listeners, so that each is logged once.
     told: BTreeMap<IpAddr, String>,
     complaints: BTreeSet<String>,
     bound: BoundAddresses,
 }
 
-/// One protocol's port.
+/// The port of one protocol, with its listeners.
 struct Listening {
-    /// As the configuration has it.
+    /// Port as configured.
     asked: RdmaPort,
-    /// With the port that was given where any will do.
+    /// Port with the number in use, if the configuration allows any.
     named: Named,
     front: ProtocolServer,
     open: BTreeMap<ListenEndpoint, Open>,
-    /// It came with the change that is being made.
+    /// Added by the change in progress.
     is_new: bool,
 }
 
@@ -126,21 +125,21 @@ impl Listening {
         self.open.iter().map(one)
     }
 
-    /// Closes the listeners for which this holds.
+    /// Closes the listeners for which `which` returns true.
     async fn close(&mut self, which: impl Fn(&ListenEndpoint, &Open) -> bool) {
         let gone: Vec<ListenEndpoint> =
             self.open.iter().filter(|(s, o)| which(s, o)).map(|(s, _)| *s).collect();
         for spot in gone {
             if let Some(mut open) = self.open.remove(&spot) {
                 open.task.abort();
-                // Its socket is closed when the task is gone; that it was aborted is no news.
+                // The socket is closed only when the task has ended; the result is always "aborted".
                 let _ = (&mut open.task).await;
             }
         }
     }
 }
 
-/// A listener and its task, which ends with this.
+/// A listener and its task. Dropping it ends the task.
 struct Open {
     at: SocketAddr,
     task: JoinHandle<()>,
@@ -152,10 +151,10 @@ impl Drop for Open {
     }
 }
 
-/// What the configuration wants, and where the answer goes.
+/// The wanted configuration, and the sender for the result.
 type Change = (Settings, Vec<(RdmaPort, ProtocolServer)>, oneshot::Sender<Result<(), String>>);
 
-/// The task that follows host and configuration, for those who tell it what to do.
+/// Handle of the task that follows the host and the configuration.
 pub(crate) struct ListenerReconciler {
     changes: mpsc::Sender<Change>,
     task: JoinHandle<()>,
@@ -163,7 +162,7 @@ pub(crate) struct ListenerReconciler {
 }
 
 impl ListenerReconciler {
-    /// Nothing is wanted yet. Devices are used as `at_start` says, until the process ends.
+    /// Starts without wanted listeners. Devices are used as `at_start` says until the process ends.
     pub(crate) fn new(shared: &Arc<Shared>, at_start: &Settings) -> Self {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
         let watcher = Watcher::default();
@@ -174,12 +173,13 @@ impl ListenerReconciler {
         Self { changes, task: tokio::spawn(listeners.follow(asked)), bound }
     }
 
-    /// Where they listen.
+    /// Returns the addresses at which they listen.
     pub(crate) fn bound(&self) -> BoundAddresses {
         self.bound.clone()
     }
 
-    /// Opens what these settings want and closes the rest. The error is one line for standard error, and everything is as it was.
+    /// Opens the listeners of these settings and closes the rest. The error is one line for standard error, and then nothing has
+    /// changed.
     pub(crate) async fn change(
         &self,
         settings: &Settings,
@@ -191,7 +191,7 @@ impl ListenerReconciler {
         wait.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Closes all of them.
+    /// Closes all listeners.
     pub(crate) async fn close(&mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
@@ -250,7 +250,7 @@ impl Listeners {
         }
     }
 
-    /// Goes over to these settings. A port that stays goes on listening; one that changes, or its checksums, is opened anew.
+    /// Applies these settings. A listener with an unchanged port continues; if the port or its checksums change, it is reopened.
     async fn change(
         &mut self,
         settings: Settings,
@@ -271,7 +271,7 @@ impl Listeners {
                 at.map_or_else(|| Listening::new((port, front)), |at| kept.swap_remove(at));
             self.listeners.push(listening);
         }
-        // What is new may need the address of what goes.
+        // A new listener may need the address of one that is removed.
         for listening in &mut going {
             listening.close(|_, _| true).await;
         }
@@ -298,13 +298,13 @@ impl Listeners {
         done
     }
 
-    /// Follows host and configuration for as long as the daemon runs.
+    /// Follows the host and the configuration while the daemon runs.
     async fn follow(mut self, mut asked: mpsc::Receiver<Change>) {
         loop {
             tokio::select! {
                 change = asked.recv() => match change {
                     Some((settings, fronts, answer)) => {
-                        // Whoever asked may have gone meanwhile.
+                        // The caller may have stopped waiting.
                         let _ = answer.send(self.change(settings, fronts).await);
                     }
                     None => return,
@@ -329,17 +329,17 @@ impl Listeners {
         self.complaints = complaints;
     }
 
-    /// Reading sysfs may wait for a driver.
+    /// Reads the state of the host on a blocking thread: sysfs may wait for a driver.
     async fn host(&self) -> Host {
         let (look, settings) = (self.look.clone(), self.settings.clone());
         match tokio::task::spawn_blocking(move || look(&settings)).await {
             Ok(host) => host,
-            // Only a panic of ours ends it.
+            // Only a panic of the closure ends it.
             Err(e) => std::panic::resume_unwind(e.into_panic()),
         }
     }
 
-    /// Closes what is not wanted, opens what is; gives what could not be opened, a line each.
+    /// Closes unwanted listeners and opens wanted ones. Returns one line for each that could not be opened.
     async fn make_so(&mut self, host: &Host) -> Vec<String> {
         loop {
             let mode = self.settings.rdma;
@@ -353,7 +353,7 @@ impl Listeners {
                 self.leave_ports(&mut failed, host);
             }
             let refusals = self.refusals(&failed, &offers, host);
-            // Each turn refuses one device more at least, so this ends.
+            // Each round refuses at least one more device, so the loop ends.
             if refusals.is_empty() || mode == Rdma::Verbs {
                 return failed.iter().map(|f| self.complaint(f, host)).collect();
             }
@@ -366,8 +366,8 @@ impl Listeners {
         *writing(&self.bound.0) = self.listeners.iter().flat_map(Listening::bound).collect();
     }
 
-    /// Takes those of the failures out that cost one port only: the device listens on another. A card of iWARP shares its ports
-    /// with TCP, so there the gateway's own iWARP may have what the card cannot.
+    /// Removes those failures that affect only one port of a device that listens on another. An iWARP card shares its ports with
+    /// TCP, so there user-space iWARP may serve the port that the card cannot.
     fn leave_ports(&mut self, failed: &mut Vec<Failed>, host: &Host) {
         let listens = |spot: &ListenEndpoint| {
             !spot.by.shares_tcp_ports() && self.listeners.iter().any(|d| d.open.contains_key(spot))
@@ -381,7 +381,7 @@ impl Listeners {
         }
     }
 
-    /// Those of the failures that are a device's.
+    /// Returns the failures that count as a device's refusal.
     fn refusals(&self, failed: &[Failed], offers: &[AddressOffer], host: &Host) -> Refused {
         let device = |f: &Failed| {
             let offer = offers.iter().find(|o| o.ip == f.spot.ip)?;
@@ -396,7 +396,8 @@ impl Listeners {
         of_devices.map(one).collect()
     }
 
-    /// One line about a listener that could not be opened. Ports of an iWARP device are TCP's: whoever has one, has it of both.
+    /// Returns one line about a listener that could not be opened. An iWARP device shares its ports with TCP, so the holder of
+    /// the TCP port has both.
     fn complaint(&self, f: &Failed, host: &Host) -> String {
         let (what, option, number) = f.named;
         let at = SocketAddr::new(f.spot.ip, number);
@@ -469,7 +470,7 @@ impl Listeners {
                 match listen_rdma(provider.as_ref(), at, &self.settings).await {
                     Ok(listener) => {
                         let at = listener.local_addr();
-                        // Where any port will do, all listeners of a protocol take that of the first.
+                        // If any free port will do, all listeners of a protocol use the port of the first.
                         listening.named.2 = at.port();
                         let (shared, front) = (self.shared.clone(), listening.front.clone());
                         let way = Way { provider: provider.name(), device: device(spot, offers) };
@@ -486,7 +487,7 @@ impl Listeners {
     }
 }
 
-/// The device of a listener, in words.
+/// Returns a description of a listener's device.
 fn device(spot: &ListenEndpoint, offers: &[AddressOffer]) -> Option<String> {
     let offer = offers.iter().find(|o| spot.by != By::Iwarp && o.ip == spot.ip)?;
     offer.device().map(ToString::to_string)

@@ -1,11 +1,11 @@
-//! Which addresses are served by RDMA, by whom, and why not.
+//! Decides which addresses are served over RDMA, by which provider, and explains why not.
 //!
-//! *Operation.* [`host::Watcher`] asks the host: addresses, devices, libraries, rights. [`plan`] decides from that and from `rdma:`
-//! of the configuration, for every address. [`listeners`] opens the listeners that were decided on, and follows the host while the
-//! gateway runs. `check` shows the same decisions.
+//! *Operation.* [`host::Watcher`] reads addresses, devices, libraries and rights of the host. [`plan`] decides from these and
+//! from `rdma:` of the configuration for every address. [`listeners`] opens the planned listeners, and follows the host while
+//! the gateway runs. `check` shows the same decisions.
 //!
-//! *Errors.* A device that cannot be used is a sentence that names it and says what to do. It stops the start only where
-//! `rdma: verbs` demands devices.
+//! *Errors.* An unusable device is reported in a sentence that names it and its remedy. It stops the start only if `rdma:
+//! verbs` requires devices.
 
 pub(crate) mod host;
 pub(crate) mod listeners;

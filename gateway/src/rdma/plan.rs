@@ -1,8 +1,8 @@
-//! The decision for every address, from what the host has and what the configuration wants. Pure.
+//! Decides for every address, from the state of the host and the configuration. Has no side effects.
 //!
-//! A RoCE or InfiniBand device has ports of its own, so on its address the iWARP of user space listens beside it for clients with
-//! an iWARP adapter. An iWARP card takes its ports from the same space as TCP and serves the same clients: where it serves, our
-//! own iWARP does not listen.
+//! A RoCE or InfiniBand device has its own ports, so user-space iWARP also listens on its address, for clients with an iWARP
+//! adapter. An iWARP card shares its ports with TCP and serves the same clients: where a card serves, user-space iWARP does
+//! not listen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,29 +13,28 @@ use rdma_transport::devices::{Fabric, Served};
 use super::host::{CM_NODE, Host};
 use crate::check::netdev::Address;
 
-/// Devices that were tried at an address and failed, by address and incarnation, with the reason.
+/// Devices that failed at an address, by address and incarnation, with the reason.
 pub(crate) type Refused = BTreeMap<(IpAddr, u64), String>;
 
-/// What a client gets at an address.
+/// RDMA service offered at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressOffer {
-    /// The address.
     pub(crate) ip: IpAddr,
-    /// Its network device, where it is known.
+    /// Its network device, if known.
     pub(crate) netdev: Option<String>,
-    /// The device that serves it; `Ok(None)`: none belongs to it; or why one that does is not used.
+    /// The device that serves it; `Ok(None)` if no device belongs to it; an error if its device is not used.
     pub(crate) verbs: Result<Option<Served>, String>,
-    /// iWARP in user space listens here; or why not.
+    /// Whether user-space iWARP listens here, or why not.
     pub(crate) iwarp: Result<(), String>,
 }
 
 impl AddressOffer {
-    /// The device that is used.
+    /// Returns the device in use.
     pub(crate) fn device(&self) -> Option<&Served> {
         self.verbs.as_ref().ok().and_then(Option::as_ref)
     }
 
-    /// Somebody else than this host can come by RDMA: soft devices refuse the loopback device.
+    /// Returns true if other hosts can connect over RDMA: soft devices refuse the loopback device.
     pub(crate) fn rdma(&self) -> bool {
         self.device().is_some() || self.iwarp.is_ok() && !self.ip.is_loopback()
     }
@@ -50,7 +49,7 @@ pub(crate) fn offers(
 ) -> Vec<AddressOffer> {
     let bound = |a: &&Address| bind.is_empty() || bind.iter().any(|b| covers(*b, a.ip));
     let mut places: Vec<Address> = host.addresses.iter().filter(bound).cloned().collect();
-    // One that is not of this host is tried all the same: the attempt says what is wrong.
+    // An address that is missing on this host is tried anyway: the attempt reports the error.
     for ip in bind.iter().filter(|ip| !ip.is_unspecified()) {
         if !places.iter().any(|a| a.ip == *ip) {
             places.push(Address { ip: *ip, device: None });
@@ -59,7 +58,7 @@ pub(crate) fn offers(
     places.into_iter().map(|place| offer(mode, place, host, refused)).collect()
 }
 
-/// Who listens at `at` is reached at `ip`: the unspecified address of version 6 stands for those of version 4, too.
+/// Returns true if a listener at `at` is reached at `ip`: the unspecified IPv6 address includes the IPv4 addresses.
 fn covers(at: IpAddr, ip: IpAddr) -> bool {
     at == ip || at.is_unspecified() && (at.is_ipv6() || ip.is_ipv4())
 }
@@ -82,7 +81,7 @@ fn offer(mode: Rdma, place: Address, host: &Host, refused: &Refused) -> AddressO
     AddressOffer { ip, netdev, verbs, iwarp }
 }
 
-/// The device that serves an address; nothing is asked of a host without one.
+/// Returns the device that serves an address; does not check libraries or rights on a host without devices.
 fn device(
     ip: IpAddr,
     netdev: Option<&str>,
@@ -112,7 +111,7 @@ fn device(
     }
 }
 
-/// `rdma: verbs` is a demand: every address that is named has a device, or at least one where none is named.
+/// Checks the requirement `rdma: verbs`: every address in `bind` has a device, or at least one address if `bind` is empty.
 pub(crate) fn demanded(mode: Rdma, bind: &[IpAddr], offers: &[AddressOffer]) -> Result<(), String> {
     if mode != Rdma::Verbs {
         return Ok(());
@@ -146,7 +145,7 @@ fn no_device(offer: &AddressOffer) -> String {
     }
 }
 
-/// Who listens.
+/// Provider of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum By {
     /// A device of this fabric.
@@ -156,7 +155,7 @@ pub(crate) enum By {
 }
 
 impl By {
-    /// Its ports are those of TCP. RoCE and InfiniBand have ports of their own.
+    /// Returns true if its ports are those of TCP. RoCE and InfiniBand have their own ports.
     pub(crate) fn shares_tcp_ports(self) -> bool {
         matches!(self, Self::Iwarp | Self::Verbs(Fabric::Iwarp))
     }
@@ -165,16 +164,15 @@ impl By {
 /// The fabrics whose clients dial a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fabrics {
-    /// All of them.
     All,
-    /// RoCE and InfiniBand: the port of SMB itself, since no TCP listener is in the way there (MS-SMBD section 1.9).
+    /// RoCE and InfiniBand: the port of SMB itself, since no TCP listener conflicts with it there (MS-SMBD section 1.9).
     RoceAndInfiniBand,
     /// iWARP, which shares its ports with TCP. Linux before 7.0 also dials this port on every other device first.
     Iwarp,
 }
 
 impl Fabrics {
-    /// Clients of this fabric dial the port.
+    /// Returns true if clients of this fabric dial the port.
     pub(crate) fn dial(self, by: By) -> bool {
         match self {
             Self::All => true,
@@ -183,13 +181,13 @@ impl Fabrics {
         }
     }
 
-    /// A listener opens here: where the fabric's clients dial, and for old Linux clients.
+    /// Returns true if a listener opens here: clients of the fabric dial it, or old Linux clients do.
     pub(crate) fn open(self, by: By) -> bool {
         self.dial(by) || self == Self::Iwarp
     }
 }
 
-/// The ports of SMB Direct: `smb` is the port of SMB over TCP, `direct` the one for iWARP.
+/// Returns the ports of SMB Direct: `smb` is the port of SMB over TCP, `direct` the one for iWARP.
 pub(crate) fn smb_direct_ports(smb: u16, direct: u16) -> Vec<(u16, Fabrics)> {
     match smb == direct && smb != 0 {
         true => vec![(smb, Fabrics::All)],
@@ -197,19 +195,17 @@ pub(crate) fn smb_direct_ports(smb: u16, direct: u16) -> Vec<(u16, Fabrics)> {
     }
 }
 
-/// A listener that is wanted.
+/// A wanted listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListenEndpoint {
-    /// Who listens.
     pub(crate) by: By,
-    /// Where.
     pub(crate) ip: IpAddr,
-    /// Of the device; 0 for iWARP in user space.
+    /// Incarnation of the device; 0 for user-space iWARP.
     pub(crate) incarnation: u64,
 }
 
-/// The listeners that these offers want. iWARP in user space listens on all addresses at once where it may, so that it needs to
-/// follow nothing; and alone on each where a card has the port of some.
+/// Returns the listeners for these offers. User-space iWARP listens on the unspecified address where it may, and then needs
+/// no updates; if a card uses the port on some addresses, it listens on each of the others separately.
 pub(crate) fn spots(
     mode: Rdma,
     bind: &[IpAddr],

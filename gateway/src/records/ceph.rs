@@ -1,16 +1,17 @@
-//! A folder of CephFS for what moves with a service: its records, its secret, its users.
+//! A folder in CephFS for the files that move with a service: its records, its secret, its users.
 //!
-//! *Operation.* A mount of its own, whose name is made of the folder alone, so that every node says the same: to open it is to end
-//! the session of whoever had it open, whose writes the OSDs then refuse (`ceph_start_reclaim` with `RESET`). The sessions of its
-//! shares in the same file system end with it: their names are made of the folders, too. That is the fence, and it comes before the
-//! first byte is read; a session that is left behind would keep the folders around the records to itself, besides.
+//! *Operation.* Uses a separate mount, whose session name depends only on the folder, so that every node uses the same name:
+//! opening it ends the session of the previous holder, whose writes the OSDs then refuse (`ceph_start_reclaim` with `RESET`).
+//! The holder's sessions for its shares in the same file system end too, since their names also derive from the folders. This
+//! fencing precedes the first read. It also prevents a leftover session from keeping capabilities on the parent folders of
+//! the records.
 //!
-//! *Durability.* The library keeps written data back until the next sync (`client_oc`), as a kernel does: of a write that it hands
-//! over at once, libcephfs 16 does not tell that the OSDs refused it, of a sync it does ([`CephFile::sync_data`]). What changes the
-//! length of a file is in the MDS's journal after the next sync.
+//! *Durability.* The library caches writes until the next sync (`client_oc`), as a kernel does. For a write that it sends at
+//! once, libcephfs 16 does not report that the OSDs refused it; for a sync it does ([`CephFile::sync_data`]). A change of a
+//! file's length is in the MDS journal after the next sync.
 //!
-//! *Errors.* The library's numbers. Once the cluster has cut this client off, whoever opened the folder is told
-//! ([`Options::lost`]), at the latest a second later ([`watch`]).
+//! *Errors.* Returns the library's error numbers. When the cluster has blocklisted this client, [`Options::lost`] is called,
+//! at most a second later ([`watch`]).
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -28,68 +29,71 @@ use recovery::{Folder, StorageBackend};
 use rustix::io::Errno as Number;
 use vfs::ceph::{CephConfig, MountError, Step};
 
-/// Bytes of a file that is read whole, at most: a larger one is refused, since what is read is written back after a change.
+/// Maximum size in bytes of a file that is read as a whole. A larger file is an error, because its content is written back
+/// after a change.
 pub(super) const FILE_MAX: u64 = 64 << 20;
-/// The gateway's own folder in a share, and the one in it for what moves with the service.
+/// The gateway's folder in a share, and the folder in it for files that move with the service.
 const FOLDERS: [&str; 2] = [".headgate", "records"];
-/// Is written again and again, to notice when that is refused.
+/// File that is written periodically, to notice when writes are refused.
 const ALIVE: &str = "alive";
-/// How often.
+/// Time between two writes.
 const LOOK: Duration = Duration::from_secs(1);
 const OWNER_ONLY: u32 = 0o700;
 const PRIVATE: u32 = 0o600;
-/// The type of a file in its mode, and a folder's (inode(7)).
+/// Bits for the type of a file in its mode, and the value for a folder (inode(7)).
 const TYPE: u16 = 0o170_000;
 const DIRECTORY: u16 = 0o040_000;
 
-/// What is called when the cluster has cut this client off.
+/// Called when the cluster has cut this client off.
 pub type Lost = Box<dyn Fn(&Path) + Send + Sync>;
 
-/// How a folder is opened.
+/// Options for opening a folder.
 pub struct Options {
-    /// The name of the session: whoever said it before is cut off. `None`: for a look, beside whoever has it open.
+    /// Name of the session: an earlier session with this name is cut off. `None` opens the folder read-only, without affecting
+    /// its holder.
     pub uuid: Option<String>,
-    /// Sessions of these names are ended as well.
+    /// Names of other sessions to end.
     pub ended: Vec<String>,
     /// Called once, when the cluster refuses this client.
     pub lost: Lost,
 }
 
 impl Options {
-    /// Beside whoever has the folder open.
+    /// Opens the folder without affecting its holder.
     pub fn look() -> Self {
         Self { uuid: None, ended: Vec::new(), lost: Box::new(|_| ()) }
     }
 
-    /// As the only one; for changes of one file beside a gateway, in turn with others that say `part`.
+    /// Opens the folder with a session name for `part`, to change one file while a gateway may serve the folder; excludes other
+    /// callers with the same `part`.
     pub fn alone(ceph: &Ceph, part: &str, lost: Lost) -> Self {
         Self { uuid: Some(session(part, ceph)), ended: Vec::new(), lost }
     }
 }
 
-/// The name of a session on this folder.
+/// Returns the name of a session on this folder.
 fn session(part: &str, ceph: &Ceph) -> String {
     format!("headgate/{part}{}", ceph.path)
 }
 
-/// The name of the session of a share, of a gateway that keeps its records in CephFS.
+/// Returns the session name of a share, for a gateway that keeps its records in CephFS.
 pub(crate) fn session_of_share(name: &str, ceph: &Ceph) -> String {
     session(&format!("share/{name}"), ceph)
 }
 
-/// Notices when the cluster refuses this client.
+/// Detects that the cluster refuses this client.
 struct Refusals {
     path: PathBuf,
     is_lost: AtomicBool,
     lost: Lost,
-    /// What the MDS is asked about after another error, once there is something.
+    /// Folder whose attributes are requested after another error, once it is open.
     asked: OnceLock<(Arc<Inode>, Arc<Perm>)>,
 }
 
 impl Refusals {
     fn done<T>(&self, answer: Result<T, Errno>) -> io::Result<T> {
         answer.map_err(|e| {
-            // Of a file that was open when this client was cut off the library says that it is in error, or not open.
+            // For a file that was open when this client was cut off, the library reports an I/O error or a bad descriptor.
             let asked = || {
                 self.asked.get().is_some_and(|(dir, perm)| dir.getattr(perm).is_err_and(is_refusal))
             };
@@ -101,20 +105,20 @@ impl Refusals {
     }
 }
 
-/// The cluster does not know this client any more.
+/// Returns true if the error means that the cluster has cut this client off.
 fn is_refusal(Errno(errno): Errno) -> bool {
     [Number::SHUTDOWN, Number::NOTCONN].contains(&Number::from_raw_os_error(errno))
 }
 
-/// The folder. Its files are the superuser's.
+/// The open folder. The superuser owns its files.
 pub struct CephFolder {
     dir: Arc<Inode>,
     perm: Arc<Perm>,
     ceph: Ceph,
     refusals: Arc<Refusals>,
-    /// One at a time changes names: see `vfs::ceph` on renames.
+    /// Serializes changes of names: see `vfs::ceph` on renames.
     names: Mutex<()>,
-    /// Its end ends the thread that watches.
+    /// Dropping it ends the thread that watches.
     _watched: Option<mpsc::Sender<()>>,
 }
 
@@ -128,7 +132,7 @@ fn name(text: &str) -> io::Result<Name> {
     Name::new(text.as_bytes()).map_err(|Errno(errno)| io::Error::from_raw_os_error(errno))
 }
 
-/// A file of this many bytes can be read whole.
+/// Checks that a file of this size may be read as a whole.
 pub(super) fn check_size(bytes: u64) -> io::Result<()> {
     match bytes <= FILE_MAX {
         true => Ok(()),
@@ -139,27 +143,27 @@ pub(super) fn check_size(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// What became of opening a folder.
+/// Error of opening a folder.
 #[derive(Debug)]
 pub enum NotOpened {
-    /// There is no mount.
+    /// The file system could not be mounted.
     Mount(MountError),
-    /// The folder in it cannot be used.
+    /// The folder in it is not usable.
     Io(PathBuf, io::Error),
 }
 
 impl CephFolder {
-    /// Where it is, for messages.
+    /// Returns the path of the folder, for messages.
     pub fn path_of(ceph: &Ceph) -> PathBuf {
         PathBuf::from(ceph.to_string()).join(FOLDERS[0]).join(FOLDERS[1])
     }
 
-    /// Mounts the folder of a share and makes the one in it. Blocks, for some seconds where no monitor answers, and for as long as
-    /// no MDS does.
+    /// Mounts the folder of a share and creates the records folder in it. Blocks for some seconds if no monitor answers, and
+    /// without limit if no MDS does.
     ///
     /// # Errors
     ///
-    /// No mount, or the folder is not the superuser's alone.
+    /// The mount failed, or the folder is not accessible to the superuser only.
     pub fn open(ceph: &Ceph, options: Options) -> Result<Arc<Self>, NotOpened> {
         let path = Self::path_of(ceph);
         let has_name = options.uuid.is_some();
@@ -194,7 +198,7 @@ impl CephFolder {
         Ok(Arc::new(folder))
     }
 
-    /// The folder of the share, as it is configured.
+    /// Returns the configured folder of the share.
     pub fn ceph(&self) -> &Ceph {
         &self.ceph
     }
@@ -207,13 +211,14 @@ impl CephFolder {
         }
     }
 
-    /// Attributes of a file; `None` where there is none.
+    /// Returns the attributes of a file; `None` if it does not exist.
     pub fn stat(&self, file: &str) -> io::Result<Option<ceph_statx>> {
         let Some((inode, _)) = self.find(file)? else { return Ok(None) };
         self.refusals.done(inode.getattr(&self.perm)).map(Some)
     }
 
-    /// The bytes of a file, and its mode; `None` where there is none. Error: it is too large to be one of the gateway's.
+    /// Returns the bytes and the mode of a file; `None` if it does not exist. Fails if the file is too large to be one of the
+    /// gateway's.
     pub fn read(&self, file: &str) -> io::Result<Option<(Vec<u8>, u32)>> {
         let Some(stat) = self.stat(file)? else { return Ok(None) };
         check_size(stat.stx_size)?;
@@ -222,7 +227,7 @@ impl CephFolder {
         Ok(Some((bytes, stat.stx_mode.into())))
     }
 
-    /// Writes a file so that after a crash there is the old one or the new one.
+    /// Replaces a file atomically: after a crash it has the old content or the new content.
     pub fn replace(&self, file: &str, bytes: &[u8]) -> io::Result<()> {
         let new = format!("{file}.new");
         let made = self.make(&new)?;
@@ -260,13 +265,13 @@ impl CephFolder {
 /// `O_RDWR`.
 const READ_WRITE: i32 = 2;
 
-/// A folder of the superuser's, which nobody else may look into.
+/// Opens or creates a folder of the superuser that no other user can read.
 fn own_folder(parent: &Inode, folder: &str, perm: &Perm, all: &Refusals) -> io::Result<Inode> {
     let named = name(folder)?;
     let is = |e: &Errno, number| Number::from_raw_os_error(e.0) == number;
     let found = match parent.lookup(&named, perm) {
         Err(e) if is(&e, Number::NOENT) => match parent.mkdir(&named, OWNER_ONLY, perm) {
-            // Made by another meanwhile.
+            // Another client created it meanwhile.
             Err(e) if is(&e, Number::EXIST) => parent.lookup(&named, perm),
             made => made,
         },
@@ -281,14 +286,14 @@ fn own_folder(parent: &Inode, folder: &str, perm: &Perm, all: &Refusals) -> io::
     Ok(dir)
 }
 
-/// Writes again and again for as long as the folder is open, since a client that was cut off is not told.
+/// Writes periodically while the folder is open, since the cluster does not notify a client that it cuts off.
 fn watch(folder: &CephFolder) -> io::Result<mpsc::Sender<()>> {
     let file = folder.make(ALIVE)?;
     let (watched, ended) = mpsc::channel();
     let watch = move || {
         let mut number = 0_u64;
         while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-            // What else goes wrong is told by whoever keeps records.
+            // Other errors are reported by the record writer.
             let _ = file.write(0, &number.to_be_bytes()).and_then(|()| file.sync_data());
             number = number.wrapping_add(1);
         }
@@ -333,13 +338,12 @@ impl Folder for CephFolder {
     }
 }
 
-/// An open file of the folder.
 struct CephFile {
     inode: Arc<Inode>,
     file: File,
     perm: Arc<Perm>,
     refusals: Arc<Refusals>,
-    /// Its length was changed since the last sync, which the MDS has to make durable, too.
+    /// The length changed since the last sync, so the MDS must make it durable, too.
     has_grown: AtomicBool,
 }
 
@@ -375,8 +379,8 @@ impl StorageBackend for CephFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let has_grown = self.has_grown.swap(false, Ordering::Relaxed);
-        // A client that was cut off has thrown away what it kept back, and says that nothing is left to be written. Then it may not
-        // look at the file any more, either: both happen at once.
+        // A client that was cut off has discarded its cached data, so its fsync reports success. The getattr then fails, because
+        // access ends at the same time.
         let synced = self.file.fsync(!has_grown);
         let done = self.refusals.done(synced.and_then(|()| self.inode.getattr(&self.perm)));
         let done = done.map(drop);
@@ -399,7 +403,7 @@ impl StorageBackend for CephFile {
     }
 }
 
-/// Why a folder was not opened, with what to do about it.
+/// Returns why a folder was not opened, and the remedy.
 pub(crate) fn why_not(ceph: &Ceph, why: &NotOpened) -> String {
     let path = CephFolder::path_of(ceph);
     match why {
@@ -419,7 +423,7 @@ pub(crate) fn why_not(ceph: &Ceph, why: &NotOpened) -> String {
     }
 }
 
-/// What to do where there is no mount.
+/// Returns the remedy for a failed mount.
 pub(crate) fn no_mount(ceph: &Ceph, e: &MountError) -> String {
     use std::io::ErrorKind::{NotFound, PermissionDenied, TimedOut};
     let user = ceph.user.as_deref().unwrap_or("admin");

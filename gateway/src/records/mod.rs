@@ -1,10 +1,11 @@
-//! Where that lies which moves with a service: the store, the secret, the users, which connections there are.
+//! Location of the files that move with a service: the store, the secret, the users, and the list of connections.
 //!
-//! *Operation.* In the state folder, or in a folder of CephFS ([`ceph`]) where the configuration says `records`. In the state
-//! folder stays what is of one process: its lock and its control socket. Whose the records are, and of which epoch, stands in the
-//! store: the session of a dead owner keeps all files of CephFS from others, so that nothing can be read before it is ended.
+//! *Operation.* The files are in the state folder, or in a folder of CephFS ([`ceph`]) if `records` is configured. The state
+//! folder always has the files of one process: its lock and its control socket. The store records the owner and the epoch of
+//! the records: the session of a dead owner blocks all files in CephFS, so they can only be read after it is ended.
 //!
-//! *Errors.* A gateway that the cluster has cut off from its records says so and ends at once: whoever did it serves them.
+//! *Errors.* A gateway that the cluster has cut off from its records logs that and ends at once: another gateway now serves
+//! them.
 
 pub mod ceph;
 
@@ -20,36 +21,35 @@ use recovery::{Folder, Store};
 
 use self::ceph::{CephFolder, FILE_MAX, Options, check_size, session_of_share, why_not};
 
-/// Names the session of the gateway, and that of a change of one file.
+/// Session names of a gateway, and of a change of one file.
 const SERVES: &str = "serves";
 const CHANGES: &str = "changes";
 
-/// When a file last changed, and which file it was.
+/// Identity of a file and time of its last change.
 pub(crate) type Stamp = Option<(u64, i64, i64, u64)>;
 
-/// The files that move with a service. Everything blocks on their file system.
+/// The files that move with a service. Every operation blocks on their file system.
 #[derive(Clone, Debug)]
 pub enum ServiceFiles {
-    /// In the state folder.
     Local(PathBuf),
-    /// In CephFS.
     Ceph(Arc<CephFolder>),
 }
 
 impl ServiceFiles {
-    /// For a command that looks, beside a gateway that may serve them.
+    /// Opens the files for a command that only reads, while a gateway may serve them.
     pub(crate) fn look(state: &Path, records: Option<&config::Ceph>) -> Result<Self, String> {
         let Some(ceph) = records else { return Ok(Self::Local(state.to_owned())) };
         let opened = CephFolder::open(ceph, Options::look());
         opened.map(Self::Ceph).map_err(|why| why_not(ceph, &why))
     }
 
-    /// As [`ServiceFiles::look`], of these settings.
+    /// As [`ServiceFiles::look`], for these settings.
     pub(crate) fn of(settings: &Settings) -> Result<Self, String> {
         Self::look(&settings.state, settings.records.as_ref())
     }
 
-    /// To read a file, change it and write it: of several who do so in CephFS the last goes on, and the others fail.
+    /// Opens the files to read, change and write one. If several callers do so in CephFS, the last one continues and the others
+    /// fail.
     pub(crate) fn to_change(&self) -> Result<Self, String> {
         let Self::Ceph(folder) = self else { return Ok(self.clone()) };
         let options = Options::alone(folder.ceph(), CHANGES, Box::new(|_| ()));
@@ -57,12 +57,12 @@ impl ServiceFiles {
         opened.map(Self::Ceph).map_err(|why| why_not(folder.ceph(), &why))
     }
 
-    /// Where a file is, for messages.
+    /// Returns the path of a file, for messages.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.folder().join(file)
     }
 
-    /// Where they are, for messages.
+    /// Returns their folder, for messages.
     pub(crate) fn folder(&self) -> &Path {
         match self {
             Self::Local(folder) => folder,
@@ -70,7 +70,7 @@ impl ServiceFiles {
         }
     }
 
-    /// The bytes of a file and its mode; `None` where there is none.
+    /// Returns the bytes and the mode of a file; `None` if it does not exist.
     pub(crate) fn read(&self, file: &str) -> io::Result<Option<(Vec<u8>, u32)>> {
         let folder = match self {
             Self::Local(folder) => folder,
@@ -86,7 +86,7 @@ impl ServiceFiles {
         Ok(Some((bytes, mode)))
     }
 
-    /// Writes a file that nobody else may read, so that after a crash there is the old one or the new one.
+    /// Replaces a private file atomically: after a crash it has the old content or the new content.
     pub(crate) fn replace(&self, file: &str, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Local(folder) => replace(&folder.join(file), bytes),
@@ -94,7 +94,7 @@ impl ServiceFiles {
         }
     }
 
-    /// What tells that a file has changed.
+    /// Returns a value that differs after a change of the file.
     pub(crate) fn stamp(&self, file: &str) -> Stamp {
         match self {
             Self::Local(folder) => {
@@ -108,7 +108,7 @@ impl ServiceFiles {
         }
     }
 
-    /// Opens the store, or makes it.
+    /// Opens or creates the store.
     pub(crate) fn store(&self) -> Result<Store, recovery::Error> {
         match self {
             Self::Local(folder) => Store::open(folder),
@@ -117,8 +117,8 @@ impl ServiceFiles {
     }
 }
 
-/// Opens the records of a gateway in CephFS: whoever had them is cut off, from its shares in the same file system as well. Those in
-/// others cut it off when they are opened.
+/// Opens the records of a gateway in CephFS. Cuts off the previous holder, also from its shares in the same file system;
+/// shares in other file systems do so when they are opened.
 pub(crate) fn take(ceph: &config::Ceph, shares: &[Share]) -> Result<ServiceFiles, String> {
     let is_reached = |its: &&config::Ceph| {
         (&its.fs, &its.user, &its.config) == (&ceph.fs, &ceph.user, &ceph.config)
@@ -135,7 +135,7 @@ pub(crate) fn take(ceph: &config::Ceph, shares: &[Share]) -> Result<ServiceFiles
     opened.map(ServiceFiles::Ceph).map_err(|why| why_not(ceph, &why))
 }
 
-/// Another gateway has the records: nothing may be answered any more.
+/// Another gateway has the records: this one must not send any further answer.
 fn cut_off(path: &Path) {
     tracing::error!(
         records = %path.display(),
@@ -145,10 +145,10 @@ fn cut_off(path: &Path) {
     lease::end()
 }
 
-/// Writes a file so that after a crash there is the old one or the new one.
+/// Replaces a file atomically: after a crash it has the old content or the new content.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    // What a crash left would keep its mode.
+    // A file left by a crash would keep its mode.
     let _ = fs::remove_file(&new);
     let mut how = OpenOptions::new();
     let mut file = how.mode(0o600).create(true).write(true).truncate(true).open(&new)?;

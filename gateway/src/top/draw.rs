@@ -1,4 +1,4 @@
-//! The view on a terminal, and as plain lines.
+//! Draws the view on a terminal, or prints it as plain lines.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::table::{bytes, count};
 const HELP: &str =
     "Tab 1 2 3 list   s sort   r reverse   ↑↓ select   Enter details   h help   q quit";
 
-/// Bytes per second.
+/// Formats bytes per second.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A rate is small and not negative.
 fn per_second(n: f64) -> String {
     format!("{}/s", bytes(n.max(0.0) as u64))
@@ -38,7 +38,7 @@ fn quantiles(h: &Histogram) -> [String; 3] {
     [500, 950, 990].map(|q| short(h.quantile(q)))
 }
 
-/// The newest refusal.
+/// Describes the newest refusal.
 fn refused_line(r: &RefusedStatus) -> String {
     let of = |what: &str, text: &str| match text {
         "" => String::new(),
@@ -52,7 +52,7 @@ fn refused_line(r: &RefusedStatus) -> String {
     )
 }
 
-/// The lines above the lists.
+/// Returns the lines above the lists.
 fn summary(v: &View) -> Vec<String> {
     let m = &v.moved;
     let [p50, p95, p99] = quantiles(&v.latency);
@@ -123,7 +123,7 @@ const CLIENT_HEAD: [&str; 8] =
 const OPERATION_HEAD: [&str; 9] =
     ["share", "way", "operation", "rate/s", "errors/s", "data", "p50", "p95", "p99"];
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, screen: &mut Screen) {
     let summary = summary(view);
     let height = u16::try_from(summary.len()).unwrap_or(4);
@@ -191,7 +191,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, view: &View, screen: &Screen) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// The story of the selected connection.
+/// Draws the details of the selected connection.
 fn inside(frame: &mut Frame<'_>, area: Rect, view: &View, screen: &Screen) {
     let clients = screen.clients(view);
     let Some(c) = clients.get(screen.selected) else { return };
@@ -218,7 +218,7 @@ fn inside(frame: &mut Frame<'_>, area: Rect, view: &View, screen: &Screen) {
     frame.render_widget(text, area);
 }
 
-/// For what is no terminal: the summary and what was done in the interval.
+/// Returns the text for output other than a terminal: the summary and the operations of the interval.
 pub(super) fn plain(view: &View) -> String {
     let screen = Screen { pane: Pane::Operations, ..Screen::default() };
     let mut text = summary(view).join("\n") + "\n";

@@ -1,9 +1,9 @@
-//! `headgate top`: what the running daemon does now, redrawn in place.
+//! `headgate top`: shows the activity of the running daemon, redrawn in place.
 //!
-//! *Operation.* Two snapshots of the daemon make a [`model::View`]: rates and latency of the time between them. On a terminal it is
-//! drawn ([`draw`]) and keys sort it and look inside; elsewhere each interval gives a few plain lines.
+//! *Operation.* Two snapshots of the daemon make a [`model::View`]: rates and latency of the time between them. On a
+//! terminal, [`draw`] shows it, and keys sort it and open details; elsewhere each interval prints a few plain lines.
 //!
-//! *Errors.* A daemon that does not answer ends the command, after the terminal is as it was.
+//! *Errors.* If the daemon does not answer, the command restores the terminal and ends.
 
 mod draw;
 mod model;
@@ -42,7 +42,7 @@ struct Taken {
     at: Instant,
 }
 
-/// Where snapshots come from, how often and how many.
+/// Source, interval and number of snapshots.
 struct Watch<'a> {
     runtime: &'a Runtime,
     way: Way,
@@ -56,7 +56,7 @@ impl Watch<'_> {
         Ok(Taken { snapshot, at: Instant::now() })
     }
 
-    /// One look less is to be taken; false when none is.
+    /// Counts one snapshot; returns false if no further one is wanted.
     fn goes_on(&mut self) -> bool {
         match &mut self.left {
             None => true,
@@ -91,7 +91,7 @@ fn plain(watch: &mut Watch<'_>, mut before: Taken) -> Result<(), String> {
         let text = draw::plain(&View::new(&before.snapshot, &now.snapshot, seconds));
         match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
             Ok(()) if watch.goes_on() => before = now,
-            // Whoever read has gone, as `head` does.
+            // The reader of the output has ended, as `head` does.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.to_string()),
             _ => return Ok(()),
         }
@@ -129,7 +129,7 @@ fn live(terminal: &mut DefaultTerminal, watch: &mut Watch<'_>, first: Taken) -> 
     }
 }
 
-/// What a key does. False: it ends the program.
+/// Executes a key. Returns false if it ends the program.
 fn act(screen: &mut Screen, key: KeyCode) -> bool {
     match key {
         KeyCode::Char('q') => return false,

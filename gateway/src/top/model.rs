@@ -1,4 +1,4 @@
-//! What is shown, as data: pure.
+//! The displayed data, computed without side effects.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -12,10 +12,10 @@ use crate::admin::snapshot::{ConnectionStatus, Moved, PoolStatus, RefusedStatus,
 pub(super) struct View {
     pub(super) version: String,
     pub(super) ready: bool,
-    /// What keeps the state folder from being written.
+    /// Reason why the state folder cannot be written.
     pub(super) store: Option<String>,
     pub(super) uptime_seconds: u64,
-    /// Bytes per second by path, requests per second.
+    /// Bytes per second by path, and requests per second.
     pub(super) moved: Rates,
     pub(super) latency: Histogram,
     pub(super) errors: f64,
@@ -30,7 +30,7 @@ pub(super) struct View {
     pub(super) shares: Vec<Operation>,
 }
 
-/// Per second.
+/// Amounts per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
     pub(super) requests: f64,
@@ -59,13 +59,13 @@ impl Rates {
     }
 }
 
-/// A connection.
+/// A connection with its rates.
 pub(super) struct Client {
     pub(super) status: ConnectionStatus,
     pub(super) rates: Rates,
 }
 
-/// An operation, or all those of a share.
+/// An operation, or all operations of a share.
 pub(super) struct Operation {
     pub(super) share: String,
     pub(super) way: String,
@@ -73,7 +73,7 @@ pub(super) struct Operation {
     pub(super) rate: f64,
     pub(super) errors: f64,
     pub(super) bytes: f64,
-    /// Of the interval.
+    /// Latency in the interval.
     pub(super) took: Histogram,
 }
 
@@ -104,7 +104,7 @@ impl Operation {
 }
 
 impl View {
-    /// Of two snapshots that are so many seconds apart.
+    /// Computes the view of two snapshots taken `seconds` apart.
     pub(super) fn new(before: &Snapshot, now: &Snapshot, seconds: f64) -> Self {
         let seconds = seconds.max(0.001);
         let sum = |s: &Snapshot| s.moved.values().fold(Moved::default(), |sum, m| sum.plus(*m));
@@ -126,7 +126,7 @@ impl View {
             uptime_seconds: now.uptime_seconds,
             moved: Rates::of(sum(now), sum(before), seconds),
             latency,
-            // The sum of nothing would be -0.
+            // The sum of an empty list would be -0.
             errors: operations.iter().fold(0.0, |sum, o| sum + o.errors),
             pool: now.pool.clone(),
             credits_waiting: now.connections.iter().map(|c| c.credits_waiting).sum(),
@@ -139,7 +139,7 @@ impl View {
     }
 }
 
-/// All operations of a share together; those of none are left out.
+/// Sums the operations of each share; operations without a share are left out.
 fn by_share(operations: &[Operation]) -> Vec<Operation> {
     let mut shares: BTreeMap<&str, Operation> = BTreeMap::new();
     for o in operations.iter().filter(|o| !o.share.is_empty()) {
@@ -157,7 +157,6 @@ fn by_share(operations: &[Operation]) -> Vec<Operation> {
     shares.into_values().collect()
 }
 
-/// One of the lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pane {
     #[default]
@@ -182,7 +181,7 @@ impl Pane {
         }
     }
 
-    /// What it can be sorted by; the first is where it begins.
+    /// Returns the columns by which it can be sorted; the first is the default.
     pub(super) fn sorts(self) -> &'static [&'static str] {
         match self {
             Self::Clients => &["bytes", "requests", "client", "age", "reason"],
@@ -192,17 +191,17 @@ impl Pane {
     }
 }
 
-/// What the user has chosen.
+/// Choices of the user.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     pub(super) pane: Pane,
     pub(super) sort: usize,
     pub(super) reverse: bool,
     pub(super) selected: usize,
-    /// The selected connection's story is shown.
+    /// Whether the details of the selected connection are shown.
     pub(super) inside: bool,
     pub(super) help: bool,
-    /// The connection that is selected, so that it stays so when the order changes.
+    /// The selected connection, which stays selected when the order changes.
     pub(super) chosen: Option<u64>,
 }
 
@@ -220,7 +219,7 @@ impl Screen {
         self.chosen = None;
     }
 
-    /// Brings the selection in line with what is there now.
+    /// Moves the selection to an entry that still exists.
     pub(super) fn settle(&mut self, view: &View) {
         if self.pane != Pane::Clients {
             let len =
@@ -238,7 +237,7 @@ impl Screen {
         self.inside &= self.chosen.is_some();
     }
 
-    /// The connections in their order.
+    /// Returns the connections in the chosen order.
     pub(super) fn clients<'a>(&self, view: &'a View) -> Vec<&'a Client> {
         let mut all: Vec<&Client> = view.clients.iter().collect();
         let reason = |c: &Client| c.status.why_not.as_ref().map(|w| w.reason.clone());
@@ -255,7 +254,7 @@ impl Screen {
         all
     }
 
-    /// Operations or shares in their order.
+    /// Returns operations or shares in the chosen order.
     pub(super) fn operations<'a>(&self, all: &'a [Operation]) -> Vec<&'a Operation> {
         let mut all: Vec<&Operation> = all.iter().collect();
         let name = |o: &Operation| (o.share.clone(), o.name.clone(), o.way.clone());

@@ -71,7 +71,7 @@ fn keys_sort_and_look_inside() {
         story.contains("no RDMA (not-asked): it signs") && story.contains("dialect: 3.1.1"),
         "{story}"
     );
-    // The same connection stays selected when the order turns.
+    // The same connection stays selected when the order is reversed.
     act(&mut screen, KeyCode::Char('r'));
     assert!(drawn(&mut screen, &view).contains("192.0.2.7:700 to"));
     act(&mut screen, KeyCode::Esc);

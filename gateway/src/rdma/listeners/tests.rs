@@ -1,4 +1,4 @@
-//! Listeners on a host that changes.
+//! Tests of the listeners on a host that changes.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use crate::shutdown::Connections;
 
 const WITH: &str = "198.51.100.1";
 
-/// Listens and hears nothing; knows how many listen, and refuses where told to.
+/// A provider whose listeners never receive a connection. It counts its listeners and refuses on request.
 #[derive(Clone, Default)]
 struct Deaf {
     open: Arc<Mutex<Vec<SocketAddr>>>,
     refuses: Arc<Mutex<Option<io::ErrorKind>>>,
-    /// Refuses this port alone.
+    /// Refuses only this port.
     refuses_port: Arc<Mutex<Option<u16>>>,
     tries: Arc<AtomicUsize>,
 }
@@ -76,7 +76,7 @@ impl Deaf {
     }
 }
 
-/// A gateway with one port of RDMA on a host that the test changes.
+/// A gateway with one RDMA port on a host that the test changes.
 struct Lab {
     listeners: Listeners,
     verbs: Deaf,
@@ -84,7 +84,7 @@ struct Lab {
     host: Arc<Mutex<Host>>,
 }
 
-/// What connections need, with memory for a few.
+/// Returns the shared state that connections need, with memory for a few.
 pub(crate) fn shared() -> Arc<Shared> {
     let pool = || Pool::new(iobuf::PoolLimits { buffers_max: [300, 8, 1] });
     Arc::new(Shared {
@@ -127,7 +127,7 @@ fn nfs_port(number: u16) -> RdmaPort {
     RdmaPort { named: ("NFS over RDMA", "--nfs-rdma-port", number), fabrics: Fabrics::All }
 }
 
-/// SMB Direct for one kind of clients.
+/// Returns a port of SMB Direct for one kind of client.
 fn direct(number: u16, fabrics: Fabrics) -> RdmaPort {
     RdmaPort { named: ("SMB Direct", "--smb-direct-port", number), fabrics }
 }
@@ -165,7 +165,7 @@ async fn a_device_that_comes_is_served_and_one_that_goes_is_left() {
     lab.listeners.look_again().await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
     assert_eq!(lab.heard(), 2);
-    // The same name, another device: a new listener.
+    // Another device with the same name needs a new listener.
     lab.change(|h| h.devices.list[0].incarnation += 1);
     lab.listeners.look_again().await;
     assert_eq!((lab.verbs.at().len(), lab.verbs.tries.load(Ordering::Relaxed)), (1, 2));
@@ -188,7 +188,7 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
         "no device, nothing to tell: {:?}",
         lab.listeners.told
     );
-    // Now the kernel loads it, and a device comes.
+    // The kernel loads its RDMA class, and a device appears.
     std::fs::create_dir(&class).unwrap();
     lab.change(|h| {
         h.devices.list.push(card("rxe0", Fabric::Roce, "eth1", WITH));
@@ -202,12 +202,12 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
         assert!(told.contains(words), "no {words} in {told}");
     }
     assert_eq!((lab.verbs.at(), lab.iwarp.at().len()), (vec![], 1));
-    // After a restart.
+    // A restart follows.
     let again = with_kernel(Ok(()), &class);
     lab.change(|h| h.library = usable_since(&again, Ok(())));
     lab.listeners.look_again().await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:20049"]);
-    // Libraries that are missing are another matter.
+    // Missing libraries are a different error.
     let missing = || Err("no libibverbs".to_owned());
     assert_eq!(with_kernel(missing(), &class), missing());
     assert_eq!(usable_since(&again, missing()), missing());
@@ -240,7 +240,7 @@ async fn a_device_that_refuses_is_replaced_by_iwarp_and_not_asked_at_every_look(
         why.contains("cxgb4_0 refused") && why.contains("it shares its ports with TCP"),
         "{why}"
     );
-    // Later it is.
+    // After the waiting time the device is used.
     *lab.verbs.refuses.lock().unwrap() = None;
     lab.listeners.refused_at = Instant::now().checked_sub(REFUSED_FOR * 2).unwrap();
     lab.listeners.look_again().await;
@@ -298,7 +298,7 @@ async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
     lab.listeners.change(settings.clone(), vec![(first, nfs()), (second, nfs())]).await.unwrap();
     assert_eq!(lab.iwarp.at(), ["[::]:20049", "[::]:5445"]);
     assert_eq!(lab.iwarp.tries.load(Ordering::Relaxed), 2, "the first went on");
-    // Another port, which cannot be had: what was there listens again.
+    // The change to a port that cannot be opened restores the earlier listener.
     *lab.iwarp.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
     let other = direct(5446, Fabrics::Iwarp);
     let both = vec![(first, nfs()), (other, nfs())];
@@ -315,7 +315,7 @@ async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
     assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
 }
 
-/// A gateway that serves SMB Direct alone.
+/// A gateway that serves only SMB Direct.
 async fn lab_of_smb(mode: Rdma, host: Host, ports: (u16, u16)) -> Lab {
     let mut lab = lab(mode, 20049, host);
     lab.listeners.listeners.clear();
@@ -337,10 +337,10 @@ async fn roce_listens_on_the_port_of_smb() {
     let mut lab = lab_of_smb(Rdma::Auto, host(vec![roce()]), (445, 5445)).await;
     assert_eq!(lab.verbs.at(), ["198.51.100.1:445", "198.51.100.1:5445"]);
     assert_eq!(lab.iwarp.at(), ["[::]:5445"]);
-    // The second port of the device is for old Linux clients alone.
+    // The second port of the device is only for old Linux clients.
     assert_eq!(dialled(&lab), ["198.51.100.1:445", "[::]:5445"]);
     assert_eq!(lab.listeners.bound.at("SMB Direct").len(), 3);
-    // The device goes, and then it comes back with an address of version 6.
+    // The device disappears and returns with an IPv6 address.
     lab.change(|h| h.devices.list.clear());
     lab.listeners.look_again().await;
     assert_eq!((lab.verbs.at().len(), dialled(&lab)), (0, vec!["[::]:5445".to_owned()]));

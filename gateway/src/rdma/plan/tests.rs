@@ -1,9 +1,9 @@
-//! Hosts made up by hand.
+//! Tests with constructed hosts.
 
 use super::*;
 use rdma_transport::devices::{Device, Devices, Gid, GidType, Port};
 
-/// A device with one active port, for one address of one network device.
+/// Returns a device with one active port, for one address of one network device.
 pub(in crate::rdma) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) -> Device {
     let gid = match ip.parse().unwrap() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -22,7 +22,7 @@ pub(in crate::rdma) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) 
     Device { name: name.into(), node, incarnation: 7, ports: vec![port] }
 }
 
-/// `eth0` without a device, `eth1` for one, and the loopback device.
+/// Returns a host with `eth0` without a device, `eth1` for one, and the loopback device.
 pub(in crate::rdma) fn host(cards: Vec<Device>) -> Host {
     let address =
         |ip: &str, dev: &str| Address { ip: ip.parse().unwrap(), device: Some(dev.into()) };
@@ -52,7 +52,7 @@ fn ips(list: &[&str]) -> Vec<IpAddr> {
     list.iter().map(|ip| ip.parse().unwrap()).collect()
 }
 
-/// `v:IP` for a device, `i:IP` for iWARP in user space.
+/// Returns `v:IP` for each listener of a device and `i:IP` for user-space iWARP.
 fn listens(mode: Rdma, bind: &[&str], host: &Host) -> Vec<String> {
     let bind = ips(bind);
     let offers = offers(mode, &bind, host, &Refused::new());
@@ -74,7 +74,7 @@ fn a_roce_device_serves_its_address_and_iwarp_serves_all() {
     assert!(listens(Rdma::Off, &[], &host).is_empty());
 }
 
-/// Its ports are TCP's: on all addresses at once nobody else could listen.
+/// The card's ports are TCP's, so a listener on the unspecified address would conflict with it.
 #[test]
 fn beside_an_iwarp_card_our_own_iwarp_listens_on_the_other_addresses() {
     let host = host(vec![card("cxgb4_0", Fabric::Iwarp, "eth1", WITH)]);
@@ -92,11 +92,11 @@ fn a_host_without_devices_or_addresses_is_served_by_iwarp() {
     assert_eq!(listens(Rdma::Auto, &[], &nothing), ["i:::"]);
     assert!(listens(Rdma::Verbs, &[], &nothing).is_empty());
     assert!(listens(Rdma::Off, &[], &nothing).is_empty());
-    // Not an address of this host: the attempt will say so.
+    // The address is not on this host: the attempt will report that.
     assert_eq!(listens(Rdma::Auto, &["203.0.113.9"], &nothing), ["i:203.0.113.9"]);
 }
 
-/// What each of these says of the device at its address, and that iWARP takes its place.
+/// Checks the message about the device at its address for each obstacle, and that iWARP replaces the device.
 #[test]
 fn what_hinders_a_device_is_told_and_iwarp_serves() {
     let mut down = roce();
@@ -170,10 +170,11 @@ fn loopback_offers_nobody_rdma() {
 const SIX: &str = "2001:db8::1";
 const LOOPBACK: &str = "127.0.0.1";
 
-/// A listener of SMB Direct that covers an address: a device's or not, the port, and whether clients of its fabric dial that.
+/// SMB Direct listeners that cover an address: whether a device has it, the port, and whether clients of its fabric dial that
+/// port.
 type Seen = BTreeSet<(bool, u16, bool)>;
 
-/// Listeners that the plan opens and that cover `ip`.
+/// Returns the listeners that the plan opens and that cover `ip`.
 fn planned(mode: Rdma, bind: &[&str], host: &Host, (smb, direct): (u16, u16), ip: &str) -> Seen {
     let bind = ips(bind);
     let offers = offers(mode, &bind, host, &Refused::new());
@@ -191,7 +192,7 @@ fn planned(mode: Rdma, bind: &[&str], host: &Host, (smb, direct): (u16, u16), ip
     seen
 }
 
-/// The rule, written down plainly: which fabrics an address has, and where clients of each look.
+/// The rule in its plainest form: the fabrics of an address, and the ports that clients of each dial.
 fn model(mode: Rdma, is_bound: bool, fabric: Option<Fabric>, (smb, direct): (u16, u16)) -> Seen {
     let device = fabric.filter(|_| is_bound && matches!(mode, Rdma::Auto | Rdma::Verbs));
     let own = is_bound && matches!(mode, Rdma::Auto | Rdma::Iwarp);
@@ -240,7 +241,7 @@ fn smb_direct_listens_where_each_fabric_dials() {
             host.addresses.last_mut().unwrap().device = Some("eth0".into());
         }
         for (mode, (bind, bound)) in modes.into_iter().flat_map(|m| binds.map(|b| (m, b))) {
-            // Equal ports are refused by the configuration where iWARP in user space may listen.
+            // The configuration rejects equal ports if user-space iWARP may listen.
             for ports in ports.into_iter().filter(|(a, b)| a != b || mode == Rdma::Verbs) {
                 for ip in host.addresses.iter().map(|a| a.ip.to_string()) {
                     let fabric = fabric.filter(|_| ip == served_at);
