@@ -57,9 +57,9 @@ pub struct Shared {
     pub recvs: Pool,
     /// Memory for unsolicited messages over RDMA.
     pub rdma_recvs: Pool,
-    /// Limits the Receives of each address beyond the first few of a connection.
+    /// Limits Receives beyond the first few of a connection, in total and for each address.
     pub rdma_receives: Arc<Parts>,
-    /// Limits the first Receives of each address.
+    /// Limits the first few Receives of connections, in total and for each address.
     pub rdma_first: Arc<Parts>,
     /// The open connections.
     pub connections: Arc<Connections>,

@@ -101,7 +101,7 @@ fn admitting(near: Option<&[Cidr]>, peer: IpAddr) -> String {
                  one that has no list: a list replaces the attached networks"
             )
         }
-        // A share without a list admits this address.
+        // A share without a list would have admitted this address, so every share has one.
         _ => format!("add {peer} to `clients` of a share: each has a list, and none names it"),
     }
 }
@@ -121,7 +121,7 @@ struct Tables {
     next: u64,
     /// Evicted connections that are not closed yet.
     closing: usize,
-    /// For each limit, the last search for a connection to evict that failed.
+    /// The last failed search for a connection to evict, for each limit.
     in_vain: [Option<InVain>; Limit::COUNT],
 }
 

@@ -383,8 +383,8 @@ pub fn main() -> ExitCode {
             crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)
         }
     };
-    // Unmount, because a cluster keeps the state of a client that disappears: its records, for example, could be locked for a
-    // minute. After this time limit, a cluster that does not answer is ignored.
+    // Wait for the unmounts, because a cluster keeps the state of a client that disappears without one: for a minute no other
+    // client could read the records, for example. A cluster that does not answer in time is left without an unmount.
     vfs::ceph::wait_unmounted(UNMOUNT_MAX);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,9 @@
 //! Looks up the names of clients, for shares whose `clients` contain hosts, patterns or netgroups.
 //!
-//! *Operation.* Follows mountd(8). A host name means the addresses that it resolves to. The name of a client is the name of its address, if that
-//! name resolves to the same address again; patterns and netgroups are compared with it. A client is looked up before its
-//! connection is served, host names at the start and at a reload; [`keep`] repeats lookups that are [`FRESH`] old. Calls read the
-//! results from a table ([`vfs::client_names`]).
+//! *Operation.* Follows mountd(8). A host name means the addresses that it resolves to. The name of a client is the name of its
+//! address, if that name resolves to the same address again; patterns and netgroups are compared with it. The lookup of a client
+//! happens before its connection is served, lookups of host names at the start and at a reload; [`keep`] repeats lookups that are
+//! [`FRESH`] old. Calls read the results from a table ([`vfs::client_names`]).
 //!
 //! *Memory.* The table is bounded. At most [`TURNS`] threads perform lookups for new connections, as many for host names and
 //! connected clients, and [`DATAGRAM_TURNS`] for datagrams, whose sender addresses can be forged. In each of these groups a host
@@ -87,7 +87,7 @@ impl Named {
         named
     }
 
-    /// Returns whether clients must be looked up by address.
+    /// Returns whether shares need the names of clients.
     fn asks_clients(&self) -> bool {
         self.patterns || !self.netgroups.is_empty()
     }
@@ -189,7 +189,7 @@ impl Lookup {
         };
         *locked(&self.named) = Arc::new(both);
         let hosts: Vec<_> = next.hosts.difference(&before.hosts).cloned().collect();
-        // Clients that connect from now on are looked up with the new settings.
+        // Lookups of clients that connect from now on use the new settings.
         let connected = connected();
         let clients: Vec<_> = connected.into_iter().filter(|ip| self.is_asked_for(*ip)).collect();
         let all = async {
@@ -328,7 +328,7 @@ impl Lookup {
         let hosts: Vec<_> = named.hosts.iter().filter(|name| !is_fresh(of_host(name))).collect();
         let clients: Vec<_> = connected.iter().filter(|ip| self.is_asked_for(**ip)).collect();
         let mut is_new = false;
-        // These lookups use other threads than those of new connections.
+        // These lookups do not use the threads for new connections.
         for some in hosts.chunks(TURNS) {
             let asked = some.iter().map(|name| self.host((*name).clone()));
             is_new |= join_all(asked).await.into_iter().any(|is_new| is_new);
@@ -488,7 +488,7 @@ mod tests {
             assert_eq!(has(&lookup, Pattern, "*.lab", ip), Some(ip == WS));
             assert_eq!(has(&lookup, Netgroup, "hosts", ip), Some(ip == WS));
         }
-        // For a netgroup that a reload adds, connected clients are looked up.
+        // A reload that adds a netgroup looks up connected clients.
         lookup.prepare(&settings(&["*.lab", "@others"]), || HashSet::from([WS])).await;
         assert_eq!(has(&lookup, Netgroup, "others", WS), Some(false));
     }

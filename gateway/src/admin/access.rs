@@ -38,7 +38,7 @@ use crate::local_user;
 pub struct Peer {
     from: SocketAddr,
     local: SocketAddr,
-    /// The user at the other end, once it was looked up.
+    /// The user at the other end, once it is known.
     user: Arc<OnceCell<u32>>,
     /// The TLS state, if the connection uses TLS.
     tls: Option<ByTls>,

@@ -1,7 +1,7 @@
 //! Actions of an administrator on the status page: close a file, disconnect a client, add a user, add a share.
 //!
-//! *Operation.* Each action is one POST, which is carried out like an order over the control socket ([`Orders`]) or like `headgate
-//! user add`. It must meet all of these conditions; each one has a rule that counts refusals ([`RULES`]):
+//! *Operation.* Each action is one POST, which is carried out like an order over the control socket ([`Orders`]) or like the
+//! command `headgate user add`. It must meet all of these conditions; each one has a rule that counts refusals ([`RULES`]):
 //!
 //! * both ends of the connection are on this host, so that no other host can see or change the traffic (`ssh -L` brings a browser
 //!   here);

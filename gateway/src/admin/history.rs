@@ -25,7 +25,7 @@ const NAMED_MAX: usize = 4096;
 /// Age at which a client that can find RDMA has found it.
 const SETTLED_SECONDS: u64 = 10;
 
-/// What happened in one interval.
+/// Activity in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// End of the interval, in milliseconds since 1970.

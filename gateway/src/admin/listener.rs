@@ -1,7 +1,7 @@
 //! Connections of the admin address: their number and their time limits.
 //!
 //! *Operation.* A request header must arrive within [`HEADER_SECONDS`], also each further one on a connection that is kept open. A
-//! connection is asked to finish after [`LIFE_SECONDS`] and closed [`FINISH_SECONDS`] later, so a client that does not read its
+//! connection must finish its request after [`LIFE_SECONDS`] and closed [`FINISH_SECONDS`] later, so a client that does not read its
 //! answer holds resources no longer than that.
 //!
 //! Other hosts must use TLS if `tls` names readers ([`crate::tls::AdminTls`]); a handshake has as much time as a header.

@@ -22,9 +22,9 @@ const SMB_DIRECT_PORT: u16 = 5445;
 pub(super) struct Smb {
     /// Set if a user can log on, or a port is configured.
     pub(super) served: bool,
-    /// User names, those of the configuration first.
+    /// User names, first the configured ones.
     users: Vec<String>,
-    /// For each share, the squash setting that leaves some NFS client the most rights.
+    /// The squash setting of each share that leaves some NFS client the most rights.
     pub(super) weakest_squash: Vec<Squash>,
 }
 

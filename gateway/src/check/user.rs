@@ -131,7 +131,7 @@ impl Asked<'_> {
             Some((_, Ok(rule))) => rule,
             None => None,
         };
-        // A share that squashes ignores other claims.
+        // Apply the share's squash, because the share trusts only the resulting identity.
         let caller = match self.client {
             Some(ip) => share.squash_from(ip, self.cred.clone()),
             None => share.squash(self.cred.clone()),

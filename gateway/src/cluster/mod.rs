@@ -495,7 +495,7 @@ fn ago(at: u64) -> String {
     crate::admin::show::span(now.saturating_sub(at))
 }
 
-/// Returns the services, first those of the configuration, and the drained nodes.
+/// Returns the services, first the configured ones, and the drained nodes.
 fn read(cluster: &Cluster, entries: &[Entry]) -> (BTreeMap<String, Seen>, Vec<String>) {
     let mut seen: BTreeMap<String, Seen> =
         cluster.services.iter().map(|s| (s.name.clone(), Seen::default())).collect();
