@@ -1,4 +1,4 @@
-//! What must hold before a command is done (MS-SMB2 sections 3.3.5.2.4 to 3.3.5.2.11), and which file answers which command.
+//! Checks before a command is executed (MS-SMB2 sections 3.3.5.2.4 to 3.3.5.2.11), and the dispatch to the files of commands.
 
 use iobuf::Buf;
 use rdma_transport::channel::ReadChunkData;
@@ -16,13 +16,14 @@ use crate::violation::{Fatal, Violation};
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, lock, read};
 
-/// Answers a command of a chain. `failed`: the CREATE that was to give its file did not. The outer error ends the connection.
+/// Answers a command of a chain. `failed`: the CREATE that should have opened its file failed. The outer error ends the connection.
 pub(crate) async fn message(
     cx: &mut RequestContext,
     failed: Option<Status>,
 ) -> Result<Result<Answer, Status>, Fatal> {
     let Some(command) = cx.header.command() else {
-        // MS-SMB2 section 3.3.5.2.6 would end the connection; whoever sends it in a chain expects the chain's other answers.
+        // MS-SMB2 section 3.3.5.2.6 would end the connection, but a client that sends such a command in a chain expects the other
+        // answers.
         Violation::Format.note(&cx.conn, "a command that does not exist");
         return Ok(Err(Status::INVALID_PARAMETER));
     };
@@ -43,7 +44,7 @@ pub(crate) async fn message(
         return Ok(Err(Status::INVALID_PARAMETER));
     }
     if waits_for_client(command, cx) && cx.message.len() <= FIXED_COMMAND_BYTES_MAX {
-        // It is a view of all that came with it: of its chain, and of a buffer for receives. Those are not kept while it waits.
+        // The message is a view of its whole chain and of a receive buffer. Copy it, so that a long wait does not keep those.
         cx.message = Buf::from(cx.message.to_vec());
     }
     if let Some(status) = failed
@@ -57,7 +58,7 @@ pub(crate) async fn message(
     Ok(self::command(cx, command).await)
 }
 
-/// It may wait for as long as clients like: for a lock, a change of a directory, or something to read from a pipe.
+/// Returns whether the command may wait for as long as other clients like: for a lock, a change of a directory, or data in a pipe.
 fn waits_for_client(command: Command, cx: &RequestContext) -> bool {
     let is_of_pipe = || cx.tree.as_ref().is_some_and(|tree| tree.share().is_none());
     match command {
@@ -67,12 +68,12 @@ fn waits_for_client(command: Command, cx: &RequestContext) -> bool {
     }
 }
 
-/// Bytes of a command with its header. Nothing keeps what stands behind one: it may wait for long.
+/// Returns the most bytes of a command with its header. Data after it is dropped, because the command may wait for long.
 fn bytes_max(command: Command, message: &[u8]) -> usize {
     match command {
-        // Their data, in a chain with others or in clear.
+        // These carry data, in a chain with others or in clear.
         Command::Write | Command::Ioctl | Command::SetInfo => usize::MAX,
-        // Names, contexts, tokens: two parts of 64 KiB at most.
+        // Names, contexts, tokens: at most two parts of 64 KiB.
         Command::Negotiate
         | Command::SessionSetup
         | Command::TreeConnect
@@ -93,14 +94,14 @@ fn bytes_max(command: Command, message: &[u8]) -> usize {
     }
 }
 
-/// Signature, session and tree.
+/// Checks signature, session and tree.
 fn admit(cx: &mut RequestContext, command: Command) -> Result<(), Status> {
     verify(cx)?;
     if cx.header.flags.has(Flags::ASYNC) {
-        // Sections 2.2.1.1 and 2.2.1.2: of requests CANCEL alone has an AsyncId, which stands where others name their tree.
+        // Sections 2.2.1.1 and 2.2.1.2: CANCEL is the only request with an AsyncId, which other requests replace by their tree id.
         return Err(Status::INVALID_PARAMETER);
     }
-    // MS-SMB2 section 3.3.5.17: who names a session in clear, or signs, means one.
+    // MS-SMB2 section 3.3.5.17: a request in clear that names a session, or is signed, refers to that session.
     let names_none = cx.encrypted || cx.header.session_id == 0;
     let is_free = names_none && !cx.header.flags.has(Flags::SIGNED);
     if command == Command::SessionSetup || command == Command::Echo && is_free {
@@ -111,8 +112,8 @@ fn admit(cx: &mut RequestContext, command: Command) -> Result<(), Status> {
     session.note_used(now);
     match session.state(now) {
         SessionState::Valid => {}
-        // MS-SMB2 section 3.3.5.2.9: what gives something back may still be done; a LOCK looks at that itself. ECHO gives nothing,
-        // and Windows answers it.
+        // MS-SMB2 section 3.3.5.2.9: commands that release state are still executed; LOCK checks this itself. ECHO releases no
+        // state, but Windows answers it.
         SessionState::Expired
             if matches!(
                 command,
@@ -145,7 +146,7 @@ pub(crate) fn verify(cx: &RequestContext) -> Result<(), Status> {
         return Ok(());
     }
     let Some(channel) = &cx.channel else {
-        // A SESSION_SETUP that binds is verified where it is done.
+        // A SESSION_SETUP that binds is verified by its own command.
         return Ok(());
     };
     if !cx.header.flags.has(Flags::SIGNED) {
@@ -158,7 +159,7 @@ pub(crate) fn verify(cx: &RequestContext) -> Result<(), Status> {
     }
     let Some(signer) = &channel.signer else { return Ok(()) };
     if cx.read_chunks.iter().any(ReadChunkData::is_missing) {
-        // It cannot be verified. It changes nothing, and its answer says so.
+        // It cannot be verified. It has no effect, and its answer reports the error.
         return Err(Status::INSUFFICIENT_RESOURCES);
     }
     cx.with_pieces(|pieces| signer.verify(Sender::Client, pieces)).map_err(|_| {
@@ -167,7 +168,7 @@ pub(crate) fn verify(cx: &RequestContext) -> Result<(), Status> {
     })
 }
 
-/// MS-SMB2 section 3.3.5.7: in dialect 3.1.1 a tree is connected by a message that nobody can have changed.
+/// Checks that a TREE_CONNECT in dialect 3.1.1 cannot have been altered (MS-SMB2 section 3.3.5.7).
 fn tree_connect_is_protected(cx: &RequestContext) -> Result<(), Fatal> {
     let is_user =
         cx.channel.as_ref().and_then(|c| c.session.user()).is_some_and(|u| u.kind == Kind::User);
@@ -202,7 +203,7 @@ async fn command(cx: &RequestContext, command: Command) -> Result<Answer, Status
     }
 }
 
-/// An open that came while its session or tree ended is closed at once: whoever closed the others has not seen it.
+/// Closes an open that was made while its session or tree ended: the end did not see it.
 async fn still_wanted(cx: &RequestContext, answer: Answer) -> Result<Answer, Status> {
     let (session, tree) = (cx.session()?, cx.tree()?);
     let gone = match session.state(cx.server.now()) {

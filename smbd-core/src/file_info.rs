@@ -1,6 +1,6 @@
-//! What a file is in SMB's terms: the neutral attributes, with what Windows keeps beside them.
+//! File information in SMB's terms: the neutral attributes, and those that Windows stores with a file.
 //!
-//! *Operation.* CREATE, CLOSE, QUERY_INFO and QUERY_DIRECTORY say the same of a file because all of them come here.
+//! *Operation.* CREATE, CLOSE, QUERY_INFO and QUERY_DIRECTORY all use this module, so that they report the same values.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,9 @@ use crate::wire::reparse::TAG_NFS;
 /// IO_REPARSE_TAG_SYMLINK (MS-FSCC section 2.1.2.1).
 pub(crate) const TAG_SYMLINK: u32 = 0xa000_000c;
 
-/// The reparse tag of what is neither a file nor a directory; 0 for these. A FIFO, socket or device has the tag that
-/// GET_REPARSE_POINT tells of it and that SET and DELETE_REPARSE_POINT want (MS-FSCC sections 2.1.2.6 and 2.4.6): clients compare
-/// them.
+/// Returns the reparse tag of a node that is neither a file nor a directory; 0 for these two. A FIFO, socket or device has the tag
+/// that GET_REPARSE_POINT reports and that SET and DELETE_REPARSE_POINT expect (MS-FSCC sections 2.1.2.6 and 2.4.6): clients
+/// compare them.
 pub(crate) fn reparse_tag(kind: Kind) -> u32 {
     match kind {
         Kind::File | Kind::Dir => 0,
@@ -34,13 +34,13 @@ pub(crate) fn reparse_tag(kind: Kind) -> u32 {
     }
 }
 
-/// The same for clients of the POSIX extensions, which read each link as one of NFS.
+/// Returns the tag for clients of the POSIX extensions, which read each link as an NFS link.
 pub(crate) fn posix_reparse_tag(kind: Kind) -> u32 {
     if kind == Kind::Symlink { TAG_NFS } else { reparse_tag(kind) }
 }
 
-/// Attributes as clients are shown them. `name`: its name in its directory, if one is known: hosts of the Unix kind hide what
-/// begins with a period. A file that no Windows client has touched is to be archived.
+/// Returns the attributes that clients see. `name`: the name in its directory, if known; as on Unix hosts, names that begin with a
+/// period are hidden. A file that no Windows client has touched has ARCHIVE.
 pub(crate) fn attributes(attr: &Attr, dos: &Dos, name: &[u8]) -> u32 {
     let hidden =
         if name.len() > 1 && name[0] == b'.' && name != b".." { attribute::HIDDEN } else { 0 };
@@ -56,7 +56,6 @@ pub(crate) fn attributes(attr: &Attr, dos: &Dos, name: &[u8]) -> u32 {
     shown_attributes(kept & !attribute::DIRECTORY | kind)
 }
 
-/// Times and attributes.
 pub(crate) fn basic(attr: &Attr, dos: &Dos, name: &[u8]) -> Basic {
     Basic {
         creation: file_time(dos.creation_time(attr)),
@@ -67,28 +66,28 @@ pub(crate) fn basic(attr: &Attr, dos: &Dos, name: &[u8]) -> Basic {
     }
 }
 
-/// Bytes of the allocation unit that sizes are shown in.
+/// Allocation unit in bytes, in which sizes are reported.
 const UNIT: u64 = 4096;
 
-/// Bytes of storage for so many bytes of data.
+/// Returns the bytes of storage for this many bytes of data.
 pub(crate) fn in_units(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(UNIT).unwrap_or(bytes)
 }
 
-/// Storage of a file. What was written and has no place on the disk yet counts as if it had, but for files with holes.
+/// Returns the allocation size of a file. Data without a place on disk yet counts as if it had one, except in sparse files.
 pub(crate) fn allocation(attr: &Attr, dos: &Dos) -> u64 {
     match attr.kind {
         Kind::Dir => 0,
         _ if dos.attributes.unwrap_or(0) & attribute::SPARSE_FILE != 0 => attr.used,
         _ => {
             let data = in_units(attr.size);
-            // What Windows keeps with a file takes a block of its own on some file systems.
+            // On some file systems the extended attributes of Windows take an extra block.
             if attr.used <= data.saturating_add(UNIT) { data } else { attr.used }
         }
     }
 }
 
-/// What CREATE and CLOSE tell.
+/// Returns the information of CREATE and CLOSE answers.
 pub(crate) fn basics(attr: &Attr, dos: &Dos, name: &[u8]) -> Basics {
     let b = basic(attr, dos, name);
     Basics {
@@ -99,10 +98,10 @@ pub(crate) fn basics(attr: &Attr, dos: &Dos, name: &[u8]) -> Basics {
     }
 }
 
-/// Mode bits with the type above them, as POSIX clients see them. The types have their own numbers there, not the ones of `stat`.
+/// Returns mode bits with the file type above them, as POSIX clients see them. The numbers of the types differ from `stat`.
 ///
-/// A directory gets no type: its attributes say what it is. Every Linux client reads that, and those before 6.11 add their own type
-/// to the field as it came, so that any other number there makes an inode that they refuse ("bogus i_mode").
+/// A directory gets no type, because its attributes mark it. Every Linux client reads those, and versions before 6.11 add their own
+/// type to the field, so that any other number would make an inode that they refuse ("bogus i_mode").
 pub(crate) fn posix_mode(attr: &Attr) -> u32 {
     let kind = match attr.kind {
         Kind::File | Kind::Dir => 0,
@@ -115,7 +114,7 @@ pub(crate) fn posix_mode(attr: &Attr) -> u32 {
     kind << 12 | attr.mode
 }
 
-/// All that its attributes say of a node. What belongs to an open (position, rights, name) is left as it is by default.
+/// Builds the information that a node's attributes give. Fields of an open (position, rights, name) keep their defaults.
 pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> FileInfo {
     let is_dir = attr.kind == Kind::Dir;
     FileInfo {
@@ -143,7 +142,7 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> FileInfo {
     }
 }
 
-/// What a file or stream that is open says now: times and attributes of the file, sizes of the stream.
+/// Returns the present information of an open file or stream: times and attributes of the file, sizes of the stream.
 pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<FileInfo, Status> {
     let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
@@ -159,7 +158,7 @@ pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<FileI
     Ok(facts)
 }
 
-/// The name itself where it is one of 8.3 form (MS-FSCC section 2.1.5.2.1); no other short names are made up.
+/// Returns the name itself if it has 8.3 form (MS-FSCC section 2.1.5.2.1); no other short names are generated.
 pub(crate) fn short_name(name: &[u8]) -> Option<String> {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'()-@^_`{}~".contains(b);
     let (base, extension) = match name.iter().position(|b| *b == b'.') {
@@ -171,12 +170,12 @@ pub(crate) fn short_name(name: &[u8]) -> Option<String> {
     is_short.then(|| String::from_utf8_lossy(name).into_owned())
 }
 
-/// Adds what belongs to the open, but for its name.
+/// Adds the fields of the open except its name.
 pub(crate) fn of_open(open: &Open, mut facts: FileInfo, delete_pending: bool) -> FileInfo {
     facts.standard.delete_pending = u8::from(delete_pending);
     facts.standard.links -= u32::from(delete_pending && facts.standard.links > 0);
     if facts.standard.links == 0 {
-        // Its last name went with another handle (MS-FSA section 2.1.5.12.27).
+        // Another handle removed its last name (MS-FSA section 2.1.5.12.27).
         facts.standard.delete_pending = 1;
     }
     if facts.standard.directory == 0 {
@@ -193,12 +192,12 @@ pub(crate) fn of_open(open: &Open, mut facts: FileInfo, delete_pending: bool) ->
 pub(crate) struct Extended<'a> {
     node: &'a NodeRef,
     open: &'a Open,
-    /// In the order of the volume; none where the volume has none.
+    /// In the order of the volume; empty if the volume supports none.
     names: Vec<Vec<u8>>,
-    /// Places in `names`, by the name and by the name in small letters: clients name attributes in any case, and two attributes
-    /// of a host may differ in nothing else.
+    /// Indexes into `names`, by exact name and by lower-case name: clients use any case, and two attributes of a host may differ
+    /// only in case.
     by_name: HashMap<Vec<u8>, usize>,
-    /// Place and value of the attribute that was read last: a list may name one again and again.
+    /// Index and value of the attribute that was read last: a request may name one repeatedly.
     last: Option<(usize, Vec<u8>)>,
 }
 
@@ -218,7 +217,7 @@ impl<'a> Extended<'a> {
         Ok(Self { node, open, names, by_name, last: None })
     }
 
-    /// The names behind the first `skipped` ones.
+    /// Returns the names after the first `skipped` ones.
     pub(crate) fn names_from(&self, skipped: usize) -> Result<Vec<Vec<u8>>, Status> {
         match self.names.get(skipped..) {
             _ if self.names.is_empty() => Err(Status::NO_EAS_ON_FILE),
@@ -227,7 +226,7 @@ impl<'a> Extended<'a> {
         }
     }
 
-    /// The value of an attribute; `None` where there is no such attribute.
+    /// Returns the value of an attribute; `None` if it does not exist.
     pub(crate) async fn value(&mut self, name: &[u8]) -> Result<Option<&[u8]>, Status> {
         let Some(at) = self.place(name) else { return Ok(None) };
         if self.last.as_ref().is_none_or(|(last, _)| *last != at) {
@@ -247,8 +246,8 @@ impl<'a> Extended<'a> {
     }
 }
 
-/// Bytes of the extended attributes of a node, each as FILE_FULL_EA_INFORMATION: `ExtendedAttributesLength` (MS-FSA section
-/// 2.1.1.3).
+/// Returns the bytes of the extended attributes of a node, each as FILE_FULL_EA_INFORMATION: `ExtendedAttributesLength` (MS-FSA
+/// section 2.1.1.3).
 pub(crate) async fn extended_len(node: &NodeRef, attr: &Attr) -> Result<u32, Status> {
     let sizes = node.xattr_sizes(attr).await?;
     let bytes = sizes.bytes.saturating_add(sizes.count.saturating_mul(FullEa::FRAME));

@@ -1,13 +1,13 @@
-//! Which opens stand below a folder, without a look at the others.
+//! An index of the opens below each folder, so that a query does not visit all opens.
 //!
 //! *Operation.* Each open is listed in the folder of its name, and each listed folder is linked to the one above it. The links come
-//! from the walk that found a name ([`Above`]), and renames through the gateway change them. A folder that was not walked to (an
-//! open of an earlier run of the server, a rename by another protocol) has an unknown place until [`Folders::link`] tells it. A
-//! process of the host that moves a folder changes no link: callers verify what they find against the file system, and an open
-//! that a host process has moved below a folder is found there once a client walks to its folder again.
+//! from the walk that found a name ([`Above`]), and renames through the gateway update them. A folder that was not reached by a
+//! walk (an open of an earlier run of the server, a rename by another protocol) has an unknown place until [`Folders::link`] sets
+//! it. A host process that moves a folder changes no link: callers check results against the file system, and an open that a host
+//! process has moved below a folder is found there only after a client walks to its folder again.
 //!
-//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open. No node is kept of a folder
-//! whose place is known.
+//! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open. A folder with a known place
+//! keeps no node.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use vfs::NodeId;
 /// A folder and those above it, up to where a walk began.
 #[derive(Debug)]
 pub struct Above<N> {
-    /// The folder.
     pub id: NodeId,
-    /// As the file system knows it.
+    /// The folder's node.
     pub node: N,
-    /// The folder above; `None` where the walk began.
+    /// The folder above; `None` at the start of the walk.
     pub parent: Option<Arc<Self>>,
 }
 
@@ -31,14 +30,14 @@ type Key = (u32, NodeId);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parent {
     Folder(NodeId),
-    /// No folder above it matters: the root of a share, or a folder that is gone.
+    /// No folder above it is relevant: the root of a share, or a removed folder.
     Top,
     Unknown,
 }
 
 #[derive(Debug)]
 struct Folder<N> {
-    /// Kept while its place is unknown, which is looked up by it.
+    /// Needed to look the place up; kept only while it is unknown.
     node: Option<N>,
     parent: Parent,
     /// Opens of names in it.
@@ -47,11 +46,11 @@ struct Folder<N> {
     folders: HashSet<NodeId>,
 }
 
-/// The index. Opens are known by a number.
+/// The index. Opens are identified by number.
 #[derive(Debug)]
 pub(crate) struct Folders<N> {
     folders: HashMap<Key, Folder<N>>,
-    /// Where each open is listed.
+    /// The folder in which each open is listed.
     opens: HashMap<u64, Key>,
     /// Folders with an unknown place.
     unknown: HashSet<Key>,
@@ -73,7 +72,7 @@ impl<N: Clone> Folders<N> {
         })
     }
 
-    /// Lists an open in a folder. `above`: that folder, where a walk has led to it.
+    /// Lists an open in a folder. `above`: that folder, if a walk has led to it.
     pub(crate) fn add(
         &mut self,
         share: u32,
@@ -88,7 +87,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// Lists an open no more.
+    /// Removes an open from the index.
     pub(crate) fn remove(&mut self, open: u64) {
         if let Some(key) = self.opens.remove(&open)
             && let Some(folder) = self.folders.get_mut(&key)
@@ -98,7 +97,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// Lists an open in another folder, where it is listed at all.
+    /// Moves an open to another folder, if it is listed.
     pub(crate) fn shift(
         &mut self,
         share: u32,
@@ -114,7 +113,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// Links the listed ones of these folders as a walk has found them.
+    /// Links the listed folders among these as a walk has found them.
     pub(crate) fn link(&mut self, share: u32, above: &Arc<Above<N>>) {
         let mut at = above;
         while let Some(parent) = &at.parent {
@@ -123,7 +122,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// A folder stands in another one. Without effect where it is not listed.
+    /// Links a folder to its parent. Has no effect on a folder that is not listed.
     pub(crate) fn place(&mut self, share: u32, id: NodeId, (parent, node): (NodeId, &N)) {
         let to = Parent::Folder(parent);
         if self.folders.get(&(share, id)).is_some_and(|f| f.parent != to) && parent != id {
@@ -132,7 +131,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// No folder above this one matters.
+    /// Marks a folder as having no relevant folder above it.
     pub(crate) fn is_top(&mut self, share: u32, id: NodeId) {
         if self.folders.contains_key(&(share, id)) {
             self.set_parent((share, id), Parent::Top);
@@ -154,7 +153,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// A folder stands no more in the one that it stood in.
+    /// Unlinks a folder from its former parent.
     fn leave(&mut self, (share, id): Key, old: Parent) {
         if let Parent::Folder(old) = old
             && let Some(folder) = self.folders.get_mut(&(share, old))
@@ -164,7 +163,7 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// Forgets a folder that has nothing in it, and those above it where that was all they had.
+    /// Removes a folder without entries, and then each parent that has become empty.
     fn tidy(&mut self, mut key: Key) {
         while let Some(folder) = self.folders.get(&key)
             && folder.opens.is_empty()
@@ -182,15 +181,15 @@ impl<N: Clone> Folders<N> {
         }
     }
 
-    /// The folders of a share whose place is unknown.
+    /// Returns the folders of a share whose place is unknown.
     pub(crate) fn unknown(&self, share: u32) -> Vec<(NodeId, N)> {
         let own = self.unknown.iter().filter(|key| key.0 == share);
         own.filter_map(|key| Some((key.1, self.folders.get(key)?.node.clone()?))).collect()
     }
 
-    /// The opens that are listed in this folder and in all below it.
+    /// Returns the opens listed in this folder and in all folders below it.
     pub(crate) fn below(&self, share: u32, id: NodeId) -> Vec<u64> {
-        // Links of folders that changed places twice may make a circle.
+        // Links of folders that were swapped may form a cycle.
         let (mut seen, mut left, mut below) = (HashSet::new(), vec![id], Vec::new());
         while let Some(id) = left.pop() {
             if seen.insert(id)
@@ -220,7 +219,7 @@ mod tests {
         NodeId(n as u64)
     }
 
-    /// What is true: the folder above each folder, and the folder of each open.
+    /// The true state: the parent of each folder, and the folder of each open.
     #[derive(Default)]
     struct Model {
         above: [usize; FOLDERS],
@@ -258,12 +257,12 @@ mod tests {
             folder: usize,
             walked: bool,
         },
-        /// A folder is renamed into another one.
+        /// Renames a folder into another one.
         Move {
             folder: usize,
             to: usize,
         },
-        /// Places that are unknown are looked up.
+        /// Looks up the unknown places.
         Resolve,
     }
 

@@ -1,4 +1,4 @@
-//! A server in memory and clients that are logged on already, for the tests of commands.
+//! A server in memory and logged-on clients, for the tests of commands.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ use crate::wire::create::{self, Disposition, option, share};
 use crate::wire::negotiate::{CAP_PERSISTENT_HANDLES, Dialect};
 use crate::wire::{Command, Flags, HEADER_LEN, Header, close, put_utf16};
 
-/// Knows one user, `user` with the password `pw`.
+/// Accounts with a single user, `user` with the password `pw`.
 struct One;
 
 impl crate::users::Users for One {
@@ -54,7 +54,7 @@ fn continuous(continuous: bool) -> ShareSettings {
 /// A server with one share, `data`, in memory.
 pub(crate) struct Harness {
     pub(crate) core: Arc<ServerState>,
-    /// What its clients agree on from now on.
+    /// The compression that later clients negotiate.
     pub(crate) compression: Agreed,
 }
 
@@ -63,7 +63,7 @@ impl Harness {
         Self::on(MemBackend::new(64 << 20).unwrap(), None)
     }
 
-    /// A run of the server over this volume; with a store its share is continuously available.
+    /// Starts a server over this volume; with a store its share is continuously available.
     pub(crate) fn on(backend: Arc<dyn Backend>, store: Option<Store>) -> Self {
         let share = Share {
             name: "data".into(),
@@ -77,19 +77,19 @@ impl Harness {
             rules: vfs::namespace::Rules::default(),
         };
         let namespace = Arc::new(Namespace::new(vec![share]));
-        // The clients here have no keys.
+        // The clients here have no signing keys.
         let mut settings = Settings { signing_required: false, ..Settings::default() };
         settings.shares.insert("data".into(), continuous(store.is_some()));
         let core = ServerState::new(namespace, settings, Arc::new(One)).with_store(store);
         Self { core: Server::new(core).core().clone(), compression: Agreed::default() }
     }
 
-    /// A client of this user by TCP, dialect 3.1.1.
+    /// Connects a client of this user over TCP with dialect 3.1.1.
     pub(crate) fn client_as(&self, uid: u32) -> Client {
         self.client_by(uid, Dialect::V311, Transport::Tcp)
     }
 
-    /// A client of the superuser by TCP, dialect 3.1.1.
+    /// Connects a client of the superuser over TCP with dialect 3.1.1.
     pub(crate) fn client(&self) -> Client {
         self.client_as(0)
     }
@@ -98,7 +98,7 @@ impl Harness {
         self.machine(1, uid, dialect, transport)
     }
 
-    /// As [`Harness::client_by`], on the machine of this number.
+    /// As [`Harness::client_by`], on the machine with this number.
     pub(crate) fn machine(
         &self,
         guid: u8,
@@ -109,12 +109,13 @@ impl Harness {
         self.negotiated(guid, ("user", uid), dialect, transport, false)
     }
 
-    /// A client of the superuser by TCP, dialect 3.1.1, logged on as this user, on the same machine as [`Harness::client`].
+    /// Connects a client of the superuser over TCP with dialect 3.1.1, logged on by this name, on the same machine as
+    /// [`Harness::client`].
     pub(crate) fn user(&self, name: &str) -> Client {
         self.negotiated(1, (name, 0), Dialect::V311, Transport::Tcp, false)
     }
 
-    /// A client of the superuser by TCP that has agreed on the POSIX extensions.
+    /// Connects a client of the superuser over TCP with the POSIX extensions.
     pub(crate) fn posix_client(&self) -> Client {
         self.negotiated(1, ("user", 0), Dialect::V311, Transport::Tcp, true)
     }
@@ -197,11 +198,10 @@ impl Harness {
     }
 }
 
-/// One answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) header: Header,
-    /// From its header on, without bulk data.
+    /// The message from its header on, without bulk data.
     pub(crate) message: Vec<u8>,
     pub(crate) payloads: Vec<Payload>,
     pub(crate) invalidate: Option<u32>,
@@ -217,7 +217,7 @@ impl Answered {
         }
     }
 
-    /// The answers of a chain; bulk data of none.
+    /// Splits a reply into the answers of a chain, none of which has bulk data.
     pub(crate) fn all(reply: &Reply) -> Vec<Self> {
         let (mut all, mut rest) = (Vec::new(), reply.head.as_slice());
         loop {
@@ -236,12 +236,11 @@ impl Answered {
         Status::of(&self.header)
     }
 
-    /// With its bulk data behind it, where that is in the message.
+    /// Returns the message with the bulk data that it carries inline.
     pub(crate) fn whole(&self) -> Vec<u8> {
         [&self.message[..], &self.data()].concat()
     }
 
-    /// The bulk data.
     pub(crate) fn data(&self) -> Vec<u8> {
         self.payloads.iter().flat_map(|p| &p.data).flat_map(|b| b.to_vec()).collect()
     }
@@ -262,11 +261,11 @@ pub(crate) struct Client {
     pub(crate) session_id: u64,
     pub(crate) tree_id: u32,
     next_id: AtomicU64,
-    /// What is sent from now on is sent again (`SMB2_FLAGS_REPLAY_OPERATION`).
+    /// Marks later requests as replays (`SMB2_FLAGS_REPLAY_OPERATION`).
     pub(crate) replays: AtomicBool,
-    /// How often it says that it has lost a connection (`ChannelSequence`).
+    /// How many lost connections the client reports (`ChannelSequence`).
     pub(crate) sequence: AtomicU16,
-    /// What the server asks of the connection.
+    /// Requests of the server to the connection.
     pub(crate) asked: Mutex<mpsc::Receiver<Asked>>,
 }
 
@@ -286,12 +285,12 @@ impl Client {
         }
     }
 
-    /// Sends one command; the first answer, which may be the interim one.
+    /// Sends one command and returns the first answer, which may be the interim one.
     pub(crate) async fn ask(&self, command: Command, body: &[u8]) -> Answered {
         self.ask_with(command, body, &[]).await
     }
 
-    /// Sends one command with a header of its own.
+    /// Sends one command with the given header.
     pub(crate) async fn send(&self, header: &Header, body: &[u8]) -> Answered {
         let message = [&header.emit()[..], body].concat();
         let (core, conn) = (self.core.clone(), self.conn.clone());
@@ -299,12 +298,12 @@ impl Client {
         Answered::of(reply.expect("an answer"))
     }
 
-    /// Sends one command with bulk data behind its body, as a byte stream brings it.
+    /// Sends one command with bulk data after its body, as in a byte stream.
     pub(crate) async fn ask_with(&self, command: Command, body: &[u8], bulk: &[u8]) -> Answered {
         Answered::of(self.reply(command, body, bulk).await)
     }
 
-    /// The same, as the connection gets it. While it is kept it has not left.
+    /// As [`Client::ask_with`], but returns the raw reply. The reply counts as not sent until it is dropped.
     pub(crate) async fn reply(&self, command: Command, body: &[u8], bulk: &[u8]) -> Reply {
         let mut message = self.header(command, 128).emit().to_vec();
         message.extend(body);
@@ -317,7 +316,7 @@ impl Client {
         reply.expect("an answer")
     }
 
-    /// Sends these commands as one chain of related ones: what answers it first, and the message id of the first command.
+    /// Sends these commands as one related chain. Returns the first answers to it and the message id of the first command.
     pub(crate) async fn chain(&self, commands: &[(Command, Vec<u8>)]) -> (Vec<Answered>, u64) {
         let mut message = Vec::new();
         let mut first = None;
@@ -337,7 +336,7 @@ impl Client {
         (Answered::all(&reply.expect("an answer")), first.unwrap())
     }
 
-    /// Gives up the request of this message id, or of this `AsyncId`.
+    /// Cancels the request with this message id or `AsyncId`.
     pub(crate) async fn cancel(&self, message_id: u64, async_id: Option<u64>) {
         let mut header = Header { message_id, ..self.header(Command::Cancel, 0) };
         if let Some(id) = async_id {
@@ -350,8 +349,7 @@ impl Client {
         assert!(compound::call(core, conn, Buf::from(message), Vec::new()).await.is_none());
     }
 
-    /// Gives up the request that is sent next, when storage has kept it for longer than usual and it waits. Without any effect when
-    /// it does not.
+    /// Cancels the next request once storage has delayed it for longer than usual. Has no effect on a request that does not wait.
     pub(crate) fn cancels_next(&self) -> impl Future<Output = ()> {
         let message_id = self.next_id.load(Ordering::Relaxed);
         async move {
@@ -366,12 +364,12 @@ impl Client {
         }
     }
 
-    /// What the server sends of itself, next.
+    /// Returns the next message that the server sends without a request.
     pub(crate) async fn pushed(&self) -> Answered {
         Answered::of(self.pushed_reply().await)
     }
 
-    /// The same, when it answers a chain.
+    /// As [`Client::pushed`], for the answers of a chain.
     pub(crate) async fn pushed_chain(&self) -> Vec<Answered> {
         Answered::all(&self.pushed_reply().await)
     }
@@ -384,14 +382,14 @@ impl Client {
                     let _ = taken.send(Ok(()));
                     return message;
                 }
-                // It acknowledges all that it is sent.
+                // Report a peer that acknowledges all data.
                 Asked::Silence { answer } => drop(answer.send(Ok(Silence::default()))),
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Answers the next RDMA Read with these bytes, and gives what was to be read.
+    /// Answers the next RDMA Read with these bytes, and returns the segments to read.
     pub(crate) async fn pull_gets(&self, bytes: &[u8]) -> Vec<RemoteSeg> {
         match std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await {
             Some(Asked::Pull { from, fetched }) => {
@@ -402,7 +400,7 @@ impl Client {
         }
     }
 
-    /// Answers the next RDMA Read: no memory came for it.
+    /// Answers the next RDMA Read without memory.
     pub(crate) async fn pull_gets_no_memory(&self) {
         match std::future::poll_fn(|cx| self.asked.lock().unwrap().poll_recv(cx)).await {
             Some(Asked::Pull { fetched, .. }) => fetched.send(Err(PullError::NoMemory)).unwrap(),
@@ -410,7 +408,6 @@ impl Client {
         }
     }
 
-    /// Opens something.
     pub(crate) async fn create(
         &self,
         name: &str,
@@ -432,13 +429,12 @@ impl Client {
         self.create(name, |_| {}).await.unwrap().file
     }
 
-    /// Closes it.
     pub(crate) async fn close(&self, file: FileId) -> Status {
         self.ask(Command::Close, &close::Request { flags: 0, file }.emit()).await.status()
     }
 }
 
-/// What [`Client::create`] sends.
+/// Builds the request of [`Client::create`].
 pub(crate) fn create_request(
     name: &str,
     change: impl FnOnce(&mut create::Request<'static>),
@@ -460,7 +456,7 @@ pub(crate) fn create_request(
     request
 }
 
-/// Makes an open one that removes what it opened when it closes.
+/// Makes the open delete its file when it closes.
 pub(crate) fn doom(r: &mut create::Request<'static>) {
     r.options |= option::DELETE_ON_CLOSE;
     r.access |= mask::DELETE;

@@ -1,4 +1,4 @@
-//! Who has which file open, for the administrator.
+//! Lists open files with their users, for the administrator.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,35 +9,33 @@ use vfs::namespace::Share;
 use crate::open::Open;
 use crate::server_state::ServerState;
 
-/// One open file.
 pub struct Holding {
-    /// What `state` knows it by.
+    /// The holder under which [`state`] records it.
     pub holder: HolderId,
-    /// One of the connections of its client; `None` while it waits for its client to come back.
+    /// One of its client's connections; `None` while the open waits for its client.
     pub client: Option<SocketAddr>,
-    /// Where its client is, or was last; `None` when it has not come back since the server began.
+    /// Its client's present or last address; `None` if the client has not reconnected since the server started.
     pub at: Option<IpAddr>,
-    /// What is open.
+    /// The open file.
     pub node: vfs::NodeRef,
-    /// Under which holder its client caches, if it does.
+    /// The holder of its caching: its lease's, or its own.
     pub caches_as: HolderId,
-    /// Who opened it.
+    /// The user that opened it.
     pub user: Option<String>,
-    /// The share.
     pub share: Arc<Share>,
     /// The path from the root of the share, with `\` between names; empty for the root. In a share of homes it begins with the
     /// user's own folder.
     pub path: String,
-    /// The stream, if it is not the file itself.
+    /// The stream, unless the file itself is open.
     pub stream: Option<String>,
-    /// What it was opened for; nothing for attributes only.
+    /// Granted access; empty for attributes only.
     pub access: Rights,
-    /// What others are kept from.
+    /// Access that others are denied.
     pub denied: Rights,
 }
 
 impl ServerState {
-    /// What is open now. Looks at all of it.
+    /// Returns all present opens of files. Visits all opens.
     pub fn holdings(&self) -> Vec<Holding> {
         let files = self.opens.all(|o| o.file().is_ok() && !o.is_closed());
         files.iter().filter_map(|o| self.holding(o)).collect()

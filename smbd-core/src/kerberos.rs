@@ -1,10 +1,10 @@
-//! Kerberos asked about a client's ticket: by MIT's library, beside the runtime's own threads.
+//! Checks clients' tickets with MIT's Kerberos library, outside the runtime's own threads.
 //!
-//! *Operation.* One call takes the token, finds out whose it is, which user of this host that is, and what both ends share. It may
-//! read the keytab and krb5.conf and ask this host's name service, so it has one of [`TURNS_MAX`] turns, for which others wait.
+//! *Operation.* One call accepts the token and finds its principal, the user of this host and the session key. It may read the
+//! keytab and krb5.conf and query this host's name service, so it needs one of [`TURNS_MAX`] slots, for which other calls wait.
 //!
-//! *Errors.* [`Refused`] with what can be done about it, for the log. [`Busy`] where there was no turn or no answer in time, which
-//! the caller counts as the limit [`LIMIT`].
+//! *Errors.* [`Refused`] with advice for the log. [`Busy`] if no slot or no answer came in time, which the caller counts under the
+//! limit [`LIMIT`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,16 +19,15 @@ use crate::auth::ticket::{Context, Proof, Refused, Why};
 use crate::settings::{Kerberos, Map};
 use crate::users::{Ticketed, Users, rid_of_uid};
 
-/// Tickets that are looked at together.
+/// Tickets that are checked at the same time.
 pub(crate) const TURNS_MAX: usize = 4;
-/// The name of that limit.
 pub(crate) const LIMIT: &str = "kerberos";
-/// How long one waits for a turn, and as long again for the answer.
+/// The longest wait for a slot, and again for the answer.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 static TURNS: Pool = Pool::new(TURNS_MAX, WAIT_MAX);
 
-/// The user of this host that a principal is.
+/// The user of this host for a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -37,7 +36,7 @@ pub(crate) struct User {
     pub(crate) rid: u32,
 }
 
-/// Asks about the token of a client at this address.
+/// Checks the token of a client at this address.
 pub(crate) async fn prove(
     from: IpAddr,
     kerberos: Kerberos,
@@ -48,11 +47,11 @@ pub(crate) async fn prove(
 }
 
 fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<User>, Refused> {
-    // What is left is the computer's own name.
+    // The keytab may have a key for the computer's own name as well: `accept` tries it last.
     let step = gss_sys::accept(&kerberos.keytab, &["cifs", "host"], token);
     let (token, established) = match step.map_err(of_library)? {
         Step::Done { token, established } => (token, *established),
-        // DCE_STYLE, which no client of SMB uses.
+        // DCE_STYLE, which no SMB client uses.
         Step::Continue(_) => {
             return Err(Refused::unread(Why::Kerberos(Cause::Other), "an exchange of three legs"));
         }
@@ -71,15 +70,14 @@ fn accept(kerberos: &Kerberos, token: &[u8], users: &dyn Users) -> Result<Proof<
     Ok(Proof { principal, service, user, key, token, context: Box::new(Shared(established)) })
 }
 
-/// Why a principal is no user here, and more about it for the log.
+/// Why a principal maps to no user here, with details for the log.
 pub type Unknown = (Why, String);
 
-/// The user that a client is who has proved which principal it is: one and the same by each protocol, so that its files are its own
-/// by all of them. The superuser is one by an account alone. May wait for the name service.
+/// Returns the user for an authenticated principal: the same one for each protocol, so that its files have one owner. A principal
+/// is the superuser only through an account. May wait for the name service.
 ///
-/// # Errors
-/// [`Why::NoUser`], [`Why::Pac`], [`Why::Superuser`] or [`Why::NoIdentity`]: it is nobody here. [`Why::NameService`]: that is not
-/// known now.
+/// # Errors [`Why::NoUser`], [`Why::Pac`], [`Why::Superuser`] or [`Why::NoIdentity`]: the principal has no user here.
+/// [`Why::NameService`]: the name service cannot answer now.
 pub fn user_of(
     kerberos: &Kerberos,
     established: &Established,
@@ -107,14 +105,14 @@ pub fn user_of(
     Ok(found)
 }
 
-/// The identities that a PAC names (MS-KILE section 3.4.5.3), of a user who has this number here.
+/// Builds the identities of a PAC (MS-KILE section 3.4.5.3) for a user with this uid.
 fn token(domain: &Arc<Domain>, info: &LogonInfo, uid: u32) -> Token {
     let Some(user) = info.user_sid() else { return Token::of_host(domain) };
     domain.know_user(uid, &user, &info.name);
     Token::of_ticket(domain, user, info.group_sids())
 }
 
-/// Keeps the identifier of the domain of the realm whose users are those of this gateway.
+/// Stores the SID of the domain whose realm has the users of this gateway, when it is first seen.
 fn know_domain(domain: &Domain, (info, realm): (&LogonInfo, &str), users: &dyn Users) {
     let sid = &info.domain_id;
     if domain.sid().is_none() {
@@ -133,8 +131,8 @@ fn know_domain(domain: &Domain, (info, realm): (&LogonInfo, &str), users: &dyn U
     }
 }
 
-/// Refuses a user who would be the superuser without an account, or have the uid of guests and squashed users of NFS: they would
-/// use each other's files. The host's own user of that uid is that user by name.
+/// Refuses a user with uid 0 but no account, or with the uid of guests and squashed NFS users, because both would share files. The
+/// host's own user of that uid is accepted by name.
 fn check_identity(found: Ticketed, map: Map) -> Result<Ticketed, Unknown> {
     let is_hosts = map == Map::Names && !found.named;
     match found.cred.uid {
@@ -144,7 +142,7 @@ fn check_identity(found: Ticketed, map: Map) -> Result<Ticketed, Unknown> {
     }
 }
 
-/// The user of its name.
+/// Returns the user of this name.
 fn by_name(
     kerberos: &Kerberos,
     established: &Established,
@@ -156,8 +154,8 @@ fn by_name(
     found.ok_or_else(|| (Why::NoUser, format!("no user `{user}`")))
 }
 
-/// The numbers of its PAC, unless there is an account of its name. Other domains have other users of the same numbers, so only
-/// principals of the one realm have any.
+/// Returns the user by the RIDs of its PAC, unless an account has its name. Other domains use the same RIDs for other users, so
+/// only principals of the one realm are accepted.
 fn by_rid(
     kerberos: &Kerberos,
     base: u32,
@@ -167,7 +165,7 @@ fn by_rid(
     if by_realm(kerberos, established.principal()).is_none() {
         return Err((Why::NoUser, "not of the realm whose numbers are mapped".into()));
     }
-    // Active Directory does not tell case apart.
+    // Active Directory ignores case.
     let name = info.name.to_lowercase();
     if let Some(a) = users.find(&name) {
         return Ok(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true });
@@ -176,9 +174,10 @@ fn by_rid(
     Ok(Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false })
 }
 
-/// The user and its groups of the domain; those of other domains have no number. `None` where one does not fit.
+/// Returns the uid and gids of a user and its groups of the domain; groups of other domains have none. `None` if a number is out of
+/// range.
 fn cred_of(base: u32, info: &LogonInfo) -> Option<Cred> {
-    // All ones mean to change nothing, to chown(2) and setfsuid(2).
+    // For chown(2) and setfsuid(2), all ones means "no change".
     let number = |rid: u32| base.checked_add(rid).filter(|n| *n != u32::MAX);
     let groups: Vec<u32> = info.rids().into_iter().map(number).collect::<Option<_>>()?;
     let gid = number(info.primary_group)?;
@@ -186,13 +185,13 @@ fn cred_of(base: u32, info: &LogonInfo) -> Option<Cred> {
     Some(Cred { uid: number(info.user)?, gid, groups: others.into(), token: vfs::Token::NONE })
 }
 
-/// Clients ask for `cifs`, and Active Directory gives tickets for it by the keys of `host` and of the computer itself.
+/// Accepts `cifs`, which clients request, `host` and the computer itself, with whose keys Active Directory may issue the ticket.
 fn is_of_files(service: &str) -> bool {
     let first = service.split(['/', '@']).next().unwrap_or_default();
     first.eq_ignore_ascii_case("cifs") || first.eq_ignore_ascii_case("host") || first.ends_with('$')
 }
 
-/// The first component of a principal that has one only, in the realm of the configuration.
+/// Returns the name of a one-component principal in the configured realm.
 fn by_realm(kerberos: &Kerberos, principal: &str) -> Option<String> {
     let (name, realm) = principal.rsplit_once('@')?;
     let is_ours = kerberos.realm.as_deref() == Some(realm);
@@ -204,7 +203,7 @@ fn of_library(error: gss_sys::Error) -> Refused {
     Refused::unread(Why::Kerberos(error.cause), error.text)
 }
 
-/// A context of the library, for the MICs over the list of mechanisms: they are made in memory alone.
+/// A context of the library, for MICs over the list of mechanisms, which are computed in memory.
 struct Shared(Established);
 
 impl Context for Shared {
@@ -278,7 +277,7 @@ mod tests {
         assert!(cred_of(u32::MAX - 600, &info).is_none());
     }
 
-    /// MS-PAC section 2.5: the groups and the extra identifiers beside the user.
+    /// MS-PAC section 2.5: the groups and extra SIDs in addition to the user.
     #[test]
     fn tickets_name_all_identities() {
         let sid = |text: &str| text.parse::<Sid>().unwrap();

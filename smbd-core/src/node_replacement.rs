@@ -1,10 +1,11 @@
-//! A node that takes the place of another under its name: a file that becomes a link or a pipe, which is a node of its own kind.
+//! Replaces a file's node by another node under the same name: a file that becomes a link or a pipe, which is a node of another
+//! kind.
 //!
-//! *Operation.* To clients it is the same file, so all that they hold of it goes along: opens with their share modes, oplocks and
-//! leases. Before the new node can be found it is held as the old one is; when it stands in its place the old one is let go, and if
-//! it never comes there, whoever was about to put it there being gone, the new one is. Records of persistent handles name both
-//! nodes while it is about to take the place, so that a restart finds the file on either side of that step.
-//! Byte-range locks do not go along, and somebody may wait for one: a file with locks takes no successor.
+//! *Operation.* Clients see the same file, so their state moves along: opens with their share modes, oplocks and leases. Before the
+//! new node can be found, every holder of the old node also gets it. Once the new node is in place the old one is released; if it
+//! never gets there, because the operation was abandoned, the new one is released. During the step, records of persistent handles
+//! name both nodes, so that a restart finds the file before and after it. Byte-range locks do not move, and another client may wait
+//! for one: the node of a file with locks is not replaced.
 
 use std::sync::Arc;
 
@@ -17,21 +18,21 @@ use crate::persist;
 use crate::server_state::ServerState;
 use crate::status::Status;
 
-/// Who holds something of the old node, and of the new one as well.
+/// The holders of the old node, which also hold the new one.
 pub(crate) struct NodeReplacement<'a> {
     core: &'a Arc<ServerState>,
     old: NodeRef,
     new: NodeRef,
     opens: Vec<HolderId>,
     leases: Vec<Arc<Lease>>,
-    /// Persistent handles whose records name the new node, too.
+    /// Persistent handles whose records also name the new node.
     announced: Vec<Arc<Open>>,
-    /// It stands in its place.
+    /// True once the new node is in place.
     placed: bool,
 }
 
 impl<'a> NodeReplacement<'a> {
-    /// The new node, which nobody can find yet, is held as the old one is.
+    /// Makes every holder of the old node hold the new one, which cannot be found by name yet.
     pub(crate) fn new(
         core: &'a Arc<ServerState>,
         old: NodeRef,
@@ -60,7 +61,7 @@ impl<'a> NodeReplacement<'a> {
         self.opens.iter().copied().chain(self.leases.iter().map(|l| l.party.holder))
     }
 
-    /// Has a restart find the file of each persistent handle, wherever the program is stopped from here on.
+    /// Writes both nodes to the records of persistent handles, so that a restart at any point finds the file.
     pub(crate) async fn announce(&mut self) -> Result<(), Status> {
         let opens = self.core.opens.of_node(self.old.id());
         self.announced = opens.into_iter().filter(|o| o.durable.is_persistent()).collect();
@@ -68,7 +69,7 @@ impl<'a> NodeReplacement<'a> {
         persist::save_all(self.core, &self.announced).await
     }
 
-    /// It stands in its place.
+    /// Notes that the new node is in place, and moves all state to it.
     pub(crate) async fn succeeds(mut self) -> Result<(), Status> {
         self.placed = true;
         let (core, old, new) = (self.core, self.old.id(), self.new.id());
@@ -89,7 +90,7 @@ impl<'a> NodeReplacement<'a> {
         if arbiter.state().is_cached(new) {
             arbiter.watch_external(&self.new);
         }
-        // What is written from here on names the new node alone.
+        // From here on records name only the new node.
         self.announced.drain(..).for_each(|open| open.durable.saving().next = None);
         save(core, moved).await
     }
@@ -105,14 +106,14 @@ impl Drop for NodeReplacement<'_> {
     }
 }
 
-/// Writes where persistent handles are now, whether or not the connection of who asked for it stays; one that cannot be written
-/// keeps none from the others.
+/// Writes the moved persistent handles, even if the requesting connection is lost. An error with one handle does not affect the
+/// others.
 async fn save(core: &Arc<ServerState>, moved: Vec<Arc<Open>>) -> Result<(), Status> {
     if !moved.iter().any(|o| o.durable.is_persistent()) {
         return Ok(());
     }
     let core = core.clone();
     let saving = tokio::spawn(async move { persist::save_all(&core, &moved).await });
-    // The program ends, else.
+    // Fails only if the program is ending.
     saving.await.unwrap_or(Err(Status::INSUFFICIENT_RESOURCES))
 }

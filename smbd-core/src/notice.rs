@@ -1,14 +1,14 @@
-//! How a break notice reaches its client, by whichever of its connections (MS-SMB2 sections 3.3.4.6 and 3.3.4.7).
+//! Delivers break notifications to clients, over any of their connections (MS-SMB2 sections 3.3.4.6 and 3.3.4.7).
 //!
-//! *Operation.* [`send`] takes the first connection that takes the notice; [`Following`] stays with it until the break is over. The
-//! notice goes again by the next connection of its client when the one that it took has ended, or when nothing is heard of the
-//! peer there: its TCP has acknowledged nothing for [`SILENCE_MAX`] though the same was sent again [`REPEATS_MAX`] times. Such a
-//! connection is ended as well, so that no further notice is lost there and its client sees that it must not wait for answers. The
-//! last connection of a client is never ended so: nothing tells whether the client or the network is gone.
+//! *Operation.* [`send`] uses the first connection that takes the notification; [`Following`] watches it until the break is over.
+//! The notification is sent again over the client's next connection if the one used has ended or its peer is silent: its TCP has
+//! acknowledged no data for [`SILENCE_MAX`] although the same data was retransmitted [`REPEATS_MAX`] times. A silent connection is
+//! also ended, so that it loses no further notification and its client stops waiting for answers on it. The last connection of a
+//! client is never ended in this way, because a failed client cannot be told from a failed network.
 //!
-//! *Memory.* One task for each break that is not over, which has at most the time of the break.
+//! *Memory.* One task for each pending break, which lives at most as long as the break.
 //!
-//! *Errors.* A notice that no connection takes is lost, and its holder is overruled when its time is over.
+//! *Errors.* A notification that no connection takes is lost, and its holder's caching is revoked at the deadline.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,35 +25,36 @@ use crate::session::{Kind, Session};
 use crate::status::Status;
 use crate::wire::{Command, Flags, Header};
 
-/// A peer that acknowledges nothing for so long is silent.
+/// A peer that acknowledges no data for this long may be silent.
 const SILENCE_MAX: Duration = Duration::from_millis(1500);
-/// And only when the same was sent again so often: on a slow way that takes longer.
+/// The peer is silent only after this many retransmissions as well: they take longer on a slow path.
 const REPEATS_MAX: u32 = 3;
-/// Between two looks.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_millis(250);
-/// Milliseconds for which a notice is followed that nobody has to answer.
+/// Milliseconds for which a notification that needs no acknowledgement is followed.
 pub(crate) const HEARD_MAX: u64 = 10_000;
-/// The name by which it is counted that a notice went by another connection.
+/// The counter of notifications that were sent again over another connection.
 const SILENT: &str = "notice-unheard";
 
-/// Whom a notice is for.
+/// The addressee of a notification.
 pub(crate) enum To {
     /// The session of an oplock's open (MS-SMB2 section 3.3.4.6).
     Session(u64),
-    /// Any connection of a lease's client (MS-SMB2 section 3.3.4.7): as with Windows the one that it has had for longest. Those
-    /// of its user come first, because another user's lease may have the same key.
+    /// Any connection of a lease's client (MS-SMB2 section 3.3.4.7): as with Windows, the oldest one. Connections of the lease's
+    /// user come first, because another user's lease may have the same key.
     Lease(Arc<Lease>),
 }
 
 type Way = (Arc<Session>, Arc<Conn>);
 
-/// The connections that a notice may take, the best first.
+/// Returns the connections that a notification may use, the best first.
 pub(crate) fn ways(core: &ServerState, to: &To) -> Vec<Way> {
     let is_others = |s: &Session| match to {
         To::Session(_) => false,
         To::Lease(lease) => *s.owner() != *lease.owner(),
     };
-    // Anybody may call itself by the client's name: whoever has no password hears nothing of another's leases.
+    // Any client can present this ClientGuid: guests and anonymous users, which have no password, must not learn about other users'
+    // leases.
     let may_hear = |s: &Session| !is_others(s) || s.user().is_some_and(|u| u.kind == Kind::User);
     let sessions: Vec<_> = match to {
         To::Session(id) => core.sessions.get(*id).into_iter().collect(),
@@ -72,13 +73,13 @@ pub(crate) fn ways(core: &ServerState, to: &To) -> Vec<Way> {
     ways
 }
 
-/// The connection that a notice took; does not keep it.
+/// The connection that took a notification; does not keep the connection alive.
 pub(crate) struct Sent {
     conn: u64,
     handle: Handle,
 }
 
-/// By the first connection that takes it. One that takes nothing meanwhile is passed over when there is another.
+/// Sends over the first connection that takes it. Skips connections that take no data at the moment if there is another one.
 pub(crate) async fn send(ways: Vec<Way>, to: &To, body: &[u8]) -> Option<Sent> {
     let mut ways = ways.into_iter().peekable();
     while let Some((session, conn)) = ways.next() {
@@ -94,9 +95,10 @@ pub(crate) async fn send(ways: Vec<Way>, to: &To, body: &[u8]) -> Option<Sent> {
     None
 }
 
-/// The session that the header of a notice names. An oplock is of one session, and Windows names it in every dialect since Server
-/// 2016 (section 3.3.4.6 and its product note; earlier ones sent 0). A lease is of a client, and its notice names no session
-/// (section 3.3.4.7). An encrypted notice names the session of its keys: a client discards it otherwise (section 3.2.5.1.1.1).
+/// Returns the session for the header of a notification. An oplock belongs to one session, and Windows names it in every dialect
+/// since Server 2016 (section 3.3.4.6 and its product note; earlier versions sent 0). A lease belongs to a client, and its
+/// notification names no session (section 3.3.4.7). An encrypted notification names the session of its keys, or the client discards
+/// it (section 3.2.5.1.1.1).
 fn session_named(to: &To, keys: Option<u64>) -> u64 {
     match to {
         To::Session(id) => *id,
@@ -104,7 +106,7 @@ fn session_named(to: &To, keys: Option<u64>) -> u64 {
     }
 }
 
-/// Sends a notice of this session over this connection; its body is as `emit` gives it.
+/// Sends a notification of this session over this connection; `body` is the output of `emit`.
 async fn push((session, conn): (&Session, &Conn), to: &To, body: &[u8]) -> Result<(), Status> {
     let keys = session.encrypts().then_some(session);
     let header = Header {
@@ -114,7 +116,7 @@ async fn push((session, conn): (&Session, &Conn), to: &To, body: &[u8]) -> Resul
         credits: 0,
         flags: Flags(Flags::RESPONSE),
         next: 0,
-        // Says that it answers nothing; it is never signed.
+        // Marks a message that is not an answer; it is never signed.
         message_id: u64::MAX,
         tree_or_async: 0,
         session_id: session_named(to, keys.map(|s| s.id)),
@@ -126,7 +128,7 @@ async fn push((session, conn): (&Session, &Conn), to: &To, body: &[u8]) -> Resul
     conn.push(reply).await
 }
 
-/// A notice that was sent.
+/// A sent notification that is followed until it is heard.
 pub(crate) struct Following {
     pub(crate) core: Weak<ServerState>,
     pub(crate) what: Break,
@@ -136,7 +138,8 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Until the break is over, or the notice was heard where it needs no acknowledgement, or no other connection is left.
+    /// Follows the notification until the break is over, the peer has received one that needs no acknowledgement, or no other
+    /// connection is left.
     pub(crate) async fn until_heard(mut self) {
         let mut tried = vec![self.sent.conn];
         while let Some(ways) = self.lost(&tried).await {
@@ -145,7 +148,7 @@ impl Following {
                 .handle
                 .abort("the client does not answer, and a break notification waits for it")
                 .await;
-            // Its client knows that this connection has ended before it answers by another.
+            // The client must learn that this connection has ended before it answers over another one.
             let _ = tokio::time::timeout(LOOK, self.sent.handle.closed()).await;
             let Some(sent) = send(ways, &self.to, &self.body).await else { return };
             tracing::debug!(what = ?self.what, conn = sent.conn, "break notification sent again");
@@ -154,7 +157,7 @@ impl Following {
         }
     }
 
-    /// The connections by which it must be sent again; `None` when it need not be, and will not.
+    /// Waits for a reason to send again and returns the connections to use; `None` if the notification will not be sent again.
     async fn lost(&self, tried: &[u64]) -> Option<Vec<Way>> {
         loop {
             tokio::select! {
@@ -166,7 +169,7 @@ impl Following {
             if !self.is_wanted() {
                 return None;
             }
-            // What cannot be asked, or does not answer because it has too much to send, is not known to be silent.
+            // A connection that reports no state, or whose state is late because it has much to send, is not known to be silent.
             let asked = tokio::time::timeout(LOOK, self.sent.handle.silence()).await;
             let Ok(Ok(silence)) = asked else { continue };
             if !silence.owes && self.what.stage == Stage::Done {
@@ -174,21 +177,21 @@ impl Following {
             }
             let is_silent =
                 silence.owes && silence.lasts >= SILENCE_MAX && silence.repeats >= REPEATS_MAX;
-            // All sessions are looked at for this, so that it comes last.
+            // Do this check last, because it visits all sessions.
             if is_silent && let Some(others) = self.others(tried) {
                 return Some(others);
             }
         }
     }
 
-    /// The connections that are left; `None` when there are none.
+    /// Returns the connections that were not tried; `None` if all were.
     fn others(&self, tried: &[u64]) -> Option<Vec<Way>> {
         let mut others = ways(&*self.core.upgrade()?, &self.to);
         others.retain(|(_, conn)| !tried.contains(&conn.id));
         (!others.is_empty()).then_some(others)
     }
 
-    /// The holder has still to be told.
+    /// Returns whether the holder still needs the notification.
     fn is_wanted(&self) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
         let held = core.namespace.arbiter().state().held(self.what.node, self.what.holder);

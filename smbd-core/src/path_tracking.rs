@@ -1,18 +1,16 @@
-//! Where an open file stands when somebody else has renamed it: a client of NFS, or a process of the host.
+//! The current place of an open file after a rename by an NFS client or a process of the host.
 //!
-//! *Operation.* An open remembers the name by which it was opened, and renames by SMB tell it a new one. Others know of no opens.
-//! So whoever is about to remove or rename what is open looks first whether the name still leads to it: else another file, which
-//! has the name now, would go. One that a process of the host has moved is followed by its node, if it had one name when it was
-//! opened and got no other since by a client. Else the name that is left may be another link, in a folder where its user has no
-//! rights: what is removed is the link by which the open was made (MS-FSA section 2.1.5.5).
+//! *Operation.* An open remembers the name by which it was opened; SMB renames update it. Renames by other means do not, so code
+//! that is about to remove or rename an open file first checks that the name still leads to it: otherwise it would remove another
+//! file that has the name now. A file that a host process has moved is found through its node, if it had one name at open time and
+//! no client has added one since. Otherwise the remaining name may be another link, in a folder where the user has no rights: the
+//! link to remove is the one that was opened (MS-FSA section 2.1.5.5).
 //!
-//! The path that an open remembers is the one by which its client knows it, and takes it up again after a lost connection. What is
-//! shown ([`path`]) is asked of the file system, because a directory on the way may have been renamed, too. What is below a
-//! directory ([`below`]) is found by an index ([`crate::folders`]) and then asked of the file system.
+//! The path that an open remembers is the one by which its client knows it and reclaims it after a lost connection. Paths shown to
+//! clients ([`path`]) come from the file system, because a directory on the path may have been renamed as well. Files below a
+//! directory ([`below`]) are found by an index ([`crate::folders`]) and then checked against the file system.
 //!
-//! *Memory.* None.
-//!
-//! *Errors.* Those of the file system; a name that is gone is [`VfsError::NotFound`].
+//! *Errors.* The file system's errors; [`VfsError::NotFound`] for a name that no longer exists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,7 +24,7 @@ use crate::open::{File, Open, Opens, PathInShare, Walk, walked};
 use crate::pace::Pace;
 use crate::path::join;
 
-/// The place of an open file, looked up anew. [`VfsError::NotFound`] when the name by which it was opened is gone.
+/// Looks up the place of an open file again. [`VfsError::NotFound`] if the name by which it was opened is gone.
 pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     let (old, root) = (file.place(), Cred::root());
     if old.name.is_empty() || leads_to(&old, file).await? {
@@ -55,18 +53,18 @@ pub(crate) async fn look(opens: &Opens, file: &File) -> VfsResult<PathInShare> {
     Ok(new)
 }
 
-/// The same for all opens of this file whose name waits to be removed.
+/// As [`look`], for all opens of this file whose name waits to be removed.
 pub(crate) async fn look_for_doomed(opens: &Opens, file: &File) {
     for open in opens.doomed(file.base().id()) {
         if let Ok(doomed) = open.file() {
-            // A name that is gone waits for nothing.
+            // If the name is gone, its pending removal is done as well.
             let _ = look(opens, doomed).await;
         }
     }
 }
 
-/// The path of an open file from the top of its share, or of the user's own folder in it, as its client writes it: as it is now, as
-/// far as that can be known.
+/// Returns the current path of an open file, as far as it can be known, from the top of its share or of the user's own folder in
+/// it, spelled for its client.
 pub(crate) async fn path(
     opens: &Opens,
     (file, spelling): (&File, Spelling),
@@ -89,7 +87,7 @@ pub(crate) async fn path(
     }
 }
 
-/// The path of a directory from there; `None`: it was removed, or is outside of it.
+/// Returns the path of a directory below the top; `None` if it was removed or is outside.
 async fn from_top(dir: &NodeRef, home: Option<&NodeRef>) -> Option<Vec<u8>> {
     let path = dir.path().await.ok()?;
     let Some(home) = home else { return Some(path) };
@@ -101,8 +99,8 @@ async fn from_top(dir: &NodeRef, home: Option<&NodeRef>) -> Option<Vec<u8>> {
     }
 }
 
-/// The nodes of the opens of a share for which `which` holds and that stand somewhere below a directory, `most` of them. Costs what
-/// the opens below it cost, and lets others work meanwhile.
+/// Returns the nodes of up to `most` opens of a share that `which` accepts and that are below a directory. The cost is proportional
+/// to the opens below it, and other tasks run in between.
 pub(crate) async fn below(
     opens: &Opens,
     share: &Share,
@@ -124,7 +122,7 @@ pub(crate) async fn below(
             None => path.insert(dir.path().await?),
         };
         let is_below = match is_below(file, path).await {
-            // Nothing says that it has to do with this directory.
+            // No index entry connects it with this directory.
             Err(_) if !is_listed => false,
             other => other?,
         };
@@ -138,7 +136,7 @@ pub(crate) async fn below(
     Ok(below)
 }
 
-/// Looks up the folders of a share that have an unknown place. One that cannot be looked up keeps it.
+/// Looks up the folders of a share whose place is unknown. If a lookup fails, the place remains unknown.
 async fn link_folders(opens: &Opens, share: &Share, pace: &mut Pace) {
     const TRIES: usize = 3;
     for (id, folder) in opens.unknown_folders(share.id) {
@@ -150,7 +148,7 @@ async fn link_folders(opens: &Opens, share: &Share, pace: &mut Pace) {
             pace.keep().await;
             let began = opens.renames();
             match walk_to(share, &folder).await {
-                // It may have been renamed meanwhile.
+                // It may have been renamed in the meantime.
                 Ok(Some(above)) => {
                     if opens.link_folder(share.id, &Walk { above, began }) {
                         break;
@@ -167,13 +165,13 @@ async fn link_folders(opens: &Opens, share: &Share, pace: &mut Pace) {
     }
 }
 
-/// A folder and those above it; the folder alone where its path is not known, as in a snapshot.
+/// Returns a folder and those above it; only the folder if its path is not known, as in a snapshot.
 pub(crate) async fn chain(share: &Share, folder: &NodeRef) -> Arc<Above<NodeRef>> {
     let known = walk_to(share, folder).await.ok().flatten();
     known.unwrap_or_else(|| walked(folder, None))
 }
 
-/// A folder and those above it as the file system has them; `None`: it has no name any more, or gets another one time after time.
+/// Returns a folder and those above it from the file system; `None` if it has no name any more or is renamed during each try.
 async fn walk_to(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Above<NodeRef>>>> {
     const TRIES: usize = 3;
     for _ in 0..TRIES {
@@ -201,7 +199,7 @@ async fn walk_once(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Abov
     Ok((above.id == folder.id()).then_some(above))
 }
 
-/// What is open stands somewhere below this path of the file system from the root of its share.
+/// Returns whether an open file is below this path, which is relative to the root of its share.
 async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
     let below = |path: VfsResult<Vec<u8>>| match path {
         Ok(path) => Ok(path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))),
@@ -212,7 +210,7 @@ async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
     if below(file.base().path().await)? {
         return Ok(true);
     }
-    // Of a file with further names another may have been told.
+    // For a file with several names, the file system may report another name.
     let place = file.place();
     let mut named = place.dir.path().await;
     if let Ok(path) = &mut named {
@@ -231,7 +229,7 @@ async fn leads_to(place: &PathInShare, file: &File) -> VfsResult<bool> {
     leads_to_node(place, &file.base()).await
 }
 
-/// This name is the node's.
+/// Returns whether this name leads to the node.
 pub(crate) async fn leads_to_node(place: &PathInShare, base: &NodeRef) -> VfsResult<bool> {
     match place.dir.lookup(&Cred::root(), &place.name).await {
         Ok((node, _)) => Ok(node.id() == base.id()),
@@ -240,7 +238,7 @@ pub(crate) async fn leads_to_node(place: &PathInShare, base: &NodeRef) -> VfsRes
     }
 }
 
-/// A directory on the way went as well.
+/// A directory on the path is gone as well.
 fn gone(e: VfsError) -> VfsError {
     match e {
         VfsError::Stale | VfsError::NotDir => VfsError::NotFound,

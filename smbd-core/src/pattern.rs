@@ -1,50 +1,50 @@
-//! Names with wildcards (MS-FSA section 2.1.4.4).
+//! Matches names against wildcards (MS-FSA section 2.1.4.4).
 //!
-//! *Operation.* The pattern is an automaton with a state before each of its characters and one behind the last. The states that the
-//! name so far can have led to are the bits of a [`Set`], which a character of the name moves all at once: the time is that of a
-//! few words for each character of the name, whatever the pattern.
+//! *Operation.* The pattern is an automaton with one state before each of its characters and one after the last. The states that
+//! the name so far can reach are the bits of a [`Set`], and each character of the name advances all of them at once: the cost is a
+//! few words per character of the name, whatever the pattern.
 
 use std::ops::{BitAnd, BitOr};
 
 use vfs::names::upcase;
 
-/// DOS_STAR: any characters, up to the last period, and that one too.
+/// DOS_STAR: any characters up to and including the last period.
 const DOS_STAR: char = '<';
-/// DOS_QM: one character, or none before a period and at the end.
+/// DOS_QM: one character, or the empty string before a period and at the end.
 const DOS_QM: char = '>';
-/// DOS_DOT: a period, or nothing at the end.
+/// DOS_DOT: a period, or the empty string at the end.
 const DOS_DOT: char = '"';
 
-/// The character stands for others.
+/// Returns whether the character is a wildcard.
 pub fn is_wildcard(c: char) -> bool {
     matches!(c, '*' | '?' | DOS_STAR | DOS_QM | DOS_DOT)
 }
 
-/// The pattern has wildcards; otherwise it is a name.
+/// Returns whether the pattern has wildcards; without them it is a plain name.
 pub fn has_wildcards(pattern: &str) -> bool {
     pattern.contains(is_wildcard)
 }
 
-/// Characters of the longest pattern: those of the longest name.
+/// Longest pattern in characters: as long as the longest name.
 pub const CHARS_MAX: usize = 255;
 
-/// A pattern, ready to be compared with many names without regard to case.
+/// A compiled pattern, compared with names without regard to case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     all: bool,
-    /// Those that characters stand at which mean themselves, by character.
+    /// For each literal character, the states before it.
     literals: Vec<(char, Set)>,
     stars: Set,
     dos_stars: Set,
     dos_dots: Set,
     dos_marks: Set,
     marks: Set,
-    /// Behind which nothing of a name has to come.
+    /// The states that match with the rest of the pattern empty.
     ends: Set,
 }
 
 impl Pattern {
-    /// Of what a client sent; `None` where it is longer than [`CHARS_MAX`].
+    /// Compiles a client's pattern; `None` if it is longer than [`CHARS_MAX`].
     pub fn new(pattern: &str) -> Option<Self> {
         let chars: Vec<char> = pattern.chars().take(CHARS_MAX + 1).map(upcase).collect();
         if chars.len() > CHARS_MAX {
@@ -68,12 +68,11 @@ impl Pattern {
         })
     }
 
-    /// Every name matches.
+    /// Returns whether every name matches.
     pub fn is_all(&self) -> bool {
         self.all
     }
 
-    /// The name matches.
     pub fn matches(&self, name: &str) -> bool {
         if self.all {
             return true;
@@ -103,29 +102,29 @@ impl Pattern {
     }
 }
 
-/// Words of 64 states: a pattern has one more than characters.
+/// Words of 64 states each; a pattern has one more state than characters.
 const WORDS: usize = (CHARS_MAX + 1) / 64;
 
-/// States of a pattern.
+/// A set of states of a pattern.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Set([u64; WORDS]);
 
 impl Set {
-    /// Below 256 each.
+    /// Builds a set of states, each below 256.
     fn of(states: impl IntoIterator<Item = usize>) -> Self {
         let mut words = [0; WORDS];
         states.into_iter().for_each(|at| words[at / 64] |= 1 << (at % 64));
         Self(words)
     }
 
-    /// Each behind the next character of the pattern.
+    /// Advances each state by one character of the pattern.
     fn stepped(self) -> Self {
         let mut carry = 0;
         Self(self.0.map(|word| word << 1 | std::mem::replace(&mut carry, word >> 63)))
     }
 
-    /// With those that are reached by passing over characters that match nothing, which `skipped` are. In the sum of both a carry
-    /// runs from each state through all that follow one another, and stops behind the last.
+    /// Adds the states reached by skipping characters of the pattern that may match the empty string (`skipped`). In the sum of
+    /// both sets a carry runs from each state through the run of skippable ones and stops after the last.
     fn with_skipped(self, skipped: Self) -> Self {
         let (mut words, mut carry) = ([0; WORDS], false);
         for (i, word) in words.iter_mut().enumerate() {
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The rules as they are told, tried out one way after the other.
+    /// The rules of the specification, by exhaustive search.
     fn slow(pattern: &[char], name: &[char], whole: &[char]) -> bool {
         let at = whole.len() - name.len();
         let is_last_dot = |i: usize| whole[i] == '.' && !whole[i + 1..].contains(&'.');
@@ -205,7 +204,7 @@ mod tests {
     }
 
     proptest! {
-        /// Across the words of a set, where runs of what matches nothing end in the middle of names.
+        /// Patterns longer than one word of a set, with skippable runs in the middle of names.
         #[test]
         fn long_ones_agree_too(
             p in "([ab]{1,40}|[>]{1,70}|[?]{1,9}|[*<]|\\.|\"){0,9}",
@@ -218,7 +217,7 @@ mod tests {
         }
     }
 
-    /// The rules, with what was found out of each pair of rests.
+    /// The rules of the specification, with memoized results for each pair of rests.
     fn known(pattern: &[char], name: &[char]) -> bool {
         let (m, n) = (pattern.len(), name.len());
         let last_dot = name.iter().rposition(|c| *c == '.');

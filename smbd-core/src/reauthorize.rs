@@ -1,18 +1,18 @@
-//! What a changed configuration takes from those who are there already.
+//! Applies a changed configuration to existing sessions, tree connects and opens.
 //!
-//! *Operation.* [`reauthorize`] asks of every session, tree connect and waiting durable open whether it would be granted again, by
-//! the same rules that grant it to a newcomer. What would not be is ended as if its client had given it up: a session answers
-//! STATUS_USER_SESSION_DELETED from then on, a tree connect STATUS_NETWORK_NAME_DELETED (MS-SMB2 sections 3.3.4.5, 3.3.4.12), and
-//! clients log on or connect again by themselves. Whatever would be granted again keeps all that it holds, and so does a tree
-//! connect of which that depends on a name that is not known now ([`Unknown`]).
+//! *Operation.* [`reauthorize`] checks whether every session, tree connect and waiting durable open would be granted again, by the
+//! same rules as a new one. It ends those that would not, as if the client had given them up: the session then answers
+//! STATUS_USER_SESSION_DELETED, the tree connect STATUS_NETWORK_NAME_DELETED (MS-SMB2 sections 3.3.4.5, 3.3.4.12), and clients log
+//! on or connect again automatically. All others keep their state, and so does a tree connect whose grant depends on a host name
+//! that cannot be resolved at the moment ([`Unknown`]).
 //!
-//! A logon or a tree connect that is under way while the configuration changes is judged once more when it is done
-//! ([`session_stands`], [`tree_stands`]), so none slips through between the change and the review. What a share says of listings
-//! and of new files takes nothing from anybody: commands ask for it as it is ([`Tree::share_now`]).
+//! A logon or tree connect that is in progress during the change is checked again when it is done ([`session_stands`],
+//! [`tree_stands`]), so that none escapes the review. Settings for listings and new files revoke no grant: commands read the
+//! current ones ([`Tree::share_now`]).
 //!
 //! *Memory.* A list of the sessions while it runs.
 //!
-//! *Errors.* None: what is gone meanwhile is passed over.
+//! *Errors.* None: objects that end in the meantime are skipped.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,24 +28,24 @@ use crate::share_access::{Denial, grant, is_told, is_within, most};
 use crate::teardown::{TeardownReason, end_open, end_session, lose};
 use crate::tree::{Target, Tree};
 
-/// How much a review ended.
+/// Counts of what a review ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Sessions.
     pub sessions: usize,
-    /// Tree connects of sessions that go on.
+    /// Tree connects of sessions that continue.
     pub trees: usize,
     /// Durable opens that waited for their client.
     pub opens: usize,
 }
 
-/// Asks of everything whether it would be granted again.
+/// Ends everything that would not be granted again.
 pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
     let mut taken = Taken::default();
     let now = core.now();
     let mut all = core.sessions.all(|s| s.state(now) != SessionState::InProgress);
     let gone: Vec<_> = all.extract_if(.., |session| !session_stands(core, session)).collect();
-    // All trees go before the first open is closed: who waits for a lock in one does not get it because its holder went first.
+    // End all trees before closing the first open: a request in an ending tree that waits for a lock must not get it because the
+    // holder's open was closed first.
     let mut trees = Vec::new();
     for session in &all {
         let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
@@ -71,7 +71,7 @@ pub(crate) async fn reauthorize(core: &Arc<ServerState>) -> Taken {
     taken
 }
 
-/// The user may still log on, as the same one, and the session protects its messages as it would have to now.
+/// Returns whether the user may still log on with the same identity, and the session has the protection that is now required.
 pub(crate) fn session_stands(core: &ServerState, session: &Session) -> bool {
     let settings = core.settings();
     let Some(user) = session.user() else { return true };
@@ -93,18 +93,18 @@ fn stands(granted: u32, cred: &Cred, now: &Entered) -> bool {
     is_within(granted, cred, (most(&now.share), &now.cred))
 }
 
-/// What becomes of a tree while it is not known whether a name in `clients` of its share is the client's
+/// How to treat a tree while it is unknown whether a name in its share's `clients` belongs to the client
 /// ([`Refusal::NameUnknown`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// It stays as it is, if the rest of what the share says still gives it. It was granted while more was known, and that the
-    /// name service is away, or has not been asked yet, is no news about the client.
+    /// Keep it if the rest of the share's rules still grants it. It was granted when more was known, and an unreachable or not yet
+    /// queried name service proves nothing about the client.
     Keeps,
-    /// It ends, as a new one would be refused.
+    /// End it, as a new one would be refused.
     Ends,
 }
 
-/// A TREE_CONNECT by any connection of the session would give no less than this one did.
+/// Returns whether a TREE_CONNECT over any connection of the session would grant no less than this one did.
 pub(crate) fn tree_stands(
     core: &ServerState,
     session: &Session,
@@ -119,7 +119,7 @@ pub(crate) fn tree_stands(
     let Some(now) = now else { return false };
     let settings = core.settings().share(&now.name);
     let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
-    // Where encryption is asked for, the tree either does it already or has to be connected anew.
+    // If encryption is now required, the tree either encrypts already or the client must connect again.
     let granted = |ip: IpAddr| match grant(&now, &settings, &user, ip, true) {
         Err(Denial::Rule(Refusal::NameUnknown)) if unknown == Unknown::Keeps => {
             now.enter_smb(None, &user.cred).is_ok_and(stands)
@@ -131,14 +131,14 @@ pub(crate) fn tree_stands(
         && now.rules.homes == tree.home.is_some()
         && (tree.settings.encrypt || !settings.encrypt)
         && match peers.is_empty() {
-            // What one connection may not do, nobody does by another.
+            // A right that one connection lacks is lost for the whole session.
             false => peers.into_iter().all(granted),
-            // Its address is not known until its client is back.
+            // The client's address is unknown until it reconnects.
             true => now.enter_smb(None, &user.cred).is_ok_and(stands),
         }
 }
 
-/// A share that is on other servers still is, and each of the session's addresses may know of it.
+/// Returns whether a share on other servers still is there, and may be known to each of the session's addresses.
 fn elsewhere_stands(
     core: &ServerState,
     session: &Session,
@@ -153,7 +153,7 @@ fn elsewhere_stands(
     now.is_some_and(|now| session.addresses().into_iter().all(|ip| may(&now, ip)))
 }
 
-/// A tree of this session that would not be granted as it is to who comes from this address; `None` when all would.
+/// Returns a tree of this session that would not be granted unchanged to a client at this address; `None` if all would.
 pub(crate) fn denied_from(core: &ServerState, session: &Session, ip: IpAddr) -> Option<Arc<Tree>> {
     let user = session.user()?;
     let settings = core.settings();
@@ -164,7 +164,7 @@ pub(crate) fn denied_from(core: &ServerState, session: &Session, ip: IpAddr) -> 
         }
         let now = tree.share().and_then(|share| core.namespace.share(share.id));
         let stands = |entered: Entered| stands(tree.maximal_access, &tree.cred, &entered);
-        // A share that is gone ends its trees by the review.
+        // If the share is gone, the review ends its trees.
         now.is_some_and(|now| {
             let settings = settings.share(&now.name);
             !grant(&now, &settings, &user, ip, true).is_ok_and(stands)
@@ -172,8 +172,8 @@ pub(crate) fn denied_from(core: &ServerState, session: &Session, ip: IpAddr) -> 
     })
 }
 
-/// Ends the tree connects of this session that its user, who has logged on again, would not be granted as they are: a ticket may
-/// name other groups than the one before.
+/// Ends the tree connects that the session's user would not be granted unchanged after a new logon: a new ticket may name other
+/// groups.
 pub(crate) async fn end_fallen_trees(core: &Arc<ServerState>, session: &Session) {
     let falls = |tree: &Arc<Tree>| !tree_stands(core, session, tree, Unknown::Keeps);
     for tree in session.trees().into_iter().filter(falls) {
@@ -181,7 +181,6 @@ pub(crate) async fn end_fallen_trees(core: &Arc<ServerState>, session: &Session)
     }
 }
 
-/// Ends a tree connect.
 pub(crate) async fn end_tree(core: &Arc<ServerState>, session: &Session, tree: &Tree) {
     if session.remove_tree(tree.id).is_some() {
         session.tell_tree_end(tree, "configuration");
@@ -189,8 +188,8 @@ pub(crate) async fn end_tree(core: &Arc<ServerState>, session: &Session, tree: &
     lose(core, session.id, Some(tree.id), TeardownReason::GivenUp).await;
 }
 
-/// A durable open that waits: its share is served, and its owner may log on, have there what it was granted and act as the same
-/// user. The address of its client is known when that is back: see [`crate::durable`].
+/// Returns whether a waiting durable open may continue: its share is served, and its owner may log on, would get there the access
+/// it has and act as the same user. [`crate::durable`] checks the client's address when the client reconnects.
 fn open_stands(core: &ServerState, open: &Open) -> bool {
     let Opened::File(file) = &open.target else { return true };
     let share = core.namespace.share(file.share.id).filter(|s| s.protocols.smb());

@@ -1,8 +1,8 @@
-//! Opens again what was [persistent](crate::persist) when the server ended.
+//! Reopens the handles that were [persistent](crate::persist) when the server ended.
 //!
-//! *Operation.* All opens first, then what they cache, then their locks: what stood together before does not stand in its own way
-//! now; of what did not, the record that was written last counts. Last, those end whose users would not be granted them again.
-//! Nobody else is there yet.
+//! *Operation.* First all opens, then their caching, then their locks: state that was compatible before does not conflict now; of
+//! conflicting records the one written last counts. At the end, opens that their users would not be granted again are closed. No
+//! client is connected yet.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::server_state::ServerState;
 use crate::teardown;
 use recovery::{Change, Kind};
 
-/// How long to wait before a file system is asked again that cannot answer yet.
+/// Pause before another try with a file system that cannot answer yet.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Why a record is given up, in words.
+/// Why a record is dropped, in words.
 type Lost = &'static str;
 
 /// Why a handle was not opened.
 enum Missed {
-    /// It is given up.
+    /// It is dropped.
     Lost(Lost),
-    /// Its file system cannot say yet where the file is: its queue is full, or its mounts are not all known.
+    /// Its file system cannot locate the file yet: its queue is full, or not all of its mounts are known.
     Delayed,
 }
 
@@ -48,18 +48,18 @@ impl From<Lost> for Missed {
 }
 
 impl Missed {
-    /// Returns what an error of the file system means, where other errors than a delay give the handle up for this reason.
+    /// Interprets an error of the file system: a delay, or the loss of the handle for the reason `why`.
     fn by(error: VfsError, why: Lost) -> Self {
         if error == VfsError::Delay { Self::Delayed } else { Self::Lost(why) }
     }
 }
 
-/// Why persistent handles were not opened again.
+/// Why persistent handles were not reopened.
 #[derive(Debug)]
 pub enum NotRestored {
     /// The store cannot be read or written.
     Store(recovery::Error),
-    /// The file system of this share gives no answer. Its handles stay in the store.
+    /// The file system of this share does not answer. Its handles remain in the store.
     Silent(String),
 }
 
@@ -69,7 +69,7 @@ impl From<recovery::Error> for NotRestored {
     }
 }
 
-/// As [`reopen`], which may never come back from a file system that gives no answer: its task is then left behind.
+/// As [`reopen`], with a time limit: a call to a file system that never answers is left behind in its own task.
 async fn reopen_in_time(
     core: &Arc<ServerState>,
     record: &Arc<Record>,
@@ -95,8 +95,8 @@ async fn reopen_in_time(
     }
 }
 
-/// Opens all that the store has and that their users would be granted again; gives how many. To be called once, before anybody
-/// is served. `limit` is how long one handle may take.
+/// Reopens all recorded handles that their users would be granted again, and returns their number. Call it once, before the first
+/// client is served. `limit`: the longest time for one handle.
 pub(crate) async fn restore(
     core: &Arc<ServerState>,
     limit: Duration,
@@ -137,7 +137,7 @@ pub(crate) async fn restore(
         }
         teardown::wait_for_client(core, open);
     }
-    // What the configuration, or an account, does not give any more keeps nobody out.
+    // A handle that the configuration, or an account, no longer allows must not block other clients.
     let refused = reauthorize(core).await.opens;
     if refused > 0 {
         tracing::warn!(
@@ -148,8 +148,8 @@ pub(crate) async fn restore(
     Ok(opens.len().saturating_sub(refused))
 }
 
-/// The latest first: where two cannot stand together, the earlier one is of a handle that was closed, or unlocked, and the store
-/// could not be told ([`crate::unwritten`]). `gone` gets what cannot be read.
+/// Sorts records by age, latest first: of two that conflict, the earlier one belongs to a handle that was closed or unlocked
+/// without reaching the store ([`crate::unwritten`]). `gone` receives the records that cannot be read.
 fn in_order(
     records: Vec<recovery::Record>,
     gone: &mut Vec<Change>,
@@ -172,11 +172,11 @@ fn share_of(core: &ServerState, record: &Record) -> Option<Arc<Share>> {
     shares.iter().filter(|s| s.protocols.smb()).find(|s| s.name == record.share).cloned()
 }
 
-/// Which file it was, and where it stood.
+/// Returns the file of a record and its place.
 async fn file(core: &ServerState, record: &Record) -> Result<File, Missed> {
     let share = share_of(core, record).ok_or("its share is not served by SMB any more")?;
     let handle = |bytes: &[u8]| Handle::new(bytes).ok_or(Missed::Lost("its record is damaged"));
-    // Where it stood matters when it is removed at its close, which looks whether it still stands there.
+    // The place is needed to delete the file at close, which checks that the file still has it.
     let dir = unless_delayed(share.backend.resolve(&handle(&record.dir)?).await)?;
     let has_dir = dir.is_some();
     let dir = dir.unwrap_or_else(|| share.backend.root());
@@ -200,7 +200,7 @@ async fn file(core: &ServerState, record: &Record) -> Result<File, Missed> {
             stream.map_err(|e| Missed::by(e, "its stream is gone"))?.node
         }
     };
-    // A name that it has got meanwhile need not be the one by which it was opened.
+    // A name added in the meantime need not be the one that was opened.
     let links = match path_tracking::leads_to_node(&place, &base).await {
         Ok(true) => base.getattr().await.map_or(0, |attr| attr.nlink),
         _ => 0,
@@ -220,7 +220,7 @@ fn unless_delayed<T>(found: VfsResult<T>) -> Result<Option<T>, Missed> {
     }
 }
 
-/// Returns the node that was to take this place, if it did.
+/// Returns the node that was about to replace the recorded one, if it did.
 async fn in_place(
     share: &Share,
     next: &Handle,
@@ -263,7 +263,7 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, M
     open.options = record.options;
     open.posix = record.posix;
     open.open_state = OpenState::new(record.options);
-    // What it wrote before the restart may not be on storage yet.
+    // Data written before the restart may not be on storage yet.
     open.open_state.note_unflushed(losses);
     open.lock_sequences = LockSequences::of(record.sequences);
     if record.delete_on_close {

@@ -1,4 +1,4 @@
-//! What all connections share: the shares, the settings, and the tables of what clients have.
+//! State shared by all connections: the shares, the settings and the tables of sessions, opens and leases.
 
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,42 +28,40 @@ use crate::users::Users;
 use crate::users::accounts::Accounts;
 use crate::users::logon_throttle::LogonThrottle;
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct ServerState {
-    /// The shares and the state of their users.
+    /// The shares and the arbiter of their state.
     pub namespace: Arc<Namespace>,
     settings: RwLock<Arc<Settings>>,
-    /// Who may log on.
+    /// The accounts.
     pub users: Arc<dyn Users>,
-    /// Who is logged on.
+    /// Sessions, including those whose logon is in progress.
     pub sessions: Sessions,
-    /// Who is logging on.
+    /// Logons in progress.
     pub logons: Arc<Logons>,
-    /// What is open.
     pub opens: Opens,
-    /// How many of them are of which address.
+    /// Quota of opens by address.
     pub(crate) opens_by_address: Parts,
-    /// Trees that sessions are connected to.
+    /// Quota of tree connects by address.
     pub(crate) trees_by_address: Parts,
-    /// Requests that wait for other clients.
+    /// Quota of requests that wait for other clients.
     pub(crate) waits_by_address: Parts,
-    /// Directories that clients watch.
+    /// Quota of directories that clients watch.
     pub(crate) watches_by_address: Parts,
-    /// Directories in which they see changes by other processes of the host, for each watch.
+    /// Quota of directories in which watches see changes by other host processes.
     pub(crate) covered_by_address: Parts,
-    /// What pipes keep, in bytes.
+    /// Quota of bytes that pipes buffer.
     pub(crate) pipe_bytes: Parts,
-    /// Memory and threads for compressed messages.
     pub(crate) compression: Compression,
-    /// What is cached under keys.
+    /// Leases and oplocks.
     pub leases: Arc<Leases>,
-    /// Creates that may be sent again.
+    /// CREATEs that may be sent again.
     pub creates: Arc<Creates>,
-    /// Where the server can be reached.
+    /// Addresses of the server.
     pub interfaces: Interfaces,
-    /// What must survive a restart; without it nothing does, and no handle is persistent.
+    /// The store of persistent handles. Without one, no handle is persistent and no state survives a restart.
     pub(crate) store: Option<Store>,
-    /// What it could not be told.
+    /// Changes that could not be written to the store.
     pub(crate) unwritten: Unwritten,
     /// Wrong passwords, by address.
     pub(crate) logon_throttle: Mutex<LogonThrottle>,
@@ -72,9 +70,9 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    /// Over these shares.
+    /// Builds the state over these shares.
     pub fn new(namespace: Arc<Namespace>, settings: Settings, users: Arc<dyn Users>) -> Self {
-        // Each may take a descriptor.
+        // Each watched directory may take a file descriptor.
         let covered_max = vfs::local::descriptors_max() / 2;
         Self {
             opens: Opens::new(namespace.clone()),
@@ -119,18 +117,18 @@ impl ServerState {
         }
     }
 
-    /// Keeps what must survive a restart here. [`Server::restore`](crate::server::Server::restore) is to be called before anybody
-    /// is served.
+    /// Sets the store for state that survives a restart. Call [`Server::restore`](crate::server::Server::restore) before the first
+    /// client is served.
     pub fn with_store(self, store: Option<Store>) -> Self {
         Self { store, ..self }
     }
 
-    /// Handles of a share with these settings can outlive the server (`Share.IsCA`).
+    /// Returns whether handles of a share with these settings can outlive the server (`Share.IsCA`).
     pub(crate) fn is_continuous(&self, share: &ShareSettings) -> bool {
         share.continuous && self.store.is_some()
     }
 
-    /// What the configuration says, as it is now.
+    /// Returns the present settings.
     pub fn settings(&self) -> Arc<Settings> {
         reading(&self.settings).clone()
     }
@@ -139,28 +137,28 @@ impl ServerState {
         *writing(&self.settings) = Arc::new(settings);
     }
 
-    /// Milliseconds on the clock by which what clients hold runs.
+    /// Returns the milliseconds of the clock that times leases and handles.
     pub fn now(&self) -> Millis {
         self.namespace.arbiter().now()
     }
 
-    /// How long it has run.
+    /// Returns how long the server has run.
     pub fn since_start(&self) -> Duration {
         self.begun.0.elapsed()
     }
 
-    /// When the server began, as a FILETIME.
+    /// Returns the start time of the server as a FILETIME.
     pub fn started(&self) -> u64 {
         filetime(self.begun.1)
     }
 
-    /// The time of day as a FILETIME. Never goes back while the server runs.
+    /// Returns the time of day as a FILETIME. Never decreases while the server runs.
     pub fn filetime(&self) -> u64 {
         filetime(self.begun.1 + self.begun.0.elapsed())
     }
 }
 
-/// 100-nanosecond intervals since 1601 (MS-DTYP section 2.3.3).
+/// Converts to 100-nanosecond intervals since 1601 (MS-DTYP section 2.3.3).
 fn filetime(t: SystemTime) -> u64 {
     const UNIX_EPOCH_FILETIME: u64 = 116_444_736_000_000_000;
     let since = t.duration_since(UNIX_EPOCH).unwrap_or_default();

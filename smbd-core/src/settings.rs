@@ -1,4 +1,4 @@
-//! What the configuration says to the SMB server: plain data.
+//! Configuration of the SMB server, as plain data.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,100 +7,100 @@ use crate::auth::Mechs;
 use crate::limits::{IO_BYTES_MAX, OPENS_PER_SESSION_MAX};
 use crate::wire::negotiate::Dialect;
 
-/// Whether messages are encrypted.
+/// When messages are encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encryption {
     /// Never: no cipher is negotiated.
     Off,
-    /// Whoever asks for it gets it.
+    /// For clients that request it.
     #[default]
     Offered,
-    /// Nobody is served without it.
+    /// Always: clients without encryption are refused.
     Required,
 }
 
-/// Who follows symbolic links for clients that do not use the POSIX extensions.
+/// Selects the side that follows symbolic links of clients without the POSIX extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
-    /// The clients.
+    /// The clients follow links.
     #[default]
     Client,
-    /// The server, inside the share, which has these paths on the host: absolute targets are read against them.
+    /// The server follows links inside the share. These are the share's paths on the host: absolute targets are resolved against
+    /// them.
     Server(Vec<PathBuf>),
 }
 
-/// What a share asks of its SMB clients.
+/// Settings of a share that affect its SMB clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareSettings {
-    /// Its data never travels in clear.
+    /// Requires encryption of all its data.
     pub encrypt: bool,
-    /// Clients are told to ask for compressed data (`Share.CompressData`).
+    /// Tells clients to request compressed data (`Share.CompressData`).
     pub compress: bool,
-    /// Guests and anonymous users may come.
+    /// Admits guests and anonymous users.
     pub guest: bool,
-    /// Its handles may survive a restart of the gateway (`Share.IsCA`), where the gateway has a state folder.
+    /// Lets handles survive a restart of the gateway (`Share.IsCA`), if the gateway has a state folder.
     pub continuous: bool,
-    /// Shown by browsers.
+    /// Comment shown by browsers.
     pub comment: String,
-    /// Who follows its symbolic links.
+    /// Selects the side that follows its symbolic links.
     pub symlinks: Symlinks,
 }
 
-/// How tickets of Kerberos are taken.
+/// Settings for Kerberos tickets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kerberos {
     /// The file with the server's keys.
     pub keytab: PathBuf,
-    /// The realm whose principals of one component are the users of that name where krb5.conf does not say who they are.
+    /// The realm whose one-component principals are the users of that name, unless krb5.conf maps them to others.
     pub realm: Option<String>,
-    /// Who principals are to the file system.
+    /// How principals map to users of the file system.
     pub map: Map,
 }
 
-/// Who principals are to the file system.
+/// How principals map to users of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
-    /// The users of their names.
+    /// To the users of the same name.
     Names,
-    /// The RIDs of their PACs, with this added to each.
+    /// To the RID of the PAC plus `base`.
     Rid {
-        /// What RID 0 would be.
+        /// The uid for RID 0.
         base: u32,
     },
 }
 
-/// Settings of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Names this server for ever (MS-SMB2 section 3.3.1.5 `ServerGuid`).
+    /// Permanent identifier of this server (MS-SMB2 section 3.3.1.5 `ServerGuid`).
     pub server_guid: [u8; 16],
-    /// Name of the host, as clients are told it.
+    /// Name of the host that is sent to clients.
     pub host: String,
-    /// Messages of authenticated users must be signed.
+    /// Requires signed messages from authenticated users.
     pub signing_required: bool,
-    /// Encryption of the whole server; shares can ask for more.
+    /// Encryption for the whole server; a share can require more.
     pub encryption: Encryption,
-    /// Data that travels by RDMA is signed or encrypted for clients that can do that (`IsRDMATransformSupported`).
+    /// Signs or encrypts data sent over RDMA for clients that support it (`IsRDMATransformSupported`).
     pub rdma_transforms: bool,
-    /// Clients get directory leases, unless they negotiate the POSIX extensions.
+    /// Grants directory leases to clients without the POSIX extensions.
     pub directory_leases: bool,
-    /// Messages may be compressed (`IsCompressionSupported`).
+    /// Allows compressed messages (`IsCompressionSupported`).
     pub compression: bool,
-    /// Users may log on by passwords, and guests where a share is for them.
+    /// Allows logons with passwords, and of guests if a share admits them.
     pub ntlm: bool,
-    /// Users may log on by tickets.
+    /// Allows logons with tickets.
     pub kerberos: Option<Kerberos>,
     /// Lowest and highest dialect.
     pub dialects: (Dialect, Dialect),
-    /// Bytes of one READ.
+    /// Most bytes of one READ.
     pub read_max: u32,
-    /// Bytes of one WRITE.
+    /// Most bytes of one WRITE.
     pub write_max: u32,
-    /// Bytes of one QUERY, SET, IOCTL or CHANGE_NOTIFY buffer.
+    /// Most bytes of one QUERY, SET, IOCTL or CHANGE_NOTIFY buffer.
     pub transact_max: u32,
-    /// Files that one session may have open.
+    /// Most files that one session may have open.
     pub opens_per_session: usize,
-    /// What shares ask for, by their names; a share that is not here asks for nothing.
+    /// Settings by share name; a share that is missing here has the defaults.
     pub shares: HashMap<String, ShareSettings>,
 }
 
@@ -127,17 +127,17 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What this share asks for.
+    /// Returns the settings of a share.
     pub fn share(&self, name: &str) -> ShareSettings {
         self.shares.get(name).cloned().unwrap_or_default()
     }
 
-    /// The mechanisms of a logon.
+    /// Returns the mechanisms offered for logons.
     pub(crate) fn mechs(&self) -> Mechs {
         Mechs { kerberos: self.kerberos.is_some(), ntlm: self.ntlm }
     }
 
-    /// Some share is for guests, who come by NTLM.
+    /// Returns whether a share admits guests, who log on with NTLM.
     pub fn has_guests(&self) -> bool {
         self.ntlm && self.shares.values().any(|s| s.guest)
     }

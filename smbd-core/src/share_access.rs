@@ -1,5 +1,4 @@
-//! What a user is granted in a share, as a newcomer's TREE_CONNECT, the review of a changed configuration and the list of shares
-//! all ask it.
+//! Access of a user to a share: used by TREE_CONNECT, by the review of a changed configuration and by the list of shares.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,23 +9,23 @@ use vfs::namespace::{By, Entered, Refusal, Share};
 use crate::session::{Kind, User};
 use crate::settings::ShareSettings;
 
-/// Everything (MS-SMB2 section 2.2.13.1).
+/// Full access (MS-SMB2 section 2.2.13.1).
 const FULL_ACCESS: u32 = 0x001f_01ff;
-/// Everything that changes nothing, and to read security descriptors.
+/// Every right that changes no data, and the right to read security descriptors.
 pub(crate) const READ_ACCESS: u32 = 0x0012_00a9;
 
-/// Why a user is not connected to a share.
+/// Why a user may not connect to a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
-    /// The share is for users alone.
+    /// The share admits no guests or anonymous users.
     Guest,
-    /// The share's data is encrypted, and the client cannot do that.
+    /// The share requires encryption, and the client does not support it.
     Clear,
-    /// By the share's rules.
+    /// A rule of the share refuses the user.
     Rule(Refusal),
 }
 
-/// What a user who comes from this address is granted in a share.
+/// Returns the access of a user at this address to a share.
 pub(crate) fn grant(
     share: &Arc<Share>,
     settings: &ShareSettings,
@@ -34,30 +33,30 @@ pub(crate) fn grant(
     ip: IpAddr,
     can_encrypt: bool,
 ) -> Result<Entered, Denial> {
-    // Guests have no folder of their own.
+    // Guests have no folder of their own in a share of homes.
     if user.kind != Kind::User && (!settings.guest || share.rules.homes) {
         return Err(Denial::Guest);
     }
     share.client(ip, By::Smb).map_err(Denial::Rule)?;
-    // Whoever has no password has no key, or one that is known to all.
+    // A user without a password has no key, or a publicly known one.
     if settings.encrypt && (!can_encrypt || user.kind != Kind::User) {
         return Err(Denial::Clear);
     }
     share.enter_smb(Some(ip), &user.cred).map_err(Denial::Rule)
 }
 
-/// Most that opens in this share may ask for (an access mask).
+/// Returns the most access that opens in this share may get (an access mask).
 pub(crate) fn most(share: &Share) -> u32 {
     if share.read_only { READ_ACCESS } else { FULL_ACCESS }
 }
 
-/// What was granted to a user (an access mask) it would be granted again, and acts as the one it acted as. `now` is the most that
-/// it would be granted, and as whom it would act.
+/// Returns whether access that was granted to a user (an access mask) would be granted again, to the same identity. `now` is the
+/// access that it would get now, and the identity.
 pub(crate) fn is_within(granted: u32, cred: &Cred, now: (u32, &Cred)) -> bool {
     granted & FULL_ACCESS & !now.0 == 0 && cred.is_same(now.1)
 }
 
-/// A client of this address may know of the share.
+/// Returns whether a client at this address may know of the share.
 pub(crate) fn is_told(share: &Share, ip: IpAddr) -> bool {
     share.client(ip, By::Smb).is_ok()
 }

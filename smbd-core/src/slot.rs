@@ -1,10 +1,10 @@
-//! What a message being answered shares with the one who polls it, and with what its commands cause.
+//! State that a message being answered shares with the task that polls it and with side effects of its commands.
 //!
-//! *Operation.* A [`Slot`] gathers the answers of one message, the interim one among them. The [`Work`] of the message is known to
-//! its thread while it is polled: so a break notice that a command causes finds the answer that it goes behind
+//! *Operation.* A [`Slot`] gathers the answers of one message, including the interim one. While the [`Work`] of the message is
+//! polled, its thread knows the slot: so a break notification caused by a command finds the answer that it must follow
 //! ([`behind_answer`]).
 //!
-//! *Memory.* Answers are gathered in [`Out`]; bulk data is passed through as it came from the pool.
+//! *Memory.* Answers are gathered in [`Out`]; bulk data remains in its pool buffers.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -23,24 +23,24 @@ use crate::in_flight::{Guard, InFlight};
 use crate::session::Session;
 use crate::wire::Header;
 
-/// What a message being answered shares with the one who polls it.
+/// State that a message being answered shares with the task that polls it.
 #[derive(Default)]
 pub(crate) struct Slot {
     shared: Mutex<Shared>,
-    /// [`Shared::first`] holds something: most messages have nothing there, and the poll looks without a lock.
+    /// True if [`Shared::first`] is not empty. It is empty for most messages, and this check avoids the lock.
     has_first: AtomicBool,
-    /// Of a chain of several commands.
+    /// Set for a chain of several commands.
     queue: OnceLock<Arc<ChainQueue>>,
 }
 
 #[derive(Default)]
 struct Shared {
     out: Out,
-    /// The work leaves the serve loop, or has left it, and goes on in a task.
+    /// Set once the work leaves the serve loop and continues in its own task.
     apart: Option<OwnedSemaphorePermit>,
-    /// What leaves before that, the interim answer last.
+    /// Replies to send before the rest of the work is done, the interim answer last.
     first: Vec<Reply>,
-    /// The last notice that goes behind the answer.
+    /// The last notification that must follow the answer.
     notice: Arc<InFlight>,
 }
 
@@ -49,12 +49,12 @@ impl Slot {
         locked(&self.shared)
     }
 
-    /// One more answer.
+    /// Adds an answer.
     pub(crate) fn push(&self, message: Message) {
         self.lock().out.push(message);
     }
 
-    /// The answers are encrypted with the keys of this session.
+    /// Encrypts the answers with the keys of this session.
     pub(crate) fn seal_for(&self, session: Arc<Session>) {
         self.lock().out.sealed_for = Some(session);
     }
@@ -64,12 +64,12 @@ impl Slot {
         self.lock().out.until_left.push(guard);
     }
 
-    /// All answers since the last call as one message, not encrypted so far.
+    /// Joins all answers since the last call to one message, not yet encrypted.
     pub(crate) fn join(&self, conn: &Conn) -> Result<Option<Joined>, Failed> {
         self.lock().out.join(conn)
     }
 
-    /// What leaves with an interim answer: the answers before it, and then itself.
+    /// Returns the replies that leave with an interim answer: the answers before it, then the interim answer.
     pub(crate) fn finish_with(&self, conn: &Conn, interim: Message) -> Result<Vec<Reply>, Failed> {
         let out = &mut self.lock().out;
         let before = out.finish(conn)?;
@@ -78,17 +78,17 @@ impl Slot {
         Ok(before.into_iter().chain(interim).collect())
     }
 
-    /// The work has left the serve loop.
+    /// Returns whether the work has left the serve loop.
     pub(crate) fn is_apart(&self) -> bool {
         self.lock().apart.is_some()
     }
 
-    /// The work leaves the serve loop.
+    /// Moves the work out of the serve loop.
     pub(crate) fn go_apart(&self, permit: OwnedSemaphorePermit) {
         self.lock().apart = Some(permit);
     }
 
-    /// What leaves before the rest of the work is done.
+    /// Sets the replies to send before the rest of the work is done.
     pub(crate) fn leave_first(&self, replies: Vec<Reply>) {
         self.lock().first = replies;
         self.has_first.store(true, Ordering::Release);
@@ -102,20 +102,20 @@ impl Slot {
         }
     }
 
-    /// Commands with these message ids come behind the first one.
+    /// Registers the message ids of the commands after the first one.
     pub(crate) fn queue(&self, later: Vec<u64>) {
         if !later.is_empty() {
-            // A message is one chain.
+            // Called once, because a message is one chain.
             let _ = self.queue.set(Arc::new(ChainQueue::new(later)));
         }
     }
 
-    /// Commands that wait behind the one whose turn it is, if there are any.
+    /// Returns the queue if commands wait behind the current one.
     pub(crate) fn waiting(&self) -> Option<&Arc<ChainQueue>> {
         self.queue.get().filter(|queue| !queue.is_empty())
     }
 
-    /// The turn of this command has come: whether it was given up before.
+    /// Notes that this command begins, and returns whether it was cancelled before.
     pub(crate) fn begins(&self, header: &Header) -> bool {
         let begins = |queue: &Arc<ChainQueue>| queue.begins(header.message_id, header.session_id);
         self.queue.get().is_some_and(begins)
@@ -123,19 +123,19 @@ impl Slot {
 }
 
 thread_local! {
-    /// The message that is being answered here now, and its connection.
+    /// The message that this thread is answering now, and its connection.
     static NOW: RefCell<Option<(Arc<Slot>, u64)>> = const { RefCell::new(None) };
 }
 
-/// The work of one message: what it causes finds its [`Slot`], also where the work goes on in a task of its own.
+/// The work of one message; makes its [`Slot`] known to the code it calls, even after it has moved to its own task.
 pub(crate) struct Work<F> {
-    /// Its own, but for the time of a poll.
+    /// Swapped into [`NOW`] during a poll.
     of: Option<(Arc<Slot>, u64)>,
     work: Pin<Box<F>>,
 }
 
 impl<F> Work<F> {
-    /// Of a message of this connection.
+    /// Builds the work of a message of this connection.
     pub(crate) fn new(slot: Arc<Slot>, conn: &Conn, work: F) -> Self {
         Self { of: Some((slot, conn.id)), work: Box::pin(work) }
     }
@@ -153,17 +153,17 @@ impl<F: Future> Future for Work<F> {
     }
 }
 
-/// A notice that goes behind the answer to the command that caused it.
+/// The order of a notification that must follow the answer to the command that caused it.
 pub(crate) struct Behind {
     /// Settled when the answer has left.
     pub(crate) answer: Arc<InFlight>,
-    /// Settled when the notice that was caused before it has its place.
+    /// Settled when the previous notification is queued.
     pub(crate) before: Arc<InFlight>,
-    /// The notice has none yet.
+    /// Held until this notification is queued.
     pub(crate) placing: Guard,
 }
 
-/// For whoever is called by a command of this connection; `None` outside of one.
+/// Returns the order for a notification caused by a command of this connection; `None` outside of such a command.
 pub(crate) fn behind_answer(conn: &Conn) -> Option<Behind> {
     NOW.with_borrow(|now| {
         let (slot, _) = now.as_ref().filter(|(_, id)| *id == conn.id)?;

@@ -31,26 +31,25 @@ use crate::tree::Tree;
 use crate::wire::close::Basics;
 use crate::wire::reparse::TAG_NFS;
 
-/// Links that one target leads through, as Linux counts them.
+/// Links in one target, as many as Linux allows.
 const LINKS_MAX: usize = 40;
-/// Names that are looked up for one target.
+/// Most names that are looked up for one target.
 const STEPS_MAX: usize = 1024;
-/// Names after which other tasks get the thread.
+/// Names after which other tasks may run.
 const STEPS_BEFORE_PAUSE: usize = 16;
 
 type Name = Vec<u8>;
 type Chain = Arc<Above<NodeRef>>;
 
-/// Where a link leads.
+/// The target of a link.
 pub(crate) struct Target {
-    /// The file or folder.
     pub(crate) found: Found,
-    /// The folder that has this name; of the top of the share the top itself.
+    /// The folder that contains the target; for the top of the share, the top itself.
     pub(crate) above: Chain,
 }
 
 impl Target {
-    /// The target as a folder below the folders that lead to it; `None` where it is no folder.
+    /// Returns the target as a folder below the folders that lead to it; `None` if it is not a folder.
     pub(crate) fn into_folder(self) -> Option<Chain> {
         let parent = (!self.found.name.is_empty()).then_some(self.above);
         (self.found.attr.kind == Kind::Dir).then(|| walked(&self.found.node, parent))
@@ -58,7 +57,7 @@ impl Target {
 }
 
 /// Returns whether the server follows links for this client: its share says so, and it has not negotiated the POSIX extensions.
-/// Linux negotiates them on each connection, and makes, reads and follows links by itself, also on a mount without them.
+/// Linux negotiates them on each connection and makes, reads and follows links itself, even on a mount without them.
 pub(crate) fn are_followed(cx: &RequestContext, tree: &Tree) -> bool {
     let has_posix = cx.conn.negotiated().is_some_and(|n| n.posix);
     !has_posix && tree.settings.symlinks != Symlinks::Client
@@ -69,7 +68,7 @@ fn names_of(path: &[u8]) -> Vec<Name> {
     parts.filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec).collect()
 }
 
-/// The names that are left of a path, which begins at `start`, when its text has come to `folder`.
+/// Returns the remaining names of a path that begins at `start`, once its text has reached `folder`.
 fn names_beneath(folder: &[Name], mut start: Vec<Name>, names: &[Name]) -> Option<Vec<Name>> {
     for (at, name) in names.iter().enumerate() {
         if start == folder {
@@ -86,16 +85,16 @@ fn names_beneath(folder: &[Name], mut start: Vec<Name>, names: &[Name]) -> Optio
 
 /// A walk along the target of a link.
 struct Route {
-    /// The folder that was reached.
+    /// The folder reached so far.
     at: Chain,
-    /// The name by which it was reached, where that was its own.
+    /// The name by which it was reached, if that is its own name.
     name: Option<Name>,
     /// Names to look up, the next one last.
     rest: Vec<Name>,
     links: usize,
     /// The top of the share.
     top: NodeRef,
-    /// The paths of the top on the host. Empty where absolute targets lead nowhere.
+    /// The paths of the top on the host. Empty if absolute targets are not followed.
     folders: Vec<Vec<Name>>,
 }
 
@@ -103,7 +102,7 @@ impl Route {
     async fn new(tree: &Tree, share: &Share, from: &Chain) -> VfsResult<Self> {
         let top = tree.top(share);
         let mut folders = Vec::new();
-        // From a folder of a snapshot no path leads back to the present.
+        // No path leads from a folder of a snapshot back to the present.
         if let Symlinks::Server(all) = &tree.settings.symlinks
             && contains(from, top.id())
         {
@@ -121,22 +120,22 @@ impl Route {
         Ok(Self { at: from.clone(), name: None, rest: Vec::new(), links: 0, top, folders })
     }
 
-    /// Takes the names of a target before those that are left.
+    /// Puts the names of a target before the remaining ones.
     fn take(&mut self, target: &[u8]) -> VfsResult<()> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(VfsError::NotFound);
         }
         if target.ends_with(b"/") || target.ends_with(b"/.") {
-            // Only a folder is meant.
+            // Only a folder may match.
             self.rest.push(b".".to_vec());
         }
         self.rest.extend(names_of(target).into_iter().rev());
         if target.starts_with(b"/") { self.come_back(false) } else { Ok(()) }
     }
 
-    /// Goes on at the top of the share, if the names that are left come there: from the root of the host, or from the folder that
-    /// has the share's.
+    /// Continues at the top of the share if the remaining names lead there: from the root of the host, or from the folder that
+    /// contains the share.
     fn come_back(&mut self, from_above: bool) -> VfsResult<()> {
         let names: Vec<Name> = self.rest.iter().rev().cloned().collect();
         let beneath = |folder: &Vec<Name>| {
@@ -159,7 +158,7 @@ impl Route {
         Ok(())
     }
 
-    /// Looks names up until one that is last is no folder.
+    /// Looks up the remaining names. Returns the last one if it is not a folder, `None` if the walk ends in the folder `at`.
     async fn go(&mut self, cred: &Cred) -> VfsResult<Option<Found>> {
         for step in 0..STEPS_MAX {
             if step % STEPS_BEFORE_PAUSE == STEPS_BEFORE_PAUSE - 1 {
@@ -189,7 +188,7 @@ impl Route {
     }
 }
 
-/// The folder is this one or stands below it.
+/// Returns whether the folder is this one or below it.
 fn contains(chain: &Chain, id: NodeId) -> bool {
     let mut at = Some(chain);
     while let Some(folder) = at {
@@ -201,7 +200,7 @@ fn contains(chain: &Chain, id: NodeId) -> bool {
     false
 }
 
-/// Looks a name up as the caller. Where the folder's list refuses the caller, it may pass through all the same.
+/// Looks a name up as the caller, which may traverse the folder even if the folder's list does not allow it to look names up.
 async fn look_up(cred: &Cred, dir: &NodeRef, name: &[u8]) -> VfsResult<(NodeRef, Attr)> {
     match dir.lookup(cred, name).await {
         Err(VfsError::Access) => match security::may_pass(cred, dir).await? {
@@ -241,14 +240,14 @@ pub(crate) async fn follow(
 /// The facts of a link that is shown as a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkFacts {
-    /// The tag that GET_REPARSE_POINT tells of it.
+    /// The tag that GET_REPARSE_POINT reports.
     pub(crate) tag: u32,
-    /// It leads to a folder: Windows enters a link only if its attributes say so (MS-FSCC section 2.6).
+    /// True if it leads to a folder: Windows enters a link only if its attributes say so (MS-FSCC section 2.6).
     pub(crate) to_folder: bool,
 }
 
 impl LinkFacts {
-    /// Reads the facts of a link in this folder. Clients of the POSIX extensions see each link as one of NFS.
+    /// Reads the facts of a link in this folder. Clients of the POSIX extensions see each link as an NFS link.
     pub(crate) async fn read(
         tree: &Tree,
         share: &Share,
@@ -263,7 +262,7 @@ impl LinkFacts {
         Self { tag, to_folder }
     }
 
-    /// Reads the facts of what is open; `None` where it is no link.
+    /// Reads the facts of an open link; `None` if the file is no link.
     pub(crate) async fn of_open(cx: &RequestContext, open: &Open, file: &File) -> Option<Self> {
         if file.node().kind() != Kind::Symlink {
             return None;
@@ -288,7 +287,7 @@ impl LinkFacts {
     }
 }
 
-/// What an open through a link is granted: all but DELETE. Names are removed and renamed by opens of the link itself, so that no
+/// Removes DELETE from the access of an open through a link. Removing and renaming need an open of the link itself, so that no
 /// client removes a target that it means to keep.
 pub(crate) fn without_delete(access: u32) -> u32 {
     access & !mask::DELETE

@@ -9,20 +9,20 @@ use vfs::{Cred, NodeRef};
 
 use crate::settings::ShareSettings;
 
-/// What a tree shows.
+/// The target of a tree connect.
 pub enum Target {
-    /// Files.
+    /// A share of files.
     Files(Arc<Share>),
-    /// Nothing: the share is on other servers, and each open is told so.
+    /// A share on other servers: each CREATE gets a referral.
     Elsewhere(Arc<Share>),
     /// Named pipes: `IPC$`.
     Pipes,
 }
 
-/// When a client last took an open up again by a tree connect; before the first time, when it connected.
+/// When a client last reclaimed an open over a tree connect; initially the time of the connect.
 pub struct LastTakeUp {
     connected: Instant,
-    /// When it was answered, and how many are under way.
+    /// When the last reclaim was answered, and how many are in progress.
     last: Mutex<(Instant, u32)>,
 }
 
@@ -34,13 +34,13 @@ impl Default for LastTakeUp {
 }
 
 impl LastTakeUp {
-    /// It was at this time.
+    /// Sets the time.
     #[cfg(test)]
     pub(crate) fn note(&self, at: Instant) {
         locked(&self.last).0 = at;
     }
 
-    /// How long ago that was; `None` where the client has been connected since before this time.
+    /// Returns how long ago that was; `None` if the client was already connected at `since`.
     pub(crate) fn ago(&self, since: Instant) -> Option<Duration> {
         if self.connected < since {
             return None;
@@ -50,7 +50,7 @@ impl LastTakeUp {
     }
 }
 
-/// An open is being taken up by this tree connect, until this goes.
+/// A reclaim over this tree connect, in progress until dropped.
 pub(crate) struct TakesUp(Arc<Tree>);
 
 impl TakesUp {
@@ -67,30 +67,26 @@ impl Drop for TakesUp {
     }
 }
 
-/// A tree connect.
 pub struct Tree {
-    /// Its number in the session.
     pub id: u32,
-    /// The session it belongs to.
     pub session_id: u64,
-    /// Name of the share, as the configuration writes it.
+    /// Name of the share, as in the configuration.
     pub name: String,
-    /// What it shows.
     pub target: Target,
-    /// The top of the share for its user, where each has a folder of its own.
+    /// The user's own folder, in a share where each user has one.
     pub home: Option<NodeRef>,
-    /// The user, as the share squashed it.
+    /// The user after the share's identity mapping.
     pub cred: Cred,
-    /// Most that the user may be granted here (an access mask).
+    /// Most access that the user may get here (an access mask).
     pub maximal_access: u32,
-    /// What the share asks for.
+    /// The settings of the share.
     pub settings: ShareSettings,
-    /// When its client last took an open up again.
+    /// When its client last reclaimed an open.
     pub last_take_up: LastTakeUp,
 }
 
 impl Tree {
-    /// The share of files; `None` for `IPC$`, and for one that is on other servers.
+    /// Returns the share of files; `None` for `IPC$` and for a share on other servers.
     pub fn share(&self) -> Option<&Arc<Share>> {
         match &self.target {
             Target::Files(share) => Some(share),
@@ -98,7 +94,7 @@ impl Tree {
         }
     }
 
-    /// The share, where it is on other servers.
+    /// Returns the share if it is on other servers.
     pub(crate) fn elsewhere(&self) -> Option<&Arc<Share>> {
         match &self.target {
             Target::Elsewhere(share) => Some(share),
@@ -106,19 +102,19 @@ impl Tree {
         }
     }
 
-    /// It is `IPC$`.
+    /// Returns whether it is `IPC$`.
     pub(crate) fn is_pipes(&self) -> bool {
         matches!(self.target, Target::Pipes)
     }
 
-    /// Where paths of its client begin: the user's own folder, or the top of the share.
+    /// Returns the start of its client's paths: the user's own folder, or the top of the share.
     pub(crate) fn top(&self, share: &Share) -> NodeRef {
         self.home.clone().unwrap_or_else(|| share.backend.root())
     }
 
-    /// The share of files as the configuration has it now: what a listing leaves out, and how a new file is made. Whoever was
-    /// granted reading alone goes on to see the share of readers. Where the share is gone, or is another folder, it is the one that
-    /// was connected: the tree is about to end.
+    /// Returns the share of files with its present configuration, which decides what listings omit and how new files are made. A
+    /// session that was granted read access keeps the read-only view. If the share is gone or has another folder, returns the
+    /// connected one: the tree is about to end.
     pub(crate) fn share_now(&self, namespace: &Namespace) -> Option<Arc<Share>> {
         let share = self.share()?;
         let now = namespace.share(share.id);

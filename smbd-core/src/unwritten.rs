@@ -1,8 +1,8 @@
-//! What the store could not be told of persistent handles, and the order of what it was told.
+//! Changes of persistent handles that could not be written to the store, and the order of records.
 //!
-//! *Operation.* A handle whose change could not be written is written again every second, as it is then, until that is durable;
-//! one that is gone is struck. Until then a restart finds an older state of it, or a handle that was closed. So each record has a
-//! number, and where two cannot stand together at a restart, the later one was true and the earlier one could not be changed.
+//! *Operation.* A handle whose change could not be written is written every second, with its state at that time, until the record
+//! is durable; the record of a closed handle is deleted. Until then a restart finds an older state, or a handle that was closed. So
+//! each record has a number, and of two conflicting records the later one is valid: the earlier one could not be updated.
 //!
 //! *Memory.* An entry per handle.
 
@@ -16,12 +16,12 @@ use crate::open::Open;
 
 pub(crate) type Handles = HashMap<u64, Weak<Open>>;
 
-/// Handles that are not in the store as they are.
+/// Handles whose record in the store is out of date.
 #[derive(Default)]
 pub(crate) struct Unwritten {
-    /// By `Open.DurableFileId`; of one that is gone only its record is left.
+    /// By `Open.DurableFileId`; of a closed handle only the record is left.
     handles: Mutex<Handles>,
-    /// They are being written.
+    /// True while they are being written.
     busy: AtomicBool,
     /// Number of the last record.
     order: AtomicU64,
@@ -32,12 +32,12 @@ impl Unwritten {
         locked(&self.handles)
     }
 
-    /// The record of a handle may be another than it should be.
+    /// Notes that the record of a handle may be out of date.
     pub(crate) fn owe(&self, open: &Arc<Open>) {
         self.add(open.id.persistent, Arc::downgrade(open));
     }
 
-    /// A handle is gone, and its record may be there.
+    /// Notes that a closed handle may still have a record.
     pub(crate) fn owe_strike(&self, persistent: u64) {
         self.add(persistent, Weak::new());
     }
@@ -53,23 +53,23 @@ impl Unwritten {
         handles.insert(persistent, open);
     }
 
-    /// Number of the next record.
+    /// Returns the number of the next record.
     pub(crate) fn next_order(&self) -> u64 {
         self.order.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Records to come are later than this one, of another run of the server.
+    /// Orders later records after this one of another run of the server.
     pub(crate) fn comes_after(&self, order: u64) {
         self.order.fetch_max(order, Ordering::Relaxed);
     }
 
-    /// Nothing is to be written, and nothing is being written.
+    /// Returns whether no handle is waiting or being written.
     #[cfg(test)]
     pub(crate) fn is_settled(&self) -> bool {
         !self.busy.load(Ordering::Acquire) && self.handles().is_empty()
     }
 
-    /// They may be written now: there are some, and nobody else does it until [`Unwritten::end`].
+    /// Begins a pass over the handles. Returns false if there are none, or if another pass has not called [`Unwritten::end`].
     pub(crate) fn begin(&self) -> bool {
         !self.handles().is_empty() && !self.busy.swap(true, Ordering::AcqRel)
     }
@@ -79,16 +79,16 @@ impl Unwritten {
         self.busy.store(false, Ordering::Release);
     }
 
-    /// All of them, to be written.
+    /// Takes all handles, to write them.
     pub(crate) fn take(&self) -> Handles {
         std::mem::take(&mut *self.handles())
     }
 
-    /// Gives back those that were not. True: all are written.
+    /// Returns the handles that could not be written. True if all were written.
     pub(crate) fn give_back(&self, owed: impl Iterator<Item = (u64, Weak<Open>)>) -> bool {
         let mut handles = self.handles();
         owed.for_each(|(persistent, open)| {
-            // What has become of it meanwhile is newer.
+            // An entry added in the meantime is newer.
             handles.entry(persistent).or_insert(open);
         });
         handles.is_empty()

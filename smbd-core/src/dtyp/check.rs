@@ -1,5 +1,5 @@
-//! How mode bits are shown as a security descriptor where a file has no list of its own, and what becomes of a descriptor that a
-//! client sends before it is kept. What a list allows and passes on is [`vfs::acl`]'s.
+//! Converts mode bits to a security descriptor for files without their own list, and prepares descriptors from clients for storage.
+//! [`vfs::acl`] evaluates lists and inherits entries.
 
 use vfs::acl::flag;
 
@@ -7,8 +7,8 @@ use super::descriptor::control;
 use super::{Ace, Acl, SecurityDescriptor, Sid, mask};
 use crate::status::Status;
 
-/// Makes a descriptor fit to be kept: generic rights of entries that only count here become what they mean, and the bits that
-/// ask for inheritance become the bit that says it (MS-DTYP section 2.5.3.4.4).
+/// Prepares a descriptor for storage: maps generic rights of entries that apply to this object, and replaces the bits that request
+/// inheritance by the bit that reports it (MS-DTYP section 2.5.3.4.4).
 pub fn kept(sd: &mut SecurityDescriptor) {
     for (req, auto) in [
         (control::DACL_AUTO_INHERIT_REQ, control::DACL_AUTO_INHERITED),
@@ -29,9 +29,9 @@ pub fn kept(sd: &mut SecurityDescriptor) {
     }
 }
 
-/// Refuses a list with an entry that this server would keep and not obey, which would give what the entry denies: one that denies
-/// by a condition or for a type of object (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10), and where callers have identities of a
-/// domain, one that denies an alias whose members are not known ([`vfs::acl::Acl::unknown_denied`]).
+/// Refuses a list with a deny entry that this server would store but not enforce, which would grant the denied access: an entry
+/// with a condition or for an object type (MS-DTYP sections 2.4.4.5, 2.4.4.8 and 2.4.4.10) and, if callers have identities of a
+/// domain, one for an alias with unknown members ([`vfs::acl::Acl::unknown_denied`]).
 ///
 /// # Errors
 ///
@@ -53,8 +53,8 @@ pub fn understood(sd: &SecurityDescriptor, has_domain: bool) -> Result<(), Statu
     Ok(())
 }
 
-/// Refuses a central access policy (MS-DTYP section 2.4.4.16), which the SACL names and which this server does not apply. A SACL
-/// without one says that there is none.
+/// Refuses a SACL with a central access policy (MS-DTYP section 2.4.4.16), which this server does not apply. A SACL without one
+/// means that there is no policy.
 ///
 /// # Errors
 ///
@@ -68,8 +68,8 @@ pub fn without_policy(sd: &SecurityDescriptor) -> Result<(), Status> {
     }
 }
 
-/// Rights that one class of mode bits stands for. FILE_EXECUTE comes with reading: to Windows it is the right to start a program,
-/// and files that Unix hosts make carry no execute bit for that.
+/// Returns the rights for one class of mode bits. FILE_EXECUTE comes with read access: Windows needs it to start a program, and
+/// files made on Unix hosts have no execute bit for that purpose.
 fn rights_of(bits: u32, is_dir: bool) -> u32 {
     let mut rights = mask::READ_ATTRIBUTES | mask::READ_CONTROL | mask::SYNCHRONIZE;
     if bits & 4 != 0 {
@@ -90,7 +90,7 @@ fn rights_of(bits: u32, is_dir: bool) -> u32 {
     rights
 }
 
-/// Rights of an owner beside those of the mode bits.
+/// Rights of an owner in addition to the rights by mode bits.
 const OWNER_EXTRA: u32 = mask::WRITE_DAC
     | mask::WRITE_OWNER
     | mask::WRITE_ATTRIBUTES
@@ -100,17 +100,17 @@ const OWNER_EXTRA: u32 = mask::WRITE_DAC
 
 fn owner_rights_of(bits: u32, is_dir: bool) -> u32 {
     let rights = rights_of(bits, is_dir) | OWNER_EXTRA;
-    // DELETE_CHILD of a file means nothing, but makes the rights those that Windows calls full control.
+    // DELETE_CHILD has no meaning for a file, but completes the mask that Windows shows as full control.
     if bits & 6 == 6 { rights | mask::DELETE_CHILD | mask::APPEND_DATA } else { rights }
 }
 
-/// Rights of a user whom one class of mode bits (`rwx`, 7 at most) is about.
+/// Returns the rights of a user to whom one class of mode bits (`rwx`, 7 at most) applies.
 pub fn rights_of_class(bits: u32, is_dir: bool, is_owner: bool) -> u32 {
     if is_owner { owner_rights_of(bits, is_dir) } else { rights_of(bits, is_dir) }
 }
 
-/// A list of NFS as clients of Windows are shown it, who set it again with an entry more: each entry has what its bits mean to
-/// them, so that the list that they set takes nothing away. What is only passed on stays as it is.
+/// Converts an NFS list for Windows clients, which send it back with entries added: each entry gets the rights that its bits mean
+/// to them, so that setting the list again removes no access. Inherit-only entries remain unchanged.
 pub fn as_windows(acl: &vfs::acl::Acl, attr: &vfs::Attr) -> vfs::acl::Acl {
     use vfs::acl::{Ace, Who, kind};
     if !acl.is_of_nfs() {
@@ -124,7 +124,7 @@ pub fn as_windows(acl: &vfs::acl::Acl, attr: &vfs::Attr) -> vfs::acl::Acl {
             | has(mask::EXECUTE, 1)
     };
     let always = rights_of(0, is_dir);
-    // To run a file comes with reading it, whatever an entry says of that alone.
+    // The right to execute comes with the right to read, which another entry may grant.
     let runs = |who: &Who| {
         acl.entries().iter().any(|one| match one {
             Ace::Simple { kind: kind::ALLOWED, mask, who: w, .. } => {
@@ -159,7 +159,7 @@ pub fn as_windows(acl: &vfs::acl::Acl, attr: &vfs::Attr) -> vfs::acl::Acl {
     shown
 }
 
-/// The descriptor that says what these mode bits say: an entry for each class.
+/// Builds the descriptor that is equivalent to these mode bits: one entry per class.
 pub fn of_mode(mode: u32, is_dir: bool, owner: &Sid, group: &Sid) -> SecurityDescriptor {
     SecurityDescriptor {
         control: control::SELF_RELATIVE | control::DACL_PRESENT,

@@ -1,8 +1,8 @@
-//! Byte-range locks and the record of the handle that has them.
+//! Byte-range locks and their record in the handle.
 //!
-//! *Operation.* A lock is held, then written, then answered; when it cannot be written it is given up again. An unlock is written,
-//! then done, then answered: until then nobody else gets the range, so that what another is told it has locked is not found with
-//! the one before at a restart, and one that cannot be written has not happened.
+//! *Operation.* A lock is taken, then written, then answered; if it cannot be written it is released again. An unlock is written,
+//! then done, then answered: until then no other client gets the range, so a restart never finds two owners of it. An unlock that
+//! cannot be written has no effect.
 //!
 //! *Memory.* Ranges of the requests that wait for the store.
 
@@ -19,18 +19,18 @@ use crate::server_state::ServerState;
 use crate::status::Status;
 
 type Lock = (SmbLockRange, LockKind);
-/// Place in `Open.LockSequenceArray`, and number.
+/// Slot in `Open.LockSequenceArray`, and number.
 type Sequence = (usize, u8);
 
-/// What a LOCK changes.
+/// The effects of one LOCK request.
 #[derive(Debug)]
 pub(crate) struct LockChange {
     node: NodeId,
-    /// Is locked.
+    /// Ranges that it locked.
     locked: Vec<Lock>,
-    /// Of a persistent handle: is to be unlocked when that is written.
+    /// Ranges of a persistent handle to unlock once the record is written.
     unlocks: Vec<SmbLockRange>,
-    /// Place and number by which it is known when it is sent again.
+    /// Slot and number that identify the request if it is sent again.
     sequence: Option<Sequence>,
 }
 
@@ -39,13 +39,13 @@ impl LockChange {
         Self { node, locked: Vec::new(), unlocks: Vec::new(), sequence: None }
     }
 
-    /// This was locked.
+    /// Adds a lock that was taken.
     pub(crate) fn locked(&mut self, open: &Open, lock: Lock) {
         open.locks.fetch_add(1, Ordering::Relaxed);
         self.locked.push(lock);
     }
 
-    /// What was locked is locked no more. A record may have been written meanwhile that has it.
+    /// Releases the locks taken so far. A record with them may have been written in the meantime, so the handle is written again.
     pub(crate) fn undo(&mut self, core: &Arc<ServerState>, open: &Arc<Open>) {
         let any = !self.locked.is_empty();
         self.give_up(core, open);
@@ -62,8 +62,8 @@ impl LockChange {
         }
     }
 
-    /// Unlocks what `ranges` gives, one after the other, up to an error or a range that is not locked. Of a persistent handle it
-    /// stays locked until [`LockChange::settle`].
+    /// Unlocks the ranges of `ranges` in order, up to an error or a range that is not locked. Ranges of a persistent handle remain
+    /// locked until [`LockChange::settle`].
     pub(crate) fn unlock(
         &mut self,
         core: &ServerState,
@@ -89,12 +89,12 @@ impl LockChange {
         })
     }
 
-    /// All of it was done: when it is sent again after [`LockChange::settle`], nothing is.
+    /// Marks the request as complete: if it is sent again after [`LockChange::settle`], it has no effect.
     pub(crate) fn is_all(&mut self, sequence: Option<Sequence>) {
         self.sequence = sequence;
     }
 
-    /// Ready when it is so and, of a persistent handle, written. After an error nothing of it is so.
+    /// Completes the change, for a persistent handle once it is written. After an error the change has no effect.
     pub(crate) async fn settle(
         self,
         core: &Arc<ServerState>,
@@ -109,18 +109,18 @@ impl LockChange {
         }
         open.durable.saving().sequences.extend(self.sequence);
         let (core, open) = (core.clone(), open.clone());
-        // To its end, whether or not the connection of who asked stays.
+        // Run to the end even if the requesting connection is lost.
         let settling = tokio::spawn(async move {
             let saved = save(&core, &open).await;
             self.end(&core, &open, saved.is_ok());
             saved
         });
-        // The program ends, else.
+        // Fails only if the program is ending.
         settling.await.unwrap_or(Err(Status::INSUFFICIENT_RESOURCES))
     }
 
     fn end(mut self, core: &ServerState, open: &Arc<Open>, is_written: bool) {
-        // No record is made between the two.
+        // Hold the lock so that no record is made between the two.
         let mut saving = open.durable.saving();
         for lock_range in &self.unlocks {
             let at = saving.releasing.iter().position(|r| r == lock_range);
@@ -142,13 +142,13 @@ impl LockChange {
         drop(saving);
         open.durable.settled.notify_waiters();
         if !is_written {
-            // What was written since the error has it still.
+            // A record written since the error still has the lock.
             core.unwritten.owe(open);
         }
     }
 }
 
-/// This LOCK was done before, and is written. Waits for the store where it is being written.
+/// Returns whether this LOCK was done before and is written. Waits for the store while it is being written.
 pub(crate) async fn is_done(open: &Open, sequence: Sequence) -> bool {
     loop {
         let mut settled = std::pin::pin!(open.durable.settled.notified());
@@ -161,19 +161,19 @@ pub(crate) async fn is_done(open: &Open, sequence: Sequence) -> bool {
     }
 }
 
-/// The numbers of a handle as they are when what waits for the store is written.
+/// Returns the lock sequence numbers as they will be once the pending changes are written.
 pub(super) fn sequences(open: &Open, saving: &Saving) -> [Option<u8>; LOCK_SEQUENCES] {
     let mut all = open.lock_sequences.all();
     saving.sequences.iter().for_each(|(slot, number)| all[*slot] = Some(*number));
     all
 }
 
-/// A handle may lock so many ranges more.
+/// Returns whether a handle may lock this many more ranges.
 pub(crate) fn has_room(open: &Open, more: usize) -> bool {
     !open.durable.is_persistent() || open.locks.load(Ordering::Relaxed) + more <= LOCKS_MAX
 }
 
-/// One lock of exactly this range is no more. False: there is none.
+/// Releases one lock of exactly this range. Returns false if there is none.
 fn release(core: &ServerState, open: &Open, node: NodeId, lock_range: SmbLockRange) -> bool {
     let held = core.namespace.arbiter().unlock(node, &open.party, lock_range);
     if held {
@@ -182,7 +182,7 @@ fn release(core: &ServerState, open: &Open, node: NodeId, lock_range: SmbLockRan
     held
 }
 
-/// The locks of a handle as they are when those are released that wait for it.
+/// Returns the locks of a handle as they will be once its pending unlocks are done.
 pub(super) fn recorded(
     core: &ServerState,
     open: &Open,
@@ -196,7 +196,7 @@ pub(super) fn recorded(
     locks
 }
 
-/// Takes away what an unlock of this range does ([`state::SmbLocks::clear`]).
+/// Removes the locks that an unlock of this range removes ([`state::SmbLocks::clear`]).
 fn clear(locks: &mut Vec<Lock>, lock_range: SmbLockRange) -> bool {
     let exclusive = locks.iter().position(|l| *l == (lock_range, LockKind::Exclusive));
     let at = exclusive.or_else(|| locks.iter().position(|l| l.0 == lock_range));

@@ -1,14 +1,14 @@
 //! Persistent handles: opens that outlive the server itself (MS-SMB2 sections 3.3.1.10 `Open.IsPersistent`, 3.3.5.9.10).
 //!
-//! *Operation.* On a share that is continuously available an open can be made persistent. From then on [`save`] writes all that
-//! it is and holds after every change of it, and no answer that tells of the change leaves before that is durable.
-//! [`crate::restore`] opens what is found, before the first client can come: share modes, leases and locks stand in everybody's
-//! way again, and each handle waits for its client for the time that it was promised.
+//! *Operation.* On a continuously available share an open can be made persistent. From then on [`save`] writes its whole state
+//! after every change, and no answer that reports the change leaves before the record is durable. [`crate::restore`] reopens the
+//! recorded handles before the first client can connect: their share modes, leases and locks apply to all clients again, and each
+//! handle waits for its client for the time it was promised.
 //!
 //! *Memory.* A record per handle in the store, at most [`LOCKS_MAX`] locks each.
 //!
-//! *Errors.* What cannot be written is refused to the client, and [written later](rewrite) where it is so all the same. A record
-//! whose file or share is gone is given up, with a line in the log.
+//! *Errors.* A change that cannot be written is refused, and a change that cannot be refused is [written later](rewrite). A record
+//! whose file or share is gone is dropped, with a line in the log.
 
 pub(crate) mod locks;
 pub(crate) mod record;
@@ -37,22 +37,22 @@ fn key(persistent: u64) -> [u8; 8] {
     persistent.to_be_bytes()
 }
 
-/// Records that are written together: their handles are locked meanwhile, and no client waits for more of them.
+/// Records written in one commit. Their handles are locked meanwhile, so no client waits for more records than these.
 const BATCH: usize = 64;
 
-/// Writes a persistent handle as it is now; of another there is nothing to write. Ready when it is durable. After an error the
-/// record may be the old one or the new one, and is written again later.
+/// Writes the present state of a handle if it is persistent. Returns once the record is durable. After an error the store may have
+/// the old or the new record, which is written again later.
 pub(crate) async fn save(core: &ServerState, open: &Arc<Open>) -> Result<(), Status> {
     save_all(core, std::slice::from_ref(open)).await
 }
 
-/// Writes those of these handles that are persistent, in few commits of the store. Ready when they are durable; an error of one
-/// keeps none of the others from being written.
+/// Writes the persistent handles among these in few commits of the store. Returns once they are durable. An error with one handle
+/// does not prevent writing the others.
 pub(crate) async fn save_all(core: &ServerState, opens: &[Arc<Open>]) -> Result<(), Status> {
     save_those(core, opens, |_, _| true).await
 }
 
-/// The same, without those of which the store has the record as it is now.
+/// As [`save_all`], but skips handles whose record in the store is up to date.
 pub(crate) async fn save_changed(core: &ServerState, opens: &[Arc<Open>]) -> Result<(), Status> {
     save_those(core, opens, |saving, digest| saving.durable != Some(digest)).await
 }
@@ -65,7 +65,7 @@ async fn save_those(
     let Some(store) = &core.store else { return Ok(()) };
     let persistent = |o: &&Arc<Open>| o.durable.is_persistent();
     let mut opens: Vec<Arc<Open>> = opens.iter().filter(persistent).cloned().collect();
-    // Two batches lock what both have in the same order.
+    // Batches lock their common handles in the same order, so that they cannot deadlock.
     opens.sort_by_key(|o| (o.id.persistent, o.id.volatile));
     opens.dedup_by(|a, b| Arc::ptr_eq(a, b));
     let mut batches = Vec::with_capacity(opens.len().div_ceil(BATCH));
@@ -82,13 +82,13 @@ async fn save_those(
     all
 }
 
-/// Records that were handed to the store together.
+/// Records handed to the store together.
 struct Batch {
     written: Vec<Written>,
     pending: recovery::Pending,
 }
 
-/// A record that was handed to the store.
+/// A record handed to the store.
 struct Written {
     open: Arc<Open>,
     digest: u64,
@@ -97,7 +97,7 @@ struct Written {
 }
 
 impl Batch {
-    /// Hands over the records that are to be written; `None` where there are none.
+    /// Hands the changed records to the store; `None` if there are none.
     fn submit(
         core: &ServerState,
         store: &recovery::Store,
@@ -105,7 +105,7 @@ impl Batch {
         which: &impl Fn(&Saving, u64) -> bool,
     ) -> (Option<Self>, Result<(), Status>) {
         let (mut written, mut changes) = (Vec::new(), Vec::new());
-        // What is seen first is written first: a handle is locked until its record is handed over.
+        // Keep a handle locked until its record is handed over, so that records are written in the order of the states they show.
         let (mut locked, mut all) = (Vec::with_capacity(opens.len()), Ok(()));
         for open in opens {
             let mut saving = open.durable.saving();
@@ -145,17 +145,17 @@ impl Batch {
                 Err(_) => core.unwritten.owe(&open),
             }
         }
-        // The store has logged why.
+        // The store has logged the reason.
         done.map_err(|_| Status::INSUFFICIENT_RESOURCES)
     }
 }
 
-/// Writes all persistent handles of a lease. Ready when they are durable.
+/// Writes all persistent handles of a lease. Returns once they are durable.
 pub(crate) async fn save_lease(core: &ServerState, lease: &Lease) -> Result<(), Status> {
     save_all(core, &lease.opens()).await
 }
 
-/// Begins to write what has become of a holder's rights, for those who cannot wait. What is written later comes after it.
+/// Starts to write a change of a holder's caching, for callers that cannot wait. Later writes are ordered after it.
 pub(crate) fn note(core: &Arc<ServerState>, opens: Vec<Arc<Open>>) {
     if opens.iter().any(|o| o.durable.is_persistent()) {
         let core = core.clone();
@@ -163,18 +163,18 @@ pub(crate) fn note(core: &Arc<ServerState>, opens: Vec<Arc<Open>>) {
     }
 }
 
-/// These handles have gone. Ready when a restart brings none of them back, or that could not be written and is tried again later.
+/// Forgets closed handles. Returns once a restart restores none of them, or once a failed write is scheduled to be tried again.
 pub(crate) async fn forget(core: &ServerState, opens: &[Arc<Open>]) {
     let mut gone = Vec::new();
     for open in opens.iter().filter(|open| open.durable.is_persistent()) {
-        // Nothing is written of it from here on.
+        // From here on no record of it is written.
         open.durable.saving().forgotten = true;
         gone.push(open.id.persistent);
     }
     strike(core, &gone).await;
 }
 
-/// Removes the records of handles by one commit. After an error they may be there or not, and are struck again later.
+/// Deletes the records of handles in one commit. After an error the store may still have them; they are deleted again later.
 async fn strike(core: &ServerState, persistent: &[u64]) {
     let Some(store) = &core.store else { return };
     if persistent.is_empty() {
@@ -186,7 +186,7 @@ async fn strike(core: &ServerState, persistent: &[u64]) {
     }
 }
 
-/// The record of a handle, without its [`Record::order`].
+/// Builds the record of a handle, without its [`Record::order`].
 fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, Status> {
     let file = open.file()?;
     let place = file.place();
@@ -228,14 +228,14 @@ fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, 
     })
 }
 
-/// Identifiers that a ticket has named, the one of the user first.
+/// Returns the SIDs of a ticket, the user's first.
 fn recorded(token: &Token) -> Vec<Sid> {
     let user = token.user();
     let others = token.sids().iter().filter(|sid| Some(*sid) != user);
     user.into_iter().chain(others).cloned().collect()
 }
 
-/// The same, of a record.
+/// Builds a token from the SIDs of a record.
 pub(crate) fn token_of(domain: Option<&Arc<Domain>>, sids: &[Sid]) -> Token {
     match (domain, sids) {
         (Some(domain), [user, others @ ..]) => {
@@ -245,7 +245,8 @@ pub(crate) fn token_of(domain: Option<&Arc<Domain>>, sids: &[Sid]) -> Token {
     }
 }
 
-/// What the handle may cache. During a break still all that it had: its client may know of no break.
+/// Returns the caching of the handle. During a break this is all of the earlier caching, because its client may not know of the
+/// break.
 fn caches(core: &ServerState, open: &Open) -> Option<Caches> {
     let table = core.namespace.arbiter().state();
     let node = open.node().ok()?.id();
