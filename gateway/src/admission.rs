@@ -1,5 +1,5 @@
-//! Admission of connections: limits on all connections, on the connections of one host, and on those of clients that have not
-//! introduced themselves.
+//! Admission of connections: limits on all connections, on the connections of one host, and on connections whose clients have
+//! not introduced themselves.
 //!
 //! *Operation.* Each connection gets a permit before any work for it ([`Admission::admit`]), and returns it when its
 //! [`AdmissionPermit`] is dropped, however its task ends. Until [`AdmissionPermit::established`] it counts as a newcomer. The limit
@@ -54,7 +54,7 @@ impl Limit {
     /// Number of limits.
     const COUNT: usize = 5;
     /// Limits on the number of connections, in the order in which they are checked: a newcomer replaces another newcomer, first one
-    /// of its own address, before a known client loses a connection.
+    /// of the same address, before a known client loses a connection.
     const BOUNDS: [Self; 4] = [Self::NewcomersOfAddress, Self::Newcomers, Self::Address, Self::All];
 
     fn name(self) -> &'static str {

@@ -49,11 +49,11 @@ pub struct Run {
     pub replay_key: [u8; 16],
     /// Identifies this server to SMB clients; the same in every run on one state folder.
     pub server_guid: [u8; 16],
-    /// The state folder; `None` if no state survives.
+    /// The state folder, if state survives.
     pub folder: Option<PathBuf>,
-    /// Files that move with the service; `None` if no state survives.
+    /// Files that move with the service, if state survives.
     pub files: Option<ServiceFiles>,
-    /// State that must survive a restart; `None` if no state survives.
+    /// The store of state that must survive a restart, if state survives.
     pub store: Option<Store>,
     _lock: Option<Lock>,
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-/// Returns the user and system CPU time of a process and all its descendants: a server may have a process for each client. Returns
-/// `None` if no such process exists.
+/// Returns the user and system CPU time of a process and all its descendants: a server may have a process for each client. Fails if
+/// no such process exists.
 ///
 /// `/proc/PID/task/*/schedstat` counts nanoseconds but forgets threads that have ended; `/proc/PID/stat` counts all, in hundredths
 /// of a second. The larger of the two is right to a tick, and to the nanosecond while threads live.

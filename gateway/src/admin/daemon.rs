@@ -48,7 +48,7 @@ pub struct Daemon {
     pub nfs: Arc<nfsrdma::server::Server>,
     /// The SMB server, which knows its sessions and opens.
     pub smb: smbd_core::server::Server,
-    /// The store of state that must survive a restart, or `None` if no such state exists.
+    /// The store of state that must survive a restart, if such state exists.
     pub store: Option<Store>,
     /// Addresses on which each service listens.
     pub served: Arc<Served>,

@@ -1,8 +1,8 @@
 //! Connections of the admin address: their number and their time limits.
 //!
 //! *Operation.* A request header must arrive within [`HEADER_SECONDS`], also each further one on a connection that is kept open. A
-//! connection must finish its request after [`LIFE_SECONDS`] and closed [`FINISH_SECONDS`] later, so a client that does not read its
-//! answer holds resources no longer than that.
+//! connection gets no further request after [`LIFE_SECONDS`] and is closed [`FINISH_SECONDS`] later, so a client that does not
+//! read its answer holds resources no longer than that.
 //!
 //! Other hosts must use TLS if `tls` names readers ([`crate::tls::AdminTls`]); a handshake has as much time as a header.
 //!

@@ -646,7 +646,7 @@ fn paths(s: &Snapshot) -> Many {
     s.moved.iter().flat_map(of_way).collect()
 }
 
-/// Returns the labels under which an operation is counted, or `None` if it is not counted.
+/// Returns the labels under which an operation is counted, if it is.
 type Labels = fn(&OperationStatus) -> Option<Vec<String>>;
 
 fn by_name(o: &OperationStatus) -> Option<Vec<String>> {

@@ -171,7 +171,7 @@ impl Story<'_> {
         self.fact(Facts::RDMA_TRANSFORMS).is_some_and(|known| known.contains(protection))
     }
 
-    /// Returns the reason, or `None` for a connection on RDMA that uses it fully.
+    /// Returns the reason, unless the connection uses RDMA fully.
     pub fn reason(&self) -> Option<Reason> {
         if self.is_rdma {
             // A client that can protect directly placed data loses no speed, and neither does one that signs and still places data.

@@ -172,7 +172,7 @@ impl Admission {
         self.lock().open.values_mut().for_each(|e| e.observe(now));
     }
 
-    /// Evicts a connection that counts against this limit, to admit one of this host. Returns false if none can be evicted.
+    /// Evicts a connection that counts against this limit, for one of this host. Returns false if no connection can be evicted.
     pub(super) fn make_room(&self, limit: Limit, host: IpAddr) -> bool {
         let limits = self.limits().by(limit);
         let all = {

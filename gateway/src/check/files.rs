@@ -112,7 +112,7 @@ pub(super) fn tells_case_apart(folder: &Path) -> Option<bool> {
     })
 }
 
-/// Swaps the case of the name's ASCII letters. Returns `None` if it has no letters.
+/// Swaps the case of the name's ASCII letters, if it has letters.
 fn swapped(name: &OsStr) -> Option<OsString> {
     let other: Vec<u8> =
         name.as_bytes()

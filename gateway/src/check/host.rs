@@ -24,7 +24,7 @@ pub(super) struct Rights {
     effective: u64,
     /// Limit of open files, once `serve` has raised it as far as it may; `None`: unlimited.
     pub(super) files: Option<u64>,
-    /// Limit of locked memory, in bytes; `None`: unlimited or unknown.
+    /// Limit of locked memory, in bytes, if it is known and finite.
     pub(super) memlock: Option<u64>,
 }
 

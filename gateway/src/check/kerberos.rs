@@ -73,7 +73,7 @@ fn has(entries: &[Entry], service: &str) -> bool {
     entries.iter().any(|e| of(e).as_deref() == Some(service))
 }
 
-/// Describes a missing key. Without `cifs/NAME` or `nfs/NAME` a Windows KDC uses the computer's key, and other KDCs issue no
+/// Describes a missing key. If `cifs/NAME` or `nfs/NAME` is missing, a Windows KDC uses the computer's key, and other KDCs issue no
 /// ticket.
 fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     let short = name.split('.').next().unwrap_or_default();

@@ -100,7 +100,7 @@ impl Level {
         Self { dir, path, names: VecDeque::new(), cookie: 0, is_at_end: false }
     }
 
-    /// Returns the next name, or `None` at the end.
+    /// Returns the next name, if there is one.
     async fn next(&mut self, cred: &Cred) -> VfsResult<Option<DirEntry>> {
         while self.names.is_empty() && !self.is_at_end {
             let (names, is_at_end) = self.dir.readdir(cred, self.cookie, NAMES).await?;

@@ -39,7 +39,7 @@ use crate::writable;
 use crate::{client_names, port, portmap, trail};
 use netdev::Device;
 
-/// Size of the memory volume whose capabilities are queried; none of this memory is used.
+/// Size of the memory volume whose capabilities are queried; this memory is never used.
 const MEM_SIZE_TRIED: u64 = 1 << 20;
 
 /// Results of all checks.
@@ -411,7 +411,7 @@ fn ports(
         if rdma_is_tcp {
             wanted.push(("NFS over RDMA", settings.nfs_rdma_port, "--nfs-rdma-port"));
         }
-        // With `auto` the port mapper is optional, so a port in use is no problem.
+        // The port mapper is optional with `auto`, so a port in use is no problem.
         if settings.portmap == Portmap::Own {
             wanted.push(("port mapper", nfsrdma::portmap::PORT, port::PORTMAP_OPTION));
         }

@@ -1,4 +1,4 @@
-//! `headgate cluster adopt`: raises the epochs of etcd above those of the records.
+//! `headgate cluster adopt`: raises the epochs of etcd above the epoch of the records.
 //!
 //! *Operation.* A gateway refuses records of a later epoch than its own, because another gateway may have served since. An etcd
 //! that was restored from a backup, or created again, would elect in smaller epochs forever. This command makes the records' epoch

@@ -26,9 +26,9 @@ const FIRST_MAX: Duration = Duration::from_secs(10);
 /// Bytes of one read: two thousand renewals.
 const READ_MAX: usize = 16 << 10;
 
-/// Returns the epoch of this gateway's service; `None`: it belongs to no cluster.
+/// Returns the epoch of this gateway's service, if it belongs to a cluster.
 pub(crate) fn epoch() -> Option<u64> {
-    // Without a parent the variable does not come from a cluster, and the records would keep its value forever.
+    // If no parent is named, the variable does not come from a cluster, and the records would keep its value forever.
     env::var_os(PARENT)?;
     env::var(EPOCH).ok()?.parse().ok()
 }
@@ -46,7 +46,7 @@ pub(crate) fn is_outside() -> bool {
     OUTSIDE.load(Ordering::Relaxed)
 }
 
-/// Returns this gateway's service with its cluster; `None`: it belongs to no cluster.
+/// Returns this gateway's service with its cluster, if it belongs to one.
 pub(crate) fn service() -> Option<String> {
     env::var_os(PARENT)?;
     Some(format!("{}/{}", env::var(CLUSTER).ok()?, env::var(SERVICE).ok()?))
@@ -63,7 +63,7 @@ pub(crate) fn standing() -> Option<ServiceStatus> {
     })
 }
 
-/// Ends this process if its runner ends, and allows it to listen on addresses that are only assigned once it is ready. From now on
+/// Ends this process if its runner ends, and allows it to listen on addresses that are only assigned once it is ready. Afterwards
 /// it may serve for the time that the runner grants. Has no effect if no cluster started it.
 pub(crate) fn join() -> Result<Option<Lease>, String> {
     let Ok(parent) = env::var(PARENT) else { return Ok(None) };

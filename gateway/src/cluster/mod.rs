@@ -36,7 +36,7 @@ use crate::users::read_password;
 const PATIENCE_PART: u32 = 5;
 /// Time between two attempts of a node that cannot reach etcd to record its name there.
 const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(5);
-/// Files that a node's runner opens in addition to those of its services: connections to etcd and from clients of the metrics.
+/// Files that a node's runner opens in addition to the files of its services: connections to etcd and from clients of the metrics.
 const OPEN_FILES: u64 = 256;
 /// Files for one service: two pipes and a handle of its gateway, the same of a fence or an attachment, sockets for its addresses.
 const OPEN_FILES_OF_SERVICE: u64 = 16;

@@ -133,8 +133,8 @@ impl fmt::Display for Disconnected {
     }
 }
 
-/// Disconnects a client: first its connections, which accept no more requests, and then its state. All counts are zero if it had
-/// none.
+/// Disconnects a client: first its connections, which accept no more requests, and then its state. All counts are zero if it had no
+/// state.
 pub(crate) async fn disconnect(
     servers: &Servers,
     connections: &Connections,

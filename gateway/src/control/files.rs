@@ -35,7 +35,7 @@ pub struct HeldFile {
     pub user: Option<String>,
     /// The kind of state, in words.
     pub how: String,
-    /// Identifies the entry for `headgate close`, as long as it is held and the daemon runs.
+    /// Identifies the entry for `headgate close`, while the file is held and the daemon runs.
     pub id: u64,
     /// Identifies the client for `headgate disconnect`; `None` if it has not come back since the daemon started.
     pub address: Option<IpAddr>,
@@ -135,7 +135,7 @@ fn by_nfs_how(held: Held) -> String {
     }
 }
 
-/// Returns the rights in words, or `None` if there are no rights.
+/// Returns the rights in words, if there are any.
 fn words(rights: Rights) -> Option<String> {
     let names = [(Rights::READ, "read"), (Rights::WRITE, "write"), (Rights::DELETE, "delete")];
     let named: Vec<&str> = names.iter().filter(|(r, _)| rights.has(*r)).map(|(_, n)| *n).collect();
@@ -164,7 +164,7 @@ impl fmt::Display for HeldFiles {
             let path = one.path.as_deref().unwrap_or("(removed)");
             // A name may contain any characters, and some would move a terminal's cursor.
             let path: String = path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-            // For SMB it already begins with the address while the client is connected.
+            // The name of an SMB client already begins with the address while the client is connected.
             let client = match one.address {
                 Some(at) if !one.client.starts_with(|c: char| c.is_ascii_digit() || c == '[') => {
                     format!("{} ({at})", one.client)

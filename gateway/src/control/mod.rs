@@ -67,7 +67,7 @@ pub(crate) struct Desk {
     pub(crate) page: Option<SocketAddr>,
 }
 
-/// The socket, which is open until this is dropped; `None` if it could not be created.
+/// The socket, which is open until this is dropped, if it could be created.
 #[derive(Debug)]
 pub struct Control(Option<(PathBuf, JoinHandle<()>)>);
 
