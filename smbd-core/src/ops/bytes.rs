@@ -3,10 +3,10 @@
 //! *Operation.* A command describes its change as a [`Change`] and gets a [`Changing`], the only type that passes changes on to the
 //! volume. FILE_WRITE_DATA allows every change. FILE_APPEND_DATA without it allows only data at or past the end of the file
 //! (MS-SMB2 section 3.3.5.13, MS-FSA section 2.1.5.4), and no change that truncates, clears or replaces existing data. The end is
-//! read when the command is admitted, and the volume checks it again, atomically with the write. For an append-only handle a copy
-//! is done as a write, since no volume can copy to the end of a file atomically. This module also handles the side effects of each
-//! change: ordering changes through a handle that freezes the last-write time, setting the archive attribute, restoring frozen
-//! times, and notifying watchers of streams and directories.
+//! read when the command is admitted, and the volume checks it again, atomically with the write. A copy through an append-only
+//! handle is done as a write, since no volume can copy to the end of a file atomically. This module also handles the side effects
+//! of each change: ordering changes through a handle that freezes the last-write time, setting the archive attribute, restoring
+//! frozen times, and notifying watchers of streams and directories.
 //!
 //! *Errors.* STATUS_ACCESS_DENIED if the handle lacks the right; STATUS_PRIVILEGE_NOT_HELD for the valid data length, which only a
 //! volume manager may set; STATUS_INVALID_PARAMETER for a range that ends beyond 2^63.

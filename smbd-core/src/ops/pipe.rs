@@ -194,7 +194,7 @@ pub(crate) async fn ioctl(
             // If the input does not complete a call, the response waits until another request completes it (MS-SMB2 section
             // 3.3.5.15.3).
             match taken {
-                // The last fragment of a call is small; waiting with a larger input would hold its memory for as long as the client
+                // The end of a call fits into one fragment; waiting with a longer input would hold memory for as long as the client
                 // likes.
                 Err(Status::PIPE_EMPTY) if input.len() <= FIXED_COMMAND_BYTES_MAX => {
                     next(cx, pipe, max).await.map(status)

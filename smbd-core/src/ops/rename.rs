@@ -76,7 +76,7 @@ fn new_path(open: &Open, name: &str) -> Result<Path, Status> {
     if open.posix { Path::of_posix(name) } else { Path::of(name) }
 }
 
-/// Finds a name as the user. Without search permission on the directory, the traverse right applies, as in CREATE.
+/// Finds a name as the user. If the user may not search the directory, the traverse right applies, as in CREATE.
 async fn find(cx: &RequestContext, open: &Open, dir: &NodeRef, name: &str) -> VfsResult<Found> {
     match find_as(cx, open, &open.cred, dir, name).await {
         Err(VfsError::Access) => match security::may_pass(&open.cred, dir).await? {
@@ -191,7 +191,7 @@ pub(super) async fn rename(
     new: NewName,
 ) -> Result<(), Status> {
     open.check(mask::DELETE)?;
-    // For clients with the POSIX extensions a colon is part of the name.
+    // A colon is part of the name for clients with the POSIX extensions.
     if let Some(stream) = new.name.strip_prefix(':').filter(|_| !open.posix) {
         return rename_stream(cx, open, file, stream, new.flags).await;
     }

@@ -329,8 +329,8 @@ async fn set_disposition(
         return Err(Status::DIRECTORY_NOT_EMPTY);
     }
     if !file.is_stream() {
-        // Another program renamed the file. Either the server cannot tell whether a remaining link was meant, or the user may lack
-        // the right to delete from the new directory: a success would then delete no name.
+        // Another program renamed the file. Either the server cannot tell which remaining link the client means, or the user may
+        // lack the right to delete from the new directory: a success would then delete no name.
         match path_tracking::look(opens, file).await {
             Err(VfsError::NotFound) if attr.nlink > 0 && attr.kind != Kind::Dir => {
                 return Err(Status::OBJECT_NAME_NOT_FOUND);

@@ -53,7 +53,7 @@ pub(super) async fn extended_attributes(
 }
 
 /// Returns the attributes to store for a new or overwritten file, or `None` if they equal the defaults shown without a stored
-/// record. Files always get ARCHIVE (MS-FSA section 2.1.5.1.1). For clients with the POSIX extensions the mode controls writing:
+/// record. Files always get ARCHIVE (MS-FSA section 2.1.5.1.1). The mode controls writing for clients with the POSIX extensions:
 /// Linux sends READONLY with a mode that forbids writing, but the creating user may still write through the new handle.
 pub(super) fn kept_attributes(w: &Wanted<'_>, is_dir: bool) -> Option<u32> {
     let given = w.request.attributes & !(if w.posix { attribute::READONLY } else { 0 });

@@ -1,8 +1,8 @@
 //! CREATE (MS-SMB2 section 3.3.5.9, MS-FSA section 2.1.5.1): opens or creates a file or directory.
 //!
 //! *Operation.* The steps are: check the request (`check`), walk the path (`walk`), then handle an existing (`existing`) or a new
-//! file (`new`): access (`rights`), share access (`sharing`), and finally changes to the file. So an open that fails leaves an
-//! existing file unchanged.
+//! file (`new`): access (`rights`), share access (`sharing`), and finally changes to the file. This order ensures that a failed
+//! open leaves an existing file unchanged.
 //!
 //! *Memory.* One entry in the table of opens.
 //!

@@ -25,8 +25,8 @@ pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
     let format = a.parse(compression_state)?;
-    // MS-FSA section 2.1.5.10.30. For valid formats it specifies INVALID_DEVICE_REQUEST on volumes without compression; Windows
-    // returns NOT_SUPPORTED there (smbtorture, smb2.ioctl.compress_notsup_set).
+    // MS-FSA section 2.1.5.10.30 specifies INVALID_DEVICE_REQUEST for valid formats on volumes without compression; Windows returns
+    // NOT_SUPPORTED there (smbtorture, smb2.ioctl.compress_notsup_set).
     if format > COMPRESSION_LZNT1 {
         return Err(Status::INVALID_PARAMETER);
     }

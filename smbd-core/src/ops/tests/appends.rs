@@ -1,4 +1,4 @@
-//! Several who add to one file at once: the place where data comes to stand decides, not the end that was seen before.
+//! Concurrent appends to one file: access and locks are checked at the final offset, not at the end of file seen earlier.
 
 use vfs::local::{LocalBackend, LocalConfig};
 
@@ -22,7 +22,7 @@ fn on_disk() -> (Harness, tempfile::TempDir) {
     (Harness::on(backend, None), dir)
 }
 
-/// A copy by a handle that may only append replaces nothing that came there meanwhile (MS-SMB2 section 3.3.5.15.6, MS-FSA section
+/// A copy through an append-only handle never overwrites data that arrived meanwhile (MS-SMB2 section 3.3.5.15.6, MS-FSA section
 /// 2.1.5.4).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_may_only_append_replaces_nothing() {
@@ -56,14 +56,14 @@ async fn a_copy_that_may_only_append_replaces_nothing() {
     assert_eq!((count(b"data"), count(b"copy")), (EACH, copied), "{refused} came too late");
 }
 
-/// A copy within the server goes on while its client leaves answers untaken: nothing of it goes to the client.
+/// A server-side copy continues while its client reads no responses, since its data does not go to the client.
 #[tokio::test]
 async fn a_copy_does_not_wait_for_a_client_that_takes_no_answers() {
     let (harness, dir) = on_disk();
     std::fs::write(dir.path().join("f"), b"01234567").unwrap();
     let c = harness.client_as(0);
     let f = c.open("f").await;
-    // Over itself, so that it is read and written.
+    // An overlapping copy, which needs a read and a write.
     let chunks = copying(key_of(&c, f).await, &[(0, 2, 4)]).emit();
     c.conn.info.backpressure.moved(0, true, std::time::Instant::now());
     let copied = status(&c, f, code::SRV_COPYCHUNK, &chunks);
@@ -72,8 +72,8 @@ async fn a_copy_does_not_wait_for_a_client_that_takes_no_answers() {
     assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"01012367");
 }
 
-/// Several who add data at once: only what comes to stand in front of the range that another has locked is taken (MS-SMB2 section
-/// 3.3.5.13, MS-FSA section 2.1.5.4).
+/// Concurrent appends succeed only in front of a range that another client has locked (MS-SMB2 section 3.3.5.13, MS-FSA section
+/// 2.1.5.4).
 #[tokio::test(flavor = "multi_thread")]
 async fn none_of_several_additions_reaches_a_locked_range() {
     const ROUNDS: usize = 40;

@@ -1,4 +1,4 @@
-//! FileFullEaInformation: every way to ask beside a slow and obvious model of MS-FSA section 2.1.5.12.12.
+//! FileFullEaInformation: compares every form of the query with a slow, obvious model of MS-FSA section 2.1.5.12.12.
 
 use super::info::set;
 use crate::fscc::ea::{FullEa, emit_names};
@@ -10,10 +10,10 @@ use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::query_info::{Request, Response, flag, info_type};
 
-/// One way to ask.
+/// A form of the query.
 #[derive(Clone, Debug)]
 struct Ask {
-    /// None: all.
+    /// Empty for all attributes.
     names: Vec<&'static str>,
     index: Option<u32>,
     single: bool,
@@ -26,7 +26,7 @@ fn value(len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect()
 }
 
-/// The answer, or its error.
+/// Returns the expected response or error.
 fn model(listed: &[FullEa], ask: &Ask) -> Result<(Status, Vec<FullEa>), Status> {
     let find = |name: &&str| {
         let found = listed.iter().find(|ea| ea.name.eq_ignore_ascii_case(name.as_bytes()));

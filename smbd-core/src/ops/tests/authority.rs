@@ -1,4 +1,4 @@
-//! Every operation is the user's own: what the list of one file grants helps with that file alone.
+//! Every operation uses the user's own rights; access from one file's access control list applies only to that file.
 
 use vfs::Acting;
 use vfs::{CreateHow, Cred, Kind, NodeRef, SetAttr};
@@ -24,7 +24,7 @@ fn of(uid: u32, mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), uid: Some(uid), gid: Some(uid), ..SetAttr::default() }
 }
 
-/// Folders of this user, each with a file `x` of it that is its own to see.
+/// Creates a folder for this user with a file `x` that only the user may read.
 pub(super) async fn folder(harness: &Harness, name: &str, uid: u32, mode: u32) -> NodeRef {
     let (root, top) = (Cred::root(), harness.core.namespace.shares()[0].backend.root());
     let dir = top.mkdir(Acting::caller(&root), name.as_bytes(), of(uid, mode)).await.unwrap().node;
@@ -39,7 +39,7 @@ pub(super) async fn with(c: &Client, name: &str, access: u32) -> Result<FileId, 
     asked.await.map(|r| r.file)
 }
 
-/// Gives a file or folder a list of its own.
+/// Sets the access control list of a file or folder.
 pub(super) async fn give(c: &Client, name: &str, aces: Vec<Ace>) {
     let f = with(c, name, mask::WRITE_DAC).await.unwrap();
     let sd = SecurityDescriptor {
@@ -84,13 +84,13 @@ async fn what_may_be_deleted_may_be_moved_out() {
     let into = folder(&harness, "into", ANN, 0o755).await;
     let all = Ace::allow(sid_of_uid(BOB), mask::FILE_ALL, 0);
     let allow = |rights| vec![all.clone(), Ace::allow(sid_of_uid(ANN), rights, 0)];
-    // Names are not looked up by these rights; what is found may be deleted.
+    // These rights do not allow lookups in the folder, but allow deleting a file that was found.
     give(&bob, "from", allow(mask::READ_DATA | mask::DELETE_CHILD)).await;
     let f = with(&ann, "from\\x", mask::DELETE).await.unwrap();
     assert_eq!(set(&ann, f, Set::Rename(to("into\\y", 0))).await, Status::SUCCESS);
     assert_eq!(owner_of(&from, b"x").await, None);
     assert_eq!(owner_of(&into, b"y").await, Some(BOB));
-    // The right to delete is the folder's to give, and counts where the file is.
+    // The folder grants the right to delete, and it applies where the file is now.
     let f2 = with(&ann, "into\\y", mask::DELETE).await.unwrap();
     give(&bob, "from", allow(mask::READ_DATA | mask::WRITE_DATA)).await;
     assert_eq!(set(&ann, f2, Set::Rename(to("from\\x", 0))).await, Status::SUCCESS);
@@ -98,8 +98,8 @@ async fn what_may_be_deleted_may_be_moved_out() {
     assert_eq!(owner_of(&from, b"x").await, Some(BOB));
 }
 
-/// On Windows every user passes through folders (MS-FSA section 2.1.5.15.11): the right to add a name and the victim's own list
-/// decide.
+/// On Windows every user may traverse folders (MS-FSA section 2.1.5.15.11): only the right to add a name and the replaced file's
+/// own list matter.
 #[tokio::test]
 async fn a_deletable_file_is_replaced_unseen() {
     for posix in [0, rename::POSIX_SEMANTICS] {
@@ -112,7 +112,7 @@ async fn a_deletable_file_is_replaced_unseen() {
             let allow = |rights| vec![all.clone(), Ace::allow(sid_of_uid(ANN), rights, 0)];
             let rights = if deletes { mask::DELETE } else { mask::APPEND_DATA };
             give(&bob, "into\\x", allow(rights)).await;
-            // No name is looked up by these rights.
+            // These rights do not allow lookups in the folder.
             give(&bob, "into", allow(mask::WRITE_DATA | mask::APPEND_DATA)).await;
             let f = with(&ann, "from\\x", mask::DELETE).await.unwrap();
             let over = to("into\\x", rename::REPLACE_IF_EXISTS | posix);
@@ -164,7 +164,7 @@ async fn a_handle_that_shows_attributes_replaces_nothing() {
     let f = with(&bob, "bobs\\x", mask::READ_ATTRIBUTES).await.unwrap();
     let over = |name: &str| Set::Link(to(name, rename::REPLACE_IF_EXISTS));
     assert_eq!(set(&bob, f, over("mine\\x")).await, Status::ACCESS_DENIED);
-    // A folder's list that lets names be added lets none be replaced.
+    // A folder's list that allows adding names does not allow replacing them.
     let add = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
     let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 0);
     give(&ann, "mine", vec![add, own]).await;
@@ -172,7 +172,7 @@ async fn a_handle_that_shows_attributes_replaces_nothing() {
     assert_eq!(owner_of(&mine, b"x").await, Some(ANN));
     assert_eq!(set(&bob, f, over("mine\\y")).await, Status::SUCCESS, "a free name");
     assert_eq!(owner_of(&mine, b"y").await, Some(BOB));
-    // By the list of the file itself it may.
+    // The file's own list allows it.
     give(&ann, "mine\\x", vec![Ace::allow(sid_of_uid(BOB), mask::DELETE, 0)]).await;
     assert_eq!(set(&bob, f, over("mine\\x")).await, Status::SUCCESS);
     assert_eq!(owner_of(&mine, b"x").await, Some(BOB));
@@ -208,7 +208,7 @@ async fn a_sticky_folder_is_sticky_for_smb() {
     assert_eq!(owner_of(&dir, b"x").await, None, "by its own list");
 }
 
-/// What a handle was granted it keeps, whatever the list says later (MS-FSA section 2.1.5.1.2.1).
+/// A handle keeps its granted access when the list changes later (MS-FSA section 2.1.5.1.2.1).
 #[tokio::test]
 async fn a_handle_keeps_what_it_was_granted() {
     let harness = Harness::new();
@@ -244,7 +244,7 @@ async fn only_the_superuser_makes_devices() {
     assert_eq!(status(&root, d, SET_REPARSE_POINT, &device).await, Status::SUCCESS);
 }
 
-/// As chown(2): the owner gives a file to a group that it is in.
+/// An owner may give a file only to a group that the owner belongs to, as in chown(2).
 #[tokio::test]
 async fn an_owner_gives_a_file_to_its_own_groups_alone() {
     let harness = Harness::new();
@@ -262,7 +262,7 @@ async fn an_owner_gives_a_file_to_its_own_groups_alone() {
     }
 }
 
-/// Notes the permission bits of what is synced: by that time a name has come and watchers were told.
+/// Records the permission bits at each sync: by then the name exists and watchers were notified.
 #[derive(Debug, Default)]
 struct Modes(std::sync::Mutex<Vec<(u64, u32)>>);
 
@@ -274,7 +274,7 @@ impl vfs::local::SyncCalls for Modes {
     }
 }
 
-/// What gets a list has it before it is durable, and is open to nobody else by its mode before that.
+/// A new file has its access control list before it is durable, and until then its mode excludes other users.
 #[tokio::test]
 async fn list_is_set_before_sync() {
     use vfs::acl::flag::{CONTAINER_INHERIT, OBJECT_INHERIT};
@@ -295,7 +295,7 @@ async fn list_is_set_before_sync() {
         dacl: Some(Acl::new(vec![Ace::allow(sid_of_uid(0), mask::FILE_ALL, 0)])),
         ..Default::default()
     };
-    // The folder, whether a descriptor comes with the request, and whether others are let in.
+    // The folder, whether the request has a security descriptor, and whether other users get access.
     let table = [
         ("none", false, true),
         ("none", true, false),
@@ -325,14 +325,15 @@ async fn list_is_set_before_sync() {
     }
 }
 
-/// Opens or makes a stream.
+/// Opens or creates a stream.
 async fn stream(c: &Client, name: &str, access: u32, how: Disposition) -> Result<(), Status> {
     let opened = c.create(name, |r| (r.access, r.disposition) = (access, how as u32)).await?;
     assert_eq!(c.close(opened.file).await, Status::SUCCESS);
     Ok(())
 }
 
-/// Its data is the file's: whatever it is opened for, a new one is a change of the file (MS-FSA section 2.1.5.1.2).
+/// A stream's data is part of the file, so creating one changes the file, whatever access it is opened with (MS-FSA section
+/// 2.1.5.1.2).
 #[tokio::test]
 async fn a_stream_is_made_by_whoever_may_write_the_file() {
     let harness = Harness::new();
@@ -367,7 +368,7 @@ async fn a_stream_is_made_by_whoever_may_write_the_file() {
     modes(&x, 0o666).await;
     modes(&mine, 0o777).await;
     assert_eq!((new(&bob, "mine\\x").await, new(&bob, "mine").await), (Ok(()), Ok(())));
-    // Its owner is asked as anybody is, and what is marked as read-only is.
+    // The owner needs write permission too, and the read-only attribute applies.
     modes(&x, 0o444).await;
     assert_eq!(new(&ann, "mine\\x").await, Err(Status::ACCESS_DENIED));
     modes(&x, 0o600).await;
@@ -376,7 +377,7 @@ async fn a_stream_is_made_by_whoever_may_write_the_file() {
         x.dos_set(vfs::Dos { attributes: Some(attributes), ..dos }).await.unwrap();
         assert_eq!(new(&ann, "mine\\x").await, told);
     }
-    // A list says it for each.
+    // An access control list decides for each user.
     for (rights, told) in [
         (mask::FILE_READ | mask::APPEND_DATA, Err(Status::ACCESS_DENIED)),
         (mask::WRITE_DATA, Ok(())),
@@ -386,7 +387,7 @@ async fn a_stream_is_made_by_whoever_may_write_the_file() {
     }
 }
 
-/// Whoever makes a file gets what it asks for, and so the stream for the sake of which it is made.
+/// The maker of a file gets the requested access, also to the stream for which the file is created.
 #[tokio::test]
 async fn a_stream_of_a_file_that_is_made_with_it_takes_no_right_to_that() {
     let harness = Harness::new();
@@ -394,7 +395,7 @@ async fn a_stream_of_a_file_that_is_made_with_it_takes_no_right_to_that() {
     let drop_box = folder(&harness, "box", ANN, 0o700).await;
     let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3);
     let adds = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
-    // Makers have nothing in what they make.
+    // Makers get almost no access to their new files.
     let makers = Ace::allow(Sid::creator_owner(), mask::READ_CONTROL, 3);
     give(&ann, "box", vec![own, adds, makers]).await;
     let made = stream(&bob, "box\\n:s", mask::READ_ATTRIBUTES, Disposition::Create).await;
@@ -404,7 +405,7 @@ async fn a_stream_of_a_file_that_is_made_with_it_takes_no_right_to_that() {
     assert_eq!(again, Err(Status::ACCESS_DENIED), "the list of the file that it found");
 }
 
-/// What is append-only or immutable takes no extended attribute either, whoever asks.
+/// Append-only and immutable files accept no extended attribute either, from any user.
 #[tokio::test]
 async fn nobody_makes_a_stream_of_what_the_host_has_sealed() {
     use rustix::fs::{IFlags, Mode, OFlags};
@@ -426,7 +427,7 @@ async fn nobody_makes_a_stream_of_what_the_host_has_sealed() {
         }
         let name = format!("{}:s", at.replace('/', "\\"));
         let told = stream(&c, &name, mask::READ_ATTRIBUTES, Disposition::OpenIf).await;
-        // Before any assertion, so that the folder can be removed.
+        // Restore before the assertions, so that the folder can be removed.
         seal(at, IFlags::empty()).unwrap();
         assert_eq!(told, Err(Status::ACCESS_DENIED), "{at} {marks:?}");
     }

@@ -1,4 +1,4 @@
-//! What is open below a folder when that is renamed: found by an index, whoever has changed names since.
+//! Opens below a folder that is renamed: found through an index, also after other clients changed names.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn folder(c: &Client, name: &str) {
     assert_eq!(c.close(made.file).await, Status::SUCCESS);
 }
 
-/// A handle of a folder that may be renamed.
+/// Returns a handle that can rename the folder.
 async fn renamer(c: &Client, name: &str) -> FileId {
     let opened = c.create(name, |r| {
         r.options = option::DIRECTORY_FILE;
@@ -34,7 +34,7 @@ fn node(c: &Client, file: FileId) -> NodeRef {
     c.core.opens.get(file).unwrap().node().unwrap()
 }
 
-/// How many opens the index lists below a folder.
+/// Returns the number of opens that the index lists below a folder.
 fn listed(c: &Client, dir: FileId) -> usize {
     let share = c.core.opens.get(dir).unwrap().share().unwrap().id;
     c.core.opens.below(share, node(c, dir).id()).len()
@@ -48,7 +48,7 @@ async fn below(c: &Client, dir: FileId) -> usize {
     found.await.unwrap().len()
 }
 
-/// A rename by a client of another protocol.
+/// Renames a file as a client of another protocol.
 async fn rename_by_nfs(c: &Client, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
     let share = c.core.namespace.shares()[0].clone();
     let nfs = c.core.namespace.by(None);
@@ -72,19 +72,19 @@ async fn renames_look_at_opens_below_alone() {
     assert!(!opens.iter().any(keeps_folders), "the path of a deep folder is not kept by each open");
     assert_eq!(set(&c, other, Set::Rename(to("elsewhere", 0))).await, Status::SUCCESS);
     assert_eq!(set(&c, a, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
-    // The opens of one session are found without a look at those of others.
+    // The opens of a session are found without scanning the opens of other sessions.
     assert_eq!(c.core.opens.of_session(c.session_id, None).len(), 202);
     assert_eq!(c.core.opens.count_of(c.session_id), 202);
 }
 
-/// A walk through `d1\x` ends after a rename of `x` to `d2\x`: the index must not put `x` back.
+/// A walk through `d1\x` ends after a rename of `x` to `d2\x`: the index must not link `x` back to `d1`.
 #[tokio::test]
 async fn stale_walk_links_no_folder() {
     let c = Harness::new().client();
     for name in ["d1", r"d1\x", "d2"] {
         folder(&c, name).await;
     }
-    // Some file is open all the time.
+    // Keeps one file open during the whole test.
     let other = c.open("other").await;
     let x = renamer(&c, r"d1\x").await;
     let share = c.core.opens.get(other).unwrap().share().unwrap().clone();
@@ -105,7 +105,7 @@ async fn stale_walk_links_no_folder() {
     assert_eq!(set(&c, d2, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
 }
 
-/// Two shares of one folder: a rename through one of them counts in the index of the other.
+/// Two shares of one folder: a rename through one share must update the index of the other.
 #[tokio::test]
 async fn rename_moves_folder_in_each_share() {
     let mut c = Harness::new().client();
@@ -140,7 +140,7 @@ async fn rename_moves_folder_in_each_share() {
     });
     let (by_first, by_second) = (c.tree_id, other_tree.unwrap().id);
     c.tree_id = by_second;
-    // The second walk links the folders: that of the first open is not trusted.
+    // The second walk links the folders again instead of trusting the links of the first open.
     let opened = [c.open(r"a\b\f").await, c.open(r"a\b\f").await];
     let other = renamer(&c, "other").await;
     assert_eq!(below(&c, other).await, 0);
@@ -155,7 +155,7 @@ async fn rename_moves_folder_in_each_share() {
     assert_eq!(set(&c, other, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
 }
 
-/// Each way in which a folder with opens below it gets another place: both folders are judged by where it is now.
+/// Moves a folder with opens below it in every way: both parent folders must see its current location.
 #[tokio::test]
 async fn folders_take_their_opens_along() {
     for by_host in [false, true] {
@@ -172,7 +172,7 @@ async fn folders_take_their_opens_along() {
             let root = Cred::root();
             from.rename(Acting::caller(&root), b"b", to_dir.as_ref(), b"b", true).await.unwrap();
             assert_eq!(below(&c, a).await, 0, "the file system is asked");
-            // A walk to the folder finds where it is.
+            // A new walk to the folder updates its location.
             let again = c.open(r"other\b\f").await;
             assert_eq!(below(&c, other).await, 2);
             assert_eq!(c.close(again).await, Status::SUCCESS);

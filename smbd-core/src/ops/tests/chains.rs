@@ -1,5 +1,5 @@
-//! Commands of a chain that have to wait: who is told, in which order, and how they are given up (MS-SMB2 sections 3.3.4.2,
-//! 3.3.5.2.7 and 3.3.5.16). What is expected is what Windows and Samba do (smbtorture's `smb2.compound` and `smb2.compound_async`).
+//! Compound requests with commands that must wait: interim responses, their order, and cancellation (MS-SMB2 sections 3.3.4.2,
+//! 3.3.5.2.7 and 3.3.5.16). The expected results match Windows and Samba (smbtorture's `smb2.compound` and `smb2.compound_async`).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::wire::{
     Command, Flags, change_notify, close, create, flush, lock as lock_wire, oplock_break, set_info,
 };
 
-/// The file of the command before.
+/// The file of the previous command.
 const RELATED: FileId = FileId { persistent: u64::MAX, volatile: u64::MAX };
 
 fn opens(name: &str) -> (Command, Vec<u8>) {
@@ -43,7 +43,7 @@ fn statuses(answers: &[Answered]) -> Vec<Status> {
     answers.iter().map(Answered::status).collect()
 }
 
-/// One who caches, another who is in its way.
+/// Returns a client that caches the file and one that conflicts with it.
 async fn two(state: u32) -> (Client, Client) {
     let harness = Harness::new();
     crate::recall::attach(&harness.core);
@@ -82,7 +82,7 @@ async fn a_create_that_waits_in_a_chain_is_told_of_and_the_chain_is_answered_as_
     assert_eq!(answers.iter().map(|a| a.header.message_id - id).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
-/// MS-SMB2 section 2.2.13: the server ignores FILE_OPEN_REQUIRING_OPLOCK, which fails an open of NTFS that would wait for a break.
+/// The server ignores FILE_OPEN_REQUIRING_OPLOCK, which on NTFS fails an open that must wait for a break (MS-SMB2 section 2.2.13).
 #[tokio::test(start_paused = true)]
 async fn open_requiring_oplock_waits_as_others() {
     use crate::wire::create::option::OPEN_REQUIRING_OPLOCK;
@@ -106,7 +106,7 @@ async fn a_create_that_waits_in_a_chain_can_be_given_up_and_the_chain_with_it() 
         assert_eq!(statuses(&interim), [Status::PENDING]);
         told(&holder).await;
         let name = interim[0].header.tree_or_async;
-        // Names of nothing.
+        // Identifiers that match no request.
         other.cancel(id + 1, None).await;
         other.cancel(id, Some(name + 1)).await;
         other.cancel(id, by_async_id.then_some(name)).await;
@@ -116,7 +116,7 @@ async fn a_create_that_waits_in_a_chain_can_be_given_up_and_the_chain_with_it() 
     }
 }
 
-/// MS-SMB2 section 3.3.5.16: what is given up is a request of the connection, whether its turn has come or not.
+/// Every request of the connection can be cancelled, including those that have not started (MS-SMB2 section 3.3.5.16).
 #[tokio::test(start_paused = true)]
 async fn a_command_behind_one_that_waits_can_be_given_up() {
     let (holder, other) = two(READ | WRITE | HANDLE).await;
@@ -130,7 +130,7 @@ async fn a_command_behind_one_that_waits_can_be_given_up() {
     assert_eq!(statuses(&answers), [Status::SUCCESS, Status::CANCELLED, Status::SUCCESS]);
 }
 
-/// A command that waits in the middle does not keep those behind it from using up their ids.
+/// A command that waits in the middle does not delay the use of the message ids after it.
 #[tokio::test(start_paused = true)]
 async fn the_message_ids_of_a_chain_are_used_when_it_comes() {
     let (_holder, other) = two(READ | WRITE).await;
@@ -142,8 +142,8 @@ async fn the_message_ids_of_a_chain_are_used_when_it_comes() {
     assert!(other.conn.take_ids(id + 3, 1));
 }
 
-/// MS-SMB2 section 3.3.4.2 leaves it to the server where a wait has an end. Windows, as recorded by smb2.compound_async
-/// (rename_non_compound_no_async, rename_last, rename_middle), sends no interim answer.
+/// MS-SMB2 section 3.3.4.2 leaves interim responses for bounded waits to the server. Windows, as recorded by smb2.compound_async
+/// (rename_non_compound_no_async, rename_last, rename_middle), sends no interim response.
 #[tokio::test(start_paused = true)]
 async fn a_rename_waits_without_an_interim_answer() {
     let mine = |other: &Client| {
@@ -157,7 +157,7 @@ async fn a_rename_waits_without_an_interim_answer() {
         let commands: Vec<_> = [opens("f")].into_iter().chain(chain).collect();
         let (answers, ()) = tokio::join!(other.chain(&commands), async {
             assert_eq!(told(&holder).await, (READ | HANDLE, READ));
-            // Longer than any server would wait before it says so.
+            // Longer than the delay before an interim response.
             tokio::time::sleep(Duration::from_secs(5)).await;
             assert_eq!(acknowledge(&holder, 1, READ).await, Status::SUCCESS);
         });
@@ -172,7 +172,7 @@ async fn a_rename_waits_without_an_interim_answer() {
 async fn a_rename_that_waits_is_found_by_its_message_id() {
     let (holder, other) = two(READ | HANDLE).await;
     let file = other.open("f").await;
-    // On its own, and in the middle of a chain.
+    // Alone, and in the middle of a compound request.
     for (chain, at) in
         [(vec![renames(file, "g")], 0), (vec![opens("f"), renames(RELATED, "g"), closes()], 1)]
     {
@@ -207,7 +207,7 @@ async fn a_rename_to_its_own_name_takes_cached_handles_back() {
     assert_eq!(statuses(&answers), [Status::SUCCESS]);
 }
 
-/// The serve loop finishes what is in work: nothing of a client that is gone stays for as long as others take.
+/// The serve loop finishes commands in progress; a command of a disconnected client must not wait for other clients.
 #[tokio::test(start_paused = true)]
 async fn a_rename_that_waits_ends_with_its_connection() {
     let (holder, other) = two(READ | HANDLE).await;
@@ -222,7 +222,7 @@ async fn a_rename_that_waits_ends_with_its_connection() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// smb2.compound.interim2: the others are answered as if it had not been there.
+/// smb2.compound.interim2: the other commands are answered as if this one were absent.
 #[tokio::test(start_paused = true)]
 async fn what_would_wait_for_ever_in_the_middle_of_a_chain_is_refused() {
     let harness = Harness::new();
@@ -249,7 +249,7 @@ async fn what_would_wait_for_ever_in_the_middle_of_a_chain_is_refused() {
     let (answers, _) = c.chain(&[opens("f"), locks, closes()]).await;
     assert_eq!(statuses(&answers), [Status::SUCCESS, Status::INTERNAL_ERROR, Status::SUCCESS]);
 
-    // smb2.compound.interim3: as the last one it waits, and what was done before it is answered apart.
+    // smb2.compound.interim3: the last command may wait, and the commands before it are answered separately.
     let (answers, _) = c.chain(&[makes.clone(), closes(), makes, watches]).await;
     assert_eq!(statuses(&answers), [Status::SUCCESS; 3]);
     let interim = c.pushed().await;
@@ -258,7 +258,7 @@ async fn what_would_wait_for_ever_in_the_middle_of_a_chain_is_refused() {
     assert_eq!(c.pushed().await.status(), Status::CANCELLED);
 }
 
-/// What goes on apart from the serve loop is counted until it ends, also where it waits without a word.
+/// Commands that run outside the serve loop count until they end, even if they wait without an interim response.
 #[tokio::test(start_paused = true)]
 async fn chains_that_wait_are_bounded() {
     let (holder, other) = two(READ | WRITE).await;

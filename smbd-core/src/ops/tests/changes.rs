@@ -1,5 +1,4 @@
-//! Every command that changes the bytes of a file, through handles of every access: what it may, and that what it may not
-//! has changed nothing.
+//! Tries every command that changes file data through handles with each access, and checks that a refused change leaves no trace.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::wire::fsctl::{Chunk, CopyChunks, DuplicateExtents, ResumeKey, Span, T
 use crate::wire::negotiate::Dialect;
 use crate::wire::rdma::Channel;
 
-/// Bytes of the file before: four clusters, so that storage can be shared.
+/// Initial file size in bytes: four clusters, so that storage can be shared.
 const SIZE: usize = 4 * 4096;
 const END: u64 = SIZE as u64;
 
@@ -69,7 +68,7 @@ const WAYS: [Way; 17] = [
     ValidDataLength,
 ];
 
-/// What the model, MS-SMB2 section 3.3.5.13 and MS-FSA section 2.1.5, says of a handle with this access.
+/// Model of MS-SMB2 section 3.3.5.13 and MS-FSA section 2.1.5: the status for a handle with this access.
 fn model(way: Way, access: u32) -> Status {
     let has = |bit| access & bit != 0;
     let writes = has(mask::WRITE_DATA);
@@ -151,13 +150,13 @@ async fn a_handle_changes_what_its_access_allows_and_nothing_else() {
     assert!(allowed > 100 && refused > 100, "{allowed} {refused}");
 }
 
-/// Has the handle hold the last-write time from now on.
+/// Makes the handle freeze the last-write time from now on.
 async fn hold_time(c: &Client, file: FileId) {
     let basic = Basic { last_write: FileTime(130_000_000_000_000_000), ..Basic::default() };
     assert_eq!(set(c, file, Set::Basic(basic)).await, Status::SUCCESS);
 }
 
-/// MS-FSA section 2.1.5.15.2: another may have written meanwhile, and nothing else of this handle is under way.
+/// Another handle may have written meanwhile, but this handle has no other change in progress (MS-FSA section 2.1.5.15.2).
 #[tokio::test(start_paused = true)]
 async fn every_change_leaves_the_time_that_its_handle_holds_as_it_finds_it() {
     let c = Harness::new().client();
@@ -183,7 +182,7 @@ async fn every_change_leaves_the_time_that_its_handle_holds_as_it_finds_it() {
     }
 }
 
-/// A write that waits for its turn holds no buffer for its data, and its client can give it up.
+/// A write that waits for the lock holds no data buffer, and its client can cancel it.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_in_its_turn_before_its_data_is_fetched() {
     let c = Harness::new().client_by(0, Dialect::V311, RDMA);
@@ -209,7 +208,7 @@ async fn a_write_is_in_its_turn_before_its_data_is_fetched() {
     assert_eq!(answer.status(), Status::SUCCESS);
 }
 
-/// Counts what goes to stable storage.
+/// Counts syncs to stable storage.
 #[derive(Debug, Default)]
 struct Synced(AtomicUsize);
 
@@ -236,7 +235,7 @@ impl vfs::local::SyncCalls for Synced {
     }
 }
 
-/// Every way to change data waits for stable storage through a handle that writes through, once, and through no other.
+/// Every data change through a write-through handle waits for exactly one sync; changes through other handles wait for no sync.
 #[tokio::test]
 async fn each_change_through_is_synced_once() {
     for strict in [false, true] {
@@ -261,13 +260,13 @@ async fn each_change_through_is_synced_once() {
                 count();
                 let done = by(&c, way, file, source).await;
                 let is_kept = match way {
-                    // The volume of this machine may share no storage.
+                    // The local volume may not support shared storage.
                     Duplicate if done != Status::SUCCESS => continue,
                     Reserve | ValidDataLength => continue,
                     _ => count(),
                 };
                 assert_eq!(done, Status::SUCCESS, "{way:?}");
-                // A strict share syncs sizes and holes for every handle, zeros as a hole and as storage set aside.
+                // A strict share syncs sizes and holes for every handle; zeroing counts twice, as a hole and as an allocation.
                 let of_share =
                     strict && matches!(way, Cut | Lengthen | Allocate | Zero | Duplicate);
                 let most = if of_share && way == Zero { 2 } else { 1 };

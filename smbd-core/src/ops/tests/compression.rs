@@ -1,4 +1,4 @@
-//! Compressed requests and answers: what is agreed on, what is expanded, what ends a connection.
+//! Compressed requests and responses: negotiation, expansion, and errors that close the connection.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,12 +44,12 @@ fn noise(len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// The bytes of an answer as they are sent.
+/// Returns the bytes of a response on the wire.
 fn bytes(reply: &Reply) -> Vec<u8> {
     reply.pieces().flatten().copied().collect()
 }
 
-/// The answer as a client has it, and whether it came compressed.
+/// Returns the expanded response, and whether it was compressed.
 fn expanded(reply: &Reply, agreed: &Agreed) -> (Vec<u8>, bool) {
     let message = bytes(reply);
     if !message.starts_with(&compression::PROTOCOL_ID) {
@@ -62,7 +62,7 @@ fn expanded(reply: &Reply, agreed: &Agreed) -> (Vec<u8>, bool) {
     (plain, true)
 }
 
-/// Sends a message as a byte stream brings it.
+/// Sends a message the way a byte-stream transport delivers it.
 async fn send(c: &Client, message: &[u8]) -> Option<Reply> {
     let is_compressed = message.starts_with(&compression::PROTOCOL_ID);
     let at = if is_compressed && message.len() > 5000 { compression::LEN } else { message.len() };
@@ -73,13 +73,13 @@ async fn send(c: &Client, message: &[u8]) -> Option<Reply> {
     compound::call(c.core.clone(), c.conn.clone(), Buf::from(head.to_vec()), read_chunks).await
 }
 
-/// Sends a message that ends the connection.
+/// Sends a message that must close the connection.
 async fn ends(c: &Client, message: &[u8]) -> bool {
     let is_silent = send(c, message).await.is_none();
     is_silent && matches!(c.asked.lock().unwrap().try_recv(), Ok(Asked::Shutdown))
 }
 
-/// Writes by a compressed request, or by one as it is where it does not get shorter.
+/// Writes with a compressed request, or with a plain one if compression does not make it shorter.
 async fn write_compressed(c: &Client, agreed: &Agreed, file: FileId, data: &[u8]) -> Status {
     let mut head = c.header(Command::Write, 128).emit().to_vec();
     head.extend(writing(file, 0, data.len()).emit());
@@ -95,7 +95,7 @@ async fn read_compressed(c: &Client, file: FileId, len: usize) -> Reply {
         .await
 }
 
-/// Algorithm, chains, size around each limit, kind of data: what is written is read.
+/// Combines algorithms, chaining, sizes around each limit and kinds of data, and reads back what was written.
 #[tokio::test]
 async fn data_is_the_same_however_it_travels() {
     let sizes = [1, 4096, 4097, 4113, 65_455, 65_456, 65_457, 65_536, 70_000, 300_000];
@@ -153,7 +153,7 @@ async fn listings_are_compressed_behind_a_read_that_was() {
     assert!(answer[HEADER_LEN..] == bytes(&plain)[HEADER_LEN..]);
 }
 
-/// MS-SMB2 section 3.3.5.2.1.2.
+/// MS-SMB2 section 3.3.5.2.1.2 requires the server to disconnect.
 #[tokio::test]
 async fn broken_messages_end_the_connection() {
     let all = agreed(&[4, 2, 3, 1, 5], true);
@@ -191,7 +191,7 @@ async fn broken_messages_end_the_connection() {
     }
 }
 
-/// A stream that is valid up to its last byte, and its command is not carried out.
+/// Sends a stream that is valid except for its end; its command must not run.
 #[tokio::test]
 async fn cut_streams_write_nothing() {
     let agreed = agreed(&[2], false);
@@ -206,7 +206,7 @@ async fn cut_streams_write_nothing() {
     assert_eq!(answered.status(), Status::END_OF_FILE);
 }
 
-/// What a server of these settings answers to a NEGOTIATE with these contexts.
+/// Returns the compression context in the response to a NEGOTIATE with these settings and contexts.
 async fn negotiated(
     compression: bool,
     transport: Transport,

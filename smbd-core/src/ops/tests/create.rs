@@ -1,4 +1,4 @@
-//! CREATE: every disposition on what is there and what is not, names, options, rights, streams.
+//! CREATE: every disposition on existing and missing files, names, options, access, streams.
 
 use vfs::local::{LocalBackend, LocalConfig};
 
@@ -44,7 +44,7 @@ async fn every_disposition_does_what_it_says() {
     assert_eq!(c.core.opens.count(), 0);
 }
 
-/// A host removes the folder of a share, or a folder in the path: no handle of the client's was closed.
+/// The host removes the share's folder or a folder in the path; the client has not closed any handle.
 #[tokio::test]
 async fn create_in_removed_folder_finds_none() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ async fn attributes_stand_in_the_way_of_writing() {
     let c = Harness::new().client();
     let made = c.create("ro", |r| r.attributes = attribute::READONLY).await.unwrap();
     assert_eq!(made.basics.attributes, attribute::READONLY | attribute::ARCHIVE);
-    // FILE_ATTRIBUTE_INTEGRITY_STREAM: of other file systems (MS-FSCC section 2.6).
+    // FILE_ATTRIBUTE_INTEGRITY_STREAM belongs to other file systems (MS-FSCC section 2.6).
     let other = c.create("other", |r| r.attributes = 0x8000).await.unwrap();
     assert_eq!(other.basics.attributes, attribute::ARCHIVE);
     c.close(made.file).await;
@@ -168,8 +168,7 @@ async fn attributes_stand_in_the_way_of_writing() {
     c.close(h.file).await;
 }
 
-/// A backup marks what it has taken; the file is marked anew by whoever changes it then, though it was open before (MS-FSA
-/// section 2.1.4.17).
+/// A backup clears the archive attribute; the next change sets it again, even through an older handle (MS-FSA section 2.1.4.17).
 #[tokio::test]
 async fn what_changes_is_to_be_archived_again() {
     let harness = Harness::new();
@@ -242,7 +241,7 @@ async fn contexts_are_answered() {
     let told = Told::parse(&made.contexts).unwrap();
     assert_eq!(told.maximal_access, Some((0, mask::FILE_ALL)));
     assert!(told.on_disk_id.is_some_and(|(file, _)| file != 0));
-    // MS-SMB2 section 3.3.5.9.5: by the change time.
+    // MS-SMB2 section 3.3.5.9.5 compares the change time.
     let known = made.basics.times[3].to_le_bytes().to_vec();
     let again = |data: Vec<u8>| vec![Context::new(name::QUERY_MAXIMAL_ACCESS, data)];
     let same = c.create("f", |r| r.contexts = again(known)).await.unwrap();
@@ -271,15 +270,15 @@ async fn streams_are_files_of_their_own() {
     let as_dir = c.create("d:s", |r| r.options = option::DIRECTORY_FILE).await;
     assert_eq!(as_dir.unwrap_err(), Status::NOT_A_DIRECTORY);
     c.close(dir.file).await;
-    // Cutting the file takes its streams.
+    // Overwriting the file removes its streams.
     c.close(s.file).await;
     assert!(c.create("f", open(Disposition::Overwrite)).await.is_ok());
     let gone = c.create("f:one", open(Disposition::Open)).await;
     assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
 }
 
-/// MS-FSA section 2.1.5.1.2, NTFS: what overwrites a file brings its extended attributes, and the old ones go; not those that a
-/// client with the POSIX extensions overwrites.
+/// Overwriting a file replaces its extended attributes (MS-FSA section 2.1.5.1.2, NTFS), except for clients with the POSIX
+/// extensions.
 #[tokio::test]
 async fn extended_attributes_go_with_old_contents() {
     let ea = |name: &str| FullEa { flags: 0, name: name.into(), value: b"1".to_vec() }.emit();
@@ -318,7 +317,7 @@ async fn extended_attributes_go_with_old_contents() {
     }
 }
 
-/// MS-FSA section 2.1.5.1.1: attributes and extended attributes are the file's, and whoever makes it gets what it asks for.
+/// Attributes and extended attributes apply to the file, and its maker gets the requested access (MS-FSA section 2.1.5.1.1).
 #[tokio::test]
 async fn a_file_made_for_its_stream_gets_what_the_request_brings() {
     let c = Harness::new().client();
@@ -394,7 +393,7 @@ async fn an_open_waits_for_the_one_who_caches() {
     assert!(crate::wire::create::Response::parse(&last.message).is_ok());
 }
 
-/// Files and pipes, whoever opens them; what is closed makes room.
+/// Files and pipes count for every client of the address; closing one makes room.
 #[tokio::test]
 async fn opens_of_an_address_are_counted_from_create_to_close() {
     let harness = Harness::new();
@@ -415,7 +414,7 @@ async fn opens_of_an_address_are_counted_from_create_to_close() {
         c.close(f).await;
     }
     assert_eq!(before, has());
-    // With all places of the address taken, nothing is made.
+    // At the limit of the address no file is created.
     let mut rest = harness.core.opens_by_address.of(a.conn.info.peer);
     rest.set(before).unwrap();
     let refused = a.create("new", |r| r.disposition = Disposition::Create as u32).await;

@@ -1,4 +1,4 @@
-//! READ, WRITE, FLUSH and CLOSE: lengths, offsets, rights, and memory of the client.
+//! READ, WRITE, FLUSH and CLOSE: lengths, offsets, access, and client memory.
 
 use std::sync::atomic::Ordering;
 
@@ -56,7 +56,7 @@ pub(super) async fn write(c: &Client, file: FileId, offset: u64, data: &[u8]) ->
     c.ask_with(Command::Write, &body, data).await.status()
 }
 
-/// MS-SMB2 section 3.3.5.13: the flag that asks for stable storage, by dialect, flags and options of the handle.
+/// The write-through flag, by dialect, request flags and options of the handle (MS-SMB2 section 3.3.5.13).
 #[tokio::test]
 async fn write_through_needs_unbuffered_writes() {
     const BOTH: u32 = write::WRITE_THROUGH | write::WRITE_UNBUFFERED;
@@ -82,7 +82,7 @@ async fn write_through_needs_unbuffered_writes() {
     }
 }
 
-/// Each is answered, counted, and logged once on its connection.
+/// Each violation is answered, counted, and logged once per connection.
 #[tokio::test]
 async fn a_body_that_breaks_its_format_breaks_a_rule() {
     let c = Harness::new().client();
@@ -101,10 +101,10 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
         let before = noted();
         let answer = c.ask(command, &body[..body.len() / 2]).await;
         assert_eq!(answer.status(), Status::INVALID_PARAMETER, "{command:?}");
-        // Other tests break rules at the same time.
+        // Other tests violate rules concurrently.
         assert!(noted() > before, "{command:?}");
     }
-    // A whole message, whose buffer is cut.
+    // A complete message with a truncated buffer.
     let before = noted();
     let short = put(&c, f, info_type::SECURITY, 0, part::DACL, &[1, 0, 4]).await;
     assert_eq!((short, noted() > before), (Status::INVALID_PARAMETER, true));
@@ -112,7 +112,7 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
     assert_eq!(reported, 1 << Violation::Format as u32);
 }
 
-/// What waits keeps its message: nothing may stand behind one that has no data.
+/// A waiting command keeps its message in memory, so commands without data may not have trailing bytes.
 #[tokio::test]
 async fn nothing_large_stands_behind_a_command_without_data() {
     let c = Harness::new().client();
@@ -144,7 +144,7 @@ async fn nothing_large_stands_behind_a_command_without_data() {
             "{command:?}"
         );
     }
-    // As many elements as it says are its own.
+    // The announced elements are part of the message.
     let f = c.open("f").await;
     let many = lock::Request { file: f, ..locks(1000) };
     let once = c.ask(Command::Lock, &many.emit()).await.status();
@@ -229,7 +229,7 @@ async fn an_open_does_what_it_was_granted() {
     assert_eq!(read(&c, &reading(runner, 0, 3)).await.data(), b"abc");
 }
 
-/// The offset of all ones is the end of the file as it is when the data is written (MS-FSA section 2.1.5.4).
+/// An offset of all ones means the end of the file when the data is written (MS-FSA section 2.1.5.4).
 #[tokio::test(flavor = "multi_thread")]
 async fn two_who_append_write_behind_each_other() {
     const EACH: usize = 200;
@@ -300,7 +300,7 @@ async fn memory_of_the_client_is_named_on_rdma_only() {
     assert_eq!(c.ask(Command::Write, &w.emit()).await.status(), Status::INVALID_PARAMETER);
 }
 
-/// The transport had no memory for the data: nothing is written, and the same succeeds later.
+/// The transport has no memory for the data: the write fails without effect, and succeeds later.
 #[tokio::test]
 async fn write_without_memory_is_refused() {
     let c = Harness::new().client_by(0, Dialect::V311, RDMA);
@@ -400,7 +400,7 @@ async fn old_dialects_know_no_channels() {
     assert_eq!(read(&c, &reserved).await.data(), b"abc");
 }
 
-/// MS-SMB2 section 3.3.5.2.10: what a lost connection still brings changes nothing any more; reading does no harm.
+/// Late requests of a lost connection must not change data; reading is harmless (MS-SMB2 section 3.3.5.2.10).
 #[tokio::test]
 async fn what_comes_late_from_a_lost_connection_is_not_written() {
     let c = Harness::new().client();
@@ -419,7 +419,7 @@ async fn what_comes_late_from_a_lost_connection_is_not_written() {
     assert_eq!(write(&of_2_1, f, 0, b"y").await, Status::SUCCESS, "there the field means nothing");
 }
 
-/// As above: what is sent again waits until the first one has come to its end.
+/// A replayed write waits until the original has finished (same section).
 #[tokio::test]
 async fn a_write_that_is_sent_again_does_not_meet_the_first_one() {
     let c = Harness::new().client_by(0, Dialect::V311, RDMA);
@@ -443,7 +443,7 @@ async fn a_write_that_is_sent_again_does_not_meet_the_first_one() {
     assert_eq!(read(&c, &reading(f, 0, 5)).await.data(), b"again");
 }
 
-/// Storage that does not keep what it has taken, and says so once.
+/// Storage that loses the data it has accepted, and reports the error once.
 #[derive(Debug)]
 struct FailsOnce(std::sync::atomic::AtomicBool);
 
@@ -456,7 +456,7 @@ impl vfs::local::SyncCalls for FailsOnce {
     }
 }
 
-/// Linux tells one caller of a failed write-back; each open that has written since its last FLUSH is told by the gateway, once.
+/// Linux reports a failed write-back to a single caller; the gateway reports it once to each open with unflushed writes.
 #[tokio::test]
 async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
     let dir = tempfile::tempdir().unwrap();
@@ -482,7 +482,7 @@ async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
     }
 }
 
-/// The time of the last write is set when a stream is closed; where each change is durable before its answer, that one is as well.
+/// Closing a stream sets the file's last-write time; on a strict share this must be durable before the response.
 #[tokio::test]
 async fn a_close_tells_that_its_times_are_not_kept() {
     for fails in [true, false] {

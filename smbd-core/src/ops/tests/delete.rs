@@ -1,4 +1,4 @@
-//! Names that are removed when their last open closes.
+//! Names that are removed when the last open closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn the_last_close_removes() {
     assert_eq!(exists(&b, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
 }
 
-/// A client of NFS caches the file: CLOSE does not wait for it, and the name goes all the same.
+/// An NFS client caches the file: CLOSE does not wait for the recall, but the name is removed.
 #[tokio::test]
 async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
     let harness = Harness::new();
@@ -145,7 +145,7 @@ async fn the_end_of_a_session_closes_what_it_had() {
     assert_eq!(harness.core.opens.count(), 0);
 }
 
-/// The name that is removed is the one that the stream has, and nobody else's who took its first.
+/// Removes the stream's current name, not another stream that has taken its old name.
 #[tokio::test]
 async fn a_stream_that_was_renamed_goes_by_its_new_name() {
     let harness = Harness::new();
@@ -171,7 +171,7 @@ async fn a_stream_that_was_renamed_goes_by_its_new_name() {
     assert_eq!(exists(&other, "f:a").await, Ok(()));
 }
 
-/// Who looks for changed files by their times finds one of which only a stream was written (MS-FSA section 2.1.4.17).
+/// Programs that search for changed files by time must find a file of which only a stream was written (MS-FSA section 2.1.4.17).
 #[tokio::test]
 async fn what_is_written_to_a_stream_shows_in_the_time_of_its_file() {
     let c = Harness::new().client();
@@ -188,8 +188,8 @@ async fn what_is_written_to_a_stream_shows_in_the_time_of_its_file() {
     assert_ne!(last_write().await, old.last_write);
 }
 
-/// The file system refuses to remove an append-only or immutable file, or a name in such a folder: the client learns so when it
-/// asks, because nothing tells it once the last open has closed.
+/// The file system refuses to remove append-only or immutable files, or names in such folders. The client must get the error when
+/// it requests the deletion, because closing the last open reports no error.
 #[tokio::test]
 async fn what_the_host_has_sealed_is_not_removed() {
     use rustix::fs::{IFlags, Mode, OFlags};
@@ -208,7 +208,7 @@ async fn what_the_host_has_sealed_is_not_removed() {
         ("d/f", IFlags::APPEND, Status::CANNOT_DELETE),
         ("d/f", IFlags::IMMUTABLE, Status::CANNOT_DELETE),
         ("d", IFlags::APPEND, Status::CANNOT_DELETE),
-        // An immutable folder gives nobody the right to write to it, and so no DELETE of its files.
+        // An immutable folder grants no write access, and so no DELETE access to its files.
         ("d", IFlags::IMMUTABLE, Status::ACCESS_DENIED),
     ] {
         if let Err(e) = seal(at, marks) {
@@ -220,7 +220,7 @@ async fn what_the_host_has_sealed_is_not_removed() {
         for (flags, ex) in [(1, false), (1, true), (1 | 0x10, true)] {
             answers.push(set(&c, f, Set::Disposition { flags, ex }).await);
         }
-        // Before any assertion, so that the folder can be removed.
+        // Restore before the assertions, so that the folder can be removed.
         seal(at, IFlags::empty()).unwrap();
         assert_eq!(on_close, Err(refused), "{at} {marks:?}");
         assert_eq!(answers, [Status::CANNOT_DELETE; 3], "{at} {marks:?}");

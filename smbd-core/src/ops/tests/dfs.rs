@@ -1,4 +1,4 @@
-//! Shares that are on other servers: referrals, and what their trees answer (MS-SMB2 section 3.3.5.15.2, MS-DFSC).
+//! Shares that reside on other servers: referrals, and responses in their trees (MS-SMB2 section 3.3.5.15.2, MS-DFSC).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::wire::negotiate::{self, CAP_DFS, Dialect};
 use crate::wire::negotiate_context::{NegotiateContext, SHA_512};
 use crate::wire::{Command, Flags, Header, tree_connect};
 
-/// A share on two servers.
+/// Returns a share that resides on two servers.
 fn archive(backend: Arc<MemBackend>) -> Share {
     let at = |server, smb_path: &str| Referral {
         server,
@@ -44,7 +44,7 @@ fn archive(backend: Arc<MemBackend>) -> Share {
     }
 }
 
-/// Beside `data`, and changed like this.
+/// Adds or changes the share in addition to `data`.
 fn with(harness: &Harness, change: impl FnOnce(&mut Share)) {
     let before = harness.core.namespace.shares();
     let old = before.iter().find(|share| share.name == "Archive").cloned();
@@ -109,7 +109,7 @@ async fn a_path_is_told_with_its_servers_in_their_order() {
         let number = output.get(8).copied().map(u16::from);
         assert_eq!((status, number), (Status::SUCCESS, Some(level)));
     }
-    // With room for one only, and for none.
+    // Room for one referral, then for no referral.
     let one = ask(&c, code::DFS_GET_REFERRALS, &third.emit(), 150).await;
     assert_eq!(ReferralResponse::parse(&one.1).unwrap().targets.len(), 1);
     let none = ask(&c, code::DFS_GET_REFERRALS, &third.emit(), 60).await;
@@ -120,7 +120,7 @@ async fn a_path_is_told_with_its_servers_in_their_order() {
 async fn nothing_else_is_told() {
     let harness = harness();
     let c = harness.client();
-    // What a domain controller would answer.
+    // These are requests to a domain controller.
     for domain in ["", r"\example.org", "example.org"] {
         assert_eq!(why(&c, domain).await, Status::INVALID_PARAMETER, "{domain}");
     }
@@ -137,7 +137,7 @@ async fn nothing_else_is_told() {
     assert_eq!(why(&c, r"\gw\archive").await, Status::FS_DRIVER_REQUIRED);
 }
 
-/// By 3.1.1 a TREE_CONNECT has to be signed.
+/// Dialect 3.1.1 requires a signed TREE_CONNECT, so use 3.0.2.
 fn client(harness: &Harness) -> Client {
     harness.client_by(0, Dialect::V302, Transport::Tcp)
 }
@@ -169,7 +169,7 @@ async fn its_tree_says_that_it_is_of_dfs_and_holds_nothing() {
             header = c.header(Command::Create, 1);
         }
     }
-    // A file of another tree is none here.
+    // A file identifier of another tree is invalid here.
     assert_ne!(c.close(file).await, Status::SUCCESS);
     let pipe_wait = crate::wire::fsctl::PipeWait { timeout: None, name: "srvsvc".into() };
     let (status, _) = ask(&c, code::PIPE_WAIT, &pipe_wait.emit(), 16).await;

@@ -1,4 +1,4 @@
-//! LOCK, leases and their acknowledgements, durable contexts: what holds, and what a client can do wrong with each.
+//! LOCK, leases and their acknowledgments, durable contexts: their effects, and the errors that clients can make with each.
 
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -30,7 +30,7 @@ pub(super) async fn lock(c: &Client, file: FileId, locks: &[(u64, u64, u32)]) ->
 const NOW: u32 = flag::FAIL_IMMEDIATELY;
 pub(super) const ALONE: u32 = flag::EXCLUSIVE | NOW;
 
-/// MS-SMB2 section 3.3.5.14: which elements may stand together, and what is undone when one fails.
+/// Valid combinations of elements, and what is undone when one fails (MS-SMB2 section 3.3.5.14).
 #[tokio::test]
 async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_leaves() {
     let harness = Harness::new();
@@ -56,7 +56,7 @@ async fn locks_that_make_no_sense_are_refused_and_leave_what_the_specification_l
     assert_eq!(lock(&c, unknown, &[(0, 1, ALONE)]).await, Status::FILE_CLOSED);
 }
 
-/// One session has its share of a file, and no more: others open and lock it as before.
+/// A session at its limit for one file does not stop other sessions from opening and locking it.
 #[tokio::test]
 async fn one_session_does_not_keep_others_out_of_a_file() {
     use crate::limits::{LOCKS_OF_FILE_PER_SESSION_MAX, OPENS_OF_FILE_PER_SESSION_MAX};
@@ -136,7 +136,7 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     assert_eq!(leased(&c, "g", 1, READ).await, Err(Status::INVALID_PARAMETER), "another file's");
     assert_eq!(acknowledge(&c, 1, 0).await, Status::UNSUCCESSFUL, "it does not break");
     assert_eq!(acknowledge(&c, 9, 0).await, Status::OBJECT_NAME_NOT_FOUND);
-    // Another open empties the file: READ alone is lost without a word, so nobody waits.
+    // Another open empties the file. Losing only READ needs no acknowledgment, so the open does not wait.
     let cuts = Disposition::OverwriteIf as u32;
     let second = c.create("f", |r| r.disposition = cuts).await.unwrap().file;
     let told = c.pushed().await;
@@ -151,7 +151,7 @@ async fn a_lease_is_of_one_file_and_acknowledged_only_while_it_breaks() {
     assert_eq!(c.close(second).await, Status::SUCCESS);
 }
 
-/// MS-SMB2 section 3.3.5.9.8: one client, one key, two users: two leases, each of which stands in the way of the other.
+/// The same lease key from two users of one client makes two leases, which conflict with each other (MS-SMB2 section 3.3.5.9.8).
 #[tokio::test]
 async fn two_users_of_one_client_have_two_leases_of_one_key() {
     let harness = Harness::new();
@@ -167,7 +167,7 @@ async fn two_users_of_one_client_have_two_leases_of_one_key() {
     assert_eq!(acknowledge(&alice, 1, READ | HANDLE).await, Status::SUCCESS);
     assert_eq!(granted(bob.pushed().await), (READ | HANDLE, 0), "no WRITE beside another lease");
     assert_eq!(harness.core.leases.count(), 2);
-    // What bob writes breaks what alice caches, and the notice comes by her connection although both have that key.
+    // Bob's write breaks Alice's cache. The notice goes to her connection although both leases have that key.
     let second = bob.create("f", |r| r.disposition = Disposition::Open as u32).await.unwrap().file;
     let written = super::data::write(&bob, second, 0, b"new").await;
     assert_eq!(written, Status::SUCCESS);
@@ -178,7 +178,7 @@ async fn two_users_of_one_client_have_two_leases_of_one_key() {
     assert_eq!(leased(&alice, "g", 1, READ).await.map(|_| ()), Ok(()), "hers is free again");
 }
 
-/// One client holds READ and WRITE of a file that another is about to open, and opens it again: nobody has an answer yet.
+/// A client holds READ and WRITE on a file that another client is about to open, and opens it again: both opens are pending.
 async fn opened_while_it_breaks(c: &Client, other: &Client) {
     let file = leased(c, "f", 1, READ | WRITE).await.unwrap();
     assert_eq!(lock(c, file, &[(0, 1, ALONE)]).await, Status::SUCCESS);
@@ -191,7 +191,7 @@ async fn opened_while_it_breaks(c: &Client, other: &Client) {
     assert_eq!(leased(c, "f", 1, READ | WRITE).await, Err(Status::PENDING));
 }
 
-/// The state and the flags of the lease that the answer to a CREATE tells of.
+/// Returns the lease state and flags in the response to a CREATE.
 fn granted(answer: Answered) -> (u32, u32) {
     let answer = answer.ok().unwrap();
     let response = create::Response::parse(&answer.message).unwrap();
@@ -199,7 +199,7 @@ fn granted(answer: Answered) -> (u32, u32) {
     (lease.state, lease.flags)
 }
 
-/// Linux drops the locks that it has kept to itself when an open is answered before it has sent them.
+/// Linux drops locks that it kept locally if an open is answered before it has sent them.
 #[tokio::test]
 async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() {
     let harness = Harness::new();
@@ -212,7 +212,7 @@ async fn an_open_under_a_lease_that_loses_write_waits_for_its_acknowledgement() 
     assert_eq!(other.pushed().await.status(), Status::SUCCESS);
 }
 
-/// A lease gets WRITE anew with another open, but not where a LOCK may be under way.
+/// A new open may upgrade a lease to WRITE, but not while a LOCK may be in progress.
 #[tokio::test]
 async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
     let harness = Harness::new();
@@ -239,7 +239,7 @@ async fn a_lease_is_not_widened_to_write_beside_an_open_that_locks() {
     assert_eq!(widened(2, "g").await, READ | WRITE, "the one that locked has gone");
 }
 
-/// Nobody has to acknowledge before its open is answered: MS-SMB2 section 3.3.5.9.8 answers it with what is going on.
+/// An open does not require its own acknowledgment: it is answered with the break in progress (MS-SMB2 section 3.3.5.9.8).
 #[tokio::test(start_paused = true)]
 async fn an_open_waits_for_no_client_that_does_nothing() {
     let harness = Harness::new();
@@ -257,7 +257,7 @@ async fn folder(c: &Client, name: &str, how: Disposition) -> FileId {
     made.await.unwrap().file
 }
 
-/// The key of the lease that must give its handles back.
+/// Returns the key of the lease whose HANDLE caching is broken.
 async fn asked_for_handles(c: &Client) -> u8 {
     let notice = oplock_break::Response::parse(&c.pushed().await.message).unwrap();
     let oplock_break::Response::LeaseNotice(n) = notice else { panic!("{notice:?}") };
@@ -265,7 +265,7 @@ async fn asked_for_handles(c: &Client) -> u8 {
     n.key[0]
 }
 
-/// A rename that has to wait, and what its holders do meanwhile.
+/// Runs a rename that must wait, together with the actions of the lease holders.
 async fn renaming(
     other: &Client,
     (file, name): (FileId, &str),
@@ -275,7 +275,7 @@ async fn renaming(
     renamed
 }
 
-/// MS-SMB2 section 3.3.1.4: handles below a directory that are only cached are closed before it is renamed.
+/// Cached handles below a directory are closed before it is renamed (MS-SMB2 section 3.3.1.4).
 #[tokio::test]
 async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back() {
     let harness = Harness::new();
@@ -303,7 +303,7 @@ async fn a_directory_is_renamed_when_those_below_have_given_their_handles_back()
     assert!(leased(&c, "e\\f", 1, READ).await.is_ok());
 }
 
-/// The same for the handle that stands in the way of names that come into its directory.
+/// The same for a cached handle that conflicts with names moving into its directory.
 #[tokio::test]
 async fn a_cached_handle_of_the_directory_that_a_name_moves_to_is_given_back_first() {
     let harness = Harness::new();
@@ -332,8 +332,8 @@ fn of_file(key: u8, parent: Option<u8>) -> Context<'static> {
     Lease { key: [key; 16], state: READ, flags, v2 }.context()
 }
 
-/// What is done to a file through a handle that names this key as that of its directory's lease: the keys of the directories
-/// that are told of it.
+/// Changes a file through a handle that names this key as its parent directory's lease. Returns the keys of the directory leases
+/// that were notified.
 async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> Vec<u8> {
     let harness = Harness::new();
     crate::recall::attach(&harness.core);
@@ -342,7 +342,7 @@ async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> V
         holder.close(folder(&holder, name, Disposition::Create).await).await;
     }
     holder.close(holder.open("d\\f").await).await;
-    // The handle comes before the leases, and finds them all the same.
+    // Opening the file before the leases exist must not matter.
     let file = other
         .create("d\\f", |r| {
             r.oplock_level = oplock::LEASE;
@@ -353,18 +353,18 @@ async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> V
         .file;
     for (name, key) in [("d", 1), ("e", 2)] {
         let opened = holder.create(name, |r| {
-            // Nothing that stands in the way of names that come and go.
+            // An access that does not conflict with adding and removing names.
             r.access = crate::dtyp::mask::READ_DATA;
             r.oplock_level = oplock::LEASE;
             r.contexts = vec![lease(key, READ | HANDLE)];
         });
         assert_eq!(opened.await.unwrap().oplock_level, oplock::LEASE);
     }
-    // Notices go to the oldest connection of the client, the holder's.
+    // Notices go to the client's oldest connection, which is the holder's.
     let mut keys = Vec::new();
     let done = async {
         change(&other, file).await;
-        // An answer is behind the notices that its command has caused; the end of this open causes the last one.
+        // A response follows the notices that its command caused; closing this open causes the last notice.
         let last = holder.create("e\\last", |r| r.contexts = Vec::new()).await;
         assert!(last.is_ok());
     };
@@ -382,8 +382,8 @@ async fn told_of(parent: Option<u8>, change: impl AsyncFn(&Client, FileId)) -> V
     keys
 }
 
-/// MS-FSA sections 2.1.4.17 and 2.1.5.15, MS-SMB2 section 3.3.4.20: size, attributes and times of a file are in the listing of its
-/// directory. Who holds the lease that the opener named is not told.
+/// Size, attributes and times of a file are part of its directory's listing (MS-FSA sections 2.1.4.17 and 2.1.5.15, MS-SMB2 section
+/// 3.3.4.20). The holder of the lease that the open named is not notified.
 #[tokio::test]
 async fn whoever_caches_a_directory_learns_what_is_set_on_a_file_in_it() {
     use crate::dtyp::FileTime;
@@ -413,7 +413,7 @@ async fn whoever_caches_a_directory_learns_what_is_set_on_a_file_in_it() {
             let told = told_of(parent, change).await;
             assert_eq!(told, want, "{parent:?} {size:?}");
         }
-        // Not extended attributes (section 2.1.5.15.5).
+        // Extended attributes do not count (section 2.1.5.15.5).
         let ea = FullEa { flags: 0, name: b"A".to_vec(), value: b"1".to_vec() };
         let with_ea = told_of(parent, async |c, file| {
             assert_eq!(set(c, file, Set::FullEa(ea.emit())).await, Status::SUCCESS);
@@ -440,7 +440,7 @@ fn leasing(name: &str, key: u8, state: u32) -> create::Request<'static> {
     })
 }
 
-/// MS-SMB2 section 3.3.4.7: a client would take the break of a right of which it was not told for that of another one.
+/// A client would mistake the break of a right that it does not know yet for the break of another right (MS-SMB2 section 3.3.4.7).
 #[tokio::test(start_paused = true)]
 async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
     let harness = Harness::new();
@@ -457,7 +457,7 @@ async fn a_notice_waits_until_the_answer_that_told_of_the_right_has_left() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// A peer that takes no answers holds nobody up for long, and it is counted.
+/// A peer that reads no responses delays others only briefly, and is counted.
 #[tokio::test(start_paused = true)]
 async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
     let harness = Harness::new();
@@ -476,7 +476,8 @@ async fn a_notice_does_not_wait_for_ever_for_an_answer_to_leave() {
     assert!(met() > before);
 }
 
-/// A break in two steps: a client that gets the second one before the answer about the first has acknowledged what it did not.
+/// For a break in two steps: a client that receives the second step before the response to the first acknowledgment would
+/// acknowledge the wrong one.
 #[tokio::test(start_paused = true)]
 async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() {
     let harness = Harness::new();
@@ -502,7 +503,7 @@ async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() 
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// Notices that have come to this client: each key with what is left.
+/// Collects the notices that this client has received: each key with the remaining caching.
 async fn told(c: &Client, count: usize) -> Vec<(u8, u32)> {
     let mut all = Vec::new();
     while all.len() < count {
@@ -514,7 +515,7 @@ async fn told(c: &Client, count: usize) -> Vec<(u8, u32)> {
     all
 }
 
-/// Opens directories with a lease each that nothing in them breaks but a change of their listing.
+/// Opens directories, each with a lease that only a change of the listing breaks.
 pub(super) async fn cached_folders(c: &Client, names: &[(&str, u8)]) {
     for (name, key) in names {
         let opened = c.create(name, |r| {
@@ -530,7 +531,7 @@ fn how(disposition: Disposition) -> impl Fn(&mut create::Request<'static>) {
     move |r| r.disposition = disposition as u32
 }
 
-/// A file under the lease `key` with this parent.
+/// Opens a file under the lease `key` with this parent.
 async fn with_parent(
     c: &Client,
     name: &str,
@@ -545,15 +546,15 @@ async fn with_parent(
     made.await.unwrap().file
 }
 
-/// The lease with the key 7 is lost, given back and had again.
+/// The lease with the key 7 is broken, acknowledged and granted again.
 async fn told_and_again(c: &Client) {
     assert_eq!(told(c, 1).await, [(7, 0)]);
     assert_eq!(acknowledge(c, 7, 0).await, Status::SUCCESS);
     cached_folders(c, &[("d", 7)]).await;
 }
 
-/// MS-FSA section 2.1.5.1: a CREATE that makes or overwrites a file changes the listing for all but the holder of the lease that it
-/// names, which may be another client's (section 2.1.4.12.2 compares keys).
+/// A CREATE that creates or overwrites a file changes the listing for all but the holder of the lease that it names as its parent,
+/// which may be another client's lease: section 2.1.4.12.2 compares keys (MS-FSA section 2.1.5.1).
 #[tokio::test]
 async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
     let harness = Harness::new();
@@ -572,12 +573,12 @@ async fn a_create_spares_the_lease_of_the_directory_that_it_names() {
         told_and_again(&holder).await;
         assert_eq!(c.close(file).await, Status::SUCCESS);
     }
-    // Nothing was waiting for the one that was named: this is the first that it hears.
+    // No notice was pending for the holder of the named lease: this is its first.
     with_parent(&stranger, "d\\g", (8, Some(2)), how(Disposition::Create)).await;
     assert_eq!(told(&own, 1).await, [(1, 0)]);
 }
 
-/// What one open marks and another's close removes is the doing of both: only a lease that both name is spared.
+/// A removal marked by one open and completed by the close of another counts for both: only a lease that both name is spared.
 #[tokio::test]
 async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
     for (parents, want) in [((1, 1), &[(2, 0)][..]), ((1, 2), &[(1, 0), (2, 0)])] {
@@ -595,7 +596,7 @@ async fn a_removal_spares_the_lease_that_all_who_caused_it_name() {
     }
 }
 
-/// MS-FSA section 2.1.5.15.3: a file is marked to be removed when the open that is deleted with its close goes, however it goes.
+/// Closing a delete-on-close handle in any way marks its file for deletion (MS-FSA section 2.1.5.15.3).
 #[tokio::test]
 async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
     let harness = Harness::new();
@@ -611,8 +612,8 @@ async fn cached_handles_of_a_file_are_given_back_when_a_close_marks_it() {
     assert_eq!(asked_for_handles(&c).await, 1);
 }
 
-/// Linux goes on listing a directory from its cache until the notice comes, whatever it has changed there itself. By an older
-/// dialect than 3.1.1 nothing tells it from others.
+/// Linux keeps listing a directory from its cache until the notice arrives, even after its own change. Before dialect 3.1.1 the
+/// server cannot recognize Linux.
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
     for is_old in [false, true] {
@@ -636,7 +637,7 @@ async fn an_answer_goes_behind_the_notice_that_its_command_has_caused() {
     }
 }
 
-/// A client that flushes and acknowledges in one breath: whoever waited for it finds what it flushed.
+/// A client flushes and acknowledges at the same time: the client that waited must find the flushed data.
 #[tokio::test]
 async fn an_acknowledgement_does_not_overtake_a_write() {
     let harness = Harness::new();
@@ -671,7 +672,7 @@ async fn an_acknowledgement_does_not_overtake_a_write() {
         assert!(n.acknowledge);
         let mut flush = std::pin::pin!(flush);
         let mut acknowledged = std::pin::pin!(acknowledge(&c, 1, READ));
-        // The write waits for its data, and the acknowledgement for the write, however often both are looked at.
+        // The write waits for its data, and the acknowledgment for the write, however often both are polled.
         for _ in 0..100 {
             let early = std::future::poll_fn(|task| {
                 let written = flush.as_mut().poll(task).is_ready();
@@ -687,7 +688,7 @@ async fn an_acknowledgement_does_not_overtake_a_write() {
     tokio::join!(reader, holder);
 }
 
-/// MS-SMB2 section 3.3.5.22.1: a level that cannot be kept ends the oplock, and whoever waited goes on.
+/// An invalid level ends the oplock, and waiting requests continue (MS-SMB2 section 3.3.5.22.1).
 #[tokio::test]
 async fn an_acknowledgement_that_makes_no_sense_ends_the_oplock() {
     for (had, level, want) in [
@@ -746,7 +747,7 @@ async fn durable_contexts_exclude_each_other_and_name_what_is_there() {
     assert_eq!(same_name.map(|r| r.file), Err(Status::DUPLICATE_OBJECTID));
 }
 
-/// MS-SMB2 section 3.3.5.9.10: the answer to a create was lost with the connection, and so was the session.
+/// The response to a create was lost along with the connection and the session (MS-SMB2 section 3.3.5.9.10).
 #[tokio::test]
 async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
     let harness = Harness::new();
@@ -766,7 +767,7 @@ async fn a_create_that_is_sent_again_by_a_new_session_finds_its_durable_open() {
     assert_eq!(second.close(lost).await, Status::SUCCESS);
 }
 
-/// An open that removes its file when it closes waits for its client as any other, and removes it when that does not come.
+/// A delete-on-close durable open waits for its client like any other, and deletes the file if the client does not return.
 #[tokio::test(start_paused = true)]
 async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
     for comes_back in [true, false] {
@@ -798,12 +799,12 @@ async fn a_durable_open_that_is_deleted_on_close_waits_for_its_client() {
     }
 }
 
-/// Another that opens the file does not find it: the open gives way, and its file goes with it.
+/// Another client that opens the file finds it missing: the durable open ends, and its file is deleted.
 #[tokio::test]
 async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_file() {
     let harness = Harness::new();
     crate::recall::attach(&harness.core);
-    // In the first millisecond of a server nothing is in the past yet.
+    // In the server's first millisecond no time is in the past yet.
     tokio::time::sleep(Duration::from_millis(3)).await;
     let first = harness.client();
     let asked = first.create("f", |r| {
@@ -818,7 +819,7 @@ async fn a_durable_open_that_is_deleted_on_close_gives_way_to_whoever_opens_its_
     assert_eq!(other.create("f", |_| {}).await.unwrap().action, create::action::CREATED);
 }
 
-/// Nobody can break a lock: an open that has one waits for its client only where its caching keeps others from the file.
+/// Locks cannot be broken: a disconnected open with a lock stays only if its caching already excludes other clients.
 #[tokio::test]
 async fn a_durable_open_with_locks_is_kept_with_write_caching_alone() {
     for (state, want) in
@@ -869,7 +870,7 @@ async fn an_application_takes_over_its_own_file_and_no_other() {
     assert_eq!(lock(&a, first, &[(0, 1, ALONE)]).await, Status::SUCCESS, "it is open");
     open(&b, "f", vec![instance(), version(3)]).await.unwrap();
     assert_eq!(a.close(first).await, Status::FILE_CLOSED);
-    // Who may not read it takes nothing from anybody.
+    // A user without read access cannot take over another user's open.
     let secret = open(&a, "h", vec![instance()]).await.unwrap();
     let file_ops = harness.core.namespace.shares()[0].backend.root();
     let (node, _) = file_ops.lookup(&vfs::Cred::root(), b"h").await.unwrap();
@@ -880,7 +881,7 @@ async fn an_application_takes_over_its_own_file_and_no_other() {
     assert_eq!(a.close(secret).await, Status::SUCCESS);
 }
 
-/// Whoever waits for others takes one of the places of its address, until it has what it waits for or gives up.
+/// A waiting request uses one of its address's slots until the wait succeeds or is given up.
 #[tokio::test]
 async fn an_address_has_its_part_of_the_places_of_those_who_wait() {
     let harness = Harness::new();

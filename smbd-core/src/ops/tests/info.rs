@@ -1,4 +1,4 @@
-//! QUERY_INFO and SET_INFO: what is told and changed, and the buffers that are too short, too long or lie.
+//! QUERY_INFO and SET_INFO: results and changes, and buffers that are too short, too long or inconsistent.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -66,7 +66,7 @@ async fn open(c: &Client, name: &str) -> Result<FileId, Status> {
     c.create(name, |r| r.disposition = Disposition::Open as u32).await.map(|r| r.file)
 }
 
-/// A class of fixed size is answered whole or not at all; one with a name behind it is cut.
+/// A class of fixed size is returned completely or not at all; a trailing name is truncated.
 #[tokio::test]
 async fn short_buffers_get_the_status_of_windows() {
     let c = Harness::new().client();
@@ -143,7 +143,7 @@ async fn dispositions_with_flags() {
     assert_eq!(ex(f, ignoring).await, Status::SUCCESS);
     assert_eq!(open(&c, "f").await, Err(Status::DELETE_PENDING));
     assert_eq!(ex(f, 0).await, Status::SUCCESS);
-    // The name goes with the handle that deletes by these semantics, and others keep the file.
+    // With POSIX semantics the name disappears when the deleting handle closes; other handles keep the file.
     assert_eq!(ex(f, ignoring | flag::POSIX_SEMANTICS).await, Status::SUCCESS);
     c.close(f).await;
     assert_eq!(open(&c, "f").await, Err(Status::OBJECT_NAME_NOT_FOUND));
@@ -153,7 +153,7 @@ async fn dispositions_with_flags() {
     c.close(only).await;
     c.close(new).await;
     assert!(open(&c, "f").await.is_ok(), "another file");
-    // One that is to be deleted when it closes anyhow.
+    // This file was opened with delete-on-close.
     let g = c.create("g", doom).await.unwrap().file;
     let other = c.open("g").await;
     let at_once = flag::DELETE | flag::ON_CLOSE | flag::POSIX_SEMANTICS;
@@ -164,7 +164,7 @@ async fn dispositions_with_flags() {
     c.close(other).await;
 }
 
-/// MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2, with the exceptions of Windows that the appendix lists.
+/// MS-SMB2 sections 3.3.5.20.1 and 3.3.5.20.2, with the exceptions that the appendix lists for Windows.
 #[tokio::test]
 async fn classes_that_are_not_told_are_refused_as_windows_refuses_them() {
     let c = Harness::new().client();
@@ -192,7 +192,7 @@ async fn classes_that_are_not_told_are_refused_as_windows_refuses_them() {
     }
 }
 
-/// MS-SMB2 sections 3.3.5.20.1 and 2.2.2: one context without data in dialect 3.1.1, nothing at all before.
+/// Dialect 3.1.1 returns one context without data, older dialects return no data (MS-SMB2 sections 3.3.5.20.1 and 2.2.2).
 #[tokio::test]
 async fn a_buffer_that_is_too_short_is_told_in_the_form_of_the_dialect() {
     let harness = Harness::new();
@@ -210,7 +210,7 @@ async fn a_buffer_that_is_too_short_is_told_in_the_form_of_the_dialect() {
     }
 }
 
-/// MS-SMB2 section 3.3.5.20: of what needs no input it is ignored, whatever it says.
+/// Input that a request does not need is ignored (MS-SMB2 section 3.3.5.20).
 #[tokio::test]
 async fn input_that_means_nothing_is_passed_over() {
     let c = Harness::new().client();
@@ -259,7 +259,7 @@ async fn every_class_needs_its_right() {
     assert_eq!(security, Status::ACCESS_DENIED);
 }
 
-/// Windows Server 2019 and later write last-write times at once; one that an open has set or held stays as that open finds it.
+/// Windows Server 2019 and later update last-write times at once. A time that an open has set or frozen stays for its own writes.
 #[tokio::test]
 async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
     let harness = Harness::new();
@@ -286,7 +286,7 @@ async fn a_write_shows_at_once_unless_its_open_holds_the_time() {
     assert_eq!(time(other).await, second);
 }
 
-/// Who may write and does not own the file cannot set an old time, and so leaves none behind a write.
+/// A writer who does not own the file cannot set an old time, so it cannot freeze the time either.
 #[tokio::test]
 async fn a_writer_who_is_not_the_owner_holds_no_time() {
     let harness = Harness::new();
@@ -314,7 +314,7 @@ async fn a_writer_who_is_not_the_owner_holds_no_time() {
     }
 }
 
-/// A write moves the time of the file until it has given it back, and meanwhile the next one of the same open must not find it.
+/// A write moves the file's time until the frozen time is restored; the next write of the same open must not see the moved time.
 #[tokio::test]
 async fn writes_of_an_open_that_holds_the_time_go_one_after_the_other() {
     let c = Harness::new().client();
@@ -386,7 +386,7 @@ async fn renames_follow_the_rules_of_windows() {
         "in the case that was asked for"
     );
     assert_eq!(set(&c, f, Set::Rename(to("There", 0))).await, Status::SUCCESS, "only its case");
-    // Whoever may delete the directory is in the way of names that come into it.
+    // A handle with delete access on the directory conflicts with names that move into it.
     assert_eq!(set(&c, f, Set::Rename(to("d\\f", 0))).await, Status::SHARING_VIOLATION);
     c.close(dir).await;
     assert_eq!(set(&c, f, Set::Rename(to("d\\f", 0))).await, Status::SUCCESS);
@@ -493,7 +493,7 @@ async fn volumes_are_not_to_be_set() {
     for class in 0..=255 {
         let none = put(&c, f, info_type::FILE, class, 0, &[]).await;
         assert_eq!(none, Status::INVALID_PARAMETER, "section 3.3.5.21: {class}");
-        // A disposition is one byte.
+        // A disposition may have a length of one byte.
         if class == 13 {
             continue;
         }

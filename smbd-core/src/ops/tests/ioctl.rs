@@ -1,4 +1,4 @@
-//! IOCTL: every control code, right and wrong.
+//! IOCTL: every control code with valid and invalid input.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ async fn ask(c: &Client, r: &Request<'_>) -> (Status, Vec<u8>) {
     (a.status(), told.map(|r| r.output.to_vec()).unwrap_or_default())
 }
 
-/// Asks with room for 4 KiB.
+/// Sends a request with an output limit of 4 KiB.
 async fn ioctl(c: &Client, file: FileId, code: u32, input: &[u8]) -> (Status, Vec<u8>) {
     let r = Request { code, file, input, input_max: 0, output_max: 4096, flags: IS_FSCTL };
     ask(c, &r).await
@@ -147,7 +147,7 @@ async fn chunks_are_copied() {
         assert_eq!(told, Copied { chunks: 3, chunk_bytes: 0, total: 3 << 20 });
         assert!(get(&c, to).await == data);
     }
-    // Within one file, over itself, forwards and backwards.
+    // Overlapping copies within one file, forwards and backwards.
     for (at, to_at) in [(0_u64, 500_u64), (500, 0)] {
         let own = c.open("own").await;
         put(&c, own, 0, &data[..4096]).await;
@@ -162,7 +162,7 @@ async fn chunks_are_copied() {
         assert!(get(&c, own).await == want);
         c.close(own).await;
     }
-    // No chunk: nothing to do.
+    // An empty list of chunks succeeds without copying.
     let told = done(&c, to, code::SRV_COPYCHUNK, &copying(key, &[]).emit()).await;
     assert_eq!(Copied::parse(&told), Ok(Copied::default()));
 }
@@ -226,7 +226,7 @@ async fn a_copy_needs_key_rights_and_data() {
     let blind = with_access(&c, "from", mask::WRITE_DATA).await;
     let input = copying(key_of(&c, blind).await, &[(0, 0, 8)]).emit();
     assert_eq!(status(&c, to, copy, &input).await, denied);
-    // The first chunk is there, the second is not.
+    // The first chunk is within the source, the second is not.
     let input = copying(key, &[(0, 10, 8), (4, 20, 8)]).emit();
     let (status, output) = ioctl(&c, to, copy, &input).await;
     assert_eq!(status, Status::INVALID_VIEW_SIZE);
@@ -253,7 +253,7 @@ async fn holes_are_made_and_shown() {
         let c = &c;
         async move { spans(&done(c, f, code::QUERY_ALLOCATED_RANGES, &span(at, len)).await) }
     };
-    // A file that is not sparse has no holes to show, even where its data is zero.
+    // A file that is not sparse shows no holes, even if its data is zero.
     done(&c, f, code::SET_ZERO_DATA, &span(page, 2 * page)).await;
     assert_eq!(query(0, 10 * page).await, [(0, 4 * page)]);
     assert!(get(&c, f).await[65536..2 * 65536].iter().all(|b| *b == 0));
@@ -281,7 +281,7 @@ async fn holes_are_made_and_shown() {
         let (status, output) = ask(&c, &r).await;
         assert_eq!((status, output.len()), (want, n * 16));
     }
-    // The size stays, whatever is zeroed beyond it.
+    // Zeroing beyond the end does not change the size.
     done(&c, f, code::SET_ZERO_DATA, &span(3 * page, 100 * page)).await;
     assert_eq!(get(&c, f).await.len(), 4 * 65536);
     done(&c, f, code::SET_SPARSE, &[0]).await;
@@ -330,7 +330,7 @@ async fn what_is_trimmed_needs_no_storage() {
     assert_eq!(status(&c, f, code::FILE_LEVEL_TRIM, &keyed).await, Status::INVALID_PARAMETER);
 }
 
-/// Counts what is synced.
+/// Counts syncs.
 #[derive(Debug, Default)]
 struct Syncs(AtomicUsize);
 
@@ -341,7 +341,7 @@ impl vfs::local::SyncCalls for Syncs {
     }
 }
 
-/// The hosts that trim, virtual disks on shares that are continuously available, name many ranges at once.
+/// Hypervisors with virtual disks on continuously available shares trim many ranges at once.
 #[tokio::test]
 async fn ranges_that_are_trimmed_wait_for_no_sync() {
     let dir = tempfile::tempdir().unwrap();
@@ -470,7 +470,7 @@ async fn networks_are_told() {
     harness.core.interfaces.set(vec![network(1), network(0), network(2)]);
     let query = code::QUERY_NETWORK_INTERFACE_INFO;
     let c = harness.client_by(0, Dialect::V302, Transport::Tcp);
-    // The harness's connections have no multichannel.
+    // The harness's connections do not support multichannel.
     assert_eq!(status(&c, NO_FILE, query, &[]).await, Status::NOT_SUPPORTED);
     let list = emit_interfaces(&[network(1), network(2)]);
     assert_eq!(parse_interfaces(&list).unwrap().len(), 2);
@@ -493,7 +493,7 @@ async fn negotiation_is_validated() {
         ValidateNegotiate { capabilities: 1, ..good.clone() },
         ValidateNegotiate { guid: [2; 16], ..good.clone() },
         ValidateNegotiate { security_mode: 3, ..good.clone() },
-        // Also where the greatest dialect in common is the same.
+        // Also checked if the greatest common dialect is the same.
         ValidateNegotiate { dialects: vec![0x302], ..good.clone() },
         ValidateNegotiate { dialects: vec![0x302, 0x202], ..good.clone() },
         ValidateNegotiate { dialects: vec![0x202, 0x210, 0x302], ..good.clone() },
@@ -510,7 +510,7 @@ async fn negotiation_is_validated() {
     assert!(status(&newer, NO_FILE, validate, &good.emit()).await.is_error());
 }
 
-/// MS-SMB2 section 3.3.5.15.12 compares what the client offered; which dialects the configuration names by now does not matter.
+/// MS-SMB2 section 3.3.5.15.12 compares the client's offer; later changes of the configured dialects do not matter.
 #[tokio::test]
 async fn reloaded_dialects_are_no_downgrade() {
     let harness = Harness::new();
@@ -529,7 +529,7 @@ async fn reloaded_dialects_are_no_downgrade() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever stands in the input: an answer, and the server goes on.
+    /// Any input gets a response, and the server keeps running.
     #[test]
     fn any_input_is_answered(n in 0_usize..24, input in prop::collection::vec(any::<u8>(), 0..120), max in 0_u32..100) {
         let codes = [

@@ -1,4 +1,4 @@
-//! Files with further names: an open is of the one by which it was made (MS-FSA section 2.1.5.5).
+//! Files with several links: an open refers to the link through which it was opened (MS-FSA section 2.1.5.5).
 
 use vfs::Acting;
 use vfs::{Cred, NodeRef, SetAttr};
@@ -17,7 +17,7 @@ const DELETE: Set = Set::Disposition { flags: disposition::DELETE, ex: false };
 const POSIX: Set =
     Set::Disposition { flags: disposition::DELETE | disposition::POSIX_SEMANTICS, ex: true };
 
-/// A folder of Ann with her file `x`, and one of Bob in which that file has the name `l`.
+/// Creates Ann's folder with her file `x`, and Bob's folder in which the same file has the name `l`.
 async fn linked(harness: &Harness, names: [&str; 2]) -> [NodeRef; 2] {
     let anns = folder(harness, names[0], ANN, 0o755).await;
     let bobs = folder(harness, names[1], BOB, 0o755).await;
@@ -32,7 +32,7 @@ async fn a_delete_takes_the_name_that_was_opened_and_no_other() {
     use std::os::unix::fs::PermissionsExt;
     use vfs::local::{LocalBackend, LocalConfig};
     removed_by_its_name(&Harness::new()).await;
-    // A local disk tells where the name is that is left.
+    // On a local disk the server can find the remaining link.
     if !rustix::process::geteuid().is_root() {
         println!("skipped: serving callers as themselves needs root");
         return;
@@ -79,7 +79,7 @@ async fn removed_by_its_name(harness: &Harness) {
     }
 }
 
-/// To the file system two names of a file are the file, and it judges nobody who renames the one to the other.
+/// The file system treats two links as one file, and checks no permission when one is renamed to the other.
 #[tokio::test]
 async fn a_name_of_the_same_file_gives_way_to_whoever_may_remove_it() {
     let harness = Harness::new();
@@ -92,7 +92,7 @@ async fn a_name_of_the_same_file_gives_way_to_whoever_may_remove_it() {
     let bits = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
     anns.setattr(&Cred::root(), bits(0o1777), false).await.unwrap();
     assert_eq!(set(&bob, f, over()).await, Status::ACCESS_DENIED, "a sticky folder");
-    // By NFS nothing happens at all, and so nothing is followed.
+    // The same rename over NFS does not change anything, so the tracked paths stay too.
     let (ns, cred) = (
         &harness.core.namespace,
         Cred { uid: BOB, gid: BOB, groups: [].into(), token: vfs::Token::NONE },
@@ -107,8 +107,8 @@ async fn a_name_of_the_same_file_gives_way_to_whoever_may_remove_it() {
     assert_eq!(owner_of(&anns, b"x").await, None, "it stands there by a right that was judged");
 }
 
-/// What the folder of an open has granted does not count where a process of the host has moved the file: to the server that looks
-/// like a further name whose first one is gone.
+/// Access from the folder's list does not apply after a host process has moved the file: to the server this looks like another link
+/// whose original was removed.
 #[tokio::test]
 async fn what_the_host_has_moved_goes_by_its_users_own_rights() {
     let harness = Harness::new();
@@ -141,7 +141,7 @@ async fn what_the_host_has_moved_goes_by_its_users_own_rights() {
             assert_eq!(owner_of(to, name).await, stays);
         }
     }
-    // Its own list counts everywhere.
+    // The file's own list applies everywhere.
     let f = open("listed").await;
     bob.close(f).await;
     give(&ann, "from\\listed", vec![Ace::allow(sid_of_uid(BOB), mask::DELETE, 0)]).await;
@@ -152,7 +152,7 @@ async fn what_the_host_has_moved_goes_by_its_users_own_rights() {
     assert_eq!(owner_of(&shut, b"listed").await, None);
 }
 
-/// The handle of a file that was made is no list of it either.
+/// The handle of a newly created file does not count as its access control list either.
 #[tokio::test]
 async fn whoever_made_a_file_does_not_take_it_from_where_the_host_has_put_it() {
     let harness = Harness::new();
@@ -161,7 +161,7 @@ async fn whoever_made_a_file_does_not_take_it_from_where_the_host_has_put_it() {
     let shut = folder(&harness, "shut", ANN, 0o755).await;
     let own = Ace::allow(sid_of_uid(ANN), mask::FILE_ALL, 3);
     let adds = Ace::allow(sid_of_uid(BOB), mask::WRITE_DATA | mask::EXECUTE, 0);
-    // Makers have nothing in what they make.
+    // Makers get almost no access to their new files.
     let makers = Ace::allow(Sid::creator_owner(), mask::READ_CONTROL, 3);
     give(&ann, "box", vec![own, adds, makers]).await;
     for mark in [true, false] {
@@ -182,7 +182,7 @@ async fn whoever_made_a_file_does_not_take_it_from_where_the_host_has_put_it() {
     }
 }
 
-/// A client of NFS that may do so has moved it, before it was marked: the open is of the name that it has now.
+/// An NFS client with the permission moved the file before it was marked for deletion: the open follows the new name.
 #[tokio::test]
 async fn what_a_client_of_nfs_has_moved_goes_by_the_right_of_the_open() {
     let harness = Harness::new();
@@ -198,7 +198,7 @@ async fn what_a_client_of_nfs_has_moved_goes_by_the_right_of_the_open() {
     assert_eq!(owner_of(&shut, b"y").await, None);
 }
 
-/// A further name that came after the open is another link as well, whoever made it.
+/// A link added after the open is not the opened link, no matter who added it.
 #[tokio::test]
 async fn a_name_that_came_later_is_not_the_one_that_was_opened() {
     let harness = Harness::new();
@@ -220,7 +220,7 @@ async fn a_name_that_came_later_is_not_the_one_that_was_opened() {
         }
         ann.close(made).await;
         from.unlink(Acting::caller(&root), name.as_bytes()).await.unwrap();
-        // Bob may delete there: it is not what he has open all the same.
+        // Bob may delete here, but this is not the link that he opened.
         assert_eq!(set(&bob, f, DELETE).await, Status::OBJECT_NAME_NOT_FOUND, "{name}");
         bob.close(f).await;
         assert_eq!(owner_of(&kept, name.as_bytes()).await, Some(ANN), "{name}");

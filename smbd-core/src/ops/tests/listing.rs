@@ -85,7 +85,8 @@ async fn every_level_lists_every_name_once() {
     assert_eq!(posix, Err(Status::INVALID_INFO_CLASS), "nobody agreed on it");
 }
 
-/// MS-FSA sections 2.1.5.6.3, 2.1.5.12.10 and 2.1.5.12.2: the length of all attributes, and four bytes more for an open file.
+/// Total length of all extended attributes, and four more bytes for an open file (MS-FSA sections 2.1.5.6.3, 2.1.5.12.10 and
+/// 2.1.5.12.2).
 #[tokio::test]
 async fn the_size_of_extended_attributes_is_told() {
     let c = Harness::new().client();
@@ -201,7 +202,7 @@ async fn changes_are_told_when_they_come_and_kept_when_nobody_waits() {
     assert_eq!(changes(&told.message), [removed], "it waited");
 }
 
-/// MS-FSCC section 2.7.1: what the kernel does not tell of.
+/// Changes that the kernel does not report (MS-FSCC section 2.7.1).
 #[tokio::test]
 async fn changes_of_named_streams_are_told() {
     let c = Harness::new().client();
@@ -209,7 +210,7 @@ async fn changes_of_named_streams_are_told() {
     let s = c.open("d\\f:s").await;
     let told = async || changes(&c.pushed().await.message);
     let changed = [Change { action: Action::ModifiedStream, name: "f:s".into() }];
-    // Each waits for its own kind of change: of the size, of the data.
+    // Each watcher waits for one kind of change: of the size, or of the data.
     let sizes = async || {
         let d = dir(&c, "d").await;
         let first = c.ask(Command::ChangeNotify, &watch(d, 1000, filter::STREAM_SIZE)).await;
@@ -230,7 +231,7 @@ async fn changes_of_named_streams_are_told() {
     assert_eq!(told().await, changed, "overwritten");
 }
 
-/// The same of what copies, clears and shares the data of a stream.
+/// The same for commands that copy, clear and share the data of a stream.
 #[tokio::test]
 async fn commands_that_change_a_stream_without_a_write_are_told() {
     use super::ioctl::{put, status};
@@ -264,12 +265,12 @@ async fn commands_that_change_a_stream_without_a_write_are_told() {
         let changed = Change { action: Action::ModifiedStream, name: "f:s".into() };
         assert_eq!(changes(&c.pushed().await.message), [changed], "{code:#x}");
         c.close(d).await;
-        // The watch ends with its open, and says so.
+        // Closing the watch sends a final response; discard it.
         while c.asked.lock().unwrap().try_recv().is_ok() {}
     }
 }
 
-/// A watcher with WATCH_TREE is told what it could have listed, by whomever it is changed.
+/// A watcher with WATCH_TREE is notified only of names that it could list, no matter which client changes them.
 #[tokio::test]
 async fn a_watcher_is_told_of_nothing_in_a_folder_that_it_may_not_list() {
     let harness = Harness::new();
@@ -336,7 +337,7 @@ async fn what_does_not_fit_is_to_be_looked_up() {
     assert_eq!(f, Status::INVALID_PARAMETER, "a file");
 }
 
-/// A folder of any length in which nothing is shown is looked through by one request, which its client can end.
+/// One request searches a folder of any length without visible entries, and the client can cancel it.
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
     let harness = Harness::new();
@@ -364,7 +365,7 @@ async fn a_listing_that_takes_long_can_be_cancelled_and_loses_nothing() {
     assert_eq!(list(&c, d, "*", 0, BIG).await.unwrap(), [".", "..", "shown"]);
 }
 
-/// As a READ does: a client that leaves its answers untaken gets no more large ones, and what it has counts until it has left.
+/// Like READ, a client that leaves responses unread gets no more large ones, and its responses count until they were sent.
 #[tokio::test]
 async fn a_large_listing_waits_for_a_client_that_takes_no_answers() {
     const LARGE: u32 = 1 << 20;

@@ -1,4 +1,4 @@
-//! SESSION_SETUP with wrong passwords.
+//! SESSION_SETUP with wrong passwords, expired sessions and full tables.
 
 use std::time::Duration;
 
@@ -20,18 +20,18 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::session_setup::{Request, Response};
 use crate::wire::{Command, Flags, flush, lock, simple};
 
-/// One logon of somebody whom the server does not know.
+/// Logs on as an unknown user.
 async fn guess(client: &mut Client) -> Status {
     (client.session_id, client.tree_id) = (0, 0);
     log_on(client, "mallory", "guess").await
 }
 
-/// A logon to the session of the client; to a new one if that is 0.
+/// Logs on to the client's session, or to a new session if its id is 0.
 async fn log_on(client: &mut Client, user: &str, password: &str) -> Status {
     log_on_after(client, user, password, 0).await
 }
 
-/// The same by a client that had the session `previous`.
+/// Like [`log_on`], for a client that had the session `previous`.
 async fn log_on_after(client: &mut Client, user: &str, password: &str, previous: u64) -> Status {
     let credentials = Credentials {
         account: Account { user: user.into(), domain: String::new(), workstation: String::new() },
@@ -67,7 +67,7 @@ async fn ten_wrong_passwords_in_a_minute_slow_the_next() {
     assert!(slowed.iter().any(|(rule, n)| *rule == "smb-logon-slowed" && *n >= 2));
 }
 
-/// A client with files open and a range locked, whose session has run out, as the ticket of a user does.
+/// Returns a client with an open file and a locked range, whose session has expired as with a user's ticket.
 async fn run_out(harness: &Harness) -> (Client, FileId) {
     let client = harness.client();
     let file = client.open("f").await;
@@ -87,7 +87,7 @@ async fn lock(client: &Client, file: FileId, flags: u32) -> Status {
     client.ask(Command::Lock, &request.emit()).await.status()
 }
 
-/// MS-SMB2 section 3.3.5.2.9: LOGOFF, CLOSE, LOCK where it unlocks, and ECHO are still done, nothing else.
+/// An expired session may only use LOGOFF, CLOSE, LOCK for unlocking, and ECHO (MS-SMB2 section 3.3.5.2.9).
 #[tokio::test]
 async fn a_session_that_has_run_out_only_gives_back() {
     let harness = Harness::new();
@@ -109,7 +109,7 @@ async fn a_session_that_has_run_out_only_gives_back() {
     assert_eq!(harness.core.sessions.count(), 0);
 }
 
-/// MS-SMB2 section 3.3.5.2.4: a signature is of a session, of which there is none yet.
+/// A new session has no signing key yet (MS-SMB2 section 3.3.5.2.4).
 #[tokio::test]
 async fn a_logon_to_a_new_session_is_not_signed() {
     let harness = Harness::new();
@@ -145,7 +145,7 @@ async fn an_echo_may_name_no_session_but_none_that_is_not() {
     }
 }
 
-/// MS-SMB2 section 3.3.5.5.1: who logs on again goes on with all that is open.
+/// Reauthentication keeps all opens (MS-SMB2 section 3.3.5.5.1).
 #[tokio::test]
 async fn a_session_that_has_run_out_goes_on_when_its_user_logs_on_again() {
     let harness = Harness::new();
@@ -189,7 +189,7 @@ async fn a_client_that_was_cut_off_comes_back_by_the_same_dialect() {
     assert!(harness.core.opens.get(file).is_none(), "its session ended");
 }
 
-/// MS-SMB2 section 3.3.5.5.3, for each pair of dialects: a client with a session keeps to the dialect of that.
+/// A client with an existing session must keep its dialect (MS-SMB2 section 3.3.5.5.3), for each pair of dialects.
 #[tokio::test]
 async fn client_keeps_to_its_dialect() {
     let all = [Dialect::V202, Dialect::V210, Dialect::V300, Dialect::V302, Dialect::V311];
@@ -222,7 +222,7 @@ async fn a_client_that_does_not_sign_is_among_the_refused() {
     assert_eq!((row.refused.rule, row.count), ("smb-signing", 2));
 }
 
-/// Wrong passwords from all over the world.
+/// Simulates wrong passwords from many addresses.
 fn attack(harness: &Harness, name: &str) {
     let now = harness.core.since_start();
     (0..ACCOUNT_GUESSES_FREE).for_each(|_| harness.core.accounts.lock().unwrap().wrong(name, now));
@@ -261,7 +261,7 @@ async fn who_gets_no_turn_is_refused_with_the_right_password() {
     assert!(met.iter().any(|(limit, n)| *limit == accounts::LIMIT && *n > 0));
 }
 
-/// Sessions of this address that nobody uses, beside those that there are.
+/// Adds idle sessions to those that this address already has.
 fn fill(harness: &Harness, at: std::net::IpAddr, count: usize) -> Vec<std::sync::Arc<Session>> {
     let terms = Terms {
         dialect: Dialect::V311,
@@ -282,7 +282,7 @@ fn address(n: usize) -> std::net::IpAddr {
     std::net::IpAddr::from([192, 0, 2, u8::try_from(n).unwrap()])
 }
 
-/// Addresses that have all sessions of the server, each its part: another one logs on all the same.
+/// A new address can log on even if others use all sessions of the server, each up to its limit.
 #[tokio::test]
 async fn a_new_address_finds_a_session() {
     let harness = Harness::new();
@@ -300,7 +300,7 @@ async fn a_new_address_finds_a_session() {
     assert!(met.iter().any(|(limit, n)| *limit == "sessions" && *n >= 3));
 }
 
-/// An address that has its part, of sessions that were all just used, is refused; others log on.
+/// An address at its limit, whose sessions were all just used, is refused; other addresses can log on.
 #[tokio::test]
 async fn an_address_has_its_part_of_sessions() {
     let harness = Harness::new();
@@ -316,7 +316,7 @@ async fn an_address_has_its_part_of_sessions() {
     assert!(met.iter().any(|(limit, _)| *limit == "sessions-of-address"));
 }
 
-/// A connection has all sessions that it may have; another one of the same address logs on.
+/// A connection at its session limit does not block another one of the same address.
 #[tokio::test]
 async fn sessions_of_connection_leave_others_theirs() {
     let harness = Harness::new();
@@ -335,7 +335,7 @@ async fn sessions_of_connection_leave_others_theirs() {
     assert_eq!(log_on(&mut other, "user", "pw").await, Status::SUCCESS);
 }
 
-/// Idle or used, with and without opens, of an address that has more than its part or not: which of two sessions ends.
+/// Selects which of two sessions ends: idle or in use, with and without opens, from an address over its limit or not.
 #[tokio::test]
 async fn sessions_end_in_the_order_of_use() {
     let harness = Harness::new();
@@ -390,11 +390,11 @@ async fn session_with_waiting_request_is_spared() {
     assert_eq!((ends(false), ends(true)), (Some(a.session_id), Some(a.session_id)));
 }
 
-/// One client has all trees of its address: it is refused further ones, and connects again when it has fewer.
+/// A client with all trees of its address is refused more trees, and can connect again after a disconnect.
 #[tokio::test]
 async fn an_address_has_its_part_of_trees() {
     let harness = Harness::new();
-    // By dialect 3.1.1 a tree is connected by a signed request alone.
+    // Dialect 3.1.1 requires a signed TREE_CONNECT.
     let client = harness.client_by(0, Dialect::V302, Transport::Tcp);
     let trees = &harness.core.trees_by_address;
     let path = crate::wire::tree_connect::Request { flags: 0, path: r"\\h\IPC$".into() }.emit();
@@ -413,11 +413,11 @@ async fn an_address_has_its_part_of_trees() {
     assert_eq!(trees.of(client.conn.info.peer).room(10), 2, "all are given back");
 }
 
-/// A session is connected to shares as often as it may be; another one of the same address connects.
+/// A session at its tree limit does not block another one of the same address.
 #[tokio::test]
 async fn trees_of_session_leave_others_theirs() {
     let harness = Harness::new();
-    // By dialect 3.1.1 a tree is connected by a signed request alone.
+    // Dialect 3.1.1 requires a signed TREE_CONNECT.
     let client = || harness.client_by(0, Dialect::V302, Transport::Tcp);
     let (full, other) = (client(), client());
     let path = crate::wire::tree_connect::Request { flags: 0, path: r"\\h\IPC$".into() }.emit();
@@ -429,7 +429,7 @@ async fn trees_of_session_leave_others_theirs() {
         }
     };
     assert_eq!(refused, Status::INSUFFICIENT_RESOURCES);
-    // The first one came with the client.
+    // The harness connected the first tree.
     assert!((TREES_MAX - 1..=TREES_MAX).contains(&connected), "{connected}");
     assert_eq!(other.ask(Command::TreeConnect, &path).await.status(), Status::SUCCESS);
 }

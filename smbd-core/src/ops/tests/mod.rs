@@ -1,4 +1,4 @@
-//! The commands on files against a server in memory, and what a client can do wrong with each.
+//! File commands against an in-memory server, with the errors that clients can make in each.
 
 mod appends;
 mod attributes;

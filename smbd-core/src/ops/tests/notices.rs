@@ -1,4 +1,4 @@
-//! Break notices of a client that has several connections: each way in which one is lost on its way, and what is sent again.
+//! Break notices to a client with several connections: every way to lose a notice, and whether it is sent again.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::wire::{Command, oplock_break};
 const SILENT: Silence = Silence { owes: true, lasts: Duration::from_secs(2), repeats: 3 };
 const DELIVERED: Silence = Silence { owes: false, ..SILENT };
 
-/// A client with a lease on `f` and three connections, the oldest first; another, which opens it and waits for that.
+/// Returns a client with a lease on `f` and three connections, oldest first, and another client whose open waits for the break.
 async fn broken(harness: &Harness) -> [Client; 4] {
     crate::recall::attach(&harness.core);
     let [a, b, c] = [harness.client(), harness.client(), harness.client()];
@@ -28,12 +28,12 @@ async fn broken(harness: &Harness) -> [Client; 4] {
     [a, b, c, other]
 }
 
-/// The next that the server asks of this connection.
+/// Returns the next command of the server for this connection.
 async fn next(c: &Client) -> Option<Asked> {
     std::future::poll_fn(|cx| c.asked.lock().unwrap().poll_recv(cx)).await
 }
 
-/// The notice comes by this connection.
+/// Expects the notice on this connection.
 async fn notice(c: &Client) -> oplock_break::LeaseNotice {
     let pushed = c.pushed().await;
     assert_eq!(pushed.header.command(), Some(Command::OplockBreak));
@@ -43,7 +43,7 @@ async fn notice(c: &Client) -> oplock_break::LeaseNotice {
     }
 }
 
-/// Plays a peer whose system answers so, until the server ends the connection or does not ask any more.
+/// Plays a peer whose transport reports this silence, until the server aborts the connection or stops asking.
 async fn answers(c: &Client, silence: Silence) -> bool {
     loop {
         match timeout(Duration::from_secs(5), next(c)).await {
@@ -83,7 +83,7 @@ async fn a_notice_goes_by_the_next_connection_when_nothing_is_heard_on_its_own()
     assert_eq!(notice(&c).await, first);
     let limits = rdma_transport::count::limits_met();
     assert!(limits.iter().any(|(limit, n)| *limit == "notice-unheard" && *n >= 2));
-    // There is no other: it goes on, and its client has its time.
+    // This is the last connection: it stays open, and the client keeps its time to acknowledge.
     assert!(timeout(Duration::from_secs(20), answers(&c, SILENT)).await.is_err());
     assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
     assert_eq!(other.pushed().await.status(), Status::SUCCESS);
@@ -102,19 +102,19 @@ async fn a_client_that_heard_its_notice_has_its_time_and_is_not_told_again() {
         notice(&a).await;
         let overruled = async {
             assert_eq!(other.pushed().await.status(), Status::SUCCESS, "in the end");
-            // The server's clock is not the one that stands still here: the deadline counts from when it said that it is.
+            // The server's clock is not paused here; the deadline counts from the time of the delivery report.
             (began.elapsed(), began.elapsed() + real.elapsed())
         };
         let again = timeout(Duration::from_secs(50), next(&b));
         let (aborted, told, (at, in_all)) = tokio::join!(answers(&a, heard), again, overruled);
         assert!(!aborted && told.is_err(), "{heard:?}");
-        // To the millisecond, which both clocks count in.
+        // Both clocks count in milliseconds.
         assert!(at <= Duration::from_millis(35_001), "{at:?}");
         assert!(in_all >= Duration::from_millis(34_999), "{in_all:?}");
     }
 }
 
-/// A notice that nobody has to answer is followed until its peer has taken it, also where its client has no other connection.
+/// A notice without acknowledgment is tracked until its peer has received it, even if the client has no other connection.
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_was_heard_is_not_followed_any_more() {
     let harness = Harness::new();
@@ -133,7 +133,7 @@ async fn a_notice_that_was_heard_is_not_followed_any_more() {
     assert!(timeout(Duration::from_secs(20), next(&c)).await.is_err(), "it was delivered");
 }
 
-/// Anybody may call itself by a client's name; the keys of its leases are for those who have logged on by a password.
+/// Any client may claim another client's name; lease keys are resent only to users who logged on with a password.
 #[tokio::test(start_paused = true)]
 async fn a_stranger_who_names_the_same_client_hears_nothing() {
     let harness = Harness::new();
@@ -148,7 +148,7 @@ async fn a_stranger_who_names_the_same_client_hears_nothing() {
     assert!(timeout(Duration::from_secs(50), next(&stranger)).await.is_err());
 }
 
-/// A connection that takes nothing at all is passed over, and may go on.
+/// Skips a connection whose peer reads no data, but keeps it open.
 #[tokio::test(start_paused = true)]
 async fn a_notice_does_not_wait_for_a_connection_that_takes_nothing() {
     let harness = Harness::new();
@@ -159,7 +159,7 @@ async fn a_notice_does_not_wait_for_a_connection_that_takes_nothing() {
     assert!(matches!(next(&a).await, Some(Asked::Push { .. })));
 }
 
-/// A rename tells of the folder that it leaves, then of the other, also where both notices go behind its answer.
+/// A rename notifies holders of the old directory, then of the new one, even if both notices follow the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn notices_of_one_change_keep_their_order() {
     let harness = Harness::new();
@@ -183,7 +183,7 @@ async fn notices_of_one_change_keep_their_order() {
     }
 }
 
-/// A client that is not Linux has changed a directory that it caches: it is told so when the answer has left, as by Windows.
+/// When a client other than Linux changes a directory that it caches, its notice follows the response, as on Windows.
 #[tokio::test(start_paused = true)]
 async fn a_notice_of_ones_own_change_of_a_directory_goes_behind_the_answer() {
     let harness = Harness::new();
@@ -200,7 +200,7 @@ async fn a_notice_of_ones_own_change_of_a_directory_goes_behind_the_answer() {
     drop(made);
     assert_eq!((notice(&c).await.to, began.elapsed()), (0, Duration::ZERO));
     assert_eq!(acknowledge(&c, 1, 0).await, Status::SUCCESS);
-    // Another's change is told at once, whatever waits to leave.
+    // A notice of another client's change is sent at once, whatever else is queued.
     leased(&c, "d", 1, READ | HANDLE).await.unwrap();
     let _stuck = c.reply(Command::Echo, &crate::wire::simple::BODY, &[]).await;
     let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);

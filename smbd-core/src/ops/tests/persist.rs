@@ -1,4 +1,4 @@
-//! Persistent handles: what a client finds after the server was killed, and what others are refused meanwhile.
+//! Persistent handles: what their client finds after the server was killed, and what other clients are refused meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ const GUID: [u8; 16] = [7; 16];
 const RWH: u32 = 7;
 pub(super) const ALONE: u32 = flag::EXCLUSIVE | flag::FAIL_IMMEDIATELY;
 
-/// A server that is killed and started again, on one volume and one state folder.
+/// A server that can be killed and restarted on the same volume and state folder.
 struct World {
     folder: tempfile::TempDir,
     volume: Arc<MemBackend>,
@@ -53,12 +53,12 @@ impl World {
         Self { folder, volume, harness }
     }
 
-    /// Nothing of the old server is left but its disk. Gives how many handles came back.
+    /// Restarts the server with only its disk preserved. Returns the number of restored handles.
     async fn restart(self) -> (Self, usize) {
         let Self { folder, volume, harness } = self;
         let core = Arc::downgrade(&harness.core);
         drop(harness);
-        // A task may be about to end.
+        // A task may still be ending.
         while core.strong_count() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -81,7 +81,7 @@ fn lease(epoch: u16) -> Context<'static> {
     Lease { key: [9; 16], state: RWH, flags: 0, v2 }.context()
 }
 
-/// Persistent, with a lease on everything; others may share.
+/// Opens a file persistently with a full lease and full sharing.
 async fn persistent(c: &Client, file: &str, timeout: u32) -> (FileId, Told) {
     let opened = c.create(file, |r| {
         r.oplock_level = oplock::LEASE;
@@ -91,7 +91,7 @@ async fn persistent(c: &Client, file: &str, timeout: u32) -> (FileId, Told) {
     (opened.file, Told::parse(&opened.contexts).unwrap())
 }
 
-/// Persistent, without any caching.
+/// Opens a file persistently without caching.
 pub(super) async fn plain(c: &Client, file: &str, timeout: u32) -> FileId {
     let opened = c.create(file, |r| r.contexts = vec![asks(timeout)]).await.unwrap();
     let told = Told::parse(&opened.contexts).unwrap();
@@ -141,7 +141,7 @@ async fn a_killed_server_gives_handle_lease_and_locks_back() {
     assert_eq!(count, 1);
     let other = world.machine(2);
     assert_eq!(opens(&other, "f").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
-    // Whoever only looks is let through.
+    // An open for attributes only succeeds.
     let looks = other.create("f", |r| r.access = mask::READ_ATTRIBUTES).await;
     assert_eq!(other.close(looks.unwrap().file).await, Status::SUCCESS);
 
@@ -157,7 +157,7 @@ async fn a_killed_server_gives_handle_lease_and_locks_back() {
     );
     assert_eq!(lock_as(&c, file, 0, flag::UNLOCK).await, Status::SUCCESS, "still held");
     assert_eq!(lock_as(&c, file, 20, flag::UNLOCK).await, Status::RANGE_NOT_LOCKED);
-    // A break finds its way to the client that came back.
+    // A break reaches the client that has reconnected.
     let notice = async { c.pushed().await };
     let (asked, told) = tokio::join!(opens(&other, "f"), notice);
     assert_eq!(asked.unwrap_err(), Status::PENDING);
@@ -189,7 +189,7 @@ async fn locks_of_a_client_that_is_not_back_yet_stand_in_the_way() {
     assert_eq!(opens(&other, "g").await.unwrap_err(), Status::FILE_NOT_AVAILABLE);
     let reads = other.create("g", |r| r.access = mask::READ_DATA);
     reads.await.unwrap();
-    // Not by another machine, not by another user, not without saying that it is persistent.
+    // Reconnecting fails from another machine, as another user, and without the persistent flag.
     let stranger = world.harness.machine(1, 7, Dialect::V311, Transport::Tcp);
     let c = world.machine(1);
     let quiet = ReconnectV2 { file, guid: GUID, flags: 0 }.context();
@@ -201,8 +201,7 @@ async fn locks_of_a_client_that_is_not_back_yet_stand_in_the_way() {
     assert_eq!(lock_as(&other, mine, 5, ALONE).await, Status::SUCCESS);
 }
 
-/// MS-SMB2 section 3.3.5.9.10: the answer to a create was lost with the server.
-/// MS-SMB2 section 3.3.5.9: what is written on a share that is continuously available is durable when it is answered.
+/// MS-SMB2 section 3.3.5.9: a write on a continuously available share is durable before the response.
 #[tokio::test]
 async fn a_share_that_is_continuously_available_writes_through() {
     let through = |harness: &Harness, file| {
@@ -235,7 +234,7 @@ async fn a_create_that_is_sent_again_after_a_restart_finds_its_open() {
     assert_eq!(c.close(file).await, Status::SUCCESS);
 }
 
-/// MS-SMB2 section 3.3.5.9.10: what is sent again names the lease that it named before.
+/// A replayed create must name the same lease as before (MS-SMB2 section 3.3.5.9.10).
 #[tokio::test]
 async fn a_create_that_is_sent_again_names_no_lease_of_another_file() {
     let world = World::new();
@@ -257,7 +256,7 @@ async fn a_create_that_is_sent_again_names_no_lease_of_another_file() {
     }
 }
 
-/// A client that never had the answer knows its own name for the create alone (MS-SMB2 section 3.3.5.9.12).
+/// A client that never got the response knows only its CreateGuid (MS-SMB2 section 3.3.5.9.12).
 #[tokio::test]
 async fn an_open_is_found_by_its_create() {
     let world = World::new();
@@ -290,7 +289,7 @@ async fn who_does_not_come_back_in_time_has_lost_it() {
     assert_eq!(world.restart().await.1, 0);
 }
 
-/// As a client does that had no answer to its create, and then sends it anew.
+/// A client may lose the response to its create and then send a new one.
 #[tokio::test]
 async fn what_a_client_does_not_take_up_keeps_nobody_from_the_file() {
     let world = World::new();
@@ -340,7 +339,7 @@ async fn what_a_client_does_not_take_up_keeps_nobody_from_the_file() {
     assert_eq!(count, 2, "what is closed does not come back");
 }
 
-/// A create of `f` with the lease of [`persistent`] and a CreateGuid of its own.
+/// Creates `f` with the lease of [`persistent`] and a different CreateGuid.
 async fn anew(c: &Client) -> Status {
     let guid = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: [8; 16] };
     let made = c.create("f", |r| {
@@ -383,7 +382,7 @@ async fn a_lost_connection_does_not_make_it_give_way() {
     again(&c, "f", file, vec![lease(1)]).await.unwrap();
 }
 
-/// Somebody wants what a client caches that is not back yet: it is told when it is.
+/// A conflict with the lease of a client that has not reconnected breaks the lease when the client is back.
 #[tokio::test]
 async fn a_break_waits_for_the_client() {
     let world = World::new();
@@ -394,7 +393,7 @@ async fn a_break_waits_for_the_client() {
     let namespace = world.harness.core.namespace.clone();
     let share = namespace.shares()[0].clone();
     let (node, _) = share.backend.root().lookup(&vfs::Cred::root(), b"f").await.unwrap();
-    // As NFS asks before a write.
+    // NFS makes this check before a write.
     let before = namespace.arbiter().check_conflicts(
         node.id(),
         None,
@@ -436,7 +435,7 @@ async fn names_and_deletion_survive() {
     assert_eq!(opens(&c, "new").await.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
 }
 
-/// Each kind of SET_INFO on a file with many persistent handles: what it writes to the store, and in how many requests.
+/// Checks for each kind of SET_INFO on a file with many persistent handles how much it writes to the store, in how many requests.
 #[tokio::test]
 async fn handles_are_written_only_when_changed() {
     const HANDLES: usize = 200;
@@ -480,7 +479,7 @@ async fn handles_are_written_only_when_changed() {
     assert_eq!(count, HANDLES);
 }
 
-/// A tree with many persistent handles ends: their records go together.
+/// When a tree with many persistent handles ends, their records are deleted together.
 #[tokio::test]
 async fn records_of_ended_tree_go_at_once() {
     const HANDLES: u8 = 200;
@@ -519,7 +518,7 @@ async fn a_handle_whose_file_is_gone_is_given_up_alone() {
     assert_eq!(left.len(), 1);
 }
 
-/// What is not asked for, not configured or not kept is not promised (MS-SMB2 section 3.3.5.9.10).
+/// Persistence is granted only if it is requested, configured and stored (MS-SMB2 section 3.3.5.9.10).
 #[tokio::test]
 async fn persistence_is_promised_only_where_it_is_kept() {
     let told = |r: create::Response<'static>| Told::parse(&r.contexts).unwrap().durable_v2;
@@ -613,7 +612,7 @@ async fn a_resilient_open_waits_without_any_caching() {
     assert_eq!(lock_as(&c, file, 0, flag::UNLOCK).await, Status::SUCCESS);
 }
 
-/// Clients of another protocol that may or may not reclaim.
+/// Clients of another protocol that may still reclaim state.
 #[derive(Default)]
 struct Others {
     in_grace: AtomicBool,
@@ -634,7 +633,7 @@ impl Recall for Others {
     }
 }
 
-/// RFC 8881 section 8.4.2: what may be another's to reclaim is nobody's to take.
+/// While another client may reclaim state, no conflicting state is granted (RFC 8881 section 8.4.2).
 #[tokio::test]
 async fn opens_and_locks_wait_for_those_who_reclaim() {
     let world = World::new();
@@ -654,7 +653,7 @@ async fn opens_and_locks_wait_for_those_who_reclaim() {
     }
 }
 
-/// Where it cannot be noted who has reclaimed, nobody waits for an end that does not come.
+/// If completed reclaims cannot be recorded, waiting requests fail instead of waiting for an end that never comes.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_those_who_reclaim_is_told_that_it_does_not_end() {
     let world = World::new();
@@ -671,7 +670,7 @@ async fn who_waits_for_those_who_reclaim_is_told_that_it_does_not_end() {
     }
 }
 
-/// MS-FSA section 2.1.5.10.37: the file that became a pipe, and then a link, is the same to its client, before and after a restart.
+/// A file that became a pipe, and then a link, keeps its handle, before and after a restart (MS-FSA section 2.1.5.10.37).
 #[tokio::test]
 async fn a_handle_stays_with_what_its_file_became() {
     let mut world = World::new();
@@ -704,7 +703,7 @@ async fn a_handle_stays_with_what_its_file_became() {
     }
 }
 
-/// A kill on either side of the step that puts a pipe in the place of a file finds the handle on what stands there.
+/// A kill before or after a pipe replaces the file leaves the handle on the node that has the name.
 #[tokio::test]
 async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
     for placed in [false, true] {
@@ -742,7 +741,7 @@ async fn a_kill_while_a_file_becomes_another_node_loses_no_handle() {
     }
 }
 
-/// The share has another folder of the same file system in the next run, from which the file of the handle can be reached as well.
+/// In the next run the share refers to another folder of the same file system, from which the handle's file is reachable as well.
 #[tokio::test]
 async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
     for (next, wanted) in [("share", 1), (".", 0), ("other", 0)] {
@@ -771,7 +770,7 @@ async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
     }
 }
 
-/// A volume that cannot say where a file is yet, this many times: as where the mounts inside a share are not all known.
+/// A volume that cannot locate files for the first few calls, as while the mounts inside a share are not all known.
 struct Late {
     volume: Arc<MemBackend>,
     refusals: AtomicUsize,
@@ -799,7 +798,7 @@ impl Backend for Late {
     }
 }
 
-/// Neither the handle nor the folder of its name is given up meanwhile; what takes too long stays in the store.
+/// Neither the handle nor the folder of its name is dropped meanwhile; handles that take too long stay in the store.
 #[tokio::test]
 async fn handles_of_a_late_volume_come_back() {
     for (refusals, limit, wanted) in

@@ -1,4 +1,4 @@
-//! Named pipes of `IPC$`: a READ that finds nothing waits, in its turn, and every way in which such a wait ends.
+//! Named pipes of `IPC$`: a READ from an empty pipe queues, and every way for this wait to end.
 
 use super::data::{reading, writing};
 use super::info::put;
@@ -20,7 +20,7 @@ use crate::wire::{Command, Flags};
 /// FilePipeInformation
 const PIPE_INFORMATION: u8 = 23;
 
-/// A client whose tree is `IPC$`.
+/// Returns a client connected to `IPC$`.
 fn client() -> Client {
     let mut c = Harness::new().client();
     let session = session(&c);
@@ -47,7 +47,7 @@ async fn open(c: &Client) -> FileId {
     c.create("lsarpc", |r| r.access = 0x0012_019f).await.unwrap().file
 }
 
-/// A bind, which is answered by one message; `call_id` stands in the answer.
+/// Builds a bind request, which gets a single response with the same `call_id`.
 fn bind(call_id: u32) -> Vec<u8> {
     let mut pdu = vec![5, 0, 11, 3, 16, 0, 0, 0, 72, 0, 0, 0];
     pdu.extend(call_id.to_le_bytes());
@@ -63,7 +63,7 @@ async fn read(c: &Client, file: FileId, len: u32) -> Answered {
     c.ask(Command::Read, &reading(file, 0, len).emit()).await
 }
 
-/// It waits; its `AsyncId`.
+/// Starts a read that must wait, and returns its `AsyncId`.
 async fn waits(c: &Client, file: FileId) -> u64 {
     let interim = read(c, file, 1024).await;
     assert_eq!(interim.status(), Status::PENDING);
@@ -77,7 +77,7 @@ async fn write(c: &Client, file: FileId, call_id: u32) {
     assert_eq!(c.ask_with(Command::Write, &body, &bytes).await.status(), Status::SUCCESS);
 }
 
-/// The pushed answer of the read with this `AsyncId`: which bind it answers.
+/// Returns the `call_id` of the bind that this waiting read has received.
 async fn taken(c: &Client, async_id: u64) -> u32 {
     let told = c.pushed().await;
     assert_eq!((told.status(), told.header.credits), (Status::SUCCESS, 0));
@@ -92,7 +92,7 @@ async fn reads_of_an_empty_pipe_wait_and_are_answered_in_their_order() {
     let [first, second] = [waits(&c, file).await, waits(&c, file).await];
     write(&c, file, 71).await;
     assert_eq!(taken(&c, first).await, 71);
-    // A bind again is refused, which is an answer as well.
+    // A second bind is rejected, which is a response as well.
     write(&c, file, 72).await;
     assert_eq!(taken(&c, second).await, 72);
     write(&c, file, 73).await;
@@ -176,13 +176,13 @@ async fn reads_that_wait_end_with_their_pipe_tree_session_and_connection() {
     }
 }
 
-/// As many as Windows lets wait; what is refused has kept nothing.
+/// The server allows as many waiting reads as Windows; refused reads keep no resources.
 #[tokio::test]
 async fn so_many_reads_of_a_connection_wait_and_no_more() {
     let c = client();
     let file = open(&c).await;
     for n in 0..ASYNC_MAX {
-        // Nothing to read, and no room for anything: both wait.
+        // Reads of zero bytes and of one byte both wait on an empty pipe.
         let interim = read(&c, file, u32::from(n % 2 == 0)).await;
         assert_eq!(interim.status(), Status::PENDING);
     }
@@ -197,7 +197,7 @@ async fn so_many_reads_of_a_connection_wait_and_no_more() {
     waits(&c, again).await;
 }
 
-/// MS-FSCC section 2.4.37: `CompletionMode`.
+/// Tests `CompletionMode` (MS-FSCC section 2.4.37).
 #[tokio::test]
 async fn a_pipe_that_was_set_so_fails_at_once_when_it_is_empty() {
     let c = client();

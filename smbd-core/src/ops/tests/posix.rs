@@ -1,4 +1,4 @@
-//! What clients of the POSIX extensions find different from Windows.
+//! Behaviour with the POSIX extensions that differs from Windows.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
 use crate::wire::reparse::Reparse;
 use crate::wire::utf16;
 
-/// Opens or makes something as the extensions have it.
+/// Opens or creates a file with the POSIX extensions.
 async fn open(c: &Client, name: &str, mode: u32, options: u32) -> Result<FileId, Status> {
     let context =
         || Context { name: Cow::Borrowed(POSIX), data: Cow::Owned(mode.to_le_bytes().to_vec()) };
@@ -32,7 +32,7 @@ async fn open(c: &Client, name: &str, mode: u32, options: u32) -> Result<FileId,
     made.await.map(|r| r.file)
 }
 
-/// Removes what has this name, not what it may point to.
+/// Removes the name itself, not the target of a link.
 async fn remove(c: &Client, name: &str) {
     let context = Context { name: Cow::Borrowed(POSIX), data: Cow::Borrowed(&[0xa4, 1, 0, 0]) };
     let doomed = c.create(name, |r| {
@@ -49,7 +49,7 @@ async fn node(harness: &Harness, name: &[u8]) -> (NodeRef, u32) {
     (node, attr.mode)
 }
 
-/// `HardLinks` of FILE_POSIX_INFORMATION.
+/// Returns `HardLinks` of FILE_POSIX_INFORMATION.
 async fn links(c: &Client, file: FileId) -> u32 {
     let info = query(c, file, Class::Posix).await.unwrap();
     u32::from_le_bytes(info[68..72].try_into().unwrap())
@@ -80,7 +80,7 @@ async fn rename_to_name_with_colon_keeps_it() {
     assert_eq!(node(&harness, b":x").await.0.kind(), Kind::File);
 }
 
-/// A name that Windows has no spelling for, below a folder.
+/// A name in a subfolder that Windows cannot express.
 #[tokio::test]
 async fn durable_handle_is_reclaimed_by_posix_name() {
     let harness = Harness::new();
@@ -112,7 +112,7 @@ async fn durable_handle_is_reclaimed_by_posix_name() {
     }
 }
 
-/// Linux knows the mode of a file, and of what `mknod` makes it tells none.
+/// Linux sends the mode of a new file, but no mode for files made by `mknod`.
 #[tokio::test]
 async fn modes_are_those_of_the_client_where_it_tells_them() {
     let harness = Harness::new();
@@ -129,8 +129,8 @@ async fn modes_are_those_of_the_client_where_it_tells_them() {
     }
 }
 
-/// All ones, of 32 bits or of the 16 that Linux sends, say that no mode is known; each other number is one, with or without the
-/// type.
+/// All ones in 32 bits, or in the 16 bits that Linux sends, mean an unknown mode; every other number is a mode, with or without the
+/// file type.
 #[tokio::test]
 async fn mode_of_each_form_is_kept() {
     let harness = Harness::new();
@@ -157,7 +157,7 @@ async fn mode_of_each_form_is_kept() {
     }
 }
 
-/// Linux sends READONLY beside a mode without the right to write.
+/// Linux sends READONLY together with a mode without write permission.
 #[tokio::test]
 async fn who_made_a_file_that_nobody_may_write_goes_on_with_it() {
     let harness = Harness::new();
@@ -176,7 +176,7 @@ async fn who_made_a_file_that_nobody_may_write_goes_on_with_it() {
     assert_eq!(writes.await.unwrap_err(), Status::ACCESS_DENIED, "as Windows has it");
 }
 
-/// A path of its own host means something to a client of that kind, which gets it back as it was.
+/// A path on the client's own host is returned unchanged.
 #[tokio::test]
 async fn links_may_lead_anywhere() {
     let harness = Harness::new();
@@ -201,7 +201,7 @@ async fn links_may_lead_anywhere() {
     assert_eq!(refused, Status::IO_REPARSE_DATA_INVALID);
 }
 
-/// rename(2): a directory that is empty is replaced by a directory, a file by a file, whoever has it open.
+/// Follows rename(2): a directory replaces an empty directory, a file replaces a file, even if they are open.
 #[tokio::test]
 async fn renames_replace_what_rename_replaces() {
     let harness = Harness::new();
@@ -229,12 +229,13 @@ async fn renames_replace_what_rename_replaces() {
     names.sort_unstable();
     assert_eq!(names, [&b"empty"[..], b"full", b"hELD", b"held"]);
     c.close(held).await;
-    // What is open below a directory goes with it.
+    // Files open below a directory move with it.
     let below = open(&c, "full/inside/f", 0o644, 0).await.unwrap();
     let full = dir("full").await;
     assert_eq!(set(&c, full, over("moved")).await, Status::SUCCESS);
     assert_eq!(set(&c, below, over("moved/inside/g")).await, Status::SUCCESS);
-    // Without the extensions it is in the way, and no directory is replaced, nor a file that is open.
+    // A client without the extensions cannot rename a directory with open files below it, and cannot replace a directory or an open
+    // file.
     let windows = harness.client();
     let (e, g) = (windows.open("empty").await, windows.open("g").await);
     let flat = dir("other").await;
@@ -246,7 +247,7 @@ async fn renames_replace_what_rename_replaces() {
     assert_eq!(set(&windows, g, over("hELD")).await, Status::ACCESS_DENIED, "open");
 }
 
-/// Every name that a POSIX file system takes goes both ways as it is; other clients see the same file by private-use letters.
+/// Every name that a POSIX file system allows is passed unchanged in both directions; other clients see private-use characters.
 #[tokio::test]
 async fn posix_names_go_both_ways_raw() {
     const NAMES: [&str; 8] =
@@ -284,7 +285,7 @@ async fn posix_names_go_both_ways_raw() {
     assert!(shown.contains(&"back\u{f026}slash".to_owned()), "{shown:?}");
 }
 
-/// Linux before 6.11 adds the type of a directory itself.
+/// Linux before 6.11 adds the directory type itself.
 #[tokio::test]
 async fn directories_have_no_type_in_mode() {
     let harness = Harness::new();
@@ -302,7 +303,7 @@ async fn directories_have_no_type_in_mode() {
     assert_eq!(info[48..52], attribute::DIRECTORY.to_le_bytes());
 }
 
-/// MS-FSA section 2.1.5.1: no one follows their tags, and a copy of an empty file in their place would be wrong.
+/// No client interprets their tags, and reading them as empty files would be wrong (MS-FSA section 2.1.5.1).
 #[tokio::test]
 async fn special_files_do_not_open_as_files() {
     let harness = Harness::new();
@@ -335,7 +336,7 @@ async fn special_files_do_not_open_as_files() {
             assert_eq!(set(client, moves, Set::Rename(to("f", 1))).await, Status::SUCCESS);
             client.close(moves).await;
         }
-        // As smbclient removes it.
+        // smbclient removes it this way.
         let windows = harness.client();
         let doomed = windows.create("f", |r| {
             (r.disposition, r.access) = (Disposition::Open as u32, mask::DELETE);

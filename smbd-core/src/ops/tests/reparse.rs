@@ -1,4 +1,4 @@
-//! A file that becomes a reparse point, and ceases to be one: what its opens have then.
+//! A file that becomes a reparse point and a file again, as seen by its opens.
 
 use vfs::Acting;
 use vfs::{CreateHow, Cred, Kind, NodeRef, SetAttr};
@@ -26,7 +26,7 @@ async fn becomes(c: &Client, f: FileId, what: &Reparse) {
     assert_eq!(done(c, f, GET_REPARSE_POINT, &[]).await, what.emit());
 }
 
-/// The link itself is opened, not what it leads to.
+/// Opens a link itself, not its target.
 async fn open_itself(c: &Client, name: &str, shared: u32) -> Result<FileId, Status> {
     let change = |r: &mut crate::wire::create::Request<'static>| {
         (r.options, r.disposition) = (option::OPEN_REPARSE_POINT, Disposition::Open as u32);
@@ -58,7 +58,7 @@ async fn all_opens_go_on_as_what_the_file_became() {
     assert_eq!((table.nodes(), table.opens(node.id(), None)), (1, 2), "both, and of it alone");
     let denied = open_itself(&other, "f", ALL).await;
     assert_eq!(denied, Err(Status::SHARING_VIOLATION), "share modes hold on");
-    // By the other handle it becomes a file again, which the first can write.
+    // The other handle turns it back into a file, which the first handle can write.
     done(&other, g, DELETE_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
     put(&c, f, 0, b"data").await;
     assert_eq!(get(&other, g).await, b"data");
@@ -91,7 +91,7 @@ async fn a_directory_becomes_a_link_and_goes_with_its_open() {
     assert!(root(&harness).readdir(&Cred::root(), 0, 9).await.unwrap().0.is_empty());
 }
 
-/// MS-SMB2 section 3.3.5.9.8: the lease is of the file, which is the same to its client.
+/// The lease belongs to the file, which is the same for its client (MS-SMB2 section 3.3.5.9.8).
 #[tokio::test]
 async fn a_lease_goes_along() {
     let harness = Harness::new();
@@ -116,7 +116,7 @@ async fn a_lease_goes_along() {
     );
 }
 
-/// Who has the file open may not remove its name: that is found out last.
+/// The user has the file open but may not remove its name, which is checked last.
 #[tokio::test]
 async fn what_fails_leaves_the_file_and_its_open() {
     let harness = Harness::new();
@@ -169,7 +169,7 @@ async fn what_a_reparse_point_cannot_have_is_not_lost() {
     assert_eq!(status(&c, top, SET_REPARSE_POINT, &fifo).await, Status::ACCESS_DENIED);
 }
 
-/// MS-FSA section 2.1.5.1.2: the client is told where to go on, whatever it wants to do there.
+/// The client gets the link's target for any disposition (MS-FSA section 2.1.5.1.2).
 #[tokio::test]
 async fn a_link_is_followed_to_make_what_it_leads_to() {
     let harness = Harness::new();
@@ -185,7 +185,7 @@ async fn a_link_is_followed_to_make_what_it_leads_to() {
     assert_eq!(new(option::OPEN_REPARSE_POINT).await, Err(Status::OBJECT_NAME_COLLISION));
 }
 
-/// It is the same file to those who watch: changed, neither removed nor added.
+/// Watchers see a change of the file, not a removal and an addition.
 #[tokio::test]
 async fn who_watches_is_told_of_a_change() {
     let harness = Harness::new();

@@ -1,4 +1,4 @@
-//! What a share gives and takes: handles that come back to less than they had, and trees whose share has changed.
+//! Changes of share access: reconnected handles with fewer rights, and trees whose share was reconfigured.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::wire::query_directory::flag;
 use crate::wire::{Command, tree_connect};
 
 const GUID: [u8; 16] = [5; 16];
-/// What readers of a share are granted.
+/// Access granted to readers of a share.
 const READS: u32 = 0x0012_00a9;
 
 fn durable(flags: u32) -> impl FnOnce(&mut create::Request<'static>) {
@@ -36,7 +36,7 @@ fn durable(flags: u32) -> impl FnOnce(&mut create::Request<'static>) {
     }
 }
 
-/// The share of this harness as it would be by other rules.
+/// Returns the share of this harness with changed rules.
 fn share_by(harness: &Harness, change: impl FnOnce(&mut Share)) -> Share {
     let old = harness.core.namespace.shares()[0].clone();
     let mut share = Share {
@@ -62,7 +62,7 @@ fn someone(uid: u32) -> Cred {
     Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE }
 }
 
-/// Connects the client to the share anew, with these rights.
+/// Reconnects the client to the share with these rights.
 fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
     let session = c.core.sessions.get(c.session_id).unwrap();
     let old = session.remove_tree(c.tree_id).unwrap();
@@ -80,7 +80,7 @@ fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
     c.tree_id = tree.unwrap().id;
 }
 
-/// MS-SMB2 sections 3.3.5.9.10 and 3.3.5.9.12 give an open to its owner; what the share gives its owner now is less.
+/// MS-SMB2 sections 3.3.5.9.10 and 3.3.5.9.12 return an open to its owner, but the share now grants the owner less.
 #[tokio::test]
 async fn a_handle_is_not_taken_up_by_a_tree_that_does_not_give_its_rights() {
     for (replays, maximal_access, uid, want) in [
@@ -127,7 +127,7 @@ async fn a_waiting_handle_ends_where_its_user_acts_as_another_now() {
     assert_eq!(crate::reauthorize::reauthorize(&harness.core).await.opens, 1);
 }
 
-/// A start by another configuration: what is not given any more keeps nobody out.
+/// After a restart with another configuration, handles that are no longer allowed must not block other clients.
 #[tokio::test]
 async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ async fn a_start_gives_up_persistent_handles_that_would_not_be_granted() {
     assert_eq!(opened.await.map(|_| ()), Ok(()));
 }
 
-/// A file that goes when its handle is closed, and a handle that waits for its client: to reach the name is no right to end either.
+/// A delete-on-close handle waits for its client: access to the file's name does not give the right to end the handle or the file.
 #[tokio::test]
 async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
     for name in ["f", "f:s"] {
@@ -176,7 +176,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
         let private = SetAttr { mode: Some(0o600), ..SetAttr::default() };
         node.setattr(&Cred::root(), private, false).await.unwrap();
         crate::teardown::end_of_connection(&harness.core, &first.conn).await;
-        // In the first millisecond of a server nothing is in the past yet.
+        // In the server's first millisecond no time is in the past yet.
         while harness.core.now() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -203,7 +203,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_open_its_file() {
     }
 }
 
-/// The same by NFS: who may not take the name away ends nobody's handle by trying to.
+/// The same over NFS: a user who may not remove the name cannot end a handle by trying.
 #[tokio::test]
 async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
     for (dir_mode, refusal) in [(0o755, VfsError::Access), (0o1777, VfsError::Perm)] {
@@ -227,7 +227,7 @@ async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
         let owned = SetAttr { uid: Some(1005), ..SetAttr::default() };
         made.unwrap().node.setattr(&Cred::root(), owned, false).await.unwrap();
         crate::teardown::end_of_connection(&harness.core, &first.conn).await;
-        // In the first millisecond of a server nothing is in the past yet.
+        // In the server's first millisecond no time is in the past yet.
         while harness.core.now() < 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -239,14 +239,14 @@ async fn a_waiting_handle_gives_way_only_to_who_may_remove_its_file() {
         assert_eq!(tried, [Err(refusal); 3], "{dir_mode:o}");
         assert_eq!(harness.core.opens.count_of(0), 1, "{dir_mode:o}: it waits");
         assert!(root.lookup(&Cred::root(), b"f").await.is_ok(), "{dir_mode:o}");
-        // The file goes with the handle.
+        // Ending the handle deletes the file.
         let _ = nfs.unlink(&share, &root, &Cred::root(), b"f").await;
         assert_eq!(harness.core.opens.count_of(0), 0, "{dir_mode:o}");
         assert!(root.lookup(&Cred::root(), b"f").await.is_err(), "{dir_mode:o}");
     }
 }
 
-/// What a share says of listings and of new files holds for trees that stand, which keep all that they hold.
+/// Settings of a share for listings and new files apply to existing trees, which keep their opens.
 #[tokio::test]
 async fn a_tree_lists_and_makes_by_the_share_as_it_is_now() {
     let harness = Harness::new();
@@ -307,7 +307,7 @@ fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
     assert!(Arc::ptr_eq(&seen, &connected), "another folder is not this tree's");
 }
 
-/// By its protocol the client has done nothing wrong.
+/// Being refused is not a protocol violation by the client.
 #[tokio::test]
 async fn a_share_that_is_not_for_a_client_counts_a_refusal_and_no_broken_rule() {
     let harness = Harness::new();
@@ -322,8 +322,7 @@ async fn a_share_that_is_not_for_a_client_counts_a_refusal_and_no_broken_rule() 
     assert!(!of(rdma_transport::count::broken_rules()));
 }
 
-/// That the name service has not been asked, or is away, takes nothing from who is there; what it says does, and so does what else
-/// has changed meanwhile.
+/// An unanswered name lookup takes no access from connected clients; its answer does, and so do other changes made meanwhile.
 #[tokio::test]
 async fn a_name_that_is_not_known_yet_ends_no_tree() {
     let (harness, known) = (Harness::new(), Arc::new(ClientNames::default()));
@@ -342,7 +341,7 @@ async fn a_name_that_is_not_known_yet_ends_no_tree() {
     };
     now(&harness, by_pattern);
     assert_eq!(crate::reauthorize::reauthorize(&harness.core).await, Taken::default());
-    // A tree that is made anew is refused.
+    // A new tree connect is refused.
     let request = tree_connect::Request { flags: 0, path: r"\\gate\data".into() };
     let refused = c.ask(Command::TreeConnect, &request.emit()).await.status();
     assert_eq!(refused, Status::ACCESS_DENIED);

@@ -1,4 +1,4 @@
-//! Statuses of requests that are valid and not served, or odd: what Microsoft's suites ask for, with the section that says so.
+//! Statuses for unusual or unsupported requests that Microsoft's test suites send, each with the section that defines it.
 
 use super::info::{set, to};
 use super::ioctl::status;
@@ -36,19 +36,19 @@ async fn creates_are_answered_by_the_text() {
     use Disposition::{Open, OpenIf};
     let read = mask::READ_DATA;
     for (name, access, options, disposition, want) in [
-        // MS-SMB2 section 3.3.5.9: a right to delete in whatever form.
+        // MS-SMB2 section 3.3.5.9: DELETE may be requested in any form.
         ("x", mask::GENERIC_ALL, ON_CLOSE, OpenIf, Status::SUCCESS),
         ("x", mask::MAXIMUM_ALLOWED, ON_CLOSE, OpenIf, Status::SUCCESS),
         ("x", mask::DELETE, ON_CLOSE, OpenIf, Status::SUCCESS),
         ("x", read, ON_CLOSE, OpenIf, Status::ACCESS_DENIED),
         ("x", mask::GENERIC_WRITE, ON_CLOSE, OpenIf, Status::ACCESS_DENIED),
-        // The same section on parts of a path.
+        // The same section defines special path components.
         ("d\\.\\f", read, FILE, Open, Status::SUCCESS),
         (".\\d\\f", read, FILE, Open, Status::SUCCESS),
         ("d\\.", read, 0, Open, Status::SUCCESS),
         ("d\\..\\d\\f", read, FILE, Open, Status::SUCCESS),
         ("..", read, 0, Open, Status::OBJECT_PATH_SYNTAX_BAD),
-        // MS-FSA section 2.1.5.1: a missing name is missing as whatever it is meant.
+        // MS-FSA section 2.1.5.1: a missing name is reported before a wrong type.
         ("missing::$INDEX_ALLOCATION", read, FILE, Open, Status::OBJECT_NAME_NOT_FOUND),
         ("missing::$INDEX_ALLOCATION", read, FILE, OpenIf, Status::NOT_A_DIRECTORY),
         ("d::$INDEX_ALLOCATION", read, FILE, Open, Status::NOT_A_DIRECTORY),
@@ -111,7 +111,7 @@ async fn settings_are_answered_by_the_text() {
     let largest = harness.core.namespace.shares()[0].backend.capabilities().size_max;
     let short = |name: &str| Set::ShortName(name.into());
     for (client, file, what, want) in [
-        // MS-FSA section 2.1.5.15.14, the parameters first as in Windows.
+        // MS-FSA section 2.1.5.15.14; parameters are checked first, as on Windows.
         (&c, f, Set::ValidDataLength(10), Status::SUCCESS),
         (&c, f, Set::ValidDataLength(9), Status::INVALID_PARAMETER),
         (&c, f, Set::ValidDataLength(11), Status::INVALID_PARAMETER),
@@ -155,7 +155,7 @@ async fn settings_are_answered_by_the_text() {
     }
 }
 
-/// MS-FSA section 2.1.4.4: a pattern sees the dot or space that the name ends in, whatever clients are shown.
+/// A pattern matches the trailing dot or space of a name, although clients see another character (MS-FSA section 2.1.4.4).
 #[tokio::test]
 async fn patterns_see_the_last_character() {
     let harness = Harness::new();
@@ -178,7 +178,7 @@ async fn patterns_see_the_last_character() {
     }
 }
 
-/// MS-SMB2 sections 2.2.1.1 and 2.2.1.2: CANCEL alone names a request by AsyncId.
+/// Only CANCEL identifies a request by AsyncId (MS-SMB2 sections 2.2.1.1 and 2.2.1.2).
 #[tokio::test]
 async fn asynchronous_requests_are_invalid() {
     use crate::wire::{Flags, Header};
@@ -197,7 +197,7 @@ async fn asynchronous_requests_are_invalid() {
     assert_eq!(c.close(f).await, Status::SUCCESS);
 }
 
-/// MS-SMB2 section 3.3.5.2.6, on offsets into the header and behind the message.
+/// MS-SMB2 section 3.3.5.2.6: offsets into the header and beyond the message.
 #[tokio::test]
 async fn buffers_elsewhere_are_invalid() {
     let c = Harness::new().client();
@@ -238,7 +238,7 @@ async fn buffers_elsewhere_are_invalid() {
             assert_eq!(told, Status::INVALID_PARAMETER, "{command:?} {offset}");
         }
     }
-    // Section 3.3.5.20: other information has no input, whatever the fields say.
+    // Section 3.3.5.20: other information classes have no input, and its fields are ignored.
     let body = query_info::Request { class: 5, ..eas }.emit();
     for (offset, len) in [(0_u16, 8_u32), (500, u32::MAX)] {
         let mut body = body.clone();
@@ -249,7 +249,7 @@ async fn buffers_elsewhere_are_invalid() {
     }
 }
 
-/// Section 3.3.5.20.1: the rights that information of a file asks for, by class.
+/// Section 3.3.5.20.1: the access that each class of file information requires.
 #[tokio::test]
 async fn information_asks_for_its_right() {
     let c = Harness::new().client();
@@ -281,7 +281,7 @@ async fn information_asks_for_its_right() {
     }
 }
 
-/// MS-FSA section 2.1.5.12.27: the entries that fit, and BUFFER_OVERFLOW where some do not.
+/// MS-FSA section 2.1.5.12.27: entries that fit, and BUFFER_OVERFLOW if some do not.
 #[tokio::test]
 async fn stream_lists_end_where_they_fit() {
     use crate::fscc::stream::Stream;
@@ -321,7 +321,7 @@ async fn stream_lists_end_where_they_fit() {
     }
 }
 
-/// MS-FSCC section 2.1.2.1: a special file has one tag, in listings, in its information and in its data, and goes by that.
+/// A special file has the same tag in listings, file information and reparse data (MS-FSCC section 2.1.2.1), and is deleted by it.
 #[tokio::test]
 async fn special_files_have_one_tag() {
     use crate::wire::reparse::Reparse;
@@ -355,7 +355,7 @@ async fn special_files_have_one_tag() {
         let info = query_info::Response::parse(&told).unwrap().buffer;
         let read = super::ioctl::done(&c, f, code::GET_REPARSE_POINT, &[]).await;
         assert_eq!((&entry[64..68], &info[4..8]), (&read[..4], &read[..4]), "{kind:?}");
-        // The listed tag, no data.
+        // Delete with the listed tag and without data.
         let by_tag = [&entry[64..68], &[0; 4]].concat();
         let gone = status(&c, f, code::DELETE_REPARSE_POINT, &by_tag).await;
         assert_eq!(gone, Status::SUCCESS, "{kind:?}");
@@ -363,7 +363,7 @@ async fn special_files_have_one_tag() {
     }
 }
 
-/// MS-SMB2 section 3.3.5.9.12: before 3.0 there is no handle of version 2.
+/// Before dialect 3.0 durable handles of version 2 do not exist (MS-SMB2 section 3.3.5.9.12).
 #[tokio::test]
 async fn old_dialects_find_no_new_handle() {
     use crate::wire::context::name::DURABLE_HANDLE_RECONNECT_V2;

@@ -1,5 +1,5 @@
-//! Locks and closes of persistent handles against what the store has of them: when a request fails half way, and when the disk is
-//! full, fails or hangs.
+//! Compares locks and closes of persistent handles with the store, when a request fails halfway, and when the disk is full, fails
+//! or hangs.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::wire::file_id::FileId;
 use crate::wire::lock::{self, Element, flag};
 use crate::wire::negotiate::Dialect;
 
-/// A server that is killed and started again, on one volume and a store whose disk has faults.
+/// A server that can be killed and restarted, on one volume and a store whose disk has faults.
 struct World {
     disk: Disk,
     volume: Arc<MemBackend>,
@@ -41,12 +41,12 @@ impl World {
         Self { disk, volume, harness }
     }
 
-    /// Nothing of the old server is left but its disk. Gives how many handles came back.
+    /// Restarts the server with only its disk preserved. Returns the number of restored handles.
     async fn restart(self) -> (Self, usize) {
         let Self { disk, volume, harness } = self;
         let core = Arc::downgrade(&harness.core);
         drop(harness);
-        // A task may be about to end.
+        // A task may still be ending.
         while core.strong_count() > 0 {
             tokio::task::yield_now().await;
         }
@@ -55,7 +55,7 @@ impl World {
         (Self { disk, volume, harness }, count)
     }
 
-    /// What could not be written is tried again until it is.
+    /// Retries failed writes until they succeed.
     async fn catches_up(&self) {
         while !self.harness.core.unwritten.is_settled() {
             rewrite::tick(&self.harness.core);
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Waits until a write hangs. In no thread that the test would wait for at its end.
+    /// Waits until a write hangs. Uses a separate thread, so that the test can end without joining it.
     fn hangs(&self) -> impl Future<Output = ()> + use<> {
         let ((tell, told), disk) = (oneshot::channel(), self.disk.clone());
         std::thread::spawn(move || {
@@ -73,18 +73,17 @@ impl World {
         async { told.await.unwrap() }
     }
 
-    /// What is in the store.
     fn stored(&self) -> Vec<Record> {
         let records = self.harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
         records.iter().map(|(_, value)| Record::decode(value).unwrap()).collect()
     }
 
-    /// How many handles are in the store.
+    /// Returns the number of handles in the store.
     fn records(&self) -> usize {
         self.stored().len()
     }
 
-    /// Where the locks are that the store has of one handle.
+    /// Returns the offsets of the locks stored for a handle.
     fn stored_locks(&self, file: FileId) -> Vec<u64> {
         let of_it = self.stored().into_iter().filter(|record| record.id == file);
         let mut at: Vec<u64> = of_it.flat_map(|r| r.locks).map(|(range, _)| range.offset).collect();
@@ -97,7 +96,7 @@ impl World {
     }
 }
 
-/// Opens a file persistently, with this CreateGuid and ShareAccess.
+/// Opens a file persistently with this CreateGuid and ShareAccess.
 async fn persistent(c: &Client, name: &str, guid: u8, share: u32) -> FileId {
     let asked = DurableV2 { timeout: 0, flags: DHANDLE_FLAG_PERSISTENT, guid: [guid; 16] };
     let opened = c.create(name, |r| (r.contexts, r.share) = (vec![asked.context()], share)).await;
@@ -107,7 +106,7 @@ async fn persistent(c: &Client, name: &str, guid: u8, share: u32) -> FileId {
     opened.file
 }
 
-/// Takes such a handle up again.
+/// Reconnects to such a handle.
 async fn again(c: &Client, name: &str, file: FileId, guid: u8) -> Result<(), Status> {
     let back = ReconnectV2 { file, guid: [guid; 16], flags: DHANDLE_FLAG_PERSISTENT };
     c.create(name, |r| r.contexts = vec![back.context()]).await.map(|back| {
@@ -117,12 +116,12 @@ async fn again(c: &Client, name: &str, file: FileId, guid: u8) -> Result<(), Sta
 
 const ALL: u32 = 7;
 
-/// LOCK, of ten bytes at each of these offsets.
+/// Sends LOCK with ranges of ten bytes at these offsets.
 async fn locks(c: &Client, file: FileId, elements: &[(u64, u32)]) -> Status {
     numbered(c, file, elements, (0, 0)).await
 }
 
-/// The same with a LockSequence of this index and number.
+/// Sends LOCK with this LockSequence index and number.
 async fn numbered(
     c: &Client,
     file: FileId,
@@ -136,7 +135,8 @@ async fn numbered(
     c.ask(Command::Lock, &request.emit()).await.status()
 }
 
-/// MS-SMB2 section 3.3.5.14.1: what was unlocked before the element that fails is another's to lock, after a restart as before it.
+/// Ranges unlocked before the element that fails are free for other clients, before and after a restart (MS-SMB2 section
+/// 3.3.5.14.1).
 #[tokio::test]
 async fn an_unlock_before_one_that_fails_is_in_the_store() {
     let world = World::new();
@@ -160,7 +160,7 @@ async fn an_unlock_before_one_that_fails_is_in_the_store() {
     assert_eq!(locks(&b, second, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
 }
 
-/// What was locked before an element that makes no sense stays locked, after a restart too.
+/// Ranges locked before an invalid element stay locked, also after a restart.
 #[tokio::test]
 async fn a_lock_before_an_element_that_makes_no_sense_is_in_the_store() {
     let world = World::new();
@@ -176,7 +176,7 @@ async fn a_lock_before_an_element_that_makes_no_sense_is_in_the_store() {
     assert_eq!(locks(&other, theirs, &[(0, ALONE)]).await, Status::LOCK_NOT_GRANTED);
 }
 
-/// A handle that is closed while the store cannot be written is struck when it can be again.
+/// A handle closed while the store cannot be written is deleted from it once it is writable.
 #[tokio::test]
 async fn a_closed_handle_is_struck_until_that_is_durable() {
     for fault in [Fault::Full, Fault::Broken] {
@@ -197,7 +197,7 @@ async fn a_closed_handle_is_struck_until_that_is_durable() {
     }
 }
 
-/// The store hangs while a closed handle is struck again: nobody waits for that.
+/// The store hangs while the deletion of a closed handle is retried: other requests must not wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_hangs_keeps_nobody_who_does_not_write() {
     let world = World::new();
@@ -217,7 +217,7 @@ async fn a_store_that_hangs_keeps_nobody_who_does_not_write() {
     assert_eq!(world.records(), 0);
 }
 
-/// A restart before that finds two handles of one file that cannot both have been open: the later one was.
+/// A restart before the retry finds two conflicting handles of one file: the later one is valid.
 #[tokio::test]
 async fn a_handle_that_could_not_be_struck_takes_nobodys_place() {
     let world = World::new();
@@ -244,14 +244,14 @@ async fn a_handle_that_could_not_be_struck_takes_nobodys_place() {
     for ((name, file), guid) in names.into_iter().zip(held).zip(100..) {
         again(&b, name, file, guid).await.unwrap();
     }
-    // So it is at the start after that, too.
+    // The next restart must give the same result.
     persistent(&b, "new", 200, 0).await;
     let mut orders: Vec<u64> = world.stored().iter().map(|record| record.order).collect();
     orders.sort_unstable();
     assert!(orders.is_sorted_by(|a, b| a < b), "{orders:?}");
 }
 
-/// A create that could not be written promises nothing, and what may be left of it in the store is struck.
+/// If a create cannot be stored, the open is not persistent, and remains of its record are deleted.
 #[tokio::test]
 async fn a_handle_that_could_not_be_written_is_not_persistent() {
     let world = World::new();
@@ -262,7 +262,7 @@ async fn a_handle_that_could_not_be_written_is_not_persistent() {
     assert_eq!(Told::parse(&opened.contexts).unwrap().durable_v2, None);
     world.disk.set(Fault::None);
     assert!(!world.harness.core.unwritten.is_settled());
-    // As if the write that failed had been done.
+    // Simulates that the failed write reached the disk.
     let key = opened.file.persistent.to_be_bytes();
     let left = vec![Change::put(Kind::SmbOpen, &key, b"left")];
     world.harness.core.store.as_ref().unwrap().commit_blocking(left).unwrap();
@@ -270,7 +270,7 @@ async fn a_handle_that_could_not_be_written_is_not_persistent() {
     assert_eq!(world.records(), 0);
 }
 
-/// A lock that cannot be written is refused and not held.
+/// A lock that cannot be stored fails and has no effect.
 #[tokio::test]
 async fn a_lock_that_cannot_be_written_is_not_held() {
     let world = World::new();
@@ -289,7 +289,7 @@ async fn a_lock_that_cannot_be_written_is_not_held() {
             assert_eq!(locks(&b, other, &[(*at, flag::UNLOCK)]).await, Status::SUCCESS);
         }
     }
-    // The one that is held is not the one that is given up.
+    // The range already held must survive the failure.
     let shared = flag::SHARED | flag::FAIL_IMMEDIATELY;
     assert_eq!(locks(&a, file, &[(0, shared)]).await, Status::INSUFFICIENT_RESOURCES);
     assert_eq!(locks(&b, other, &[(0, shared)]).await, Status::LOCK_NOT_GRANTED);
@@ -299,7 +299,7 @@ async fn a_lock_that_cannot_be_written_is_not_held() {
     assert_eq!(world.stored_locks(file), [0]);
 }
 
-/// An unlock that cannot be written has not happened, and nobody else gets the range.
+/// An unlock that cannot be stored has no effect, and no other client gets the range.
 #[tokio::test]
 async fn an_unlock_that_cannot_be_written_is_not_done() {
     let world = World::new();
@@ -328,8 +328,8 @@ async fn an_unlock_that_cannot_be_written_is_not_done() {
     assert_eq!(locks(&b, other, &[(0, flag::UNLOCK)]).await, Status::SUCCESS);
 }
 
-/// Until an unlock is in the store the range is nobody else's, and no other record of the handle undoes it. Its client may go
-/// meanwhile.
+/// The range stays locked for other clients until its unlock is stored, and no other record of the handle reverts it. The client
+/// may disconnect meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_is_free_when_its_unlock_is_durable() {
     for client_stays in [true, false] {
@@ -368,7 +368,7 @@ async fn a_range_is_free_when_its_unlock_is_durable() {
     }
 }
 
-/// A handle may have 1,024 locks, and what would be more is refused before any of it is locked.
+/// A handle may have 1,024 locks; a request that exceeds this is refused before it locks any range.
 #[tokio::test]
 async fn a_handle_locks_no_more_ranges_than_its_record_may_have() {
     let world = World::new();
@@ -390,7 +390,7 @@ async fn a_handle_locks_no_more_ranges_than_its_record_may_have() {
     assert!(world.harness.core.unwritten.is_settled());
 }
 
-/// What one element locked and another undid was in a record that something else caused: the next one has it no more.
+/// A lock that a later element undid may already be in a stored record; the next record omits it.
 #[tokio::test]
 async fn what_a_lock_undid_is_not_left_in_the_store() {
     let world = World::new();
@@ -398,7 +398,7 @@ async fn what_a_lock_undid_is_not_left_in_the_store() {
     let file = persistent(&a, "f", 1, ALL).await;
     let other = opens(&b, "f").await.unwrap();
     assert_eq!(locks(&b, other, &[(20, ALONE)]).await, Status::SUCCESS);
-    // As a record that was made while the first element was locked.
+    // Simulates a record written while the first element was locked.
     let mut left = world.stored().remove(0);
     left.locks.push((SmbLockRange { offset: 0, length: 10 }, LockKind::Exclusive));
     let key = file.persistent.to_be_bytes();
@@ -414,7 +414,7 @@ async fn what_a_lock_undid_is_not_left_in_the_store() {
     tokio::time::timeout(Duration::from_secs(20), written).await.unwrap();
 }
 
-/// Two records with one lock, of which the earlier could not be changed: the later one has it.
+/// If two records have the same lock because the earlier one could not be updated, the later one is valid.
 #[tokio::test]
 async fn a_lock_that_two_records_have_is_of_the_later_one() {
     for _ in 0..8 {
@@ -439,7 +439,7 @@ async fn a_lock_that_two_records_have_is_of_the_later_one() {
     }
 }
 
-/// MS-SMB2 section 3.3.5.14: a LOCK that is sent again was done before only when it was written.
+/// A replayed LOCK counts as done only if the original was stored (MS-SMB2 section 3.3.5.14).
 #[tokio::test]
 async fn a_lock_that_was_refused_is_not_done_when_it_is_sent_again() {
     let world = World::new();
@@ -469,7 +469,7 @@ async fn a_lock_that_was_refused_is_not_done_when_it_is_sent_again() {
     assert_eq!(numbered(&a, file, &unlock, (1, 3)).await, Status::RANGE_NOT_LOCKED);
 }
 
-/// One that is sent again while the first waits for the store waits for it too, and is done anew when that was refused.
+/// A LOCK replayed while the original waits for the store waits too, and is executed again if the original failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_sent_again_waits_for_the_first() {
     for then in [Fault::None, Fault::Broken] {
@@ -491,7 +491,7 @@ async fn a_lock_that_is_sent_again_waits_for_the_first() {
         let waits = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx).is_pending())).await;
         world.disk.set(then);
         assert!(waits);
-        // Its connection is lost.
+        // The connection is lost.
         drop(first);
         if then == Fault::Broken {
             while world.harness.core.unwritten.is_settled() {

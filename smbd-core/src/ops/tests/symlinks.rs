@@ -1,4 +1,4 @@
-//! Symbolic links that a process of the host has made: followed by the server, or left to the client.
+//! Symbolic links created by a host process: followed by the server, or left to the client.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -25,24 +25,24 @@ use crate::wire::fsctl::code::GET_REPARSE_POINT;
 use crate::wire::query_directory::{Request, Response};
 use crate::wire::reparse::Reparse;
 
-/// The path of the share's folder on the host.
+/// Path of the share's folder on the host.
 const FOLDER: &str = "/srv/data";
 const MOVIE: &[u8] = b"movie";
 const DELETE: Set = Set::Disposition { flags: disposition::DELETE, ex: false };
 
-/// Where a link leads.
+/// Destination of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leads {
-    /// To the file.
+    /// The test file.
     File,
-    /// To a folder, in which the file has this path.
+    /// A folder in which the test file has this path.
     Folder(&'static str),
-    /// To no file of the share.
+    /// No file of the share.
     Nowhere,
 }
 use Leads::{File, Folder, Nowhere};
 
-/// Links at the top of the share.
+/// Links in the root of the share.
 const LINKS: [(&str, &str, Leads); 22] = [
     ("file", "films/a/x", File),
     ("folder", "films/a", Folder("x")),
@@ -85,7 +85,7 @@ fn root(harness: &Harness) -> NodeRef {
     harness.core.namespace.shares()[0].backend.root()
 }
 
-/// A share with the file `films\a\x` and the links.
+/// Creates a share with the file `films\a\x` and the links.
 async fn share(symlinks: Symlinks) -> Harness {
     let harness = Harness::new();
     let mut settings = (*harness.core.settings()).clone();
@@ -116,7 +116,7 @@ async fn open(c: &Client, name: &str, options: u32) -> Result<create::Response<'
     c.create(name, change).await
 }
 
-/// What is listed: names, and what is said of them.
+/// Returns the listed names with their attributes.
 async fn entries(c: &Client, dir: FileId, pattern: &str) -> Vec<(String, FileInfo)> {
     let r = Request {
         class: BIG.0,
@@ -134,14 +134,14 @@ async fn entries(c: &Client, dir: FileId, pattern: &str) -> Vec<(String, FileInf
     let level = Level::from_number(BIG.0).unwrap();
     let read = |entry: &[u8]| {
         let (name, mut facts) = level.parse(entry).unwrap();
-        // `EaSize`, in which listings have the tag (MS-FSCC section 2.4.8).
+        // Listings return the reparse tag in `EaSize` (MS-FSCC section 2.4.8).
         facts.reparse_tag = u32::from_le_bytes(entry[64..68].try_into().unwrap());
         (name, facts)
     };
     chained(&buffer).map(|entry| read(entry.unwrap())).collect()
 }
 
-/// Opens a link at the end of a path, with and without FILE_OPEN_REPARSE_POINT, and in the middle of one.
+/// Opens a link at the end of a path, with and without FILE_OPEN_REPARSE_POINT, and in the middle of a path.
 #[tokio::test]
 async fn links_open_by_their_kind_and_place() {
     let both = [(true, share(server()).await), (false, share(Symlinks::Client).await)];
@@ -235,7 +235,7 @@ async fn posix_clients_follow_links_themselves() {
     let top = c.create("", posix(option::DIRECTORY_FILE)).await.unwrap().file;
     for (name, _, _) in LINKS {
         assert_eq!(c.create(name, posix(0)).await.err(), Some(Status::STOPPED_ON_SYMLINK));
-        // Linux opens so on a mount without the extensions.
+        // Linux sends this open on a mount without the extensions.
         assert_eq!(
             c.create(name, |r| r.disposition = Disposition::Open as u32).await.err(),
             Some(Status::STOPPED_ON_SYMLINK)
@@ -279,7 +279,7 @@ async fn deletes_and_renames_act_on_the_link() {
     assert_eq!(set(&c, f, Set::Rename(to("moved", 0))).await, Status::SUCCESS);
     c.close(f).await;
     assert_eq!(kind(b"moved").await, Some(vfs::Kind::Symlink));
-    // A handle that reads or writes the target removes and renames neither it nor the link.
+    // A handle opened through the link has no delete access: it can remove or rename neither the target nor the link.
     let f = c.open("inside").await;
     assert_eq!(set(&c, f, DELETE).await, Status::ACCESS_DENIED);
     assert_eq!(set(&c, f, Set::Rename(to("other", 0))).await, Status::ACCESS_DENIED);
