@@ -166,7 +166,7 @@ pub(crate) struct Changing<'a> {
     stream_size: Option<u64>,
 }
 
-/// Returns whether this handle may make such a change at any offset.
+/// Fails if this handle may not make this kind of change at any offset.
 pub(crate) fn check(open: &Open, change: Change) -> Result<(), Status> {
     reach(open.granted, change).map(drop)
 }

@@ -145,8 +145,8 @@ async fn finish(
 ) -> Result<(Attr, Dos), Status> {
     if !w.disposition.cuts() {
         cx.server.opens.insert(open.clone())?;
-        // A holder whose lease was broken has flushed its cache, and the holder of a lease that was not broken may have newer
-        // attributes.
+        // A client whose cached data was recalled has written to the file meanwhile; a client that still caches may have newer
+        // attributes than the server.
         let is_old = cx.has_waited() || !cx.file_ops(open).is_known(&open.node()?);
         return if is_old { super::now(cx, open).await } else { Ok((attr, dos)) };
     }
