@@ -17,9 +17,9 @@ pub(crate) struct Decoder {
     quick: [u16; 1 << QUICK],
     /// Symbols sorted by code length, then by number.
     sorted: [u16; SYMBOLS],
-    /// For each length, the first code after the codes of that length, padded to 15 bits.
+    /// Indexed by code length: the first code after the codes of that length, padded to 15 bits.
     limit: [u32; BITS_MAX + 1],
-    /// For each length, the offset from a code to its index in `sorted`.
+    /// Indexed by code length: the offset from a code to its index in `sorted`.
     base: [u32; BITS_MAX + 1],
 }
 

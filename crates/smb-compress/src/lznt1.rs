@@ -92,7 +92,7 @@ pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Compresses one chunk; returns `None` if the result is not shorter.
+/// Compresses one chunk; fails if the result is not shorter.
 fn shrink(chunk: &[u8], out: &mut [u8], table: &mut [u16]) -> Option<usize> {
     let (mut src, mut dst) = (0, 0);
     while src < chunk.len() {
