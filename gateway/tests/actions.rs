@@ -1,4 +1,4 @@
-//! What an administrator does by the status page, by real HTTP requests: right ones, and each kind of wrong one.
+//! Tests of the actions on the status page through real HTTP requests: valid ones, and each kind of invalid one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ mod common;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "correct horse";
-/// What stands in the file beside shares, and has to stay.
+/// A line of the file next to the shares, which must remain.
 const COMMENT: &str = "# why this share: ask the archive\n";
 
 struct Daemon {
@@ -36,13 +36,13 @@ impl Daemon {
         Self::start_with("")
     }
 
-    /// With these lines too.
+    /// Starts the daemon with these additional lines.
     fn start_with(more: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
         for folder in ["data", "more"] {
             fs::create_dir(path(folder)).unwrap();
-            // Whoever a user is to the file system, it writes there.
+            // Every user must be able to write there.
             fs::set_permissions(path(folder), Permissions::from_mode(0o777)).unwrap();
         }
         fs::write(path("password"), PASSWORD).unwrap();
@@ -95,7 +95,7 @@ impl Daemon {
         String::from_utf8(given.stdout).unwrap().trim().to_owned()
     }
 
-    /// A browser that has logged in.
+    /// Returns a browser session that has logged in.
     fn page(&self) -> Page {
         let mut page = Page::new(self.admin);
         let answer = page.ask("/login", json!({"token": self.token()}));
@@ -131,13 +131,13 @@ impl Drop for Daemon {
     }
 }
 
-/// What a browser sends.
+/// Headers and cookie of a browser.
 #[derive(Clone)]
 struct Page {
     at: SocketAddr,
     cookie: String,
     session: String,
-    /// Replaced or, where it is empty, left away.
+    /// Replaced headers; an empty value omits the header.
     headers: Vec<(&'static str, String)>,
 }
 
@@ -163,7 +163,7 @@ impl Page {
         Self { at, cookie: String::new(), session: String::new(), headers: Vec::new() }
     }
 
-    /// The same with another header.
+    /// Returns the same session with another header.
     fn but(&self, name: &'static str, value: &str) -> Self {
         let mut other = self.clone();
         other.headers.push((name, value.to_owned()));
@@ -205,7 +205,7 @@ impl Page {
     }
 }
 
-/// An action that would be done if it were right: whether it was is seen by the file.
+/// Returns the body of a valid action, whose effect is visible in the file.
 fn share(daemon: &Daemon, name: &str) -> Value {
     json!({"name": name, "path": daemon.home.path().join("more")})
 }
@@ -235,14 +235,14 @@ fn an_action_without_a_right_by_another_page_or_by_an_old_token_is_refused() {
     act(&page.but("x-headgate-session", page.cookie.split_once('=').unwrap().1), "admin-session");
     let other = daemon.page();
     act(&page.but("cookie", &other.cookie), "admin-session");
-    // A page of another port, of another site, of no site, a form, and a request that a browser calls another site's.
+    // A page of another port, of another site, of no site; a form; and a request that the browser marks as cross-site.
     act(&page.but("origin", "http://127.0.0.1:1"), "admin-origin");
     act(&page.but("origin", "http://evil.example"), "admin-origin");
     act(&page.but("origin", "null"), "admin-origin");
     act(&page.but("origin", ""), "admin-origin");
     act(&page.but("sec-fetch-site", "same-site"), "admin-origin");
     act(&page.but("content-type", "application/x-www-form-urlencoded"), "admin-origin");
-    // A name that leads here is refused like a reader's.
+    // A name that resolves to this address is rejected for actions as for readers.
     let rebound = page.but("host", "evil.example").but("origin", "http://evil.example");
     assert_eq!(rebound.ask("/action/share", share(&daemon, "more")).status, 403);
 
@@ -259,13 +259,13 @@ fn an_action_without_a_right_by_another_page_or_by_an_old_token_is_refused() {
         is_refused(&daemon, &nobody, path, json!({"what": "1"}), "admin-session");
         assert_eq!(page.send("GET", path, "").status, 405, "{path}");
     }
-    // Right again, so each of the above was refused for what it says; and not after the end.
+    // Valid again, which shows that each request above was rejected for its fault; and invalid after the logout.
     assert_eq!(page.ask("/action/look", json!({})).status, 200);
     assert_eq!(page.ask("/logout", json!({})).status, 204);
     act(&page, "admin-session");
     assert_eq!(other.ask("/action/look", json!({})).status, 200, "the other session goes on");
 
-    // From beyond this host, where it has an address by which that can be tried.
+    // From an address of another host, if this host has a suitable one.
     let away = UdpSocket::bind("0.0.0.0:0").unwrap();
     if away.connect("192.0.2.1:9").is_ok() && !away.local_addr().unwrap().ip().is_loopback() {
         let at = (away.local_addr().unwrap().ip(), daemon.admin.port()).into();
@@ -282,7 +282,7 @@ fn an_action_without_a_right_by_another_page_or_by_an_old_token_is_refused() {
 fn another_user_of_this_host_does_not_act_by_a_session_that_it_got_hold_of() {
     use std::os::unix::process::CommandExt;
     if !rustix::process::geteuid().is_root() {
-        // Nobody else can be tried.
+        // Only root can act as another user.
         return;
     }
     let daemon = Daemon::start();
@@ -331,7 +331,7 @@ fn a_share_that_is_added_is_in_the_file_and_served_and_comments_stay() {
     assert_eq!(mode & 0o777, 0o640, "its mode stays");
     let status = daemon.order(&["status", "--json"]);
     assert!(String::from_utf8_lossy(&status.stdout).contains("\"name\":\"more\""));
-    // What is wrong changes neither the file nor what is served, and is said with the file's name.
+    // An invalid action changes neither the file nor the shares, and the error names the file.
     let text = daemon.text();
     let wrong = [
         (share(&daemon, "more"), "two shares named `more`"),
@@ -350,7 +350,7 @@ fn a_share_that_is_added_is_in_the_file_and_served_and_comments_stay() {
     }
     let left: Vec<_> = fs::read_dir(daemon.home.path()).unwrap().flatten().collect();
     assert!(left.iter().all(|e| !e.file_name().to_string_lossy().starts_with(".headgate")));
-    // A file that could be read and cannot be put in force: the share goes out of it again.
+    // The file is valid but cannot be applied: the share is removed from it again.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("nfs: {{port: {}", taken.local_addr().unwrap().port());
     fs::write(daemon.file(), text.replace("nfs: {port: 0", &port)).unwrap();
@@ -375,7 +375,7 @@ fn a_gateway_without_a_file_adds_no_share_and_says_why() {
     assert!(answer.text.contains("--config FILE"), "{}", answer.text);
 }
 
-/// Waits until it is so.
+/// Waits until `is` returns true.
 async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let begin = Instant::now();
     while !is().await {
@@ -429,7 +429,7 @@ async fn a_file_is_closed_and_a_client_is_sent_away() {
     let files = seen["files"].as_array().unwrap();
     let file = files.iter().find(|f| f["path"] == "plan.txt").unwrap_or_else(|| panic!("{seen}"));
     assert_eq!((&file["share"], &file["user"]), (&json!("data"), &json!("alice")));
-    // By its number, as the page names it.
+    // The page names a file by its number.
     let answer = page.ask("/action/close", json!({"what": file["id"].to_string()}));
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert!(alice.close(held).await.is_err(), "the client is told that it has nothing open");

@@ -1,4 +1,4 @@
-//! The admin address of a daemon that serves.
+//! Tests of the admin address of a running daemon.
 
 #![allow(clippy::unwrap_used)]
 
@@ -96,7 +96,7 @@ async fn top_shows_the_daemon_in_lines_and_on_a_terminal() {
     assert_eq!(lines.matches("serving for").count(), 2, "{lines}");
     assert!(lines.contains(": 1 connections"), "{lines}");
 
-    // `script` gives it a terminal of its own.
+    // `script` provides a separate terminal.
     let at = admin.clone();
     let on_terminal = move || {
         let binary = env!("CARGO_BIN_EXE_headgate");
@@ -111,7 +111,7 @@ async fn top_shows_the_daemon_in_lines_and_on_a_terminal() {
     };
     let (fine, seen) = tokio::task::spawn_blocking(on_terminal).await.unwrap();
     assert!(fine, "{seen}");
-    // The alternate screen is entered and left.
+    // The program enters and leaves the alternate screen.
     assert!(seen.contains("\x1b[?1049h") && seen.contains("\x1b[?1049l"), "{seen:?}");
     assert!(seen.contains("mounted-tcp"), "{seen:?}");
 }
@@ -149,7 +149,7 @@ async fn with_host(at: std::net::SocketAddr, path: &str, host: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Half requests: each connection holds a descriptor and says no more.
+/// Sends incomplete requests: each connection holds a descriptor and sends no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_requests_keep_nobody_from_the_admin_address_and_end() {
     use gateway::admin::listener::{CONNECTIONS_OF_ADDRESS_MAX, HEADER_SECONDS};
@@ -164,7 +164,7 @@ async fn half_requests_keep_nobody_from_the_admin_address_and_end() {
         halves.push(half);
         assert_eq!(fetch(admin, "/readyz").await.unwrap(), "ready\n");
     }
-    // All end without a word of theirs: the older ones gave way, the others ran out of time.
+    // All end without an answer: the older ones were evicted, the others timed out.
     for half in &mut halves {
         let mut rest = Vec::new();
         let limit = Duration::from_secs(HEADER_SECONDS + 20);
@@ -177,7 +177,7 @@ async fn half_requests_keep_nobody_from_the_admin_address_and_end() {
     assert!(times("admin-header") >= 1, "{met:?}");
 }
 
-/// What the admin address answers to another user of this host, who asks with what every host has.
+/// Returns the answer of the admin address to another user of this host, who uses only tools that every host has.
 fn ask_as(user: u32, at: std::net::SocketAddr, path: &str) -> String {
     use std::os::unix::process::CommandExt;
     let (ip, port) = (at.ip(), at.port());
@@ -191,7 +191,7 @@ fn ask_as(user: u32, at: std::net::SocketAddr, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_user_of_this_host_is_told_that_the_gateway_lives_and_nothing_more() {
     let own = rustix::process::geteuid();
-    // Only root can ask as another user; an ordinary user is what it asks as itself.
+    // Only root can send as another user; an ordinary user already is one.
     let stranger = if own.is_root() { 65_534 } else { own.as_raw() };
     let state = tempfile::tempdir().unwrap();
     let running = gateway::serve::start(settings(state.path())).await.unwrap();

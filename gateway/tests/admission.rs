@@ -1,4 +1,4 @@
-//! Strangers, and clients that hold connections which they do not use, keep nobody out.
+//! Tests that unknown clients, and clients that hold idle connections, do not block other clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use config::{Limits, Settings, Share, Source};
 use gateway::serve::Running;
 
-/// No answer is later than this.
+/// Time limit for every answer.
 const SOON: Duration = Duration::from_secs(30);
 
 fn settings(state: &std::path::Path, clients: Option<&str>) -> Settings {
@@ -34,7 +34,7 @@ fn dial(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A call of ONC RPC with AUTH_NONE (RFC 5531), and the results of its reply. An error when the connection ended.
+/// Sends an ONC RPC call with AUTH_NONE (RFC 5531) and returns the results of its reply; an error if the connection ended.
 fn call(
     stream: &mut TcpStream,
     [program, version, procedure]: [u32; 3],
@@ -60,7 +60,7 @@ fn null(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     call(stream, [100_003, 3, 0], &[])
 }
 
-/// MNT of `/data` (MOUNT version 3).
+/// Sends MNT of `/data` (MOUNT version 3).
 fn mount(stream: &mut TcpStream) -> Vec<u8> {
     let path = [5, u32::from_be_bytes(*b"/dat"), u32::from_be_bytes(*b"a\0\0\0")];
     let results = call(stream, [100_005, 3, 1], &path).unwrap();
@@ -68,7 +68,7 @@ fn mount(stream: &mut TcpStream) -> Vec<u8> {
     results
 }
 
-/// Waits until the peer has closed it.
+/// Waits until the peer has closed the connection.
 fn end_of(stream: &mut TcpStream) {
     let ended = match stream.read(&mut [0; 64]) {
         Ok(n) => n == 0,
@@ -104,7 +104,7 @@ async fn an_address_that_no_share_admits_is_closed_before_it_says_anything() {
 async fn neither_null_nor_a_call_that_no_share_admits_introduces_a_client() {
     let state = tempfile::tempdir().unwrap();
     let mut one = settings(state.path(), None);
-    // Admitted by this share, so that it may connect at all, and not by that one.
+    // The first share admits the client, so that it may connect at all; this one does not.
     let mut other = Share::new("other", Source::Memory);
     other.clients = Some(vec!["192.0.2.0/24".parse().unwrap()]);
     one.shares.push(other);
@@ -120,7 +120,7 @@ async fn neither_null_nor_a_call_that_no_share_admits_introduces_a_client() {
     assert_eq!(refused, 13_u32.to_be_bytes(), "MNT3ERR_ACCES");
     let exports = call(&mut silent[2], [100_005, 3, 5], &[]).unwrap();
     assert!(!exports.is_empty());
-    // GETATTR of what is no handle of ours.
+    // GETATTR of a handle that the gateway has not issued.
     let refused = call(&mut silent[3], [100_003, 3, 1], &[4, 0x4141_4141]).unwrap();
     assert_eq!(refused, 10_001_u32.to_be_bytes(), "NFS3ERR_BADHANDLE");
     silent.iter_mut().for_each(end_of);
@@ -135,7 +135,7 @@ async fn idle_connections_give_way_when_all_places_are_taken() {
     let before = limit("gave-way");
     let mut held: Vec<TcpStream> = (0..6).map(|_| dial(nfs)).collect();
     held.iter_mut().for_each(|stream| drop(mount(stream)));
-    // One goes on working, so it is never the one that is idle.
+    // One connection stays active, so it is never the idle one.
     let begun = Instant::now();
     let mut came = loop {
         null(&mut held[0]).unwrap();

@@ -1,4 +1,4 @@
-//! The audit trail, by clients of both protocols.
+//! Tests of the audit trail with clients of both protocols.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,19 +27,19 @@ mod common;
 #[path = "audit/tls.rs"]
 mod tls;
 
-/// No record is later than this.
+/// Time limit for every record.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A gateway with a trail.
+/// A gateway with an audit trail.
 struct World {
     daemon: Daemon,
     folder: tempfile::TempDir,
-    /// Where the daemon has the folder, if that is another one than ours.
+    /// The folder as the daemon sees it, if that differs.
     inside: Option<PathBuf>,
 }
 
 impl World {
-    /// `audit` stands beside `to`.
+    /// Starts a gateway; `audit` has further keys after `to`.
     fn start(audit: &str, configuration: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().join("audit.jsonl");
@@ -48,7 +48,7 @@ impl World {
         Self { daemon, folder, inside: None }
     }
 
-    /// On a file system of its own, of 128 KiB. `None` where this user gets no mount namespace.
+    /// Starts a gateway whose trail is on a separate file system of 128 KiB. `None` if this user gets no mount namespace.
     fn small(audit: &str, configuration: &str) -> Option<Self> {
         let probe = Command::new("unshare").args(["--mount", "true"]).output().unwrap();
         if !probe.status.success() {
@@ -70,7 +70,7 @@ impl World {
         folder.join("audit.jsonl")
     }
 
-    /// Fills the file system; the file that did.
+    /// Fills the file system and returns the file that did.
     fn fill(&self) -> PathBuf {
         let path = self.path().with_extension("filler");
         let mut file = fs::File::create(&path).unwrap();
@@ -84,7 +84,7 @@ impl World {
         assert!(command.output().unwrap().status.success(), "{words:?}");
     }
 
-    /// Waits for a record of which this holds.
+    /// Waits for a record that satisfies `is`.
     fn wait(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         wait(&self.path(), what, is)
     }
@@ -104,7 +104,7 @@ fn is(found: &Value, value: &str) -> bool {
     }
 }
 
-/// Each whole line; the last one may be half written.
+/// Returns each complete line; the last one may be half written.
 fn records(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -168,7 +168,7 @@ async fn logons_mounts_and_refusals_are_recorded_by_both_protocols() {
     assert!(numbers.iter().zip(1..).all(|(seq, n)| *seq == n), "{numbers:?}");
 }
 
-/// A client by AUTH_SYS needs nothing to ask for a share again and again.
+/// With AUTH_SYS a client can mount a share again and again without any credentials.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mounts_without_end_have_one_record_of_each_user_and_version() {
     let world = World::start("", SHARES);
@@ -242,11 +242,11 @@ async fn administrators_and_configurations_are_recorded_and_the_file_rotates() {
     world.event("stop", &[]);
 }
 
-/// Logs on until the trail is found to be broken.
+/// Logs on until the gateway notices that the trail is broken.
 async fn break_it(world: &World) -> AuditStatus {
     let until = Instant::now() + SOON;
     loop {
-        // A record may still fit behind those that are there.
+        // Another record may still fit behind the existing ones.
         drop(world.daemon.smb("team", "alice", PASSWORD, Options::default()).await);
         let told = world.daemon.status().await.audit.unwrap();
         if told.broken.is_some() {
@@ -256,7 +256,7 @@ async fn break_it(world: &World) -> AuditStatus {
     }
 }
 
-/// No record is missing up to this one.
+/// Checks that no record up to the last one is missing.
 fn assert_whole(world: &World) {
     let numbers: Vec<u64> =
         records(&world.path()).iter().map(|r| r["seq"].as_u64().unwrap()).collect();
@@ -288,7 +288,7 @@ async fn a_full_disk_stops_nothing_and_is_told() {
 async fn a_full_disk_refuses_what_must_be_recorded_where_the_trail_is_required() {
     let Some(world) = World::small(", required: true", SHARES) else { return };
     world.event("start", &[]);
-    // It was opened while there was room, and uses its files meanwhile.
+    // Opened while there was space; the client uses its files meanwhile.
     let files = world.daemon.smb("team", "alice", PASSWORD, Options::default()).await.unwrap();
     let filler = world.fill();
     assert!(break_it(&world).await.required);
@@ -303,7 +303,7 @@ async fn a_full_disk_refuses_what_must_be_recorded_where_the_trail_is_required()
     let metrics = fetch(world.daemon.admin, "/metrics").await.unwrap();
     assert!(metrics.contains(met) && !metrics.contains(&format!("{met}0")), "{metrics}");
     files.create("made meanwhile").await.unwrap();
-    // Administrators are not refused.
+    // Orders of administrators are not rejected.
     world.headgate(&["log", "info"]);
     fs::remove_file(filler).unwrap();
     world.event("administrator", &[("act", "log")]);
@@ -326,7 +326,7 @@ fn a_trail_that_is_required_and_cannot_be_had_stops_the_start() {
         let audit = format!("audit: {{to: {}{more}}}", at.display());
         fs::write(&file, format!("shares: [{{name: data, memory: true}}]\nadmin: off\n{audit}\n"))
             .unwrap();
-        // One that serves would not end by itself.
+        // A gateway that starts successfully would not end without `timeout`.
         let mut run = Command::new("timeout");
         run.args(["60", env!("CARGO_BIN_EXE_headgate"), command])
             .arg("--config")
@@ -358,7 +358,7 @@ fn a_trail_that_is_required_and_cannot_be_had_stops_the_start() {
     );
 }
 
-/// Every operation on the files of `team` is recorded; only changes on `quiet`.
+/// Every operation on the files of `team` is recorded, but only changes on `quiet`.
 const AUDITED: &str = "shares: [{name: team, memory: true, squash: none, audit: [changes, reads, writes]}, \
     {name: plain, memory: true, squash: none}]\nprivileged_ports: off";
 
@@ -436,7 +436,8 @@ async fn what_is_done_to_files_by_nfs_is_recorded() {
     assert_whole(&world);
 }
 
-/// Changes what `f` keeps beside its data. Times and the attribute `archive` are not recorded, which a copy by Windows sets.
+/// Changes the attributes and streams of `f`. Times and the attribute `archive` are not recorded, because every copy by
+/// Windows sets them.
 async fn attributes_and_streams(world: &World, files: &Smb) {
     let rights = access::WRITE_EA | access::READ_ATTRIBUTES | access::WRITE_ATTRIBUTES;
     let f = files.open("f", rights, Disposition::Open, 0).await.unwrap();
@@ -446,7 +447,7 @@ async fn attributes_and_streams(world: &World, files: &Smb) {
     };
     for (what, done) in [
         ("extended", files.set_info(&f, &extended(b"1")).await),
-        // An empty value removes it.
+        // An empty value removes the attribute.
         ("extended", files.set_info(&f, &extended(b"")).await),
         ("windows", files.set_attributes(&f, 2).await),
         ("", files.set_attributes(&f, 0x22).await),
@@ -481,7 +482,7 @@ async fn what_is_done_to_files_by_smb_is_recorded() {
     let opened = world.event("open", &file("smb", "f"));
     assert!(opened["access"].as_str().unwrap().contains("write"));
     files.write(&f, 0, vec![Buf::from(b"x".to_vec())]).await.unwrap();
-    // Its own list, as it is.
+    // Sets the file's existing access list again.
     const DACL: u32 = 4;
     let rights = access::READ_CONTROL | access::WRITE_DAC | access::READ_ATTRIBUTES;
     let by_rights = files.open("f", rights, Disposition::Open, 0).await.unwrap();
@@ -491,7 +492,7 @@ async fn what_is_done_to_files_by_smb_is_recorded() {
     files.close(by_rights).await.unwrap();
     attributes_and_streams(&world, &files).await;
     files.delete_on_close(&f).await.unwrap();
-    // The connection ends in place of a CLOSE.
+    // The end of the connection replaces the CLOSE.
     drop(files);
     world.event("delete", &file("smb", "f"));
 
@@ -565,7 +566,7 @@ async fn who_is_denied_a_file_is_recorded_by_both_protocols() {
     world.event("create", &[("path", "new"), ("user", "bob"), ("result", "denied")]);
 }
 
-/// A client of this version and user.
+/// Connects a client of this version and user.
 async fn volume_by(world: &World, version: &str, uid: u32) -> Volume {
     let nfs = world.daemon.nfs;
     let at = format!("nfs://{nfs}/team?version={version}&mountport={}", nfs.port());
@@ -626,7 +627,7 @@ async fn files_are_not_changed_unseen_where_the_trail_is_required() {
     let smb = told(files.create("by-smb").await.map(drop));
     assert!(smb.contains("AUDIT_FAILED"), "{smb}");
     assert!(volume.remove("open").await.is_err());
-    // What was opened before goes on, and so does a share of which nothing is recorded.
+    // Files opened before remain usable, and so does a share that is not audited.
     volume.write(&open, 0, vec![Buf::from(b"x".to_vec())]).await.unwrap();
     plain.create("f").await.unwrap();
     fs::remove_file(filler).unwrap();

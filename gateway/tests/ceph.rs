@@ -1,7 +1,7 @@
-//! A share in CephFS by every protocol, and what becomes of it when a daemon of the cluster or the gateway itself dies.
+//! Tests of a share in CephFS over every protocol, and of failures of a cluster daemon or the gateway.
 //!
-//! It wants the cluster that `tests/ceph/cluster up` starts, smbclient, and the suite that `cargo xtask smbtorture` unpacks; `cargo
-//! xtask test --tier third` has them, and runs this.
+//! Needs the cluster that `tests/ceph/cluster up` starts, smbclient, and the suite that `cargo xtask smbtorture` unpacks;
+//! `cargo xtask test --tier third` provides them and runs this test.
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
 mod common;
@@ -24,19 +24,19 @@ use tokio::sync::{Mutex, MutexGuard};
 use vfs::ceph::{CephBackend, CephConfig};
 use vfs::{Backend, Cred};
 
-/// No answer of a cluster that is whole is later than this; an MDS that starts again takes some of it.
+/// Time limit for every answer of a healthy cluster, including the restart of an MDS.
 const SOON: Duration = Duration::from_secs(90);
 
 const PASSWORD: &str = "secret";
 
-/// There is one cluster: what becomes of it concerns all tests.
+/// All tests share one cluster, so each must hold this lock.
 static CLUSTER: Mutex<()> = Mutex::const_new(());
 
 /// `nfsstat3` (RFC 1813 section 2.6).
 const ACCES: u32 = 13;
 const EXIST: u32 = 17;
 const NOSPC: u32 = 28;
-/// The same number by either version.
+/// NFS 3 and NFS 4 use the same number.
 const DELAY: u32 = 10008;
 
 fn conf() -> String {
@@ -49,10 +49,10 @@ fn cluster(args: &[&str]) {
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A gateway with one share, a new folder of the cluster that everybody may write.
+/// A gateway with one share, a new folder of the cluster that every user may write.
 struct Gateway {
     child: Child,
-    /// The folder in the file system.
+    /// The share's folder in the file system.
     folder: String,
     home: tempfile::TempDir,
     nfs: std::net::SocketAddr,
@@ -65,7 +65,7 @@ impl Gateway {
         Self::with("").await
     }
 
-    /// With these words about the share's folder, each behind a comma.
+    /// Starts a gateway with these options of the share's folder, each after a comma.
     async fn with(words: &str) -> Self {
         let alone = CLUSTER.lock().await;
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -103,7 +103,7 @@ impl Gateway {
         (child, [nfs, smb])
     }
 
-    /// SIGKILL, and a start on the same state folder.
+    /// Kills the gateway with SIGKILL and starts it on the same state folder.
     fn kill_and_start(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -111,7 +111,7 @@ impl Gateway {
         (self.child, self.nfs, self.smb) = (child, nfs, smb);
     }
 
-    /// Another client of the cluster, on the same folder.
+    /// Opens the same folder with another client of the cluster.
     fn beside(&self) -> Beside {
         let mount = ceph_sys::Mount::open(&ceph_sys::Options {
             conf: Some(Path::new(&conf())),
@@ -124,7 +124,7 @@ impl Gateway {
         Beside { root: mount.root().unwrap(), perm }
     }
 
-    /// What `headgate` says to these words about this gateway.
+    /// Runs `headgate` with these arguments for this gateway and returns its output.
     fn told(&self, args: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
         let done = command.args(args).args(["--state", "state"]).current_dir(&self.home).output();
@@ -143,7 +143,7 @@ impl Gateway {
         Volume::open(&target, &Local::default(), Credential::sys(1000, 1000, &[])).await.unwrap()
     }
 
-    /// What smbclient says to these words.
+    /// Runs these commands in smbclient and returns its output.
     async fn client(&self, words: &str) -> String {
         let (port, home) = (self.smb.port().to_string(), self.home.path());
         let mut command = tokio::process::Command::new("smbclient");
@@ -152,13 +152,13 @@ impl Gateway {
         String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
     }
 
-    /// The times of which there is a version of this name, as the client spells them.
+    /// Returns the times of the previous versions of this name, in the client's spelling.
     async fn versions(&self, name: &str) -> Vec<String> {
         let told = self.client(&format!("allinfo {name}")).await;
         told.lines().filter(|line| line.starts_with("@GMT-")).map(str::to_owned).collect()
     }
 
-    /// NFS 3 for this user, and the share's folder.
+    /// Connects over NFS 3 as this user and returns the share's folder too.
     async fn nfs3(&self, uid: u32) -> (Nfs3, Fh) {
         let (local, cred) = (Local::default(), Credential::sys(uid, uid, &[]));
         let rpc = connect::tcp(self.nfs, &local, Arc::new(NoCallbacks)).await.unwrap();
@@ -169,7 +169,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // In order, so that its session ends at once and other tests need not wait for it.
+        // Stops it in order, so that its session ends at once and other tests do not wait for it.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.child.wait();
@@ -182,7 +182,7 @@ impl Drop for Gateway {
 /// `O_RDWR` and `O_TRUNC`.
 const WRITE_ANEW: i32 = 0o1002;
 
-/// A client of the cluster that knows nothing of the gateway.
+/// A client of the cluster that does not know the gateway.
 struct Beside {
     root: ceph_sys::Inode,
     perm: ceph_sys::Perm,
@@ -214,13 +214,13 @@ impl Beside {
     }
 }
 
-/// Bytes that tell their place.
+/// Returns bytes that differ by position.
 fn pattern(seed: u8, n: usize) -> Vec<u8> {
     let byte = |i: usize| (i as u64).wrapping_mul(131).wrapping_add(i as u64 >> 8).to_le_bytes()[0];
     (0..n).map(|i| byte(i) ^ seed).collect()
 }
 
-/// As a client does that is told to come back (NFS3ERR_JUKEBOX, NFS4ERR_DELAY).
+/// Repeats the call like a client that receives NFS3ERR_JUKEBOX or NFS4ERR_DELAY.
 async fn again<T>(call: impl AsyncFn() -> client::Result<T>) -> T {
     let began = Instant::now();
     loop {
@@ -307,7 +307,7 @@ async fn handles_and_data_stay_when_the_gateway_is_killed() {
     let (folder, _) = nfs.mkdir(&root, b"d", 0o755).await.unwrap();
     let new = CreateHow::Guarded(SetAttr { mode: Some(0o644), ..SetAttr::default() });
     let (file, _) = nfs.create(&folder, b"f", new).await.unwrap();
-    // Unstable, and nobody commits it.
+    // Unstable writes without a COMMIT.
     let data = pattern(7, 1 << 20);
     for at in 0..4_u64 {
         let done =
@@ -329,7 +329,7 @@ async fn handles_and_data_stay_when_the_gateway_is_killed() {
     assert_eq!(nfs.lookup(&root, b"g").await.unwrap().0.as_bytes(), file.as_bytes());
 }
 
-/// A client whose create was carried out and not answered asks again.
+/// A client whose create was executed but not answered sends it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exclusive_create_is_repeated_when_the_gateway_was_killed() {
     let mut gateway = Gateway::new().await;
@@ -342,14 +342,14 @@ async fn an_exclusive_create_is_repeated_when_the_gateway_was_killed() {
     let other = create(CreateHow::Exclusive(*b"Verifier")).await;
     assert!(matches!(other, Err(Error::Nfs3(EXIST))), "{other:?}");
     assert_eq!(create(mine()).await.unwrap().as_bytes(), file.as_bytes());
-    // It sets the times next (RFC 1813 section 3.3.8), and has had its answer then.
+    // After the answer the client sets the times (RFC 1813 section 3.3.8).
     let now = Some((1_700_000_000, 0));
     let times = SetAttr { mtime: now, atime: now, ..SetAttr::default() };
     nfs.setattr(&file, &times).await.unwrap();
     assert!(matches!(create(mine()).await, Err(Error::Nfs3(EXIST))));
 }
 
-/// Nobody is told an error: what is asked meanwhile waits, and goes on when an MDS is there again.
+/// Clients get no error: their requests wait, and continue when an MDS is available again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_mds_that_dies_is_waited_for() {
     let gateway = Gateway::new().await;
@@ -421,7 +421,7 @@ async fn a_full_pool_is_no_space() {
     assert!(read.data.iter().flat_map(|buf| buf.iter()).eq(&pattern(3, 1 << 16)), "it differs");
 }
 
-/// By another's client: which there are, and what is in them.
+/// Lists and reads the previous versions with an independent client.
 #[tokio::test(flavor = "multi_thread")]
 async fn previous_versions_are_those_of_snapshots() {
     let gateway = Gateway::new().await;
@@ -429,7 +429,7 @@ async fn previous_versions_are_those_of_snapshots() {
     let beside = gateway.beside();
     let (folder, _) = beside.root.mkdir(&named("d"), 0o777, &beside.perm).unwrap();
     write(&volume, "d\\f", b"monday").await;
-    // Whoever has seen it writes behind it.
+    // A write after the snapshot is visible to the client.
     beside.snapshots().mkdir(&named("a"), 0o755, &beside.perm).unwrap();
     let client = async |words: String| gateway.client(&words).await;
     let versions = async |name: &str| gateway.versions(name).await;
@@ -447,7 +447,7 @@ async fn previous_versions_are_those_of_snapshots() {
     };
     assert_eq!(got(&format!("{monday}\\d\\f")).await.unwrap(), b"monday");
     assert_eq!(got("d\\f").await.unwrap(), b"tuesday");
-    // A name that is gone today, also with the folder that it was in.
+    // Deleted names, and a name in a deleted folder.
     for name in ["f", "new"] {
         folder.unlink(&named(name), &beside.perm).unwrap();
     }
@@ -463,7 +463,7 @@ async fn previous_versions_are_those_of_snapshots() {
     assert!(gone.contains("NT_STATUS_OBJECT_NAME_NOT_FOUND"), "{gone}");
 }
 
-/// Samba's suite on a file, a stream of it and the share's folder, as they were.
+/// Runs Samba's suite on a file, one of its streams, and the share's folder.
 #[tokio::test(flavor = "multi_thread")]
 async fn smbtorture_of_previous_versions() {
     let gateway = Gateway::new().await;
@@ -488,7 +488,7 @@ async fn smbtorture_of_previous_versions() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What clients of the gateway may cache of this file: by SMB, and by NFS.
+/// Returns whether SMB and NFS clients of the gateway may cache this file.
 async fn cacheable(gateway: &Gateway, name: &str) -> (u32, bool) {
     let (smb, nfs) = (gateway.volume("smb").await, gateway.volume("4.1").await);
     let (Volume::Smb(smb), Volume::V4(nfs, root)) = (&smb, &nfs) else { unreachable!() };
@@ -507,7 +507,7 @@ async fn clients_cache_where_no_other_client_of_the_cluster_writes() {
     assert_eq!(cacheable(&gateway, "f").await, (3, true));
 }
 
-/// Nobody caches, and each reads what the other has written, at once.
+/// No client caches, and each reads the other's writes at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_client_of_the_cluster_writes_beside() {
     let gateway = Gateway::with(", exclusive: false").await;
@@ -528,7 +528,7 @@ async fn another_client_of_the_cluster_writes_beside() {
         let ours = pattern(!round, 50 + usize::from(round));
         write(volume, "f", &ours).await;
         assert_eq!(beside.read("f"), ours, "{round} by {by}");
-        // Names, too.
+        // The same for names.
         let name = format!("d{round}");
         beside.root.mkdir(&named(&name), 0o755, &beside.perm).unwrap();
         let (nfs, root) = gateway.nfs3(1000).await;
@@ -539,7 +539,7 @@ async fn another_client_of_the_cluster_writes_beside() {
     }
 }
 
-/// Everything fails at once, the status says why, and a reload mounts the folder anew.
+/// Every operation fails at once, the status gives the reason, and a reload mounts the folder again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_the_cluster_has_cut_off_says_so() {
     const IO: u32 = 5;
@@ -571,7 +571,7 @@ async fn a_gateway_that_the_cluster_has_cut_off_says_so() {
     assert!(status.contains("share data: the cluster has cut this gateway off"), "{status}");
     let log = fs::read_to_string(gateway.home.path().join("log")).unwrap();
     assert_eq!(log.matches("the cluster has cut this gateway off").count(), 1, "{log}");
-    // It comes back under another address.
+    // The new mount has another address.
     gateway.told(&["reload"]);
     let (nfs, root) = gateway.nfs3(1000).await;
     let (file, _) = nfs.lookup(&root, b"f").await.unwrap();
@@ -581,7 +581,7 @@ async fn a_gateway_that_the_cluster_has_cut_off_says_so() {
     cluster(&["ceph", "osd", "blocklist", "rm", &address]);
 }
 
-/// The address by which the cluster knows the client that has mounted this folder.
+/// Returns the cluster's address of the client that has mounted this folder.
 fn address_of(folder: &str) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/ceph/cluster");
     let list = Command::new(script).args(["ceph", "tell", "mds.a", "session", "ls"]).output();

@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit codes, messages, JSON.
+//! Tests of the program from the user's view: exit codes, messages, JSON.
 
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
@@ -33,7 +33,7 @@ fn demo_moves_every_byte_through_all_protocols() {
         seen.push((text("protocol"), text("transport"), text("protection")));
         assert_eq!(of("verified_bytes"), 2 * all, "{row}");
         if row["transport"] == "rdma" {
-            // Bulk data by RDMA, what is small inside messages.
+            // Bulk data uses RDMA, small data is inside of messages.
             assert!(of("rdma_write_bytes") > 3 << 20, "{row}");
             assert!(of("rdma_read_bytes") > 3 << 20, "{row}");
             assert!(of("inline_bytes") < 1 << 20, "{row}");
@@ -48,7 +48,7 @@ fn demo_moves_every_byte_through_all_protocols() {
     assert_eq!(seen, [&ways[..], &protected].concat());
 }
 
-/// As behind `| head`.
+/// The reader ends early, as in `| head`.
 #[test]
 fn a_reader_that_goes_away_is_no_fault() {
     let state = tempfile::tempdir().unwrap();
@@ -180,7 +180,7 @@ fn check_names_lists_that_are_not_obeyed() {
         headgate(&[&words[..], more].concat())
     };
     let backend = LocalBackend::open(LocalConfig::new(&root)).unwrap();
-    // Where lists are sealed, a key of the state folder's own is needed, which the tests of seals give.
+    // Sealed lists need a key in the state folder; the tests of seals cover them.
     if !backend.has_trusted_lists() {
         return;
     }
@@ -270,11 +270,11 @@ state: {1}
         may(&bob, 2, "smb"),
         is("nothing", "`clients` has no entry that matches the address")
     );
-    // A number that is no account: what NFS may bring.
+    // A number without an account, as NFS may send it.
     let denied = ask(&["--user", "13"]);
     assert_eq!(may(&denied, 1, "nfs"), is("nothing", "`access: deny: 13`"));
     assert_eq!(may(&denied, 0, "smb").0, "nothing");
-    // Of TEST-NET-3 (RFC 5737), to which no host is attached.
+    // From TEST-NET-3 (RFC 5737), to which no host is attached.
     let far = ask(&["--user", "alice", "--client", "203.0.113.9"]);
     let own = "without `clients` the share is for this host and its directly attached networks";
     assert_eq!(may(&far, 0, "nfs"), is("nothing", own));
@@ -283,7 +283,7 @@ state: {1}
     assert_eq!(near["shares"][1]["nfs"]["acts_as"]["uid"], 2002);
     let bob = ask(&["--user", "bob", "--client", "127.0.0.1"]);
     assert_eq!(may(&bob, 1, "nfs"), is("write", "`access: write: bob`"));
-    // By whom the share makes of it, and by whom it is without an account.
+    // `access` applies to the identity after the squash, and to guests.
     assert_eq!(may(&near, 3, "nfs"), is("write", "`access: write: 65534`"));
     assert_eq!(may(&near, 3, "smb"), is("read", "`access: read: alice`"));
     assert_eq!(may(&denied, 3, "smb"), is("write", "as a guest: `access: write: 65534`"));
@@ -291,7 +291,7 @@ state: {1}
     check_tells_people(file);
 }
 
-/// The same in words, and what there is nothing to tell of.
+/// Checks the same in the text for people, with its notes on cases without result.
 fn check_tells_people(file: &str) {
     let o = headgate(&["check", "--config", file, "--user", "alice"]);
     let text = String::from_utf8(o.stdout).unwrap();
@@ -361,7 +361,7 @@ fn work_that_fails_ends_with_1() {
     assert!(stderr(&o).starts_with("error: nfs://127.0.0.1:1/x?"), "{}", stderr(&o));
 }
 
-/// A gateway that serves until it is dropped.
+/// A running gateway that ends on drop.
 struct Gateway(std::process::Child, String);
 
 impl Gateway {
@@ -390,7 +390,7 @@ impl Drop for Gateway {
     }
 }
 
-/// A gateway with a share in memory for both protocols, the user `alice`, and its folder.
+/// Starts a gateway with the user `alice` and a share in memory for both protocols; returns its folder too.
 fn gateway_for_bench() -> (Gateway, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (state, password) = (folder.path().join("state"), folder.path().join("password"));
@@ -409,7 +409,7 @@ const SHORT: [&str; 6] = ["--size", "3MiB", "--time", "50ms", "--rounds", "1"];
 const LOADS: [&str; 8] =
     ["write", "read", "random-read", "random-write", "mixed", "getattr", "open", "create"];
 
-/// Everything that was measured of a target is there and possible.
+/// Checks that every measurement of a target is present and plausible.
 fn judge(target: &serde_json::Value, loads: &[&str]) {
     let measured = target["loads"].as_array().unwrap();
     let words: Vec<&str> = measured.iter().map(|l| l["load"].as_str().unwrap()).collect();
@@ -467,7 +467,7 @@ fn bench_measures_smb_and_smb_direct_and_draws_both() {
     }
     let picture = std::fs::read_to_string(svg).unwrap();
     assert!(picture.starts_with("<svg ") && picture.contains("random write 8KiB"), "{picture}");
-    // A rate and a latency, of each of two servers, for each of four loads.
+    // A rate and a latency, for each of two servers and four loads.
     assert_eq!(picture.matches("<rect x=").count(), 2 * 2 * 4);
 }
 
@@ -483,7 +483,7 @@ fn bench_prints_a_table_for_people() {
     }
 }
 
-/// Who names a wrong target is told what is wrong with it, and the password is not shown.
+/// A malformed target is explained, without showing the password.
 #[test]
 fn bench_says_what_is_wrong_with_a_target() {
     let (gateway, _folder) = gateway_for_bench();
@@ -539,7 +539,7 @@ fn help_and_version_end_with_0() {
     }
 }
 
-/// A password never is an argument; it comes from a file or from standard input.
+/// A password is never an argument; it comes from a file or from standard input.
 #[test]
 fn users_are_added_listed_and_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -567,7 +567,7 @@ fn users_are_added_listed_and_removed() {
         &["add", "alice", "--uid", "5", "--gid", "4294967295"],
         &["add", "alice", "--uid", "5", "--groups", "6,4294967295"],
     ] {
-        // A gateway of another user serves all as that user.
+        // A gateway that runs as another user serves all clients as that user.
         if words[1] == "no-such-user" && fs::metadata("/proc/self").unwrap().uid() != 0 {
             continue;
         }
@@ -622,7 +622,7 @@ fn check_tells_what_smb_clients_type() {
     assert!(text.contains("no SMB: there is no user to log on"), "{text}");
 }
 
-/// The loopback device never has an RDMA device, on no machine.
+/// The loopback device never has an RDMA device.
 #[test]
 fn devices_that_are_demanded_and_not_there_are_said_by_check_and_stop_serve() {
     let state = tempfile::tempdir().unwrap();
@@ -733,7 +733,7 @@ fn a_credential_of_systemd_stands_for_a_file() {
     }
 }
 
-/// Accounts with the uid of guests cannot log on; an account that the host does not know has a uid of its name.
+/// Accounts with the uid of guests cannot log on; an account that is unknown to the host has a uid derived from its name.
 #[test]
 fn users_without_a_uid_are_named() {
     if !rustix::process::geteuid().is_root() {
@@ -774,7 +774,7 @@ fn users_without_a_uid_are_named() {
     assert!(all.contains(named), "{all}");
 }
 
-/// A folder that belongs to root alone, served with `access: write`.
+/// A folder that only root can access, shared with `access: write`.
 #[test]
 fn a_share_that_no_client_writes_is_told() {
     if !rustix::process::geteuid().is_root() {

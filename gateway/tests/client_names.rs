@@ -1,4 +1,4 @@
-//! `clients` of a share name hosts, patterns, netgroups and protocols, and a running gateway looks them up.
+//! Tests that `clients` of a share accepts hosts, patterns, netgroups and protocols, which a running gateway looks up.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,12 +16,12 @@ use common::{Daemon, PASSWORD};
 
 mod common;
 
-/// Writes a file, if the volume lets it.
+/// Returns whether the volume allows creating a file.
 async fn writes(volume: &Volume) -> bool {
     volume.create("f").await.is_ok()
 }
 
-/// What a client on this host may do by NFS and by SMB: `None` nothing, else whether it writes.
+/// Returns the rights of a client on this host over NFS and over SMB: `None` for no access, else whether it can write.
 async fn may(daemon: &Daemon, share: &str) -> [Option<bool>; 2] {
     let nfs = match daemon.volume(share).await {
         Ok(volume) => Some(writes(&volume).await),
@@ -34,7 +34,7 @@ async fn may(daemon: &Daemon, share: &str) -> [Option<bool>; 2] {
     [nfs, smb]
 }
 
-/// Gives the daemon other `clients` of its only share, by its file.
+/// Changes `clients` of the daemon's only share in its file.
 fn write(daemon: &Daemon, old: &str, new: &str) {
     let file = daemon.home.path().join("gw.yaml");
     let text = fs::read_to_string(&file).unwrap();
@@ -88,7 +88,7 @@ async fn clients_are_admitted_by_names_that_lead_back_to_them() {
         assert_eq!(may(&daemon, share).await, wanted, "{share}\n{}", daemon.log());
     }
     let refused = daemon.status().await.refused;
-    // Nobody knows that netgroup, which is told like a name service that is away.
+    // The netgroup is unknown, which is reported like an unavailable name service.
     for (share, rule) in [("other", "share-clients"), ("group", "share-clients-name")] {
         for user in ["uid 0", "alice"] {
             let is_told = |r: &gateway::admin::snapshot::RefusedStatus| {
@@ -109,13 +109,14 @@ async fn an_address_that_no_name_admits_is_closed_before_it_is_heard() {
     assert_eq!((&*stranger.client, stranger.count), ("127.0.0.1", 2));
 }
 
-/// Runs a command where this is the line of a database in nsswitch.conf and this a file of /etc, in a mount namespace of its own.
+/// Returns a command prefix that replaces one database line in nsswitch.conf and one file of /etc, in a separate mount
+/// namespace.
 fn with_etc(folder: &Path, line: &str, file: &str, text: &str) -> Option<Vec<String>> {
     let at = |name: &str| folder.join(name).display().to_string();
-    // A whole /etc of its own, so that no file has to be made on the host.
+    // A complete copy of /etc, so that no file of the host changes.
     let etc = folder.join("etc");
     let made = Command::new("cp").args(["-a", "/etc"]).arg(&etc).status().ok()?;
-    // It may be a link to a file of the host.
+    // The file may be a link to a file of the host.
     let _ = fs::remove_file(etc.join(file));
     fs::write(etc.join(file), text).ok()?;
     let switch = fs::read_to_string(etc.join("nsswitch.conf")).ok()?;
@@ -177,8 +178,8 @@ async fn a_reload_that_names_the_first_pattern_cuts_nobody_whom_it_names() {
     assert!(files.create("g").await.is_err());
 }
 
-/// A DNS server of this address that answers nothing before it is let go, and then that it has failed. The first word it gives is
-/// that it was asked.
+/// Starts a DNS server on this address that delays its answer until it is released and then answers with an error. The
+/// receiver gets a message with the first query.
 fn silent_dns(at: &str) -> Option<(mpsc::Receiver<()>, mpsc::Sender<()>)> {
     let socket = UdpSocket::bind((at, 53)).ok()?;
     let ((tell, told), (go_on, is_let_go)) = (mpsc::channel(), mpsc::channel());
@@ -186,7 +187,7 @@ fn silent_dns(at: &str) -> Option<(mpsc::Receiver<()>, mpsc::Sender<()>)> {
         let mut bytes = [0; 512];
         let (mut length, mut from) = socket.recv_from(&mut bytes).unwrap();
         tell.send(()).unwrap();
-        // Whoever lets it go drops its end.
+        // Released when the sender is dropped.
         let _ = is_let_go.recv();
         loop {
             // RFC 1035 section 4.1.1: QR, and RCODE 2.

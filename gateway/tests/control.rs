@@ -1,4 +1,4 @@
-//! The daemon as its administrator meets it: reload, drain, log levels, signals.
+//! Tests of the daemon from the administrator's view: reload, drain, log levels, signals.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What fills the socket of a service manager that does not read.
+/// Fills the socket of a service manager that does not read.
 const FILLER: &str = "FILLER";
 
-/// Fills it, until a send would wait.
+/// Sends until another send would block.
 fn fill(socket: &Path) {
     let sender = UnixDatagram::unbound().unwrap();
     sender.set_nonblocking(true).unwrap();
@@ -24,7 +24,7 @@ fn fill(socket: &Path) {
 struct Daemon {
     child: Child,
     nfs: SocketAddr,
-    /// What it said when it was ready.
+    /// Its ready line.
     ready: String,
     dir: tempfile::TempDir,
     told: UnixDatagram,
@@ -37,12 +37,12 @@ fn text(shares: &str) -> String {
 }
 
 impl Daemon {
-    /// Serves by a file that says this.
+    /// Serves a configuration file with this text.
     fn start(text: &str) -> Self {
         Self::start_with(text, |_| ())
     }
 
-    /// The same, after this was done with the service manager's socket.
+    /// Starts the same after running `before` on the service manager's socket.
     fn start_with(text: &str, before: impl FnOnce(&Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let told = UnixDatagram::bind(dir.path().join("notify")).unwrap();
@@ -78,12 +78,12 @@ impl Daemon {
     }
 
     fn signal(&self, name: &str) {
-        // Of the shell's own: a Debian root need not have a program of this name.
+        // The shell's builtin: a minimal Debian need not have a program of this name.
         let kill = format!("kill {name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Waits until the service manager is told this.
+    /// Waits for this message to the service manager.
     fn is_told(&self, what: &str) {
         let begin = Instant::now();
         let mut bytes = [0; 1024];
@@ -96,7 +96,7 @@ impl Daemon {
         }
     }
 
-    /// What the service manager is told next, in one word; not that the gateway is alive.
+    /// Returns the next message to the service manager, in one word, except for signs of life.
     fn told_next(&self) -> String {
         let mut bytes = [0; 1024];
         loop {
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for the end: exit code and standard error.
+    /// Waits for the end and returns the exit code and standard error.
     fn end(mut self) -> (Option<i32>, String) {
         let begin = Instant::now();
         let status = loop {
@@ -132,7 +132,7 @@ impl Drop for Daemon {
     }
 }
 
-/// An address of the ready line.
+/// Returns an address of the ready line.
 fn place<'a>(what: &str, ready: &'a str) -> &'a str {
     ready.split_whitespace().find_map(|w| w.strip_prefix(what)).expect(ready)
 }
@@ -149,7 +149,7 @@ fn err(o: &Output) -> String {
     String::from_utf8_lossy(&o.stderr).into_owned()
 }
 
-/// NULL of NFS version 3 over a byte stream.
+/// Sends NULL of NFS version 3 over a byte stream.
 fn null(stream: &mut TcpStream) {
     let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
     let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
@@ -175,26 +175,26 @@ fn a_reload_says_what_changed_and_a_bad_file_says_what_is_wrong_and_changes_noth
     let told: serde_json::Value = serde_json::from_slice(&o.stdout).unwrap();
     assert_eq!(told["shares_added"].as_array().map(Vec::len), Some(0), "{told}");
     assert_eq!(told["connections_ended"], 0);
-    // A fault: what the caller reads is what `check` says of the file.
+    // A fault: the caller gets the same text as from `check`.
     daemon.write(&text("{name: c, memroy: true}"));
     let o = daemon.order(&["reload"]);
     assert_eq!(o.status.code(), Some(2));
     let wanted = "error: gw.yaml:1:20: a share has no key `memroy`\n  |\n1 | shares: [{name: c, memroy: true}]\n  \
                   |                    ^\n  = did you mean `memory`?\n";
     assert_eq!(err(&o), wanted);
-    // What needs a restart.
+    // A change that needs a restart.
     daemon.write(&format!("{}log: {{format: json}}\n", text("{name: c, memory: true}")));
     let o = daemon.order(&["reload"]);
     assert_eq!(o.status.code(), Some(2));
     assert!(err(&o).contains("`log.format` cannot change while the gateway runs"), "{}", err(&o));
     null(&mut stream);
-    // By a signal, with the outcome in the log.
+    // By a signal, with the result in the log.
     daemon.signal("-HUP");
     daemon.is_told("RELOADING=1");
     daemon.is_told("READY=1");
     null(&mut stream);
     daemon.is_told("WATCHDOG=1");
-    // Two came into force; a fault, and twice what needs a restart, were refused.
+    // Two reloads were applied; a fault and two changes that need a restart were rejected.
     let seen: serde_json::Value =
         serde_json::from_str(&out(&daemon.order(&["status", "--json"]))).unwrap();
     let reloads = &seen["reloads"];
@@ -218,7 +218,7 @@ fn a_service_manager_that_does_not_read_holds_nothing_up() {
     let o = daemon.order(&["reload"]);
     assert_eq!(out(&o), "the configuration is in force\n  shares added: b\n", "{}", err(&o));
     null(&mut TcpStream::connect(daemon.nfs).unwrap());
-    // Whose fault it is stands in the log while it lasts, once.
+    // The log reports the cause while it lasts, once.
     let mut log = String::new();
     let mut lines = BufReader::new(daemon.child.stderr.take().unwrap());
     while !log.contains("the service manager does not read its socket") {
@@ -227,7 +227,7 @@ fn a_service_manager_that_does_not_read_holds_nothing_up() {
     let begin = Instant::now();
     daemon.signal("-TERM");
     lines.read_to_string(&mut log).unwrap();
-    // Nothing is in work, so this is the time for the last message, and a machine's.
+    // No request is in work, so this is the limit for the last message, plus the delay of a loaded machine.
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}: {log}", begin.elapsed());
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0), "{log}");
     assert_eq!(log.matches("the service manager does not read").count(), 1, "{log}");
@@ -260,7 +260,7 @@ fn a_drain_ends_the_daemon_and_says_how_it_went() {
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     assert_eq!(out(&o), "the gateway has stopped; connections that were open: 1\n");
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "an orderly end");
-    // The answer is let through the socket before that goes.
+    // The socket outlives the daemon's answer.
     let socket = daemon.state().join("control");
     let late = Instant::now() + Duration::from_secs(60);
     while Path::exists(&socket) {
@@ -292,7 +292,7 @@ fn levels_of_the_log_change_at_run_time() {
     assert_eq!(opened, 1, "{log}");
 }
 
-/// Neither `status` nor `top` needs an admin address, and each finds the daemon by the file that the environment names.
+/// Neither `status` nor `top` needs an admin address; each finds the daemon through the file in the environment.
 #[test]
 fn status_and_top_go_by_the_control_socket() {
     let daemon = Daemon::start(&text("{name: a, memory: true}"));
@@ -303,7 +303,7 @@ fn status_and_top_go_by_the_control_socket() {
     assert!(top.status.success() && out(&top).contains("headgate"), "{}{}", out(&top), err(&top));
 
     let state = daemon.state();
-    // It outlives the daemon, and names the one that is meant: another may be at the usual address.
+    // Outlives the daemon. The file selects this daemon, since another one may use the default address.
     let dir = tempfile::tempdir().unwrap();
     let named = dir.path().join("named.yaml");
     std::fs::write(&named, format!("state: {}\n", state.display())).unwrap();
@@ -357,7 +357,7 @@ fn an_administrator_sends_a_client_away_and_the_log_says_who_did() {
     assert_eq!(o.status.code(), Some(0), "{}", err(&o));
     assert_eq!(out(&o), "disconnected\n  connections: 1\n");
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "an orderly end");
-    // Nobody is kept out.
+    // Other clients can still connect.
     null(&mut TcpStream::connect(daemon.nfs).unwrap());
     daemon.signal("-TERM");
     let (_, log) = daemon.end();
@@ -367,7 +367,7 @@ fn an_administrator_sends_a_client_away_and_the_log_says_who_did() {
     assert!(line.contains(&format!("uid={uid}")) && line.contains("client=127.0.0.1"), "{line}");
 }
 
-/// With every line of the log, after logons that succeed and fail.
+/// With every line of the log, after successful and failed logons.
 #[test]
 fn neither_the_log_nor_what_is_told_holds_a_secret() {
     const PASSWORD: &str = "wachtelkoenig";

@@ -1,4 +1,4 @@
-//! The daemon as its user meets it: the ready line, exit codes, messages, the end.
+//! Tests of the daemon from the user's view: the ready line, exit codes, messages, the end.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,7 +60,7 @@ impl Daemon {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits for the end: exit code and standard error.
+    /// Waits for the end and returns the exit code and standard error.
     fn end(mut self) -> (Option<i32>, String) {
         let begin = Instant::now();
         let status = loop {
@@ -76,7 +76,7 @@ impl Daemon {
     }
 }
 
-/// The permitted capabilities of a process, as /proc shows them.
+/// Returns the permitted capabilities of a process's threads from /proc.
 fn permitted(daemon: &Daemon) -> Vec<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap();
     let of = |path: std::path::PathBuf| {
@@ -87,7 +87,7 @@ fn permitted(daemon: &Daemon) -> Vec<u64> {
     tasks.filter_map(|task| of(task.unwrap().path())).collect()
 }
 
-/// No thread may make a device, unless a share leaves root root.
+/// No thread may create devices, unless a share leaves root unsquashed.
 #[test]
 fn no_right_to_make_devices_is_kept() {
     const MKNOD: u64 = 1 << 27;
@@ -105,7 +105,7 @@ fn no_right_to_make_devices_is_kept() {
     }
 }
 
-/// NULL of NFS version 3 over a byte stream.
+/// Sends NULL of NFS version 3 over a byte stream.
 fn null(stream: &mut TcpStream) {
     let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
     let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
@@ -146,7 +146,7 @@ fn beyond_the_limit_connections_are_closed_and_the_others_served() {
     for _ in 0..20 {
         let mut refused = TcpStream::connect(daemon.nfs).unwrap();
         refused.set_read_timeout(Some(PATIENCE)).unwrap();
-        // An orderly end or a reset, depending on what came first.
+        // An orderly end or a reset, depending on which arrives first.
         assert!(!matches!(refused.read(&mut [0; 1]), Ok(1)));
     }
     let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
@@ -155,7 +155,7 @@ fn beyond_the_limit_connections_are_closed_and_the_others_served() {
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
     let lines = log.lines().filter(|l| l.contains("the limit is reached")).count();
-    // One for each second that they took, of which the first and the last may be parts.
+    // One line per second, where the first and the last second may be partial.
     assert!((1..=seconds + 2).contains(&lines), "{log}");
 }
 
@@ -207,7 +207,7 @@ async fn a_client_loses_nothing_while_the_daemon_is_held_up() {
     daemon.signal(Signal::STOP);
     tokio::time::sleep(Duration::from_secs(5)).await;
     daemon.signal(Signal::CONT);
-    // The other is heard first, and finds what it would find a moment later.
+    // The other client is served first and gets the same answer as later.
     let refused = other.open(&root, b"f", b"b", how).await.unwrap_err();
     assert!(matches!(refused, client::Error::Nfs4(_, SHARE_DENIED)), "{refused}");
     holder.call(holder.compound()).await.unwrap();

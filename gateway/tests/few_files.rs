@@ -1,4 +1,4 @@
-//! A gateway that may open few files: a flood of connections leaves what the others need.
+//! Tests that a flood of connections to a gateway with few descriptors leaves enough for other users of the gateway.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -15,18 +15,18 @@ use gateway::admin::show::{fetch, snapshot};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Files that it may open.
+/// Number of files that the gateway may open.
 const FILES: u64 = 256;
-/// Connections that come, from so many addresses.
+/// Connections of the flood, and their source addresses.
 const FLOOD: usize = 600;
 const ADDRESSES: usize = 60;
-/// Nobody waits for longer, also on a machine that is busy with other tests.
+/// Time limit for every client, also on a machine that is busy with other tests.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Daemon(Child, String);
 
 impl Daemon {
-    /// Without the right to raise its limit.
+    /// Starts the gateway without the right to raise its limit.
     fn start(dir: &std::path::Path) -> Self {
         let limited = format!(
             "ulimit -n {FILES}; if [ $(id -u) = 0 ]; then exec setpriv --bounding-set=-sys_resource \"$@\"; fi; exec \"$@\""
@@ -70,7 +70,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A connection from the address of this number, that has mounted. `None`: it was closed.
+/// Connects from the address with this number and mounts. `None` if the connection was closed.
 async fn come(at: SocketAddr, n: usize) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     let from = IpAddr::from([127, 0, 1, u8::try_from(1 + n % ADDRESSES).unwrap()]);
@@ -110,13 +110,13 @@ async fn a_flood_of_connections_leaves_files_for_the_admin_address_and_the_clien
     let seen = snapshot(admin).await.unwrap();
     assert!(seen.connections.len() <= most && seen.connections_refused > 0, "{seen:?}");
     assert!(daemon.files() < usize::try_from(FILES).unwrap() - 64, "{} files", daemon.files());
-    // The place of one that has gone is another's, who finds descriptors for files.
+    // A closed connection makes room for another, which finds descriptors for files.
     held.clear();
     let local = Local::default();
     let root = Credential::sys(0, 0, &[]);
     let files = async {
         loop {
-            // Connections that are closed as they come are what the flood leaves for a moment.
+            // For a moment after the flood, new connections are closed at once.
             let rpc = connect::tcp(nfs, &local, Arc::new(NoCallbacks)).await.unwrap();
             if let Ok(share) = mount(&rpc, &root, "/data").await {
                 return Nfs3::new(rpc, root.clone())

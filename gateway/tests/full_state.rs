@@ -1,5 +1,5 @@
-//! A state folder that is full: whoever watches the gateway is told, and a start says what is wrong. The folder is a file system of
-//! its own, in a mount namespace of its own, so that nothing is left behind.
+//! Tests of a full state folder: the status reports it, and a start explains it. The folder is a separate file system in a
+//! private mount namespace, so that no file remains on the host.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -17,12 +17,12 @@ use gateway::admin::show::{fetch, snapshot};
 use recovery::StoreTrouble;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Clients that the store could not keep in what is free of the pages it has.
+/// More clients than fit into the free part of the store's existing pages.
 const CLIENTS: u32 = 400;
-/// Mounts a small file system at `$0` and becomes the program that follows.
+/// Mounts a small file system at `$0` and executes the next program.
 const SMALL: &str = "mount -t tmpfs -o size=8M,mode=0700 small \"$0\" && ";
 
-/// What runs `then` and the gateway on `state`. `None` where this user gets no mount namespace.
+/// Returns a command that runs `then` and the gateway on `state`. `None` if this user gets no mount namespace.
 fn command(state: &Path, then: &str) -> Option<Command> {
     let probe = Command::new("unshare").args(["--mount", "true"]).output().unwrap();
     if !probe.status.success() {
@@ -41,7 +41,7 @@ fn command(state: &Path, then: &str) -> Option<Command> {
 struct Daemon(Child);
 
 impl Daemon {
-    /// The state folder as this process sees it.
+    /// Returns the state folder as this process sees it.
     fn inside(&self, state: &Path) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.0.id()));
         root.join(state.strip_prefix("/").unwrap())
@@ -67,7 +67,7 @@ fn fill(path: &Path) {
     }
 }
 
-/// A client of a long name that holds a file.
+/// Connects a client with a long name that holds a file open.
 async fn holder(at: SocketAddr, n: u32) -> Result<Nfs4, client::Error> {
     let rpc = connect::tcp(at, &Local::default(), Arc::new(NoCallbacks)).await?;
     let name = format!("{n:0900}");
@@ -133,7 +133,7 @@ async fn a_full_state_folder_is_shown_until_there_is_space_again() {
 #[test]
 fn a_start_on_a_full_state_folder_names_it_and_what_helps() {
     let full = "cat /dev/zero > \"$0/filler\" 2>/dev/null;";
-    // At a first start, with no inode left, and with what an earlier start left.
+    // At a first start, without free inodes, and with files of an earlier start.
     let no_inodes = "i=0; while touch \"$0/$i\" 2>/dev/null; do i=$((i+1)); done;".to_owned();
     let secret = format!("head -c 32 /dev/urandom > \"$0/secret\"; {full}");
     for then in [full.to_owned(), no_inodes, secret] {

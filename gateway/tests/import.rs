@@ -1,4 +1,4 @@
-//! `headgate import`: two files as people have them, and the whole of what comes of them.
+//! Tests `headgate import` on two realistic files, and compares the complete result.
 
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
@@ -32,7 +32,7 @@ fn what_is_written_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let text = std::fs::read_to_string(Path::new(FILES).join("expected.yaml")).unwrap();
-    // What waits for a decision is looked at, too.
+    // Enables the commented shares too.
     let text = text.replace("  # - name", "  - name").replace("  #   ", "    ");
     for share in ["data", "secret", "public", "nfs/scratch", "kerberos"] {
         std::fs::create_dir_all(folder.path().join("srv").join(share)).unwrap();
@@ -40,7 +40,7 @@ fn what_is_written_can_be_read() {
     std::fs::create_dir_all(folder.path().join("home")).unwrap();
     let text = text.replace("/srv/", &format!("{}/", path("srv")));
     let text = text.replace("/home/", &format!("{}/", path("home")));
-    // Whom it names is known here.
+    // Replaces names by names that exist on this host.
     let text = text.replace("alice", "root").replace("@staff", "@root");
     assert!(text.matches("- name").count() == 6, "{text}");
     std::fs::write(path("gw.yaml"), text).unwrap();
@@ -48,7 +48,7 @@ fn what_is_written_can_be_read() {
         .args(["check", "--config", &path("gw.yaml"), "--state", &path("state")])
         .output()
         .unwrap();
-    // Somebody may have the ports here; only wrong configurations end with 2.
+    // The ports may be in use; only invalid configurations end with 2.
     assert_ne!(o.status.code(), Some(2), "{}", String::from_utf8_lossy(&o.stderr));
     assert!(String::from_utf8_lossy(&o.stdout).contains("The configuration is sound"));
 }
@@ -83,7 +83,7 @@ fn a_file_without_shares_is_an_error() {
     assert_eq!(o.status.code(), Some(1));
 }
 
-/// What `import` says of a text: its configuration, and its other words.
+/// Imports a text; returns the exit code, the configuration and the messages.
 fn said_of(name: &str, text: &str) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -93,7 +93,7 @@ fn said_of(name: &str, text: &str) -> (Option<i32>, String, String) {
     (o.status.code(), text(&o.stdout), text(&o.stderr))
 }
 
-/// Names of the shares that are served.
+/// Returns the names of the served shares.
 fn served(yaml: &str) -> Vec<&str> {
     yaml.lines().filter_map(|line| line.strip_prefix("  - name: ")).collect()
 }
@@ -221,7 +221,7 @@ fn accounts_of_samba_log_on_with_their_password() {
     let (done, out, err) = run(&order);
     assert!(done && out.contains("added kim-of-samba: uid 4242"), "{out}{err}");
     assert!(err.contains("old is not taken over: it is disabled"), "{err}");
-    // The host's user of this name has the uid of guests.
+    // The host's user with this name has the uid of guests.
     let all = std::fs::read_to_string(&file).unwrap() + &line("nobody", 65534, "U");
     std::fs::write(&file, all).unwrap();
     let (done, _, err) = run(&order);

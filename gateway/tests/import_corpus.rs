@@ -1,5 +1,5 @@
-//! `headgate import` on forty files as people have them: what each becomes is said at its head, how much of all is kept stands in
-//! docs/migrating.md, and nobody may do more by the result than by the file.
+//! Tests `headgate import` on forty realistic files: the head of each has the expected result, docs/migrating.md has the
+//! number of kept shares, and no user may get more rights from the result than from the file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/migrating.md");
 const BEGINS: &str = "<!-- Written by gateway/tests/import_corpus.rs: do not edit below. -->\n";
 const ENDS: &str = "<!-- Up to here. -->\n";
 
-/// The files, by name.
+/// Returns the files, sorted by name.
 pub(crate) fn files() -> Vec<PathBuf> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/import/corpus");
     let mut all: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
@@ -27,7 +27,7 @@ pub(crate) fn name_of(file: &Path) -> String {
     file.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// What the head of a file says: its kind, the shares that are kept, and a part of the reason of each that becomes a comment.
+/// Head of a file: its kind, the shares that are kept, and a part of the reason for each that becomes a comment.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Head {
     kind: String,
@@ -50,21 +50,21 @@ fn head(text: &str) -> Head {
     head
 }
 
-/// The result of `import`, and the file that it is kept in.
+/// Imports a file and returns the configuration, and the path where it is stored.
 pub(crate) fn imported(file: &Path) -> String {
     let o = Command::new(env!("CARGO_BIN_EXE_headgate")).arg("import").arg(file).output().unwrap();
     assert_eq!(o.status.code(), Some(0), "{file:?}: {}", String::from_utf8_lossy(&o.stderr));
     String::from_utf8(o.stdout).unwrap()
 }
 
-/// Names of the shares that a result serves; none where all are comments.
+/// Returns the names of the shares that a result serves; empty if all are comments.
 pub(crate) fn kept(yaml: &str) -> BTreeSet<String> {
     let read: serde_yaml::Value = serde_yaml::from_str(yaml).unwrap();
     let shares = read["shares"].as_sequence().cloned().unwrap_or_default();
     shares.iter().map(|s| s["name"].as_str().unwrap().replace(' ', "_")).collect()
 }
 
-/// The reasons of those that are comments, by name.
+/// Returns the reasons of the commented shares, by name.
 fn comments(yaml: &str) -> BTreeMap<String, Vec<String>> {
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in yaml.lines() {

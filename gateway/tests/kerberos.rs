@@ -1,6 +1,7 @@
-//! Samba's smbclient and smbtorture log on by tickets of a real KDC, and contexts of NFS are made by them. Wants krb5-kdc,
-//! krb5-admin-server, krb5-user, smbclient, faketime and the suite that `cargo xtask smbtorture` unpacks; the tier `third` has
-//! them and runs it. `HEADGATE_SMBCLIENT` names another smbclient; `tests/krb5/build-smbclient` builds one with MIT's library.
+//! Tests logons of Samba's smbclient and smbtorture with tickets of a real KDC, and NFS contexts that use them. Needs
+//! krb5-kdc, krb5-admin-server, krb5-user, smbclient, faketime and the suite that `cargo xtask smbtorture` unpacks; the tier
+//! `third` provides them and runs this test. `HEADGATE_SMBCLIENT` names another smbclient; `tests/krb5/build-smbclient`
+//! builds one with MIT's library.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)] // A test that cannot go on says so.
 
 use std::fs::{self, File, Permissions};
@@ -30,13 +31,13 @@ mod smbtorture;
 
 use kdc::Kdc;
 
-/// No answer is later than this.
+/// Time limit for every answer.
 const SOON: Duration = Duration::from_secs(30);
-/// As clients name the gateway; it is found by the address that they are given beside the name.
+/// Name of the gateway for clients, which also get its address.
 const HOST: &str = "gw.lab.test";
 const PASSWORD: &str = "secret";
 
-/// A KDC, a gateway with a keytab of it, and a share that everybody may write.
+/// A KDC, a gateway with a keytab from it, and a share that every user may write.
 struct World {
     kdc: Kdc,
     home: tempfile::TempDir,
@@ -52,7 +53,7 @@ struct Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // faketime has the gateway for a child of its own.
+        // The gateway is a child of faketime.
         let group = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.child.wait();
@@ -60,7 +61,7 @@ impl Drop for Daemon {
 }
 
 impl World {
-    /// The KDC and its files; `nobody` is a user of every host.
+    /// Creates the KDC and its files; `nobody` is a user of every host.
     fn new() -> Self {
         let world = Self::by(Kdc::start(), tempfile::tempdir().unwrap());
         world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
@@ -68,7 +69,7 @@ impl World {
         world
     }
 
-    /// The files alone.
+    /// Creates only the files.
     fn by(kdc: Kdc, home: tempfile::TempDir) -> Self {
         fs::set_permissions(&home, Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(home.path().join("data")).unwrap();
@@ -77,7 +78,7 @@ impl World {
         Self { kdc, home, daemon: None }
     }
 
-    /// The same, with a gateway that has said that it is ready.
+    /// Creates the same with a gateway that is ready.
     fn start() -> Self {
         let mut world = Self::new();
         world.serve("", &[]);
@@ -88,7 +89,7 @@ impl World {
         self.home.path().join(name)
     }
 
-    /// Serves with these lines beside the usual ones, by a command that ends in the program's name.
+    /// Serves with these additional lines, through a command that ends with the program's name.
     fn serve(&mut self, more: &str, under: &[&str]) {
         self.daemon = None;
         let text = format!(
@@ -132,7 +133,7 @@ impl World {
         fs::read_to_string(self.at("log")).unwrap_or_default()
     }
 
-    /// Tickets of this user, in a cache of its own.
+    /// Gets tickets for this user into a separate cache.
     fn tickets(&self, user: &str, more: &[&str]) -> PathBuf {
         let cache = self.at(&format!("tickets-{}", user.replace('/', "-")));
         self.kdc.kinit(user, PASSWORD, &cache, more);
@@ -140,7 +141,7 @@ impl World {
     }
 
     fn smbclient(&self, cache: &Path, options: &[&str]) -> Command {
-        // Another build than the one that is installed.
+        // Uses another build instead of the installed one.
         let program = std::env::var("HEADGATE_SMBCLIENT");
         let mut command = self.kdc.command(program.as_deref().unwrap_or("smbclient"));
         command
@@ -154,7 +155,7 @@ impl World {
         command
     }
 
-    /// What smbclient says, whether or not it could.
+    /// Returns the output of smbclient, whether or not it succeeded.
     fn said(&self, cache: &Path, options: &[&str], commands: &str) -> String {
         let done = self.smbclient(cache, options).args(["-c", commands]).output().unwrap();
         String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
@@ -170,7 +171,7 @@ impl World {
         assert_eq!(back, text, "{options:?}: {said}\n{}", self.log());
     }
 
-    /// Is refused with this status, has one line of the log that says all of this, and a row for `headgate status`.
+    /// Checks that the logon fails with this status, one log line with all of these parts, and a row in `headgate status`.
     fn is_refused(&self, cache: &Path, user: &str, reason: &str, remedy: &str) {
         let said = self.said(cache, &[], "ls");
         assert!(said.contains("NT_STATUS_LOGON_FAILURE"), "{said}\n{}", self.log());
@@ -185,7 +186,7 @@ impl World {
         assert!(row.remedy.contains(remedy), "{row:?}");
     }
 
-    /// What it says.
+    /// Reloads and returns the output.
     fn reload(&self) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
         command.args(["reload", "--state", "state"]).current_dir(&self.home);
@@ -217,7 +218,7 @@ fn a_user_of_this_host_reads_and_writes_by_every_dialect_and_cipher() {
         world.works(&cache, &["-m", "SMB3_11", "--client-protection=encrypt", &cipher]);
     }
     assert!(!world.log().contains("refused"), "{}", world.log());
-    // Files are of the user, and tickets are not asked for again when the KDC is away.
+    // The user owns the files, and the client needs no new ticket while the KDC is stopped.
     let mut world = world;
     world.kdc.stop();
     world.said(&cache, &[], "put smb.conf its");
@@ -226,7 +227,7 @@ fn a_user_of_this_host_reads_and_writes_by_every_dialect_and_cipher() {
     world.works(&cache, &[]);
 }
 
-/// By a server that takes nothing else than sealed messages.
+/// The server accepts only sealed messages.
 #[test]
 fn files_of_every_size_are_listed_and_come_back_sealed() {
     let mut world = World::new();
@@ -264,11 +265,11 @@ fn without_a_ticket_there_is_no_session() {
         );
         assert!(said.contains("NT_STATUS_"), "{options:?}: {said}");
     }
-    // The server is there for those who have one.
+    // The server still accepts users with a ticket.
     world.works(&world.tickets("nobody", &[]), &[]);
 }
 
-/// Tickets of RFC 8009, and names of `users` before those of the host.
+/// Tickets of RFC 8009; names in `users` take precedence over those of the host.
 #[test]
 fn a_named_user_with_a_newer_encryption_type() {
     let mut world = World::new();
@@ -286,7 +287,7 @@ fn a_named_user_with_a_newer_encryption_type() {
     world.works(&cache, &["--client-protection=encrypt"]);
     world.said(&cache, &[], "put smb.conf its");
     assert_eq!(fs::metadata(world.at("data/its")).unwrap().uid(), 4711);
-    // By her password too, as long as passwords are taken.
+    // Logs on with the password too, while passwords are accepted.
     let by_password = |world: &World| {
         let mut command = world.smbclient(Path::new("/none"), &["-c", "ls"]);
         let options = ["--use-kerberos=off", "-U", "alice%another one"];
@@ -303,12 +304,12 @@ fn keys_that_changed_need_no_restart_and_old_tickets_a_new_one() {
     let world = World::start();
     let cache = world.tickets("nobody", &[]);
     world.works(&cache, &[]);
-    // New keys beside the old ones: tickets of both are good.
+    // With new keys added to the old ones, tickets of both work.
     world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
     world.works(&cache, &[]);
     let new = world.tickets("nobody", &[]);
     world.works(&new, &[]);
-    // New keys alone.
+    // The keytab has only the new keys.
     fs::remove_file(world.at("keytab")).unwrap();
     world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
     world.is_refused(&new, "", "the keytab has no key for the ticket", "put the current keys");
@@ -366,12 +367,12 @@ fn the_superuser_does_not_come_by_a_ticket() {
     world.is_refused(&cache, "root@LAB.TEST", reason, "name this one in `users`");
 }
 
-/// The session ends with the ticket, in the middle of what its client does (MS-SMB2 section 3.3.5.2.9).
+/// The session ends with the ticket, during the client's operations (MS-SMB2 section 3.3.5.2.9).
 #[test]
 fn a_session_ends_with_its_ticket() {
     let world = World::start();
     let cache = world.tickets("nobody", &["-l", "8s"]);
-    // It would take the first line for a password.
+    // Without `-N` it would take the first line for a password.
     let mut child = world
         .smbclient(&cache, &["-N"])
         .stdin(Stdio::piped())
@@ -395,7 +396,7 @@ fn a_session_ends_with_its_ticket() {
         if writeln!(input, "ls").is_err() {
             break;
         }
-        // An answer has several lines, and an error one.
+        // A result has several lines, an error has one.
         while let Ok(line) = lines.recv_timeout(Duration::from_millis(300)) {
             listed += usize::from(line.contains("blocks available"));
             all += &line;
@@ -407,11 +408,11 @@ fn a_session_ends_with_its_ticket() {
     reader.join().unwrap();
     let expired = all.contains("NT_STATUS_NETWORK_SESSION_EXPIRED");
     assert!(listed > 0 && expired, "{listed}: {all}{}", world.log());
-    // A new ticket is good for a new session.
+    // A new ticket starts a new session.
     world.works(&world.tickets("nobody", &[]), &[]);
 }
 
-/// A ticket that has run out is not taken, though the library would for five minutes more.
+/// An expired ticket is rejected, although the library would accept it for five more minutes.
 #[test]
 fn a_ticket_that_has_run_out_begins_no_session() {
     let world = World::start();
@@ -423,7 +424,7 @@ fn a_ticket_that_has_run_out_begins_no_session() {
     world.is_refused(&cache, "nobody@LAB.TEST", reason, "let the client get a new ticket");
 }
 
-/// A configuration without Kerberos ends the sessions that came by it.
+/// A configuration without Kerberos ends the sessions that used tickets.
 #[test]
 fn tickets_that_are_not_taken_any_more() {
     let world = World::start();
@@ -438,7 +439,7 @@ fn tickets_that_are_not_taken_any_more() {
     assert!(!world.said(&cache, &[], "ls").contains("blocks available"));
 }
 
-/// Samba's smbtorture by tickets: the tests that only run so, and those of connections that join a session.
+/// Runs Samba's smbtorture with tickets: the tests that only run with tickets, and those of connections that join a session.
 #[test]
 fn smbtorture_of_sessions() {
     let mut world = World::new();
@@ -456,11 +457,11 @@ fn smbtorture_of_sessions() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What passes by passwords, too.
+/// Tests that pass with passwords too.
 const TORTURE: [&str; 4] =
     ["smb2.session.bind1", "smb2.session.bind2", "smb2.session.reauth1", "smb2.session.reconnect1"];
 
-/// Why it failed.
+/// Runs a test and returns its output if it failed.
 fn torture(world: &World, suite: &Path, test: &str) -> Option<String> {
     let dir = world.at(&format!("torture-{test}"));
     fs::create_dir_all(dir.join("etc")).unwrap();

@@ -1,6 +1,6 @@
-//! What the user reads when something is wrong, word by word: `messages/NAME.yaml` is a configuration with one kind of fault,
-//! `messages/NAME.txt` is what is said of it. `HEADGATE_UPDATE=1 cargo test -p gateway --test messages` writes the texts anew; then
-//! the difference is to be read.
+//! Tests of the error messages, word by word: `messages/NAME.yaml` is a configuration with one kind of fault,
+//! `messages/NAME.txt` is its message. `HEADGATE_UPDATE=1 cargo test -p gateway --test messages` rewrites the texts; review
+//! the difference afterwards.
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ fn messages() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages")
 }
 
-/// The configurations with their names, in order.
+/// Returns the configurations with their names, in order.
 fn broken() -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = std::fs::read_dir(messages())
         .unwrap()
@@ -28,7 +28,7 @@ fn broken() -> Vec<(String, String)> {
     all
 }
 
-/// Compares a text with the one that is kept, or keeps it; a difference is a line for the one who runs the test.
+/// Compares a text with the stored one, or stores it; returns a line that describes the difference.
 fn differs(name: &str, text: &str) -> Option<String> {
     let path = messages().join(format!("{name}.txt"));
     if std::env::var_os("HEADGATE_UPDATE").is_some() {
@@ -46,7 +46,7 @@ fn headgate(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).current_dir(dir).output().unwrap()
 }
 
-/// What was said, with what differs from run to run told by its name.
+/// Returns the message, with names in place of values that differ from run to run.
 fn said(output: &Output, dir: &Path) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     text.replace(dir.to_str().unwrap(), "{dir}")
@@ -88,7 +88,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Serves by this text, from this folder.
+    /// Serves this configuration from this folder.
     fn start(dir: &Path, text: &str) -> Self {
         write(dir, text);
         let mut child = Command::new(env!("CARGO_BIN_EXE_headgate"))
@@ -112,7 +112,7 @@ impl Drop for Daemon {
     }
 }
 
-/// NULL of NFS version 3 over a byte stream.
+/// Sends NULL of NFS version 3 over a byte stream.
 fn null(stream: &mut TcpStream) {
     let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
     let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
@@ -124,7 +124,7 @@ fn null(stream: &mut TcpStream) {
 
 const FINE: &str = "shares: [{name: a, memory: true}]\nbind: 127.0.0.1\nadmin: off\nnfs: {port: 0, rdma_port: 0, portmap: off}\n";
 
-/// The same words as `check` has for it, and everything goes on as it was.
+/// A reload gives the same message as `check`, and serving continues unchanged.
 #[test]
 fn no_broken_file_is_taken_over_by_a_reload() {
     let dir = folder();
@@ -132,7 +132,7 @@ fn no_broken_file_is_taken_over_by_a_reload() {
     let mut stream = TcpStream::connect(daemon.nfs).unwrap();
     let reload = || headgate(dir.path(), &["reload", "--state", "run"]);
     let mut differences = Vec::new();
-    // What an option says in the place of the file is its own message.
+    // This case is about an option instead of the file, which has another message.
     let told_by_the_file = broken().into_iter().filter(|(name, _)| name != "state-in-a-share");
     for (name, text) in told_by_the_file {
         write(dir.path(), &text);
@@ -148,7 +148,7 @@ fn no_broken_file_is_taken_over_by_a_reload() {
     assert_eq!(told, "the configuration is in force; nothing has changed\n");
 }
 
-/// Sound, and not to be had here and now: exit code 1, and what stands in the way.
+/// A valid configuration that cannot be applied on this host: exit code 1, and a message about the obstacle.
 #[test]
 fn what_cannot_be_had_is_told_as_it_always_was() {
     let dir = folder();
@@ -176,7 +176,7 @@ fn what_cannot_be_had_is_told_as_it_always_was() {
         &named,
     );
 
-    // TEST-NET-1 (RFC 5737) is nobody's.
+    // From TEST-NET-1 (RFC 5737), which no host has.
     let elsewhere = FINE.replace("127.0.0.1", "192.0.2.1");
     serve("an-address-that-is-not-of-this-host", &elsewhere, &same);
 

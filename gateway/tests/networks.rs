@@ -1,4 +1,4 @@
-//! Networks that the host gets while the gateway runs.
+//! Tests of networks to which the host is attached while the gateway runs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,8 +7,8 @@ use std::process::Command;
 
 const CONFIG: &str = "shares: [{name: data, memory: true}]\nadmin: off\nrdma: off\nnfs: {port: 2049}\nsmb: {port: 4455}\n";
 
-/// A client in a namespace of its own calls the gateway until it is served, before and after the gateway's host gets an address
-/// in the client's network. Prints how many milliseconds that took.
+/// Calls the gateway from a client in a separate namespace until it is served, before and after the gateway's host gets an
+/// address in the client's network. Prints how many milliseconds that took.
 const SCRIPT: &str = r#"
 ip link set lo up && mount -t tmpfs none /run || exit 77
 ip link add here type veth peer name there || exit 77
@@ -69,7 +69,7 @@ fn clients_of_new_networks_are_served_soon() {
     let waited =
         told.lines().find_map(|line| line.strip_prefix("tcp ")).unwrap_or_else(|| panic!("{all}"));
     println!("served after {waited} ms");
-    // Half a second on an idle machine; without notifications it is up to 30 s.
+    // Half a second on an idle machine; without notifications up to 30 s.
     assert!(waited.parse::<u32>().unwrap() < 5000, "{all}");
     assert!(told.lines().any(|line| line == "udp"), "{all}");
 }

@@ -1,4 +1,4 @@
-//! What packages and the documentation say agrees with the program and with each other.
+//! Tests that packages and the documentation agree with the program and with each other.
 
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_yaml::Value;
 
-/// Who the program is in a container.
+/// Uid of the program in a container.
 const CONTAINER_UID: u64 = 65532;
 
 fn root() -> PathBuf {
@@ -25,11 +25,11 @@ fn headgate(args: &[&str]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_headgate")).args(args).output().unwrap()
 }
 
-/// People of the documentation, and who stands for them: a host need not have them.
+/// Users in the documentation, and ids that replace them: a host need not have these users.
 const PEOPLE: [(&str, &str); 5] =
     [("alice", "1001"), ("bob", "1002"), ("eve", "1003"), ("team", "1004"), ("@staff", "@root")];
 
-/// A configuration of the documentation, with folders and files that are there.
+/// Checks a configuration from the documentation, with existing folders and files.
 fn must_be_sound(what: &str, text: &str) {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path().display().to_string();
@@ -69,12 +69,12 @@ fn must_be_sound(what: &str, text: &str) {
     fs::write(&file, out).unwrap();
     let state = folder.path().join("state").display().to_string();
     let o = headgate(&["check", "--state", &state, "--config", &file.display().to_string()]);
-    // Somebody may have the ports here; only wrong configurations end with 2.
+    // The ports may be in use; only invalid configurations end with 2.
     assert_ne!(o.status.code(), Some(2), "{what}: {}", String::from_utf8_lossy(&o.stderr));
     assert!(String::from_utf8_lossy(&o.stdout).contains("The configuration is sound"), "{what}");
 }
 
-/// A keytab with a key for each protocol, of zeros (MIT krb5, "The keytab file format").
+/// Returns a keytab with a key of zeros for each protocol (MIT krb5, "The keytab file format").
 fn keytab() -> Vec<u8> {
     let mut all = vec![5, 2];
     for service in ["cifs", "nfs"] {
@@ -83,7 +83,7 @@ fn keytab() -> Vec<u8> {
             entry.extend(u16::try_from(part.len()).unwrap().to_be_bytes());
             entry.extend(part.as_bytes());
         }
-        // Type of the name and time, version, AES-256 with its length.
+        // Type of the name, time, version, and AES-256 with its length.
         entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 32]);
         entry.extend([0; 32]);
         all.extend(u32::try_from(entry.len()).unwrap().to_be_bytes());
@@ -109,7 +109,7 @@ fn every_configuration_in_the_documentation_is_sound() {
     assert!(found >= 3, "{found} examples found");
 }
 
-/// Code in the text of a page, outside of fenced blocks, that is a key and one word: `key: word`.
+/// Returns the settings `key: word` in the text of a page, outside of fenced blocks.
 fn settings_in(page: &str) -> Vec<(String, String)> {
     let prose = page.split("```").step_by(2);
     let code =
@@ -125,7 +125,7 @@ fn settings_in(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn settings_in_the_text_of_pages_exist() {
-    // Of a mount that rpcdebug shows, and of Prometheus.
+    // From a mount shown by rpcdebug, and from Prometheus.
     const OF_OTHERS: [(&str, &str); 2] = [("xprt", "rdma"), ("scheme", "https")];
     let reference = read("docs/configuration.md");
     let takes = |key: &str, value: &str| {
@@ -169,12 +169,12 @@ fn documents(file: &str) -> Vec<Value> {
     text.split("\n---\n").map(|d| serde_yaml::from_str(d).unwrap()).collect()
 }
 
-/// The number of a port, also of one for datagrams.
+/// Returns the number of a port, also of a UDP port.
 fn port(text: &str) -> u64 {
     text.trim_end_matches("/udp").parse().unwrap()
 }
 
-/// The ports that a configuration makes the program listen on, defaults included.
+/// Returns the ports on which the program listens with a configuration, defaults included.
 fn ports_of(configuration: &str) -> BTreeSet<u64> {
     let file: Value = serde_yaml::from_str(configuration).unwrap();
     let or = |value: &Value, default| value.as_u64().unwrap_or(default);
@@ -197,7 +197,7 @@ fn the_containerfile_keeps_to_its_recipe() {
         let lines = text.lines().filter_map(|l| l.strip_prefix(&format!("{word} ")));
         lines.map(str::to_owned).collect()
     };
-    // What is in the image is what deploy/packaging/container-root makes, and nothing else.
+    // The image contains exactly the files that deploy/packaging/container-root creates.
     assert_eq!(instruction("FROM").last().unwrap(), "scratch");
     assert_eq!(instruction("COPY").last().unwrap(), "--from=build /image /");
     let recipe = "deploy/packaging/container-root /image target/release/headgate \"$VERBS\"";
@@ -243,7 +243,8 @@ fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
         assert_eq!(security["readOnlyRootFilesystem"], true, "{file}");
         assert_eq!(security["allowPrivilegeEscalation"], false, "{file}");
         assert_eq!(security["capabilities"]["drop"][0], "ALL", "{file}");
-        // It would have none of them: who is not root gets only ambient ones (capabilities(7)), which Kubernetes does not set.
+        // A capability would have no effect: a non-root process gets only ambient ones (capabilities(7)), which Kubernetes does
+        // not set.
         assert!(security["capabilities"]["add"].is_null(), "{file}");
         assert_eq!(read(file).contains("LimitMEMLOCK=infinity"), rdma, "{file}: locked memory");
         let ports: BTreeSet<u64> = container["ports"]
@@ -267,7 +268,7 @@ fn kubernetes_runs_it_without_root_and_without_a_writable_root() {
     }
 }
 
-/// The package installs what is made and what is there.
+/// The package installs only generated and existing files.
 #[test]
 fn the_debian_package_names_files_that_are_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -291,12 +292,12 @@ fn the_debian_package_names_files_that_are_made() {
         }
     }
     assert!(generated >= 4, "{generated}");
-    // Every man page, and nothing that has no page.
+    // Every man page, and only files that have a page.
     let pages = fs::read_dir(folder.path().join("man")).unwrap().count();
     assert!(pages > 8, "{pages}");
 }
 
-/// The unit waits longer for the end than the program itself does, and calls what the package installs.
+/// The unit waits longer for the end than the program itself, and starts the installed program.
 #[test]
 fn the_unit_fits_the_program() {
     let unit = read("deploy/packaging/headgate.service");

@@ -1,4 +1,5 @@
-//! `nfs: {portmap: auto}`, the default: who answers on port 111, as the programs of the host ask there.
+//! Tests of `nfs: {portmap: auto}`, the default: which program answers on port 111, according to queries by the host's
+//! programs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,8 +8,8 @@ use std::process::Command;
 
 const CONFIG: &str = "shares: [{name: data, memory: true}]\nbind: 127.0.0.1\nadmin: off\nrdma: off\nnfs: {port: 2049}\n";
 
-/// Starts the gateway beside what `before` starts, asks port 111, stops it and asks again; what was printed. In namespaces of its
-/// own, where port 111 and /run are nobody else's. `None`: it takes root and such namespaces.
+/// Starts the gateway after `before`, queries port 111, stops the gateway and queries again; returns the output. Runs in
+/// private namespaces with separate ports and /run. `None` without root or namespaces.
 fn asked(by: &str, before: &str) -> Option<(String, String)> {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("gw.yaml"), CONFIG).unwrap();
@@ -40,7 +41,7 @@ fn asked(by: &str, before: &str) -> Option<(String, String)> {
     Some((told, format!("{log}\n{}", String::from_utf8_lossy(&o.stderr))))
 }
 
-/// The programs that port 111 tells of, before the gateway was stopped and after that.
+/// Returns the programs that port 111 lists, before and after the stop of the gateway.
 fn programs(told: &str) -> [Vec<&str>; 2] {
     let (while_served, after) = told.split_once("\nstopped\n").unwrap();
     [while_served, after]

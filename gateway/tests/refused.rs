@@ -1,4 +1,4 @@
-//! What clients are refused is in `headgate status --json`, the log and the metrics, by both protocols.
+//! Tests that refusals of clients are in `headgate status --json`, the log and the metrics, over both protocols.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use socket2::{Domain, Socket, Type};
 
 mod common;
 
-/// No answer is later than this.
+/// Time limit for every answer.
 const SOON: Duration = Duration::from_secs(30);
 
 fn dial(at: SocketAddr) -> TcpStream {
@@ -27,7 +27,7 @@ fn dial(at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Waits until the peer has closed it.
+/// Waits until the peer has closed the connection.
 fn end_of(mut stream: TcpStream) {
     let ended = match stream.read(&mut [0; 64]) {
         Ok(n) => n == 0,
@@ -36,7 +36,7 @@ fn end_of(mut stream: TcpStream) {
     assert!(ended, "it is still open after {SOON:?}");
 }
 
-/// An SMB1 NEGOTIATE that offers `NT LM 0.12` alone (MS-CIFS section 2.2.4.52.1).
+/// Sends an SMB1 NEGOTIATE that offers only `NT LM 0.12` (MS-CIFS section 2.2.4.52.1).
 fn only_smb1(at: SocketAddr) {
     let mut message = b"\xffSMB\x72".to_vec();
     message.resize(32, 0);
@@ -46,28 +46,28 @@ fn only_smb1(at: SocketAddr) {
     let len = u32::try_from(message.len()).unwrap().to_be_bytes();
     let mut stream = dial(at);
     stream.write_all(&[&len[..], &message].concat()).unwrap();
-    // The answer that ends such clients: no dialect of theirs (MS-CIFS section 2.2.4.52.2).
+    // The answer that rejects all of its dialects (MS-CIFS section 2.2.4.52.2).
     let mut answer = [0; 41];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer[36..], [1, 0xff, 0xff, 0, 0]);
     end_of(stream);
 }
 
-/// NULL of NFS by a credential of RPCSEC_GSS (RFC 2203), as `mount -o sec=krb5` begins (RFC 5531 section 9).
+/// Sends NULL of NFS with an RPCSEC_GSS credential (RFC 2203), as `mount -o sec=krb5` starts (RFC 5531 section 9).
 fn by_gss(at: SocketAddr) {
     let words: [u32; 10] = [7, 0, 2, 100_003, 3, 0, 6, 0, 0, 0];
     let call: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
     let mut stream = dial(at);
     stream.write_all(&[&mark.to_be_bytes()[..], &call].concat()).unwrap();
-    // Denied, for a reason of authentication: AUTH_TOOWEAK.
+    // Denied with the authentication error AUTH_TOOWEAK.
     let mut reply = [0; 24];
     stream.read_exact(&mut reply).unwrap();
     let word = |n: usize| u32::from_be_bytes(reply[4 * n..4 * n + 4].try_into().unwrap());
     assert_eq!([word(1), word(2), word(3), word(4), word(5)], [7, 1, 1, 1, 5]);
 }
 
-/// A way to the server that takes the signature off every message behind the logon (MS-SMB2 section 2.2.1.2).
+/// Starts a proxy that removes the signature from every message after the logon (MS-SMB2 section 2.2.1.2).
 fn without_signatures(to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -88,14 +88,14 @@ fn without_signatures(to: SocketAddr) -> SocketAddr {
                 message[16] &= !SIGNED;
                 message[48..64].fill(0);
             }
-            // The server may have ended it.
+            // The server may have closed the connection.
             let _ = server.write_all(&[&length[..], &message].concat());
         }
     });
     at
 }
 
-/// Signatures are asked for, and none comes.
+/// Logs on through the proxy, where signatures are required and missing.
 async fn unsigned(daemon: &Daemon) {
     let at = without_signatures(daemon.smb);
     let user = User { name: "alice".into(), domain: String::new(), password: PASSWORD.into() };
@@ -109,7 +109,7 @@ fn row<'a>(s: &'a Snapshot, rule: &str, user: &str, share: &str) -> &'a RefusedS
     found.unwrap_or_else(|| panic!("{rule} {user} {share}: {:#?}", s.refused))
 }
 
-/// Each is refused for a reason of its own: by both protocols what both can be.
+/// Provokes each refusal, over both protocols if possible.
 async fn provoke(daemon: &Daemon) {
     let alice =
         async |share: &str, options: Options| daemon.smb(share, "alice", PASSWORD, options).await;
@@ -145,7 +145,7 @@ async fn provoke(daemon: &Daemon) {
     unsigned(daemon).await;
     let nfs = daemon.volume("data").await.unwrap();
     let mut opened = 0;
-    // An open may have three states beside it.
+    // An open may come with three other states.
     while nfs.create(&format!("n{opened}")).await.is_ok() {
         opened += 1;
     }
@@ -155,7 +155,7 @@ async fn provoke(daemon: &Daemon) {
         files.create(name).await.unwrap();
     }
     assert!(files.create("c").await.is_err());
-    // No connection is idle for as long as it takes to give way.
+    // No connection is idle long enough to be evicted.
     let many: Vec<TcpStream> = (0..40).map(|_| dial(daemon.nfs)).collect();
     end_of(many.into_iter().next_back().unwrap());
 }
@@ -205,7 +205,7 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
         ("connections", "", "", "`connections`"),
     ];
     let (metrics, log) = (fetch(daemon.admin, "/metrics").await.unwrap(), daemon.log());
-    // The page asks for the first; the second is the command's.
+    // The first is the page's query, the second the command's.
     let told = daemon.told_status();
     assert!(expected.len() >= 20);
     for (rule, user, share, remedy) in expected {
@@ -238,7 +238,7 @@ async fn whoever_is_refused_is_in_status_in_the_log_and_counted() {
     assert!(!format!("{seen:?}{log}").contains("::ffff:"), "IPv4 is shown as IPv4\n{log}");
 }
 
-/// A connection from this address of the loopback.
+/// Connects from this loopback address.
 fn dial_from(last: u8, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
@@ -251,7 +251,7 @@ fn dial_from(last: u8, to: SocketAddr) -> TcpStream {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_host_that_meets_a_limit_is_told_of_once() {
     let daemon = Daemon::start("shares: [{name: data, memory: true}]\nconnections: 4");
-    // Each of an address of its own, so that none has more than its part and gives way.
+    // Each from a separate address, so that none exceeds its part and is evicted.
     let held: Vec<TcpStream> = (10..14).map(|host| dial_from(host, daemon.nfs)).collect();
     let all_open = async { while daemon.status().await.connections.len() < held.len() {} };
     tokio::time::timeout(SOON, all_open).await.unwrap();
@@ -306,7 +306,7 @@ const HERE: [&str; 11] = [
     "rpc-credential",
 ];
 
-/// Rules that want a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
+/// Rules that need a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
 /// gateway or its server.
 const ELSEWHERE: [(&str, &str); 12] = [
     ("tls-certificate", "tests/tests/tls.rs"),
@@ -323,7 +323,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("admin-session", "gateway/tests/actions.rs"),
 ];
 
-/// The metrics name every rule from the start: one that is new has to be provoked somewhere, too.
+/// The metrics list every rule from the start, so a new rule must be provoked by a test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_rule_by_which_clients_are_refused_is_provoked_by_a_test() {
     let daemon = Daemon::start("shares: [{name: data, memory: true}]");
@@ -338,7 +338,7 @@ async fn every_rule_by_which_clients_are_refused_is_provoked_by_a_test() {
     assert_eq!(known, provoked);
     let own = include_str!("refused.rs");
     for rule in HERE {
-        // In this list, and where it is looked for.
+        // Once in this list, and again in its test.
         assert!(own.matches(&format!("\"{rule}\"")).count() > 1, "nothing here provokes {rule}");
     }
     let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

@@ -1,5 +1,5 @@
-//! Ten thousand connections that say nothing, and many that come at once. The gateway is a process of its own here, so that what
-//! is measured is its memory alone.
+//! Tests of ten thousand idle connections, and of many that arrive at once. The gateway is a separate process here, so that
+//! only its memory is measured.
 #![allow(clippy::unwrap_used, missing_docs)] // A test that cannot go on says so.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,9 +16,9 @@ use gateway::admin::show;
 const NFS: usize = 9_000;
 const SMB: usize = 1_000;
 const STORM: usize = 2_000;
-/// Threads that the storm comes from.
+/// Threads that send the storm.
 const WINDS: usize = 4;
-/// What a connection may cost, in bytes; docs/tuning.md says what it does cost.
+/// Maximum cost of a connection in bytes; docs/tuning.md has the measured cost.
 const NFS_BYTES_MAX: u64 = 16 << 10;
 const SMB_BYTES_MAX: u64 = 32 << 10;
 const PASSWORD: &str = "correct horse";
@@ -58,7 +58,7 @@ impl Daemon {
         self.line.split_whitespace().find_map(|w| w.strip_prefix(what)).unwrap().parse().unwrap()
     }
 
-    /// Resident memory, in bytes.
+    /// Returns the resident memory in bytes.
     fn resident(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap();
@@ -74,7 +74,7 @@ impl Drop for Daemon {
     }
 }
 
-/// NULL of NFS version 3 over a byte stream.
+/// Sends NULL of NFS version 3 over a byte stream.
 fn null(stream: &mut TcpStream) -> std::io::Result<()> {
     let call = [0x8000_0028_u32, 9, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
     let bytes: Vec<u8> = call.iter().flat_map(|w| w.to_be_bytes()).collect();
@@ -85,7 +85,7 @@ fn null(stream: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// MNT of `/m` (MOUNT version 3): a call that a share admits, by which a client introduces itself.
+/// Sends MNT of `/m` (MOUNT version 3): a call that a share admits, which makes the client known.
 fn mount(stream: &mut TcpStream) -> std::io::Result<()> {
     let call =
         [0x8000_0030_u32, 8, 0, 2, 100_005, 3, 1, 0, 0, 0, 0, 2, u32::from_be_bytes(*b"/m\0\0")];
@@ -126,7 +126,7 @@ async fn ten_thousand_idle_connections_are_held_and_answered_when_they_speak() {
     vfs::local::raise_open_files(0);
     let daemon = Daemon::start();
     let (nfs, smb) = (daemon.at("nfs="), daemon.at("smb="));
-    // What the first connection brings along is not a connection's cost.
+    // One-time costs of the first connection do not count.
     let (first, first_smb) = (many(nfs, 1), logged_on(smb).await);
     let before = daemon.resident();
     let mut streams = tokio::task::spawn_blocking(move || many(nfs, NFS)).await.unwrap();
@@ -165,7 +165,7 @@ fn a_storm_of_connections_is_served_and_does_not_disturb_who_is_there() {
         .map(|_| {
             std::thread::spawn(move || {
                 for _ in 0..STORM / WINDS {
-                    // Each comes, asks once and goes.
+                    // Each connects, sends one call and closes.
                     drop(many(nfs, 1));
                 }
             })

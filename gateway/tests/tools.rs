@@ -1,4 +1,4 @@
-//! What `demo` and `bench` leave behind: nothing, however they end.
+//! Tests that `demo` and `bench` leave no files behind, however they end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -171,7 +171,7 @@ fn a_file_that_does_not_fit_is_refused_before_it_is_begun() {
         assert!(daemon.files().is_empty());
     }
     let there = tempfile::tempdir().unwrap();
-    // Whatever room this machine has.
+    // A fixed size, independent of the machine's free space.
     let script = "mount -t tmpfs -o size=4M small \"$TMPDIR\" && \"$0\" demo --size 8MiB; code=$?; \
                   find \"$TMPDIR\" -mindepth 1; exit $code";
     let mut alone = Command::new("unshare");
@@ -230,7 +230,7 @@ fn demo_is_interrupted_and_leaves_nothing() {
     assert!(of(there.path(), "headgate-demo").is_empty(), "{:?}", fs::read_dir(there.path()));
 }
 
-/// As behind `2>&1 | head`, of every command: it ends by an exit code of its own, and by no panic.
+/// Every command ends with an exit code instead of a panic if its output has no reader, as in `2>&1 | head`.
 #[test]
 fn a_reader_that_goes_away_ends_no_command_in_a_panic() {
     let there = tempfile::tempdir().unwrap();

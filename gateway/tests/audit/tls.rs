@@ -1,4 +1,4 @@
-//! NFS through TLS (RFC 9289): the record has the name that the client's certificate proves.
+//! NFS through TLS (RFC 9289): the record has the name in the client's certificate.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn issued(issuer: &Issuer, name: &str) -> (rcgen::Certificate, KeyPair) {
     (params.signed_by(&key, issuer).unwrap(), key)
 }
 
-/// Proposes TLS, and makes it with a certificate of this name.
+/// Proposes TLS and completes it with a certificate for this name.
 async fn dial(world: &World, issuer: &Issuer, name: Option<&str>) {
     let mut roots = RootCertStore::empty();
     roots.add(issuer.der().clone()).unwrap();

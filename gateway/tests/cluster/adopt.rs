@@ -1,11 +1,11 @@
-//! An etcd that has lost what it knew elects in smaller epochs than the records have seen.
+//! Tests that an etcd that lost its data elects in smaller epochs than the records have, until `adopt`.
 
 use std::process::Command;
 
 use crate::world::World;
 use crate::{headgate, until};
 
-/// What `headgate cluster adopt` says, and whether it did it.
+/// Runs `headgate cluster adopt`; returns whether it succeeded, and its output.
 fn adopt(world: &World, more: &[&str]) -> (bool, String) {
     let done = Command::new(headgate())
         .args(["cluster", "adopt", "files", "--config"])
@@ -23,7 +23,7 @@ async fn records_are_adopted_where_etcd_counts_anew() {
     until("the service is served", || world.has_address(0)).await;
     let (done, said) = adopt(&world, &["--nobody-serves"]);
     assert!(!done && said.contains("is served by gw0"), "{said}");
-    // etcd counts each of these; then an epoch begins that a new etcd does not come to by itself.
+    // etcd counts each move; the next epoch is then higher than a new etcd reaches without help.
     for _ in 0..40 {
         world.ask(0, &["move", "files", "gw0"]).unwrap();
     }
@@ -44,13 +44,13 @@ async fn records_are_adopted_where_etcd_counts_anew() {
     until("it has let go", || world.owner().is_none()).await;
     let (done, said) = adopt(&world, &[]);
     assert!(!done && said.contains("give `--nobody-serves`"), "{said}");
-    // It may be a candidate again at this very moment.
+    // The node may become a candidate again at this moment.
     until("it is adopted", || adopt(&world, &["--nobody-serves"]).0).await;
     until("it is served by a later epoch", || {
         world.has_address(0) && world.owner().is_some_and(|(_, epoch)| epoch > before)
     })
     .await;
-    // And so are the next.
+    // Later epochs are higher as well.
     let (_, adopted) = world.owner().unwrap();
     world.repaired(0).await;
     until("the epochs go on", || world.owner().is_some_and(|(_, epoch)| epoch > adopted)).await;

@@ -1,11 +1,11 @@
-//! A gateway of a cluster without the rest of it, and configurations that are refused.
+//! Tests of a gateway of a cluster without the other parts, and of rejected configurations.
 
 use std::fs;
 use std::process::Command;
 
 use crate::{headgate, until};
 
-/// Killed alone, as by the kernel when memory is short.
+/// Only this process is killed, as by the kernel when memory is short.
 #[tokio::test]
 async fn a_gateway_ends_with_the_process_that_may_let_it_serve() {
     let dir = tempfile::tempdir().unwrap();
@@ -44,7 +44,7 @@ async fn a_gateway_ends_with_the_process_that_may_let_it_serve() {
     parent.kill().unwrap();
     parent.wait().unwrap();
     until("the gateway has ended", || !lives()).await;
-    // Without that process it does not begin.
+    // Without the runner it does not start.
     let output = Command::new(headgate())
         .args(["serve", "--config"])
         .arg(dir.path().join("files.yaml"))
@@ -85,7 +85,7 @@ async fn what_cannot_be_served_safely_is_refused_with_its_place() {
     assert!(why.contains("cluster.yaml:4:11") && why.contains("has no `state`"), "{why}");
     let why = told("shares: 1\n", "    fence: /bin/true\n");
     assert!(why.contains("files.yaml:1:9"), "{why}");
-    // The file of a cluster is no gateway's.
+    // The file of a cluster is not a gateway's configuration.
     let output =
         Command::new(headgate()).args(["check", "--config"]).arg(&cluster).output().unwrap();
     let why = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! What an administrator gets wrong: it is refused, with what to do.
+//! Tests that mistakes of administrators are rejected with a remedy.
 
 use std::fs;
 use std::net::TcpListener;
@@ -71,13 +71,13 @@ fn records_of_another_service_or_a_later_epoch_are_refused() {
         let said = refused(epoch, cluster, service);
         assert!(said.contains(why) && said.contains("move"), "{said}");
     }
-    // What was refused has changed nothing.
+    // The rejected starts have changed nothing.
     serves("7");
     serves("8");
     assert!(refused("7", "c", "files").contains("are of epoch 8"));
 }
 
-/// A member of etcd with this certificate; its port.
+/// Starts a member of etcd with this certificate and returns its port.
 fn etcd(dir: &Path, files: Option<(&Path, &Path)>) -> (Child, u16) {
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (port, peers) = (free(), free());

@@ -1,6 +1,6 @@
-//! A service whose shares and records are in CephFS: no other shared storage, and no fence.
+//! Tests of a service whose shares and records are in CephFS, without other shared storage and without a fence.
 //!
-//! Wants Ceph beside etcd (packages of `tests/ceph/cluster`).
+//! Needs Ceph in addition to etcd (packages of `tests/ceph/cluster`).
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -47,12 +47,12 @@ async fn who_hands_over_has_nothing_that_is_to_be_cut_off() {
     assert_eq!((world.cut_off(0), world.cut_off(1)), (0, 0));
     world.mend(How::Drain, 0).await;
     writers.taken_over(&world, How::Kill).await;
-    // That of the records and that of the share.
+    // The sessions of the records and of the share.
     assert_eq!((world.cut_off(0), world.cut_off(1)), (0, 2));
     writers.end_by(|| world.reader()).await;
 }
 
-/// The runner stands still once it has told its gateway to leave, and the cluster answers the gateway nothing.
+/// The runner is stopped after it told its gateway to leave, and the cluster does not answer the gateway.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_leaves_ends_in_time_though_its_storage_hangs() {
     let world = World::of(Setup { is_on_ceph: true, ..Setup::default() }).await;
@@ -98,7 +98,7 @@ async fn a_former_owner_that_wakes_writes_and_answers_nothing() {
     late.wakes(&world).await;
 }
 
-/// The first line of what `headgate cluster run` says of a service without a fence whose gateway has this file.
+/// Returns the first line of `headgate cluster run` for a service without a fence whose gateway has this file.
 fn told(shares: &str, records: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let here = dir.path().display();

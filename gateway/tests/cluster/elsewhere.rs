@@ -1,4 +1,4 @@
-//! Two services, each of which refers its clients to the other.
+//! Tests of two services, each of which refers its clients to the other.
 
 use client::Volume;
 
@@ -26,7 +26,7 @@ async fn the_shares_of_each_service_are_in_the_tree_of_the_others() {
     let Volume::Smb(smb) = connect(&smb).await.unwrap() else { panic!() };
     let told = smb.referrals(&format!(r"\{first}\archive")).await.unwrap();
     assert_eq!(told.targets, [format!(r"\{second}\archive")]);
-    // What was told leads there.
+    // The referral leads to the share.
     let there = connect(&format!("smb://alice:moves-with-it@{second}/archive")).await.unwrap();
     let file = there.create("made-there").await.unwrap();
     there.close(file).await.unwrap();

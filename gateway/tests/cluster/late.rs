@@ -1,4 +1,4 @@
-//! A gateway that stands still with writes of clients in its sockets, and wakes when its time is over.
+//! A gateway that is stopped with writes of clients in its sockets, and continues after its lease ended.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ use crate::{TTL, until};
 
 const FILES: [&str; 2] = ["nfs", "smb"];
 
-/// That of node 0.
+/// The stopped gateway of node 0.
 pub struct Late {
-    /// The share by NFS, wherever it is served.
+    /// NFS address of the share, on whichever node serves it.
     pub nfs: String,
     gateway: String,
     stopped: Instant,
-    /// Whether they were acknowledged.
+    /// Whether each write was acknowledged.
     writes: Vec<JoinHandle<bool>>,
 }
 
 impl Late {
-    /// Writes a file by each protocol, stops the node, and writes again.
+    /// Writes a file over each protocol, stops the node, and writes again.
     pub async fn stopped(world: &World) -> Self {
         let vip = world.vip();
         let nfs = format!("nfs://{vip}/data?version=3&mountport=2049");
@@ -56,13 +56,13 @@ impl Late {
         Self { nfs, gateway, stopped, writes }
     }
 
-    /// Others have written `after` meanwhile: that stays.
+    /// Continues the gateway and checks that `after`, which other clients wrote meanwhile, remains.
     pub async fn wakes(self, world: &World) {
         sleep(Duration::from_secs(2 * TTL).saturating_sub(self.stopped.elapsed())).await;
-        // Its kernel has removed the address meanwhile, which would keep packets back as well.
+        // The kernel has removed the address meanwhile, which would also stop the packets.
         sh(&format!("ip -n {} address replace {}/24 dev eth0", world.space(0), world.vip()));
         let watch = Watch::start(&world.device(0), &world.vip());
-        // The gateway alone wakes: what would kill it sleeps on.
+        // Only the gateway continues: the processes that would kill it stay stopped.
         sh(&format!("kill -CONT {}", self.gateway));
         until("the gateway has ended by itself", || has_ended(&self.gateway)).await;
         let nothing_happened = || {
@@ -77,19 +77,19 @@ impl Late {
         until("the runner lets go of the address", || !world.has_address(0)).await;
         nothing_happened();
         for late in self.writes {
-            // It was cut off, or waits for ever.
+            // The write failed, or waits forever.
             assert!(!late.is_finished() || !late.await.unwrap(), "a late write was acknowledged");
         }
     }
 }
 
-/// It has ended, or its parent has not looked yet.
+/// Returns true if the process has ended, or is a zombie.
 pub fn has_ended(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")
 }
 
-/// All of its threads stand still: a signal is sent before the last of them has met it.
+/// Returns true if all of its threads are stopped, which takes longer than sending the signal.
 pub fn has_stopped(pid: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let state = |task: fs::DirEntry| fs::read_to_string(task.path().join("stat"));

@@ -1,4 +1,4 @@
-//! A gateway whose time is over, which wakes before anybody can end it.
+//! Tests of a gateway whose lease ended while it was stopped, and that continues before another process can end it.
 
 use std::fs;
 use std::io::Write;
@@ -30,12 +30,12 @@ async fn an_owner_that_wakes_after_its_time_answers_and_writes_nothing() {
     late.wakes(&world).await;
 }
 
-/// A gateway whose runner is this test; it may serve for so long.
+/// Starts a gateway whose runner is this test, with a lease of this many seconds.
 pub fn start(dir: &std::path::Path, seconds: u64) -> Child {
     start_as(dir, seconds, "7", "c", "files")
 }
 
-/// The same, of this service in this epoch.
+/// Starts a gateway of this service in this epoch.
 pub fn start_as(
     dir: &std::path::Path,
     seconds: u64,
@@ -69,7 +69,7 @@ pub fn start_as(
     gateway
 }
 
-/// It may serve for so long from now on.
+/// Renews the lease for this many seconds from now.
 fn renew(gateway: &mut Child, seconds: u64) {
     let uptime = fs::read_to_string("/proc/uptime").unwrap();
     let now: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
@@ -84,7 +84,7 @@ pub fn ready(gateway: &mut Child) {
     assert!(line.starts_with("headgate ready"), "{line}");
 }
 
-/// Waits for its end by SIGKILL; how long that took.
+/// Waits for its end through SIGKILL and returns the time that took.
 pub fn killed(mut gateway: Child) -> Duration {
     let began = Instant::now();
     let status = loop {

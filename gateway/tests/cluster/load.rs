@@ -1,4 +1,4 @@
-//! Clients that know what was acknowledged to them.
+//! Clients that record which writes were acknowledged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,27 +18,26 @@ use crate::random::{asked, spread};
 use crate::until;
 use crate::world::{How, World};
 
-/// Bytes of each file.
 pub const BLOCK: usize = 4096;
 
-/// A mount of its own, by root.
+/// Opens a separate mount as root.
 pub async fn connect(target: &str) -> client::Result<Volume> {
     let target: Target = target.parse().unwrap();
     Volume::open(&target, &Local::default(), Credential::sys(0, 0, &[])).await
 }
 
-/// What a client writes.
+/// Files that a client writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
-    /// A new file each time.
+    /// A new file for each block.
     New,
-    /// The same one, each time from its beginning.
+    /// The same file, always from its start.
     Same,
-    /// The end of one, without a COMMIT: for storage that needs none.
+    /// The end of one file, without a COMMIT, for storage that needs none.
     End,
 }
 
-/// A client that writes one block after the other, and knows which the service has acknowledged.
+/// A client that writes one block after the other and records the acknowledged ones.
 pub struct Writer {
     name: &'static str,
     target: String,
@@ -46,27 +45,27 @@ pub struct Writer {
     acknowledged: AtomicU64,
     /// Its longest stall in milliseconds.
     longest: AtomicU64,
-    /// It is to end.
+    /// Whether the client must stop.
     stop: AtomicBool,
 }
 
-/// The bytes of a file.
+/// Returns the bytes of a block.
 pub fn block(name: &str, number: u64) -> Vec<u8> {
     format!("{name} {number:08} ").into_bytes().into_iter().cycle().take(BLOCK).collect()
 }
 
 impl Writer {
-    /// One that writes a new file each time.
+    /// Creates a client that writes a new file for each block.
     pub fn new(name: &'static str, target: String) -> Arc<Self> {
         Self::of(name, target, Files::New)
     }
 
-    /// One that writes the same file again and again.
+    /// Creates a client that overwrites the same file.
     pub fn of_one_file(name: &'static str, target: String) -> Arc<Self> {
         Self::of(name, target, Files::Same)
     }
 
-    /// One that makes a file longer and longer, and asks for no COMMIT.
+    /// Creates a client that extends a file, without COMMIT.
     pub fn of_an_end(name: &'static str, target: String) -> Arc<Self> {
         Self::of(name, target, Files::End)
     }
@@ -87,10 +86,10 @@ impl Writer {
         }
     }
 
-    /// One block.
+    /// Writes one block.
     async fn write(&self, volume: &Volume, number: u64) -> client::Result<()> {
         let name = self.file(number);
-        // To create it again would cut what was acknowledged.
+        // Creating it again would truncate acknowledged data.
         let file = if self.files != Files::New && number > 0 {
             volume.find(&name).await?
         } else {
@@ -126,7 +125,7 @@ impl Writer {
                     self.acknowledged.store(number + 1, Ordering::Relaxed);
                     sleep(Duration::from_millis(10)).await;
                 }
-                // A client of its own kind would do so: connect again, and write again.
+                // Like a real client: connect and write again.
                 failed => {
                     let why =
                         failed.map_or("no answer in a second".into(), |done| format!("{done:?}"));
@@ -145,7 +144,7 @@ impl Writer {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Everything that was acknowledged is in the share whose files are read so.
+    /// Checks that every acknowledged block is in the share, whose files `read` returns.
     fn check(&self, read: &dyn Fn(&str) -> Vec<u8>) {
         let lost = |number| format!("{}: block {number} is lost", self.name);
         match self.files {
@@ -161,7 +160,7 @@ impl Writer {
             }
             Files::Same => {
                 let data = read(self.name);
-                // The next may have been written, and its answer lost.
+                // The next block may have been written although its answer was lost.
                 let next = self.count();
                 let is = |number| data == block(self.name, number);
                 assert!(is(next - 1) || is(next), "{}", lost(next - 1));
@@ -184,20 +183,20 @@ pub struct Writers {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A service that another node has taken over.
+/// Result of a takeover by another node.
 pub struct TakenOver {
-    /// Who had it.
+    /// Name of the previous owner.
     pub owner: String,
-    /// And in which epoch.
+    /// Its epoch.
     pub epoch: u64,
-    /// The number of that node.
+    /// Index of its node.
     pub node: usize,
-    /// The longest stall of each client meanwhile, in milliseconds.
+    /// The longest stall of each client in milliseconds.
     pub stalls: Vec<u64>,
 }
 
 impl Writers {
-    /// Lets each of them write.
+    /// Starts all clients.
     pub async fn start(all: Vec<Arc<Writer>>) -> Self {
         let tasks = all.iter().map(|w| tokio::spawn(w.clone().run())).collect();
         let writers = Self { all, tasks };
@@ -205,7 +204,7 @@ impl Writers {
         writers
     }
 
-    /// How many blocks were acknowledged to each.
+    /// Returns the number of acknowledged blocks of each client.
     pub fn counts(&self) -> Vec<u64> {
         self.all.iter().map(|w| w.count()).collect()
     }
@@ -214,7 +213,7 @@ impl Writers {
         self.all.iter().zip(from).all(|(w, from)| w.count() > from + 5)
     }
 
-    /// Ends the owner of the service so, and waits until all clients write again by another node.
+    /// Ends the owner of the service in this way, and waits until all clients write again through another node.
     pub async fn taken_over(&self, world: &World, how: How) -> TakenOver {
         let (owner, epoch) = world.owner().unwrap();
         let node = usize::from(owner == "gw1");
@@ -232,8 +231,8 @@ impl Writers {
         TakenOver { owner, epoch, node, stalls }
     }
 
-    /// Each node ends in turn, by all ways in turn: `HEADGATE_TAKEOVERS` of them, 4 unless that says otherwise, and the ways that
-    /// `HEADGATE_TAKEOVER_WAYS` names. Prints how long each way took.
+    /// Ends the nodes alternately, in all ways one after the other: `HEADGATE_TAKEOVERS` times (default 4), in the ways that
+    /// `HEADGATE_TAKEOVER_WAYS` names. Prints the duration for each way.
     pub async fn taken_over_in_turn(&self, world: &mut World) {
         let rounds = usize::try_from(asked("HEADGATE_TAKEOVERS", 4)).unwrap();
         let named = std::env::var("HEADGATE_TAKEOVER_WAYS");
@@ -260,12 +259,12 @@ impl Writers {
         }
     }
 
-    /// Ends them; everything that was acknowledged is in the share, or this fails.
+    /// Stops the clients and checks that every acknowledged block is in the share.
     pub async fn end(self, share: &Path) {
         self.end_by(|| Box::new(|name| fs::read(share.join(name)).unwrap_or_default())).await;
     }
 
-    /// The same of a share whose files are read so, once nothing is written any more.
+    /// Does the same for a share whose files the reader returns, after the last write.
     pub async fn end_by<'a>(self, reader: impl FnOnce() -> Box<dyn Fn(&str) -> Vec<u8> + 'a>) {
         for writer in &self.all {
             writer.stop.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Two nodes, each in a network namespace of its own on one bridge, a real etcd, and clients while the service moves: by order, by
-//! a kill, by a cut link, by a node that stands still and wakes.
+//! Tests of two nodes, each in a separate network namespace on one bridge, with a real etcd, and clients while the service
+//! moves: by an order, after a kill, after a link failure, or because the node is stopped and continues.
 //!
-//! Wants root, `ip` and `etcd` (packages iproute2, etcd-server): the tier `third` installs and runs it.
+//! Needs root, `ip` and `etcd` (packages iproute2, etcd-server): the tier `third` installs them and runs this test.
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 mod adopt;
@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-/// Of the owner's lease in etcd.
+/// Seconds of the owner's lease in etcd.
 const TTL: u64 = 3;
-/// What a machine under load takes for what needs no time.
+/// Time limit for steps that need almost no time, on a machine under load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn headgate() -> &'static str {
@@ -40,7 +40,7 @@ async fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// What is tried until it succeeds.
+/// Retries until an attempt succeeds.
 async fn until_ok<T, E: std::fmt::Debug>(
     what: &str,
     mut tries: impl AsyncFnMut() -> Result<T, E>,

@@ -1,4 +1,4 @@
-//! Clients that work while the service moves.
+//! Tests of clients that work while the service moves.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::load::{Writer, Writers, connect};
 use crate::world::{How, Setup, World, sh};
 use crate::{TTL, headgate, until};
 
-/// How long a kernel keeps an address that is not renewed.
+/// Time for which a kernel keeps an address that is not renewed.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,8 +32,8 @@ async fn clients_go_on_when_the_service_moves_and_nothing_acknowledged_is_lost()
     println!("acknowledged and there: {counts:?} blocks at least");
 }
 
-/// What is left there would answer a client that comes back by the same port, as Linux does with NFS 3, once the service is
-/// there again.
+/// A leftover connection would answer a client that returns with the same port, as Linux does for NFS 3, after the service
+/// has returned to the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
     let world = World::of_both(Setup::default()).await;
@@ -47,13 +47,13 @@ async fn a_node_that_lets_go_keeps_no_connection_of_the_service() {
     drop((nfs, smb));
 }
 
-/// A kernel that keeps the address of a dead gateway refuses connections, and clients that are refused back off for longer than a
+/// A kernel that keeps the address of a dead gateway refuses connections, and refused clients back off for longer than a
 /// takeover takes.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_addresses_of_a_node_that_was_killed_go_by_themselves() {
     let world = World::of(Setup { has_ipv6: true, ..Setup::default() }).await;
     let (space, vip6) = (world.space(0), world.vip6());
-    // Another address of that network, whose route is to stay.
+    // Another address in that network, whose route must remain.
     sh(&format!("ip -n {space} address add {vip6}1/64 dev eth0 nodad"));
     let has_both = || world.has_address(0) && world.has(0, &vip6);
     until("the service is served", has_both).await;
@@ -86,7 +86,7 @@ async fn a_second_run_on_the_node_of_the_owner_takes_no_address(world: &World) {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("is a candidate for its services"))
     })
     .await;
-    // It asks etcd every fifth of a TTL.
+    // The node queries etcd five times per TTL.
     sleep(Duration::from_secs(TTL)).await;
     sh(&format!("kill -TERM {}", second.id()));
     second.wait().unwrap();

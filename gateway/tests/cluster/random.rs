@@ -1,6 +1,6 @@
-//! Takeovers in any order, at any moment, with etcd of three members.
+//! Takeovers in random order at random moments, with three members of etcd.
 //!
-//! `HEADGATE_TAKEOVERS=50` says how many, `HEADGATE_TAKEOVER_SEED` which.
+//! `HEADGATE_TAKEOVERS=50` sets their number, `HEADGATE_TAKEOVER_SEED` the choices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::load::{TakenOver, Writer, Writers};
 use crate::until;
 use crate::world::{How, Setup, World};
 
-/// Of each so many takeovers one finds etcd without the leader that it had.
+/// One takeover in this many finds etcd without its previous leader.
 const LEADER_EVERY: u64 = 5;
 
-/// Numbers from a seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -31,7 +31,7 @@ pub fn asked(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().expect(name))
 }
 
-/// The shortest, the middle, those which one in ten and one in a hundred are longer than, the longest.
+/// Returns the minimum, the median, the 90th and the 99th percentile, and the maximum.
 pub fn spread(stalls: &mut [u64]) -> [u64; 5] {
     stalls.sort_unstable();
     let at = |part: usize| stalls[(stalls.len() - 1) * part / 100];
@@ -56,12 +56,12 @@ async fn takeovers_in_any_order_lose_nothing_that_was_acknowledged() {
     .await;
     let mut stalls = BTreeMap::<(How, &str), Vec<u64>>::new();
     for round in 0..rounds {
-        // Some of these moments are within the grace period of the takeover before.
+        // Some of these moments are within the grace period of the previous takeover.
         sleep(Duration::from_millis(random.below(3000))).await;
         let leader = (round % LEADER_EVERY == LEADER_EVERY / 2).then(|| world.kill_leader());
         let how = [How::Drain, How::Kill, How::Cut, How::StandStill]
             [usize::try_from(random.below(4)).unwrap()];
-        // An owner that etcd was too long away for has stopped, and any node may have it next.
+        // An owner without contact to etcd for too long has stopped, and any node may be the next owner.
         until("some node serves", || world.owner().is_some()).await;
         let TakenOver { owner, epoch, node, stalls: these } = writers.taken_over(&world, how).await;
         println!(

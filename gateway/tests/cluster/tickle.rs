@@ -1,4 +1,4 @@
-//! A client that waits for an answer when its node goes silent.
+//! Tests of a client that waits for an answer when its node stops responding.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use crate::load::connect;
 use crate::until;
 use crate::world::{Setup, World, sh};
 
-/// The limit in which a client that is told must have heard of it; the machine may be loaded.
+/// Time limit for the notification of a client; the machine may be loaded.
 const TOLD_MAX: Duration = Duration::from_millis(1500);
 
-/// A node stands still with requests that its TCP has acknowledged, and its link is cut. How long clients of NFS and SMB, by TCP
-/// and by iWARP, then wait from when another node has the address, `None`: they wait on.
+/// Stops a node that holds requests which its TCP has acknowledged, and cuts its link. Returns how long clients of NFS and
+/// SMB, over TCP and iWARP, then wait after another node has the address; `None` if they wait without end.
 async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     let world = World::of_both(Setup::default()).await;
     let vip = world.vip();
@@ -40,7 +40,7 @@ async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     }
     let all = clients.len();
     until("all requests are in the sockets of the node", || world.unread(0).len() == all).await;
-    // Later than they came: a TCP may keep an acknowledgment back, and the client's would send again what has none.
+    // The acknowledgment may come after the data: TCP may delay it, and the client's TCP would send unacknowledged data again.
     until("all are acknowledged", || world.is_acknowledged()).await;
     if !is_told {
         fs::remove_file(&file).unwrap();
@@ -48,7 +48,7 @@ async fn wait_of_a_client(is_told: bool) -> Option<Duration> {
     world.link(0, "down");
     until("another node serves", || world.has_address(1)).await;
     let began = Instant::now();
-    // One that a thread had read before it stood still may have its answer; that one waits for nothing.
+    // A request that a thread had read before the stop may be answered; its client does not wait.
     let ended = async {
         while let Some(done) = waiting.join_next().await {
             println!("{:?}", done.unwrap());

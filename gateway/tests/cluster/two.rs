@@ -1,4 +1,4 @@
-//! Two services of one node, which has one lease for both.
+//! Tests of two services on one node, which has one lease for both.
 
 use crate::late::has_ended;
 use crate::load::connect;
@@ -22,7 +22,8 @@ async fn one_moves_without_the_other_and_both_end_where_the_runner_stands_still(
     world.ask(0, &["move", "second", "gw0"]).unwrap();
     until("the second is back", || has_both(&world, 0)).await;
     world.ask(0, &["move", "second"]).unwrap();
-    // The runner alone stands still, and the fence ends nothing: the records of both are locked for as long as their gateways live.
+    // Only the runner is stopped, and the fence ends no process: the records of both services are locked while their gateways
+    // live.
     world
         .script("fence", &format!("echo $HEADGATE_FENCED_NODE >>{}", world.path("told").display()));
     let gateways = world.programs(0, "serve");

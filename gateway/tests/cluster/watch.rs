@@ -1,4 +1,4 @@
-//! What a node sends.
+//! Observes the packets that a node sends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pnet_datalink::{Channel, Config};
 
-/// Counts packets of TCP with data in them that come from an address.
+/// Counts TCP packets with data from an address.
 pub struct Watch {
     seen: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -15,7 +15,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Of what comes through this device of this host.
+    /// Starts to count on this device of this host.
     pub fn start(device: &str, from: &str) -> Self {
         let is_it = |it: &pnet_datalink::NetworkInterface| it.name == device;
         let device = pnet_datalink::interfaces().into_iter().find(is_it).unwrap();
@@ -39,7 +39,7 @@ impl Watch {
         Self { seen, stop, thread: Some(thread) }
     }
 
-    /// How many there were.
+    /// Returns the number of packets.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
@@ -54,7 +54,7 @@ impl Drop for Watch {
     }
 }
 
-/// A packet of IPv4 and TCP from this address, with data.
+/// Returns true for an IPv4 TCP packet from this address with data.
 fn has_data(frame: &[u8], from: std::net::Ipv4Addr) -> Option<bool> {
     const IPV4: [u8; 2] = [8, 0];
     const TCP: u8 = 6;

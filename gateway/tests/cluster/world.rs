@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use crate::{TTL, headgate, until};
 
-/// How a world is made.
+/// Variations of the cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// The fence is storage that refuses the node before, whose programs run on: here it only tells. Each node then has records of
-    /// its own, copied from the other when it attaches them, since one machine has one lock for both.
+    /// The fence is storage that rejects the previous node, whose programs continue to run: here it only reports the call. Each
+    /// node then has its own records, copied from the other node when it attaches them, since one machine has one lock for both.
     pub is_storage_fenced: bool,
-    /// This host, which is no node, has the address of the service.
+    /// This host, which is not a node, has the address of the service.
     pub is_address_taken: bool,
-    /// The service has an address of IPv6, too.
+    /// The service has an IPv6 address, too.
     pub has_ipv6: bool,
-    /// etcd has three members and not one.
+    /// etcd has three members instead of one.
     pub has_three_members: bool,
-    /// There is a second service, with the share `archive`.
+    /// A second service exists, with the share `archive`.
     pub has_second: bool,
-    /// The share and the records are in a CephFS, which is their fence.
+    /// The share and the records are in a CephFS, which fences them.
     pub is_on_ceph: bool,
 }
 
@@ -36,21 +36,21 @@ impl Setup {
     }
 }
 
-/// What happens to the owner.
+/// Ways to end the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// It is told to serve nothing.
+    /// It gets the order to serve nothing.
     Drain,
-    /// All that runs on it ends.
+    /// All of its processes end.
     Kill,
     /// Its link is cut.
     Cut,
-    /// All that runs on it stands still.
+    /// All of its processes are stopped.
     StandStill,
 }
 
 impl How {
-    /// By the name that documents have for it.
+    /// Returns the way with this name in the documents.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "drain" => Self::Drain,
@@ -69,7 +69,7 @@ pub fn sh(line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What a member of etcd answers to an empty request.
+/// Returns the answer of a member of etcd to an empty request.
 fn post(at: &str, path: &str) -> Option<Value> {
     let mut stream = TcpStream::connect(at.strip_prefix("http://")?).ok()?;
     let request = format!("POST {path} HTTP/1.0\r\nContent-Length: 2\r\n\r\n{{}}");
@@ -88,15 +88,15 @@ pub struct World {
     setup: Setup,
 }
 
-/// Worlds of this process have networks of their own.
+/// Gives each world of this process a separate network.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// What a file of the share holds, by its name; empty where there is none.
+/// Returns the content of a file of the share, by name; empty if it does not exist.
 pub type Reader = Box<dyn Fn(&str) -> Vec<u8>>;
 
 impl World {
     fn net(&self) -> String {
-        // One of 250 networks, so that two tests of two trees can run at once.
+        // One of 250 networks, so that tests of two source trees can run at once.
         format!("10.77.{}", self.id % 250)
     }
 
@@ -104,17 +104,17 @@ impl World {
         format!("{}.10", self.net())
     }
 
-    /// The address of IPv6, as it is shown.
+    /// Returns the IPv6 address in its usual notation.
     pub fn vip6(&self) -> String {
         format!("fd77::{:x}:10", 0x100 + self.id % 250)
     }
 
-    /// The device of this host that all nodes are on.
+    /// Returns the bridge device of this host, to which all nodes are connected.
     pub fn bridge(&self) -> String {
         format!("hgb{}", self.id)
     }
 
-    /// The address of the second service.
+    /// Returns the address of the second service.
     pub fn second_vip(&self) -> String {
         format!("{}.11", self.net())
     }
@@ -127,12 +127,12 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// A world whose first node stands for the service.
+    /// Creates a world whose first node is a candidate for the service.
     pub async fn new() -> Self {
         Self::of(Setup::default()).await
     }
 
-    /// With both nodes: the first serves, the second is a candidate.
+    /// Creates a world with both nodes: the first serves, the second is a candidate.
     pub async fn of_both(setup: Setup) -> Self {
         let mut world = Self::of(setup).await;
         until("the service is served", || world.owner().is_some() && world.has_address(0)).await;
@@ -142,7 +142,7 @@ impl World {
         world
     }
 
-    /// A world of this setup, whose first node stands for the service.
+    /// Creates a world of this setup, whose first node is a candidate for the service.
     pub async fn of(setup: Setup) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let (id, dir) = (std::process::id() * 8 + number, tempfile::tempdir().unwrap());
@@ -162,7 +162,7 @@ impl World {
             sh(&format!("ip -n {space} link set lo up"));
         }
         for (node, number) in [(0, 0), (1, 1)] {
-            // `ip netns exec` lays these over those of this host: machines of their own.
+            // `ip netns exec` mounts these over the host's files, so that each node appears as a separate machine.
             let own = PathBuf::from("/etc/netns").join(world.space(node));
             fs::create_dir_all(&own).unwrap();
             fs::write(own.join("machine-id"), format!("{:032x}\n", id * 2 + number)).unwrap();
@@ -184,7 +184,7 @@ impl World {
         world
     }
 
-    /// Tells the Ceph of this world, which is at the address of this host that nodes reach; what it says.
+    /// Runs a command on this world's Ceph, which listens on an address of this host that nodes reach; returns its output.
     fn ceph(&self, words: &[&str]) -> String {
         let mut script =
             Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/ceph/cluster"));
@@ -197,19 +197,19 @@ impl World {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    /// How many clients on this node that Ceph has cut off.
+    /// Returns the number of clients on this node that Ceph has cut off.
     pub fn cut_off(&self, node: usize) -> usize {
         let at = format!("{}.{}:", self.net(), node + 2);
         let listed = self.ceph(&["ceph", "osd", "blocklist", "ls"]);
         listed.lines().filter(|line| line.starts_with(&at)).count()
     }
 
-    /// The configuration of that Ceph.
+    /// Returns the path of that Ceph's configuration.
     fn ceph_conf(&self) -> PathBuf {
         self.path("ceph").join("ceph.conf")
     }
 
-    /// A folder of that Ceph, for a client that knows nothing of the gateways.
+    /// Mounts a folder of that Ceph as a client that does not know the gateways.
     fn mounted(&self, folder: &str) -> (ceph_sys::Inode, ceph_sys::Perm) {
         let mount = ceph_sys::Mount::open(&ceph_sys::Options {
             conf: Some(&self.ceph_conf()),
@@ -222,7 +222,7 @@ impl World {
         (mount.root().unwrap(), perm)
     }
 
-    /// Reads files of the share, wherever that is.
+    /// Returns a reader of the share's files, wherever the share is.
     pub fn reader(&self) -> Reader {
         if !self.setup.is_on_ceph {
             let share = self.path("share");
@@ -240,7 +240,7 @@ impl World {
         })
     }
 
-    /// etcd has lost all that it knew.
+    /// Replaces etcd by one without data.
     pub fn forget(&mut self) {
         let mut member = self.etcd[0].take().unwrap();
         member.kill().unwrap();
@@ -249,12 +249,12 @@ impl World {
         self.start_etcd(0);
     }
 
-    /// Where a member of etcd listens; `port` is that of the first.
+    /// Returns the address of a member of etcd; `port` is the first member's.
     fn member(&self, number: usize, port: usize) -> String {
         format!("http://{}.1:{}", self.net(), port + 10 * number)
     }
 
-    /// Starts a member of etcd, anew where it has ended.
+    /// Starts a member of etcd, also after it has ended.
     pub fn start_etcd(&mut self, number: usize) {
         let (clients, peers) = (self.member(number, 2379), self.member(number, 2380));
         let all = 0..self.etcd.len();
@@ -269,7 +269,7 @@ impl World {
         self.etcd[number] = Some(child);
     }
 
-    /// Kills the member of etcd that leads the others; which one that was.
+    /// Kills the leading member of etcd and returns its number.
     pub fn kill_leader(&mut self) -> usize {
         let leads = |number: &usize| {
             let status = post(&self.member(*number, 2379), "/v3/maintenance/status");
@@ -282,7 +282,7 @@ impl World {
         leader
     }
 
-    /// Does this to a node.
+    /// Ends a node in this way.
     pub fn strike(&self, how: How, node: usize) {
         match how {
             How::Drain => drop(self.ask(0, &["drain", &format!("gw{node}")]).unwrap()),
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// The node was fenced where it had to be; it is as before.
+    /// Checks that the node was fenced if necessary, and restores it.
     pub async fn mend(&mut self, how: How, node: usize) {
         let fenced = fs::read_to_string(self.path("fenced")).unwrap_or_default();
         if how == How::Drain {
@@ -307,7 +307,7 @@ impl World {
             }
             return self.repaired(node).await;
         }
-        // One that etcd did not answer meanwhile has not said that it let go.
+        // A node that had no contact to etcd has not reported its release.
         let is_excused = self.setup.has_three_members && self.logs().contains("lost: the lease");
         assert!(how != How::Drain || is_excused, "whoever lets go needs no fence: {fenced}");
         assert_eq!(fenced.trim(), format!("gw{node}"), "{how:?}: {}", self.logs());
@@ -346,8 +346,8 @@ impl World {
             );
             fs::write(self.path(&format!("files{node}.yaml")), text).unwrap();
         }
-        // A power switch: nothing of that node runs any more. One whose first thread has ended is in no namespace, and others
-        // still hold its files.
+        // Acts as a power switch: kills all processes of that node. A process whose first thread has ended is in no namespace,
+        // while other threads still hold its files.
         let switch = format!(
             "pids=$(ip netns pids hg{}-${{HEADGATE_FENCED_NODE#gw}}); kill -9 $pids\n\
              for pid in $pids; do\n\
@@ -393,7 +393,7 @@ impl World {
         }
     }
 
-    /// Makes the second service; what the file of the cluster says of it.
+    /// Creates the second service and returns its part of the cluster file.
     fn second(&self) -> String {
         let dir = self.dir.path().display();
         for folder in ["archive", "second-state"] {
@@ -411,7 +411,7 @@ impl World {
         )
     }
 
-    /// A program of this world.
+    /// Writes a program of this world.
     pub fn script(&self, name: &str, lines: &str) {
         fs::write(self.path(name), format!("#!/bin/sh\n{lines}\n")).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o700)).unwrap();
@@ -434,14 +434,14 @@ impl World {
         self.nodes[node] = Some(child);
     }
 
-    /// Waits for the end of a node's runner, which must be a refusal.
+    /// Waits for the end of a node's runner, which must be an error.
     pub async fn refused(&mut self, node: usize) {
         let mut child = self.nodes[node].take().unwrap();
         until("the runner ends", || child.try_wait().unwrap().is_some()).await;
         assert!(!child.wait().unwrap().success());
     }
 
-    /// `headgate cluster`, of this node's file.
+    /// Runs `headgate cluster` with this node's file.
     pub fn ask(&self, node: usize, words: &[&str]) -> Option<String> {
         let output = Command::new(headgate())
             .arg("cluster")
@@ -453,19 +453,19 @@ impl World {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What `headgate cluster status` says of the service.
+    /// Returns the service in the output of `headgate cluster status`.
     fn status(&self) -> Option<Value> {
         let mut status: Value = serde_json::from_str(&self.ask(0, &["status", "--json"])?).ok()?;
         Some(status["services"][0].take())
     }
 
-    /// Who serves, and in which epoch.
+    /// Returns the owner and its epoch.
     pub fn owner(&self) -> Option<(String, u64)> {
         let service = self.status()?;
         Some((service["node"].as_str()?.to_owned(), service["epoch"].as_u64()?))
     }
 
-    /// How long the takeover after this epoch took, from the election on.
+    /// Returns the duration of the takeover after this epoch, counted from the election.
     pub async fn takeover_seconds(&self, before: u64) -> f64 {
         let mut seconds = None;
         until("etcd says how it was taken over", || {
@@ -484,25 +484,25 @@ impl World {
         format!("gw0:\n{}\ngw1:\n{}", log(0), log(1))
     }
 
-    /// A signal to all that runs on a node.
+    /// Sends a signal to all processes of a node.
     pub fn signal(&self, node: usize, signal: &str) {
         for pid in self.pids(node) {
             let _ = Command::new("kill").args([signal, &pid]).status();
         }
     }
 
-    /// All that runs on a node.
+    /// Returns all processes of a node.
     fn pids(&self, node: usize) -> Vec<String> {
         let pids = Command::new("ip").args(["netns", "pids", &self.space(node)]).output().unwrap();
         String::from_utf8_lossy(&pids.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
-    /// The gateway that runs on a node.
+    /// Returns the gateway process of a node.
     pub fn gateway(&self, node: usize) -> String {
         self.programs(node, "serve").pop().expect("a gateway runs there")
     }
 
-    /// Processes of this program that do this on a node: `serve`, or `cluster`.
+    /// Returns the processes of this program on a node with this subcommand: `serve`, or `cluster`.
     pub fn programs(&self, node: usize, what: &str) -> Vec<String> {
         let does = |pid: &String| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -511,7 +511,7 @@ impl World {
         self.pids(node).into_iter().filter(does).collect()
     }
 
-    /// Bytes that peers have sent to the service on a node and nobody there has read, of each connection that has some.
+    /// Returns, for each connection with unread data at the service on a node, the number of bytes.
     pub fn unread(&self, node: usize) -> Vec<u64> {
         let tables = Command::new("ip")
             .args(["netns", "exec", &self.space(node), "cat", "/proc/net/tcp"])
@@ -529,7 +529,7 @@ impl World {
             .collect()
     }
 
-    /// The states of the connections that a node's kernel has at the address of the service: column `st` of `/proc/net/tcp`.
+    /// Returns the states of a node's connections at the address of the service: column `st` of `/proc/net/tcp`.
     pub fn connections(&self, node: usize) -> Vec<String> {
         const LISTEN: &str = "0A";
         let ip: std::net::Ipv4Addr = self.vip().parse().unwrap();
@@ -545,7 +545,7 @@ impl World {
         String::from_utf8_lossy(&tables.stdout).lines().skip(1).filter_map(state).collect()
     }
 
-    /// All that clients of this host have sent to the service was acknowledged by the TCP of its node.
+    /// Returns true if the node's TCP has acknowledged all data that clients of this host sent to the service.
     pub fn is_acknowledged(&self) -> bool {
         let ip: std::net::Ipv4Addr = self.vip().parse().unwrap();
         let to = format!("{:08X}:", u32::from_ne_bytes(ip.octets()));
@@ -557,7 +557,7 @@ impl World {
         !table.lines().skip(1).any(waits)
     }
 
-    /// What a node tells Prometheus.
+    /// Returns a node's metrics.
     pub fn metrics(&self, node: usize) -> String {
         let at = format!("{}.{}:9465", self.net(), node + 2);
         let mut stream = TcpStream::connect(at).unwrap();
@@ -568,18 +568,18 @@ impl World {
         answer
     }
 
-    /// This node carries the address of the service.
+    /// Returns true if this node has the address of the service.
     pub fn has_address(&self, node: usize) -> bool {
         self.has(node, &self.vip())
     }
 
-    /// This node carries this address.
+    /// Returns true if this node has this address.
     pub fn has(&self, node: usize, ip: &str) -> bool {
         let shown = Command::new("ip").args(["-n", &self.space(node), "address"]).output().unwrap();
         String::from_utf8_lossy(&shown.stdout).contains(&format!("{ip}/"))
     }
 
-    /// The device of this host that leads to a node.
+    /// Returns the device of this host that leads to a node.
     pub fn device(&self, node: usize) -> String {
         format!("hgl{}-{node}", self.id)
     }
@@ -588,14 +588,14 @@ impl World {
         sh(&format!("ip link set hgl{}-{node} {state}", self.id));
     }
 
-    /// What ended a node was repaired.
+    /// Restarts a node as after a repair.
     pub async fn repaired(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].take() {
             self.signal(node, "-9");
             child.wait().unwrap();
         }
         self.start(node);
-        // The run that begins takes away what the one before left.
+        // The new run removes the address that the previous one left.
         until("the address of a dead run is gone", || !self.has_address(node)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A running gateway, and clients of it.
+//! A running gateway, and clients that connect to it.
 
 #![allow(dead_code)] // Each test uses its part.
 
@@ -19,7 +19,7 @@ use gateway::admin::snapshot::Snapshot;
 
 pub(crate) const PASSWORD: &str = "correct horse";
 
-/// Where a gateway that was started in this folder listens, by its ready line: NFS, SMB and the admin address.
+/// Returns the addresses of NFS, SMB and the admin page from the ready line of a gateway that runs in this folder.
 pub(crate) fn listening(child: &mut Child, home: &Path) -> [SocketAddr; 3] {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -32,7 +32,7 @@ pub(crate) fn listening(child: &mut Child, home: &Path) -> [SocketAddr; 3] {
     })
 }
 
-/// A gateway of this configuration, on all addresses, that is asked by IPv4.
+/// A gateway with this configuration on all addresses; clients use IPv4.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) nfs: SocketAddr,
@@ -46,7 +46,7 @@ impl Daemon {
         Self::start_by(&[], configuration)
     }
 
-    /// By a command that runs the one behind its own arguments.
+    /// Starts the gateway through a command that executes its remaining arguments.
     pub(crate) fn start_by(by: &[&str], configuration: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let password = home.path().join("password");
@@ -82,7 +82,7 @@ impl Daemon {
         serde_json::from_str(&fetch(self.admin, "/status").await.unwrap()).unwrap()
     }
 
-    /// What `headgate status --json` says.
+    /// Returns the output of `headgate status --json`.
     pub(crate) fn told_status(&self) -> Snapshot {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
         command.args(["status", "--json", "--state", "state"]).current_dir(&self.home);
@@ -93,12 +93,12 @@ impl Daemon {
         fs::read_to_string(self.home.path().join("log")).unwrap()
     }
 
-    /// MNT of a path by this credential, from a port that any user can have.
+    /// Sends MNT of a path with this credential, from an unprivileged port.
     pub(crate) async fn mount(&self, path: &str, cred: Credential) -> Result<()> {
         mount::mount(&self.rpc().await?, &cred, path).await.map(drop)
     }
 
-    /// UMNT of a path, likewise.
+    /// Sends UMNT of a path, likewise.
     pub(crate) async fn unmount(&self, path: &str, cred: Credential) -> Result<()> {
         mount::unmount(&self.rpc().await?, &cred, path).await
     }

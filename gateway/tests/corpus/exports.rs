@@ -1,4 +1,5 @@
-//! What exports(5) gives each client, by a model of its own, and what `headgate check` says that the result gives.
+//! Compares the rights of each client by an independent model of exports(5) with those that `headgate check` reports for the
+//! result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use super::world::{HOSTS, NETGROUPS, World, folders};
 use crate::{files, imported, name_of};
 
 const ANONYMOUS: u64 = 65_534;
-/// Clients that are asked about, beside those with names.
+/// Clients to compare, in addition to those with names.
 const OTHERS: [&str; 8] = [
     "192.168.178.99",
     "192.168.1.77",
@@ -20,10 +21,10 @@ const OTHERS: [&str; 8] = [
     "2001:db8::5",
 ];
 
-/// What somebody may do, and as which user: 0 nothing, 1 read, 2 write.
+/// Rights of a caller, and its user: 0 no access, 1 read, 2 write.
 type May = (u8, u64);
 
-/// The name of an address, and the netgroups that it is in.
+/// Returns the name of an address, and its netgroups.
 fn named(ip: IpAddr) -> (String, Vec<&'static str>) {
     let line = HOSTS.lines().find(|line| line.split(' ').next() == Some(&ip.to_string()));
     let name = line.map_or(String::new(), |line| line.split(' ').nth(1).unwrap().to_owned());
@@ -51,7 +52,7 @@ fn is_in_network(ip: IpAddr, text: &str) -> bool {
     width == other && (length == 0 || (a ^ b) >> (128 - length) == 0)
 }
 
-/// How exports(5) ranks a client field that has this address; `None`: it has not.
+/// Returns the rank in exports(5) of a client field that matches this address; `None` if it does not match.
 fn rank(who: &str, ip: IpAddr) -> Option<u8> {
     let (name, groups) = named(ip);
     if who == "*" {
@@ -83,7 +84,7 @@ fn is_like(name: &[u8], pattern: &[u8]) -> bool {
     }
 }
 
-/// What a line gives a user at an address.
+/// Returns the rights that a line gives to a user at an address.
 fn by_exports(clients: &[(String, String)], ip: IpAddr, uid: u64) -> May {
     let ranked = clients.iter().enumerate();
     let of = ranked.filter_map(|(n, (who, options))| Some((rank(who, ip)?, n, options)));
@@ -106,7 +107,7 @@ fn by_exports(clients: &[(String, String)], ip: IpAddr, uid: u64) -> May {
     (if write { 2 } else { 1 }, uid)
 }
 
-/// The folders of a file, with the clients of each and their options.
+/// Returns the folders of a file, with the clients of each and their options.
 fn lines(text: &str) -> BTreeMap<String, Vec<(String, String)>> {
     let text = text.replace("\\\n", " ");
     let mut all = BTreeMap::new();
@@ -130,7 +131,7 @@ fn lines(text: &str) -> BTreeMap<String, Vec<(String, String)>> {
     all
 }
 
-/// What `check` says of each share of a result.
+/// Returns the rights that `check` reports for each share of a result.
 fn by_gateway(world: &World, config: &str, user: &str, ip: IpAddr) -> BTreeMap<String, May> {
     let o = world
         .headgate()
@@ -173,7 +174,7 @@ fn exports_give_each_client_what_they_gave() {
         let read: serde_yaml::Value = serde_yaml::from_str(&yaml).unwrap();
         let shares = read["shares"].as_sequence().unwrap();
         for (n, ip) in clients.iter().enumerate() {
-            // Users other than root are mapped by few options.
+            // Few options map users other than root.
             for (user, uid) in [("root", 0), ("alice", 3001)].into_iter().take(1 + n % 2) {
                 let found = by_gateway(&world, config.to_str().unwrap(), user, *ip);
                 for (share, path) in shares.iter().zip(&paths) {
@@ -194,7 +195,7 @@ fn exports_give_each_client_what_they_gave() {
     assert!(wrong.is_empty(), "{} of {asked}\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Each way in which a comment and a line that goes on can meet.
+/// Each combination of a comment and a continued line.
 const COMMENTS: &str = r#"# a comment that goes on \
 /srv/a 10.0.0.1(ro)
 /srv/b 10.0.0.2(ro) # behind a client \
@@ -210,10 +211,10 @@ const COMMENTS: &str = r#"# a comment that goes on \
 /srv/h 10.0.0.8(ro)
 "#;
 
-/// What `exportfs` makes of a file: its table in a /var/lib/nfs of its own has a line for each client of a folder.
+/// Prints the table of `exportfs` for a file, in a private /var/lib/nfs: one line for each client of a folder.
 const EXPORTFS: &str = "mount -t tmpfs none /var/lib/nfs && rm -rf /etc/exports.d && exportfs -a >&2; cat /var/lib/nfs/etab";
 
-/// nfs-utils itself says where a comment ends.
+/// Uses nfs-utils itself to check where a comment ends.
 #[test]
 fn comments_end_where_exportfs_ends_them() {
     let has_it = std::path::Path::new("/usr/sbin/exportfs").exists();

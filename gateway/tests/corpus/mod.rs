@@ -1,4 +1,4 @@
-//! A host of its own for the files of the corpus, and what they give there.
+//! An isolated host for the files of the corpus, and comparisons of the resulting rights.
 
 mod exports;
 mod samba;

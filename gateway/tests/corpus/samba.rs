@@ -1,4 +1,4 @@
-//! The same probes by smbclient of smbd with a file, and of the gateway with what `import` makes of it.
+//! Compares the access that smbclient gets from smbd with a file, and from the gateway with the imported file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use super::world::{USERS, World, folders};
 use crate::{files, imported, kept, name_of};
 
 const PASSWORD: &str = "correct horse";
-/// Who tries; without a name a guest.
+/// Users that try to connect; the empty name is a guest.
 const WHO: [&str; 5] = ["alice", "bob", "carol", "eve", ""];
-/// No server takes longer to start.
+/// Time limit for the start of a server.
 const SOON: Duration = Duration::from_secs(30);
-/// Hosts that are asked at once.
+/// Hosts that are probed at once.
 const WORKERS: usize = 3;
 
-/// What somebody may do with a share.
+/// Rights of a user on a share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct May {
     list: bool,
@@ -34,13 +34,13 @@ impl May {
     }
 }
 
-/// The server of Samba, if there is one: `HEADGATE_SMBD` names it.
+/// Returns Samba's server, if it is installed: `HEADGATE_SMBD` names it.
 fn smbd() -> Option<PathBuf> {
     let named = std::env::var_os("HEADGATE_SMBD").map(PathBuf::from);
     named.into_iter().chain(["/usr/sbin/smbd".into()]).find(|path| path.exists())
 }
 
-/// A server that ends with this value.
+/// A server that ends on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -54,7 +54,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Users with a password, as Samba keeps them; once for each host.
+/// Creates users with passwords for Samba, once for each host.
 fn passwords(world: &World) {
     fs::create_dir_all(world.at("private")).unwrap();
     let config = world.at("passwords.conf");
@@ -84,7 +84,7 @@ fn passwords(world: &World) {
 fn samba(world: &World, smbd: &Path, file: &Path) -> (Running, u16) {
     let port = free_port();
     let folder = world.path().display();
-    // What it remembers of who is who by the file before is not so by this one.
+    // Its cached identities of the previous file would be wrong for this one.
     let _ = fs::remove_dir_all(world.at("samba"));
     for name in ["run", "cache", "state"] {
         fs::create_dir_all(world.at(&format!("samba/{name}"))).unwrap();
@@ -130,8 +130,8 @@ fn samba(world: &World, smbd: &Path, file: &Path) -> (Running, u16) {
     (running, port)
 }
 
-/// Without what needs a module: smbd lets nobody in where one is not installed. Those that restrict make a share a comment, which
-/// nobody is asked about.
+/// Removes lines that need a module: smbd refuses all clients if one is not installed. Restricting modules turn a share into
+/// a comment, which is not probed.
 fn without_modules(text: &str) -> String {
     let needs = |line: &&str| {
         let key = line.split('=').next().unwrap_or_default().trim().to_lowercase();
@@ -163,7 +163,7 @@ fn gateway(world: &World, file: &Path) -> (Running, u16) {
     (running, port)
 }
 
-/// What somebody may do with a share whose folder is `real`.
+/// Returns the rights of a user on a share with the folder `real`.
 fn probe(world: &World, port: u16, share: &str, who: &str, real: &Path) -> May {
     let (mark, out) = (world.at("mark"), world.at("out"));
     fs::write(&mark, "new").unwrap();
@@ -189,7 +189,7 @@ fn probe(world: &World, port: u16, share: &str, who: &str, real: &Path) -> May {
     May { list, read: out.exists(), write }
 }
 
-/// What each may do with each share by a server.
+/// Returns the rights of each user on each share of a server.
 fn probes(
     world: &World,
     port: u16,
@@ -205,7 +205,7 @@ fn probes(
     all
 }
 
-/// Both servers with one file. What differs is told: of the same rights, of fewer, and of more.
+/// Runs both servers with one file and records whether they grant the same rights, fewer, or more.
 fn compare(world: &World, smbd: &Path, file: &Path, told: &Mutex<[Vec<String>; 3]>) {
     let yaml = imported(file);
     if kept(&yaml).is_empty() {
@@ -270,6 +270,6 @@ fn nobody_may_do_more_by_the_result_than_by_samba() {
     }
     println!("{} the same, {} fewer:\n{}", same.len(), fewer.len(), fewer.join("\n"));
     assert!(more.is_empty(), "{}", more.join("\n"));
-    // Fewer are of hosts that Samba lets in from itself without being told, and the like.
+    // Fewer rights come from hosts that Samba admits without being configured to, and similar cases.
     assert!(fewer.len() * 10 <= same.len(), "{} of {}", fewer.len(), same.len());
 }

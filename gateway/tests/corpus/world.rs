@@ -1,11 +1,11 @@
-//! A host as the files expect one: users, groups, names and folders, in mount namespaces of the test's own.
+//! A host as the files expect it: users, groups, names and folders, in the test's private mount namespaces.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Users, with the groups that they are in.
+/// Users with their groups.
 pub(super) const USERS: [(&str, u32); 7] = [
     ("alice", 3001),
     ("bob", 3002),
@@ -27,7 +27,7 @@ pub(super) const HOSTS: &str = "127.0.0.1 localhost\n192.168.178.20 desktop\n192
 pub(super) const NETGROUPS: &str = "engineering (ws6.office.example.org,,)\nsales (admin.office.example.org,,)\n\
     instruments (spec,,)\ntrusted (ws3.example.org,,)\n";
 
-/// What every process of it runs behind.
+/// Script that enters the namespaces before every process.
 const ENTER: &str = "mount --bind \"$0/etc\" /etc && mount --bind \"$0/srv\" /srv && mount --bind \"$0/home\" /home && exec \"$@\"";
 
 pub(super) struct World {
@@ -35,7 +35,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// `None`: that takes root and mount namespaces.
+    /// Creates the host; `None` without root or mount namespaces.
     pub(super) fn new() -> Option<Self> {
         let folder = tempfile::tempdir().ok()?;
         let world = Self { folder };
@@ -46,7 +46,7 @@ impl World {
         fs::set_permissions(world.path(), fs::Permissions::from_mode(0o755)).ok()?;
         fs::create_dir(world.at("srv")).ok()?;
         fs::create_dir(world.at("home")).ok()?;
-        // The program itself may lie in /home.
+        // The program itself may be in /home, which is replaced.
         let program = env!("CARGO_BIN_EXE_headgate");
         fs::hard_link(program, world.at("headgate"))
             .or_else(|_| fs::copy(program, world.at("headgate")).map(drop))
@@ -102,13 +102,13 @@ impl World {
         fs::write(file, change(text)).unwrap();
     }
 
-    /// Where a path of the host really lies; `None`: not in this world.
+    /// Returns the real location of a path of the host; `None` if it is outside of this world.
     pub(super) fn real(&self, path: &str) -> Option<PathBuf> {
         let inside = ["/srv/", "/home/"].iter().any(|top| path.starts_with(top)) || path == "/home";
         inside.then(|| self.path().join(&path[1..]))
     }
 
-    /// A folder of the host that everybody may use, with a file in it.
+    /// Creates a folder of the host that every user may write, with a file in it.
     pub(super) fn make(&self, path: &str) {
         let Some(real) = self.real(path).filter(|real| !real.exists()) else { return };
         fs::create_dir_all(&real).unwrap();
@@ -122,20 +122,20 @@ impl World {
         fs::set_permissions(probe, fs::Permissions::from_mode(0o666)).unwrap();
     }
 
-    /// A command that runs there.
+    /// Returns a command that runs on the host.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", ENTER]).arg(self.path()).arg(program);
         command
     }
 
-    /// The gateway's program.
+    /// Returns a command for the gateway's program.
     pub(super) fn headgate(&self) -> Command {
         self.command(self.at("headgate").to_str().unwrap())
     }
 }
 
-/// The folders that a configuration of the gateway names.
+/// Returns the folders that a configuration of the gateway names.
 pub(super) fn folders(yaml: &str) -> Vec<String> {
     let read: serde_yaml::Value = serde_yaml::from_str(yaml).unwrap();
     let shares = read["shares"].as_sequence().cloned().unwrap_or_default();

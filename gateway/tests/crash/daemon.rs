@@ -1,4 +1,4 @@
-//! The program itself, started again and again on one folder.
+//! The gateway process, started repeatedly on one folder.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long clients have to reclaim, unless `HEADGATE_CRASH_GRACE` says otherwise: also on a machine that is busy with other tests
-/// they must have the time. NLM has no word for "I am done", so every round takes as long.
+/// Time for clients to reclaim, unless `HEADGATE_CRASH_GRACE` is set: it must be enough on a machine that is busy with other
+/// tests. NLM cannot report that a client is done, so every round takes this long.
 const GRACE: &str = "4s";
 
 /// The daemon, on the same ports in every run.
@@ -28,7 +28,7 @@ pub fn start(home: &Path, ports: Option<(u16, u16)>) -> Daemon {
     start_with(home, ports, &grace())
 }
 
-/// With this lease and grace period.
+/// Starts the daemon with this lease and grace period.
 pub fn start_with(home: &Path, ports: Option<(u16, u16)>, grace: &str) -> Daemon {
     let (nfs, smb) = ports.unwrap_or((0, 0));
     let data = format!("data={},ca,squash=none", home.join("data").display());
@@ -54,7 +54,7 @@ pub fn start_with(home: &Path, ports: Option<(u16, u16)>, grace: &str) -> Daemon
 }
 
 impl Daemon {
-    /// Ends it in order.
+    /// Stops it in order.
     pub fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());

@@ -1,12 +1,12 @@
-//! The gateway is killed at any moment under a mixed load and started again: what was acknowledged is there.
+//! Kills the gateway at random moments under a mixed load and starts it again: all acknowledged work must survive.
 //!
-//! Machines write records and make them stable by SMB, NFS 4.2 and NFS 3, lock and unlock bytes by SMB, NFS 4.2 and NLM, open and
-//! close persistent handles, deny others to write, hold delegations and write by them. Then comes `kill -9`. Clients of NFS reclaim
-//! within the grace period what they held. Afterwards every acknowledged record is in its file, every lock that a client believes
-//! in keeps others out, every open handle is taken up by its client and no closed one is. A round whose clients could not reclaim
-//! because the grace period was over before they came to it, on a machine that is too busy, proves nothing and is done again, by
-//! clients that begin anew. `HEADGATE_CRASH_ROUNDS` says how often, 4 without it, `HEADGATE_CRASH_SEED` gives another series of
-//! moments than that of every run without it, and `HEADGATE_CRASH_GRACE` the grace period (`8s`).
+//! Machines write records and make them stable over SMB, NFS 4.2 and NFS 3, lock and unlock bytes over SMB, NFS 4.2 and NLM,
+//! open and close persistent handles, deny writes to others, hold delegations and write under them. Then comes `kill -9`. NFS
+//! clients reclaim their state within the grace period. Afterwards every acknowledged record must be in its file, every lock
+//! that a client holds must exclude others, and every open handle must be resumed by its client while no closed one can be.
+//! If clients miss the grace period because the machine is too busy, the round proves nothing and is repeated with new
+//! clients. `HEADGATE_CRASH_ROUNDS` sets the number of rounds (default 4), `HEADGATE_CRASH_SEED` another series of moments
+//! than the default one, and `HEADGATE_CRASH_GRACE` the grace period (`8s`).
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod daemon;
@@ -33,9 +33,9 @@ use smb::{Churn, Held, machine, machine_again};
 
 const ROUNDS: u64 = 4;
 const HANDLES: usize = 4;
-/// Nobody waits longer than this for a gateway that was started again, also on a machine that is busy with other tests.
+/// Time limit for a restarted gateway, also on a machine that is busy with other tests.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
-/// Byte ranges that are locked and unlocked at random, and one that is always locked.
+/// Number of byte ranges that are locked and unlocked at random, and the one that is always locked.
 const SLOTS: u64 = 40;
 const ALWAYS: u64 = SLOTS;
 
@@ -64,7 +64,7 @@ impl Dice {
     }
 }
 
-/// The connection is gone; anything else is a fault of the gateway.
+/// Returns true if the connection is gone; any other error is a fault of the gateway.
 fn is_gone(e: &Error) -> bool {
     match e {
         Error::Down(_) => true,
@@ -72,21 +72,21 @@ fn is_gone(e: &Error) -> bool {
     }
 }
 
-/// A client came back after the grace period: that says nothing of the gateway.
+/// A client returned after the grace period, which shows no fault of the gateway.
 #[derive(Debug)]
 pub struct TooLate;
 
-/// A reclaim was refused, so long after the start: rightly, if the grace period was over.
+/// Checks a refused reclaim: it is correct only if the grace period was over.
 fn refused(what: &str, e: &Error, started: Instant) -> TooLate {
     let (after, grace) = (started.elapsed(), grace().parse::<Span>().unwrap().0);
     assert!(after > grace, "reclaim of {what}, {after:?} after the start: {e}");
     TooLate
 }
 
-/// What a worker drops when it has done something of what it is there for, so that no round is one in which nothing was done.
+/// Dropped by a worker after it has completed some work, so that no round ends without work.
 pub type Idle = Option<Sender<()>>;
 
-/// All that works on one gateway.
+/// All clients of one gateway.
 struct Load {
     /// The last session of the machine that holds handles.
     session: u64,
@@ -95,13 +95,13 @@ struct Load {
     nfs: Vec<Nfs>,
     holder: nfs4::Holder,
     host: nlm::Host,
-    /// What was there after the last kill.
+    /// State found after the last kill.
     found: Found,
-    /// Handles that came and went.
+    /// Handles that were opened and closed.
     handles: u64,
 }
 
-/// How much of each sort was looked for after the kills, and was there.
+/// Amount of each kind of state that was found again after the kills.
 #[derive(Clone, Copy, Default)]
 struct Found {
     by_smb: u64,
@@ -123,16 +123,16 @@ impl Found {
     }
 }
 
-/// How long each start took until something was so.
+/// Duration from each start to several events.
 #[derive(Default)]
 struct Times {
-    /// The program says that it is ready.
+    /// The program reports that it is ready.
     ready: Vec<Duration>,
-    /// Every client of NFS has reclaimed.
+    /// Every NFS client has reclaimed.
     reclaimed: Vec<Duration>,
-    /// Others are let in: the grace period is over.
+    /// Other clients are admitted: the grace period is over.
     open: Vec<Duration>,
-    /// Every handle was taken up, had its client not waited for the checks.
+    /// Every handle was resumed, without the time that its client waited for checks.
     back: Vec<Duration>,
 }
 
@@ -145,7 +145,7 @@ impl Times {
     }
 }
 
-/// The middle one and the longest.
+/// Returns the median and the maximum.
 fn spread(times: &[Duration]) -> String {
     let mut times = times.to_vec();
     times.sort();
@@ -171,7 +171,7 @@ impl Load {
         }
     }
 
-    /// Works until the gateway is killed, a moment after all have done something.
+    /// Works until the gateway is killed, some time after all workers have done something.
     async fn until_killed(self, mut daemon: Daemon, dice: &mut Dice) -> Self {
         let smb = machine_again(daemon.smb, 1, self.session).await;
         let session = smb.session();
@@ -212,7 +212,7 @@ impl Load {
         }
     }
 
-    /// Starts the gateway again; whoever believes in something finds it.
+    /// Starts the gateway again and checks that each client finds its state.
     async fn recover(
         &mut self,
         home: &Path,
@@ -229,7 +229,7 @@ impl Load {
             late => late,
         };
         if let Err(late) = back {
-            // What was not taken back in time it finds free.
+            // Unreclaimed state is free for the other client.
             intruder.abort();
             return Err(late);
         }
@@ -290,7 +290,7 @@ fn report(rounds: u64, late: u64, found: &Found, times: &Times) {
     assert!(least.iter().all(|n| *n > rounds), "a load that is none");
 }
 
-/// A fresh folder with a load that has begun; the gateway's ports.
+/// Creates a new folder and starts a load; returns the gateway's ports too.
 async fn world(dice: &mut Dice) -> (tempfile::TempDir, PathBuf, Load, Daemon) {
     let (home, data) = home();
     let daemon = start(home.path(), None);

@@ -1,5 +1,5 @@
-//! A client of NFS 4.2 that is there over all rounds: it holds opens, locks and delegations, for reading and for writing, reclaims
-//! them after every kill, and believes in them.
+//! An NFS 4.2 client that lives through all rounds: it holds opens, locks and delegations, for reading and for writing, and
+//! reclaims them after every kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -25,14 +25,14 @@ const NAME: &[u8] = b"crash";
 const VERIFIER: [u8; 8] = *b"one boot";
 const LOCKED: &str = "nfs4-locked";
 const DENIED: &str = "nfs4-denied";
-/// Nobody else writes.
+/// Denies writes to other clients.
 const DENY_WRITE: u32 = 2;
 const WANT_READ_DELEG: u32 = 0x0100;
-/// As Linux wants a delegation: with the times, and in the place of the open.
+/// Requests a delegation as Linux does: with the times, and in place of the open.
 const WANT_ALONE: u32 = OpenHow::WANT_DELEG_TIMESTAMPS | OpenHow::WANT_OPEN_XOR_DELEGATION;
 const FILE_SYNC: StableHow4 = StableHow4::FileSync;
 const WRITE_LT: LockType4 = LockType4::Write;
-/// Well within the lease.
+/// Interval well below the lease.
 const RENEW: Duration = Duration::from_millis(250);
 
 fn shared() -> OpenHow {
@@ -43,42 +43,42 @@ fn denying() -> OpenHow {
     OpenHow { deny: DENY_WRITE, ..shared() }
 }
 
-/// How a file is opened to be delegated: for reading beside an open, for writing in the place of one.
+/// Ways to open a file for delegation: for reading together with an open, for writing in place of it.
 const DELEGATED: [OpenHow; 2] = [
     OpenHow { want: WANT_READ_DELEG, ..OpenHow::READ },
     OpenHow { want: WANT_ALONE, ..OpenHow::WRITE },
 ];
 
-/// A delegation that it believes in.
+/// A delegation that the client holds.
 struct Delegated {
     name: String,
     how: OpenHow,
     file: OpenFile,
-    /// What was acknowledged of what it wrote by it.
+    /// Acknowledged data that it wrote under the delegation.
     written: Vec<u8>,
 }
 
-/// What it holds, as it believes.
+/// State that the client believes to hold.
 pub struct Holder {
     locked: OpenFile,
     denied: OpenFile,
     delegated: Vec<Delegated>,
-    /// Files that were to be delegated: each is a new one, because none is delegated again soon after a recall.
+    /// Number of files for delegations: each uses a new file, because a file is not delegated again soon after a recall.
     files: u64,
     locks: BTreeSet<u64>,
-    /// How often a delegation was there when the gateway died, and was taken back by somebody afterwards.
+    /// Number of delegations that were held at a kill and recalled by another client afterwards.
     pub delegations: u64,
-    /// How many locks were reclaimed.
+    /// Number of reclaimed locks.
     pub reclaimed: u64,
     run: Run,
 }
 
-/// Its session with one run of the gateway.
+/// The client's session with one run of the gateway.
 struct Run {
     nfs: Nfs4,
     recalls: Receiver<Recall>,
     renewing: JoinHandle<()>,
-    /// Of lock owners that this run knows.
+    /// Stateids of lock owners that this run knows.
     stateids: BTreeMap<u64, Stateid>,
 }
 
@@ -97,7 +97,7 @@ impl Run {
         Self { nfs, recalls, renewing, stateids: BTreeMap::new() }
     }
 
-    /// LOCK of a slot by an owner of its own.
+    /// Locks a slot with a separate owner.
     async fn lock(&mut self, file: &OpenFile, slot: u64, reclaim: bool) -> client::Result<()> {
         let (offset, length) = extent(slot);
         let owner = slot.to_be_bytes();
@@ -119,7 +119,7 @@ impl Run {
     async fn unlock(&mut self, file: &OpenFile, slot: u64) -> client::Result<()> {
         let stateid = self.stateids[&slot];
         self.nfs.unlock(&file.fh, stateid, WRITE_LT, extent(slot)).await?;
-        // LOCKU counts the stateid on (RFC 8881 section 8.2.2); 0 means the newest.
+        // LOCKU increments the stateid (RFC 8881 section 8.2.2); 0 means the newest.
         self.stateids.insert(slot, Stateid { seqid: 0, ..stateid });
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Holder {
         Self { locked, denied, delegated, files: 0, locks, delegations: 0, reclaimed: 0, run }
     }
 
-    /// Locks, unlocks and writes until the connection is gone, by the delegations that it gets first.
+    /// Gets delegations, then locks, unlocks and writes until the connection is gone.
     pub async fn work(mut self, mut dice: Dice, mut idle: Idle) -> Self {
         for how in DELEGATED {
             if self.take_delegation(how).await.is_err_and(|e| is_gone(&e)) {
@@ -160,7 +160,7 @@ impl Holder {
                 return self;
             }
             let slot = dice.roll(SLOTS);
-            // What is under way when the gateway dies is not believed in.
+            // An operation that is unanswered at the kill does not count.
             let done = if self.locks.remove(&slot) {
                 self.run.unlock(&self.locked, slot).await
             } else {
@@ -189,7 +189,7 @@ impl Holder {
         Ok(())
     }
 
-    /// Writes once by each delegation that is for writing.
+    /// Writes once under each write delegation.
     async fn write(&mut self, dice: &mut Dice) -> client::Result<()> {
         for one in self.delegated.iter_mut().filter(|d| d.how.access == OpenHow::WRITE.access) {
             let data = dice.roll(u64::MAX).to_be_bytes();
@@ -201,7 +201,7 @@ impl Holder {
         Ok(())
     }
 
-    /// Reclaims all it believes in from the gateway that was started again, at this time.
+    /// Reclaims all state from the gateway that was restarted at this time.
     pub async fn come_back(&mut self, at: SocketAddr, started: Instant) -> Result<(), TooLate> {
         self.run = Run::begin(at).await;
         let nfs = self.run.nfs.clone();
@@ -227,7 +227,7 @@ impl Holder {
         Ok(())
     }
 
-    /// What another machine finds: locks are in its way, so is the share mode, and the delegation is called back.
+    /// Checks with another machine that locks and the share mode exclude it, and that its open recalls the delegation.
     pub async fn check(&mut self, other: &Smb) {
         check_locks(other, LOCKED, &self.locks, &BTreeSet::new()).await;
         let asked = other.open_cached(DENIED, &smb::OpenHow::WRITE).await;
@@ -238,7 +238,7 @@ impl Holder {
         }
     }
 
-    /// Another opens the file; what was written by the delegation is there, also what was kept back until now.
+    /// Opens the file from another machine; all data written under the delegation must be visible, including cached data.
     async fn give_back(&mut self, one: Delegated, other: &Smb) {
         let Delegated { name, how, file, mut written } = one;
         let stateid = file.delegation.unwrap().stateid;
@@ -274,7 +274,7 @@ impl Holder {
     }
 }
 
-/// Another machine that wants the slot that is always locked, from the moment on at which it is let in.
+/// Another machine that tries to lock the slot that is always locked, from the moment that it is admitted.
 pub async fn intrude(smb: Smb) {
     check_locks(&smb, LOCKED, &BTreeSet::from([ALWAYS]), &(0..SLOTS).collect()).await;
 }

@@ -1,4 +1,4 @@
-//! A host with NFS 3 that locks by NLM, is there over all rounds, and reclaims after every kill.
+//! A host with NFS 3 and NLM locks that lives through all rounds and reclaims after every kill.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use crate::{ALWAYS, Dice, Idle, SLOTS, TooLate, extent, is_gone, refused};
 const NAME: &str = "nlm-locked";
 const HOST: &[u8] = b"crash";
 
-/// What it holds, as it believes.
+/// State that the host believes to hold.
 pub struct Host {
     fh: Fh,
     locks: BTreeSet<u64>,
     rpc: Rpc,
-    /// How many locks were reclaimed.
+    /// Number of reclaimed locks.
     pub reclaimed: u64,
 }
 
@@ -75,7 +75,7 @@ impl Host {
 
     async fn lock(&mut self, slot: u64, reclaim: bool) -> client::Result<()> {
         self.call(procedure::LOCK, |w| {
-            // Does not wait, exclusive.
+            // Non-blocking, exclusive.
             w.bool(false);
             w.bool(true);
             self.put_lock(w, slot);
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// Reclaims all it believes in from the gateway that was started again, at this time.
+    /// Reclaims all state from the gateway that was restarted at this time.
     pub async fn come_back(&mut self, at: SocketAddr, started: Instant) -> Result<(), TooLate> {
         self.rpc = dial(at).await;
         for slot in std::mem::take(&mut self.locks) {

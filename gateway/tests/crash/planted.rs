@@ -1,4 +1,4 @@
-//! Faults that are planted between a kill and the start after it: the rounds must find each of them.
+//! Plants faults between a kill and the next start; the rounds must detect each of them.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use recovery::{Change, Kind, Store};
 use crate::records::{RECORD, RECORDS_AT};
 use crate::{Dice, Load, Times, TooLate, ports, world};
 
-/// Rounds, of which most may prove nothing on a machine that is too busy.
+/// Maximum number of rounds, most of which may prove nothing on a machine that is too busy.
 const TRIES: usize = 4;
 
-/// Loses the first record of this sort in which these bytes stand.
+/// Removes the first record of this kind that contains these bytes.
 fn lose(home: &Path, kind: Kind, what: &[u8]) {
     let store = Store::open(&home.join("state")).unwrap();
     let has = |bytes: &[u8]| bytes.windows(what.len()).any(|w| w == what);
@@ -20,7 +20,7 @@ fn lose(home: &Path, kind: Kind, what: &[u8]) {
     store.commit_blocking(vec![Change::Remove(kind, key)]).unwrap();
 }
 
-/// A round with a fault between the kill and the start; what the round says.
+/// Runs a round with a fault between the kill and the start; returns the round's error.
 async fn found(plant: impl Fn(&Path, &Path, &Load)) -> String {
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     for _ in 0..TRIES {

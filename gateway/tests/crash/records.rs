@@ -1,4 +1,4 @@
-//! Records in files, and who makes them stable by NFS.
+//! Records in files, and a client that makes them stable over NFS.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use iobuf::{Buf, BufMut};
 use crate::{Idle, is_gone};
 
 pub const RECORD: u64 = 64;
-/// Locks are below, records from here on.
+/// Start of the records; locks are below.
 pub const RECORDS_AT: u64 = 4096;
 
 pub fn record(of: &str, n: u64) -> Buf {
@@ -24,7 +24,7 @@ pub fn record(of: &str, n: u64) -> Buf {
     buf.freeze()
 }
 
-/// What is on the disk of the first `count` records is what was written.
+/// Checks that the first `count` records on the disk are intact.
 pub fn check_records(path: &Path, of: &str, count: u64) {
     let bytes = fs::read(path).unwrap_or_default();
     for n in 0..count {
@@ -35,13 +35,13 @@ pub fn check_records(path: &Path, of: &str, count: u64) {
     }
 }
 
-/// Records by NFS: each is acknowledged when its COMMIT is. Each round has a file of its own.
+/// Writes records over NFS: each counts as acknowledged after its COMMIT. Each round uses a new file.
 pub struct Nfs {
     pub name: String,
     version: Version,
     rounds: u64,
     pub records: u64,
-    /// Of earlier rounds.
+    /// Records of earlier rounds.
     pub before: u64,
 }
 

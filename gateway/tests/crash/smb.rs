@@ -1,4 +1,4 @@
-//! Machines with SMB: handles that are held with locks and leases over all rounds, and handles that come and go.
+//! SMB machines: handles that are held with locks and leases over all rounds, and handles that are opened and closed.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub async fn machine(at: SocketAddr, number: u8) -> Smb {
     machine_again(at, number, 0).await
 }
 
-/// The machine after it lost the connection of this session. The gateway may not have noticed yet.
+/// Connects the machine after it lost the connection of this session, which the gateway may not have noticed yet.
 pub async fn machine_again(at: SocketAddr, number: u8, previous_session: u64) -> Smb {
     let user =
         User { name: "alice".into(), domain: String::new(), password: "correct horse".into() };
@@ -35,12 +35,12 @@ pub struct Held {
     file: SmbFile,
     pub records: u64,
     locks: BTreeSet<u64>,
-    /// Whose request was under way when the gateway died.
+    /// Slots whose request was unanswered at the kill.
     unsure: BTreeSet<u64>,
 }
 
 impl Held {
-    /// Opens a file, the odd ones under a lease, and locks the slot that is always locked.
+    /// Opens a file, odd numbers with a lease, and locks the slot that is always locked.
     pub async fn new(smb: &Smb, n: usize, dice: &mut Dice) -> Self {
         let (name, guid) = (format!("smb-{n}"), dice.guid());
         let caching = match n % 2 {
@@ -97,7 +97,7 @@ impl Held {
         Ok(())
     }
 
-    /// What another machine finds before and after this one is back. `back`: it is.
+    /// Checks from another machine, before (`back` is false) and after this one has returned.
     pub async fn check_others(&self, other: &Smb, back: bool) {
         let asked = other.open_cached(&self.name, &OpenHow::WRITE).await;
         if self.is_leased() && !back {
@@ -128,7 +128,7 @@ impl Held {
     }
 }
 
-/// The slots that are locked keep another machine out, and the others do not.
+/// Checks that the locked slots exclude another machine, and the others do not.
 pub async fn check_locks(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure: &BTreeSet<u64>) {
     let file = other.open_cached(name, &OpenHow::WRITE).await;
     let (file, _) = file.unwrap_or_else(|e| panic!("{name} cannot be opened: {e}"));
@@ -145,8 +145,8 @@ pub async fn check_locks(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure:
     other.close(file).await.unwrap();
 }
 
-/// As [`check_locks`], by reads: they take nothing from who caches the file to read it and to hold it open, so that the next round
-/// finds the whole lease.
+/// As [`check_locks`], with reads: they break no lease for reading and for handles, so that the next round finds the whole
+/// lease.
 async fn check_reads(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure: &BTreeSet<u64>) {
     let file = other.open_cached(name, &OpenHow::READ).await;
     let (file, _) = file.unwrap_or_else(|e| panic!("{name} cannot be opened: {e}"));
@@ -159,12 +159,12 @@ async fn check_reads(other: &Smb, name: &str, locks: &BTreeSet<u64>, unsure: &BT
     other.close(file).await.unwrap();
 }
 
-/// Handles that come and go.
+/// Handles that are opened and closed.
 #[derive(Default)]
 pub struct Churn {
     open: Vec<(String, [u8; 16], SmbFile)>,
     closed: Vec<(String, [u8; 16], SmbFile)>,
-    /// Whose create or close was under way.
+    /// Handles whose create or close was unanswered at the kill.
     unsure: Vec<(String, [u8; 16])>,
 }
 
@@ -197,7 +197,7 @@ impl Churn {
         }
     }
 
-    /// How many came.
+    /// Returns the number of opened handles.
     pub fn count(&self) -> usize {
         self.open.len() + self.closed.len()
     }

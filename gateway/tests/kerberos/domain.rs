@@ -1,6 +1,6 @@
-//! Users of a domain by `map: rid`: a domain controller of Samba issues tickets with a PAC, and their numbers are those of files by
-//! both protocols. Wants root and, in the folder that `HEADGATE_SAMBA_DC` names, the packages that the tier `third` unpacks there:
-//! they are laid over /usr for the controller alone.
+//! Tests of users of a domain with `map: rid`: a Samba domain controller issues tickets with a PAC, whose numbers own the
+//! files over both protocols. Needs root and, in the folder that `HEADGATE_SAMBA_DC` names, the packages that the tier
+//! `third` unpacks there: they are mounted over /usr for the controller only.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use std::process::{Child, Command, Stdio};
 use super::{HOST, PASSWORD, World, kdc};
 
 const RID_BASE: u32 = 100_000;
-/// smbcacls connects to no other port.
+/// smbcacls can only connect to this port.
 const AT_USUAL_PORT: &str = "smb: {port: 445}";
 /// Domain Users (MS-DTYP section 2.4.2.4).
 const DOMAIN_USERS: u32 = 513;
 
-/// Provisions a domain below `$1` whose KDC listens at the ports `$2` and `$3`, with users and
-/// keys for the gateway `$4`; says which numbers they have, and serves until its input ends.
+/// Provisions a domain below `$1` whose KDC listens at the ports `$2` and `$3`, with users and keys for the gateway `$4`;
+/// prints their numbers, and serves until its input ends.
 const SCRIPT: &str = r#"
 set -e
 mount -t overlay overlay -o lowerdir="$0/usr":/usr /usr
@@ -69,7 +69,7 @@ fn logged(at: &Path) -> String {
     fs::read_to_string(at.join("log.samba")).unwrap_or_default()
 }
 
-/// A running controller, and what it says of its users.
+/// A running controller, and the users that it reported.
 struct Domain {
     child: Child,
     /// Identifier of the domain.
@@ -78,7 +78,7 @@ struct Domain {
 }
 
 impl Domain {
-    /// Below this folder, by the programs of another one.
+    /// Starts a controller in the folder `at`, with the programs of another one.
     fn start(programs: &Path, at: &Path, (kdc, passwords): (u16, u16)) -> Self {
         let folders = ["private", "state", "cache", "lock", "run", "bind"];
         folders.iter().for_each(|folder| fs::create_dir(at.join(folder)).unwrap());
@@ -104,7 +104,7 @@ impl Domain {
             .stderr(said)
             .spawn()
             .unwrap();
-        // It ends the child also where nothing comes of it.
+        // Dropping it ends the child, also if the start fails.
         let mut domain = Self { child, sid: String::new(), rids: Vec::new() };
         let lines = BufReader::new(domain.child.stdout.take().unwrap()).lines();
         for line in lines.map(Result::unwrap).take_while(|line| line != "ready=") {
@@ -126,12 +126,12 @@ impl Domain {
         self.rids.iter().find(|(known, _)| known == name).unwrap().1
     }
 
-    /// The number of this user or group on the gateway.
+    /// Returns the number of this user or group on the gateway.
     fn id(&self, name: &str) -> u32 {
         RID_BASE + self.rid(name)
     }
 
-    /// Its identifier.
+    /// Returns its identifier.
     fn sid(&self, name: &str) -> String {
         format!("{}-{}", self.sid, self.rid(name))
     }
@@ -144,7 +144,7 @@ impl Drop for Domain {
     }
 }
 
-/// A controller and what a gateway needs to take its tickets; `None` where there are no programs for it.
+/// Starts a controller, and a world that can accept its tickets; `None` if its programs are missing.
 fn start() -> Option<(Domain, World)> {
     let Some(programs) = std::env::var_os("HEADGATE_SAMBA_DC") else {
         println!("skipped: HEADGATE_SAMBA_DC names no controller");
@@ -165,12 +165,12 @@ fn kerberos(world: &World, map: &str) -> String {
     format!("kerberos: {{keytab: {keytab}, realm: {}, {map}}}", kdc::REALM)
 }
 
-/// Returns what smbcacls says of a file with these tickets, with identifiers as numbers.
+/// Returns the output of smbcacls for a file with these tickets, with identifiers as numbers.
 fn smbcacls(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     smbcacls_named(world, cache, file, &[&["--numeric"], args].concat())
 }
 
-/// Runs smbcacls without `--numeric`. It finds the gateway by its name and at the usual port only.
+/// Runs smbcacls without `--numeric`, which finds the gateway only through its name and at the default port.
 fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     fs::write(world.at("hosts"), format!("127.0.0.1 localhost {HOST}\n")).unwrap();
     let mut command = world.kdc.command("unshare");
@@ -188,7 +188,7 @@ fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> Str
     String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
 }
 
-/// Lists that name users and groups of the domain decide, and owners are its users, by both protocols.
+/// Access lists with users and groups of the domain decide, and users of the domain own files, over both protocols.
 #[test]
 fn domain_identities_decide_in_lists() {
     let Some((domain, mut world)) = start() else { return };
@@ -226,7 +226,7 @@ fn domain_identities_decide_in_lists() {
     }
     let said = world.said(&alice, &[], "get own back");
     assert!(!said.contains("NT_STATUS"), "the owner is not locked out: {said}");
-    // Who has come by a ticket has a name, and so have groups of every domain.
+    // A user who logged on with a ticket has a name, and so have the groups of every domain.
     let shown = smbcacls_named(&world, &alice, "own", &[]);
     for line in ["OWNER:LAB\\alice", "GROUP:LAB\\Domain Users", "ACL:LAB\\alice:"] {
         assert!(shown.contains(line), "{shown}");
@@ -234,7 +234,7 @@ fn domain_identities_decide_in_lists() {
     let said = smbcacls_named(&world, &alice, "users", &["-a", "ACL:LAB\\bob:ALLOWED/0x0/READ"]);
     let shown = smbcacls(&world, &alice, "users", &[]);
     assert!(shown.contains(&format!("ACL:{}:0/", domain.sid("bob"))), "{said}{shown}");
-    // takeown: bob may write the owner of this one, and takes it.
+    // takeown: bob may change the owner of this file and makes himself its owner.
     let given = format!("{all},ACL:{}:0/0x0/0x001f01ff", domain.sid("bob"));
     smbcacls(&world, &alice, "own", &["-S", &given]);
     let said = smbcacls(&world, &bob, "own", &["-C", &domain.sid("alice")]);
@@ -244,7 +244,7 @@ fn domain_identities_decide_in_lists() {
     let said = smbcacls(&world, &bob, "own", &["-C", &domain.sid("alice")]);
     assert!(said.contains("INVALID_OWNER"), "it cannot be given away: {said}");
 
-    // By NFS, in the folder.
+    // Over NFS, in the folder.
     let said = smbcacls(&world, &alice, "/", &["-S", &deny]);
     assert!(said.contains("ACCESS_DENIED"), "who does not own the folder: {said}");
     chown(world.at("data"), Some(domain.id("alice")), None).unwrap();
@@ -253,14 +253,14 @@ fn domain_identities_decide_in_lists() {
     assert!(!said.contains("NT_STATUS"), "{said}");
     assert_eq!(world.client(&alice).makes("one"), "0", "{}", world.log());
     assert_eq!(world.client(&bob).makes("two"), "13", "NFS3ERR_ACCES: {}", world.log());
-    // The domain is known before anybody has logged on.
+    // The domain is known before the first logon.
     let kept = fs::read_to_string(world.at("state/domain")).unwrap();
     assert_eq!(kept.trim(), format!("{} LAB lab.test", domain.sid));
 
     accounts_have_identities(&mut world, &domain, (alice.as_path(), bob.as_path()));
 }
 
-/// Users of other numbers, accounts, have the groups of their tickets as well. The list of the folder denies bob's group.
+/// Accounts with other numbers have the groups of their tickets as well. The folder's list denies bob's group.
 fn accounts_have_identities(world: &mut World, domain: &Domain, (alice, bob): (&Path, &Path)) {
     fs::write(world.at("password"), "long-enough-1\n").unwrap();
     fs::set_permissions(world.at("password"), fs::Permissions::from_mode(0o600)).unwrap();
@@ -283,7 +283,7 @@ fn accounts_have_identities(world: &mut World, domain: &Domain, (alice, bob): (&
 fn users_and_groups_of_a_domain_are_the_same_by_both_protocols() {
     let Some((domain, mut world)) = start() else { return };
     let kerberos = kerberos(&world, &format!("map: rid, rid_base: {RID_BASE}"));
-    // The folder is for the group alone.
+    // Only the group can access the folder.
     chown(world.at("data"), Some(0), Some(domain.id("writers"))).unwrap();
     fs::set_permissions(world.at("data"), fs::Permissions::from_mode(0o770)).unwrap();
     world.serve(&format!("    sec: [krb5]\n{kerberos}"), &[]);
@@ -297,7 +297,7 @@ fn users_and_groups_of_a_domain_are_the_same_by_both_protocols() {
         let own = (domain.id("alice"), RID_BASE + DOMAIN_USERS);
         assert_eq!((made.uid(), made.gid()), own, "{file}");
     }
-    // Who is not of the group comes in, and sees nothing.
+    // A user outside of the group can connect, but gets no access.
     let bob = world.tickets("bob", &[]);
     let said = world.said(&bob, &[], "put smb.conf other");
     assert!(said.contains("NT_STATUS_ACCESS_DENIED"), "{said}");

@@ -1,4 +1,5 @@
-//! The same keytab by NFS (RFC 2203): contexts are made by tickets of the KDC, or it is said why not. Mounts are in the lab.
+//! Tests of the same keytab over NFS (RFC 2203): tickets of the KDC make contexts, or the error explains why not. Mounts are
+//! tested in the lab.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,11 +17,11 @@ use nfs_proto::xdr::{self, Xdr};
 
 use super::{HOST, SOON, World, kdc};
 
-/// The library finds its realm by the environment of the process, so each token is made by one of its own.
+/// The library finds its realm through the environment of the process, so a separate process makes each token.
 pub(super) const CACHE: &str = "TICKETS_OF_A_TOKEN";
 const SERVICE: &str = "SERVICE_OF_A_TOKEN";
 
-/// What [`token`] runs; by itself it makes none.
+/// Run by [`token`] in a child process; without its environment it does nothing.
 #[test]
 fn a_token_of_a_client() {
     let (Ok(cache), Ok(service)) = (std::env::var(CACHE), std::env::var(SERVICE)) else { return };
@@ -30,7 +31,7 @@ fn a_token_of_a_client() {
     println!("token={hex}.");
 }
 
-/// The first token to this service by the tickets of the cache.
+/// Returns the first token for this service, with the tickets of the cache.
 fn token(world: &World, cache: &Path, service: &str) -> Vec<u8> {
     let program = std::env::current_exe().unwrap();
     let mut command: Command = world.kdc.command(&program.display().to_string());
@@ -44,7 +45,7 @@ fn token(world: &World, cache: &Path, service: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
-/// The call that asks for a context.
+/// Returns the call that requests a context.
 pub(super) fn init(token: &[u8]) -> Vec<u8> {
     let service = GssService::Privacy;
     let cred =
@@ -58,7 +59,7 @@ pub(super) fn init(token: &[u8]) -> Vec<u8> {
     call
 }
 
-/// Asks for a context; the major status, and whether there is one.
+/// Requests a context; returns the major status, and whether a context exists.
 fn context(world: &World, token: &[u8]) -> (u32, bool) {
     let reply = exchange(&mut connect(world.daemon().nfs), &init(token));
     let (results, _) = wire::decode(&reply, ReplyHead::parse).unwrap();
@@ -72,7 +73,7 @@ pub(super) fn connect(at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A message of a stream (RFC 5531 section 11).
+/// Returns a message of a stream (RFC 5531 section 11).
 fn record(call: &[u8]) -> Vec<u8> {
     let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
     [&mark.to_be_bytes()[..], call].concat()
@@ -86,14 +87,14 @@ fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(reply)
 }
 
-/// The answer to a call.
+/// Sends a call and returns the answer.
 pub(super) fn exchange(stream: &mut TcpStream, call: &[u8]) -> Vec<u8> {
     stream.write_all(&record(call)).unwrap();
     answer(stream).unwrap()
 }
 
 impl World {
-    /// With a key of `nfs`, and a share that wants tickets.
+    /// Creates a world with a key of `nfs`, and a share that requires tickets.
     pub(super) fn of_nfs() -> Self {
         let world = Self::new();
         world.kdc.service(&format!("nfs/{HOST}"), &world.at("keytab"));
@@ -105,7 +106,7 @@ impl World {
         assert_eq!(made, (0, true), "{}", self.log());
     }
 
-    /// There is no context; one line of the log in a minute, and `status`, say why.
+    /// Checks that no context is made, and that `status` and one log line per minute give the reason.
     fn is_not_mounted(&self, token: &[u8], user: &str, remedy: &str) {
         let principal = format!("principal=\"{user}\"");
         let is_it =
@@ -146,17 +147,17 @@ fn contexts_are_made_by_the_keys_of_the_moment_and_without_a_kdc() {
     world.serve("    sec: [krb5p]", &[]);
     let old = world.tickets("nobody", &[]);
     world.mounts(&old);
-    // New keys beside the old ones.
+    // New keys are added to the old ones.
     let keytab = keys_anew(&world);
     world.mounts(&old);
     let new = world.tickets("nobody", &[]);
     world.mounts(&new);
-    // The KDC is asked by clients alone.
+    // Only clients contact the KDC.
     let late = token(&world, &new, "nfs");
     world.kdc.stop();
     assert_eq!(context(&world, &late), (0, true));
     world.kdc.resume();
-    // New keys alone.
+    // The keytab has only the new keys.
     std::fs::remove_file(keytab).unwrap();
     keys_anew(&world);
     let stale = token(&world, &new, "nfs");
@@ -191,19 +192,19 @@ fn tokens_of_nobody_and_of_another_realm_make_no_context() {
     let mut world = World::of_nfs();
     world.serve("    sec: [krb5]", &[]);
     let nothing_in_it = &b"\x60\x10\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00xxx"[..];
-    // The first is what a message of Kerberos begins with that no GSS token is around.
+    // The first is the start of a Kerberos message outside of a GSS token.
     let ntlm = &b"NTLMSSP\0\x01"[..];
     for garbage in [b"no token", &b"token"[..], ntlm, b"", nothing_in_it] {
         world.is_not_mounted(garbage, "", "mount by a client that sends tickets of Kerberos 5");
     }
-    // A ticket by a KDC that has the same names.
+    // A ticket from another KDC with the same names.
     let other = World::of_nfs();
     let cache = other.tickets("nobody", &[]);
     let foreign = token(&other, &cache, "nfs");
     world.is_not_mounted(&foreign, "", "its key is not the one that the KDC has");
 }
 
-/// Whoever makes a context, and whoever makes none.
+/// Successful and failed contexts.
 #[test]
 fn contexts_and_refused_tickets_are_in_the_audit_trail() {
     let mut world = World::of_nfs();
@@ -234,13 +235,13 @@ fn contexts_and_refused_tickets_are_in_the_audit_trail() {
     record("refused", "rpc-kerberos");
 }
 
-/// A pipe where the keytab was: nobody writes to it, and whoever opens it waits for ever.
+/// Replaces the keytab by a pipe without a writer: opening it blocks forever.
 #[test]
 fn a_keytab_that_blocks_takes_no_turn_from_the_one_that_comes_back() {
     let mut world = World::of_nfs();
     world.serve("    sec: [krb5]", &[]);
     let cache = world.tickets("nobody", &[]);
-    // More than there are turns.
+    // More tokens than may be checked at once.
     let tokens: Vec<Vec<u8>> = (0..6).map(|_| token(&world, &cache, "nfs")).collect();
     let (keytab, aside) = (world.at("keytab"), world.at("aside"));
     std::fs::rename(&keytab, &aside).unwrap();
@@ -258,17 +259,17 @@ fn a_keytab_that_blocks_takes_no_turn_from_the_one_that_comes_back() {
     world.works(&cache, &[]);
 }
 
-/// Connections of the flood, and tokens of each.
+/// Connections of the flood, and tokens on each.
 const FLOOD: (usize, usize) = (64, 64);
 
-/// One address sends tokens without a pause; the next one is served before what that one has sent.
+/// One address sends tokens without a pause; the next address is served before the backlog of the first.
 #[test]
 fn a_flood_of_one_address_keeps_no_other_from_a_context() {
     let mut world = World::of_nfs();
     world.serve("    sec: [krb5]\n    clients: [127.0.0.0/8]", &[]);
     let cache = world.tickets("nobody", &[]);
     let token = token(&world, &cache, "nfs");
-    // Of the mechanism, and nothing in it.
+    // An empty token of the mechanism.
     let garbage =
         [&b"\x60\x10\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00"[..], b"xxx"].concat();
     let call = record(&init(&garbage));
@@ -306,7 +307,7 @@ fn a_flood_of_one_address_keeps_no_other_from_a_context() {
     assert!(!world.log().contains("kerberos-nfs"), "{}", world.log());
 }
 
-/// A connection from an address that is not the victim's.
+/// Connects from an address other than the victim's.
 fn flooding(world: &World) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();

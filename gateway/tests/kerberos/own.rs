@@ -1,5 +1,5 @@
-//! The client of this repository by tickets: what it writes and reads with each flavor and encryption type, and what it says where
-//! there is no context.
+//! Tests of this repository's client with tickets: data written and read with each flavor and encryption type, and the error
+//! if no context is possible.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,13 @@ use iobuf::Buf;
 
 use super::{World, kdc};
 
-/// What [`a_client`] opens. The library finds realm and tickets by the environment of the process, so each is one of its own.
+/// Target that [`a_client`] opens. The library finds realm and tickets through the environment of the process, so each client
+/// is a separate process.
 const TARGET: &str = "TARGET_OF_A_CLIENT";
-/// Its name; clients of NFS find a server by its name alone.
+/// Principal of the service; NFS clients find a server only through its name.
 const NAME: &str = "nfs/localhost";
 
-/// Sizes around those of cipher blocks, of receive buffers, of pool buffers, and the largest READ and WRITE.
+/// Sizes close to those of cipher blocks, receive buffers and pool buffers, and the largest READ and WRITE.
 fn sizes() -> Vec<usize> {
     let around = [16, 512, 1024, 4096, 8192, 65_536, 131_072];
     let mut sizes: Vec<usize> = around.iter().flat_map(|n| [n - 1, *n, n + 1]).collect();
@@ -24,13 +25,14 @@ fn sizes() -> Vec<usize> {
     sizes
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that depend on their position.
 fn bytes(size: usize) -> Vec<u8> {
     let byte = |at: usize| (at ^ at >> 8 ^ at >> 16 ^ size).to_le_bytes()[0];
     (0..size).map(byte).collect()
 }
 
-/// What [`World::runs`] runs: writes a file of each size and reads it back. By itself it does nothing.
+/// Run by [`World::runs`] in a child process: writes a file of each size and reads it back. Without its environment it does
+/// nothing.
 #[test]
 fn a_client() {
     let Ok(target) = std::env::var(TARGET) else { return };
@@ -45,7 +47,7 @@ fn a_client() {
         for size in sizes() {
             let (name, data) = (format!("of-{size}"), bytes(size));
             let file = volume.create(&name).await.unwrap();
-            // Both as one piece, and as pieces that end anywhere.
+            // As one piece, and as pieces of odd sizes.
             let pieces = data.chunks(size / 3 + 1).map(|p| Buf::from(p.to_vec())).collect();
             let count = u32::try_from(size).unwrap();
             assert_eq!(volume.write(&file, 0, pieces).await, Ok(count), "{name}");
@@ -61,7 +63,7 @@ fn a_client() {
 }
 
 impl World {
-    /// A gateway that is known by a name of this host.
+    /// Creates a gateway that clients reach by a name of this host.
     fn of_localhost() -> Self {
         let world = Self::new();
         world.kdc.service(NAME, &world.at("keytab"));
@@ -69,7 +71,7 @@ impl World {
         world
     }
 
-    /// From now on nothing but this encryption type is used for tickets and contexts. A keytab of the user `nobody`.
+    /// Restricts tickets and contexts to this encryption type. Returns a keytab of the user `nobody`.
     fn keys_of(&self, enctype: &str) -> PathBuf {
         let (keytab, own) = (self.at("keytab"), self.at("own.keytab"));
         for (at, name) in [(&keytab, NAME), (&own, "nobody")] {
@@ -77,19 +79,19 @@ impl World {
             self.kdc.admin(&format!("ktadd -k {} -e {enctype}:normal {name}", at.display()));
         }
         self.kdc.admin(&format!("setstr krbtgt/{} session_enctypes {enctype}", kdc::REALM));
-        // Not for the KDC, whose own keys are of another type.
+        // Does not apply to the KDC, whose own keys have another type.
         let config = fs::read_to_string(self.kdc.config()).unwrap();
         let here = format!("[libdefaults]\n permitted_enctypes = {enctype}");
         fs::write(self.client_config(), config.replace("[libdefaults]", &here)).unwrap();
         own
     }
 
-    /// `krb5.conf` of clients.
+    /// Returns the path of the clients' `krb5.conf`.
     fn client_config(&self) -> PathBuf {
         self.at("client.conf")
     }
 
-    /// What the client says of a target with these options, by these tickets.
+    /// Runs the client on a target with these options and tickets, and returns its output.
     fn runs(&self, cache: &Path, host: &str, options: &str) -> String {
         let port = self.daemon().nfs.port();
         let target = format!("nfs://{host}:{port}/data?{options}");
@@ -104,7 +106,7 @@ impl World {
         said
     }
 
-    /// Each file is there as the client wrote it; they are gone afterwards.
+    /// Checks that each file has the data that the client wrote, and removes it.
     fn takes_what_was_written(&self) {
         for size in sizes() {
             let at = self.at(&format!("data/of-{size}"));
@@ -157,14 +159,14 @@ fn a_client_is_told_why_there_is_no_context() {
         let refusal = said.split_once("refused=").map_or("", |(_, rest)| rest);
         assert!(refusal.contains(why), "{options}: {said}\n{}", world.log());
     }
-    // A key that the gateway lacks: the client has its ticket, and the log says what is missing.
+    // A key that the gateway lacks: the client gets its ticket, and the log names the missing key.
     world.kdc.service(NAME, &world.at("newer"));
     let said = world.runs(&world.tickets("nobody", &[]), "localhost", "sec=krb5p");
     assert!(said.contains("the server takes no ticket of this client"), "{said}");
     assert!(world.log().contains("ticket of NFS refused"), "{}", world.log());
 }
 
-/// A program of nobody's, by a key of its own; and what `headgate bench` says of what it measures.
+/// The client uses a separate keytab; also checks the output of `headgate bench`.
 #[test]
 fn bench_by_a_keytab() {
     let mut world = World::of_localhost();

@@ -1,4 +1,4 @@
-//! Who a principal is: the same user by SMB and by NFS, whose files show it.
+//! Tests that a principal is the same user over SMB and NFS, according to the owner of its files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,16 +15,15 @@ use nfs_proto::xdr;
 use super::nfs::{CACHE, connect, exchange, init};
 use super::{HOST, PASSWORD, World, kdc};
 
-/// Where the gateway is, for [`a_client_that_makes_files`].
+/// Address of the gateway, for [`a_client_that_makes_files`].
 const AT: &str = "ADDRESS_OF_A_CLIENT";
-/// The anonymous user.
 const ANONYMOUS: u32 = 65_534;
 /// CREATE (RFC 1813 section 3.3.8), MNT (section 5.2.1).
 const CREATE: u32 = 8;
 const MNT: u32 = 1;
 
-/// What [`World::client`] runs: makes a file of each name that it reads, by one context, and says how that went. By itself it does
-/// nothing.
+/// Run by [`World::client`] in a child process: creates a file for each name on its input, in one context, and prints the
+/// results. Without its environment it does nothing.
 #[test]
 fn a_client_that_makes_files() {
     let (Ok(cache), Ok(at)) = (std::env::var(CACHE), std::env::var(AT)) else { return };
@@ -44,7 +43,7 @@ fn a_client_that_makes_files() {
     let root = mounted[4..].to_vec();
     let root = &root[..4 + u32::from_be_bytes(root[..4].try_into().unwrap()) as usize];
     for name in std::io::stdin().lines().map_while(Result::ok) {
-        // GUARDED; mode 0644, nothing else.
+        // GUARDED, with only the mode 0644.
         let how = [1u32, 1, 0o644, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
         let args = [root, &opaque(name.as_bytes()), &how].concat();
         match client.call(program::NFS, CREATE, &args) {
@@ -63,7 +62,7 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One context of `krb5`.
+/// One `krb5` context.
 struct Client {
     stream: TcpStream,
     keys: Initiator,
@@ -72,7 +71,7 @@ struct Client {
 }
 
 impl Client {
-    /// The results, or what RPC says in their place.
+    /// Returns the results, or the RPC error.
     fn call(&mut self, program: u32, procedure: u32, args: &[u8]) -> Result<Vec<u8>, String> {
         self.number += 1;
         let (seq_num, handle, service) = (self.number, &self.handle[..], GssService::None);
@@ -82,7 +81,7 @@ impl Client {
         let mut call = Vec::new();
         let none = OpaqueAuth::NONE;
         CallHead { xid: seq_num, program, version: 3, procedure, cred, verf: none }.emit(&mut call);
-        // The verifier is of what stands before it, and AUTH_NONE takes two words.
+        // The verifier covers the bytes before it; AUTH_NONE has two words.
         call.truncate(call.len() - 8);
         let mic = self.keys.mic(&call).unwrap();
         call.extend(RPCSEC_GSS.to_be_bytes());
@@ -97,14 +96,14 @@ impl Client {
     }
 }
 
-/// A program of a user with a ticket, and a context.
+/// A child process of a user with a ticket and a context.
 pub(super) struct Program {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
 }
 
 impl Program {
-    /// The next thing that it says of this.
+    /// Returns its next output about `what`.
     fn says(&mut self, what: &str) -> String {
         let mut line = String::new();
         while self.said.read_line(&mut line).unwrap() > 0 {
@@ -116,7 +115,7 @@ impl Program {
         panic!("nothing of {what}");
     }
 
-    /// How making a file of this name went.
+    /// Returns the result of creating a file with this name.
     pub(super) fn makes(&mut self, name: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{name}").unwrap();
         self.says("status")
@@ -146,7 +145,7 @@ impl World {
         program
     }
 
-    /// Of whom a new file is that this principal makes by SMB, where it can log on, and by NFS.
+    /// Returns the owner of a new file that this principal creates over SMB, if it can log on, and over NFS.
     fn owners(&self, principal: &str) -> (Option<u32>, u32) {
         let cache = self.tickets(principal, &[]);
         let (smb, nfs) = (self.at("data/smb"), self.at("data/nfs"));
@@ -158,7 +157,7 @@ impl World {
         (by_smb, fs::metadata(&nfs).unwrap().uid())
     }
 
-    /// As [`World::of_nfs`], with these users beside `nobody`, and a configuration of accounts for some of them.
+    /// As [`World::of_nfs`], with these additional users, and configured accounts for some of them.
     fn of_people(principals: &[&str]) -> Self {
         let world = Self::of_nfs();
         for principal in principals {
@@ -169,7 +168,7 @@ impl World {
         world
     }
 
-    /// A share for all flavors where nobody is squashed, and these users by name and uid.
+    /// Returns the configuration of a share for all flavors without squash, and of these users by name and uid.
     fn lines(&self, users: &[(&str, u32)], more: &str) -> String {
         let file = self.at("password").display().to_string();
         let user = |(name, uid): &(&str, u32)| {
@@ -181,7 +180,7 @@ impl World {
     }
 }
 
-/// The host's own `bin` and `daemon` are users 2 and 1.
+/// `bin` and `daemon` have the uids 2 and 1 on every host.
 #[test]
 fn names_of_the_configuration_alone_are_so_by_both_protocols() {
     let mut world = World::of_people(&["bin", "daemon", "root"]);
@@ -204,7 +203,7 @@ fn users_stand_before_those_of_the_host_and_the_superuser_among_them_alone() {
     assert_eq!(world.owners("root"), (Some(0), 0), "`users` names it");
 }
 
-/// The KDC is no Active Directory: its tickets have no numbers.
+/// The KDC is not Active Directory: its tickets contain no numbers.
 #[test]
 fn where_numbers_are_mapped_a_ticket_without_them_is_nobodys_by_both_protocols() {
     let mut world = World::of_people(&["daemon"]);
@@ -218,7 +217,7 @@ fn where_numbers_are_mapped_a_ticket_without_them_is_nobodys_by_both_protocols()
     assert_eq!(world.log().matches(reason).count(), 2, "by each of them: {}", world.log());
 }
 
-/// A context is of a user as it was.
+/// A context keeps its user's identity from its start.
 #[test]
 fn a_reload_with_other_users_ends_contexts_and_one_with_the_same_does_not() {
     let mut world = World::of_people(&["bin"]);

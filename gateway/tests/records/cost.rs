@@ -1,4 +1,4 @@
-//! What a commit costs, beside one on the local disk. It judges no figures.
+//! Prints the time of a commit next to one on the local disk, without judging it.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! An MDS and an OSD that are killed in the middle of commits, in a cluster of its own whose OSD keeps what it has said to have.
+//! Kills an MDS and an OSD during commits, in a separate cluster whose OSD keeps acknowledged data.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use recovery::Store;
 
 use crate::world::{contents, expected, folder_of, judge, open, script, transaction};
 
-/// The cluster, which ends with this.
+/// The cluster, which ends on drop.
 struct Own {
     at: tempfile::TempDir,
 }
@@ -17,7 +17,7 @@ impl Own {
     fn script(&self, args: &[&str]) -> Command {
         let mut command = script();
         command.args(args).env("CEPH_AT", self.at.path()).env("OSD_STORE", "bluestore");
-        // Another than that of the cluster that all tests share.
+        // A port other than the shared cluster's.
         command.env("CEPH_PORT", "23399");
         command
     }
@@ -28,7 +28,7 @@ impl Own {
     }
 
     fn new() -> Self {
-        // Sockets have short names.
+        // Paths of sockets must be short.
         let own =
             Self { at: tempfile::Builder::new().prefix("hgr").tempdir_in("/var/tmp").unwrap() };
         own.tell(&["up"]);
@@ -72,7 +72,7 @@ fn a_daemon_that_is_killed_in_the_middle_is_waited_for() {
         });
         println!("{daemon}: {} commits meanwhile, {:?}", there - before, began.elapsed());
     }
-    // And once more where nobody lives to tell the MDS anything: the client goes first.
+    // Repeats it without a daemon that could answer the MDS: the client ends first.
     drop(store);
     own.tell(&["stop", "mds"]);
     own.tell(&["stop", "osd"]);

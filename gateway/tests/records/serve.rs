@@ -1,4 +1,4 @@
-//! Gateways whose records are in CephFS.
+//! Tests of gateways whose records are in CephFS.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ fn headgate() -> &'static str {
     env!("CARGO_BIN_EXE_headgate")
 }
 
-/// The configuration of a gateway on this folder, whose own state is in `dir`.
+/// Writes the configuration of a gateway on this folder, whose state folder is in `dir`.
 fn configure(dir: &Path, ceph: &Ceph) {
     fs::create_dir_all(dir).unwrap();
     let text = format!(
@@ -34,7 +34,7 @@ fn configure(dir: &Path, ceph: &Ceph) {
 
 struct Gateway(Child, String);
 
-/// Starts a gateway, of this epoch of this service where one is said; what it was when it was ready or ended.
+/// Starts a gateway, in this epoch of this service if given; returns it when it is ready, or its output if it ended.
 fn start(dir: &Path, term: Option<(&str, &str)>) -> Result<Gateway, Output> {
     let mut gateway = Command::new(headgate());
     gateway.args(["serve", "--config"]).arg(dir.join("files.yaml"));
@@ -47,7 +47,7 @@ fn start(dir: &Path, term: Option<(&str, &str)>) -> Result<Gateway, Output> {
     let mut child =
         gateway.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     if term.is_some() {
-        // It may serve for long.
+        // Renews the lease for a long time.
         writeln!(child.stdin.as_mut().unwrap(), "{}", u64::MAX / 2).unwrap();
     }
     let mut line = String::new();
@@ -169,7 +169,7 @@ async fn logs_on(gateway: &Gateway, who: &str) -> bool {
     volume.is_ok()
 }
 
-/// Clients that the cluster has.
+/// Returns the number of the cluster's clients.
 fn sessions() -> usize {
     let listed = script().args(["ceph", "tell", "mds.a", "session", "ls"]).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));

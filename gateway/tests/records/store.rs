@@ -1,4 +1,4 @@
-//! The store on a folder of CephFS: killed at every step of a run and at any moment, cut off, full.
+//! Tests of the store on a folder of CephFS: killed at every step and at random moments, cut off, and full.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader};
@@ -15,12 +15,13 @@ use crate::world::{
     Told, alone, at, cluster, conf, contents, expected, folder, judge, open, transaction,
 };
 
-/// Transactions of a run that is killed at every step.
+/// Number of transactions in a run that is killed at every step.
 const TRANSACTIONS: u32 = 6;
-/// Says to the child where it works, and after how many steps it is killed; a negative number: never.
+/// Environment variable for the child: its folder, and the number of steps until it is killed, where a negative number means
+/// never.
 const CHILD: &str = "HEADGATE_RECORDS_CHILD";
 
-/// Counts what changes the folder, and kills this process before the last step.
+/// Counts the operations that change the folder, and kills this process before the last one.
 #[derive(Debug)]
 struct Steps(AtomicI64);
 
@@ -103,7 +104,7 @@ impl StorageBackend for CountedFile {
     }
 }
 
-/// What a process does that is killed: it says each transaction that is durable. Alone it does nothing.
+/// Run as the child that is killed: prints each durable transaction. Without its environment it does nothing.
 #[test]
 fn child() {
     let Ok(said) = std::env::var(CHILD) else { return };
@@ -125,7 +126,7 @@ fn start(path: &str, steps: i64, transactions: std::ops::Range<u32>) -> Child {
     child.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
 }
 
-/// How many it said to be durable until its end, and whether it finished.
+/// Returns the number of transactions that it reported as durable, and whether it finished.
 fn acknowledged(child: &mut Child, first: u32) -> (u32, bool) {
     let (mut done, mut has_finished) = (first, false);
     for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
@@ -138,8 +139,8 @@ fn acknowledged(child: &mut Child, first: u32) -> (u32, bool) {
     (done, has_finished)
 }
 
-/// Each step takes two mounts, some seconds. `HEADGATE_EVERY_STEP=1` has a kill at each of the hundred; without it there is one
-/// at every nineteenth.
+/// Returns the number of steps between kills. Each takes two mounts and some seconds; `HEADGATE_EVERY_STEP=1` kills at each
+/// of the hundred steps instead of every nineteenth.
 fn between_kills() -> usize {
     if std::env::var_os("HEADGATE_EVERY_STEP").is_some() { 1 } else { 19 }
 }
@@ -156,7 +157,7 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged() {
         let store = Store::open_in(open(&ceph));
         let store = store.unwrap_or_else(|e| panic!("step {steps}: {e}"));
         let there = judge(&store, done, &format!("step {steps}"));
-        // It works on.
+        // The store remains usable.
         store.commit_blocking(transaction(there)).unwrap();
         assert!(contents(&store) == expected(there + 1), "step {steps}");
         if has_finished {
@@ -169,7 +170,7 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged() {
     println!("{kills} kills in {:?}", began.elapsed());
 }
 
-/// Kills at moments that nobody chose; more and later ones where a machine is so slow that nothing was done until then.
+/// Number of kills at random moments; more and later ones if the machine is so slow that no transaction was done before.
 const ROUNDS: u32 = 3;
 const ROUNDS_MAX: u32 = 5 * ROUNDS;
 

@@ -1,4 +1,4 @@
-//! Folders of the cluster, and what is written to a store in them.
+//! Folders of the cluster, and transactions of a store in them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use gateway::records::ceph::{CephFolder, Lost, Options};
 use recovery::{Change, Kind, Store};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// There is one cluster: what becomes of it concerns all tests.
+/// All tests share one cluster, so each must hold this lock.
 pub static CLUSTER: Mutex<()> = Mutex::const_new(());
 
-/// Sessions of processes that were killed keep the folder above theirs from others for a minute: they are ended.
+/// Takes the lock and ends the sessions of killed processes, which would block their parent folder for a minute.
 pub fn alone() -> MutexGuard<'static, ()> {
     let alone = CLUSTER.blocking_lock();
     cluster(&["evict"]);
@@ -35,7 +35,7 @@ pub fn cluster(args: &[&str]) {
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A new folder of the cluster with this configuration.
+/// Creates a folder of the cluster with this configuration.
 pub fn folder_of(conf: &str) -> Ceph {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("r{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -51,7 +51,7 @@ pub fn folder_of(conf: &str) -> Ceph {
     at(conf, &format!("/{name}"))
 }
 
-/// A folder that is there.
+/// Returns an existing folder.
 pub fn at(conf: &str, path: &str) -> Ceph {
     Ceph { config: Some(conf.into()), ..format!("fs{path}").parse().unwrap() }
 }
@@ -60,7 +60,7 @@ pub fn folder() -> Ceph {
     folder_of(&conf())
 }
 
-/// How often whoever opened a folder was told that it is cut off.
+/// Counts the notifications of an opener that it is cut off.
 #[derive(Clone, Default)]
 pub struct Told(Arc<AtomicUsize>);
 
@@ -77,7 +77,7 @@ impl Told {
     }
 }
 
-/// As a gateway opens it.
+/// Opens the folder as a gateway does.
 pub fn open(ceph: &Ceph) -> Arc<CephFolder> {
     CephFolder::open(ceph, Options::alone(ceph, "serves", Box::new(|_| ()))).unwrap()
 }
@@ -88,7 +88,7 @@ pub fn contents(store: &Store) -> Contents {
     [Kind::SmbOpen, Kind::NfsClient].iter().flat_map(|k| store.read(*k).unwrap()).collect()
 }
 
-/// The `n`th transaction of every run: records of two sorts come, change and go.
+/// Returns the `n`th transaction of every run: records of two kinds are added, changed and removed.
 pub fn transaction(n: u32) -> Vec<Change> {
     let open = [b'o', u8::try_from(n % 5).unwrap()];
     let value = vec![u8::try_from(n % 251).unwrap(); 40 * usize::try_from(n % 40).unwrap()];
@@ -112,7 +112,7 @@ pub fn expected(n: u32) -> Contents {
     all
 }
 
-/// What is there is what was acknowledged, or that and the one under way; which.
+/// Checks that the store has the acknowledged transactions, or those and the unanswered one; returns their number.
 pub fn judge(store: &Store, acknowledged: u32, what: &str) -> u32 {
     let found = contents(store);
     for n in [acknowledged, acknowledged + 1] {

@@ -1,4 +1,4 @@
-//! The gateway as a process of its own, with a share of a local disk and one of the file system that falls silent.
+//! The gateway as a separate process, with a share on a local disk and one on the file system that hangs.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -27,12 +27,12 @@ pub struct Daemon {
     home: tempfile::TempDir,
 }
 
-/// What is to be done before anybody loses patience.
+/// Waits for a future, with a time limit.
 pub async fn within<T>(what: &str, done: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, done).await.unwrap_or_else(|_| panic!("not so: {what}"))
 }
 
-/// Waits for an event that nobody tells of.
+/// Polls for an event without notification.
 pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -51,14 +51,14 @@ pub async fn headgate(home: &Path, args: &[&str]) -> Output {
     .await
 }
 
-/// Begins to serve from a folder; what it says of errors can be read.
+/// Starts to serve from a folder; its standard error can be read.
 pub fn begun(home: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headgate"));
     command.args(["serve", "--config", "gw.yaml", "--state", "state"]).current_dir(home);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// A folder with a configuration of these shares, and one of a local disk, `ok`.
+/// Creates a folder with a configuration of these shares, and of `ok` on a local disk.
 pub fn home(shares: &[(&str, &Path)]) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     let password = home.path().join("password");
@@ -69,7 +69,7 @@ pub fn home(shares: &[(&str, &Path)]) -> tempfile::TempDir {
     home
 }
 
-/// Writes its configuration. `of_ok` is said of the share `ok`.
+/// Writes its configuration. `of_ok` has options of the share `ok`.
 pub fn configure(home: &Path, shares: &[(&str, &Path)], of_ok: &str) {
     let share = |(name, path): &(&str, &Path)| {
         format!(", {{name: {name}, path: {}, squash: none}}", path.display())
@@ -111,7 +111,7 @@ impl Daemon {
         self.home.path()
     }
 
-    /// The folder of the share `ok`.
+    /// Returns the folder of the share `ok`.
     pub fn folder(&self) -> PathBuf {
         self.home.path().join("ok")
     }
@@ -146,13 +146,13 @@ impl Daemon {
         }
     }
 
-    /// Shares whose storage gives no answer, as the status says.
+    /// Returns the shares whose storage does not respond, according to the status.
     async fn stuck(&self) -> Vec<String> {
         let seen = snapshot(self.at("admin=")).await.unwrap();
         seen.shares.into_iter().filter(|share| share.waiting > 0).map(|share| share.name).collect()
     }
 
-    /// Waits until this share alone is told to be stuck, which is looked for every few seconds.
+    /// Waits until only this share is reported as stuck, which is checked every few seconds.
     pub async fn names_as_stuck(&self, share: &str) {
         while self.stuck().await != [share] {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -168,7 +168,7 @@ impl Daemon {
         }
     }
 
-    /// What an administrator looks at: the admin address, and the control socket.
+    /// Queries the admin address and the control socket as an administrator does.
     pub async fn look(&self) {
         let admin = self.at("admin=");
         assert_eq!(fetch(admin, "/livez").await.unwrap(), "ok\n");
@@ -179,7 +179,7 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// Ends it as a crash does, and gives its folder.
+    /// Kills the gateway and returns its folder.
     pub fn kill(mut self) -> tempfile::TempDir {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -190,6 +190,6 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
-        // What it asked of the file system keeps it until that is gone.
+        // Requests to the hung file system keep the process until that is unmounted.
     }
 }

@@ -1,5 +1,5 @@
-//! A file system of FUSE (linux/fuse.h) whose program is this test. It has a folder with files of zeros under all names that begin
-//! with `f` and a number, and keeps nothing of what is written.
+//! A FUSE file system (linux/fuse.h) whose server is this test. It has a folder with files of zeros under all names of `f`
+//! and a number, and discards writes.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Bytes that each file seems to have: so many that to cut it takes long.
+/// Apparent size of each file in bytes, so large that truncating it takes long.
 pub const SIZE: u64 = 1 << 30;
 
-/// What stays unanswered.
+/// Requests that are not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
     None,
-    /// What moves data, cuts a file or makes it durable.
+    /// Requests that move data, truncate a file or make it durable.
     Data,
-    /// What opens a file.
+    /// Requests that open a file.
     Open,
-    /// Everything about files; not about the folder that they are in.
+    /// All requests on files, but not on their folder.
     Files,
     All,
 }
@@ -32,9 +32,9 @@ pub struct Fuse {
 
 struct State {
     silence: AtomicU8,
-    /// Requests that were not answered since the silence began.
+    /// Number of unanswered requests since the silence began.
     heard: AtomicUsize,
-    /// They themselves.
+    /// The unanswered requests.
     unanswered: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -80,7 +80,7 @@ fn attributes(inode: u64, size: u64) -> Vec<u8> {
     [longs, words(&[0, 0, 0, mode, links, 0, 0, 0, 4096, 0])].concat()
 }
 
-/// What comes back for a request, or its error.
+/// Returns the data for a request, or its error.
 fn answer(request: &[u8]) -> Result<Vec<u8>, i32> {
     let inode = long(request, 16);
     match word(request, 4) {
@@ -98,7 +98,7 @@ fn answer(request: &[u8]) -> Result<Vec<u8>, i32> {
             let size = if word(request, 40) & 8 == 0 { SIZE } else { long(request, 56) };
             Ok([vec![0; 16], attributes(inode, size)].concat())
         }
-        // OPEN, OPENDIR: past the page cache.
+        // OPEN, OPENDIR: bypass the page cache.
         OPEN | 27 => Ok(words(&[0, 0, 1, 0])),
         READ => Ok(vec![0; word(request, 56) as usize]),
         WRITE => Ok(words(&[word(request, 56), 0])),
@@ -107,7 +107,7 @@ fn answer(request: &[u8]) -> Result<Vec<u8>, i32> {
         18 | 25 | 28 | 29 | FSYNC | FALLOCATE | SYNCFS => Ok(Vec::new()),
         // STATFS: names of 255 bytes
         17 => Ok([vec![0; 40], words(&[4096, 255, 4096, 0, 0, 0, 0, 0, 0, 0])].concat()),
-        // Writes of more than a page.
+        // Allows writes of more than a page.
         INIT => Ok(words(&[
             7,
             31,
@@ -137,7 +137,7 @@ fn respond(mut device: &File, request: &[u8]) {
     };
     let length = u32::try_from(16 + data.len()).unwrap();
     let head = [&length.to_le_bytes()[..], &error.to_le_bytes(), &request[8..16]].concat();
-    // A request that was given up is no longer there to be answered.
+    // The kernel has removed aborted requests, so the answer fails.
     let _ = device.write(&[head, data].concat());
 }
 
@@ -155,7 +155,7 @@ impl State {
 
     fn serve(&self, mut device: &File) {
         let mut room = vec![0; 1 << 21];
-        // Unmounting ends it.
+        // Unmounting ends the loop.
         while let Ok(n) = device.read(&mut room) {
             let (request, operation) = (&room[..n], word(&room, 4));
             if [FORGET, INTERRUPT].contains(&operation) {
@@ -174,7 +174,7 @@ impl State {
 }
 
 impl Fuse {
-    /// `None` where this user may not mount one.
+    /// Mounts the file system; `None` if this user may not mount one.
     pub fn mount() -> Option<Self> {
         let at = tempfile::tempdir().unwrap();
         let device = File::options().read(true).write(true).open("/dev/fuse").ok()?;
@@ -199,7 +199,7 @@ impl Fuse {
         self.at.path()
     }
 
-    /// From now on.
+    /// Stops to answer these requests from now on.
     pub fn fall(&self, silence: Silence) {
         let mut unanswered = self.state.unanswered.lock().unwrap();
         self.state.silence.store(silence as u8, Ordering::Release);
@@ -209,7 +209,7 @@ impl Fuse {
         self.state.heard.store(0, Ordering::Release);
     }
 
-    /// Requests that were not answered since the silence began.
+    /// Returns the number of unanswered requests since the silence began.
     pub fn heard(&self) -> usize {
         self.state.heard.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! A file system that does not respond any more: it keeps nobody from other shares, nor the administrator from the gateway.
+//! Tests that a file system that stops responding blocks neither other shares nor the administrator.
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub)]
 
 mod daemon;
@@ -12,11 +12,11 @@ use daemon::{Daemon, configure, headgate, home, within};
 use fuse::{Fuse, Silence};
 use work::{ALL, Client};
 
-/// More calls than there are workers, and more than the share has turns.
+/// More calls than the runtime has workers, and more than the share may run at once.
 const CALLS: usize = 100;
-/// Calls of one kind that hang: more than there are threads for them, and fewer than the share has turns.
+/// Hanging calls of one kind: more than it has threads, and fewer than the share may queue.
 const HUNG: usize = 40;
-/// Clients that read one file: more than there are workers.
+/// Clients that read one file: more than the runtime has workers.
 const READERS: usize = 8;
 
 #[tokio::test]
@@ -50,8 +50,8 @@ async fn a_file_system_that_falls_silent_keeps_nobody_else_waiting() {
     within("it is told that it answers", daemon.names_none_as_stuck()).await;
 }
 
-/// Whatever clients ask of a silent share, and by whichever protocol, all of it goes on when it answers again, and others go on
-/// meanwhile: their transfers do not wait for its threads.
+/// All requests to a silent share, over every protocol, finish when it answers again. Other shares continue meanwhile: their
+/// transfers do not wait for its threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transfers_that_hang_keep_no_thread_from_other_shares() {
     let Some(fuse) = Fuse::mount() else {
@@ -84,7 +84,7 @@ async fn transfers_that_hang_keep_no_thread_from_other_shares() {
     }
 }
 
-/// Transfers that hang keep a part of the memory alone: others have the rest.
+/// Hanging transfers use only a part of the memory; other shares have the rest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transfers_that_hang_leave_memory_to_other_shares() {
     let Some(fuse) = Fuse::mount() else {
@@ -94,7 +94,7 @@ async fn transfers_that_hang_leave_memory_to_other_shares() {
     let home = home(&[("silent", fuse.path())]);
     let file = home.path().join("gw.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
-    // All clients are of one address, which may have all of it.
+    // All clients have one address, which may use all of it.
     let little = format!("{text}memory: 32MiB\nlimits: {{client_memory: 32MiB}}\n");
     std::fs::write(&file, little).unwrap();
     let daemon = Daemon::at_home(home);
@@ -112,7 +112,7 @@ async fn transfers_that_hang_leave_memory_to_other_shares() {
     fuse.fall(Silence::None);
 }
 
-/// A start ends where the files of persistent handles give no answer.
+/// A start fails if the files of persistent handles are on storage that does not respond.
 #[tokio::test]
 async fn a_start_ends_where_persistent_handles_are_on_a_silent_share() {
     let Some(fuse) = Fuse::mount() else {
@@ -137,13 +137,13 @@ async fn a_start_ends_where_persistent_handles_are_on_a_silent_share() {
     });
     let line = within("it is told", line).await.unwrap().expect("an error");
     assert!(line.contains("share silent: its file system does not respond"), "{line}");
-    // The kernel keeps what asked until it is answered.
+    // The kernel keeps the process until its request is answered.
     fuse.fall(Silence::None);
     let status = within("it ends", tokio::task::spawn_blocking(move || serve.wait())).await;
     assert_eq!(status.unwrap().unwrap().code(), Some(1));
 }
 
-/// So does one whose state folder or password file gives none.
+/// A start also fails if its state folder or password file does not respond.
 #[tokio::test]
 async fn a_start_ends_where_its_own_files_are_silent() {
     let Some(fuse) = Fuse::mount() else {
@@ -180,7 +180,7 @@ async fn a_start_ends_where_its_own_files_are_silent() {
     }
 }
 
-/// What says that a share cannot be opened.
+/// Checks for the message that a share cannot be opened.
 fn names_the_share(output: &std::process::Output) -> bool {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
@@ -205,7 +205,7 @@ async fn a_start_and_a_check_end_where_a_share_is_silent() {
     }
 }
 
-/// Reads of one file wait for its one descriptor: whoever opens it must not hold what the others look at.
+/// Reads of one file wait for its single descriptor: the call that opens it must not hold a lock that others need.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_a_file_whose_open_hangs_keep_nobody_else_waiting() {
     let Some(fuse) = Fuse::mount() else {
@@ -224,7 +224,7 @@ async fn reads_of_a_file_whose_open_hangs_keep_nobody_else_waiting() {
         .into_iter()
         .map(|(nfs, file)| tokio::spawn(async move { nfs.read(&file, 0, 4096).await }))
         .collect();
-    // Once all but the first were blocked by it, and the workers with them.
+    // Fails if the open blocked all other reads, and with them the workers.
     daemon::until("all reads open the file", || fuse.heard() >= READERS).await;
     let ok = Client::connect(&daemon, "ok").await;
     within("others are served", ok.make_and_use("f")).await;
@@ -235,7 +235,8 @@ async fn reads_of_a_file_whose_open_hangs_keep_nobody_else_waiting() {
     }
 }
 
-/// A reload that would open a silent share is refused, and keeps nobody waiting meanwhile. One that is open already may be silent.
+/// A reload that would open a silent share is rejected and blocks no client meanwhile. A share that is already open may be
+/// silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_does_not_hang_with_a_share() {
     let Some(fuse) = Fuse::mount() else {

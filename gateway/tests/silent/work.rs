@@ -1,4 +1,4 @@
-//! What clients ask for.
+//! Requests of clients.
 
 use client::nfs3::{CreateHow, Fh, Nfs3, SetAttr, Stable};
 use client::nfs4::{Nfs4, Results, Stateid, op, ops::Copy4};
@@ -10,11 +10,11 @@ use smb_proto::smb2::fsctl::{Chunk, CopyChunks, ResumeKey, code};
 
 use crate::daemon::Daemon;
 
-/// More than is read or written in place.
+/// More bytes than are read or written in place.
 const BYTES: u32 = 128 << 10;
-/// The most that one call of NFS moves.
+/// Maximum bytes of one NFS call.
 const MUCH: usize = 1 << 20;
-/// Bytes of a file that takes long to cut.
+/// Bytes of a file that takes long to truncate.
 const LONG: u64 = 80 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// So many of more than that are in the kernel at once: one for each thread that the share has for them.
+    /// Returns the maximum number of these requests in the kernel: one for each thread that the share has for them.
     pub fn threads(self) -> usize {
         if matches!(self, Self::Copy) { 8 } else { 16 }
     }
@@ -54,7 +54,7 @@ pub const ALL: [(Op, By); 11] = [
     (Op::Copy, By::Smb),
 ];
 
-/// A file as each protocol has it.
+/// A file with its handle in each protocol.
 #[derive(Clone)]
 pub struct File {
     nfs: Fh,
@@ -62,7 +62,7 @@ pub struct File {
     smb: SmbFile,
 }
 
-/// One who uses a share by all protocols.
+/// A client that uses a share over all protocols.
 pub struct Client {
     nfs: Nfs3,
     root: Fh,
@@ -93,18 +93,18 @@ impl Client {
         Ok(File { nfs, nfs_4, smb })
     }
 
-    /// A handle that outlives the gateway, of a file that is there.
+    /// Opens a persistent handle on an existing file.
     pub async fn hold(&self, name: &str) {
         self.smb.open_persistent(name, [7; 16], Caching::None).await.unwrap();
     }
 
-    /// Writes as much as one call takes, at the beginning of a file that is open.
+    /// Writes the maximum of one call at the start of an open file.
     pub async fn write_much(&self, file: &File) -> Result<()> {
         let data = vec![Buf::from(vec![7; MUCH])];
         self.nfs.write(&file.nfs, 0, data, Stable::Unstable).await.map(drop)
     }
 
-    /// Files that are there, by the names `f0` and so on.
+    /// Opens existing files with the names `f0` and so on.
     pub async fn open_all(&self, count: usize) -> Vec<File> {
         let mut files = Vec::new();
         for n in 0..count {
@@ -169,7 +169,7 @@ impl Client {
         }
     }
 
-    /// Makes a file of the share on a local disk and does everything with it, by each protocol.
+    /// Creates a file on the local share and runs every operation on it, over each protocol.
     pub async fn make_and_use(&self, name: &str) {
         let how = CreateHow::Guarded(SetAttr::default());
         self.nfs.create(&self.root, name.as_bytes(), how).await.unwrap();
@@ -180,7 +180,7 @@ impl Client {
             if !matches!(op, Op::Write | Op::StableWrite | Op::Flush) {
                 file.set_len(LONG).unwrap();
                 file.sync_all().unwrap();
-                // Nothing of it is cached.
+                // Drops the file from the page cache.
                 rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             }
             self.call(op, by, &held).await.unwrap_or_else(|e| panic!("{op:?} by {by:?}: {e}"));

@@ -1,17 +1,18 @@
-//! Samba's smbtorture, of the suite that `cargo xtask smbtorture` has unpacked.
+//! Runs Samba's smbtorture from the suite that `cargo xtask smbtorture` unpacks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The tests that pass here and not there, by the program that has what they want.
+/// The tests that pass with a particular test program only, by the program that provides their needs.
 const LIST: &str = include_str!("../../../tests/smbtorture/elsewhere.txt");
 
-/// Mounts of its own, as in the part `smbtorture` of the tier `third`. Names of hosts stand beside them, where there are some.
+/// Private mounts, as in the part `smbtorture` of the tier `third`. A file with names of hosts is mounted over its `etc`, if
+/// it exists.
 const ENTER: &str = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" && \
     mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && mount --bind . \"$0/tmp\" && \
     if [ -e etc ]; then mount --bind etc \"$0/etc\"; fi && exec chroot \"$0\" smbtorture \"$@\"";
 
-/// The tests that this program is to run.
+/// Returns the tests that this program must run.
 pub(crate) fn of(program: &str) -> Vec<&'static str> {
     let lines = LIST.lines().filter(|line| !line.starts_with('#'));
     let its = lines.filter_map(|line| line.split_once("  ")).filter(|line| line.1 == program);
@@ -20,7 +21,7 @@ pub(crate) fn of(program: &str) -> Vec<&'static str> {
     its
 }
 
-/// Where it is.
+/// Returns the folder of the suite.
 pub(crate) fn suite() -> PathBuf {
     let var = |name| std::env::var_os(name).map(PathBuf::from);
     let home = || var("HOME").unwrap_or_default().join(".cache");
@@ -40,7 +41,7 @@ pub(crate) fn suite() -> PathBuf {
     })
 }
 
-/// Runs it in this folder, which is its `/tmp`; the server and the user have still to be named.
+/// Returns a command that runs it in this folder, which is its `/tmp`; the caller adds the server and the user.
 pub(crate) fn command(suite: &Path, dir: &Path) -> Command {
     let folders = [
         "lock directory",
@@ -58,7 +59,7 @@ pub(crate) fn command(suite: &Path, dir: &Path) -> Command {
     command
 }
 
-/// What the test said, when it did not pass.
+/// Runs the test and returns its output if it failed.
 pub(crate) fn failure(mut command: Command, test: &str) -> Option<String> {
     let done = command.arg(test).output().unwrap();
     let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();

@@ -1,4 +1,4 @@
-//! The gateway, as a process of its own, and what is measured of it.
+//! The gateway as a separate process, and its measurements.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,8 @@ pub struct Daemon {
     home: tempfile::TempDir,
 }
 
-/// Short times, so that what clients left behind is gone within the soak. Lines carry from any port. `more`: with one more share.
+/// Returns a configuration with short times, so that leftovers of clients expire within the soak. Lines use any source port.
+/// `more` adds one share.
 fn configuration(home: &Path, more: bool) -> String {
     let more = if more { ", {name: extra, memory: true}" } else { "" };
     format!(
@@ -68,7 +69,7 @@ impl Daemon {
         Self { child, nfs, nfs_rdma, smb, smb_rdma, admin, home }
     }
 
-    /// Goes over to a configuration with or without one more share.
+    /// Reloads a configuration with or without one more share.
     pub async fn reload(&self, more: bool) {
         let home = self.home.path();
         fs::write(home.join("gw.yaml"), configuration(home, more)).unwrap();
@@ -78,14 +79,14 @@ impl Daemon {
             .unwrap_or_else(|e| panic!("reload: {e:?}"));
     }
 
-    /// What the log says of a fault of the gateway's own.
+    /// Returns log lines about faults of the gateway itself.
     pub fn faults(&self) -> Vec<String> {
         let log = fs::read_to_string(self.log()).unwrap();
         let is_fault = |l: &&str| l.contains("panicked") || l.contains(" ERROR ");
         log.lines().filter(is_fault).map(str::to_owned).collect()
     }
 
-    /// Operations that held a worker for too long.
+    /// Returns log lines about operations that held a worker for too long.
     pub fn slow(&self) -> Vec<String> {
         let log = fs::read_to_string(self.log()).unwrap();
         let is_slow = |l: &&str| l.contains("an operation held a worker for too long");
@@ -96,7 +97,7 @@ impl Daemon {
         self.home.path().join("log")
     }
 
-    /// Descriptors that are no files of clients, connections or pipes: the budget has a reserve for these.
+    /// Returns the number of descriptors that are not files of clients, connections or pipes: the budget has a reserve for these.
     pub async fn uncounted(&self) -> u64 {
         let process = snapshot(self.admin).await.unwrap().process;
         process.open_fds.unwrap().saturating_sub(process.counted_fds.unwrap())
@@ -110,7 +111,7 @@ impl Daemon {
             line.trim().trim_end_matches(" kB").parse().unwrap()
         };
         let seen = snapshot(self.admin).await.unwrap();
-        // One line of the table for each file that a client holds.
+        // The table has one line for each file that a client holds.
         let held = files(&self.home.path().join("state"), true)
             .await
             .unwrap_or_else(|e| panic!("files: {e:?}"));
@@ -141,7 +142,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What the process has, and what it keeps for clients.
+/// Resources of the process, and its state for clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     descriptors: u64,
@@ -160,15 +161,15 @@ pub struct Figures {
     buffers: u64,
 }
 
-/// Descriptors that may have come: the logs of threads and of the store open and close theirs at any time.
+/// Tolerance for descriptors: logs of threads and of the store are opened and closed at any time.
 const DESCRIPTORS_MORE: u64 = 8;
-/// Threads come with work and go some time after it.
+/// Tolerance for threads, which start with work and end some time after it.
 const THREADS_MORE: u64 = 32;
-/// Resident memory that may have come, beside a tenth of what was there: the allocator keeps some of what was freed.
+/// Tolerance for resident memory, in addition to a tenth of the value at the start: the allocator keeps some freed memory.
 const KIB_MORE: u64 = 16 << 10;
 
 impl Figures {
-    /// Name, value, and what may come on top of its value at the start.
+    /// Returns name, value, and tolerance above the value at the start.
     fn rows(&self) -> [(&'static str, u64, u64); 14] {
         [
             ("descriptors", self.descriptors, DESCRIPTORS_MORE),
@@ -188,12 +189,12 @@ impl Figures {
         ]
     }
 
-    /// Nothing is kept for clients.
+    /// Returns true if the gateway keeps no state for clients.
     pub fn is_quiet(&self) -> bool {
         self.rows().into_iter().skip(3).all(|(_, now, _)| now == 0)
     }
 
-    /// The rows in which `self` is above `start` by more than it may be.
+    /// Returns the rows in which `self` exceeds `start` by more than the tolerance.
     pub fn above(&self, start: &Self) -> Vec<&'static str> {
         let both = start.rows().into_iter().zip(self.rows());
         both.filter(|((_, was, more), (_, is, _))| *is > was + more)
@@ -201,7 +202,7 @@ impl Figures {
             .collect()
     }
 
-    /// Start and end beside each other.
+    /// Returns a table with start and end next to each other.
     pub fn table(&self, start: &Self) -> String {
         let head = format!("{:28} {:>10} {:>10} {:>12}\n", "", "start", "end", "at most");
         start.rows().into_iter().zip(self.rows()).fold(

@@ -1,4 +1,5 @@
-//! One client after the other: it comes by some protocol and transport, works, holds something, and leaves or is cut off.
+//! Clients one after the other: each connects over some protocol and transport, works, holds some state, and leaves or is cut
+//! off.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use crate::daemon::{Daemon, PASSWORD};
 use crate::line::Line;
 use crate::{Dice, Tally};
 
-/// Nothing takes longer, also on a machine that is busy with other tests.
+/// Time limit for one client, also on a machine that is busy with other tests.
 const LIFE_MAX: Duration = Duration::from_secs(90);
-/// How long what somebody left may be in the way of a file of one's own.
+/// Maximum time for which leftovers of another client may block an own file.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Files that all clients compete for.
+/// Number of files that all clients compete for.
 const COMMON: u64 = 4;
-/// Files of each worker's own: a request of a client that was cut off may still be under way when the next client comes.
+/// Number of files of each worker: a request of a client that was cut off may still run when the next client connects.
 const OWN: u64 = 16;
 const SIZES: [usize; 5] = [1, 4096, 20_000, 65_536, 300_000];
-/// How long a resilient handle waits for a client that was cut off.
+/// Time that a resilient handle waits for a client that was cut off.
 const RESILIENT_MS: u32 = 2_000;
 const WANT_READ_DELEG: u32 = 0x0100;
 const WANT_WRITE_DELEG: u32 = 0x0200;
@@ -45,7 +46,7 @@ enum Speech {
     Smb,
 }
 
-/// By what a client comes, and to which share.
+/// Protocol and transport of a client, and its share.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     speech: Speech,
@@ -63,7 +64,7 @@ impl Way {
         }
     }
 
-    /// In the tally.
+    /// Returns the name for the tally.
     pub fn name(self) -> String {
         let speech = match self.speech {
             Speech::V3 => "NFS 3",
@@ -88,14 +89,14 @@ fn root() -> Credential {
     Credential::sys(0, 0, &[])
 }
 
-/// A client that is there.
+/// A connected client.
 struct Client {
     volume: Volume,
     line: Line,
     giving_back: Option<GivingBack>,
 }
 
-/// Gives back what others want, as long as the client is there.
+/// Task that returns state to other clients on request, while the client is connected.
 struct GivingBack(JoinHandle<()>);
 
 impl Drop for GivingBack {
@@ -117,7 +118,7 @@ impl Client {
                 } else {
                     connect::tcp(line.at, local, Arc::new(NoCallbacks)).await?
                 };
-                // MOUNT is served by TCP only.
+                // MOUNT is only served over TCP.
                 let by = match way.rdma {
                     true => connect::tcp(daemon.nfs, local, Arc::new(NoCallbacks)).await?,
                     false => rpc.clone(),
@@ -163,7 +164,7 @@ impl Client {
     async fn leave(self) -> Result<()> {
         let Self { volume, line, giving_back } = self;
         match volume.leave().await {
-            // It still holds something, which goes with its lease (RFC 8881 section 18.50.3).
+            // It still holds state, which expires with its lease (RFC 8881 section 18.50.3).
             Ok(()) | Err(Error::Nfs4(_, CLIENTID_BUSY)) => {}
             Err(e) => return Err(e),
         }
@@ -173,7 +174,7 @@ impl Client {
     }
 }
 
-/// Acknowledges breaks of leases. Those of oplocks are left to the clock of the gateway.
+/// Acknowledges breaks of leases. Breaks of oplocks time out in the gateway.
 async fn give_back(smb: Smb) {
     let Some(mut breaks) = smb.breaks() else { return };
     while let Some(told) = breaks.recv().await {
@@ -185,19 +186,19 @@ async fn give_back(smb: Smb) {
     }
 }
 
-/// Who comes.
+/// Identity of a client.
 struct Who<'a> {
     local: &'a Local,
     name: &'a str,
     dice: &'a mut Dice,
 }
 
-/// What no client may ever be told.
+/// Returns true for errors that no client may ever get.
 fn is_fault(e: &Error, cut: bool) -> bool {
     match e {
         Error::Down(_) | Error::Connect(_) => !cut,
         Error::Rpc(_) | Error::Kerberos(_) | Error::Reply(_) | Error::Protocol(_) => true,
-        // NFS3ERR_IO, NFS3ERR_SERVERFAULT and their likes of version 4.
+        // NFS3ERR_IO, NFS3ERR_SERVERFAULT and their equivalents in version 4.
         Error::Nfs3(status) | Error::Nfs4(_, status) => matches!(status, 5 | 10_006),
         Error::Smb(_, status) => {
             matches!(*status, NtStatus::INTERNAL_ERROR | NtStatus::UNEXPECTED_IO_ERROR)
@@ -206,7 +207,7 @@ fn is_fault(e: &Error, cut: bool) -> bool {
     }
 }
 
-/// Somebody else is in the way for the moment.
+/// Returns true if another client holds a conflicting state for the moment.
 fn is_in_the_way(e: &Error) -> bool {
     match e {
         // NFS3ERR_JUKEBOX, NFS4ERR_DELAY, GRACE and SHARE_DENIED.
@@ -219,7 +220,7 @@ fn is_in_the_way(e: &Error) -> bool {
     }
 }
 
-/// Does it again while somebody else is in the way.
+/// Retries while another client holds a conflicting state.
 async fn waiting<T, F: Future<Output = Result<T>>>(what: impl Fn() -> F) -> Result<T> {
     let begun = Instant::now();
     loop {
@@ -232,7 +233,7 @@ async fn waiting<T, F: Future<Output = Result<T>>>(what: impl Fn() -> F) -> Resu
     }
 }
 
-/// A life of worker `me`.
+/// Runs one client of worker `me`.
 pub async fn live(
     daemon: &Daemon,
     local: &Local,
@@ -244,7 +245,7 @@ pub async fn live(
     let way = Way::any(dice);
     let named = format!("{} in {}, life {turn} of worker {me}", way.name(), way.share);
     let one = async {
-        // Some come back under the name that they had, as after a crash.
+        // Some clients return under their old name, as after a crash.
         let name = format!("soak-{me}-{}", dice.roll(3));
         let who = Who { local, name: &name, dice };
         let client = Client::come(daemon, way, who, u64::MAX).await?;
@@ -269,7 +270,7 @@ pub async fn live(
     }
 }
 
-/// What a client does. `true`: it is to be cut off with what it holds.
+/// Runs the operations of a client. Returns `true` if it must be cut off with its state.
 async fn work(
     client: &Client,
     daemon: &Daemon,
@@ -288,12 +289,12 @@ async fn work(
         };
         match done {
             Err(e) if is_fault(&e, false) => return Err(e),
-            // Others are at work on the same files.
+            // Other clients work on the same files.
             _ => {}
         }
     }
     if is_cut && dice.roll(2) == 0 {
-        // In the middle of something.
+        // Cuts the client off during an operation.
         let (volume, name) = (client.volume.clone(), format!("own-{me}-middle"));
         let under_way = tokio::spawn(async move {
             let file = volume.create(&name).await?;
@@ -318,7 +319,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(|| dice.roll(u64::MAX).to_le_bytes()).flatten().take(length).collect()
 }
 
-/// A file that nobody else knows is what was written.
+/// Checks that a file of this client alone has the data that was written.
 async fn own_file(volume: &Volume, me: u64, turn: u64, dice: &mut Dice) -> Result<()> {
     let name = format!("own-{me}-{}", turn % OWN);
     let file = waiting(|| volume.create(&name)).await?;
@@ -347,7 +348,7 @@ async fn own_file(volume: &Volume, me: u64, turn: u64, dice: &mut Dice) -> Resul
     Ok(())
 }
 
-/// A name that is not there is made, whatever was there goes: what becomes of it is of no interest.
+/// Creates missing files and removes existing ones; the results do not matter.
 async fn by_v3(
     nfs: &Nfs3,
     top: &client::nfs3::Fh,
@@ -362,7 +363,7 @@ async fn by_v3(
         1 => volume.remove(name).await,
         2 => nfs.rename(top, name.as_bytes(), top, b"common-0").await,
         3 => {
-            // A host's locks stay until it says that it has restarted, so this one is not cut off between the two.
+            // NLM locks remain until the host reports a restart, so this client is not cut off between the two calls.
             let rpc = connect::tcp(daemon.nfs, local, Arc::new(NoCallbacks)).await?;
             let nlm = Nlm::new(rpc, root(), &format!("soak-{}", dice.roll(8)));
             let (fh, _) = nfs.lookup(top, name.as_bytes()).await?;
@@ -398,7 +399,7 @@ async fn by_v4(nfs: &Nfs4, top: &client::nfs4::Fh, name: &str, dice: &mut Dice) 
             )
             .await?;
             if what == 3 {
-                // Held until the client leaves, or for longer.
+                // Held until the client leaves, or longer.
                 return Ok(());
             }
             nfs.unlock(&file.fh, locked, WRITE_LT, range).await?;
@@ -453,7 +454,7 @@ async fn by_smb(smb: &Smb, name: &str, dice: &mut Dice) -> Result<()> {
     }
 }
 
-/// Clients that are cut off before they are there: in a half negotiation, logon, session or mount.
+/// Cuts clients off before they are connected: during negotiation, logon, session setup or mount.
 pub async fn storm(daemon: &Daemon, local: &Local, dice: &mut Dice, number: usize) {
     let mut halves: Vec<Dice> = (0..number).map(|_| dice.own()).collect();
     let come = halves.iter_mut().enumerate().map(|(n, dice)| async move {
@@ -461,7 +462,7 @@ pub async fn storm(daemon: &Daemon, local: &Local, dice: &mut Dice, number: usiz
         let bytes = dice.roll(1500);
         let name = format!("storm-{n}");
         let who = Who { local, name: &name, dice };
-        // Whether it came that far does not matter.
+        // The progress of the client does not matter.
         let come = Client::come(daemon, way, who, bytes);
         let _ = tokio::time::timeout(Duration::from_secs(10), come).await;
     });

@@ -1,4 +1,4 @@
-//! What stands between a client and the gateway, and can be cut: both then see a reset, and nobody says goodbye.
+//! A connection between a client and the gateway that can be cut: both then see a reset, without an orderly end.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,23 +9,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A client that has left in order waits no longer for the gateway's end of the connection.
+/// Maximum time that a client, after an orderly end, waits for the gateway to close the connection.
 const GOODBYE_MAX: Duration = Duration::from_secs(5);
 
-/// Carries one connection. It is cut when this goes while the client still uses it.
+/// Carries one connection. Dropping it cuts the connection if the client still uses it.
 pub struct Line {
-    /// Where the client connects to.
+    /// Address to which the client connects.
     pub at: SocketAddr,
     carrying: JoinHandle<()>,
 }
 
 impl Line {
-    /// To the gateway at `server`, which sees a client at `from`. It is cut after so many bytes towards the gateway.
+    /// Connects to the gateway at `server`, which sees a client at `from`. Cuts the connection after `bytes_max` bytes towards
+    /// the gateway.
     pub async fn to(server: SocketAddr, from: Ipv4Addr, bytes_max: u64) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let at = listener.local_addr()?;
         let carrying = tokio::spawn(async move {
-            // However it ends, the client notices by its connection.
+            // The client notices every kind of end on its connection.
             let _ = carry(listener, server, from, bytes_max).await;
         });
         Ok(Self { at, carrying })
@@ -35,7 +36,7 @@ impl Line {
         self.carrying.abort();
     }
 
-    /// The client has left: its last bytes are on their way.
+    /// Ends the line after the client has left, when its last bytes are delivered.
     pub async fn end(mut self) {
         let _ = tokio::time::timeout(2 * GOODBYE_MAX, &mut self.carrying).await;
     }

@@ -1,11 +1,13 @@
-//! Clients of every protocol come, work and go, half of them without a word. Afterwards the gateway holds what it held before.
+//! Soak test: clients of every protocol connect, work and leave, half of them abruptly. Afterwards the gateway must hold the
+//! same resources as before.
 //!
-//! Workers are one client after the other, by NFS 3, 4.1, 4.2 and SMB, by TCP and RDMA, on folders and in memory. They check what
-//! they write, and compete for a few files with opens, locks, leases, oplocks, delegations and renames. Half of them are cut off by
-//! a reset of their connection. Storms of others are cut off while they connect, and the configuration is reloaded meanwhile. Then
-//! the clients stop, and descriptors, memory and what is kept for clients must be back where they were after a first, short while.
+//! Each worker runs one client after the other, over NFS 3, 4.1, 4.2 and SMB, over TCP and RDMA, on folders and in memory.
+//! They check the data that they write, and compete for a few files with opens, locks, leases, oplocks, delegations and
+//! renames. Half of them are cut off with a reset of their connection. Storms of other clients are cut off while they
+//! connect, and the configuration is reloaded meanwhile. Then the clients stop, and descriptors, memory and state of clients
+//! must return to their values after a short initial phase.
 //!
-//! `HEADGATE_SOAK_SECONDS` says for how long, `HEADGATE_SOAK_SEED` with which choices; `cargo xtask soak` sets both.
+//! `HEADGATE_SOAK_SECONDS` sets the duration, `HEADGATE_SOAK_SEED` the choices; `cargo xtask soak` sets both.
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod daemon;
@@ -23,16 +25,17 @@ use daemon::{Daemon, Figures};
 
 const SECONDS: u64 = 12;
 const WORKERS: u64 = 6;
-/// Clients of a storm, and the time between two.
+/// Clients of a storm, and the time between two storms.
 const STORM: usize = 40;
 const LULL: Duration = Duration::from_secs(1);
-/// The first while takes a fifth of the time, and no longer than this: caches and the allocator then have what they need.
+/// Maximum of the initial phase, which is a fifth of the duration: caches and the allocator are filled after it.
 const FIRST_MAX: Duration = Duration::from_secs(120);
-/// What clients left has to be gone within this: twice the times of the configuration, on a machine that is busy with other tests.
+/// Time in which leftovers of clients must expire: twice the times of the configuration, on a machine that is busy with other
+/// tests.
 const SETTLE_MAX: Duration = Duration::from_secs(60);
-/// Descriptors that the budget keeps for the gateway itself, its shares and a few administrators.
+/// Descriptors that the budget reserves for the gateway itself, its shares and a few administrators.
 const UNCOUNTED_MAX: u64 = 48 + 4 * 4 + 8;
-/// Faults that are shown.
+/// Maximum number of printed faults.
 const FAULTS_SHOWN: usize = 10;
 
 /// A small generator, so that a run can be repeated.
@@ -63,10 +66,10 @@ impl Dice {
     }
 }
 
-/// What became of the clients.
+/// Results of the clients.
 #[derive(Default)]
 pub struct Tally {
-    /// By how they came: those that left, and those that were cut off.
+    /// Clients that left, and clients that were cut off, by protocol and transport.
     lives: Mutex<BTreeMap<String, (u64, u64)>>,
     faults: Mutex<Vec<String>>,
     storms: AtomicU64,
@@ -87,7 +90,7 @@ impl Tally {
     }
 }
 
-/// Everything works for so long.
+/// Runs the whole load for this time.
 async fn storm_and_stress(
     daemon: &Arc<Daemon>,
     dice: &mut Dice,
@@ -133,7 +136,7 @@ async fn storm_and_stress(
     daemon.reload(false).await;
 }
 
-/// The figures once the clients' leavings are gone, or when they have had the time for it.
+/// Returns the figures after the leftovers of clients have expired, or at the time limit.
 async fn settled(daemon: &Daemon, dice: &mut Dice, start: Option<&Figures>) -> Figures {
     let begun = Instant::now();
     life::tidy(daemon, &Local::default(), dice).await;
@@ -172,7 +175,7 @@ async fn a_soak_leaves_nothing_behind() {
     daemon.slow().iter().for_each(|line| println!("{line}"));
     let mut faults = std::mem::take(&mut *tally.faults.lock().unwrap());
     faults.extend(daemon.faults());
-    // What takes long in a debug build says nothing of the release.
+    // Slow operations in a debug build do not matter for the release.
     if !cfg!(debug_assertions) {
         faults.extend(daemon.slow());
     }
