@@ -1,11 +1,11 @@
-//! From the answers of commands to the bytes that are sent: chains, signatures, encryption.
+//! Turns the answers of commands into the bytes to send: chains, signatures, encryption.
 //!
-//! *Operation.* A command gives an [`Answer`]. [`Out`] gathers the answers of one message. [`Out::finish`] joins them, signs
-//! each, and encrypts the whole when the request came encrypted (MS-SMB2 section 3.3.4.1).
+//! *Operation.* A command returns an [`Answer`]. [`Out`] gathers the answers of one message. [`Out::finish`] joins them, signs
+//! each, and encrypts the whole if the request was encrypted (MS-SMB2 section 3.3.4.1).
 //!
-//! *Memory.* Bulk data stays where it is; it is encrypted in place when nobody else has a view of it.
+//! *Memory.* Bulk data is not copied; it is encrypted in place unless its buffer is shared.
 //!
-//! *Errors.* A message that cannot be signed or encrypted is not sent, and its connection ends.
+//! *Errors.* If a message cannot be signed or encrypted it is not sent, and its connection ends.
 
 use std::sync::Arc;
 
@@ -22,67 +22,66 @@ use crate::wire::file_id::FileId;
 use crate::wire::transform::{self, Transform};
 use crate::wire::{Flags, HEADER_LEN, Header};
 
-/// The body of an answer that is an error and says no more (MS-SMB2 section 2.2.2).
+/// The body of an error answer without data (MS-SMB2 section 2.2.2).
 pub(crate) const ERROR_BODY: [u8; 9] = [9, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Bulk data of an answer.
 #[derive(Debug)]
 pub(crate) struct Bulk {
-    /// Offset in the body where it stands when it travels in the message: at its end, so far.
+    /// Offset in the body for data that is sent inline: so far always the end of the body.
     pub(crate) at: usize,
-    /// The bytes.
     pub(crate) data: Vec<Buf>,
-    /// Bytes behind those: only where [nobody looks at them](crate::request_context::RequestContext::unseen).
+    /// Bytes after `data`; only if the server [does not access them](crate::request_context::RequestContext::unseen).
     pub(crate) pages: Option<Pages>,
-    /// Where they go.
+    /// How they are sent.
     pub(crate) place: Place,
-    /// They are signed or encrypted by themselves, and the body tells how: so they may travel beside an encrypted message.
+    /// True if they are signed or encrypted separately, as described in the body: then they may be sent outside an encrypted
+    /// message.
     pub(crate) is_protected: bool,
 }
 
-/// What a command says.
+/// The answer of a command.
 #[derive(Default)]
 pub(crate) struct Answer {
-    /// Status of the header; an error only when `body` says more about it than the error response without data does.
+    /// Status of the header; an error only if `body` has more information than the error response without data.
     pub(crate) status: Status,
-    /// The body, as `emit` gives it.
+    /// The body, as returned by `emit`.
     pub(crate) body: Vec<u8>,
-    /// Its bulk data.
     pub(crate) bulk: Option<Bulk>,
-    /// Token of the peer's memory that is to be invalidated with the answer.
+    /// Token of the peer's memory to invalidate with the answer.
     pub(crate) invalidate: Option<u32>,
-    /// The file that the next command of a related chain means.
+    /// The file for the next command of a related chain.
     pub(crate) opened: Option<FileId>,
-    /// The session that was made.
+    /// The session that the command made.
     pub(crate) session_id: Option<u64>,
-    /// The tree that was made.
+    /// The tree that the command made.
     pub(crate) tree_id: Option<u32>,
-    /// Who signs it, where that is not the connection's own key.
+    /// The signer, if it is not the connection's own key.
     pub(crate) seal: Option<Seal>,
-    /// The chain of hashes that it continues.
+    /// The preauthentication hash that it continues.
     pub(crate) hash: Option<Hash>,
 }
 
 impl Answer {
-    /// A success with this body.
+    /// Builds a success with this body.
     pub(crate) fn ok(body: Vec<u8>) -> Self {
         Self { body, ..Self::default() }
     }
 
-    /// Another status with a body of its own: STATUS_BUFFER_OVERFLOW with what fitted, STATUS_STOPPED_ON_SYMLINK with its
-    /// error data.
+    /// Builds an answer with another status and its own body: STATUS_BUFFER_OVERFLOW with the data that fitted,
+    /// STATUS_STOPPED_ON_SYMLINK with its error data.
     pub(crate) fn with_status(status: Status, body: Vec<u8>) -> Self {
         Self { status, body, ..Self::default() }
     }
 }
 
-/// Who signs an answer.
+/// The signer of an answer.
 pub(crate) enum Seal {
-    /// Nobody.
+    /// The answer is not signed.
     None,
     /// The connection's own key.
     Channel(Arc<Channel>),
-    /// The session's key, where the connection has none yet.
+    /// The session's key, if the connection has none yet.
     Session(Arc<Session>),
 }
 
@@ -96,11 +95,11 @@ impl Seal {
     }
 }
 
-/// Which chain of preauthentication hashes an answer continues.
+/// The preauthentication hash that an answer continues.
 pub(crate) enum Hash {
-    /// The connection's.
+    /// The connection's hash.
     Connection,
-    /// That of a logon to this session.
+    /// The hash of a logon to this session.
     Logon(u64),
 }
 
@@ -112,12 +111,12 @@ pub(crate) struct Message {
     pub(crate) invalidate: Option<u32>,
     pub(crate) seal: Seal,
     pub(crate) hash: Option<Hash>,
-    /// The answers that it leaves with are to be compressed.
+    /// True if the message with this answer should be compressed.
     pub(crate) compresses: bool,
 }
 
 impl Message {
-    /// Bytes behind `head` in the message.
+    /// Returns the number of bytes after `head` in the message.
     fn inline(&self) -> usize {
         match &self.bulk {
             Some(Bulk { place: Place::Remote(_), .. }) | None => 0,
@@ -128,7 +127,7 @@ impl Message {
         }
     }
 
-    /// Its data would leave in clear beside it.
+    /// Returns whether its data would be sent unencrypted outside the message.
     fn bares_data(&self) -> bool {
         self.bulk.as_ref().is_some_and(|b| {
             b.pages.is_some() || matches!(b.place, Place::Remote(_)) && !b.is_protected
@@ -162,9 +161,9 @@ impl Message {
 pub(crate) struct Out {
     first: Option<Message>,
     more: Vec<Message>,
-    /// Dropped when they have left.
+    /// Guards to drop once the answers have left.
     pub(crate) until_left: Vec<Guard>,
-    /// One of them is to be compressed.
+    /// True if one of the answers should be compressed.
     compresses: bool,
     /// The session whose keys encrypt them.
     pub(crate) sealed_for: Option<Arc<Session>>,
@@ -180,12 +179,12 @@ impl Out {
         }
     }
 
-    /// All of them as one message that is not compressed.
+    /// Joins all answers to one message without compression.
     pub(crate) fn finish(&mut self, conn: &Conn) -> Result<Option<Reply>, Failed> {
         self.join(conn)?.map(Joined::seal).transpose()
     }
 
-    /// All of them as one message: those of a chain are padded to 8 bytes and say where the next begins.
+    /// Joins all answers to one message: those of a chain are padded to 8 bytes and give the offset of the next.
     pub(crate) fn join(&mut self, conn: &Conn) -> Result<Option<Joined>, Failed> {
         let Some(first) = self.first.take() else { return Ok(None) };
         let more = std::mem::take(&mut self.more);
@@ -199,7 +198,7 @@ impl Out {
             let len = m.head.len() + m.inline();
             let next = len.next_multiple_of(8);
             if is_chain {
-                // The last one too, as Windows does.
+                // Pad the last one too, as Windows does.
                 m.head.resize(m.head.len() + next - len, 0);
             }
             if left > 0 {
@@ -238,13 +237,13 @@ impl Out {
 /// Signed answers of one message.
 pub(crate) struct Joined {
     pub(crate) reply: Reply,
-    /// It is to be compressed before it is encrypted.
+    /// True if it should be compressed, which comes before encryption.
     pub(crate) compresses: bool,
     sealed_for: Option<Arc<Session>>,
 }
 
 impl Joined {
-    /// Encrypts it where the request was encrypted.
+    /// Encrypts the message if the request was encrypted.
     pub(crate) fn seal(self) -> Result<Reply, Failed> {
         match &self.sealed_for {
             Some(session) => seal(session, self.reply),
@@ -253,7 +252,7 @@ impl Joined {
     }
 }
 
-/// A message that answers nothing, encrypted with the keys of `session` if there is one.
+/// Builds a message that answers no request, encrypted with the keys of `session` if given.
 pub(crate) fn notice(head: Vec<u8>, session: Option<&Session>) -> Result<Reply, Status> {
     let reply = Reply { head, ..Reply::default() };
     match session {
@@ -262,7 +261,7 @@ pub(crate) fn notice(head: Vec<u8>, session: Option<&Session>) -> Result<Reply, 
     }
 }
 
-/// Memory that can be written: the view's own if nobody else has one, or a copy.
+/// Returns writable memory with this data: the buffer itself if it is not shared, otherwise a copy.
 pub(crate) fn writable(data: Buf) -> BufMut {
     data.try_mut().unwrap_or_else(|shared| {
         let mut own = BufMut::heap(shared.len());
@@ -271,7 +270,7 @@ pub(crate) fn writable(data: Buf) -> BufMut {
     })
 }
 
-/// Encrypts a message (MS-SMB2 section 3.1.4.3). What goes to the peer's memory was encrypted by itself and stays as it is.
+/// Encrypts a message (MS-SMB2 section 3.1.4.3). Data for the peer's memory was encrypted separately and remains as it is.
 fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     let sealer = session.secrets.get().and_then(|s| s.sealer.as_ref()).ok_or(Failed)?;
     let mut reply = reply;

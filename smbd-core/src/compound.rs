@@ -1,20 +1,20 @@
-//! From a message that came to the message that answers it: chains, asynchronous answers, credits.
+//! Processes a message up to its answer: chains, asynchronous answers, credits.
 //!
-//! *Operation.* [`call`] gives the future of one message. It is polled in place by the serve loop; a command that is about to
-//! wait calls [`RequestContext::pend`], which makes the interim answer the reply of the whole message, and what is left of the
-//! work goes on in a task of its own, whose answer is pushed to the connection. So only what really waits costs a task.
+//! *Operation.* [`call`] returns the future of one message. The serve loop polls it in place; a command that is about to wait calls
+//! [`RequestContext::pend`], which makes the interim answer the reply of the whole message. The rest of the work continues in its
+//! own task, whose answer is pushed to the connection. So only commands that wait cost a task.
 //!
-//! In the middle of a chain only CREATE has an interim answer, as with Windows and Samba; what was answered before it leaves first,
-//! in a message of its own, and the rest of the chain together, when it is done. A command that may not say that it waits is waited
-//! for where that ends by itself, and is found by CANCEL all the same.
+//! In the middle of a chain only CREATE has an interim answer, as with Windows and Samba. Answers before it leave first, in a
+//! separate message, and the rest of the chain leaves together when it is done. A command without an interim answer waits in place
+//! if its wait ends without the client, and CANCEL finds it as well.
 //!
-//! Answers go behind the break notices that their commands have caused, so that a client does not list a directory from its cache
-//! after it was told that its own change of it is made ([`Conn::notices_placed`]). A directory's lease that no other client
-//! changed goes the other way round where the client is not Linux, as with Windows ([`crate::slot`]).
+//! Answers leave after the break notifications that their commands caused, so that a client does not list a directory from its
+//! cache after it learned that its own change is made ([`Conn::notices_placed`]). For a directory lease that no other client broke,
+//! the order is reversed if the client is not Linux, as with Windows ([`crate::slot`]).
 //!
 //! *Memory.* One [`Slot`] for each message.
 //!
-//! *Errors.* A message that is none, or a chain whose offsets do not hold, ends the connection ([`Violation`]).
+//! *Errors.* A malformed message, or a chain with invalid offsets, ends the connection ([`Violation`]).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(mut work) = self.work.take() else { return Poll::Ready(None) };
         let polled = work.as_mut().poll(cx);
-        // Also when the work is done: it may end in the poll in which it said that it would wait.
+        // Also if the work is done: it may end in the poll in which it sent an interim answer.
         let mut first = self.slot.take_first().into_iter();
         match (first.next(), polled) {
             (None, Poll::Ready(reply)) => Poll::Ready(reply),
@@ -66,7 +66,7 @@ impl Future for Call {
             (Some(reply), polled) => {
                 let conn = self.conn.clone();
                 tokio::spawn(turn::in_turns(host_of(conn.info.peer.ip()), async move {
-                    // Nobody is there to hear anything when the connection is gone.
+                    // A failed push means that the connection is gone, and with it the receiver.
                     let more = async {
                         for reply in first {
                             let _ = conn.push(reply).await;
@@ -88,7 +88,6 @@ impl Future for Call {
     }
 }
 
-/// Answers one message.
 pub(crate) fn call(
     core: Arc<ServerState>,
     conn: Arc<Conn>,
@@ -145,7 +144,7 @@ async fn message(
     }
 }
 
-/// Expands a compressed message; one that breaks a rule ends the connection.
+/// Expands a compressed message; an invalid one ends the connection.
 async fn expand(
     core: &ServerState,
     conn: &Conn,
@@ -161,7 +160,7 @@ async fn expand(
     }
 }
 
-/// Joins the answers of a message, compresses them where one of them is to be, and encrypts them where the message was.
+/// Joins the answers of a message, compresses them if one of them requires it, and encrypts them if the message was encrypted.
 async fn finish(core: &ServerState, conn: &Conn, slot: &Slot) -> Result<Option<Reply>, Failed> {
     let Some(mut joined) = slot.join(conn)? else { return Ok(None) };
     if joined.compresses {
@@ -170,13 +169,13 @@ async fn finish(core: &ServerState, conn: &Conn, slot: &Slot) -> Result<Option<R
     joined.seal().map(Some)
 }
 
-/// What a related command takes from the one before it (MS-SMB2 section 3.3.5.2.7.2).
+/// The values that a related command takes from the previous one (MS-SMB2 section 3.3.5.2.7.2).
 #[derive(Clone, Copy, Default)]
 struct Before {
     session_id: u64,
     tree_id: u32,
     file: Option<FileId>,
-    /// The CREATE that was to give the file failed, and what follows in the chain fails in the same way.
+    /// Set if the CREATE that should have opened the file failed: the following commands of the chain fail with the same status.
     failed: Option<Status>,
 }
 
@@ -241,12 +240,12 @@ async fn chain(
     None
 }
 
-/// Uses the message ids of a whole chain, and gives those behind the first command, or nothing when one cannot be used. A command
-/// that waits in the middle does not hold the window open for those behind it.
+/// Uses the message ids of a whole chain at once, so that a waiting command does not delay the window for those behind it. Returns
+/// the ids after the first, or `None` if one cannot be used.
 fn take_ids(conn: &Conn, mut chain: &[u8]) -> Option<Vec<u64>> {
     let mut later = Vec::new();
     for n in 0..CHAIN_MAX {
-        // What is no header ends the connection when its turn comes.
+        // A malformed header ends the connection when its command is reached.
         let Ok(header) = Header::parse(chain) else { break };
         if header.command() != Some(Command::Cancel)
             && !conn.take_ids(header.message_id, header.credit_charge)
@@ -264,9 +263,9 @@ fn take_ids(conn: &Conn, mut chain: &[u8]) -> Option<Vec<u64>> {
     Some(later)
 }
 
-/// What comes encrypted with the keys of a session is of that session, to the end of the chain (MS-SMB2 section 3.3.5.2.1.1). A
-/// related command may name any session; its answer names that session all the same, or the client discards the whole chain
-/// (section 3.2.5.1.1.1).
+/// Checks that the commands of an encrypted chain belong to the session whose keys encrypted it (MS-SMB2 section 3.3.5.2.1.1). A
+/// related command may name any session; its answer names the session of the keys, or the client discards the whole chain (section
+/// 3.2.5.1.1.1).
 fn is_of_its_session(header: &mut Header, first: &mut Option<u64>) -> bool {
     let related = header.flags.has(Flags::RELATED);
     match *first {
@@ -276,7 +275,7 @@ fn is_of_its_session(header: &mut Header, first: &mut Option<u64>) -> bool {
         }
         Some(session) => header.session_id == session,
         None => {
-            // Whoever opened the message has compared it with the header around it.
+            // Decryption has compared it with the session of the transform header.
             *first = Some(header.session_id);
             !related
         }
@@ -289,7 +288,7 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
         cancel(&mut cx);
         return Ok(());
     }
-    // As in NFS: data that came with the command was waited for.
+    // As for NFS, the wait for data sent with the command does not count.
     let began = if cx.read_chunks.is_empty() { turn::began() } else { Instant::now() };
     watchdog::operation(Command::name_of(operation(cx.header.command())));
     let related = cx.header.flags.has(Flags::RELATED);
@@ -313,14 +312,14 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
     let failed = match &answer {
         Err(status) if is_create => Some(*status),
         Ok(a) if is_create && a.status.is_error() => Some(a.status),
-        // A new file is what counts now.
+        // A new file replaces the failed one.
         Ok(Answer { opened: Some(_), .. }) => None,
         _ => before.and_then(|b| b.failed).filter(|_| related),
     };
     let nowhere =
         matches!(answer, Err(Status::USER_SESSION_DELETED | Status::NETWORK_NAME_DELETED));
     if nowhere || related && before.is_none() {
-        // What follows would be related to nothing.
+        // The following commands have no command to relate to.
         *before = None;
         let message = respond(&cx, answer);
         cx.slot.push(message);
@@ -338,29 +337,29 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
     Ok(())
 }
 
-/// The number of a command for counters; that of no command is one more than the last.
+/// Returns the counter index of a command; unknown commands use the one after the last.
 fn operation(command: Option<Command>) -> u8 {
     let number = command.map_or(Command::ALL.len(), |c| usize::from(c as u16));
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 
-/// Counts a command that was answered.
+/// Counts an answered command.
 fn record(cx: &RequestContext, began: Instant, status: Status) {
     let share = cx.tree.as_ref().and_then(|t| t.share());
     let done = Done {
         share: share.map_or(NO_SHARE, |s| s.id),
         operation: operation(cx.header.command()),
         bytes: cx.moved.load(Ordering::Relaxed),
-        // The first half of every logon.
+        // This status ends the first half of every logon.
         failed: status.is_error() && status != Status::MORE_PROCESSING_REQUIRED,
     };
     cx.conn.info.meter.record(began, done, || share.map_or_else(String::new, |s| s.name.clone()));
 }
 
-/// CANCEL (MS-SMB2 section 3.3.5.16): never answered, and of no effect when it is not signed as it must be.
+/// Executes CANCEL (MS-SMB2 section 3.3.5.16): never answered, and ignored if it is not signed as required.
 fn cancel(cx: &mut RequestContext) {
     cx.channel = cx.conn.channel(cx.header.session_id);
-    // Nothing of a session waits here that this connection does not have.
+    // A session that this connection does not have has no waiting requests here.
     if cx.channel.is_none() || dispatch::verify(cx).is_err() {
         return;
     }
@@ -382,7 +381,7 @@ fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
         Ok(answer) => answer,
         Err(status) => Answer::with_status(status, ERROR_BODY.to_vec()),
     };
-    // A request that has an interim answer got its credits with that.
+    // If an interim answer was sent, it has granted the credits.
     let credits =
         if cx.gone_async().is_some() { 0 } else { cx.conn.grant(asked(cx, answer.status)) };
     let mut header = cx.answer_header(answer.status, credits);
@@ -393,8 +392,8 @@ fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
         header.tree_or_async = Header::of_tree(tree);
     }
     if cx.channel.is_none() && cx.header.flags.has(Flags::SIGNED) {
-        // There is no key for an answer that says so. Windows sends back the signature that came, by which a client sees that
-        // it is no forgery of a session that it has.
+        // No key is available to sign this answer. Windows sends back the request's signature, which shows the client that the
+        // answer is no forgery for one of its sessions.
         header.flags.0 |= Flags::SIGNED;
         header.signature = cx.header.signature;
     }
@@ -415,7 +414,7 @@ fn respond(cx: &RequestContext, answer: Result<Answer, Status>) -> Message {
     Message { head, bulk: answer.bulk, invalidate, seal, hash, compresses }
 }
 
-/// What of a large body is counted as messages on the heap are, until it has left. The few bytes before it stay.
+/// Moves all but the first few bytes of a large body to memory that the pool counts until the answer has left.
 fn held(cx: &RequestContext, body: &mut Vec<u8>) -> Bulk {
     const STAY: usize = 8;
     let whole = std::mem::take(body);
@@ -425,8 +424,9 @@ fn held(cx: &RequestContext, body: &mut Vec<u8>) -> Bulk {
     Bulk { at: STAY, data, pages: None, place: Place::Inline, is_protected: false }
 }
 
-/// How many credits a client is taken to ask for: like Windows, this server grants the first ones that are more than the request
-/// cost with the end of a logon, so that a stranger keeps a window of one (MS-SMB2 section 3.3.1.2 leaves it to the server).
+/// Returns the number of credits to grant as requested. Like Windows, this server grants more credits than the request cost only
+/// from the end of a logon on, so that an unauthenticated client keeps a window of one (MS-SMB2 section 3.3.1.2 leaves it to the
+/// server).
 fn asked(cx: &RequestContext, status: Status) -> u16 {
     let stranger = match cx.header.command() {
         Some(Command::Negotiate) => true,
@@ -436,7 +436,7 @@ fn asked(cx: &RequestContext, status: Status) -> u16 {
     if stranger { cx.header.credits.min(1) } else { cx.header.credits }
 }
 
-/// The refusal to bind a session is signed with the session's key (MS-SMB2 section 3.3.4.1.1).
+/// Returns the session's key for signing the refusal of a binding (MS-SMB2 section 3.3.4.1.1).
 fn bound(cx: &RequestContext) -> Seal {
     match cx.server.sessions.get(cx.header.session_id) {
         Some(session) if cx.header.flags.has(Flags::SIGNED) => Seal::Session(session),
@@ -452,7 +452,7 @@ mod tests {
     use crate::harness::{Answered, Client, Harness};
     use crate::limits::STORAGE_USUAL_MAX;
 
-    /// A FLUSH of this client whose storage is done when the sender says so.
+    /// Builds a FLUSH of this client whose storage work ends when the sender is used.
     fn slow(client: &Client, change: impl FnOnce(&mut Header)) -> (Call, oneshot::Sender<()>) {
         let (done, storage) = oneshot::channel::<()>();
         let mut header = client.header(Command::Flush, 1);
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(last.header.message_id, interim.header.message_id);
     }
 
-    /// Long before the client would be told, and in the middle of a chain as well.
+    /// Long before an interim answer is due, and in the middle of a chain as well.
     #[tokio::test(start_paused = true)]
     async fn storage_is_given_up_before_anybody_was_told_that_it_takes_its_time() {
         let client = Harness::new().client();
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(client.pushed().await.status(), Status::CANCELLED);
     }
 
-    /// The work says that it will wait, and is done before [`Call`] has seen that.
+    /// The work announces a wait and ends before [`Call`] sees the announcement.
     #[tokio::test(start_paused = true)]
     async fn an_interim_answer_leaves_though_the_work_ends_in_the_same_poll() {
         let client = Harness::new().client();

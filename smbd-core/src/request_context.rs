@@ -1,4 +1,4 @@
-//! One command being answered: what it came with, whom it is for, how it waits.
+//! The context of one command: its request, its connection, session and tree, and its wait.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -40,52 +40,49 @@ use crate::wire::file_id::FileId;
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Flags, HEADER_LEN, Header};
 
-/// One command being answered.
+/// The context of one command.
 pub struct RequestContext {
-    /// What all connections share.
+    /// State shared by all connections.
     pub server: Arc<ServerState>,
-    /// The connection that it came by.
     pub conn: Arc<Conn>,
-    /// Its header.
     pub header: Header,
-    /// The message from its header on; bulk data that stands in `read_chunks` is not inside.
+    /// The message from its header on, without the bulk data in `read_chunks`.
     pub message: Buf,
-    /// Bulk data that was read into place: offsets count from the header.
+    /// Bulk data that was read into its final place: offsets count from the header.
     pub read_chunks: Vec<ReadChunkData>,
-    /// It came encrypted.
+    /// True if the request came encrypted.
     pub encrypted: bool,
     pub(crate) channel: Option<Arc<Channel>>,
     pub(crate) tree: Option<Arc<Tree>>,
-    /// The file of the command before it in a related chain.
+    /// The file of the previous command in a related chain.
     pub(crate) previous: Option<FileId>,
-    /// The file that this command turned out to mean.
+    /// The file that this command refers to, once known.
     pub(crate) meant: OnceLock<FileId>,
     pub(crate) pending: OnceLock<Arc<Pending>>,
-    /// The open that the command works with, which counts it until it is answered.
+    /// The open that the command uses, which counts the command until it is answered.
     pub(crate) counted: OnceLock<(Arc<Open>, Counted)>,
-    /// Its place among the waiting requests of its client's address.
+    /// Its slot in the quota of waiting requests of the client's address.
     waiting: OnceLock<Part>,
     /// See [`RequestContext::outlives_connection`].
     pub(crate) survives: AtomicBool,
     /// See [`RequestContext::waits_silently`].
     silent: AtomicBool,
-    /// It has changed bytes through a handle that writes through, and no sync has covered them
-    /// ([`crate::ops::bytes::settle`]).
+    /// True if it changed bytes through a write-through handle and no sync has covered them yet ([`crate::ops::bytes::settle`]).
     pub(crate) unsettled: AtomicBool,
-    /// Bytes of file data that it moved.
+    /// Bytes of file data that it transferred.
     pub(crate) moved: AtomicU64,
-    /// Its answer is to be compressed.
+    /// True if its answer should be compressed.
     pub(crate) compresses: AtomicBool,
     pub(crate) slot: Arc<Slot>,
 }
 
 impl RequestContext {
-    /// The address that what the client takes is counted for.
+    /// Returns the address whose quota pays for the client's memory.
     pub(crate) fn host(&self) -> Option<IpAddr> {
         Some(host_of(self.conn.info.peer.ip()))
     }
 
-    /// A command that came in clear with all its data inside, of nobody yet.
+    /// Builds the context of an unencrypted command with all its data inline and no session yet.
     pub(crate) fn new(
         server: Arc<ServerState>,
         conn: Arc<Conn>,
@@ -116,18 +113,18 @@ impl RequestContext {
         }
     }
 
-    /// So many bytes of file data were moved.
+    /// Notes how many bytes of file data were transferred.
     pub(crate) fn moved(&self, bytes: u32) {
         self.moved.store(bytes.into(), Ordering::Relaxed);
     }
 
-    /// The client has reached a limit that is no error of its own: counted, named in the log, and told as what it is.
+    /// Counts and logs that the client has reached a limit without an error of its own, and returns the status to answer.
     pub(crate) fn limited(&self, limit: &'static str, most: usize) -> Status {
         count::limited(limit, most, self.conn.info.peer);
         Status::INSUFFICIENT_RESOURCES
     }
 
-    /// The session, and its address, may have one more file open; asked before anything is changed for that.
+    /// Checks that the session and its address may have one more open. Call it before the command changes anything.
     pub(crate) fn room_for_an_open(&self) -> Result<(), Status> {
         let most = self.server.settings().opens_per_session;
         if self.server.opens.count_of(self.session()?.id) < most {
@@ -137,19 +134,20 @@ impl RequestContext {
         Err(Status::TOO_MANY_OPENED_FILES)
     }
 
-    /// A place among the opens of the client's address.
+    /// Reserves a slot in the open quota of the client's address.
     pub(crate) fn part_of_opens(&self) -> Result<Part, Status> {
         let mut part = self.server.opens_by_address.of(self.conn.info.peer);
         part.set(1)?;
         Ok(part)
     }
 
-    /// The session on this connection.
+    /// Returns the session's channel on this connection.
     pub(crate) fn channel(&self) -> Result<&Arc<Channel>, Status> {
         self.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)
     }
 
-    /// The session, and all sessions of its address, may open this file once more; asked before anybody gives way for that.
+    /// Checks that the session, and all sessions of its address, may open this file once more. Call it before any caching is broken
+    /// for the command.
     pub(crate) fn room_for_an_open_of(&self, file: &File) -> Result<(), Status> {
         let whose = (self.session()?.id, self.conn.info.peer.ip());
         let many = OPENS_OF_FILE_PER_SESSION_MAX;
@@ -167,7 +165,8 @@ impl RequestContext {
         Err(Status::TOO_MANY_OPENED_FILES)
     }
 
-    /// The same for one more byte range that this open locks. Counted only where the file has as many locks as one session may.
+    /// As [`Self::room_for_an_open_of`], for one more byte range that this open locks. Counts only if the file has as many locks as
+    /// one session may hold.
     pub(crate) fn room_for_a_lock(&self, open: &Open) -> Result<(), Status> {
         let (file, node) = (open.file()?, open.node()?.id());
         let state = self.server.namespace.arbiter().state();
@@ -186,27 +185,27 @@ impl RequestContext {
         Ok(())
     }
 
-    /// The session.
+    /// Returns the session of the command.
     pub fn session(&self) -> Result<&Arc<Session>, Status> {
         self.channel.as_ref().map(|c| &c.session).ok_or(Status::USER_SESSION_DELETED)
     }
 
-    /// The tree.
+    /// Returns the tree of the command.
     pub fn tree(&self) -> Result<&Arc<Tree>, Status> {
         self.tree.as_ref().ok_or(Status::NETWORK_NAME_DELETED)
     }
 
-    /// Which file a command means: in a related chain that of the command before, whatever the command itself says
-    /// (MS-SMB2 section 3.3.5.2.7.2).
+    /// Returns the file that a command refers to: in a related chain the file of the previous command, whatever id the command
+    /// gives (MS-SMB2 section 3.3.5.2.7.2).
     pub fn file_id(&self, id: FileId) -> Result<FileId, Status> {
         let related = self.header.flags.has(Flags::RELATED);
         let id = if related { self.previous.ok_or(Status::INVALID_HANDLE)? } else { id };
-        // A command means one file; who asks again means the same.
+        // A command refers to one file, so later calls set the same value.
         let _ = self.meant.set(id);
         Ok(id)
     }
 
-    /// The open that a command means, if it is of this session and tree.
+    /// Returns the open that a command refers to, if it belongs to this session and tree.
     pub fn open(&self, id: FileId) -> Result<Arc<Open>, Status> {
         let id = self.file_id(id)?;
         let (session, tree) = (self.session()?, self.tree()?);
@@ -219,19 +218,19 @@ impl RequestContext {
         Ok(open)
     }
 
-    /// What this command waits for is worth waiting for when its connection is lost and its session is not: the client asks for
-    /// the outcome by another connection.
+    /// Lets the wait of this command continue when its connection is lost but its session is not: the client asks for the outcome
+    /// over another connection.
     pub(crate) fn outlives_connection(&self) {
         self.survives.store(true, Ordering::Relaxed);
     }
 
-    /// How often the client has lost a connection, as it says.
+    /// Returns how many lost connections the client reports.
     pub(crate) fn channel_sequence(&self) -> u16 {
         let b = self.header.status.to_le_bytes();
         if self.conn.dialect().is_3() { u16::from_le_bytes([b[0], b[1]]) } else { 0 }
     }
 
-    /// MS-SMB2 section 3.3.5.2.10.
+    /// Counts the command on its open (MS-SMB2 section 3.3.5.2.10).
     fn count(&self, open: &Arc<Open>) -> Result<(), Status> {
         if !self.conn.dialect().is_3() || self.counted.get().is_some() {
             return Ok(());
@@ -240,12 +239,12 @@ impl RequestContext {
         let changes = matches!(command, Some(Command::Write | Command::SetInfo | Command::Ioctl));
         let replay = self.header.flags.has(Flags::REPLAY);
         let counted = open.sequence.begin(self.channel_sequence(), replay, changes)?;
-        // Looked for just above, by the one task that answers this command.
+        // It was unset just above, and only one task answers this command.
         let _ = self.counted.set((open.clone(), counted));
         Ok(())
     }
 
-    /// `FileOps` for what is done through an open: it waits for holders, and the open's own caching is not in its way.
+    /// Returns a `FileOps` for work through an open: it waits for conflicting holders, and the open's own caching never conflicts.
     pub fn file_ops<'a>(&'a self, open: &'a Open) -> FileOps<'a> {
         let file_ops = self.server.namespace.by_smb(Some(open.party.requester()));
         // READ and WRITE change no listing before the close.
@@ -255,7 +254,7 @@ impl RequestContext {
         file_ops.granted(open.by_list.as_ref(), None).opened_by(&open.cred)
     }
 
-    /// `len` bytes of bulk data at `offset` from the header, wherever they came by. No copy.
+    /// Returns `len` bytes of bulk data at `offset` from the header, inline or read separately, without a copy.
     pub fn bulk(&self, offset: usize, len: usize) -> Result<Vec<Buf>, Status> {
         if let Some(read_chunks) = self.read_chunks.iter().find(|p| p.at == offset) {
             if read_chunks.is_missing() {
@@ -275,7 +274,7 @@ impl RequestContext {
         Ok(vec![self.message.slice(offset..end)])
     }
 
-    /// The bytes of the message in their order, bulk data in its place.
+    /// Calls `f` with the bytes of the message in order, bulk data included.
     pub(crate) fn with_pieces<T>(&self, f: impl FnOnce(&[&[u8]]) -> T) -> T {
         if self.read_chunks.is_empty() {
             return f(&[&self.message]);
@@ -292,19 +291,20 @@ impl RequestContext {
         f(&pieces)
     }
 
-    /// The answer is signed with the connection's key (MS-SMB2 section 3.3.4.1.1).
+    /// Returns whether the answer is signed with the connection's key (MS-SMB2 section 3.3.4.1.1).
     pub(crate) fn signs(&self) -> bool {
         let asked = self.header.flags.has(Flags::SIGNED);
         self.channel.as_ref().is_some_and(|c| asked || c.session.signing_required())
     }
 
-    /// Where data is read to that leaves inside the answer: nobody looks at it there unless the answer is signed or encrypted.
+    /// Returns the allocator for data inside the answer. Pages are possible only if the server does not access the data again, that
+    /// is, if the answer is neither signed nor encrypted.
     pub(crate) fn unseen(&self) -> &ReadInto {
         if self.encrypted || self.signs() { &self.conn.read_into } else { &self.conn.paged }
     }
 
-    /// Data may go to or come from the peer's memory in clear: when neither the session nor the share encrypts and this message
-    /// did not come encrypted.
+    /// Returns whether data may be transferred unencrypted to or from the peer's memory: if neither the session nor the share
+    /// encrypts and this message was not encrypted.
     pub fn may_place_clear(&self) -> bool {
         let session = self.channel.as_ref().is_some_and(|c| c.session.encrypts());
         let share = self.tree.as_ref().is_some_and(|t| t.settings.encrypt);
@@ -330,7 +330,7 @@ impl RequestContext {
         self.slot.until_left(guard);
     }
 
-    /// This command waits, whether its client is told so or not: CANCEL finds it from now on.
+    /// Registers the wait of this command, with or without an interim answer: from now on CANCEL finds it.
     pub(crate) fn wait(&self) -> &Pending {
         self.pending.get_or_init(|| {
             if let Some(queue) = self.slot.waiting() {
@@ -341,33 +341,34 @@ impl RequestContext {
         })
     }
 
-    /// It has waited: what it found before may be old.
+    /// Returns whether it has waited, so that earlier results may be stale.
     pub(crate) fn has_waited(&self) -> bool {
         self.pending.get().is_some()
     }
 
-    /// Its wait, when its client was told of that.
+    /// Returns its wait if an interim answer was sent.
     pub(crate) fn gone_async(&self) -> Option<&Pending> {
         self.pending.get().map(|p| &**p).filter(|p| p.is_async())
     }
 
-    /// Holders that have to answer in time are waited for without an interim answer. Windows makes none for a rename, and clients
-    /// that send it in a chain expect the answers together.
+    /// Waits for holders that must answer in time without an interim answer. Windows sends none for a rename, and clients that
+    /// rename in a chain expect all answers together.
     pub(crate) fn waits_silently(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }
 
-    /// It may have an interim answer: in the middle of a chain that is CREATE alone.
+    /// Returns whether it may have an interim answer: in the middle of a chain only CREATE may.
     pub(crate) fn may_go_async(&self) -> bool {
         self.header.next == 0 || self.header.command() == Some(Command::Create)
     }
 
-    /// Waits until this request is to be given up, and gives the status to answer: the client cancelled it, its session or tree
-    /// ended, the connection is gone. Only after [`RequestContext::wait`] or [`RequestContext::pend`]; waits for ever before.
+    /// Waits until this request must be given up, and returns the status to answer: the client cancelled it, its session or tree
+    /// ended, or the connection is gone. Call it after [`RequestContext::wait`] or [`RequestContext::pend`]; before that it waits
+    /// forever.
     pub async fn cancelled(&self) -> Status {
         match self.pending.get() {
             Some(pending) if pending.is_async() => pending.ended().await,
-            // The serve loop goes on with this one when its connection has ended, before anybody else is told of that.
+            // When the connection has ended, the serve loop continues with this request before other waiters are notified.
             Some(pending) => tokio::select! {
                 biased;
                 why = pending.ended() => why,
@@ -379,7 +380,7 @@ impl RequestContext {
 }
 
 impl RequestContext {
-    /// The header of an answer (MS-SMB2 section 3.3.4.1).
+    /// Builds the header of an answer (MS-SMB2 section 3.3.4.1).
     pub(crate) fn answer_header(&self, status: Status, credits: u16) -> Header {
         let keep = Flags::RELATED | Flags::PRIORITY | Flags::REPLAY;
         let mut header = Header {
@@ -397,8 +398,8 @@ impl RequestContext {
         header
     }
 
-    /// Says to the client that the answer will take a while (STATUS_PENDING), once; to be called just before a wait that may
-    /// last. An error when too many requests of this connection wait.
+    /// Sends an interim answer (STATUS_PENDING), once. Call it just before a wait that may be long. Fails if too many requests of
+    /// this connection wait.
     pub async fn pend(&self) -> Result<(), Status> {
         if self.gone_async().is_some() {
             return Ok(());
@@ -417,7 +418,7 @@ impl RequestContext {
         let header = self.answer_header(Status::PENDING, self.conn.grant(self.header.credits));
         let mut head = header.emit().to_vec();
         head.extend_from_slice(&ERROR_BODY);
-        // Never signed: a signature by AES-GMAC may be made only once for a message id.
+        // Never signed: AES-GMAC allows only one signature per message id.
         let (seal, compresses) = (Seal::None, false);
         let message = Message { head, bulk: None, invalidate: None, seal, hash: None, compresses };
         self.conn.notices_placed().await;
@@ -425,7 +426,7 @@ impl RequestContext {
         let first = first.map_err(|Failed| Status::INTERNAL_ERROR)?;
         if is_apart {
             for reply in first {
-                // A wait that begins after the connection has ended its waits is told so here.
+                // A wait that begins after the connection has ended its waits is ended here.
                 if self.conn.push(reply).await.is_err() && !self.wait().survives {
                     self.wait().end(Status::CANCELLED);
                 }
@@ -438,7 +439,7 @@ impl RequestContext {
     }
 }
 
-/// Lets the one who polls the message look at its slot.
+/// Lets the task that polls the message check its slot.
 async fn yield_once() {
     let mut yielded = false;
     std::future::poll_fn(|_| {
@@ -452,7 +453,7 @@ async fn yield_once() {
 }
 
 impl RequestContext {
-    /// Does something that may wait, until it is done or this request is to be given up.
+    /// Runs `work`, which may wait, until it is done or this request must be given up.
     pub async fn or_cancelled<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         let mut work = std::pin::pin!(work);
         let mut ended = std::pin::pin!(None);
@@ -460,7 +461,7 @@ impl RequestContext {
             if let Poll::Ready(done) = work.as_mut().poll(task) {
                 return Poll::Ready(Ok(done));
             }
-            // The work has called `wait` or `pend` by now, if it does.
+            // If the work waits, it has called `wait` or `pend` by now.
             if self.pending.get().is_none() {
                 return Poll::Pending;
             }
@@ -477,14 +478,14 @@ impl RequestContext {
 }
 
 impl RequestContext {
-    /// Does what storage may take long for. The client may cancel it, and when it takes long is told so; not where
-    /// [it may not have](Self::may_go_async) an interim answer, or too many requests of the connection wait.
+    /// Runs work that storage may delay. The client may cancel it and gets an interim answer if it takes long, unless the command
+    /// [may not have one](Self::may_go_async) or too many requests of the connection wait.
     pub(crate) async fn by_storage<T>(&self, work: impl Future<Output = T>) -> Result<T, Status> {
         let mut work = std::pin::pin!(work);
         if let Poll::Ready(done) = at_once(work.as_mut()).await {
             return Ok(done);
         }
-        // What a disk does in its usual time ends before anybody would name it.
+        // Do not register a wait for work that storage finishes in its usual time.
         if let Ok(done) = tokio::time::timeout(STORAGE_USUAL_MAX, work.as_mut()).await {
             return Ok(done);
         }
@@ -497,7 +498,7 @@ impl RequestContext {
         self.or_cancelled(work).await
     }
 
-    /// The same for what is done to its end: nobody could say how much of it was done.
+    /// As [`Self::by_storage`], for work that cannot be cancelled because its progress would be unknown.
     pub(crate) async fn wholly_by_storage<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         if let Poll::Ready(done) = at_once(work.as_mut()).await {
@@ -511,20 +512,20 @@ impl RequestContext {
     }
 
     async fn tell_if_possible(&self) {
-        // Nor where what it waits for is its own client, which takes no answers: this one would stand behind them.
+        // Send no interim answer to a client whose connection takes no data either: the answer would queue behind the others.
         if self.may_go_async() && !self.conn.info.backpressure.is_blocked() {
-            // Where it cannot be said, it is so all the same.
+            // If the interim answer fails, the work continues without it.
             let _ = self.pend().await;
         }
     }
 }
 
-/// The first poll of something that mostly need not wait.
+/// Polls once work that rarely needs to wait.
 async fn at_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     std::future::poll_fn(|task| Poll::Ready(work.as_mut().poll(task))).await
 }
 
-/// For the audit trail.
+/// Names the peer and the user for the audit trail.
 impl vfs::audited::Actor for RequestContext {
     fn acting(&self) -> Acting {
         let party = self.channel.as_ref().map_or_else(Party::default, |c| c.session.party());
@@ -533,8 +534,8 @@ impl vfs::audited::Actor for RequestContext {
 }
 
 impl WaitPolicy for RequestContext {
-    /// In the middle of a chain there is no interim answer but that of CREATE. Linux renames and links by chains and holds leases
-    /// of its own meanwhile, so such a command waits without one: holders have a deadline.
+    /// In the middle of a chain only CREATE has an interim answer. Linux renames and links with chains while it holds leases of its
+    /// own, so such a command waits without one; the holders have a deadline.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
         Box::pin(async {
             if self.waiting.get().is_none() {
@@ -542,7 +543,7 @@ impl WaitPolicy for RequestContext {
                 part.set(1).map_err(|_| VfsError::Resources)?;
                 let _ = self.waiting.set(part);
             }
-            // Who waits silently keeps its place in the serve loop, which must go on to read acknowledgements.
+            // A command that waits silently remains in the serve loop, which must continue to read acknowledgements.
             let silent =
                 self.silent.load(Ordering::Relaxed) && self.conn.waits() < SILENT_WAITS_MAX;
             if silent || !self.may_go_async() {
@@ -561,7 +562,7 @@ impl WaitPolicy for RequestContext {
 }
 
 impl RequestContext {
-    /// The body, by its parser.
+    /// Parses the body with `parser`.
     ///
     /// # Errors
     ///
@@ -573,11 +574,11 @@ impl RequestContext {
         self.parse_part(&self.message, parser)
     }
 
-    /// A part of the body, such as the buffer of SET_INFO, by its parser.
+    /// Parses a part of the body, such as the buffer of SET_INFO.
     ///
     /// # Errors
     ///
-    /// As of [`Self::parse`]; the offset counts from the start of the part.
+    /// As [`Self::parse`]; the offset counts from the start of the part.
     pub(crate) fn parse_part<'a, T>(
         &self,
         part: &'a [u8],
@@ -586,7 +587,7 @@ impl RequestContext {
         parser(part).map_err(|fault| self.malformed(fault))
     }
 
-    /// Counts a fault of the format, and logs it. Gives STATUS_INVALID_PARAMETER.
+    /// Counts and logs a format error. Returns STATUS_INVALID_PARAMETER.
     pub(crate) fn malformed(&self, fault: Fault) -> Status {
         Violation::Format.note(&self.conn, &fault.to_string());
         Status::INVALID_PARAMETER
