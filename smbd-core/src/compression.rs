@@ -1,13 +1,13 @@
 //! Compressed messages (MS-SMB2 sections 3.1.4.4 and 3.3.5.2.1.2).
 //!
-//! *Operation.* [`open`] expands a message that came compressed. [`shrink`] compresses an answer whose command wants that, behind
-//! its signature and before its encryption. A small sample decides whether data is worth the work; what is not leaves as it is.
-//! Messages of more than [`IN_PLACE_MAX`] are worked on by another thread, one for each processor, half of them for one address.
+//! *Operation.* [`open`] expands a compressed message. [`shrink`] compresses an answer on request of its command, after signing and
+//! before encryption. A small sample decides whether data is worth the work; other data is sent unchanged. Messages of more than
+//! [`IN_PLACE_MAX`] are processed by another thread, one for each processor, of which one address may use half.
 //!
-//! *Memory.* The headers of a message are checked before memory is taken for what it expands to. Large ones wait for their part of
-//! [`EXPANDED_BYTES_MAX`](crate::limits::EXPANDED_BYTES_MAX), and all of it counts as messages on the heap do.
+//! *Memory.* The headers of a message are checked before memory is taken for its expanded form. Large ones wait for their part of
+//! [`EXPANDED_BYTES_MAX`](crate::limits::EXPANDED_BYTES_MAX), and all of it counts like messages on the heap.
 //!
-//! *Errors.* A message that breaks a rule, and any compressed message where compression was not agreed on, ends the connection.
+//! *Errors.* A message that breaks a rule, and any compressed message without agreed compression, ends the connection.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,19 +26,19 @@ use crate::turns::Turn;
 use crate::wire::HEADER_LEN;
 use crate::wire::header::PROTOCOL_ID;
 
-/// Messages of so many bytes are worked on where they are: a fraction of a millisecond.
+/// Messages of up to this many bytes are processed in place: a fraction of a millisecond.
 const IN_PLACE_MAX: usize = 64 << 10;
-/// An answer whose turn to be compressed does not come in this time leaves as it is.
+/// An answer that waits longer than this for compression is sent unchanged.
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// Bytes of messages since the process began.
+/// Byte counts of messages since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// Answers before they were compressed.
+    /// Answers before compression.
     pub sent_plain: u64,
-    /// The same answers as they left.
+    /// The same answers as sent.
     pub sent_compressed: u64,
-    /// Requests as they came.
+    /// Requests as received.
     pub received_compressed: u64,
     /// The same requests expanded.
     pub received_plain: u64,
@@ -51,14 +51,14 @@ fn count([plain, small]: [usize; 2], of: [usize; 2]) {
     COUNTS[of[1]].fetch_add(small as u64, Ordering::Relaxed);
 }
 
-/// Returns what was compressed and expanded so far.
+/// Returns the counts so far.
 pub fn bytes() -> Bytes {
     let [sent_plain, sent_compressed, received_plain, received_compressed] =
         [0, 1, 2, 3].map(|n| COUNTS[n].load(Ordering::Relaxed));
     Bytes { sent_plain, sent_compressed, received_compressed, received_plain }
 }
 
-/// Returns what the connection agreed on; `None` where that is nothing.
+/// Returns the agreed compression of the connection; `None` without one.
 fn agreed(conn: &Conn) -> Option<(&Agreed, usize)> {
     let n = conn.negotiated()?;
     let largest = n.read_max.max(n.write_max).max(n.transact_max);
@@ -66,12 +66,12 @@ fn agreed(conn: &Conn) -> Option<(&Agreed, usize)> {
     (!n.compression.algorithms.is_empty()).then_some((&n.compression, largest))
 }
 
-/// Tells whether answers of this connection may be compressed.
+/// Returns whether answers of this connection may be compressed.
 pub(crate) fn is_agreed(conn: &Conn) -> bool {
     agreed(conn).is_some()
 }
 
-/// Expands a message. Returns it as if it had come plain, or the reason to end the connection.
+/// Expands a message. Returns it as if it had not been compressed, or the reason to end the connection.
 pub(crate) async fn open(
     core: &ServerState,
     conn: &Conn,
@@ -120,7 +120,7 @@ pub(crate) async fn open(
     Ok(split(BufMut::kept(plain, Box::new((paid, held))).freeze()))
 }
 
-/// The pieces of a message in new memory, which counts as messages on the heap do.
+/// Copies the pieces of a message to new memory, which counts like messages on the heap.
 fn joined(conn: &Conn, pieces: &[Buf]) -> Buf {
     let mut whole = Vec::with_capacity(pieces.iter().map(Buf::len).sum());
     pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
@@ -128,7 +128,7 @@ fn joined(conn: &Conn, pieces: &[Buf]) -> Buf {
     conn.info.pool.pay_now(whole.len()).hold(whole).freeze()
 }
 
-/// Splits the data of a WRITE from what is ahead of it.
+/// Splits the data of a WRITE from the bytes before it.
 fn split(mut message: Buf) -> (Buf, Vec<ReadChunkData>) {
     let total = message.len();
     match locate::write(&message, total) {
@@ -140,7 +140,7 @@ fn split(mut message: Buf) -> (Buf, Vec<ReadChunkData>) {
     }
 }
 
-/// Compresses an answer where that makes it shorter.
+/// Compresses an answer if that makes it shorter.
 pub(crate) async fn shrink(core: &ServerState, conn: &Conn, reply: Reply) -> Reply {
     let Some((agreed, _)) = agreed(conn) else { return reply };
     let is_inside = |p: &Payload| p.pages.is_none() && !matches!(p.place, Place::Remote(_));
@@ -167,7 +167,7 @@ pub(crate) async fn shrink(core: &ServerState, conn: &Conn, reply: Reply) -> Rep
         };
         match spawn_blocking(work).await {
             Ok(done) => done,
-            // The runtime ends.
+            // The runtime is ending.
             Err(_) => return Reply::default(),
         }
     };
@@ -185,7 +185,7 @@ fn compress(reply: &Reply, agreed: &Agreed) -> Option<Vec<u8>> {
     message::shrink(head, &pieces, agreed)
 }
 
-/// What of an answer stays as it is, its header and what is ahead of its data, and the rest of it.
+/// Splits an answer into the part that is never compressed, its header and the bytes before its data, and the rest.
 fn pieces(reply: &Reply) -> (&[u8], Vec<&[u8]>) {
     let mut at = reply.payloads.first().map_or(HEADER_LEN, |p| p.at).min(reply.head.len());
     let head = &reply.head[..at];

@@ -1,6 +1,6 @@
-//! Creates that carry a GUID, by which a client asks again when the answer was lost (MS-SMB2 section 3.3.5.9.10).
+//! CREATEs with a CreateGuid, by which a client repeats a CREATE whose answer was lost (MS-SMB2 section 3.3.5.9.10).
 //!
-//! *Memory.* One entry per create that carries a GUID, gone with its open.
+//! *Memory.* One entry per CREATE with a CreateGuid, removed with its open.
 
 use std::sync::{Arc, Weak};
 
@@ -9,20 +9,20 @@ use dashmap::DashMap;
 use crate::open::Open;
 
 type Guid = [u8; 16];
-/// Client and name of a create.
+/// ClientGuid and CreateGuid.
 type Key = (Guid, Guid);
 
-/// Creates that carry a GUID: under way, or done.
+/// CREATEs with a CreateGuid, in progress or done.
 #[derive(Default)]
 pub struct Creates(DashMap<Key, Option<Weak<Open>>>);
 
-/// A create that is under way; one with a GUID is forgotten when it fails.
+/// A CREATE in progress; if it fails, its CreateGuid is forgotten.
 #[derive(Default)]
 pub struct Ticket(Option<(Arc<Creates>, Key)>);
 
 impl Creates {
-    /// A create of this name begins, unless there is one already. Gives the open of that; `None`: it is under way, or its open is
-    /// gone.
+    /// Begins a CREATE unless there is one with this key. Then returns its open, or `None` if it is in progress or its open has
+    /// ended.
     pub(crate) fn begin(self: &Arc<Self>, key: Key) -> Result<Ticket, Option<Arc<Open>>> {
         match self.0.entry(key) {
             dashmap::Entry::Vacant(place) => {
@@ -33,20 +33,20 @@ impl Creates {
         }
     }
 
-    /// Another create of this name begins, whatever has become of the one before.
+    /// Begins another CREATE with this key, whatever the state of the earlier one.
     pub(crate) fn begin_again(self: &Arc<Self>, key: Key) -> Ticket {
         self.0.insert(key, None);
         Ticket(Some((self.clone(), key)))
     }
 
-    /// An open of another run of the server is known by its create again.
+    /// Registers an open of an earlier run of the server under its CREATE.
     pub(crate) fn know(&self, open: &Arc<Open>) {
         if let Some(key) = open.durable.create() {
             self.0.insert(key, Some(Arc::downgrade(open)));
         }
     }
 
-    /// An open has gone.
+    /// Forgets the CREATE of a closed open.
     pub(crate) fn closed(&self, open: &Open) {
         if let Some(key) = open.durable.create() {
             let mine = |_: &_, o: &Option<Weak<Open>>| {
@@ -58,12 +58,12 @@ impl Creates {
 }
 
 impl Ticket {
-    /// The create has a GUID.
+    /// Returns whether the CREATE has a CreateGuid.
     pub(crate) fn is_named(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The create is done, and this is its open.
+    /// Notes that the CREATE is done and made this open.
     pub(crate) fn done(mut self, open: &Arc<Open>) {
         if let Some((creates, key)) = self.0.take() {
             open.durable.set_replayable();

@@ -1,11 +1,11 @@
-//! The end of a client, or of one open, where the administrator says so.
+//! Disconnects a client, or closes one open, on request of the administrator.
 //!
-//! *Operation.* What a client would lose by giving it up itself it loses here: sessions answer STATUS_USER_SESSION_DELETED, opens
-//! STATUS_FILE_CLOSED (MS-SMB2 sections 3.3.4.12 and 3.3.4.17), durable and persistent opens do not wait for it any more.
+//! *Operation.* The client loses the same as if it had given up its state itself: sessions answer STATUS_USER_SESSION_DELETED,
+//! opens STATUS_FILE_CLOSED (MS-SMB2 sections 3.3.4.12 and 3.3.4.17), and durable and persistent opens no longer wait for it.
 //!
-//! *Memory.* Lists of what ends.
+//! *Memory.* Lists of the ended objects.
 //!
-//! *Errors.* None: what is gone meanwhile is passed over.
+//! *Errors.* None: objects that end in the meantime are skipped.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -18,23 +18,22 @@ use crate::server_state::ServerState;
 use crate::session::Session;
 use crate::teardown::{TeardownReason, end_open, end_session};
 
-/// A client that is about to go, and what it has.
+/// A client to disconnect, and its state.
 #[derive(Debug)]
 pub struct Leaving {
     at: IpAddr,
     sessions: HashSet<u64>,
-    /// By what names its durable opens know it.
+    /// The ClientGuids under which its durable opens know it.
     clients: HashSet<[u8; 16]>,
     /// Durable opens that wait for it.
     waiting: usize,
-    /// The peers of its connections. They end before it does: on one that goes on it could log on again.
+    /// The peers of its connections. These must end first, because the client could log on again over a remaining one.
     pub peers: Vec<SocketAddr>,
 }
 
-/// What a client lost.
+/// Counts of what a client lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expelled {
-    /// Sessions.
     pub sessions: usize,
     /// Durable opens that waited for it.
     pub waiting: usize,
@@ -45,11 +44,11 @@ fn peers(session: &Session) -> impl Iterator<Item = SocketAddr> {
 }
 
 impl ServerState {
-    /// Those who have a session with a connection from this address, or were there last.
+    /// Collects the clients that have a session with a connection from this address, or had their last one from there.
     pub fn leaving(&self, at: IpAddr) -> Leaving {
         let sessions = self.sessions.all(|s| is_at(s, at));
         let mut clients: HashSet<_> = sessions.iter().map(|s| s.client_guid()).collect();
-        // Before dialect 2.1 a client had no name.
+        // Before dialect 2.1 clients have no ClientGuid.
         clients.remove(&[0; 16]);
         let peers = sessions.iter().flat_map(|s| peers(s)).collect();
         let sessions = sessions.iter().map(|s| s.id).collect();
@@ -58,7 +57,7 @@ impl ServerState {
         leaving
     }
 
-    /// Ends their sessions, and the durable opens that wait for them: also what they made while their connections ended.
+    /// Ends their sessions and the durable opens that wait for them, including those made while their connections ended.
     pub async fn disconnect_client(self: &Arc<Self>, leaving: Leaving) -> Expelled {
         let theirs = |s: &Session| leaving.sessions.contains(&s.id) || is_at(s, leaving.at);
         for session in self.sessions.all(theirs) {
@@ -70,7 +69,7 @@ impl ServerState {
         Expelled { sessions: leaving.sessions.len(), waiting: leaving.waiting }
     }
 
-    /// Closes the open that `state` knows as this holder. False when there is none.
+    /// Closes the open with this holder in `state`. Returns false if there is none.
     pub async fn close_open(self: &Arc<Self>, holder: HolderId) -> bool {
         let found = self.opens.all(|o| o.party.holder == holder && o.file().is_ok());
         for open in &found {

@@ -1,11 +1,11 @@
-//! What is under way, and the wait until none of it is.
+//! Counts operations in progress, and waits until all have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts what has begun and not ended.
+/// Counts operations that have begun and not ended.
 #[derive(Default)]
 pub(crate) struct InFlight {
     now: AtomicUsize,
@@ -14,29 +14,29 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// One begins; it is over when the value is dropped.
+    /// Begins an operation, which ends when the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Guard {
         self.now.fetch_add(1, Ordering::AcqRel);
         self.begun.fetch_add(1, Ordering::Relaxed);
         Guard(self.clone())
     }
 
-    /// How many have ever begun.
+    /// Returns how many operations have ever begun.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// None is under way.
+    /// Returns whether no operation is in progress.
     pub(crate) fn is_settled(&self) -> bool {
         self.now.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until none is under way.
+    /// Waits until no operation is in progress.
     pub(crate) async fn settled(&self) {
         loop {
             let over = self.over.notified();
             tokio::pin!(over);
-            // Registered before the count is read, so that no end is missed.
+            // Register before reading the count, so that no end is missed.
             over.as_mut().enable();
             if self.is_settled() {
                 return;

@@ -7,10 +7,10 @@ use crate::wire::header::PROTOCOL_ID;
 use crate::wire::write::Request;
 use crate::wire::{Command, Header, compression, transform};
 
-/// Smaller payload is not worth a buffer of its own.
+/// Smaller payloads are not worth their own buffer.
 const BULK_MIN: usize = 4096;
 
-/// Knows the messages of SMB2.
+/// The locator for SMB2 messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SmbLocate;
 
@@ -26,14 +26,14 @@ impl PayloadLocator for SmbLocate {
         (len >= BULK_MIN).then_some((at, len))
     }
 
-    /// An encrypted message says nothing before it is decrypted, a compressed one before it is expanded. A signed one is answered
-    /// without its data, though not verified.
+    /// An encrypted message cannot be located before decryption, nor a compressed one before expansion. A signed one can be
+    /// answered without its data, although it is not verified.
     fn is_sealed(&self, head: &[u8]) -> bool {
         head.starts_with(&transform::PROTOCOL_ID) || head.starts_with(&compression::PROTOCOL_ID)
     }
 }
 
-/// Where the data of a lone WRITE stands, when it is the last thing of its message (MS-SMB2 section 2.2.21).
+/// Returns the place of a WRITE's data if the WRITE is not in a chain and its data is last in the message (MS-SMB2 section 2.2.21).
 pub(crate) fn write(head: &[u8], total: usize) -> Option<(usize, usize)> {
     let header = Header::parse(head).ok()?;
     if header.command() != Some(Command::Write) || header.next != 0 {
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(SmbLocate.bulk(&message(&request, 8), total), None, "a chain");
         let inside = Request { data_offset: 111, length: 65_537, ..request.clone() };
         assert_eq!(SmbLocate.bulk(&message(&inside, 0), total), None, "in the fixed part");
-        // What a parser rejects has no data: it is refused when it was read as a whole.
+        // A message that the parser rejects has no separate data: it is refused after it was read as a whole.
         let mut bad = message(&Request { channel: Some(Channel::RdmaV1), ..request }, 0);
         bad[HEADER_LEN + 40..HEADER_LEN + 44].copy_from_slice(&[112, 0, 16, 0]);
         assert_eq!(SmbLocate.bulk(&bad, total), None);

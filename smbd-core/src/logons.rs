@@ -1,8 +1,8 @@
-//! Logons that have begun and not ended, of all connections: how many an address may have, and which gives way.
+//! Unfinished logons of all connections: limits per address, and eviction.
 //!
-//! *Operation.* Every logon holds a [`Ticket`] from its first message to its end. A logon beyond the share of its address takes the
-//! place of the oldest one of that address; one beyond the whole takes that of the oldest one of the address that has most. So
-//! an address that begins logons and ends none is in nobody's way but its own. The client of a logon that gave way begins again.
+//! *Operation.* Every logon holds a [`Ticket`] from its first message to its end. A logon beyond the limit of its address evicts
+//! the oldest one of that address; one beyond the total evicts the oldest one of the address that has the most. So an address that
+//! begins logons without finishing them only harms itself. The client of an evicted logon starts again.
 //!
 //! *Memory.* At most [`LOGONS_MAX`] entries. An IPv6 network of 64 bits counts as one address.
 
@@ -16,14 +16,14 @@ use rdma_transport::channel::host_of;
 use crate::conn::Conn;
 use crate::limits::{LOGONS_MAX, LOGONS_PER_ADDRESS_MAX};
 
-/// Logons under way.
+/// Logons in progress.
 #[derive(Default)]
 pub struct Logons(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
     next: u64,
-    /// In the order in which they began.
+    /// In the order of their start.
     all: BTreeMap<u64, Entry>,
     by_address: HashMap<IpAddr, BTreeSet<u64>>,
 }
@@ -34,17 +34,17 @@ struct Entry {
     session: u64,
 }
 
-/// The place of one logon, until it is dropped.
+/// The place of one logon, held until dropped.
 pub(crate) struct Ticket {
     pub(crate) number: u64,
     logons: Arc<Logons>,
 }
 
-/// A logon that another has taken the place of.
+/// A logon that was evicted by another.
 pub(crate) struct Evicted {
     pub(crate) conn: Weak<Conn>,
     pub(crate) session: u64,
-    /// The limit that was met, and its value.
+    /// The limit that was reached, and its value.
     pub(crate) limit: (&'static str, usize),
 }
 
@@ -60,7 +60,7 @@ impl Table {
         Some(entry)
     }
 
-    /// The one that gives way to a logon from here, if one must.
+    /// Returns the logon to evict for a new one from this address, if one must be.
     fn victim(&self, from: IpAddr) -> Option<(u64, (&'static str, usize))> {
         let own = self.by_address.get(&from);
         if let Some(own) = own.filter(|own| own.len() >= LOGONS_PER_ADDRESS_MAX) {
@@ -75,12 +75,11 @@ impl Table {
 }
 
 impl Logons {
-    /// How many there are.
     pub fn count(&self) -> usize {
         locked(&self.0).all.len()
     }
 
-    /// A logon to `session` begins on a connection from here. The one that gives way is for the caller to end.
+    /// Begins a logon to `session` on a connection from this address. The caller must end the evicted one.
     pub(crate) fn begin(
         self: &Arc<Self>,
         from: IpAddr,
@@ -139,7 +138,7 @@ mod tests {
         assert_eq!(locked(&logons.0).by_address.len(), 2);
     }
 
-    /// Many addresses together fill the table; whoever comes then is not the one that gives way.
+    /// Many addresses fill the table together; a newcomer is not the one that is evicted.
     #[test]
     fn the_address_with_most_gives_way_to_a_new_one() {
         let logons = Arc::new(Logons::default());

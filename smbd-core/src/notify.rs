@@ -1,7 +1,7 @@
-//! Directories that clients watch: what belongs to one open, between its CHANGE_NOTIFY requests.
+//! The directory watch of one open, which also collects changes between CHANGE_NOTIFY requests.
 //!
-//! *Operation.* The first request makes the watch, with its filter, and the watch goes on until the open ends: what happens between
-//! two requests waits for the second. Requests of one open are answered in their order.
+//! *Operation.* The first request starts the watch, with its filter, and the watch continues until the open ends: changes between
+//! two requests are reported by the second. Requests of one open are answered in order.
 
 use tokio::sync::{Mutex, watch};
 use vfs::Action as Seen;
@@ -15,33 +15,33 @@ use crate::status::Status;
 /// The watch of one open.
 pub struct Watching {
     watch: Watch,
-    /// Whose turn it is, in the order in which they came.
+    /// Serializes requests in the order of arrival.
     pub(crate) turn: Mutex<()>,
-    /// Bytes that what happens between requests may take: those of the first request.
+    /// Bytes for changes between requests: the buffer size of the first request.
     pub(crate) between: usize,
     ended: watch::Sender<Option<Status>>,
-    /// Its place among the watches of its client's address.
+    /// Its slot in the watch quota of the client's address.
     _part: Part,
 }
 
 impl Watching {
-    /// Of this watch; `between`: bytes of the first request's buffer.
+    /// Builds a watch; `between`: bytes of the first request's buffer.
     pub(crate) fn new(watch: Watch, between: usize, part: Part) -> Self {
         let ended = watch::Sender::new(None);
         Self { watch, turn: Mutex::new(()), between, ended, _part: part }
     }
 
-    /// The open ends or its directory is about to: whoever waits is told so.
+    /// Ends the watch because the open or its directory is about to end, and wakes its waiting requests.
     pub(crate) fn end(&self, why: Status) {
         self.ended.send_replace(Some(why));
     }
 
-    /// Why nothing more will come.
+    /// Returns why the watch has ended, `None` while it runs.
     pub(crate) fn why(&self) -> Option<Status> {
         *self.ended.borrow()
     }
 
-    /// Waits until something has happened or the watch has ended.
+    /// Waits until there is a change or the watch has ended.
     pub(crate) async fn ready(&self) -> Result<(), Status> {
         let mut ended = self.ended.subscribe();
         let ended = async move {
@@ -55,19 +55,19 @@ impl Watching {
         }
     }
 
-    /// Something waits already.
+    /// Returns whether a change is pending.
     pub(crate) async fn is_ready(&self) -> bool {
         let mut ready = std::pin::pin!(self.watch.something());
         std::future::poll_fn(|cx| std::task::Poll::Ready(ready.as_mut().poll(cx).is_ready())).await
     }
 
-    /// What happened.
+    /// Takes the pending changes.
     pub(crate) fn take(&self) -> Taken {
         self.watch.take()
     }
 }
 
-/// A change as clients are told it.
+/// Converts a change to the form that clients get.
 pub(crate) fn change(event: &Event, spelling: Spelling) -> Change {
     let action = match event.action {
         Seen::Added => Action::Added,
@@ -87,7 +87,7 @@ pub(crate) fn change(event: &Event, spelling: Spelling) -> Change {
     let names: Vec<String> = names.collect();
     let separator = match spelling {
         Spelling::Windows => "\\",
-        // The other one may be part of a name.
+        // The other separator may be part of a name.
         Spelling::Posix => "/",
     };
     let name = names.join(separator) + &String::from_utf8_lossy(stream);

@@ -1,20 +1,20 @@
-//! Long operations give the thread back while they work, so that no other client waits for all of one.
+//! Makes long operations yield their thread, so that other clients need not wait for their end.
 
 use std::time::{Duration, Instant};
 
-/// An operation keeps the thread for this long at most, and for one step more.
+/// The longest time that an operation keeps the thread, plus one step.
 const STRETCH: Duration = Duration::from_millis(2);
 
-/// When an operation took the thread.
+/// When an operation last got the thread.
 pub(crate) struct Pace(Instant);
 
 impl Pace {
-    /// Of an operation that begins.
+    /// Starts the clock of an operation.
     pub(crate) fn begin() -> Self {
         Self(Instant::now())
     }
 
-    /// Lets others work first, where this operation has worked for long enough. To be called between two of its steps.
+    /// Yields if the operation has worked for long enough. Call it between two steps.
     pub(crate) async fn keep(&mut self) {
         if self.0.elapsed() >= STRETCH {
             tokio::task::yield_now().await;

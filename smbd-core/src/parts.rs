@@ -1,6 +1,6 @@
-//! What the clients of an address may have ([`rdma_transport::parts`]), as SMB refuses more.
+//! Quotas per address ([`rdma_transport::parts`]) with errors of SMB.
 //!
-//! *Errors.* STATUS_INSUFFICIENT_RESOURCES; the limit is counted by its name.
+//! *Errors.* STATUS_INSUFFICIENT_RESOURCES; each limit is counted under its name.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,41 +10,41 @@ use rdma_transport::parts::{self, Limit};
 
 use crate::status::Status;
 
-/// All there is, and who has it.
+/// A total amount and its users.
 pub struct Parts(Arc<parts::Parts>);
 
 impl Parts {
-    /// With these limits: of all, and of one address.
+    /// Builds a quota with a total limit and a limit per address.
     pub fn new(limits: [Limit; 2]) -> Self {
         Self(parts::Parts::new(limits))
     }
 
-    /// The part of one who is at this address; nothing so far.
+    /// Returns an empty part for the client at this address.
     pub fn of(&self, peer: SocketAddr) -> Part {
         Part { own: self.0.of(peer.ip()), peer }
     }
 }
 
-/// What somebody has, until it is dropped.
+/// The amount that one client uses, until dropped.
 pub struct Part {
     own: parts::Part,
     peer: SocketAddr,
 }
 
 impl Part {
-    /// How much it is.
+    /// Returns the amount.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.own.count()
     }
 
-    /// How much of so much its address could have beside what it has.
+    /// Returns how much of `most` the address could still use in addition.
     #[cfg(test)]
     pub(crate) fn room(mut self, most: usize) -> usize {
         (0..=most).rev().find(|n| self.set(*n).is_ok()).unwrap_or(0)
     }
 
-    /// Has so much from now on; where that would be too much it has what it had.
+    /// Sets the amount; keeps the earlier one if the new one exceeds a limit.
     pub fn set(&mut self, count: usize) -> Result<(), Status> {
         self.own.set(count).map_err(|Limit { name, most }| {
             count::limited(name, most, self.peer);

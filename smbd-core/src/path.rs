@@ -1,17 +1,17 @@
-//! Names as CREATE and a rename give them: a path from the share's root, perhaps with a stream (MS-FSCC section 2.1.5, MS-SMB2
-//! section 3.3.5.9). Pure.
+//! Parses names of CREATE and rename: a path from the share's root, perhaps with a stream (MS-FSCC section 2.1.5, MS-SMB2 section
+//! 3.3.5.9). Pure.
 //!
-//! *Errors.* STATUS_INVALID_PARAMETER for a path that begins with `\`; STATUS_OBJECT_NAME_INVALID for what no name can be.
+//! *Errors.* STATUS_INVALID_PARAMETER for a path that begins with `\`; STATUS_OBJECT_NAME_INVALID for an invalid name.
 
 use crate::status::Status;
 use crate::wire::utf16;
 
-/// UTF-16 units of one component, and of the name of one stream (MS-FSCC section 2.1.5.2).
+/// Most UTF-16 units of one component, and of the name of one stream (MS-FSCC section 2.1.5.2).
 const COMPONENT_MAX: usize = 255;
-/// Components of one path.
+/// Most components of one path.
 const DEPTH_MAX: usize = 1024;
 
-/// What the type of a stream says.
+/// The type of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `$DATA`
@@ -20,26 +20,25 @@ pub enum Type {
     Index,
 }
 
-/// A path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// Its components; none for the root of the share.
+    /// Its components; empty for the root of the share.
     pub names: Vec<String>,
-    /// The name of a stream other than the file itself.
+    /// The name of a stream, unless the file itself is meant.
     pub stream: Option<String>,
-    /// The type, where it was written.
+    /// The type, if it was given.
     pub stream_type: Option<Type>,
-    /// It names an index other than the one that directories have, as `$Extend\$Quota:$Q:$INDEX_ALLOCATION` does: what lacks the
-    /// file says so, and what has it has no such index.
+    /// True if it names an index other than that of directories, as `$Extend\$Quota:$Q:$INDEX_ALLOCATION` does: the error then
+    /// depends on whether the file exists, because no file has such an index.
     pub other_index: bool,
-    /// It ends with `\`: only a directory can be meant.
+    /// True if it ends with `\`, so that only a directory may match.
     pub slash: bool,
 }
 
 impl Path {
     /// Reads a path in UTF-16.
     pub fn parse(name: &[u8], posix: bool) -> Result<Self, Status> {
-        // Half a surrogate pair is a name to Windows. No file system of ours can hold it.
+        // Windows accepts half a surrogate pair in a name, but no supported file system can store it.
         let text = utf16(name).ok_or(Status::OBJECT_NAME_INVALID)?;
         if posix { Self::of_posix(&text) } else { Self::of(&text) }
     }
@@ -64,19 +63,20 @@ impl Path {
         while let Some(part) = parts.next() {
             let file = if parts.peek().is_none() { path.split_stream(part)? } else { part };
             if file.is_empty() && path.names.is_empty() && part.starts_with(':') {
-                // A stream of the share's root.
+                // This is a stream of the share's root.
                 break;
             }
             if file.is_empty() && part.is_empty() && !path.names.is_empty() {
-                // One separator may be written as several: Windows and Samba read them as one.
+                // Repeated separators count as one, as with Windows and Samba.
                 continue;
             }
             if part == "." {
                 continue;
             }
             if file == ".." {
-                // MS-SMB2 section 3.3.5.9 refuses such a part by INVALID_PARAMETER. Windows takes it with the name before it out
-                // of the path, as smbtorture records (smb2.notify.tree, smb2.mkdir), and no name is above the root.
+                // MS-SMB2 section 3.3.5.9 refuses such a component with INVALID_PARAMETER. Windows removes it together with the
+                // component before it, as smbtorture records (smb2.notify.tree, smb2.mkdir); above the root there is none to
+                // remove.
                 path.names.pop().ok_or(Status::OBJECT_PATH_SYNTAX_BAD)?;
                 continue;
             }
@@ -88,8 +88,8 @@ impl Path {
         Ok(path)
     }
 
-    /// Reads a path of a client that uses the POSIX extensions: `/` separates names, which hold any other character, and there are
-    /// no streams. Names stay as the client wrote them ([`vfs::names::Spelling::Posix`]).
+    /// Reads a path of a client with the POSIX extensions: `/` separates names, which may contain any other character, and there
+    /// are no streams. Names remain as sent ([`vfs::names::Spelling::Posix`]).
     pub fn of_posix(text: &str) -> Result<Self, Status> {
         let mut path = Self::default();
         for part in text.split('/').filter(|p| !p.is_empty()) {
@@ -105,7 +105,7 @@ impl Path {
         Ok(path)
     }
 
-    /// `file:stream:type`; gives the file.
+    /// Splits `file:stream:type` and returns the file.
     fn split_stream<'a>(&mut self, part: &'a str) -> Result<&'a str, Status> {
         let mut pieces = part.split(':');
         let file = pieces.next().unwrap_or_default();
@@ -118,7 +118,7 @@ impl Path {
         };
         let Some(stream) = stream else { return Ok(file) };
         let long = stream.encode_utf16().count() > COMPONENT_MAX;
-        // Unlike a file, a stream may be called anything else (MS-FSCC section 2.1.5.3).
+        // Unlike a file name, a stream name may contain all other characters (MS-FSCC section 2.1.5.3).
         let bad = ['/', '\0'];
         if more.is_some() || long || stream.contains(bad) || self.slash {
             return Err(Status::OBJECT_NAME_INVALID);
@@ -134,7 +134,7 @@ impl Path {
         Ok(file)
     }
 
-    /// The last component and the path before it; `None` for the root.
+    /// Returns the last component and the path before it; `None` for the root.
     pub fn split_last(&self) -> Option<(&[String], &str)> {
         self.names.split_last().map(|(last, before)| (before, last.as_str()))
     }
@@ -147,7 +147,7 @@ fn is_name(name: &str) -> bool {
         && !name.chars().any(vfs::names::is_reserved)
 }
 
-/// `name` in the directory of this path.
+/// Joins `name` to the path of a directory.
 pub fn join(dir: &str, name: &str) -> String {
     if dir.is_empty() { name.to_owned() } else { format!("{dir}\\{name}") }
 }

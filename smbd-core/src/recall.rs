@@ -1,5 +1,5 @@
-//! How [`state`]'s arbiter reaches what clients of SMB hold: it takes back caching, ends opens that give way, and tells of names
-//! that clients of other protocols have changed.
+//! The arbiter's access to SMB clients: breaks caching, ends opens that conflict, and passes on renames by clients of other
+//! protocols.
 
 use std::sync::{Arc, Weak};
 
@@ -12,10 +12,10 @@ use crate::open::Open;
 use crate::server_state::ServerState;
 use crate::{lease, path_tracking, teardown};
 
-/// How [`state`] reaches the holders. It does not keep the server alive: that keeps the namespace which keeps this.
+/// The link from [`state`] to the holders. Weak, because the server keeps the namespace, which keeps this link.
 struct Link(Weak<ServerState>);
 
-/// Joins the server to `FileOps`.
+/// Connects the server to `FileOps`.
 pub(crate) fn attach(core: &Arc<ServerState>) {
     let link = Arc::new(Link(Arc::downgrade(core)));
     if !core.namespace.arbiter().attach_keys(link) {

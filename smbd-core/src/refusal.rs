@@ -1,4 +1,4 @@
-//! Why a client is refused before it has a share, or a share by what protects it: the rule, and what to change.
+//! Refusals of clients before they have a share, or because of a share's protection: the rule, and the remedy.
 
 use gss_sys::Cause;
 use rdma_transport::refused::{self, Refused};
@@ -7,31 +7,31 @@ use crate::auth;
 use crate::auth::ticket::Why;
 use crate::conn::Conn;
 
-/// A refusal that is no fault of the client's protocol.
+/// A refusal that is not a protocol error of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// A logon that failed (MS-SMB2 section 3.3.5.5.3); what to do about it.
+    /// A failed logon (MS-SMB2 section 3.3.5.5.3); the remedy.
     Logon(&'static str),
-    /// The share is for users alone.
+    /// The share admits no guests or anonymous users.
     Guest,
-    /// The server asks for encryption, and the client cannot or does not.
+    /// The server requires encryption, and the client does not encrypt.
     Encryption,
-    /// The share asks for encryption, and the client cannot or does not.
+    /// The share requires encryption, and the client does not encrypt.
     EncryptionOfShare,
-    /// Messages must be signed, and the client does not.
+    /// The server requires signing, and the client does not sign.
     Signing,
-    /// No dialect in common.
+    /// Client and server have no dialect in common.
     Dialect,
     /// The client speaks SMB 1 only.
     Smb1,
 }
 
 impl Rule {
-    /// The names of all of them.
+    /// The names of all rules.
     pub const NAMES: &[&str] =
         &["logon", "share-guest", "smb-encryption", "smb-signing", "smb-dialect"];
 
-    /// Stable name, for logs and counters.
+    /// Returns the stable name for logs and counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Logon(_) => "logon",
@@ -42,7 +42,7 @@ impl Rule {
         }
     }
 
-    /// What to change where the client is to be let in.
+    /// Returns what to change to admit the client.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Logon(remedy) => remedy,
@@ -61,12 +61,12 @@ impl Rule {
         }
     }
 
-    /// Counts it, keeps it for `headgate status` and tells the log of it once a minute. `share` is empty where it was none.
+    /// Counts the refusal, stores it for `headgate status` and logs it at most once a minute. `share` is empty if there was none.
     pub(crate) fn note(self, conn: &Conn, user: &str, share: &str) {
         refused::note(self.refused(conn, user, share));
     }
 
-    /// As [`Rule::note`], of a logon that was refused for this reason.
+    /// As [`Rule::note`], for a logon that was refused for this reason.
     pub(crate) fn note_logon(self, conn: &Conn, user: &str, reason: &'static str) {
         refused::note_logon(self.refused(conn, user, ""), reason);
     }
@@ -82,7 +82,7 @@ impl Rule {
     }
 }
 
-/// Of a logon that authentication refused.
+/// Maps a refusal by authentication to its rule.
 impl From<&auth::Refusal> for Rule {
     fn from(why: &auth::Refusal) -> Self {
         use auth::Refusal;
@@ -121,7 +121,7 @@ impl From<&auth::Refusal> for Rule {
 const GIVE_UID: &str = "give the user a uid that guests and squashed users of NFS do not have: set `uid` in `users`, \
      repeat `headgate user add` with `--uid NUMBER`, or add the user to the host";
 
-/// Where a ticket does not let its client in.
+/// Returns the remedy for a ticket that does not admit its client.
 fn of_ticket(why: Why) -> &'static str {
     match why {
         Why::Kerberos(Cause::NoLibrary) => {

@@ -1,9 +1,9 @@
 //! Opens encrypted messages (MS-SMB2 section 3.3.5.2.1.1).
 //!
-//! *Memory.* What came in buffers of its own is decrypted where it is; a small message, which shares its buffer with others, is
-//! decrypted into new memory.
+//! *Memory.* A message in its own buffers is decrypted in place; a small message, which shares its buffer with others, is decrypted
+//! into new memory.
 //!
-//! *Errors.* The reason, for the log: the connection ends, because whoever sent such bytes has not got the keys.
+//! *Errors.* Returns the reason for the log and ends the connection, because the sender does not have the keys.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::wire::{Header, compression};
 
 type Opened = (Arc<Session>, Buf, Vec<ReadChunkData>);
 
-/// Gives the session whose keys opened it, and the message as if it had come in clear.
+/// Decrypts a message. Returns the session of its keys, and the message as if it had come unencrypted.
 pub(crate) fn open(
     conn: &Conn,
     body: Buf,
@@ -43,7 +43,7 @@ pub(crate) fn open(
     }
     let mut pieces: Vec<Buf> = pieces.into_iter().map(BufMut::freeze).collect();
     if pieces.first().is_some_and(|piece| piece.starts_with(&compression::PROTOCOL_ID)) {
-        // Whoever expands it looks at its session.
+        // The code that expands the message checks its session.
         let body = pieces.remove(0);
         let bulk = ReadChunkData { at: body.len(), data: pieces };
         return Ok((session, body, vec![bulk]));
@@ -56,7 +56,7 @@ pub(crate) fn open(
     Ok((session, message, read_chunks))
 }
 
-/// The ciphertext, writable.
+/// Returns the ciphertext in writable memory.
 fn ciphertext(
     conn: &Conn,
     body: &Buf,
@@ -78,11 +78,11 @@ fn ciphertext(
     }
 }
 
-/// Bytes of a decrypted message on the heap that count for nobody.
+/// Bytes of a decrypted message on the heap that are not counted.
 const FREE_MAX: usize = 8 << 10;
 
-/// What lies on the heap until its command is done. It is counted without a wait, because its ciphertext holds buffers of the pool;
-/// what is too much keeps the connection from its next large message.
+/// Puts decrypted bytes in memory that is counted until the command is done. This cannot wait, because the ciphertext holds pool
+/// buffers; an excess delays the connection's next large message instead.
 fn counted(conn: &Conn, bytes: Vec<u8>) -> BufMut {
     match bytes.len() {
         0..=FREE_MAX => BufMut::kept(bytes, Box::new(())),
@@ -90,7 +90,7 @@ fn counted(conn: &Conn, bytes: Vec<u8>) -> BufMut {
     }
 }
 
-/// Puts a message together: its data stays in pieces when it is a WRITE's, which is the only large one there is.
+/// Builds the message from its pieces: the data of a WRITE, the only large command, remains in pieces.
 fn join(conn: &Conn, pieces: &mut Vec<Buf>, total: usize) -> (Buf, Vec<ReadChunkData>) {
     if pieces.len() == 1 {
         return (pieces.remove(0), Vec::new());

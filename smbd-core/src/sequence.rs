@@ -1,9 +1,9 @@
-//! Channel sequences: requests of a connection that was lost cannot overtake what their client did on another one (MS-SMB2 sections
-//! 3.3.5.2.10 and 3.3.4.1). Pure.
+//! Channel sequences: requests of a lost connection must not be executed after later ones of the same client on another connection
+//! (MS-SMB2 sections 3.3.5.2.10 and 3.3.4.1). Pure.
 //!
-//! *Operation.* A client counts the times that it lost a connection, and says the number with every request. An open knows how many
-//! requests of the latest number are in work, and how many of earlier ones. What changes a file is refused when it comes with an
-//! earlier number, and when it is sent again while requests of earlier numbers are still in work.
+//! *Operation.* A client counts its lost connections and sends the number with every request. An open counts the requests in
+//! progress with the latest number, and those with earlier ones. A request that changes a file is refused if it has an earlier
+//! number, or if it is a replay while requests with earlier numbers are in progress.
 
 use std::sync::Mutex;
 
@@ -21,11 +21,11 @@ struct State {
     in_work_before: u32,
 }
 
-/// What an open knows of its client's channels.
+/// An open's view of its client's channel sequence.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence(Mutex<State>);
 
-/// A request in work, by the number that it came with; `None`: it was not counted.
+/// The number of a request in progress; `None` if it was not counted.
 pub(crate) type Counted = Option<u16>;
 
 impl State {
@@ -54,12 +54,12 @@ impl State {
 }
 
 impl Sequence {
-    /// Of an open that was made by a request with this number.
+    /// Starts with the number of the request that made the open.
     pub(crate) fn new(number: u16) -> Self {
         Self(Mutex::new(State { latest: number, ..State::default() }))
     }
 
-    /// A request begins. `changes`: it is a WRITE, SET_INFO or IOCTL; others go on whatever their number.
+    /// Begins a request. `changes`: it is a WRITE, SET_INFO or IOCTL; other requests are accepted with any number.
     pub(crate) fn begin(
         &self,
         number: u16,
@@ -72,7 +72,7 @@ impl Sequence {
         }
     }
 
-    /// It has been answered.
+    /// Ends an answered request.
     pub(crate) fn end(&self, counted: Counted) {
         if let Some(number) = counted {
             self.lock().end(number);
@@ -80,7 +80,7 @@ impl Sequence {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Whole at every step.
+        // The state is consistent after every step.
         locked(&self.0)
     }
 }

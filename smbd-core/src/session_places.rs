@@ -1,9 +1,9 @@
-//! Places of sessions whose users have logged on: how many an address may have, and which sessions give way.
+//! Places of logged-on sessions: limits per address, and eviction.
 //!
 //! *Operation.* Each session has a place, under the address of the connection that made it. At the limit of an address, or of the
-//! server, an idle session without opens ends for the new one ([`crate::ops`] ends it): of the same address, or of the address with
-//! the most sessions. Sessions are looked at in the order in which they came; one that is spared goes to the end of that order, so
-//! that each look costs the same however many there are.
+//! server, an idle session without opens is evicted for the new one (by [`crate::ops`]): from the same address, or from the address
+//! with the most sessions. Candidates are checked in the order of their arrival; one that is spared moves to the end, so that each
+//! check costs the same however many there are.
 //!
 //! *Memory.* An entry for each session. An IPv6 network of 64 bits counts as one address.
 
@@ -13,38 +13,36 @@ use std::net::IpAddr;
 use rdma_transport::channel::host_of;
 use rdma_transport::parts::Limit;
 
-/// How many sessions there may be.
+/// Limits on the number of sessions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Of all clients.
+    /// For all clients.
     pub(crate) of_all: Limit,
-    /// Of one address.
+    /// For one address.
     pub(crate) of_address: Limit,
 }
 
-/// A limit that is met.
+/// A limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     pub(crate) limit: Limit,
-    /// The address whose sessions give way.
+    /// The address to evict a session from.
     pub(crate) host: IpAddr,
-    /// That address has more than one session more than the address of the new one.
+    /// True if that address exceeds the new session's address by more than one session.
     pub(crate) has_more: bool,
 }
 
-/// All places.
 #[derive(Debug)]
 pub(crate) struct Places {
     limits: Limits,
     next: u64,
-    /// Where a session has its place.
+    /// Address and place of each session.
     sessions: HashMap<u64, (IpAddr, u64)>,
-    /// Sessions of an address, by number of their places.
+    /// Sessions of each address, by number of their places.
     hosts: HashMap<IpAddr, BTreeMap<u64, u64>>,
 }
 
 impl Places {
-    /// No session yet.
     pub(crate) fn new(limits: Limits) -> Self {
         Self { limits, next: 0, sessions: HashMap::new(), hosts: HashMap::new() }
     }
@@ -53,7 +51,7 @@ impl Places {
         self.hosts.get(&host).map_or(0, BTreeMap::len)
     }
 
-    /// The limit that keeps a further session of this address out.
+    /// Returns the limit that rejects a further session of this address.
     pub(crate) fn full(&self, from: IpAddr) -> Option<Full> {
         let (own, Limits { of_all, of_address }) = (host_of(from), self.limits);
         let count = self.count_of(own);
@@ -67,7 +65,7 @@ impl Places {
         Some(Full { limit: of_all, host: *host, has_more: most.len() > count + 1 })
     }
 
-    /// Gives a session its place. An error: there is none.
+    /// Gives a session a place, or returns the limit that prevents it.
     pub(crate) fn add(&mut self, session: u64, from: IpAddr) -> Result<(), Limit> {
         if self.sessions.contains_key(&session) {
             return Ok(());
@@ -86,7 +84,7 @@ impl Places {
         self.hosts.entry(host).or_default().insert(number, session);
     }
 
-    /// A session has ended.
+    /// Removes an ended session.
     pub(crate) fn remove(&mut self, session: u64) {
         let Some((host, number)) = self.sessions.remove(&session) else { return };
         if let Some(own) = self.hosts.get_mut(&host) {
@@ -97,7 +95,7 @@ impl Places {
         }
     }
 
-    /// The next sessions of an address to look at, which are looked at again after all others.
+    /// Returns the next candidates of an address and moves them to the end.
     pub(crate) fn next_of(&mut self, host: IpAddr, most: usize) -> Vec<u64> {
         let own = self.hosts.get(&host).into_iter().flat_map(BTreeMap::values);
         let some: Vec<u64> = own.take(most).copied().collect();
@@ -132,7 +130,7 @@ mod tests {
         for session in 10..14 {
             assert_eq!(places.add(session, at(2)), Ok(()));
         }
-        // The address with the most sessions gives way to one that has fewer.
+        // The address with the most sessions loses one to an address that has fewer.
         for (newcomer, has_more) in [(2, true), (3, true)] {
             let full = Full { limit: ALL, host: at(1), has_more };
             assert_eq!(places.full(at(newcomer)), Some(full));

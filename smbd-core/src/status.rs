@@ -1,4 +1,4 @@
-//! What commands end with, and the one place where a file operation's error becomes an NTSTATUS.
+//! Status codes of commands, and the mapping from errors of file operations to NTSTATUS.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use smb_proto::NtStatus;
 use smb_proto::smb2::Header;
 use vfs::VfsError;
 
-/// What a command ends with: an [`NtStatus`], in a type of the server, because errors of files and of parsers become one.
+/// The result of a command: an [`NtStatus`] as a local type, so that errors of files and parsers can be converted to it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);
 
@@ -20,12 +20,12 @@ macro_rules! same_names {
 smb_proto::nt_statuses!(same_names);
 
 impl Status {
-    /// Of the header of an answer.
+    /// Returns the status in the header of an answer.
     pub fn of(header: &Header) -> Self {
         Self(header.status)
     }
 
-    /// Neither a success nor a warning: the two high bits are set (MS-ERREF section 2.3).
+    /// Returns whether it is neither a success nor a warning: the two high bits are set (MS-ERREF section 2.3).
     pub fn is_error(self) -> bool {
         NtStatus(self.0).is_error()
     }
@@ -43,7 +43,7 @@ impl From<NtStatus> for Status {
     }
 }
 
-/// What a file operation's error is to a client. Where an operation of MS-FSA names another one, the operation says so itself.
+/// Maps the error of a file operation. Operations for which MS-FSA names another status map that themselves.
 impl From<VfsError> for Status {
     fn from(e: VfsError) -> Self {
         match e {
@@ -56,7 +56,7 @@ impl From<VfsError> for Status {
             VfsError::Symlink => Self::STOPPED_ON_SYMLINK,
             VfsError::WrongType => Self::INVALID_DEVICE_REQUEST,
             VfsError::Invalid | VfsError::BadCookie => Self::INVALID_PARAMETER,
-            // MS-FSA 2.1.5.1: a component that is longer than the file system's longest is not a name of it.
+            // MS-FSA 2.1.5.1: a component longer than the file system allows is not a valid name.
             VfsError::NameTooLong | VfsError::BadName => Self::OBJECT_NAME_INVALID,
             VfsError::TooBig => Self::FILE_TOO_LARGE,
             VfsError::NoSpace => Self::DISK_FULL,

@@ -1,8 +1,8 @@
-//! Amounts that requests wait for: a total, and a part of each address, so that the clients of one address cannot take all.
+//! Amounts that requests wait for: a total, and a part for each address, so that the clients of one address cannot take all of it.
 //!
-//! *Operation.* [`Turns::take`] waits until the amount is there, for as long as its caller says.
+//! *Operation.* [`Turns::take`] waits until the amount is available, at most as long as its caller allows.
 //!
-//! *Memory.* One entry for each address that has something.
+//! *Memory.* One entry for each address that holds a part.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use tokio::time::timeout;
 
 use crate::limits::{EXPANDED_BYTES_MAX, EXPANDED_BYTES_PER_ADDRESS_MAX};
 
-/// An amount of which requests take a part.
+/// A total amount of which requests take parts.
 pub(crate) struct Turns {
     parts: Arc<Parts>,
     most: usize,
     given_back: Notify,
 }
 
-/// A part of an amount, given back when it is dropped.
+/// A part of the amount, returned when dropped.
 pub(crate) struct Turn {
     part: Option<Part>,
     of: Arc<Turns>,
 }
 
 impl Turns {
-    /// Has this much for all, and for each address.
+    /// Builds an amount with a total limit and a limit per address.
     pub(crate) fn new(limits: [Limit; 2]) -> Arc<Self> {
         let most = limits[0].most.min(limits[1].most);
         Arc::new(Self { parts: Parts::new(limits), most, given_back: Notify::new() })
     }
 
-    /// Takes `amount` for a client at this address; more than an address may have counts as all that it may have. Returns nothing
-    /// where that is not there within `longest`.
+    /// Takes `amount` for a client at this address, or the address's limit if that is less. Returns `None` if it is not available
+    /// within `longest`.
     pub(crate) async fn take(
         self: &Arc<Self>,
         at: IpAddr,
@@ -65,7 +65,7 @@ impl Drop for Turn {
     }
 }
 
-/// What compressed messages of all connections share.
+/// Resources for compressed messages of all connections.
 pub(crate) struct Compression {
     /// Bytes of expanded messages.
     pub(crate) memory: Arc<Turns>,

@@ -1,4 +1,4 @@
-//! Rules of SMB2 that a peer can break. Each is counted ([`rdma_transport::count`]) and has one line in the log per connection.
+//! Rules of SMB2 that a peer can break. Each is counted ([`rdma_transport::count`]) and logged once per connection.
 
 use std::sync::atomic::Ordering;
 
@@ -6,28 +6,28 @@ use rdma_transport::count;
 
 use crate::conn::Conn;
 
-/// No rule of the protocol, and counted as one: an address that has guessed passwords too often had to wait.
+/// Counted like a violation although it is none: an address with too many wrong passwords had to wait.
 pub const LOGON_SLOWED: &str = "smb-logon-slowed";
 
-/// A broken rule that ends the connection, with detail for the log.
+/// A violation that ends the connection, with detail for the log.
 pub(crate) type Fatal = (Violation, &'static str);
 
 /// A broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Bytes that are no message (MS-SMB2 section 3.3.5.2): ends the connection.
+    /// Bytes that are not a message (MS-SMB2 section 3.3.5.2): ends the connection.
     NotAMessage,
     /// A message id that was not granted, or was used before (3.3.5.2.3): ends the connection.
     MessageId,
     /// A signature that is wrong or missing (3.3.5.2.4).
     Signature,
-    /// An encrypted message that does not open (3.3.5.2.1.1): ends the connection.
+    /// An encrypted message that cannot be decrypted (3.3.5.2.1.1): ends the connection.
     Sealed,
-    /// A compressed message that does not expand, or none that was agreed on (3.3.5.2.1.2): ends the connection.
+    /// A compressed message that cannot be expanded, or without agreed compression (3.3.5.2.1.2): ends the connection.
     Compressed,
-    /// A message in clear where it must be encrypted (3.3.5.2.9, 3.3.5.2.11).
+    /// An unencrypted message where encryption is required (3.3.5.2.9, 3.3.5.2.11).
     Clear,
-    /// A chain whose offsets do not hold (3.3.5.2.7): ends the connection.
+    /// A chain with invalid offsets (3.3.5.2.7): ends the connection.
     Chain,
     /// A command before NEGOTIATE, or a second NEGOTIATE (3.3.5.3, 3.3.5.4): ends the connection.
     Order,
@@ -35,11 +35,11 @@ pub enum Violation {
     CreditCharge,
     /// A body that does not follow its format (3.3.5).
     Format,
-    /// Nobody logged on in time: ends the connection.
+    /// No user logged on in time: ends the connection.
     Silent,
-    /// A request of negotiation that was not what was negotiated (3.3.5.15.12): ends the connection.
+    /// A validation request that differs from the negotiation (3.3.5.15.12): ends the connection.
     Downgrade,
-    /// Data by RDMA that does not match its signature or tag (3.3.5.13).
+    /// Data sent over RDMA that does not match its signature or tag (3.3.5.13).
     Payload,
 }
 
@@ -60,7 +60,7 @@ rdma_transport::rule_names!(Violation {
 });
 
 impl Violation {
-    /// Counts it, and logs it when it is the first of its kind on this connection.
+    /// Counts the violation, and logs the first of its kind on this connection.
     pub(crate) fn note(self, conn: &Conn, detail: &str) {
         let bit = 1 << self as u32;
         if conn.reported.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
@@ -70,7 +70,7 @@ impl Violation {
         }
     }
 
-    /// As [`Violation::note`], of a rule that ends the connection.
+    /// As [`Violation::note`], for a rule that ends the connection.
     pub(crate) async fn end(self, conn: &Conn, detail: &str) {
         self.note(conn, detail);
         conn.handle.shutdown().await;

@@ -1,4 +1,5 @@
-//! What an answer takes is bounded by its buffer, whatever the request names. Alone in its process, whose memory it measures.
+//! The memory for an answer is bounded by its buffer, whatever the request names. Runs in its own process, whose memory it
+//! measures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation, dead_code)]
 
@@ -13,7 +14,7 @@ use smbd_core::status::Status;
 
 const FULL_EA: u8 = 15;
 
-/// The most memory that this process had, in KiB.
+/// Returns the peak memory of this process, in KiB.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();

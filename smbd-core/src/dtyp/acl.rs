@@ -1,4 +1,4 @@
-//! Security descriptors and the list that is kept with a file ([`vfs::acl`]): the same, in two forms.
+//! Converts between security descriptors and the list that is stored with a file ([`vfs::acl`]).
 
 use vfs::acl::{self, Owner, Who, flag, sid_of_group, sid_of_user};
 use vfs::{Attr, Domain};
@@ -7,7 +7,8 @@ use super::descriptor::control;
 use super::{Ace, Acl, SecurityDescriptor, Sid};
 use crate::status::Status;
 
-/// The list that a descriptor says. An owner or group that is a user or group of this host is none of the list's: it is the file's.
+/// Converts a descriptor to a list. Leaves out an owner or group that is a user or group of this host, because the file itself has
+/// it.
 pub fn of_descriptor(sd: &SecurityDescriptor) -> acl::Acl {
     let ace = |ace: &Ace| match ace {
         Ace::Simple { kind, flags, mask, sid } => acl::Ace::Simple {
@@ -32,7 +33,7 @@ pub fn of_descriptor(sd: &SecurityDescriptor) -> acl::Acl {
     }
 }
 
-/// The descriptor of a file with this list.
+/// Converts the list of a file to its descriptor.
 pub fn to_descriptor(
     list: &acl::Acl,
     attr: &Attr,
@@ -58,7 +59,7 @@ pub fn to_descriptor(
     })
 }
 
-/// One entry, or two where it means the owner here and the creator of what is made further down (MS-DTYP section 2.4.2.4).
+/// Converts one entry, or writes two for an entry that means the owner here and the creator below (MS-DTYP section 2.4.2.4).
 fn put(ace: &acl::Ace, (owner, domain): (Owner, Option<&Domain>), out: &mut Vec<Ace>) {
     const PASSES_ON: u8 = flag::OBJECT_INHERIT | flag::CONTAINER_INHERIT;
     let (kind, flags, mask, who) = match ace {
@@ -114,7 +115,6 @@ mod tests {
             .prop_map(|(revision, aces)| Acl { revision, aces })
     }
 
-    /// Any descriptor.
     fn any_descriptor() -> impl Strategy<Value = SecurityDescriptor> {
         use proptest::option::of;
         (any::<u16>(), of(any_sid()), of(any_sid()), of(any_acl()), of(any_acl())).prop_map(
@@ -170,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// A client gets back what it set, bit for bit; an owner and group that it left out are the file's.
+        /// A client reads back what it set, bit for bit; an owner and group that it left out come from the file.
         #[test]
         fn descriptors_come_back_as_they_were_set(sd in any_descriptor()) {
             let mut want = sd.clone();

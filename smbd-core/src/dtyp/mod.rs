@@ -1,5 +1,5 @@
-//! What the values of MS-DTYP ([`smb_proto::dtyp`]) are to this server: descriptors beside the lists that are kept with files, and
-//! times of files.
+//! Converts values of MS-DTYP ([`smb_proto::dtyp`]) for this server: descriptors to the lists stored with files, and times of
+//! files.
 
 pub mod acl;
 pub mod check;
@@ -15,7 +15,7 @@ mod tests {
 
     use super::{descriptor, mask};
 
-    /// A list keeps the types and the control bits of a descriptor as they are.
+    /// Lists use the types and control bits of descriptors unchanged.
     #[test]
     fn messages_and_lists_have_the_same_types_and_bits() {
         let kinds = [kind::ALLOWED, kind::DENIED, kind::AUDIT, kind::ALARM, kind::MANDATORY_LABEL];
@@ -38,7 +38,7 @@ mod tests {
         assert!(bits.iter().all(|(kept, told)| kept == told));
     }
 
-    /// The bits that are kept in lists are those that CREATE asks for.
+    /// Lists use the same access bits as CREATE.
     #[test]
     fn messages_and_lists_have_the_same_rights() {
         let specific = access::READ_DATA

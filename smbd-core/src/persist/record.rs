@@ -1,4 +1,4 @@
-//! A persistent handle as bytes: all that it takes to open it again in another run of the server. Pure.
+//! Encodes a persistent handle: everything that another run of the server needs to reopen it. Pure.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -11,16 +11,16 @@ use crate::open::{FileId, LOCK_SEQUENCES};
 
 type Guid = [u8; 16];
 
-/// First byte of a record; one that is not here is of a version that is not known.
+/// First byte of a record; other values than these mark unknown versions.
 const VERSION: u8 = 4;
-/// Without [`Record::sids`].
+/// The version without [`Record::sids`].
 const WITHOUT_SIDS: u8 = 3;
-/// Without [`Record::order`].
+/// The version without [`Record::order`].
 const WITHOUT_ORDER: u8 = 2;
-/// Without [`Record::next`] as well.
+/// The version without [`Record::next`] as well.
 const WITHOUT_NEXT: u8 = 1;
 
-/// What the handle may cache, and under whose name.
+/// Caching of the handle, and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caches {
     Oplock { rights: Caching },
@@ -31,41 +31,41 @@ pub(crate) enum Caches {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) id: FileId,
-    // Which file.
+    // The file.
     pub(crate) share: String,
     pub(crate) base: Vec<u8>,
     pub(crate) stream: Option<String>,
     pub(crate) dir: Vec<u8>,
     pub(crate) name: Vec<u8>,
     pub(crate) path: String,
-    // For whom.
+    // The user.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
-    /// Identifiers that a ticket has named, the one of the user first.
+    /// SIDs of the user's ticket, the user's own first.
     pub(crate) sids: Vec<Sid>,
     pub(crate) owner: String,
     pub(crate) client: Guid,
-    // How.
+    // The access.
     pub(crate) granted: u32,
     pub(crate) shared: u32,
     pub(crate) options: u32,
     pub(crate) posix: bool,
     pub(crate) delete_on_close: bool,
     pub(crate) delete_pending: bool,
-    // What it takes to come back.
+    // Facts for the reconnect.
     pub(crate) create: Guid,
     pub(crate) action: u32,
     pub(crate) timeout_ms: u32,
     pub(crate) app_instance: Option<Guid>,
     pub(crate) app_version: Option<(u64, u64)>,
-    // What it holds.
+    // State that it holds.
     pub(crate) caches: Option<Caches>,
     pub(crate) locks: Vec<(SmbLockRange, LockKind)>,
     pub(crate) sequences: [Option<u8>; LOCK_SEQUENCES],
-    /// The node that is about to take the place of `base` under its name, or already has.
+    /// The node that is about to replace `base` under its name, or already has.
     pub(crate) next: Option<Vec<u8>>,
-    /// One with a higher number was written later; 0 of a version that did not number them.
+    /// Number in the order of writing; 0 from a version without numbers.
     pub(crate) order: u64,
 }
 
@@ -93,7 +93,7 @@ impl Out {
     }
 
     fn count(&mut self, n: usize) {
-        // Invariant: nothing that an open has is so long.
+        // Invariant: no field of an open is this long.
         self.u32(u32::try_from(n).unwrap_or(u32::MAX));
     }
 
@@ -147,7 +147,7 @@ impl<'a> In<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A number of things of at least `size` bytes, which fit into what is left.
+    /// Reads a count of elements of at least `size` bytes each, which must fit into the remaining bytes.
     fn count(&mut self, size: usize) -> Option<usize> {
         let n = usize::try_from(self.u32()?).ok()?;
         (n <= self.0.len() / size).then_some(n)
@@ -206,8 +206,7 @@ fn caches(r: &mut In<'_>) -> Option<Caches> {
 }
 
 impl Record {
-    /// A number by which a record that says something else is told from this one. Clients cannot choose records with the same: the
-    /// key is random.
+    /// Returns a number that differs for records with other content. The key is random, so clients cannot construct a collision.
     pub(crate) fn digest(&self) -> u64 {
         static KEY: OnceLock<RandomState> = OnceLock::new();
         KEY.get_or_init(RandomState::new).hash_one(self.encode())
@@ -261,7 +260,7 @@ impl Record {
         out.0
     }
 
-    /// `None` for what [`Record::encode`] never made.
+    /// Decodes a record; `None` for bytes that [`Record::encode`] cannot have produced.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = In(bytes);
         let version = r.u8()?;
@@ -406,7 +405,7 @@ mod tests {
         let unnumbered = Record { order: 0, ..bare.clone() };
         let mut older = unnumbered.encode();
         assert_eq!(older[0], VERSION);
-        // How many identifiers there are.
+        // The number of SIDs.
         older.truncate(older.len() - COUNT_LEN);
         older[0] = WITHOUT_SIDS;
         assert_eq!(Record::decode(&older), Some(unnumbered.clone()));

@@ -1,4 +1,4 @@
-//! Writes again what the store [could not be told](crate::unwritten).
+//! Retries writes that the store [could not complete](crate::unwritten).
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{save, strike};
 use crate::open::Open;
 use crate::server_state::ServerState;
 
-/// Begins to write what is not written, unless that is under way. To be called about once a second.
+/// Starts a pass over the unwritten handles, unless one is running. Call it about once a second.
 pub(crate) fn tick(core: &Arc<ServerState>) {
     if !core.unwritten.begin() {
         return;
@@ -18,13 +18,13 @@ pub(crate) fn tick(core: &Arc<ServerState>) {
     });
 }
 
-/// One after the other, until the store fails again: a thousand that wait are no thousand tries.
+/// Writes one handle at a time and stops at the first error, so that a thousand waiting handles do not cause a thousand tries.
 async fn write(core: &ServerState) {
     let mut owed = core.unwritten.take().into_iter();
     for (persistent, open) in owed.by_ref() {
         let is_there = |o: &Arc<Open>| o.durable.is_persistent() && !o.durable.saving().forgotten;
         match open.upgrade().filter(is_there) {
-            // An error is noted.
+            // `save` notes the error.
             Some(open) => drop(save(core, &open).await),
             None => strike(core, &[persistent]).await,
         }

@@ -1,7 +1,7 @@
-//! The local security authority (MS-LSAD, MS-LSAT): the machine's own domain, names for identifiers and back.
+//! The local security authority (MS-LSAD, MS-LSAT): the machine's domain, and translation between names and SIDs.
 //!
-//! An account of the gateway is, to files, the uid that it stands for: S-1-22-1-UID. Under the account's name that is what its name
-//! gives and what is shown as it. S-1-5-21-MACHINE-RID means the same one where somebody kept it.
+//! For files, an account of the gateway is its uid: S-1-22-1-UID. This is the SID of the account's name, and it is shown under that
+//! name. S-1-5-21-MACHINE-RID means the same account, for SIDs that clients have stored.
 
 use smb_proto::ndr::{Later, Reader, Writer};
 
@@ -22,11 +22,11 @@ pub(crate) const SYNTAX: Syntax = Syntax {
     version: 0,
 };
 
-/// Names or identifiers in one call.
+/// Most names or SIDs in one call.
 const LOOKUPS_MAX: u32 = 1000;
-/// Characters of a name; a longer name from a directory counts as none.
+/// Characters of a name; a longer name from a directory is ignored.
 const NAME_MAX: usize = 256;
-/// The one policy handle: what it stands for does not differ between clients.
+/// The only policy handle: it gives every client the same access.
 const HANDLE: [u8; 20] = *b"\0\0\0\0headgate policy\x01";
 
 /// SID_NAME_USE (MS-LSAT section 2.2.13).
@@ -40,20 +40,20 @@ enum Use {
     Unknown = 8,
 }
 
-/// A name with the domain it is in.
+/// A translated name with its domain.
 struct Found {
     kind: Use,
     name: String,
-    /// Name and identifier of the domain.
+    /// Name and SID of the domain.
     domain: (String, Sid),
     sid: Sid,
 }
 
 /// Returns the most bytes that an answer takes ([`Interface::price`](super::Interface::price)).
 pub(super) fn price(stub: &[u8]) -> usize {
-    /// The shortest name or identifier is a pointer.
+    /// The shortest name or SID is a pointer.
     const ARGUMENT_MIN: usize = 4;
-    /// The result of one with its domain, and its copy in fragments.
+    /// The result for one name with its domain, and its copy in fragments.
     const FOUND_MAX: usize = 4 << 10;
     let most = usize::try_from(LOOKUPS_MAX).unwrap_or(usize::MAX);
     PRICE_MIN + FOUND_MAX * most.min(stub.len() / ARGUMENT_MIN)
@@ -69,10 +69,10 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
     let mut r = Reader::new(stub);
     match op {
         0 => close(&mut r),
-        // LsarOpenPolicy, LsarOpenPolicy2: anybody who got so far may ask names.
+        // LsarOpenPolicy, LsarOpenPolicy2: every caller that can open the pipe may translate names.
         6 | 44 => Ok([&HANDLE[..], &[0; 4]].concat()),
-        // LsarQueryInformationPolicy. LsarQueryInformationPolicy2 (46) is no operation here, as of a smbd that is in no domain:
-        // smbcacls asks by it for the domain's identifier, and ends by a signal when the answer has none.
+        // LsarQueryInformationPolicy. LsarQueryInformationPolicy2 (46) is not offered, as with an smbd outside a domain: smbcacls
+        // uses it to query the domain's SID and crashes if the answer has none.
         7 => query_policy(host, &mut r),
         14 => lookup_names(host, &mut r, Names { handle: true, long: false, sids: false }),
         15 => lookup_sids(host, &mut r, Sids { handle: true, long: false }),
@@ -117,7 +117,7 @@ fn query_policy(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     }
     w.pointer();
     w.u16(class);
-    // All arms of a union are aligned like the one that is aligned most (C706 section 14.3.2); here it holds times.
+    // All arms of a union have the alignment of the most aligned one (C706 section 14.3.2); here it contains times.
     w.align(8);
     let domain = host.domain();
     let member = domain.as_ref().and_then(|domain| domain.identity());
@@ -140,7 +140,7 @@ fn query_policy(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
         }
         // PolicyLsaServerRoleInformation: PolicyServerRolePrimary
         (6, _) => w.u16(3),
-        // PolicyDnsDomainInformation. Tickets tell neither the forest nor the GUID of the domain.
+        // PolicyDnsDomainInformation. Tickets contain neither the forest nor the GUID of the domain.
         (_, Some(domain)) => {
             text(&mut w, domain.name.clone());
             text(&mut w, domain.dns.clone());
@@ -193,11 +193,11 @@ fn get_user_name(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     Ok(w.finish())
 }
 
-/// The shape of one of the operations that look identifiers up.
+/// Variant of an operation that translates SIDs.
 #[derive(Clone, Copy)]
 struct Sids {
     handle: bool,
-    /// With `Flags`.
+    /// True if the operation has `Flags`.
     long: bool,
 }
 
@@ -247,13 +247,13 @@ fn lookup_sids(host: &dyn Host, r: &mut Reader<'_>, shape: Sids) -> Read<Vec<u8>
     finish(w, held, &found)
 }
 
-/// The shape of one of the operations that look names up.
+/// Variant of an operation that translates names.
 #[derive(Clone, Copy)]
 struct Names {
     handle: bool,
-    /// With `Flags`.
+    /// True if the operation has `Flags`.
     long: bool,
-    /// Whole identifiers, not the last number of them.
+    /// True if it returns whole SIDs rather than RIDs.
     sids: bool,
 }
 
@@ -290,7 +290,7 @@ fn lookup_names(host: &dyn Host, r: &mut Reader<'_>, shape: Names) -> Read<Vec<u
                 later.push(Later::Sid(f.sid.clone()));
             }
             (None, true) => w.null(),
-            // A domain has no number of its own in itself.
+            // A domain has no RID.
             (Some(f), false) if f.kind == Use::Domain => w.u32(u32::MAX),
             (Some(f), false) => w.u32(f.sid.split().map_or(0, |(_, rid)| rid)),
             (None, false) => w.u32(0),
@@ -355,7 +355,7 @@ impl Domains {
 const UNIX_USER: &str = "Unix User";
 const UNIX_GROUP: &str = "Unix Group";
 
-/// Identifiers that every Windows machine knows (MS-DTYP section 2.4.2.4): authority and numbers, kind, domain, name.
+/// SIDs known to every Windows machine (MS-DTYP section 2.4.2.4): authority and numbers, kind, domain, name.
 const WELL_KNOWN: [(u64, &[u32], Use, &str, &str); 12] = [
     (1, &[0], Use::WellKnown, "", "Everyone"),
     (3, &[0], Use::WellKnown, "", "CREATOR OWNER"),
@@ -378,7 +378,7 @@ fn well_known(n: usize) -> Option<Found> {
     Some(Found { kind: *kind, name: (*name).into(), domain: ((*domain).into(), above), sid })
 }
 
-/// Whom an identifier means.
+/// Translates a SID to a name.
 fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
     let known = (0..WELL_KNOWN.len()).filter_map(well_known).find(|f| f.sid == *sid);
     if known.is_some() {
@@ -424,7 +424,7 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
     None
 }
 
-/// Groups of every domain (MS-DTYP section 2.4.2.4), by their names in English.
+/// Groups of every domain (MS-DTYP section 2.4.2.4), with their English names.
 const DOMAIN_GROUPS: [(u32, &str); 8] = [
     (512, "Domain Admins"),
     (513, "Domain Users"),
@@ -436,7 +436,7 @@ const DOMAIN_GROUPS: [(u32, &str); 8] = [
     (520, "Group Policy Creator Owners"),
 ];
 
-/// Whom an identifier of the domain means, as far as tickets have told.
+/// Translates a SID of the domain, using names learned from tickets.
 fn of_domain(host: &dyn Host, sid: &Sid) -> Option<Found> {
     let domain = host.domain()?;
     let identity = domain.identity()?;
@@ -455,12 +455,12 @@ fn of_domain(host: &dyn Host, sid: &Sid) -> Option<Found> {
     found(Use::Group, name)
 }
 
-/// The identifier of a name in the domain.
+/// Returns the SID of a name in the domain.
 fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str)) -> Option<Sid> {
     let domain = host.domain()?;
     let identity = domain.identity()?;
     let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
-    // `name@domain` has no other domain before it.
+    // `name@domain` takes no other domain in front.
     let (name, of) = match name.rsplit_once('@') {
         Some((name, at)) if of.is_empty() => (name, at),
         _ => (name, of),
@@ -475,7 +475,7 @@ fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str)) -> Option<Sid> {
     domain.user_named(name).or_else(|| identity.sid.child(group()?.0))
 }
 
-/// Which identifier a name means, with or without a domain before it. An account is what it is to files: its uid.
+/// Translates a name, with or without a domain in front, to a SID. An account translates to the SID of its uid, which files use.
 fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
     let (domain, plain) = name.split_once('\\').unwrap_or(("", name));
     let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
@@ -485,12 +485,12 @@ fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
         return name_of(host, &host.machine());
     }
     if ours && let Some((written, uid)) = host.account(plain) {
-        // What files know; an entry of an access list with another identifier would mean nobody.
+        // Use the SID that files use; an access list entry with another SID would match no user.
         let sid = Sid::unix_user(uid);
         let domain = (computer, sid.split()?.0);
         return Some(Found { kind: Use::User, name: written, domain, sid });
     }
-    // Names of numbers, as they are shown when the host has none.
+    // Names made of a number, as shown for ids that the host has no name for.
     if let Ok(n) = plain.parse() {
         if same(domain, UNIX_USER) {
             return name_of(host, &Sid::unix_user(n));
@@ -599,7 +599,7 @@ mod tests {
             ("alice", "S-1-5-21-1-2-3-1103", r"LAB\Alice"),
             (r"LAB\carol", "S-1-5-21-1-2-3-1104", r"LAB\carol"),
             (r"LAB\Domain Admins", "S-1-5-21-1-2-3-512", r"LAB\Domain Admins"),
-            // The gateway's own account stands before the user of the domain.
+            // The gateway's own account takes precedence over the user of the domain.
             ("carol", "S-1-22-1-1001", r"GATE\carol"),
             ("LAB", "S-1-5-21-1-2-3", r"LAB\LAB"),
         ] {
@@ -615,7 +615,7 @@ mod tests {
         assert!(name_of(&member, &sid("S-1-5-21-9-9-9-512")).is_none());
     }
 
-    /// MS-LSAD section 3.1.4.4.4: as a member says it.
+    /// MS-LSAD section 3.1.4.4.4, on a member of a domain.
     #[test]
     fn policies_name_the_domain() {
         let member = member();

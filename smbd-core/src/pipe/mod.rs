@@ -1,16 +1,16 @@
-//! Named pipes of `IPC$`: remote procedure calls (MS-RPCE over SMB) that browsers and administration tools make.
+//! Named pipes of `IPC$`: remote procedure calls (MS-RPCE over SMB) of browsers and administration tools.
 //!
-//! *Operation.* [`open`] gives the pipe of a name. Bytes written are put together to messages of connection-oriented RPC ([`rpc`]);
-//! each whole call is answered at once by one of the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`], [`samr`]), and the answer
-//! waits to be read, in the order in which reads came ([`Pipe::turn`]). What the interfaces tell comes from a [`Host`], which may
-//! wait for it: only calls do, while reads, questions and the end of the pipe go on. Nothing here touches the network.
+//! *Operation.* [`open`] opens a pipe by name. Written bytes are joined to messages of connection-oriented RPC ([`rpc`]); one of
+//! the interfaces ([`srvsvc`], [`wkssvc`], [`lsarpc`], [`samr`]) answers each complete call at once, and the answer waits for
+//! reads, which are served in order of arrival ([`Pipe::turn`]). Interfaces get their data from a [`Host`], which may block: this
+//! delays only calls, not reads, queries or the close of the pipe. This module does no network access.
 //!
-//! *Memory.* What a client has written but not completed and what it has not read are both bounded ([`UNREAD_MAX`],
-//! [`rpc::STUB_MAX`]), and count together, with its handles, as a [`Part`] of what pipes of its address keep: a pipe that would
-//! keep more is disconnected. What an answer may take counts there before it is made ([`Interface::price`]).
+//! *Memory.* Incomplete calls and unread answers are both bounded ([`UNREAD_MAX`], [`rpc::STUB_MAX`]) and count, together with
+//! handles, as a [`Part`] of the quota for pipes of the client's address: a pipe beyond the quota is disconnected. The space for an
+//! answer is reserved before it is made ([`Interface::price`]).
 //!
-//! *Errors.* A call that cannot be read is answered with a fault, as is an operation that is not offered, and one whose answer gets
-//! no memory; a client that breaks the framing has its pipe disconnected.
+//! *Errors.* A malformed call, an operation that is not offered, and an answer without memory each get a fault. A client that
+//! breaks the framing has its pipe disconnected.
 
 pub(crate) mod lsarpc;
 pub(crate) mod rpc;
@@ -35,53 +35,53 @@ use mutex::locked;
 use rpc::{Association, Fault};
 use samr::handles::Handles;
 
-/// Bytes of answers that wait to be read; a client that has not read so much is not answered any more.
+/// Bytes of unread answers; beyond this no call is answered.
 pub const UNREAD_MAX: usize = 1 << 20;
 
-/// Bytes of an answer about one object.
+/// Bytes reserved for an answer about one object.
 const PRICE_MIN: usize = 8 << 10;
 
-/// What interfaces tell about the server.
+/// Data about the server for the interfaces.
 pub trait Host: Send + Sync {
     /// NetBIOS name of the machine.
     fn computer(&self) -> String;
-    /// The shares that are shown to the one who calls, and their comments, without `IPC$`.
+    /// Returns the names and comments of the shares that the caller may see, without `IPC$`.
     fn shares(&self) -> Vec<(String, String)>;
     /// Returns the bytes of names and comments of all shares, and the number of shares.
     fn shares_size(&self) -> (usize, usize);
-    /// The share of this name, in any case of letters, also one that is in no list.
+    /// Returns the share of this name, ignoring case, even if it is in no list.
     fn share(&self, name: &str) -> Option<(String, String)> {
         self.shares().into_iter().find(|(known, _)| known.to_lowercase() == name.to_lowercase())
     }
-    /// The share of this name is on other servers.
+    /// Returns whether the share of this name is on other servers.
     fn is_elsewhere(&self, _: &str) -> bool {
         false
     }
-    /// The identifier under which the machine's own accounts are: S-1-5-21 and three numbers.
+    /// Returns the SID of the machine's own accounts: S-1-5-21 and three numbers.
     fn machine(&self) -> Sid;
-    /// The account of this name: its name as it is written, and its uid.
+    /// Returns the stored spelling of an account's name, and its uid.
     fn account(&self, name: &str) -> Option<(String, u32)>;
-    /// The account that has this uid.
+    /// Returns the account with this uid.
     fn account_of_uid(&self, uid: u32) -> Option<String>;
-    /// Calls `each` with the name and the credentials of every account, in no order.
+    /// Calls `each` with the name and the credentials of every account, in any order.
     fn each_account(&self, each: &mut dyn FnMut(&str, &Cred));
-    /// Returns whether the caller has logged on under a name: as no guest, and not anonymously.
+    /// Returns whether the caller has logged on with a user name, neither as a guest nor anonymously.
     fn knows_caller(&self) -> bool;
-    /// The domain whose tickets the server takes.
+    /// Returns the domain whose tickets the server accepts.
     fn domain(&self) -> Option<Arc<Domain>> {
         None
     }
-    /// Users and groups that are no accounts. May wait.
+    /// Returns users and groups that are not accounts. May block.
     fn others(&self) -> &dyn Directory;
-    /// Name of the one who calls.
+    /// Returns the name of the caller.
     fn caller(&self) -> String;
-    /// Time of day and time since the start, in milliseconds.
+    /// Returns the time of day and the time since the start, in milliseconds.
     fn times(&self) -> (u64, u64);
-    /// Sessions that are open.
+    /// Returns the number of open sessions.
     fn sessions(&self) -> u32;
 }
 
-/// The interfaces, by the names of their pipes.
+/// The interfaces, one per pipe name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interface {
     Srvsvc,
@@ -96,24 +96,24 @@ impl Interface {
         match name.strip_prefix("pipe\\").unwrap_or(&name) {
             "srvsvc" => Some(Self::Srvsvc),
             "wkssvc" => Some(Self::Wkssvc),
-            // MS-LSAT section 2.1: by both names.
+            // MS-LSAT section 2.1: under both names.
             "lsarpc" | "lsass" => Some(Self::Lsarpc),
             "samr" => Some(Self::Samr),
             _ => None,
         }
     }
 
-    /// Secondary address in the answer to a bind (C706 section 12.6.4.4).
+    /// Returns the secondary address for the answer to a bind (C706 section 12.6.4.4).
     pub(crate) fn address(self) -> &'static [u8] {
         match self {
             Self::Srvsvc => b"\\PIPE\\srvsvc\0",
             Self::Wkssvc => b"\\PIPE\\wkssvc\0",
-            // MS-SAMR section 2.1 has its own name for the same process.
+            // MS-SAMR section 2.1 uses another name for the same process.
             Self::Lsarpc | Self::Samr => b"\\PIPE\\lsass\0",
         }
     }
 
-    /// Identifier and version.
+    /// Returns the interface's UUID and version.
     pub(crate) fn syntax(self) -> rpc::Syntax {
         match self {
             Self::Srvsvc => srvsvc::SYNTAX,
@@ -150,28 +150,26 @@ impl Interface {
     }
 }
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The bytes.
     pub data: Vec<u8>,
-    /// The message has more: STATUS_BUFFER_OVERFLOW.
+    /// True if the message has more bytes: STATUS_BUFFER_OVERFLOW.
     pub more: bool,
 }
 
-/// An open pipe.
 pub struct Pipe {
     name: String,
-    /// Held while a call is answered, which may ask the host for names and take as long as that takes: by threads that may wait.
+    /// Held while a call is answered, possibly for long because the host may block: only for threads that may block.
     calls: Mutex<Calls>,
-    /// Never held while anything is waited for.
+    /// Never held during a wait.
     answers: Mutex<Answers>,
-    /// Reads that find nothing wait for it in the order in which they came; the one that has it waits for [`Pipe::changed`].
+    /// Queue of waiting reads, in order of arrival; the one at its head waits for [`Pipe::changed`].
     pub(crate) turn: tokio::sync::Mutex<()>,
     changed: tokio::sync::Notify,
-    /// Its open has ended.
+    /// Set once its open has ended.
     closed: AtomicBool,
-    /// `CompletionMode` is FILE_PIPE_COMPLETE_OPERATION: a read that finds nothing fails at once (MS-FSCC section 2.4.37).
+    /// `CompletionMode` is FILE_PIPE_COMPLETE_OPERATION: a read of an empty pipe fails at once (MS-FSCC section 2.4.37).
     fails_at_once: AtomicBool,
 }
 
@@ -193,27 +191,27 @@ impl Calls {
     }
 }
 
-/// What waits to be read.
+/// Answers that wait to be read.
 struct Answers {
-    /// Messages, and how much of the first has been read.
+    /// Messages, and the bytes already read of the first.
     out: VecDeque<Vec<u8>>,
     taken: usize,
-    /// The client has broken the framing.
+    /// Set once the client has broken the framing.
     broken: bool,
     /// Bytes of unfinished calls and of handles.
     begun: usize,
-    /// Bytes for the call that is being answered.
+    /// Bytes reserved for the current answer.
     reserved: usize,
-    /// All that is kept counts here.
+    /// The quota for all memory of the pipe.
     part: Part,
 }
 
-/// What the pipe of this name offers; STATUS_OBJECT_NAME_NOT_FOUND when there is none.
+/// Returns the interface of this pipe name; STATUS_OBJECT_NAME_NOT_FOUND without one.
 pub(crate) fn find(name: &str) -> Result<Interface, Status> {
     Interface::named(name).ok_or(Status::OBJECT_NAME_NOT_FOUND)
 }
 
-/// The pipe of this name. What it keeps counts as this part.
+/// Opens the pipe of this name, with `part` as the quota for its memory.
 pub fn open(name: &str, part: Part) -> Result<Pipe, Status> {
     let interface = find(name)?;
     Ok(Pipe {
@@ -231,13 +229,13 @@ pub fn open(name: &str, part: Part) -> Result<Pipe, Status> {
 }
 
 impl Pipe {
-    /// Its name, as it was opened.
+    /// Returns the name under which it was opened.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Takes bytes from the client. What they complete is answered at once; the answer waits to be read. Waits for the host, and
-    /// for writes before this one.
+    /// Takes bytes from the client and answers completed calls at once; the answer waits to be read. Blocks on the host and on
+    /// earlier writes.
     pub fn write(&self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
         let mut calls = locked(&self.calls);
         let written = self.answer(&mut calls, host, bytes).map(drop);
@@ -245,38 +243,38 @@ impl Pipe {
         written
     }
 
-    /// At most `max` bytes of the first message that waits; STATUS_PIPE_EMPTY when none does, STATUS_PIPE_BROKEN when the pipe was
+    /// Reads at most `max` bytes of the first waiting message; STATUS_PIPE_EMPTY without one, STATUS_PIPE_BROKEN once the pipe was
     /// closed.
     pub fn read(&self, max: usize) -> Result<Piece, Status> {
         self.take(&mut locked(&self.answers), max)
     }
 
-    /// Writes a message and reads the first of the answer (FSCTL_PIPE_TRANSCEIVE). STATUS_PIPE_BUSY while an answer waits. Waits as
-    /// [`Pipe::write`] does.
+    /// Writes a message and reads the first part of the answer (FSCTL_PIPE_TRANSCEIVE). STATUS_PIPE_BUSY if an unread answer waits.
+    /// Blocks like [`Pipe::write`].
     pub fn transceive(&self, host: &dyn Host, bytes: &[u8], max: usize) -> Result<Piece, Status> {
         let mut calls = locked(&self.calls);
         if !locked(&self.answers).out.is_empty() {
             return Err(Status::PIPE_BUSY);
         }
-        // The answer is this caller's, whoever waits to read.
+        // This caller gets the answer, even if reads are waiting.
         let answered = self.answer(&mut calls, host, bytes);
         let read = answered.and_then(|mut answers| self.take(&mut answers, max));
         self.changed.notify_one();
         read
     }
 
-    /// Waits until there may be more to read than before. For the one that has the [turn](Self::turn).
+    /// Waits until there may be more to read. Only for the read at the head of the [queue](Self::turn).
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Its open has ended: reads that wait fail.
+    /// Closes the pipe: waiting reads fail.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
-    /// Reads of an empty pipe fail at once from now on, or wait.
+    /// Sets whether reads of an empty pipe fail at once or wait.
     pub(crate) fn set_fails_at_once(&self, fails: bool) {
         self.fails_at_once.store(fails, Ordering::Relaxed);
     }
@@ -286,7 +284,7 @@ impl Pipe {
         self.fails_at_once.load(Ordering::Relaxed)
     }
 
-    /// Bytes that wait to be read, all and in the first message.
+    /// Returns the bytes that wait to be read, in total and in the first message.
     pub fn waiting(&self) -> (usize, usize) {
         let answers = locked(&self.answers);
         let first = answers.out.front().map_or(0, Vec::len);
@@ -294,7 +292,7 @@ impl Pipe {
         (all - taken.min(all), first - taken.min(first))
     }
 
-    /// Answers what these bytes complete.
+    /// Answers the calls that these bytes complete.
     fn answer(
         &self,
         calls: &mut Calls,
@@ -309,7 +307,7 @@ impl Pipe {
             if answers.bytes() > UNREAD_MAX {
                 return Err(Status::PIPE_BUSY);
             }
-            // They are copied behind the bytes of an unfinished call.
+            // The bytes are appended to those of an incomplete call.
             if let Err(too_much) = answers.reserve(bytes.len()) {
                 calls.forget();
                 answers.end();
@@ -356,19 +354,19 @@ impl Answers {
         Self { out: VecDeque::new(), taken: 0, broken: false, begun: 0, reserved: 0, part }
     }
 
-    /// Counts what is kept.
+    /// Updates the quota.
     fn count(&mut self) -> Result<(), Status> {
         let kept = self.bytes() + self.begun + self.reserved;
         self.part.set(kept)
     }
 
-    /// Counts these bytes for the call that is being answered, in place of those before.
+    /// Reserves bytes for the current answer, in place of an earlier reservation.
     fn reserve(&mut self, bytes: usize) -> Result<(), Status> {
         let before = std::mem::replace(&mut self.reserved, bytes);
         self.count().inspect_err(|_| self.reserved = before)
     }
 
-    /// Keeps nothing any more, and takes nothing.
+    /// Drops all data, and refuses more.
     fn end(&mut self) {
         (self.broken, self.begun, self.taken, self.reserved) = (true, 0, 0, 0);
         self.out = VecDeque::new();
@@ -391,7 +389,7 @@ impl Answers {
         } else {
             self.taken = 0;
             self.out.pop_front();
-            // Less than before.
+            // A smaller amount cannot fail.
             let _ = self.count();
         }
         Ok(Piece { data, more })

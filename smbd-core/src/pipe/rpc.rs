@@ -11,28 +11,28 @@ use super::Interface;
 
 /// Bytes of one fragment, both ways.
 pub(crate) const FRAGMENT_MAX: u16 = 4280;
-/// Bytes of the arguments of one call, put together.
+/// Bytes of the joined arguments of one call.
 pub(crate) const STUB_MAX: usize = 256 << 10;
 
-/// Why a call was not answered (C706 appendix E).
+/// The reason for not answering a call (C706 appendix E).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) u32);
 
 impl Fault {
-    /// ERROR_ACCESS_DENIED, which clients take as it is (MS-RPCE sections 3.3.3.5.1 and 3.1.1.5.5): the operation is not for the
-    /// one who calls.
+    /// ERROR_ACCESS_DENIED, which clients accept unchanged (MS-RPCE sections 3.3.3.5.1 and 3.1.1.5.5): the caller may not use the
+    /// operation.
     pub(crate) const ACCESS_DENIED: Self = Self(0x0000_0005);
-    /// nca_s_op_rng_error: there is no such operation.
+    /// nca_s_op_rng_error: the operation does not exist.
     pub(crate) const NO_OPERATION: Self = Self(0x1c01_0002);
     /// nca_s_unk_if: the context was not accepted.
     pub(crate) const NO_INTERFACE: Self = Self(0x1c01_0003);
-    /// nca_s_fault_remote_no_memory: what the answer takes cannot be had.
+    /// nca_s_fault_remote_no_memory: no memory for the answer.
     pub(crate) const NO_MEMORY: Self = Self(0x1c00_001b);
     /// RPC_X_BAD_STUB_DATA
     pub(crate) const BAD_STUB: Self = Self(0x0000_06f7);
 }
 
-/// The framing is broken: the connection cannot go on.
+/// The framing is broken and the connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) &'static str);
 
@@ -42,14 +42,14 @@ impl From<wire::Fault> for Broken {
     }
 }
 
-/// Arguments that are none of the operation.
+/// Malformed arguments are a fault.
 impl From<wire::Fault> for Fault {
     fn from(_: wire::Fault) -> Self {
         Self::BAD_STUB
     }
 }
 
-/// What reading arguments gives.
+/// The result of reading arguments.
 pub(super) type Read<T> = Result<T, Fault>;
 
 struct Call {
@@ -62,13 +62,13 @@ struct Call {
 /// One client's association.
 pub(crate) struct Association {
     interface: Interface,
-    /// Contexts that were accepted.
+    /// Accepted presentation contexts.
     contexts: Vec<u16>,
     /// Bytes of one fragment to the client.
     send_max: usize,
-    /// Bytes of a fragment that is not whole yet.
+    /// Bytes of an incomplete fragment.
     partial: Vec<u8>,
-    /// A call whose last fragment has not come.
+    /// A call without its last fragment.
     call: Option<Call>,
 }
 
@@ -87,17 +87,17 @@ impl Association {
         self.interface
     }
 
-    /// Bytes that are kept of calls that are not whole.
+    /// Returns the bytes kept for incomplete calls.
     pub(crate) fn begun(&self) -> usize {
         self.partial.capacity() + self.call.as_ref().map_or(0, |call| call.stub.capacity())
     }
 
-    /// Keeps nothing of them: nothing more is taken.
+    /// Drops incomplete calls.
     pub(crate) fn forget(&mut self) {
         (self.partial, self.call) = (Vec::new(), None);
     }
 
-    /// Takes bytes; gives the fragments that answer what they complete. `run` gets how many bytes of answers there are already, the
+    /// Takes bytes and returns the fragments of the answers to completed calls. `run` gets the number of answer bytes so far, the
     /// operation, and its arguments.
     pub(crate) fn take(
         &mut self,
@@ -140,7 +140,7 @@ impl Association {
                     }
                 }
             }
-            // What was cancelled has been answered already.
+            // The cancelled call has been answered already.
             kind::CO_CANCEL | kind::AUTH_3 => {}
             kind::ORPHANED => self.call = None,
             _ => return Err(Broken("PTYPE")),
@@ -151,11 +151,11 @@ impl Association {
     /// C706 section 12.6.4.3 and 4.
     fn bind(&mut self, pdu: &Pdu<'_>) -> Result<Vec<u8>, Broken> {
         if !VERSIONS.contains(&pdu.version) {
-            // protocol_version_not_supported, and the one that is.
+            // protocol_version_not_supported, followed by the supported version.
             return Ok(whole(kind::BIND_NAK, pdu.call_id, &[4, 0, 1, 5, 0, 0, 0, 0]));
         }
         if pdu.auth_len != 0 {
-            // authentication_type_not_recognized: the session under the pipe is what authenticates.
+            // authentication_type_not_recognized: the session under the pipe provides authentication.
             return Ok(whole(kind::BIND_NAK, pdu.call_id, &[8, 0, 1, 5, 0, 0, 0, 0]));
         }
         let bind = Bind::parse(pdu.body)?;
@@ -166,7 +166,7 @@ impl Association {
             let known = context.interface == self.interface.syntax();
             let (result, reason, syntax) = match (known, ndr) {
                 (true, true) => (0, 0, NDR),
-                // Neither keeping connections nor orphans are done here.
+                // Neither kept connections nor orphaned calls are supported.
                 _ if features => (3, 0, Syntax::default()),
                 (false, _) => (2, 1, Syntax::default()),
                 (true, false) => (2, 2, Syntax::default()),
@@ -190,7 +190,7 @@ impl Association {
         Ok(whole(answer, pdu.call_id, &ack.emit()))
     }
 
-    /// Puts the fragments of a call together.
+    /// Joins the fragments of a call.
     fn gather(&mut self, pdu: &Pdu<'_>) -> Result<Option<Call>, Broken> {
         if pdu.auth_len != 0 {
             return Err(Broken("an authenticated call without an authenticated bind"));
@@ -233,7 +233,7 @@ fn bytes_of(fragments: &[Vec<u8>]) -> usize {
     fragments.iter().map(Vec::len).sum()
 }
 
-/// A PDU in one fragment.
+/// Builds a PDU in one fragment.
 fn whole(kind: u8, call_id: u32, body: &[u8]) -> Vec<u8> {
     pdu_of(kind, flag::FIRST_FRAG | flag::LAST_FRAG, call_id, body)
 }

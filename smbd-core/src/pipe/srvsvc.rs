@@ -1,4 +1,4 @@
-//! The server service (MS-SRVS): which shares there are, what the server is, what time it has.
+//! The server service (MS-SRVS): lists of shares, facts about the server, and its time.
 
 use smb_proto::dtyp::civil;
 use smb_proto::ndr::{Later, Reader, Writer};
@@ -27,7 +27,7 @@ const IPC: u32 = 0x8000_0003;
 
 /// PLATFORM_ID_NT
 pub(super) const PLATFORM: u32 = 500;
-/// What Windows 10 and later call themselves.
+/// The version of Windows 10 and later.
 pub(super) const VERSION: (u32, u32) = (10, 0);
 /// Workstation, server, NT, NT server.
 const SERVER_TYPE: u32 = 0x9003;
@@ -42,8 +42,8 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
         21 => server_get_info(host, &mut r),
         23 => disk_enum(&mut r),
         28 => remote_tod(host, &mut r),
-        // Connections, files, sessions, shares, the server, its statistics and transports, to be looked at or changed: no
-        // administration goes by this protocol.
+        // Queries and changes of connections, files, sessions, shares, the server, its statistics and transports: administration is
+        // not possible over this protocol.
         8..=14 | 17..=19 | 22 | 24..=27 => Err(Fault::ACCESS_DENIED),
         _ => Err(Fault::NO_OPERATION),
     }
@@ -51,9 +51,9 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
 
 /// Returns the most bytes that an answer takes ([`Interface::price`](super::Interface::price)).
 pub(super) fn price(host: &dyn Host, op: u16) -> usize {
-    /// Of a share, without its name and comment.
+    /// Bytes of a share, without its name and comment.
     const SHARE: usize = 512;
-    /// Name, comment and path in UTF-16, twice, and as text that waits to be written.
+    /// Copies of name, comment and path: in UTF-16 twice, and as text that waits to be written.
     const COPIES: usize = 16;
     let (bytes, shares) = match op {
         15 | 16 | 36 => host.shares_size(),
@@ -80,17 +80,18 @@ fn shares(host: &dyn Host) -> Vec<ShareFacts> {
     host.shares().into_iter().map(disk).chain([pipes()]).collect()
 }
 
-/// The levels of SHARE_INFO (section 2.2.4) of which lists are made.
+/// Returns whether lists exist for this level of SHARE_INFO (section 2.2.4).
 fn is_level(level: u32) -> bool {
     matches!(level, 0 | 1 | 2 | 501 | 502 | 503)
 }
 
-/// The levels that one share has besides: parts of the others, which a client reads before it changes them.
+/// Returns whether a single share can be queried at this level. The additional levels are parts of the others, which clients read
+/// before they change them.
 fn is_level_of_one(level: u32) -> bool {
     is_level(level) || matches!(level, 1004 | 1005 | 1006 | 1501)
 }
 
-/// One SHARE_INFO without what its pointers point to.
+/// Writes one SHARE_INFO without the targets of its pointers.
 fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later: &mut Vec<Later>) {
     let text = |w: &mut Writer, later: &mut Vec<Later>, text: String| {
         w.pointer();
@@ -98,7 +99,7 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
     };
     match level {
         1004 => return text(w, later, s.remark.clone()),
-        // SHI1005_FLAGS_DFS and SHI1005_FLAGS_DFS_ROOT, or nothing special.
+        // SHI1005_FLAGS_DFS and SHI1005_FLAGS_DFS_ROOT, or no flags.
         1005 => return w.u32(if host.is_elsewhere(&s.name) { 3 } else { 0 }),
         // shi1006_max_uses: no limit.
         1006 => return w.u32(u32::MAX),
@@ -125,7 +126,7 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
     w.u32(0);
     w.u32(u32::MAX);
     w.u32(host.sessions());
-    // Where the files are on the host is nobody's business; administration tools want a path of Windows.
+    // Do not reveal the path on the host; administration tools expect a Windows path.
     let path = if s.kind == IPC { String::new() } else { format!("C:\\{}", s.name) };
     text(w, later, path);
     w.null();
@@ -133,7 +134,7 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
         text(w, later, "*".into());
     }
     if level >= 502 {
-        // shi502_reserved and no descriptor: the files have theirs.
+        // shi502_reserved and no descriptor: the files have their own.
         w.u32(0);
         w.null();
     }
@@ -152,7 +153,7 @@ fn share_enum(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
             return Err(Fault::BAD_STUB);
         }
     }
-    // PreferedMaximumLength: all shares fit into one answer, and no client minds.
+    // PreferedMaximumLength: ignored, because all shares fit into one answer and clients accept that.
     r.u32()?;
     let resume = if r.pointer()? { Some(r.u32()?) } else { None };
     let all = shares(host);
@@ -246,7 +247,7 @@ fn server_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     Ok(w.finish())
 }
 
-/// NetrServerDiskEnum (section 3.1.4.19): the one drive under which paths of shares are told.
+/// NetrServerDiskEnum (section 3.1.4.19): the one drive that appears in paths of shares.
 fn disk_enum(r: &mut Reader<'_>) -> Read<Vec<u8>> {
     r.unique_text()?;
     let known = r.u32()? == 0;
@@ -266,13 +267,13 @@ fn disk_enum(r: &mut Reader<'_>) -> Read<Vec<u8>> {
         w.null();
     }
     w.u32(count);
-    // Where to go on does not matter (section 3.1.4.19): all was told.
+    // The resume handle is ignored (section 3.1.4.19), because the list is complete.
     w.null();
     w.u32(if known { 0 } else { INVALID_LEVEL });
     Ok(w.finish())
 }
 
-/// NetrRemoteTOD (section 3.1.4.21). The time is told in UTC.
+/// NetrRemoteTOD (section 3.1.4.21), in UTC.
 fn remote_tod(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     r.unique_text()?;
     let (now, up) = host.times();

@@ -1,4 +1,4 @@
-//! Whole calls as clients make them, and clients that do not keep to the rules.
+//! Whole calls as clients make them, and calls that break the rules.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Host for Fake {
         };
         each("Alice", &of(1000, 50, &[60]));
         each("root", &of(0, 0, &[50]));
-        // The same to files as Alice.
+        // The same uid as Alice.
         each("alicia", &of(1000, 50, &[]));
     }
     fn knows_caller(&self) -> bool {
@@ -110,7 +110,7 @@ fn request(flags: u8, op: u16, stub: &[u8]) -> Vec<u8> {
     pdu(0, flags, 2, &body)
 }
 
-/// Of bytes that nobody else has.
+/// Returns a quota that no other pipe shares.
 fn part() -> Part {
     parts(1 << 30).of("192.0.2.1:1".parse().unwrap())
 }
@@ -127,7 +127,7 @@ fn bound(interface: Interface) -> Pipe {
     pipe
 }
 
-/// The results of a call that is answered in one fragment.
+/// Runs a call that is answered in one fragment, and returns the results.
 fn call(interface: Interface, op: u16, stub: &[u8]) -> Result<Vec<u8>, u32> {
     let answer = bound(interface).transceive(&Fake, &request(3, op, stub), 4280).unwrap();
     assert!(!answer.more);
@@ -276,7 +276,7 @@ fn the_time_of_day_is_taken_apart() {
     assert_eq!(w[1..], expected);
 }
 
-/// LsarOpenPolicy2, then LsarLookupSids2 with these.
+/// LsarOpenPolicy2, then LsarLookupSids2 with these SIDs.
 fn lookup_sids(sids: &[Sid]) -> Vec<u8> {
     let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
     let mut stub = policy[..20].to_vec();
@@ -308,7 +308,7 @@ fn identifiers_have_names() {
     for name in ["Alice", "GATE", "root", "Unix User", "Everyone"] {
         assert!(has(&found, name), "{name}");
     }
-    // What SAMR gives groups: the group 50 of the host, and the one of all accounts.
+    // SIDs of groups from SAMR: the group 50 of the host, and the group of all accounts.
     let groups = [1101, 513].map(|rid| Fake.machine().child(rid).unwrap());
     let found = lookup_sids(&groups);
     assert!(has(&found, "staff") && has(&found, "None"));
@@ -344,7 +344,7 @@ fn names_have_identifiers_that_files_know() {
         assert!(found.windows(sid.len()).any(|w| w == sid), "{name}");
         assert_eq!(words(&found[found.len() - 8..]), [1, 0]);
     }
-    // Users and groups of the host, under the names that are shown for them; BUILTIN\Users is known before the host's.
+    // Users and groups of the host, under the names that are shown for them; BUILTIN\Users takes precedence over the host's group.
     for (name, who) in [
         ("root", Sid::unix_user(0)),
         ("Unix User\\root", Sid::unix_user(0)),
@@ -374,7 +374,7 @@ fn a_handle_that_nobody_gave_is_refused() {
     assert_eq!(call(Interface::Lsarpc, 0, &policy[..20]).unwrap(), [0; 24]);
 }
 
-/// smbcacls ends by a signal where LsarQueryInformationPolicy2 is answered without an identifier, and goes on where it is a fault.
+/// smbcacls crashes if LsarQueryInformationPolicy2 is answered without a SID, but continues after a fault.
 #[test]
 fn second_policy_query_is_a_fault() {
     let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
@@ -384,7 +384,7 @@ fn second_policy_query_is_a_fault() {
     }
 }
 
-/// C706 section 14.3.2: the role stands where the longest of the arms would, two bytes of padding behind the class.
+/// C706 section 14.3.2: the role has the alignment of the largest arm, with two bytes of padding after the class.
 #[test]
 fn the_arms_of_a_union_are_aligned_alike() {
     let policy = call(Interface::Lsarpc, 44, &[]).unwrap();
@@ -409,7 +409,7 @@ fn what_is_not_offered_is_a_fault() {
 
 #[test]
 fn contexts_are_judged_one_by_one() {
-    // An interface of another pipe, and ours with a way of writing that is not known.
+    // An interface of another pipe, and the pipe's own with an unknown transfer syntax.
     let pipe = open("srvsvc", part()).unwrap();
     let ack = pipe.transceive(&Fake, &bind(Interface::Wkssvc, 4280), 4280).unwrap().data;
     let results = |ack: &[u8]| words(&ack[ack.len() - 24..])[0];
@@ -425,7 +425,7 @@ fn contexts_are_judged_one_by_one() {
     assert_eq!(pipe.transceive(&Fake, &secure, 4280).unwrap().data[2], 13, "bind_nak");
 }
 
-/// C706 section 12.6.3.1: the answer names the version that is served, and the client may bind again by it.
+/// C706 section 12.6.3.1: the answer names the supported version, and the client may bind again with it.
 #[test]
 fn bind_of_another_version_gets_nak() {
     let good = bind(Interface::Srvsvc, 4280);
@@ -439,7 +439,7 @@ fn bind_of_another_version_gets_nak() {
         assert_eq!(nak[16..], [4, 0, 1, 5, 0, 0, 0, 0], "{at} {value}");
         assert_eq!(pipe.transceive(&Fake, &good, 4280).unwrap().data[2], 12);
     }
-    // Every other PDU of another version ends the pipe.
+    // Every other PDU with another version ends the pipe.
     for (at, value) in [(0, 4), (1, 2)] {
         let pipe = bound(Interface::Srvsvc);
         let mut other = request(3, 15, &share_enum(1));
@@ -536,7 +536,7 @@ fn what_is_kept_is_bounded() {
     };
     assert_eq!(ended, Broken("more arguments than are possible"));
     assert!(taken <= STUB_MAX);
-    // Answers that nobody reads.
+    // Answers that the client never reads.
     let pipe = bound(Interface::Srvsvc);
     let mut calls = 0_usize;
     let ended = loop {
@@ -551,7 +551,7 @@ fn what_is_kept_is_bounded() {
     assert_eq!(busy, Err(Status::PIPE_BUSY));
 }
 
-/// Lists shares between two meetings at its barrier.
+/// A host that meets its barrier before and after it lists shares.
 struct Slow<'a>(&'a Barrier);
 
 impl Host for Slow<'_> {
@@ -595,7 +595,7 @@ impl Host for Slow<'_> {
     }
 }
 
-/// A directory server may take long over names; threads that serve connections read pipes, ask how much waits there, and end them.
+/// A directory server may be slow with names; threads that serve connections still read pipes, query their state and close them.
 #[test]
 fn nothing_but_calls_waits_for_a_host_that_takes_long() {
     let (pipe, barrier) = (bound(Interface::Srvsvc), Barrier::new(2));
@@ -646,7 +646,7 @@ proptest! {
         }
     }
 
-    /// Arguments that are nearly right reach further than any others.
+    /// Nearly correct arguments reach the most code.
     #[test]
     fn changed_arguments(at: proptest::sample::Index, to: u8, level in 0_u32..4) {
         let mut stub = share_enum(level);
@@ -669,16 +669,16 @@ fn what_pipes_keep_counts_until_it_is_gone() {
     let has = |pipe: &Pipe| locked(&pipe.answers).part.count();
     let (one, other) = (open_at("192.0.2.1:1"), open_at("192.0.2.1:2"));
     assert_eq!(has(&one), 0, "what was read is gone");
-    // A call that is not whole, and a fragment that is not.
+    // An incomplete call, and an incomplete fragment.
     let begun = request(1, 15, &[0; 4000]);
     one.write(&Fake, &begun).unwrap();
     one.write(&Fake, &begun[..3000]).unwrap();
     assert!((7000..9000).contains(&has(&one)), "{}", has(&one));
-    // An answer that is not read.
+    // An unread answer.
     other.write(&Fake, &request(3, 15, &share_enum(1))).unwrap();
     let unread = other.waiting().0;
     assert_eq!(has(&other), unread);
-    // More than the part of the address: that pipe is gone with what it had, others stay.
+    // More than the quota of the address: that pipe is disconnected and its memory freed, others remain.
     let third = open_at("192.0.2.1:3");
     let ended = (0..10).map(|n| third.write(&Fake, &request(u8::from(n == 0), 15, &[0; 4000])));
     let ended: Vec<_> = ended.take_while(Result::is_ok).collect();
@@ -690,12 +690,12 @@ fn what_pipes_keep_counts_until_it_is_gone() {
     at("192.0.2.1:4").set(MOST).unwrap();
 }
 
-/// Calls that never end, by one address until it has its part: another address calls as before.
+/// Unfinished calls of one address up to its quota: another address calls as before.
 #[test]
 fn an_address_has_its_part_of_pipe_bytes() {
     let parts = parts(64 << 10);
     let of = |at: &str| parts.of(at.parse().unwrap());
-    // The first fragment of a call, and no last one.
+    // The first fragment of a call, without a last one.
     let begun = pdu(0, 1, 2, &[0; 4000]);
     let mut held = Vec::new();
     let refused = loop {

@@ -1,4 +1,4 @@
-//! The workstation service (MS-WKST): what Explorer asks before it shows a server.
+//! The workstation service (MS-WKST), which Explorer queries before it shows a server.
 
 use smb_proto::ndr::{Later, Reader, Writer};
 
@@ -22,7 +22,7 @@ const INVALID_LEVEL: u32 = 124;
 pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fault> {
     match op {
         0 => get_info(host, &mut Reader::new(stub)),
-        // To change the workstation, and who uses it: nothing for a client to know.
+        // Changes of the workstation, and the list of its users: not available to clients.
         1 | 2 => Err(Fault::ACCESS_DENIED),
         _ => Err(Fault::NO_OPERATION),
     }

@@ -1,4 +1,4 @@
-//! Owners, groups and entries by identifiers of a domain, as clients set them and are shown them.
+//! Owners, groups and entries with SIDs of a domain, as clients set and read them.
 
 use vfs::mem::MemBackend;
 use vfs::{Domain, DomainIdentity, Token};
@@ -17,7 +17,7 @@ fn sid(rid: u32) -> Sid {
     Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
 }
 
-/// A share of a gateway whose users have these numbers.
+/// A share of a gateway that maps the domain's RIDs to these uids.
 struct Served {
     domain: std::sync::Arc<Domain>,
     world: World,
@@ -32,7 +32,7 @@ impl Served {
         Self { world: world_with(MemBackend::new(1 << 20).unwrap(), rules), domain }
     }
 
-    /// Of a user who came by a ticket.
+    /// A tree connect of a user that logged on with a ticket.
     fn tree(&self, rid: u32, groups: &[u32]) -> Tree {
         let token = Token::of_ticket(&self.domain, sid(rid), groups.iter().map(|one| sid(*one)));
         let numbers = groups.iter().map(|one| BASE + one).collect();
@@ -98,7 +98,7 @@ fn owners_and_groups_show_domain_identities() {
     });
 }
 
-/// What a client was shown it may write back, and a list of domain identities alone leaves its owner what it says.
+/// A client may write back the descriptor that it read, and a list with only domain SIDs does not change the owner's rights in it.
 #[test]
 fn lists_of_domain_identities_keep_their_owner() {
     block_on(async {
@@ -129,7 +129,7 @@ fn lists_of_domain_identities_keep_their_owner() {
         served.set(&alice, &n.1, part::DACL, list(denied)).await.unwrap();
         assert_eq!(may(&bob, &n, mask::READ_DATA).await, Ok(mask::READ_DATA));
         assert_eq!(may(&seller, &n, mask::READ_DATA).await, Err(Status::ACCESS_DENIED));
-        // By a password or AUTH_SYS, with numbers alone.
+        // A logon with a password or AUTH_SYS, which gives only numbers.
         let host = |uid, groups: &[u32]| Tree {
             cred: served.world.share.identified(Cred {
                 uid,
@@ -161,11 +161,11 @@ fn owners_are_set_by_domain_identities() {
             assert_eq!(foreign, Err(Status::INVALID_OWNER));
             served.set(&bob, &n.1, part::OWNER, of_owner(sid(BOB))).await.unwrap();
             assert_eq!(n.1.getattr().await.unwrap().uid, BASE + BOB);
-            // One of the caller's groups is shown as the owner, and has no number of a user.
+            // An owner that is one of the caller's groups is shown as owner, but has no uid.
             served.set(&bob, &n.1, part::OWNER, of_owner(sid(SALES))).await.unwrap();
             assert_eq!(n.1.getattr().await.unwrap().uid, BASE + BOB);
             assert_eq!(served.shown(&n.1).await.owner, Some(sid(SALES)));
-            // Another who writes the list leaves the owner as it is.
+            // Another user that writes the list does not change the owner.
             let all = list(vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)]);
             served.set(&alice, &n.1, part::DACL, all).await.unwrap();
             assert_eq!(n.1.getattr().await.unwrap().uid, BASE + BOB);
@@ -174,7 +174,7 @@ fn owners_are_set_by_domain_identities() {
                 Tree { cred: served.world.share.identified(Cred::root()), ..served.world.tree(0) };
             served.set(&root, &n.1, part::OWNER, of_owner(sid(ALICE))).await.unwrap();
             assert_eq!(n.1.getattr().await.unwrap().uid, BASE + ALICE);
-            // Of another domain: kept and shown as it is.
+            // A SID of another domain is stored and shown unchanged.
             let other = Sid::new(5, &[21, 9, 9, 9, 1500]).unwrap();
             served.set(&root, &n.1, part::OWNER, of_owner(other.clone())).await.unwrap();
             assert_eq!(served.shown(&n.1).await.owner, Some(other));
@@ -182,7 +182,7 @@ fn owners_are_set_by_domain_identities() {
     });
 }
 
-/// What a folder passes on by domain identities is the new owner's as well.
+/// Domain SIDs that a folder passes on apply to a new owner as well.
 #[test]
 fn inherited_domain_identities_keep_their_owner() {
     block_on(async {

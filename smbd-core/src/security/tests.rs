@@ -1,4 +1,4 @@
-//! What is granted, and what becomes of a descriptor.
+//! Granted access, and storage of descriptors.
 
 use std::sync::Arc;
 use vfs::Acting;
@@ -12,7 +12,7 @@ use super::*;
 use crate::dtyp::{Ace, Acl};
 use crate::tree::{LastTakeUp, Target};
 
-/// What a client picks from the list of accounts means the account of the host; other identifiers of the machine stay as they are.
+/// A SID picked from the list of accounts becomes the account's uid on the host; other SIDs of the machine do not change.
 #[test]
 fn identifiers_of_accounts_become_those_of_files() {
     let machine = Sid::new(5, &[21, 1, 2, 3]).unwrap();
@@ -199,13 +199,13 @@ fn a_list_that_is_a_mode_changes_the_mode() {
         let attr = n.1.getattr().await.unwrap();
         assert_eq!(attr.mode, 0o640);
         assert_eq!(w.may(1000, &n, mask::WRITE_DATA).await, Ok(mask::WRITE_DATA));
-        // Beside others it is an entry that grants nothing: so clients keep a mode where a server knows none.
+        // Next to other entries it grants no access: this is how clients store a mode on servers that do not know it.
         let everyone = Ace::allow(Sid::everyone(), mask::FILE_READ, 0);
         w.set(1000, &n.1, part::DACL, list(vec![mode(0o777), everyone])).await.unwrap();
         let attr = n.1.getattr().await.unwrap();
         assert_eq!(attr.mode, 0o444);
         assert!(n.1.acl(&attr).await.unwrap().is_some());
-        // Nor is it a mode where more than the list is set.
+        // It is not a mode either if the request sets more than the list.
         let mut both = list(vec![mode(0o777)]);
         both.group = Some(sid_of_gid(1000));
         w.set(1000, &n.1, part::DACL | part::GROUP, both).await.unwrap();
@@ -288,7 +288,7 @@ fn list_of_new_file_obeys_masks() {
         let w = world();
         let (dir, file) = w.file().await;
         let all = list(vec![Ace::allow(Sid::everyone(), mask::FILE_ALL, 0)]);
-        // Whether the client sent one or its directory's list passes nothing on.
+        // Both if the client sent a list and if the directory's list has no inheritable entries.
         for (given, node) in [(None, &file), (Some(&all), &file), (Some(&all), &dir)] {
             let attr = node.getattr().await.unwrap();
             let (made, modes) = ((node, &attr), (0o777, Some(0o640)));
@@ -299,7 +299,7 @@ fn list_of_new_file_obeys_masks() {
             let stranger = Cred { uid: 5, gid: 5, groups: Arc::new([]), token: vfs::Token::NONE };
             let may = acl.allowed(&stranger, Owner::of(&attr));
             assert_eq!(may & (mask::READ_DATA | mask::WRITE_DATA), 0);
-            // A program is run by Windows without a bit; to pass through a directory takes one.
+            // Windows runs a program without an execute bit; traversing a directory needs one.
             let is_run = given.is_some() && attr.kind != Kind::Dir;
             let runs = if is_run { mask::EXECUTE } else { 0 };
             assert_eq!(may & mask::EXECUTE, runs);
@@ -307,7 +307,7 @@ fn list_of_new_file_obeys_masks() {
     });
 }
 
-/// A user of these rights alone.
+/// A list with only these rights for one user.
 fn bob(rights: u32) -> SecurityDescriptor {
     list(vec![Ace::allow(sid_of_uid(2000), rights, 0)])
 }
@@ -334,7 +334,7 @@ fn each_class_may_what_its_mode_bits_say() {
                 node.setattr(&Cred::root(), set, false).await.unwrap();
                 let attr = node.getattr().await.unwrap();
                 let is_dir = attr.kind == Kind::Dir;
-                // Names of a directory are not changed without the right to look them up.
+                // Changing names in a directory needs the right to look them up.
                 let has = if is_dir && bits & 1 == 0 { bits & !2 } else { bits };
                 let said = check::rights_of_class(has, is_dir, uid == 1000);
                 let may = maximal(&w.tree(uid), node, &attr, None).await;
@@ -377,7 +377,7 @@ fn a_directory_gives_the_right_to_delete_by_its_list_alone() {
         assert_eq!(all & mask::DELETE, 0);
         w.set(1000, &n.0, part::DACL, bob(mask::DELETE_CHILD)).await.unwrap();
         assert_eq!(w.may(2000, &n, mask::DELETE).await, Ok(mask::DELETE));
-        // The share's own bounds come last.
+        // The share's own limits come last.
         let tree = Tree { maximal_access: mask::FILE_READ, ..w.tree(2000) };
         let attr = n.1.getattr().await.unwrap();
         let got = granted(&tree, &n.1, &attr, Some(&n.0), mask::DELETE).await;
@@ -452,13 +452,13 @@ fn something_new_keeps_what_came_with_it_and_nothing_else() {
         let w = world();
         let (_, file) = w.file().await;
         let everyone = || Ace::allow(Sid::everyone(), mask::FILE_ALL, 0);
-        // Inherited, and nothing came: as it is, whatever the share would leave of it.
+        // An inherited list without a client's list remains unchanged, whatever the share's masks would leave of it.
         w.set(1000, &file, part::DACL, list(vec![everyone()])).await.unwrap();
         let (attr, before) = now(&file).await;
         let modes = (0o600, Some(0o600));
         inherit((&w.tree(1000), &w.share), true, (&file, &attr), modes, None).await.unwrap();
         assert_eq!(now(&file).await, (attr, before));
-        // What came with a list takes its place; of its control bits those that say how it inherits.
+        // A list from the client replaces the inherited one; of its control bits those about inheritance are kept.
         let mut given = list(vec![Ace::allow(sid_of_uid(2000), mask::FILE_READ, 0)]);
         given.control |=
             DACL_PROTECTED | DACL_DEFAULTED | DACL_AUTO_INHERIT_REQ | DACL_AUTO_INHERITED;
@@ -468,7 +468,7 @@ fn something_new_keeps_what_came_with_it_and_nothing_else() {
         let (_, sd) = now(&file).await;
         let said = SELF_RELATIVE | DACL_PRESENT | DACL_PROTECTED | DACL_AUTO_INHERITED;
         assert_eq!((sd.control, sd.dacl), (said, given.dacl));
-        // One that has no list leaves the inherited one.
+        // A descriptor without a list keeps the inherited one.
         let audit = Acl::new(vec![Ace::allow(Sid::everyone(), mask::FILE_READ, 0)]);
         let (attr, before) = now(&file).await;
         let mut given = SecurityDescriptor { sacl: Some(audit.clone()), ..Default::default() };
@@ -521,7 +521,7 @@ fn who_may_be_named_as_owner_and_as_group() {
         assert_eq!(may_own(&cred(7), &sd), wanted, "{:?}", sd.owner);
         assert_eq!(may_own(&cred(0), &sd), Ok(()));
     }
-    // Of groups that are not this host's there is nothing to give.
+    // Groups that this host does not know cannot be assigned.
     for (sid, may) in [
         (sid_of_gid(70), true),
         (sid_of_gid(7), true),
@@ -616,7 +616,7 @@ fn only_the_parts_that_are_set_change() {
         let w = world();
         let (_, file) = w.file().await;
         let all = part::OWNER | part::GROUP | part::DACL | part::SACL;
-        // As root, who may all of it: which part is whose has its own tests.
+        // As root, which may set every part; other tests check the rights for each part.
         for parts in 0..16 {
             for (first, second) in [(bits, DACL_PRESENT), (DACL_PRESENT, bits)] {
                 let (old, new) =
@@ -661,7 +661,7 @@ fn nothing_changes_where_no_part_is_named_that_is_kept() {
     });
 }
 
-/// Whoever may set the owner need not be one who may set the list.
+/// The right to set the owner does not include the right to set the list.
 #[test]
 fn an_owner_alone_leaves_the_mode_to_decide() {
     block_on(async {
@@ -676,7 +676,7 @@ fn an_owner_alone_leaves_the_mode_to_decide() {
         let attr = n.1.getattr().await.unwrap();
         assert_eq!((attr.uid, attr.gid, attr.mode & 0o777), (2000, 3000, 0o640));
         assert_eq!(n.1.acl(&attr).await.unwrap(), None);
-        // One that the host does not know is kept with a list, which gives what the mode did.
+        // An owner unknown to the host is stored in a list that grants what the mode did.
         let all = SecurityDescriptor { owner: Some(Sid::everyone()), ..Default::default() };
         w.set(2000, &n.1, part::OWNER, all).await.unwrap();
         let (attr, sd) = now(&n.1).await;
@@ -684,7 +684,7 @@ fn an_owner_alone_leaves_the_mode_to_decide() {
     });
 }
 
-/// What is shown may come back, in part or whole: it gives nobody more than the file does.
+/// A descriptor that a client read and writes back, in part or whole, grants no more than the file does.
 #[test]
 fn what_is_shown_gives_nobody_more_than_the_mode() {
     block_on(async {
@@ -717,7 +717,7 @@ fn a_list_of_the_host_is_shown_and_outlives_a_new_owner() {
     block_on(async {
         let w = world_of(LocalBackend::open(LocalConfig::new(dir.path())).unwrap());
         let n = w.file().await;
-        // The group has nothing, whatever the mode seems to say: its bits are the mask.
+        // The group has no rights, whatever the mode suggests: its bits are the mask.
         let none = u32::MAX;
         let entries = [
             (tag::USER_OBJ, 6, none),
@@ -747,7 +747,7 @@ fn a_list_of_the_host_is_shown_and_outlives_a_new_owner() {
         let mut room = vec![0; list.len() + 1];
         let len = rustix::fs::getxattr(&path, name, &mut room[..]).unwrap();
         assert_eq!(room[..len], list);
-        // An audit is kept with a list of ours, in the place of the host's.
+        // An audit entry is stored in a list of the gateway, in place of the host's.
         let audit = SecurityDescriptor { sacl: Some(Acl::new(vec![])), ..Default::default() };
         w.set(0, &n.1, part::SACL, audit).await.unwrap();
         let (attr, sd) = now(&n.1).await;
@@ -778,7 +778,7 @@ fn a_list_that_denies_in_ways_that_are_not_obeyed_is_not_kept() {
     });
 }
 
-/// A gateway without a domain keeps each of these: there no caller has such an identity.
+/// A gateway without a domain stores each of these: there no caller has such a SID.
 #[test]
 fn denied_aliases_without_members_are_refused() {
     block_on(async {
@@ -816,7 +816,7 @@ fn denied_aliases_without_members_are_refused() {
     });
 }
 
-/// MS-DTYP section 2.4.4.16: a policy that the server does not apply would give what it denies.
+/// MS-DTYP section 2.4.4.16: ignoring a policy would grant what it denies.
 #[test]
 fn a_central_access_policy_is_refused() {
     block_on(async {
@@ -847,7 +847,7 @@ fn a_central_access_policy_is_refused() {
     });
 }
 
-/// What each of a file's owner, a member of its group, another user and one more may have.
+/// Returns the rights of a file's owner, a member of its group, another user and one more.
 async fn all_may(w: &World, n: &(NodeRef, NodeRef)) -> [u32; 4] {
     let of = |uid, gid| Cred { uid, gid, groups: Arc::new([]), token: vfs::Token::NONE };
     let mut rights = [0; 4];
@@ -857,8 +857,8 @@ async fn all_may(w: &World, n: &(NodeRef, NodeRef)) -> [u32; 4] {
     rights
 }
 
-/// A list that was shown is set again, as it was or with an entry more, by a client of NFS 4 or of SMB: the entry gives its user
-/// what it says, and all others have what they had.
+/// An NFS 4 or SMB client sets a list that it read, unchanged or with one more entry: the entry's user gets its rights, and all
+/// others keep theirs.
 #[test]
 fn an_entry_more_takes_from_no_other() {
     block_on(async {
@@ -872,7 +872,7 @@ fn an_entry_more_takes_from_no_other() {
             node.setattr(&Cred::root(), ids, false).await.unwrap();
             let n = (top.clone(), node.clone());
             for bits in 0..=0o777_u32 {
-                // Who may write a folder and not search it changes nothing in it by mode bits, and adds to it by a list.
+                // By mode bits, a user that may write a folder but not search it cannot change it; by a list it can add to it.
                 if node.kind() == Kind::Dir && bits >> 1 & !bits & 0o111 != 0 {
                     continue;
                 }
@@ -921,7 +921,7 @@ fn an_entry_more_takes_from_no_other() {
     });
 }
 
-/// What a POSIX ACL gives each, as clients of Windows are shown it: the rights of its three bits.
+/// A POSIX ACL as Windows clients see it: each entry has the rights of its three bits.
 #[test]
 fn a_shown_list_of_the_host_gives_what_its_bits_mean() {
     use vfs::acl::posix::{self, tag};
@@ -938,7 +938,7 @@ fn a_shown_list_of_the_host_gives_what_its_bits_mean() {
     let owner = Owner { uid: 1000, gid: 50 };
     let attr = Attr { uid: 1000, gid: 50, ..attr };
     for all in 0..0o100_0000_u32 {
-        // Each of the lists takes microseconds; one in seven meets every pair of bits.
+        // Each list takes microseconds; every seventh one still covers every pair of bits.
         if all % 7 != 0 {
             continue;
         }

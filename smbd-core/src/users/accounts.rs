@@ -1,15 +1,15 @@
-//! Wrong passwords for an account, from wherever they come: after [`ACCOUNT_GUESSES_FREE`] of them, whoever comes from an address
-//! by which nobody has logged on to that account is answered in turns, so that many addresses together guess no faster than one.
-//! Who comes from an address by which the account was used before waits for nobody: a stranger who guesses cannot lock its user
-//! out. Pure; the time is an argument.
+//! Slows password guessing against one account from many addresses: after [`ACCOUNT_GUESSES_FREE`] wrong passwords, clients at
+//! addresses without a successful logon to that account are answered one at a time, so that many addresses together guess no faster
+//! than one. Clients at addresses with a successful logon never wait, so a stranger who guesses cannot lock out the user. Pure; the
+//! time is an argument.
 //!
-//! *Operation.* Answers, right or wrong, are given one in [`ACCOUNT_TURN`], and nothing of them shows before. Who would wait longer
-//! than [`ACCOUNT_WAIT_MAX`] is refused whatever the password was.
+//! *Operation.* One answer, right or wrong, is given per [`ACCOUNT_TURN`], and the result is not visible earlier. A client that
+//! would have to wait longer than [`ACCOUNT_WAIT_MAX`] is refused, whatever its password.
 //!
-//! *Memory.* [`ACCOUNTS_MAX`] names, also of accounts that do not exist, so that those that do are not told by this; of those that
-//! have been guessed at least, the one that was quiet for longest is forgotten. [`KNOWN_MAX`] pairs of an account and an address
-//! that was right, [`KNOWN_OF_ACCOUNT_MAX`] of one account; the oldest goes. An IPv6 network of 64 bits is one address. Nothing
-//! survives a restart.
+//! *Memory.* [`ACCOUNTS_MAX`] names, including names without an account, so that this does not reveal which accounts exist; of the
+//! names with the fewest guesses the one that was quiet for longest is evicted. [`KNOWN_MAX`] pairs of an account and an address
+//! with a successful logon, [`KNOWN_OF_ACCOUNT_MAX`] of one account; the oldest is evicted. An IPv6 network of 64 bits is one
+//! address. None of this survives a restart.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,17 +22,17 @@ use crate::limits::{
     KNOWN_OF_ACCOUNT_MAX,
 };
 
-/// The limit that is met by who gets no turn.
+/// The limit that a client without a turn has met.
 pub const LIMIT: &str = "guesses-of-account";
 
-/// How an answer is given.
+/// When an answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogonDelay {
-    /// Now.
+    /// At once.
     Free,
-    /// After this.
+    /// After this time.
     Wait(Duration),
-    /// Not at all: it is refused, whatever it would be.
+    /// Never: the logon is refused, whatever its result would be.
     None,
 }
 
@@ -51,7 +51,7 @@ impl Guessed {
     }
 }
 
-/// Accounts that are guessed at, and addresses that were right.
+/// Accounts under attack, and addresses with successful logons.
 #[derive(Default)]
 pub struct Accounts {
     guessed: HashMap<String, Guessed>,
@@ -64,7 +64,7 @@ fn key(name: &str) -> String {
 }
 
 impl Accounts {
-    /// A wrong password for this name.
+    /// Notes a wrong password for this name.
     pub fn wrong(&mut self, name: &str, now: Duration) {
         let name = key(name);
         if self.guessed.len() >= ACCOUNTS_MAX && !self.guessed.contains_key(&name) {
@@ -73,7 +73,7 @@ impl Accounts {
         let fresh = Guessed { since: now, last: now, wrong: 0, next: now };
         let g = self.guessed.entry(name).or_insert(fresh);
         if now.saturating_sub(g.since) >= ACCOUNT_WINDOW {
-            // An account that is slowed stays so while the guessing goes on.
+            // An account that is being slowed remains so while the guessing continues.
             g.wrong = if g.is_hot(now) { ACCOUNT_GUESSES_FREE } else { 0 };
             g.since = now;
         }
@@ -81,7 +81,7 @@ impl Accounts {
         g.wrong = g.wrong.saturating_add(1);
     }
 
-    /// The right password for this account, from here.
+    /// Notes a successful logon to this account from this address.
     pub fn right(&mut self, name: &str, from: IpAddr, now: Duration) {
         let (name, from) = (key(name), host_of(from));
         let hosts = self.known.entry(name).or_default();
@@ -103,7 +103,7 @@ impl Accounts {
         }
     }
 
-    /// How an answer to this name is given to who comes from here; a turn that is given is taken.
+    /// Returns when to answer a logon to this name from this address; a turn that is returned is used up.
     pub fn turn(&mut self, name: &str, from: IpAddr, now: Duration) -> LogonDelay {
         let (name, from) = (key(name), host_of(from));
         let Some(g) = self.guessed.get_mut(&name).filter(|g| g.is_hot(now)) else {
@@ -121,7 +121,7 @@ impl Accounts {
         LogonDelay::Wait(wait)
     }
 
-    /// An account that is guessed at now is forgotten only where all are: names that are made up do not push it out.
+    /// Makes room for a name. Evicts an account under attack only if all are, so that invented names do not evict it.
     fn make_room(&mut self, now: Duration) {
         self.guessed.retain(|_, g| now.saturating_sub(g.last) < ACCOUNT_WINDOW);
         if self.guessed.len() < ACCOUNTS_MAX {
@@ -163,7 +163,7 @@ mod tests {
         IpAddr::V4((0x0a00_0000 + n).into())
     }
 
-    /// An account at which a botnet guesses.
+    /// An account that a botnet attacks.
     fn attacked() -> Accounts {
         let mut accounts = Accounts::default();
         (0..ACCOUNT_GUESSES_FREE).for_each(|_| accounts.wrong("Alice", at(10)));

@@ -1,11 +1,11 @@
-//! The user database as a text: one line for each user. Pure; reading and writing the file is the daemon's.
+//! The text format of the user database: one line for each user. Pure; the daemon reads and writes the file.
 //!
-//! A line holds the name, the NT hash in hexadecimal, uid, gid and groups or `-` where the host's user of the same name decides,
-//! and the salt and the keys of Kerberos that were made of the same password ([`Keys`]), or `-` where there are none: so of users
-//! whose lines are of version 1 of this text, which is read as well and has neither. Only a password that is given anew makes keys.
+//! A line holds the name, the NT hash in hexadecimal, uid, gid and groups or `-` to use those of the host's user of the same name,
+//! and the salt and the Kerberos keys made from the same password ([`Keys`]), or `-` without keys: for users whose lines came from
+//! version 1 of this format, which is read as well and has neither. Only setting a new password makes keys.
 //!
-//! An NT hash is no password, but whoever has it can log on here with it, and a short password can be guessed from it in
-//! minutes: the file is worth what the passwords are worth, and only its owner may read it.
+//! An NT hash is not a password, but it suffices to log on here, and a short password can be guessed from it in minutes: protect
+//! the file like the passwords; only its owner may read it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,22 +16,22 @@ use crate::auth::NtHash;
 
 /// The first line.
 const HEAD: &str = "headgate smb users 2";
-/// The first line of what was written before there were keys.
+/// The first line of the version without keys.
 const HEAD_1: &str = "headgate smb users 1";
-/// Bytes of a salt.
+/// Most bytes of a salt.
 const SALT_MAX: usize = 256;
-/// Keys of one user.
+/// Most keys of one user.
 const KEYS_MAX: usize = 8;
 
-/// Users at most.
+/// Most users.
 pub const USERS_MAX: usize = 100_000;
 
-/// Keys of Kerberos that were made of a password: what a KDC needs for its user (RFC 3961 section 3, string-to-key).
+/// Kerberos keys made from a password, as a KDC needs them for its user (RFC 3961 section 3, string-to-key).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// What the password was salted with: a KDC tells its clients (ETYPE-INFO2, RFC 4120 section 5.2.7.5).
+    /// The salt of the password, which a KDC sends to clients (ETYPE-INFO2, RFC 4120 section 5.2.7.5).
     pub salt: String,
-    /// Each by the number of its encryption type, made with the rounds that this type has where nothing is said.
+    /// Each key with the number of its encryption type, made with that type's default number of rounds.
     pub keys: Vec<(u16, Zeroizing<Vec<u8>>)>,
 }
 
@@ -42,34 +42,33 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-/// One user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name as it was written.
+    /// The name in its original spelling.
     pub name: String,
-    /// Of the password.
+    /// Hash of the password.
     pub hash: NtHash,
-    /// User id, when it is not the host's.
+    /// User id, if it differs from the host's.
     pub uid: Option<u32>,
-    /// Primary group, when it is not the host's.
+    /// Primary group, if it differs from the host's.
     pub gid: Option<u32>,
-    /// Further groups, when they are not the host's.
+    /// Further groups, if they differ from the host's.
     pub groups: Option<Vec<u32>>,
-    /// Of the same password; `None`: it was given before keys were kept.
+    /// Keys of the same password; `None` if it was set before keys were stored.
     pub keys: Option<Keys>,
 }
 
-/// All users, by their names without regard to case.
+/// All users, by name, ignoring case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Database(BTreeMap<String, Entry>);
 
-/// How names are compared.
+/// Returns the form of a name that is compared.
 pub fn key(name: &str) -> String {
     name.to_lowercase()
 }
 
 impl Database {
-    /// Reads the text; the error names the line.
+    /// Parses the text; the error names the line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().enumerate();
         let entry: fn(&str) -> Option<Entry> = match lines.next().map(|(_, l)| l) {
@@ -99,7 +98,7 @@ impl Database {
         Ok(Self(users))
     }
 
-    /// The text.
+    /// Writes the text.
     pub fn emit(&self) -> Zeroizing<String> {
         let mut out = Zeroizing::new(format!("{HEAD}\n"));
         let number = |n: Option<u32>| n.map_or("-".to_owned(), |n| n.to_string());
@@ -128,22 +127,21 @@ impl Database {
         out
     }
 
-    /// Adds a user, or replaces the one of this name; true when it was there.
+    /// Adds a user, or replaces the one of this name. Returns true if it existed.
     pub fn put(&mut self, entry: Entry) -> bool {
         self.0.insert(key(&entry.name), entry).is_some()
     }
 
-    /// Removes a user; false when there is none.
+    /// Removes a user. Returns false if it did not exist.
     pub fn remove(&mut self, name: &str) -> bool {
         self.0.remove(&key(name)).is_some()
     }
 
-    /// The users by name.
+    /// Returns the users by name.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.0.values()
     }
 
-    /// The user of this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.0.get(&key(name))
     }
@@ -164,7 +162,7 @@ fn hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     text.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>().map(Zeroizing::new)
 }
 
-/// A line of version 1: without keys.
+/// Parses a line of version 1: without keys.
 fn entry_1(line: &str) -> Option<Entry> {
     entry(&Zeroizing::new(format!("{line}:-:-")))
 }

@@ -1,7 +1,7 @@
-//! Wrong passwords from an address: after ten in a minute its answers are slowed. Pure; the time is an argument.
+//! Slows answers to an address after ten wrong passwords in a minute. Pure; the time is an argument.
 //!
-//! *Memory.* At most [`GUESSERS_MAX`] addresses; when there are more, the one that has been quiet longest is forgotten. An IPv6
-//! network of 64 bits counts as one address, because whoever has one has all of it.
+//! *Memory.* At most [`GUESSERS_MAX`] addresses; beyond that, the one that has been quiet longest is forgotten. An IPv6 network of
+//! 64 bits counts as one address, because its holder controls all of it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,12 +18,12 @@ struct Guesser {
     wrong: u32,
 }
 
-/// Who guessed how often.
+/// Counts of wrong passwords by address.
 #[derive(Default)]
 pub struct LogonThrottle(HashMap<IpAddr, Guesser>);
 
 impl LogonThrottle {
-    /// A wrong password from here, `now` on any clock that only goes forward. Gives how many there were in this minute.
+    /// Notes a wrong password from this address, `now` on any monotonic clock. Returns the count for this minute.
     pub fn wrong(&mut self, from: IpAddr, now: Duration) -> u32 {
         let from = host_of(from);
         if self.0.len() >= GUESSERS_MAX && !self.0.contains_key(&from) {
@@ -31,7 +31,7 @@ impl LogonThrottle {
         }
         let g = self.0.entry(from).or_insert(Guesser { since: now, last: now, wrong: 0 });
         if now.saturating_sub(g.since) >= GUESS_WINDOW {
-            // Whoever is being slowed stays so while the guessing goes on.
+            // An address that is being slowed remains so while the guessing continues.
             g.wrong = if g.wrong >= GUESSES_FREE { GUESSES_FREE } else { 0 };
             g.since = now;
         }
@@ -40,7 +40,7 @@ impl LogonThrottle {
         g.wrong
     }
 
-    /// How long the answer to this address waits, right or wrong.
+    /// Returns the delay of the next answer to this address, right or wrong.
     pub fn delay(&self, from: IpAddr, now: Duration) -> Option<Duration> {
         let g = self.0.get(&host_of(from))?;
         let recent = now.saturating_sub(g.last) < GUESS_WINDOW;

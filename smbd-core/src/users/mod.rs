@@ -1,4 +1,4 @@
-//! Who may log on: asked of whoever keeps the accounts.
+//! The interface to the accounts of users.
 
 pub mod accounts;
 pub mod database;
@@ -12,14 +12,13 @@ use zeroize::Zeroizing;
 
 use crate::auth::{NtHash, Secrets};
 
-/// An account.
 #[derive(Clone)]
 pub struct Account {
-    /// Its name, as it was written when it was made.
+    /// The name in its original spelling.
     pub name: String,
     /// MD4 of the password in UTF-16 (MS-NLMP section 3.3.1 `NTOWFv1`).
     pub nt_hash: Zeroizing<[u8; 16]>,
-    /// Who it is to the file system.
+    /// The user's identity for the file system.
     pub cred: Cred,
     /// Last part of its SID.
     pub rid: u32,
@@ -31,28 +30,26 @@ impl std::fmt::Debug for Account {
     }
 }
 
-/// A user who came by a ticket.
+/// A user that logged on with a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticketed {
-    /// Its name.
     pub name: String,
-    /// Who it is to the file system.
+    /// The user's identity for the file system.
     pub cred: Cred,
     /// Last part of its SID.
     pub rid: u32,
-    /// It is an account, and not only a user of this host.
+    /// True if it is an account rather than only a user of this host.
     pub named: bool,
 }
 
-/// The accounts.
 pub trait Users: Send + Sync + 'static {
-    /// The account of this name, whatever the case of its letters.
+    /// Returns the account of this name, ignoring case.
     fn find(&self, name: &str) -> Option<Account>;
 
-    /// Who this user of the host is, or the account of this name, for a client that has proved by a ticket to be it. May wait.
+    /// Returns the user of the host, or the account, of this name, for a client that has proved this identity with a ticket. May
+    /// wait.
     ///
-    /// # Errors
-    /// The name service does not say.
+    /// # Errors The name service does not answer.
     fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
         Ok(self.find(name).map(|a| Ticketed {
             name: a.name,
@@ -62,34 +59,35 @@ pub trait Users: Send + Sync + 'static {
         }))
     }
 
-    /// Keeps who a user is who came by a ticket and is neither an account nor a user of the host.
+    /// Stores the identity of a user that logged on with a ticket and is neither an account nor a user of the host.
     fn remember(&self, _user: &Ticketed) {}
 
-    /// The domain whose tickets are taken.
+    /// Returns the domain whose tickets are accepted.
     fn domain(&self) -> Option<Arc<Domain>> {
         None
     }
 
-    /// Keeps how the domain is known, which a ticket has told for the first time. May wait.
+    /// Stores the identity of the domain, learned from its first ticket. May wait.
     fn keep_domain(&self, _identity: &DomainIdentity) {}
 
-    /// Who the account of this name is now, or was at the last logon by a ticket, if it is no account. Does not wait.
+    /// Returns the present identity of the account of this name; for other users the identity at the last logon with a ticket. Does
+    /// not wait.
     fn cred(&self, name: &str) -> Option<Cred> {
         self.find(name).map(|a| a.cred)
     }
 
-    /// An account that has this uid.
+    /// Returns an account with this uid.
     fn by_uid(&self, _uid: u32) -> Option<Account> {
         None
     }
 
-    /// Calls `each` with the name and the credentials of every account that may log on, in no order.
+    /// Calls `each` with the name and the credentials of every account that may log on, in any order.
     fn each(&self, _each: &mut dyn FnMut(&str, &Cred)) {}
 
-    /// Who guests and anonymous users are to the file system.
+    /// Returns the identity of guests and anonymous users for the file system.
     fn guest(&self) -> Cred;
 
-    /// Whose names are known beside those of accounts.
+    /// Returns the directory of names other than accounts.
     fn others(&self) -> &dyn Directory {
         &Host
     }
@@ -101,23 +99,23 @@ impl Secrets for dyn Users {
     }
 }
 
-/// Last part of the SID of the account that has this uid: the same for every account of it, whenever it was made, so that files
-/// keep their owner. Even numbers are users, odd ones would be groups; those below 1000 are Windows' own.
+/// Returns the RID of accounts with this uid. It depends only on the uid, so that files keep their owner when an account is made
+/// again. Even numbers are users, odd ones would be groups; those below 1000 are reserved by Windows.
 pub fn rid_of_uid(uid: u32) -> u32 {
     uid.wrapping_mul(2).wrapping_add(1000)
 }
 
-/// The uid of such a number; `None` for those that are no user of ours.
+/// Returns the uid of a user's RID; `None` for other RIDs.
 pub fn uid_of_rid(rid: u32) -> Option<u32> {
     rid.checked_sub(1000).filter(|n| n % 2 == 0).map(|n| n / 2)
 }
 
-/// Returns the last part of the SID of a group of the host.
+/// Returns the RID of a group of the host.
 pub fn rid_of_gid(gid: u32) -> u32 {
     gid.wrapping_mul(2).wrapping_add(1001)
 }
 
-/// Returns the gid of such a number; `None` for other RIDs.
+/// Returns the gid of a group's RID; `None` for other RIDs.
 pub fn gid_of_rid(rid: u32) -> Option<u32> {
     rid.checked_sub(1001).filter(|n| n % 2 == 0).map(|n| n / 2)
 }

@@ -1,5 +1,5 @@
-//! Which session the header of a break notification names, and what answers of encrypted chains name (MS-SMB2 sections 3.2.5.1.1.1,
-//! 3.3.4.6 and 3.3.4.7): every dialect, protection, transport and kind of caching, with one connection and with a second one.
+//! The session in the header of a break notification and in answers of encrypted chains (MS-SMB2 sections 3.2.5.1.1.1, 3.3.4.6 and
+//! 3.3.4.7): every dialect, protection, transport and kind of caching, with one connection and with a second one.
 
 use rdma_transport::channel::Transport;
 use smb_proto::smb2::context::{Lease, LeaseV2};
@@ -27,12 +27,12 @@ struct Case {
     encrypted: bool,
     transport: Transport,
     caching: Caching,
-    /// The holder's session has a second connection, and loses the first.
+    /// True if the holder's session gets a second connection and loses the first.
     moves: bool,
 }
 
 impl Case {
-    /// The protocol has it.
+    /// Returns whether the protocol allows this combination.
     fn exists(&self) -> bool {
         let is_3 = self.dialect.is_3();
         let caches = match self.caching {
@@ -43,7 +43,7 @@ impl Case {
         caches && (is_3 || !self.encrypted && !self.moves && self.transport == Transport::Tcp)
     }
 
-    /// The session that the notice must name.
+    /// Returns the session that the notification must name.
     fn named(&self, session: u64) -> u64 {
         if self.caching == Caching::Oplock || self.encrypted { session } else { 0 }
     }
@@ -68,7 +68,7 @@ fn every_case() -> Vec<Case> {
     all
 }
 
-/// An open that asks for this caching.
+/// Builds a CREATE that requests this caching.
 fn cached(caching: Caching, name: &str) -> Vec<u8> {
     let is_folder = caching == Caching::FolderLease;
     let v2 = (caching != Caching::Lease).then_some(LeaseV2 { parent: [0; 16], epoch: 1 });
@@ -90,7 +90,7 @@ fn cached(caching: Caching, name: &str) -> Vec<u8> {
     .emit()
 }
 
-/// One command, encrypted where the server wants that.
+/// Sends one command, encrypted if the server requires that.
 async fn ask(peer: &mut Peer, encrypted: bool, command: Command, body: &[u8]) -> Answer {
     match encrypted {
         true => peer.ask_sealed(command, body).await,
@@ -109,7 +109,7 @@ async fn connected(server: &Server, case: &Case, guid: u8, transport: Transport)
     peer
 }
 
-/// A further connection of the holder's session, after which the first one ends.
+/// Adds a connection to the holder's session, then ends the first one.
 async fn moved(server: &Server, case: &Case, first: Peer) -> Peer {
     let mut second = Peer::connect_by(server, case.transport);
     second.negotiate(&Offer { guid: [1; 16], ..Offer::of(case.dialect) }).await;
@@ -149,7 +149,7 @@ async fn notices_name_the_session_of_windows() {
     }
 }
 
-/// Related commands may name any session, and those behind a lost tree are answered for no session of their own.
+/// Related commands may name any session, and those after a lost tree belong to no session themselves.
 #[tokio::test]
 async fn encrypted_chains_are_answered_for_one_session() {
     let server = server(|s| s.encryption = Encryption::Required);

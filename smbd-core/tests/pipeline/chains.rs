@@ -10,7 +10,7 @@ use crate::peer::{Answer, Offer, Peer, answers, chain, create, file, server};
 /// FILE_DIRECTORY_FILE
 const DIRECTORY: u32 = 1;
 
-/// One message of a chain, and how it differs from what is usual.
+/// One message of a chain, and how it differs from the default.
 type Part = (Command, Vec<u8>, fn(&mut Header));
 
 fn usual(_: &mut Header) {}
@@ -24,7 +24,7 @@ fn close_previous() -> Vec<u8> {
     close::Request { flags: 0, file: FileId::PREVIOUS }.emit()
 }
 
-/// Signs each message with its padding, as a chain wants it.
+/// Signs each message with its padding, as required in a chain.
 async fn send(peer: &mut Peer, parts: Vec<Part>) -> Vec<Answer> {
     let bytes = build(peer, parts);
     let bytes = peer.raw(&bytes).await.expect("answers");
@@ -102,7 +102,7 @@ async fn a_command_with_a_file_of_its_own_gives_it_to_the_next() {
     assert_eq!(statuses(&all), [Status::SUCCESS; 2]);
 }
 
-/// MS-SMB2 section 3.3.5.2.7.2: what a related command says of its own does not count.
+/// MS-SMB2 section 3.3.5.2.7.2: the file id of a related command itself is ignored.
 #[tokio::test]
 async fn a_related_command_means_the_file_before_it_whatever_it_says() {
     let server = server(|_| {});
@@ -160,7 +160,7 @@ async fn what_follows_a_failed_create_fails_alike() {
     let first = all[0].status();
     assert!(first.is_error());
     assert_eq!(statuses(&all), [first; 3]);
-    // Another failure is a command's own: the file is still there.
+    // A failure of another command is its own: the file is still open.
     let all = send(
         &mut peer,
         vec![
@@ -231,7 +231,7 @@ async fn offsets_of_a_chain_are_checked() {
         assert_eq!(peer.raw(&bytes).await, None, "{next}");
         assert!(peer.ended(), "{next}");
     }
-    // Behind a good one stands none.
+    // No message follows the valid one.
     let mut peer = Peer::ready(&server, &Offer::default()).await;
     let mut bytes = peer.message(Command::Echo, &simple::BODY);
     bytes.resize(200, 0);
@@ -301,7 +301,7 @@ async fn what_waits_is_cancelled_by_either_number() {
         } else {
             header.message_id = id;
         }
-        // Another session's number, a wrong signature: neither is heard.
+        // A CANCEL with another session's number or a wrong signature is ignored.
         let mut bytes = peer.sign(header, &simple::BODY);
         bytes[50] ^= 1;
         assert_eq!(peer.raw(&bytes).await, None);

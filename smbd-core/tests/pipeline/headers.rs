@@ -153,7 +153,7 @@ async fn ids_in_any_order_and_credits_to_the_limit() {
     let server = server(|_| {});
     let mut peer = Peer::ready(&server, &Offer::default()).await;
     let mut granted = u64::from(u16::MAX);
-    // Asks for all there is.
+    // Request the most credits.
     let mut header = peer.header(Command::Echo);
     header.credits = u16::MAX;
     let bytes = peer.sign(header, &simple::BODY);
@@ -161,7 +161,7 @@ async fn ids_in_any_order_and_credits_to_the_limit() {
     granted = granted.min(u64::from(peer.check(&answer).header.credits));
     assert!(granted > 8000 && granted <= 8192, "{granted}");
     let first = peer.next_id;
-    // The last of them comes first; then, while the first is not used, nothing more is granted.
+    // Use the ids in reverse: while the first one is unused, the window is full and no more credits are granted.
     let mut last_credits = 1;
     for id in (first + 1..first + 64).rev() {
         let mut header = peer.header(Command::Echo);

@@ -1,4 +1,4 @@
-//! Sessions: how they begin, are shown again, use further connections, and end.
+//! Sessions: how they begin, re-authenticate, use further connections, and end.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use vfs::Cred;
 use crate::peer::{Offer, Peer, Two, answers, create, file, server, server_of};
 
 const LAST: Newest = Newest;
-/// The newest of everything.
+/// Offers the newest of everything.
 struct Newest;
 
 impl Newest {
@@ -54,8 +54,8 @@ async fn a_wrong_password_tells_nothing_more() {
     }
 }
 
-/// Guests and squashed users of NFS have uid 65534: a user who had it would use their files, and they that user's. The right
-/// password makes no guest of the user either.
+/// Guests and squashed NFS users have uid 65534: a user with this uid would share files with them. The right password does not make
+/// the user a guest either.
 #[tokio::test]
 async fn user_with_the_uid_of_guests_is_refused() {
     for guest in [false, true] {
@@ -80,7 +80,7 @@ async fn user_with_the_uid_of_guests_is_refused() {
     assert!(row.any(|r| r.rule == "logon"), "{seen:?}");
 }
 
-/// MS-SMB2 section 3.3.1.2: how many credits a request is given is the server's to decide.
+/// MS-SMB2 section 3.3.1.2: the server decides how many credits a request gets.
 #[tokio::test]
 async fn who_has_not_logged_on_keeps_a_window_of_one() {
     let server = server(|_| {});
@@ -163,7 +163,7 @@ async fn who_was_cut_off_ends_its_own_former_session() {
     let server = server(|_| {});
     let mut old = Peer::ready(&server, &LAST.get()).await;
     file(&old.ask(Command::Create, &create("a", 0)).await);
-    // Somebody else names it, and nothing happens.
+    // Another user names the session, without effect.
     let mut bob = Peer::connect(&server);
     bob.negotiate(&LAST.get()).await;
     assert_eq!(bob.set_up("bob", "pw", 0, old.session).await, Status::SUCCESS);
@@ -192,7 +192,7 @@ async fn a_user_shows_again_who_it_is() {
     assert_eq!(server.core().sessions.count(), 0, "who cannot loses it");
 }
 
-/// A ticket may name other groups than the one before, and a tree acts as who connected it.
+/// A new ticket may name other groups, and a tree acts as the user that connected it.
 #[tokio::test]
 async fn a_tree_ends_that_a_new_logon_would_not_be_granted_as_it_is() {
     let users = Arc::new(Two(Cred::root().into()));
@@ -206,12 +206,12 @@ async fn a_tree_ends_that_a_new_logon_would_not_be_granted_as_it_is() {
     assert_eq!(gone.status(), Status::NETWORK_NAME_DELETED);
     assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
     file(&peer.ask(Command::Create, &create("b", 0)).await);
-    // As the same it loses nothing.
+    // With the same identity it loses no state.
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
     assert_eq!(server.core().opens.count(), 1);
 }
 
-/// MS-SMB2 section 3.3.5.5.3: the keys of a session are those of its first user, and so is the session.
+/// MS-SMB2 section 3.3.5.5.3: the keys of a session belong to its first user, and so does the session.
 #[tokio::test]
 async fn a_session_is_not_taken_over_by_the_logon_of_another_user() {
     let server = server(|s| s.shares.entry("data".into()).or_default().guest = true);
@@ -246,7 +246,7 @@ async fn a_session_uses_a_further_connection() {
         second.secrets = first.secrets.clone();
         assert_eq!(second.set_up("alice", "pw", BINDING, 0).await, Status::SUCCESS);
         let id = file(&second.ask(Command::Create, &create("b", 0)).await);
-        // The file is the session's, whichever connection names it, and outlives the one that opened it.
+        // The file belongs to the session, can be used over each of its connections, and outlives the connection that opened it.
         second.connection.end().await;
         let close = smb_proto::smb2::close::Request { flags: 0, file: id }.emit();
         assert_eq!(first.ask(Command::Close, &close).await.status(), Status::SUCCESS);
@@ -277,7 +277,7 @@ async fn a_session_is_not_bound_by_others_or_otherwise() {
     assert_eq!(bind(older, "alice", |_| {}).await, Status::REQUEST_OUT_OF_SEQUENCE);
     assert_eq!(first.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
 
-    // On its own connection it is there already.
+    // The session already uses this connection.
     let bytes = first.message(
         Command::SessionSetup,
         &session_setup::Request { flags: BINDING, ..session_setup::Request::default() }.emit(),
@@ -286,7 +286,7 @@ async fn a_session_is_not_bound_by_others_or_otherwise() {
     assert_eq!(answers(&bytes)[0].status(), Status::REQUEST_NOT_ACCEPTED);
 }
 
-/// A client binds as many connections to its session as it gets; others log on meanwhile.
+/// A client binds as many connections to its session as it can; other clients log on meanwhile.
 #[tokio::test]
 async fn channels_of_session_leave_others_theirs() {
     let server = server(|_| {});
@@ -312,7 +312,7 @@ async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
     let server = server(|_| {});
     let mut peer = Peer::connect(&server);
     peer.negotiate(&LAST.get()).await;
-    // The first round of a logon, by the client's own first token.
+    // The first round of a logon, with the client's own first token.
     let token = smb_auth::Initiator::new(
         smb_auth::ntlm::Credentials {
             account: smb_auth::Account {
@@ -337,7 +337,7 @@ async fn a_logon_that_changes_its_mind_leaves_nothing_behind() {
     assert_eq!(server.core().sessions.count(), 0);
 }
 
-/// MS-SMB2 section 3.3.5.2.4: what is signed is of a session.
+/// MS-SMB2 section 3.3.5.2.4: a signed request must name its session.
 #[tokio::test]
 async fn a_signed_logon_names_the_session_that_it_is_signed_for() {
     let server = server(|_| {});
@@ -353,7 +353,7 @@ async fn a_signed_logon_names_the_session_that_it_is_signed_for() {
     assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
 }
 
-/// MS-SMB2 section 3.3.5.5.3: one client, one dialect; another user and another client are not concerned.
+/// MS-SMB2 section 3.3.5.5.3: one client, one dialect; another user and another client are not affected.
 #[tokio::test]
 async fn a_client_does_not_log_on_by_two_dialects() {
     let server = server(|_| {});
@@ -379,7 +379,7 @@ async fn a_client_does_not_log_on_by_two_dialects() {
     assert_eq!(log_on(&other, "alice").await, Status::SUCCESS);
 }
 
-/// Whoever begins logons and ends none keeps the place of four, and nobody else waits for one.
+/// A client that does not finish its logons occupies at most four places, and other clients need not wait.
 #[tokio::test]
 async fn unfinished_logons_give_way_to_newer_ones() {
     let server = server(|_| {});
@@ -401,7 +401,7 @@ async fn unfinished_logons_give_way_to_newer_ones() {
         met.iter().any(|(l, n)| *l == "unfinished-logons-of-connection" && *n >= 36),
         "{met:?}"
     );
-    // The oldest are gone, the newest are not.
+    // The oldest are evicted, the newest are not.
     peer.session = begun[0];
     let answer = peer.ask(Command::SessionSetup, &body).await;
     assert_eq!(answer.status(), Status::USER_SESSION_DELETED);
@@ -412,7 +412,7 @@ async fn unfinished_logons_give_way_to_newer_ones() {
     assert_eq!((server.core().sessions.count(), server.core().logons.count()), (0, 0));
 }
 
-/// Connections of one address that hold what they may: a user of another address, and of the same one, logs on.
+/// Connections of one address reach its limit: a user at another address logs on, and so does one at the same address.
 #[tokio::test]
 async fn a_crowd_of_unfinished_logons_keeps_nobody_out() {
     let server = server(|_| {});
@@ -481,7 +481,7 @@ async fn guests_come_where_a_share_is_for_them() {
     assert_eq!(peer.connect_tree("secret").await, Status::ACCESS_DENIED);
 }
 
-/// MS-SMB2 section 3.2.5.3.1: a client signs nothing of a session without a name, whatever it and the server ask of others.
+/// MS-SMB2 section 3.2.5.3.1: a client never signs in an anonymous session, whatever client and server require otherwise.
 #[tokio::test]
 async fn a_session_without_a_name_is_not_signed() {
     let open = server(|s| s.shares.entry("data".into()).or_default().guest = true);
@@ -497,7 +497,7 @@ async fn a_session_without_a_name_is_not_signed() {
     }
 }
 
-/// The key of a session without a name is known to all (MS-NLMP section 3.2.5.1.2): what it encrypts everybody can read.
+/// The key of an anonymous session is public (MS-NLMP section 3.2.5.1.2): every client can decrypt its messages.
 #[tokio::test]
 async fn a_session_without_a_name_does_not_pass_for_an_encrypted_one() {
     let all = server(|s| {
@@ -518,7 +518,7 @@ async fn a_session_without_a_name_does_not_pass_for_an_encrypted_one() {
     assert_eq!(peer.connect_tree("data").await, Status::ACCESS_DENIED);
 }
 
-/// MS-SMB2 section 3.3.5.5.2: whoever knows the key of such a session would be in it.
+/// MS-SMB2 section 3.3.5.5.2: every client that knows the key of such a session could join it.
 #[tokio::test]
 async fn a_session_without_a_name_is_not_bound_by_a_further_connection() {
     let open = server(|s| s.shares.entry("data".into()).or_default().guest = true);

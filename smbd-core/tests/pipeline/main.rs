@@ -1,4 +1,4 @@
-//! The server as a client meets it, message by message: what is right gets its answer, what is wrong gets what MS-SMB2 says.
+//! The server as a client sees it, message by message: correct requests get their answers, wrong ones the errors of MS-SMB2.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! NEGOTIATE, in all its forms.
+//! NEGOTIATE in all its forms.
 
 use smb_proto::smb2::negotiate::{
     CAP_DIRECTORY_LEASING, CAP_ENCRYPTION, CAP_LARGE_MTU, CAP_LEASING, CAP_MULTI_CHANNEL, Dialect,
@@ -113,7 +113,7 @@ async fn contexts_are_judged_one_by_one() {
     assert!(told.contains(&compression));
     assert_eq!(told.len(), 6, "what is not served is ignored");
 
-    // What is ignored is no error in any form, but may come once; of the rest it does not matter.
+    // A compression context must not be empty or repeated, although it is ignored here; Netname may be repeated.
     let empty = NegotiateContext::Compression { flags: 0, algorithms: vec![] };
     let told = with_contexts(vec![preauth(), empty]).await;
     assert_eq!(told, Err(Status::INVALID_PARAMETER), "compression without an algorithm");
@@ -193,7 +193,7 @@ async fn old_clients_come_in_by_smb1() {
     assert!(peer.ended());
 }
 
-/// MS-CIFS section 2.2.4.52.2: a client that waits for an answer to its offer gets one, and the connection ends.
+/// MS-CIFS section 2.2.4.52.2: a client that waits for an answer to its offer gets one, and then the connection ends.
 #[tokio::test]
 async fn client_of_smb1_only_is_refused() {
     let server = server(|_| {});
@@ -227,7 +227,7 @@ async fn a_signed_negotiate_is_refused() {
     assert_eq!(Status::of(&Header::parse(&bytes).unwrap()), Status::INVALID_PARAMETER);
 }
 
-/// Linux, which is known by its context, shows old listings where it has a lease on a directory.
+/// Linux, recognized by its context, shows stale listings if it has a lease on a directory.
 #[tokio::test]
 async fn linux_gets_no_directory_leases() {
     let others = with_contexts(vec![preauth()]).await.unwrap();

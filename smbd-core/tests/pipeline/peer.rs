@@ -1,4 +1,4 @@
-//! A client that does everything by hand, so that it can do everything wrong.
+//! A client that builds every message by hand, so that it can send wrong ones.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ use vfs::Cred;
 use vfs::mem::MemBackend;
 use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
 
-/// `alice` and `bob`, who are these to files: a later logon may find them in other groups.
+/// `alice` and `bob`, both with this identity for files: a later logon may find them in other groups.
 pub(crate) struct Two(pub(crate) Mutex<Cred>);
 
 impl Users for Two {
@@ -48,12 +48,12 @@ impl Users for Two {
     }
 }
 
-/// A server of `data`, in memory, and of `secret`, which encrypts.
+/// Starts a server with `data`, in memory, and `secret`, which requires encryption.
 pub(crate) fn server(change: impl FnOnce(&mut Settings)) -> Server {
     server_of(Arc::new(Two(Cred::root().into())), change)
 }
 
-/// The same for these users.
+/// As [`server`], with these users.
 pub(crate) fn server_of(users: Arc<dyn Users>, change: impl FnOnce(&mut Settings)) -> Server {
     let share = |name: &str| Share {
         name: name.into(),
@@ -73,7 +73,7 @@ pub(crate) fn server_of(users: Arc<dyn Users>, change: impl FnOnce(&mut Settings
     Server::new(ServerState::new(Arc::new(namespace), settings, users))
 }
 
-/// What a connection offers.
+/// What a client offers in NEGOTIATE.
 #[derive(Clone)]
 pub(crate) struct Offer {
     pub(crate) dialects: Vec<u16>,
@@ -99,7 +99,7 @@ impl Default for Offer {
 }
 
 impl Offer {
-    /// This dialect alone, by a client that speaks no other.
+    /// Offers only this dialect, as a client that supports no other.
     pub(crate) fn of(dialect: Dialect) -> Self {
         let guid = [dialect.number().to_le_bytes(); 8].as_flattened().try_into().unwrap();
         Self { dialects: vec![dialect.number()], guid, ..Self::default() }
@@ -132,7 +132,6 @@ impl Offer {
     }
 }
 
-/// Keys of a session.
 #[derive(Clone)]
 pub(crate) struct Secrets {
     pub(crate) signer: Arc<Signer>,
@@ -140,7 +139,6 @@ pub(crate) struct Secrets {
     pub(crate) opener: Option<Arc<Opener>>,
 }
 
-/// One connection.
 pub(crate) struct Peer {
     pub(crate) connection: Arc<Connection>,
     pub(crate) asked: mpsc::Receiver<Asked>,
@@ -152,15 +150,15 @@ pub(crate) struct Peer {
     pub(crate) session: u64,
     pub(crate) tree: u32,
     pub(crate) secrets: Option<Secrets>,
-    /// RDMA Reads that the server asked for.
+    /// Number of RDMA Reads that the server requested.
     pub(crate) pulls: usize,
 }
 
-/// One answer, as it was sent.
+/// One answer as sent.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) header: Header,
-    /// From its header on.
+    /// The message from its header on.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -174,7 +172,7 @@ fn flat(reply: &Reply) -> Vec<u8> {
     reply.pieces().flatten().copied().collect()
 }
 
-/// Cuts a chain.
+/// Splits a chain.
 pub(crate) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     let mut all = Vec::new();
     loop {
@@ -214,7 +212,7 @@ impl Peer {
         }
     }
 
-    /// Negotiated, logged on as alice, connected to `data`.
+    /// Returns a peer that has negotiated, logged on as alice and connected to `data`.
     pub(crate) async fn ready(server: &Server, offer: &Offer) -> Self {
         let mut peer = Self::connect(server);
         peer.negotiate(offer).await;
@@ -223,12 +221,12 @@ impl Peer {
         peer
     }
 
-    /// Sends bytes, gets bytes.
+    /// Sends bytes and returns the bytes of the answer.
     pub(crate) async fn raw(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         self.raw_with(bytes, Vec::new()).await
     }
 
-    /// Sends bytes, gives memory that is asked for, and gets the answer as the transport is given it.
+    /// Sends bytes, serves reads of client memory, and returns the answer as the transport gets it.
     pub(crate) async fn raw_reply(&mut self, bytes: &[u8], memory: &[u8]) -> Option<Reply> {
         let call = self.connection.call(Buf::from(bytes.to_vec()), Vec::new());
         let mut call = std::pin::pin!(call);
@@ -258,12 +256,12 @@ impl Peer {
         call.await.map(|reply| flat(&reply))
     }
 
-    /// The server asked for the end of the connection.
+    /// Returns whether the server requested the end of the connection.
     pub(crate) fn ended(&mut self) -> bool {
         matches!(self.asked.try_recv(), Ok(Asked::Shutdown))
     }
 
-    /// What the server sends of itself.
+    /// Returns the next message that the server sends without a request.
     pub(crate) async fn pushed(&mut self) -> Vec<u8> {
         match self.asked.recv().await.unwrap() {
             Asked::Push { message, taken } => {
@@ -291,7 +289,7 @@ impl Peer {
         }
     }
 
-    /// A message, signed when there is a key.
+    /// Builds a message, signed if there is a key.
     pub(crate) fn message(&mut self, command: Command, body: &[u8]) -> Vec<u8> {
         let header = self.header(command);
         self.sign(header, body)
@@ -309,7 +307,7 @@ impl Peer {
         bytes
     }
 
-    /// One command, one answer; its signature must be right where there is one.
+    /// Sends one command and returns its answer; checks the signature if there is one.
     pub(crate) async fn ask(&mut self, command: Command, body: &[u8]) -> Answer {
         let message = self.message(command, body);
         let bytes = self.raw(&message).await.expect("an answer");
@@ -355,7 +353,7 @@ impl Peer {
         self.set_up(user, password, 0, 0).await
     }
 
-    /// SESSION_SETUP to its end, whatever it is for.
+    /// Runs SESSION_SETUP to its end, for any purpose.
     pub(crate) async fn set_up(
         &mut self,
         user: &str,
@@ -423,7 +421,7 @@ impl Peer {
         let cipher = self.cipher;
         let seals = |key: &[u8]| cipher.map(|c| Arc::new(Sealer::new(c, key, 1).unwrap()));
         let opens = |key: &[u8]| cipher.map(|c| Arc::new(Opener::new(c, key).unwrap()));
-        // A further connection signs with a key of its own, and encrypts with the session's.
+        // A further connection signs with its own key, and encrypts with the session's keys.
         let (sealer, opener) = match old {
             Some(old) => (old.sealer, old.opener),
             None => (seals(&keys.client_to_server), opens(&keys.server_to_client)),
@@ -477,7 +475,7 @@ impl Peer {
         body
     }
 
-    /// One command, encrypted both ways.
+    /// Sends one command, encrypted both ways.
     pub(crate) async fn ask_sealed(&mut self, command: Command, body: &[u8]) -> Answer {
         let header = self.header(command);
         let message = self.seal(&[&header.emit()[..], body].concat());
@@ -486,7 +484,7 @@ impl Peer {
     }
 }
 
-/// A CREATE that opens or makes a file with all rights.
+/// Builds a CREATE that opens or makes a file with all rights.
 pub(crate) fn create(name: &str, options: u32) -> Vec<u8> {
     let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
     create::Request {
@@ -503,13 +501,13 @@ pub(crate) fn create(name: &str, options: u32) -> Vec<u8> {
     .emit()
 }
 
-/// The file of a CREATE's answer.
+/// Returns the file of a CREATE's answer.
 pub(crate) fn file(answer: &Answer) -> FileId {
     assert_eq!(answer.status(), Status::SUCCESS);
     create::Response::parse(&answer.bytes).unwrap().file
 }
 
-/// Puts messages in one chain: each but the last padded, with its `NextCommand`.
+/// Joins messages to one chain: each but the last padded, with its `NextCommand`.
 pub(crate) fn chain(messages: Vec<Vec<u8>>) -> Vec<u8> {
     let last = messages.len() - 1;
     let mut out = Vec::new();

@@ -96,7 +96,7 @@ async fn write_and_read(peer: &mut Peer, sealed: bool, len: usize) {
     let body = [&request.emit()[..], &data].concat();
     let bytes = if sealed {
         let message = peer.seal(&[&header.emit()[..], &body].concat());
-        // As the transport brings it: the ciphertext in pool buffers of its own.
+        // As from the transport: the ciphertext in its own pool buffers.
         let pieces = message[transform::LEN..].chunks(1 << 20).map(|c| {
             let mut own = BufMut::heap(c.len());
             own.append(c);
@@ -154,7 +154,7 @@ async fn data_of_every_size_is_signed() {
     write_and_read(&mut peer, false, (8 << 20) - 3).await;
 }
 
-/// Without its data a WRITE cannot be verified. It changes nothing, its answer is signed, and the session goes on.
+/// A WRITE without its data cannot be verified. It has no effect, its answer is signed, and the session continues.
 #[tokio::test]
 async fn signed_write_without_data_is_refused() {
     for required in [false, true] {
@@ -235,7 +235,7 @@ async fn an_encrypted_message_that_does_not_open_ends_the_connection() {
         assert_eq!(peer.raw(&bytes).await, None, "{i}");
         assert!(peer.ended(), "{i}");
     }
-    // One of another session inside.
+    // A message of another session inside.
     let mut peer = Peer::ready(&server, &Offer::default()).await;
     let mut header = peer.header(Command::Echo);
     header.session_id ^= 1;
@@ -244,7 +244,7 @@ async fn an_encrypted_message_that_does_not_open_ends_the_connection() {
     assert!(peer.ended());
 }
 
-/// MS-SMB2 section 3.3.5.2.1.1: the keys of one session open no door of another, wherever in a chain it is named.
+/// MS-SMB2 section 3.3.5.2.1.1: the keys of one session give no access to another, wherever a chain names it.
 #[tokio::test]
 async fn an_encrypted_chain_is_of_one_session() {
     let server = server(|_| {});
@@ -282,7 +282,7 @@ async fn what_encrypts_is_not_served_in_clear() {
     assert_eq!(peer.ask(Command::Create, &create("a", 0)).await.status(), Status::ACCESS_DENIED);
     let answer = peer.ask_sealed(Command::Create, &create("a", 0)).await;
     assert_eq!(answer.status(), Status::SUCCESS);
-    // Who cannot encrypt cannot connect.
+    // A client without encryption cannot connect.
     for offer in [
         Offer::of(Dialect::V210),
         Offer { capabilities: 0, ..Offer::of(Dialect::V300) },

@@ -1,5 +1,5 @@
-//! SMB2 RDMA transforms (MS-SMB2 sections 2.2.43, 3.3.5.12 and 3.3.5.13): what a client may ask, and what it is told when it asks
-//! wrongly. The cases are those of Microsoft's suite for signing and encryption, and what its text says beside them.
+//! SMB2 RDMA transforms (MS-SMB2 sections 2.2.43, 3.3.5.12 and 3.3.5.13): valid requests, and the errors for invalid ones. The
+//! cases come from Microsoft's test suite for signing and encryption and from the text of the specification.
 
 use rdma_transport::channel::{Place, RemoteSeg, Transport};
 use smb_crypto::sign::{Algorithm, Sender};
@@ -15,7 +15,7 @@ use crate::peer::{Answer, Offer, Peer, answers, create, file, server};
 const RDMA: Transport = Transport::Rdma("test");
 const BOTH: [u16; 2] = [1, 2];
 
-/// What a client does before it sends what the case is about.
+/// A client that is ready to send the request of a test case.
 struct World {
     peer: Peer,
     file: FileId,
@@ -27,7 +27,7 @@ fn offer(signing: u16, cipher: u16, transforms: &[u16]) -> Offer {
         dialects: vec![Dialect::V311.number()],
         signing: vec![signing],
         ciphers: vec![cipher],
-        // A list of none is malformed.
+        // An empty list is malformed.
         transforms: (!transforms.is_empty()).then(|| transforms.to_vec()),
         ..Offer::default()
     }
@@ -83,7 +83,7 @@ impl World {
         self.peer.header(command)
     }
 
-    /// Asks, signed or encrypted as this world is; gives the answer and what went to the client's memory.
+    /// Sends a request, signed or encrypted as the world requires. Returns the answer and the bytes written to the client's memory.
     async fn ask(&mut self, command: Command, body: &[u8], memory: &[u8]) -> (Answer, Vec<u8>) {
         let header = self.header(command);
         self.ask_by(header, body, memory).await
@@ -127,7 +127,7 @@ impl World {
         (answer, placed, reply.invalidate)
     }
 
-    /// A READ of the whole file into memory of the client.
+    /// Builds a READ of the whole file into memory of the client.
     fn read_of(&self, length: u32) -> read::Request {
         read::Request {
             padding: 0,
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// A WRITE of so many bytes from memory of the client, without a transform yet.
+    /// Builds a WRITE of this many bytes from memory of the client, without a transform yet.
     fn write_of(&self, length: u32, channel: Channel) -> write::Request {
         write::Request {
             data_offset: 0,
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// Protects data as the WRITE of this message id must be; gives the bytes that the client's memory holds.
+    /// Protects data for the WRITE with this message id. Returns the transform and the bytes for the client's memory.
     fn protect(&self, id: u64, data: &[u8]) -> (Transform, Vec<u8>) {
         let secrets = self.secrets();
         let channel = Channel::RdmaV1;
@@ -175,7 +175,7 @@ impl World {
         (Transform { channel, protection, signature: tag.to_vec(), nonce }, data.to_vec())
     }
 
-    /// Writes `data` by a transform that `change` may spoil, with raw channel information that `spoil` may.
+    /// Writes `data` with a transform that `change` may alter and raw channel information that `spoil` may alter.
     async fn write_spoilt(
         &mut self,
         data: &[u8],
@@ -194,10 +194,10 @@ impl World {
         self.ask_by(header, &body, &memory).await.0.status()
     }
 
-    /// MultipleEncryptionStructure and EncryptionAndSigningStructure, and the same for signing: a whole second structure of either
-    /// type stands before or behind the right one. `TransformCount` counts it or does not; it counts and is not there.
+    /// MultipleEncryptionStructure and EncryptionAndSigningStructure, and the same for signing: a second complete structure of
+    /// either type comes before or after the right one. `TransformCount` includes it or not, or includes it although it is missing.
     async fn refuse_two_structures(&mut self, data: &[u8]) {
-        // In the body: where the structures begin, and the bytes of one with its padding.
+        // In the body: the offset of the structures, and the bytes of one with its padding.
         const AT: usize = 0x70 - HEADER_LEN;
         const ONE: usize = 40;
         for (second, count) in [(1, 2), (2, 2), (1, 1), (2, 1)] {
@@ -221,7 +221,7 @@ impl World {
         self.write_spoilt(data, |_, _| {}, |_| {}).await
     }
 
-    /// What the file holds, read inside the messages.
+    /// Returns the content of the file, read inline.
     async fn holds(&mut self, length: u32) -> Vec<u8> {
         let inside = read::Request {
             channel: Some(Channel::None),
@@ -238,7 +238,7 @@ fn seg(handle: u32, len: u32) -> RemoteSeg {
     RemoteSeg { handle, len, offset: u64::from(handle) << 32 }
 }
 
-/// The transform of a READ's answer.
+/// Returns the transform of a READ's answer.
 fn described(answer: &Answer) -> (read::Response, Transform) {
     assert_eq!(answer.status(), Status::SUCCESS);
     let told = read::Response::parse(&answer.bytes).unwrap();
@@ -291,7 +291,7 @@ async fn without_a_cipher_nothing_is_encrypted_and_an_old_dialect_knows_none() {
     assert_eq!(ids(&peer.negotiate(&Offer::default()).await.bytes), None, "not asked");
 }
 
-/// MS-SMB2 section 3.3.5.4: two contexts, an empty one, one that is cut.
+/// MS-SMB2 section 3.3.5.4: two contexts, an empty one, a truncated one.
 #[tokio::test]
 async fn malformed_offers_are_refused_unless_transforms_are_switched_off() {
     let preauth = Offer { ciphers: vec![], signing: vec![], ..offer(2, 2, &[]) };
@@ -320,7 +320,7 @@ async fn malformed_offers_are_refused_unless_transforms_are_switched_off() {
     }
 }
 
-/// Read GMAC, Read CMAC, and HMAC: the answer's lengths, and a signature over the data alone.
+/// Read GMAC, Read CMAC, and HMAC: the answer's lengths, and a signature over only the data.
 #[tokio::test]
 async fn a_signed_read_places_its_data_and_signs_it() {
     let data = pattern(30_000);
@@ -338,7 +338,7 @@ async fn a_signed_read_places_its_data_and_signs_it() {
     }
 }
 
-/// Read with each of the four ciphers: ciphertext of the same length, by the session's counter of nonces.
+/// Read with each of the four ciphers: ciphertext of the same length, with the session's counter of nonces.
 #[tokio::test]
 async fn an_encrypted_read_places_ciphertext() {
     let data = pattern(30_000);
@@ -365,18 +365,18 @@ async fn an_encrypted_read_places_ciphertext() {
     }
 }
 
-/// The flag, the structure and the encryption go by what was agreed on and how the request came.
+/// The flag, the structure and the encryption depend on what was negotiated and on how the request came.
 #[tokio::test]
 async fn a_read_is_answered_as_it_was_asked() {
     let data = pattern(5000);
-    // No signing agreed on: as ever.
+    // Without negotiated signing transforms, the READ is answered as before.
     let mut w = world(&offer(2, 2, &[1]), false, &data).await;
     let r = w.read_of(5000).emit();
     let (answer, placed) = w.ask(Command::Read, &r, b"").await;
     let told = read::Response::parse(&answer.bytes).unwrap();
     assert_eq!((told.flags, told.data_length, told.data_remaining), (0, 0, 5000));
     assert!(placed == data);
-    // Not signed at all, where that is allowed.
+    // Without signing, where that is allowed.
     let both = offer(2, 2, &BOTH);
     let mut w = world_of(&both, false, &data, |s| s.signing_required = false).await;
     let header = w.header(Command::Read);
@@ -385,14 +385,14 @@ async fn a_read_is_answered_as_it_was_asked() {
     let told = read::Response::parse(&answer.bytes).unwrap();
     assert_eq!((told.flags, told.data_length, told.data_remaining), (0, 0, 5000));
     assert!(placed == data);
-    // Encrypted, and no encryption agreed on: nothing leaves in clear.
+    // Encrypted, without a negotiated encryption transform: no data leaves unencrypted.
     for transforms in [&[2][..], &[]] {
         let mut w = world(&offer(2, 2, transforms), true, &data).await;
         let r = w.read_of(5000).emit();
         let (answer, placed) = w.ask(Command::Read, &r, b"").await;
         assert_eq!((answer.status(), placed.len()), (Status::INVALID_PARAMETER, 0));
     }
-    // READ knows no channel of transforms (MS-SMB2 section 3.3.5.12).
+    // READ supports no transform channel (MS-SMB2 section 3.3.5.12).
     let mut w = world(&offer(2, 2, &BOTH), false, &data).await;
     let r = read::Request { channel: Some(Channel::RdmaTransform), ..w.read_of(5000) }.emit();
     let (answer, _) = w.ask(Command::Read, &r, b"").await;
@@ -453,7 +453,7 @@ async fn a_write_is_protected_as_its_message_and_as_agreed() {
     // An encrypted message must not bring data in clear.
     let plain = w.write_of(4096, Channel::RdmaV1).emit();
     assert_eq!(w.ask(Command::Write, &plain, &data).await.0.status(), BAD);
-    // Over TCP nobody has memory to name.
+    // Over TCP a client has no memory to name.
     let server = server(|_| {});
     let mut peer = Peer::connect(&server);
     peer.negotiate(&both).await;
@@ -514,7 +514,7 @@ async fn structures_that_are_not_as_they_must_be_are_refused() {
     }
 }
 
-/// InvalidSignature, IncreaseSignatureLength, IncreaseNonceLength, DecreaseNonceLength, each cipher; and the connection lives.
+/// InvalidSignature, IncreaseSignatureLength, IncreaseNonceLength, DecreaseNonceLength, each cipher; the connection continues.
 #[tokio::test]
 async fn data_that_is_not_what_was_protected_is_refused() {
     type Change = fn(&mut Transform, &mut Vec<u8>);
@@ -541,7 +541,7 @@ async fn data_that_is_not_what_was_protected_is_refused() {
         let mut w = world(&offer(signing, cipher, &BOTH), sealed, b"before").await;
         for (what, change) in changes {
             if signing != 2 && what == "a shorter nonce" {
-                // Only AES-GMAC has one.
+                // Only AES-GMAC has a nonce.
                 continue;
             }
             let found = w.write_spoilt(&data, change, |_| {}).await;
@@ -552,7 +552,7 @@ async fn data_that_is_not_what_was_protected_is_refused() {
     }
 }
 
-/// The token of the first descriptor goes with the answer when the inner channel asks for that, also with a failure.
+/// The token of the first descriptor is sent with the answer if the inner channel requests that, even with a failure.
 #[tokio::test]
 async fn the_inner_channel_says_what_is_invalidated() {
     let data = pattern(4096);

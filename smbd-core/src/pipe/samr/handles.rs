@@ -125,7 +125,7 @@ impl Handles {
         if granted & needs == needs { Ok(*object) } else { Err(Status::ACCESS_DENIED) }
     }
 
-    /// Returns the object of a handle that has these rights and is of the kind that `take` accepts.
+    /// Returns the object of a handle that has these rights, if `take` accepts its kind.
     pub(super) fn of<T>(
         &self,
         named: Named,

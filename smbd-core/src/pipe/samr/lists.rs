@@ -14,14 +14,14 @@ use crate::users::{gid_of_rid, rid_of_gid, rid_of_uid, uid_of_rid};
 
 /// Entries of one answer.
 pub(super) const PAGE_MAX: usize = 512;
-/// Gids of accounts that are looked up: the smallest.
+/// The most gids of accounts that are looked up; the smallest ones are kept.
 const GROUPS_MAX: usize = 4096;
 /// Characters of a name; a longer name is left out.
 const NAME_MAX: usize = 256;
 
 /// RID of the group of all accounts (DOMAIN_GROUP_RID_USERS).
 pub(crate) const ALL_USERS: u32 = 513;
-/// Its name on a machine that is in no domain.
+/// Its name on a machine outside a domain.
 pub(crate) const ALL_USERS_NAME: &str = "None";
 /// RID of S-1-5-32-544.
 const ADMINISTRATORS: u32 = 544;
@@ -52,7 +52,7 @@ pub(super) fn users(host: &dyn Host) -> Vec<u32> {
     rids
 }
 
-/// Returns the names of these accounts. Of several accounts with one uid, the first name counts.
+/// Returns the names of these accounts: the first name if several accounts have one uid.
 pub(super) fn names(host: &dyn Host, rids: &[u32]) -> BTreeMap<u32, String> {
     let wanted: BTreeSet<u32> = rids.iter().copied().collect();
     let mut names = BTreeMap::<u32, String>::new();
@@ -74,7 +74,7 @@ pub(super) fn users_after(host: &dyn Host, after: u32) -> Page {
     (names(host, page).into_iter().collect(), page.len() < rest.len())
 }
 
-/// The groups of the host that have accounts as members. The gids are collected once, for all questions of a call.
+/// The groups of the host that have accounts as members. The gids are collected once per call.
 pub(super) struct Groups<'a> {
     host: &'a dyn Host,
     gids: OnceCell<BTreeSet<u32>>,
@@ -138,7 +138,7 @@ pub(super) fn members(host: &dyn Host, rid: u32, is_builtin: bool, most: usize) 
     let mut rids = BTreeSet::new();
     host.each_account(&mut |_, cred| {
         let is_member = match is_builtin {
-            // Root alone has the rights of an administrator.
+            // Only root has the rights of an administrator.
             true => rid == ADMINISTRATORS && cred.uid == 0,
             false => gid.is_some_and(|gid| cred.in_group(gid)),
         };

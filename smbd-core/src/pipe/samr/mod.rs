@@ -1,13 +1,13 @@
 //! Accounts and groups of this server, read-only (MS-SAMR): for the object picker of Windows, `net user` and `net localgroup`.
 //!
-//! *Operation.* A machine in no domain has two domains of its own. The first has the accounts of the gateway, their groups of the
-//! host as local groups ([`lists`]), and a group of all accounts. The second is S-1-5-32. Handles have rights to read
-//! ([`handles`]); every change is refused.
+//! *Operation.* A machine outside a domain has two domains. The first has the accounts of the gateway, their groups of the host as
+//! local groups ([`lists`]), and a group of all accounts. The second is S-1-5-32. Handles have rights to read ([`handles`]); every
+//! change is refused.
 //!
 //! *Memory.* An answer has at most a page of entries or [`MEMBERS_MAX`] members; [`price`] bounds the memory that it takes.
 //!
-//! *Errors.* STATUS_ACCESS_DENIED for guests and anonymous callers, as from Windows where `RestrictAnonymous` is set; a fault for
-//! an unknown operation.
+//! *Errors.* STATUS_ACCESS_DENIED for guests and anonymous callers, as from Windows with `RestrictAnonymous`; a fault for an
+//! unknown operation.
 
 pub(crate) mod handles;
 mod info;

@@ -1,4 +1,4 @@
-//! Accounts and groups, asked as clients ask. Other people's programs read the same in the tier `third` (smbclients).
+//! Accounts and groups as clients query them. The tier `third` (smbclients) does the same with other implementations.
 
 use super::*;
 use crate::pipe::samr::handles::HANDLES_MAX;
@@ -6,7 +6,7 @@ use crate::pipe::samr::handles::HANDLES_MAX;
 const MAXIMUM_ALLOWED: u32 = 0x0200_0000;
 const SERVER_NAME: [u32; 1] = [0];
 
-/// A host with so many accounts, and a caller with a name or without.
+/// A host with this many accounts, and a named or anonymous caller.
 struct Other {
     knows_caller: bool,
     accounts: u32,
@@ -60,7 +60,7 @@ fn stub(of: &[u32]) -> Vec<u8> {
     of.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A pipe, and the results of its calls.
+/// A pipe, and helpers that return the results of its calls.
 struct Asker<'a> {
     pipe: Pipe,
     host: &'a dyn Host,
@@ -82,7 +82,7 @@ impl<'a> Asker<'a> {
         if first == 2 { Ok(results) } else { Err(words(&results)[0]) }
     }
 
-    /// Asks for a handle: its bytes and the status.
+    /// Requests a handle and returns its bytes and the status.
     fn open(&self, op: u16, stub: &[u8]) -> (Vec<u8>, Status) {
         let found = self.ask(op, stub).unwrap();
         (found[..20].to_vec(), Status(words(&found[20..])[0]))
@@ -108,7 +108,7 @@ impl<'a> Asker<'a> {
         self.domain(&self.host.machine())
     }
 
-    /// The numbers of an enumeration, the handle to go on with, and the status.
+    /// Returns the numbers of an enumeration, the handle to resume with, and the status.
     fn enumerate(&self, op: u16, domain: &[u8], resume: u32) -> (Vec<u32>, u32, Status) {
         let more: &[u32] = if op == 13 { &[resume, 0, 0xffff] } else { &[resume, 0xffff] };
         let found = words(&self.ask(op, &[domain.to_vec(), stub(more)].concat()).unwrap());
@@ -139,11 +139,11 @@ fn accounts_and_groups_are_listed() {
     let domains = asker.ask(6, &[server.clone(), stub(&[0, 0xffff])].concat()).unwrap();
     assert!(has(&domains, "GATE") && has(&domains, "Builtin") && last(&domains) == Status::SUCCESS);
     let machine = asker.machine();
-    // Of two names of one uid the first; root is 0.
+    // The first of two names with one uid counts; root is 0.
     assert_eq!(asker.enumerate(13, &machine, 0), (vec![1000, 3000], 3000, Status::SUCCESS));
     assert_eq!(asker.enumerate(13, &machine, 1000).0, [3000]);
     assert_eq!(asker.enumerate(11, &machine, 0).0, [513]);
-    // Of the gids 0, 50 and 60 only the second has a name.
+    // Only the second of the gids 0, 50 and 60 has a name.
     assert_eq!(asker.enumerate(15, &machine, 0).0, [1101]);
     let builtin = asker.domain(&builtin());
     assert!(asker.enumerate(13, &builtin, 0).0.is_empty());
@@ -197,7 +197,7 @@ fn objects_are_opened_and_told_of() {
     for level in 0..30_u16 {
         let asked = [&user[..], &level.to_le_bytes()].concat();
         let found = asker.ask(36, &asked).unwrap();
-        // Passwords and what is no level.
+        // Levels with passwords, and invalid levels.
         let none = matches!(level, 0 | 15 | 18 | 19 | 22..);
         let want = if none { Status::INVALID_INFO_CLASS } else { Status::SUCCESS };
         assert_eq!(last(&found), want, "{level}");
@@ -359,7 +359,7 @@ fn handles_are_bounded_and_of_one_pipe() {
         changed[byte] ^= 0x80;
         assert_eq!(list(&alone, &changed), Status::INVALID_HANDLE, "{byte}");
     }
-    // Of another kind.
+    // A handle of another kind.
     let asked = [first.clone(), 5_u16.to_le_bytes().to_vec()].concat();
     assert_eq!(last(&asker.ask(8, &asked).unwrap()), Status::INVALID_HANDLE);
     assert_eq!(last(&asker.ask(1, &first).unwrap()), Status::SUCCESS);
@@ -389,7 +389,7 @@ fn answers_are_paid_for_before_they_are_made() {
     let machine = asker.machine();
     let list = [machine, stub(&[0, 0, 0xffff])].concat();
     assert!(asker.ask(13, &list).is_ok());
-    // Another pipe of the address has all but what the list takes.
+    // Another pipe of the address has used all but the memory for the list.
     let mut other = part(2);
     other.set(5 << 20).unwrap();
     assert_eq!(asker.ask(13, &list), Err(Fault::NO_MEMORY.0));
@@ -399,7 +399,7 @@ fn answers_are_paid_for_before_they_are_made() {
     assert!(kept < 4096, "what was reserved is given back: {kept}");
 }
 
-/// No answer takes more than its price, whatever is asked.
+/// Every answer fits its price, whatever the request.
 #[test]
 fn prices_cover_the_longest_answers() {
     let host = Other { knows_caller: true, accounts: 20_000 };
