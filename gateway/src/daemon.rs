@@ -59,7 +59,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
                 trail::act("reload", BY_SIGNAL, "", &Ok::<_, String>(()));
                 reloads.ask(Cause::Signal);
             }
-            // The first user was added or the last one removed: SMB may have to start or stop.
+            // If the first user was added or the last one removed, SMB must start or stop.
             () = running.users_changed() => reloads.ask(Cause::Users),
             step = reloads.next(&running, &load, &manager) => {
                 put_in_force(&mut running, step, &manager).await;

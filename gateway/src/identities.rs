@@ -76,7 +76,7 @@ impl Rights {
     }
 }
 
-/// Returns true if some share lets a caller act as root, also if `force` names a user who cannot be looked up. Blocks for a
+/// Returns true if some share lets a caller act as root, also if `force` names a user whose look-up fails. Blocks for a
 /// limited time.
 pub(crate) fn make_root(settings: &Settings) -> bool {
     if settings.shares.iter().any(|share| share.weakest_squash() == Squash::None) {

@@ -10,7 +10,7 @@ use smbd_core::server::Server;
 use crate::check::netdev;
 use crate::listeners::{Served, Service};
 
-/// Speed of an interface that reports none: 1 Gbit/s, as Windows assumes.
+/// Default speed of an interface: 1 Gbit/s, as Windows assumes.
 const SPEED_UNKNOWN: u64 = 1_000_000_000;
 
 /// Updates the server's list of addresses.

@@ -32,7 +32,7 @@ pub fn addresses(bind: &[IpAddr], port: u16) -> Vec<SocketAddr> {
     }
 }
 
-/// Without `--bind`, a host without IPv6 is served on all its IPv4 addresses.
+/// Returns the IPv4 wildcard address if `--bind` is not given and the host has no IPv6.
 fn fallback(at: SocketAddr, settings: &Settings, e: &io::Error) -> Option<SocketAddr> {
     let taken = e.kind() == io::ErrorKind::AddrInUse;
     (settings.bind.is_empty() && at.is_ipv6() && !taken)

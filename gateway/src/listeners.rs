@@ -1,6 +1,6 @@
 //! The listeners: those that the configuration requests, those that are open, and the change from one set to the other.
 //!
-//! *Operation.* [`Listeners::prepare`] opens new listeners, which accept nothing yet, and leaves the others unchanged.
+//! *Operation.* [`Listeners::prepare`] opens new listeners, which do not accept yet, and leaves the others unchanged.
 //! [`Listeners::commit`] starts to accept and closes the listeners that are no longer configured. A listener whose
 //! configuration is unchanged continues, with the connections queued in it. RDMA listeners are in [`crate::rdma::listeners`],
 //! which follows devices too and receives each change.
@@ -110,7 +110,7 @@ impl Served {
         served.get(&service).cloned().unwrap_or_default()
     }
 
-    /// Returns the addresses at which clients look for a service. For RDMA these are only the ports that clients of the
+    /// Returns the addresses at which clients look for a service. The ports of RDMA are only those that clients of the
     /// listener's fabric dial.
     pub fn dialled_at(&self, service: Service) -> Vec<SocketAddr> {
         match service {

@@ -29,7 +29,7 @@ impl Load {
         self.of(self.file.as_deref())
     }
 
-    /// Reads the configuration with another file in place of its own. Blocks.
+    /// Reads the configuration from `file` instead. Blocks.
     pub(crate) fn of(&self, file: Option<&Path>) -> Result<Settings, Faults> {
         (self.read)(file)
     }

@@ -34,7 +34,7 @@ pub(crate) static ADDRESSES: Readings = Readings::new("rdma-own-addresses");
 /// Readings for connections to the admin address.
 pub(crate) static ADMIN: Readings = Readings::new("admin-local-user");
 
-/// Error: no reading could start within [`TURN_WAIT`]. The name is that of the limit.
+/// Error: no reading could start within [`TURN_WAIT`]. Has the name of the limit.
 #[derive(Debug)]
 struct NoTurn(&'static str);
 

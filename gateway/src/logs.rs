@@ -77,7 +77,7 @@ fn text_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
 
 /// Replaces the levels.
 pub fn set(filter: &LogFilter) {
-    // Without a log, as in tests, there are no levels to replace.
+    // There are no levels to replace if no log was started, as in tests.
     if let Some(levels) = LEVELS.get() {
         let _ = levels.reload(env_filter(filter));
     }

@@ -45,7 +45,7 @@ use crate::port;
 const DATAGRAMS_MAX: usize = 256;
 /// Limit for datagrams beyond [`DATAGRAMS_MAX`]; counted like a rule, although no protocol has it.
 pub(crate) const DATAGRAMS_IN_WORK: &str = "datagrams-in-work";
-/// Datagrams whose senders' names are being looked up. Source addresses can be forged, and forged ones must not use up the
+/// Datagrams that wait for a look-up of the sender's name. Source addresses can be forged, and forged ones must not use up the
 /// datagrams of known clients.
 const UNKNOWN_MAX: usize = 64;
 /// Maximum of [`UNKNOWN_MAX`] for one address.

@@ -6,8 +6,7 @@
 //!
 //! | removed | affected clients |
 //! |---|---|
-//! | a share, or one of its protocols | its NFS handles become stale and its SMB tree connects end; the rest of these clients
-//! continues |
+//! | a share, or one of its protocols | its NFS handles become stale, its SMB tree connects end; these clients keep the rest |
 //! | a user, or the user's identity in the file system | the user's SMB sessions |
 //! | an address or port | connections accepted there, after their requests in work are answered |
 //!
@@ -203,7 +202,7 @@ impl Running {
             self.shared.lookup.settle(&self.settings);
             Refusal::Failed(why)
         })?;
-        // From here on no step fails.
+        // No step fails after this point.
         let difference = self.shares.difference(&shares);
         let (before, after) = (self.servers.book.names(), users.names());
         let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
@@ -239,7 +238,7 @@ impl Running {
         self.note_addresses();
         let served = self.listeners.served();
         let nfs = &self.servers.nfs;
-        // A failure of the UDP sockets alone does not undo the changes made so far.
+        // A failure of only the UDP sockets does not undo the changes made so far.
         if let Err(error) = self.mapper.follow(&self.settings, &self.shared, nfs, served).await {
             tracing::error!(%error, "the UDP sockets of NFSv3 could not be changed");
         }

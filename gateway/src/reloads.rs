@@ -88,7 +88,7 @@ impl Reloads {
         }
     }
 
-    /// Starts the next reload if none is running, and waits until one has been read. Dropping the future loses nothing.
+    /// Starts the next reload unless one is running, and waits until one has been read. The future may be dropped at any time.
     pub(crate) async fn next(&mut self, running: &Running, load: &Load, manager: &Manager) -> Step {
         if self.under_way.is_none()
             && let Some(cause) = self.waiting.pop_front()
@@ -107,7 +107,7 @@ fn begin(cause: &Cause, running: &Running, load: &Load, manager: &Manager) -> Jo
     let (reader, load) = (running.reader(), load.clone());
     let new = match cause {
         Cause::Users => {
-            // Empties the look-ups, so that users named in shares are looked up again.
+            // Empties the look-ups, so that the host's users in shares are resolved again.
             let same = Settings { on_host: Default::default(), ..running.settings.clone() };
             return tokio::spawn(
                 async move { Read { sound: reader.read(same).await, replaced: None } },

@@ -5,7 +5,7 @@
 //! settings. [`Running::stop`] ends the listeners, then lets the connections answer their requests in work.
 //!
 //! *Memory.* One pool for payload, of the configured size, and one for receive buffers, so that requests cannot use up the
-//! memory that credits promise. Both allocate memory as it is needed.
+//! memory that credits promise. Both allocate memory on demand.
 //!
 //! *Errors.* A failed start is one line for the user. A connection that fails ends without affecting others, with one line in
 //! the log that gives the reason.
@@ -171,7 +171,7 @@ impl Running {
         });
     }
 
-    /// Locks every part that all connections share. If this returns, none of them is stuck.
+    /// Locks every part that all connections share. If this returns, no part is stuck.
     pub(crate) fn pulse(shared: &Shared, servers: &Servers) -> usize {
         let held = servers.namespace.arbiter().state().nodes() + servers.nfs.v4().clients.len();
         held + servers.smb.core().sessions.count() + shared.connections.count()
@@ -396,7 +396,7 @@ fn background(
     spaces: Arc<Spaces>,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    // Clients reclaim as soon as they are notified, so the servers they call must already exist.
+    // Clients reclaim right after the notification, so the servers they call must already exist.
     tasks.spawn(servers.nfs.nlm().clone().notify_all());
     let watched = servers.namespace.clone();
     tasks.spawn(async move { watched.arbiter().follow_external_changes().await });
@@ -439,7 +439,7 @@ fn nfs_server(
     let kerberos = settings.kerberos.as_ref();
     let accept = kerberos.map(|kerberos| tickets(kerberos, book.clone()));
     core.gss = Gss::new(accept, run.replay_key);
-    // Until the host's addresses are known, every address may be one of them.
+    // Every address may be one of the host's own until those are known.
     core.source_ports.set_own(networks::ALL.to_vec());
     note_networks(&core);
     let v4 = v4::Options {

@@ -52,7 +52,7 @@ struct Opened {
 #[derive(Clone, Default)]
 pub struct ShareSet {
     opened: Vec<Opened>,
-    /// Key for names of clients, unchanged from one set to the next.
+    /// Unchanged from one set to the next, like `names`.
     key: Option<SealKey>,
     names: Arc<ClientNames>,
     /// Size of the memory, and the part of it for shares whose storage may hang.

@@ -238,7 +238,7 @@ impl Connections {
     }
 }
 
-/// Connections that were told to close.
+/// Connections that must close.
 #[derive(Debug, Default)]
 pub struct Dismissed(Vec<u64>);
 

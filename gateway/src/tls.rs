@@ -71,7 +71,7 @@ impl Tls {
         now.as_ref().map(|certificate| certificate.server.clone())
     }
 
-    /// Returns the TLS of the admin address for readers on other hosts; `None` if these connect as readers on this host do.
+    /// Returns the TLS of the admin address for readers on other hosts; `None` if they need no TLS.
     pub(crate) fn admin(&self) -> Option<AdminTls> {
         let now = reading(&self.0);
         now.as_ref().and_then(|certificate| certificate.admin.clone())

@@ -41,7 +41,7 @@ pub(crate) struct By {
     pub(crate) pid: Option<i32>,
 }
 
-/// Looks up the names of NFS users, the same as for SMB; caches them.
+/// Looks up the names of NFS users, the same as for SMB, and caches them. Also counts records beyond the limit.
 struct Names {
     book: Arc<UserDb>,
     known: Mutex<HashMap<u32, (Instant, Option<String>)>>,

@@ -80,7 +80,7 @@ fn own() -> u32 {
 }
 
 fn of_folders(path: &Path) -> io::Result<Option<Flaw>> {
-    // Checks the folders of the path, and those of the target of a symbolic link.
+    // Checks the folders of the path and of the target of a symbolic link.
     let named = std::path::absolute(path)?;
     for path in [named.clone(), fs::canonicalize(&named)?] {
         for folder in path.ancestors().skip(1) {

@@ -1,4 +1,4 @@
-//! The SMB users: those of the configuration and those of the database in the state folder.
+//! The SMB users of the configuration and of the database in the state folder.
 //!
 //! *Operation.* [`UserDb`] answers the server's queries from memory. [`UserDb::refresh`] reads the database again when the
 //! file has changed, so that `headgate user add` works while the gateway runs.
@@ -159,7 +159,7 @@ pub(crate) fn resolve(name: &str, given: &Identity) -> Result<(Cred, bool), Stri
     })?;
     let known = host.is_some() || given.uid.is_some();
     let base = host.unwrap_or_else(|| stranger(name));
-    // With a uid other than the host user's, the host user's groups do not apply, unless they are given.
+    // The host user's groups do not apply if another uid is given, unless they are given too.
     let same = given.uid.is_none_or(|uid| uid == base.uid) && known;
     let uid = given.uid.unwrap_or(base.uid);
     let gid = given.gid.unwrap_or(if same || !known { base.gid } else { uid });

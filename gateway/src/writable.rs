@@ -26,7 +26,7 @@ const ACCOUNTS_MAX: usize = 64;
 /// Time limit for all checks on the file system of a share.
 const ASK_MAX: Duration = Duration::from_secs(3);
 
-/// Returns the warning of a share that none of its clients can write to.
+/// Returns the warning of a share that no client can write to.
 pub(crate) async fn warning(
     said: &config::Share,
     share: &Arc<Share>,

@@ -265,7 +265,7 @@ fn an_action_without_a_right_by_another_page_or_by_an_old_token_is_refused() {
     act(&page, "admin-session");
     assert_eq!(other.ask("/action/look", json!({})).status, 200, "the other session goes on");
 
-    // From an address of another host, if this host has a suitable one.
+    // Acts from an address other than loopback, if this host has one.
     let away = UdpSocket::bind("0.0.0.0:0").unwrap();
     if away.connect("192.0.2.1:9").is_ok() && !away.local_addr().unwrap().ip().is_loopback() {
         let at = (away.local_addr().unwrap().ip(), daemon.admin.port()).into();

@@ -135,7 +135,7 @@ async fn idle_connections_give_way_when_all_places_are_taken() {
     let before = limit("gave-way");
     let mut held: Vec<TcpStream> = (0..6).map(|_| dial(nfs)).collect();
     held.iter_mut().for_each(|stream| drop(mount(stream)));
-    // One connection stays active, so it is never the idle one.
+    // One connection stays active and is therefore never idle.
     let begun = Instant::now();
     let mut came = loop {
         null(&mut held[0]).unwrap();

@@ -274,7 +274,7 @@ state: {1}
     let denied = ask(&["--user", "13"]);
     assert_eq!(may(&denied, 1, "nfs"), is("nothing", "`access: deny: 13`"));
     assert_eq!(may(&denied, 0, "smb").0, "nothing");
-    // From TEST-NET-3 (RFC 5737), to which no host is attached.
+    // An address in TEST-NET-3 (RFC 5737), to which no host is attached.
     let far = ask(&["--user", "alice", "--client", "203.0.113.9"]);
     let own = "without `clients` the share is for this host and its directly attached networks";
     assert_eq!(may(&far, 0, "nfs"), is("nothing", own));

@@ -188,7 +188,7 @@ fn a_reload_says_what_changed_and_a_bad_file_says_what_is_wrong_and_changes_noth
     assert_eq!(o.status.code(), Some(2));
     assert!(err(&o).contains("`log.format` cannot change while the gateway runs"), "{}", err(&o));
     null(&mut stream);
-    // By a signal, with the result in the log.
+    // A reload by a signal has its result in the log.
     daemon.signal("-HUP");
     daemon.is_told("RELOADING=1");
     daemon.is_told("READY=1");
@@ -367,7 +367,7 @@ fn an_administrator_sends_a_client_away_and_the_log_says_who_did() {
     assert!(line.contains(&format!("uid={uid}")) && line.contains("client=127.0.0.1"), "{line}");
 }
 
-/// With every line of the log, after successful and failed logons.
+/// Checks every line of the log after successful and failed logons.
 #[test]
 fn neither_the_log_nor_what_is_told_holds_a_secret() {
     const PASSWORD: &str = "wachtelkoenig";

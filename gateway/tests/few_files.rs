@@ -116,7 +116,7 @@ async fn a_flood_of_connections_leaves_files_for_the_admin_address_and_the_clien
     let root = Credential::sys(0, 0, &[]);
     let files = async {
         loop {
-            // For a moment after the flood, new connections are closed at once.
+            // The gateway closes new connections at once for a moment after the flood.
             let rpc = connect::tcp(nfs, &local, Arc::new(NoCallbacks)).await.unwrap();
             if let Ok(share) = mount(&rpc, &root, "/data").await {
                 return Nfs3::new(rpc, root.clone())

@@ -304,7 +304,7 @@ fn keys_that_changed_need_no_restart_and_old_tickets_a_new_one() {
     let world = World::start();
     let cache = world.tickets("nobody", &[]);
     world.works(&cache, &[]);
-    // With new keys added to the old ones, tickets of both work.
+    // Tickets of both work if the keytab has new keys next to the old ones.
     world.kdc.service(&format!("cifs/{HOST}"), &world.at("keytab"));
     world.works(&cache, &[]);
     let new = world.tickets("nobody", &[]);
@@ -372,7 +372,7 @@ fn the_superuser_does_not_come_by_a_ticket() {
 fn a_session_ends_with_its_ticket() {
     let world = World::start();
     let cache = world.tickets("nobody", &["-l", "8s"]);
-    // Without `-N` it would take the first line for a password.
+    // It would take the first line for a password without `-N`.
     let mut child = world
         .smbclient(&cache, &["-N"])
         .stdin(Stdio::piped())

@@ -176,7 +176,7 @@ fn what_cannot_be_had_is_told_as_it_always_was() {
         &named,
     );
 
-    // From TEST-NET-1 (RFC 5737), which no host has.
+    // An address in TEST-NET-1 (RFC 5737), which no host has.
     let elsewhere = FINE.replace("127.0.0.1", "192.0.2.1");
     serve("an-address-that-is-not-of-this-host", &elsewhere, &same);
 

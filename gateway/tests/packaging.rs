@@ -125,7 +125,7 @@ fn settings_in(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn settings_in_the_text_of_pages_exist() {
-    // From a mount shown by rpcdebug, and from Prometheus.
+    // Settings of a mount shown by rpcdebug, and of Prometheus.
     const OF_OTHERS: [(&str, &str); 2] = [("xprt", "rdma"), ("scheme", "https")];
     let reference = read("docs/configuration.md");
     let takes = |key: &str, value: &str| {

@@ -251,7 +251,7 @@ fn dial_from(last: u8, to: SocketAddr) -> TcpStream {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_host_that_meets_a_limit_is_told_of_once() {
     let daemon = Daemon::start("shares: [{name: data, memory: true}]\nconnections: 4");
-    // Each from a separate address, so that none exceeds its part and is evicted.
+    // Each uses a separate address, so that no connection exceeds its address's part and is evicted.
     let held: Vec<TcpStream> = (10..14).map(|host| dial_from(host, daemon.nfs)).collect();
     let all_open = async { while daemon.status().await.connections.len() < held.len() {} };
     tokio::time::timeout(SOON, all_open).await.unwrap();

@@ -155,7 +155,7 @@ fn settings(
         nfs_port: 0,
         nfs_rdma_port: 0,
         state: folder.join("state"),
-        // Without root the clients cannot use ports below 1024. The gateway then has only the rights of the same user.
+        // The clients cannot use ports below 1024 without root. The gateway then has only the rights of the same user.
         privileged_ports: match rustix::process::geteuid().is_root() {
             true => PrivilegedPorts::Local,
             false => PrivilegedPorts::Off,

@@ -97,7 +97,7 @@ impl Share {
     }
 }
 
-/// Values of a section of smb.conf, for which `[global]` may give defaults. `None` means not set.
+/// Values of a section of smb.conf, for which `[global]` may give defaults. Unset values are `None`.
 #[derive(Clone, Debug, Default)]
 struct Said {
     read_only: Option<bool>,
@@ -111,7 +111,7 @@ struct Said {
 }
 
 impl Said {
-    /// Returns these values, with those of `other` where a value is not set here.
+    /// Returns these values, and takes unset ones from `other`.
     fn or(self, other: &Self) -> Self {
         Self {
             read_only: self.read_only.or(other.read_only),
@@ -135,7 +135,7 @@ struct Modes {
     folder: (Option<u32>, Option<u32>),
 }
 
-/// Visibility of a share and modes of its new files. `None` means not set.
+/// Visibility of a share and modes of its new files. Unset values are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct View {
     hidden: Option<bool>,
@@ -148,7 +148,7 @@ struct View {
 }
 
 impl View {
-    /// Returns these values, with those of `other` where a value is not set here.
+    /// Returns these values, and takes unset ones from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             hidden: self.hidden.or(other.hidden),
@@ -176,7 +176,7 @@ impl Modes {
     }
 }
 
-/// Settings of smb.conf about locks that SMB clients did not take. `None` means not set.
+/// Settings of smb.conf about locks that SMB clients did not take. Unset values are `None`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Locking {
     /// `strict locking`: reads and writes are checked against locks.
@@ -186,7 +186,7 @@ struct Locking {
 }
 
 impl Locking {
-    /// Returns these values, with those of `other` where a value is not set here.
+    /// Returns these values, and takes unset ones from `other`.
     fn or(self, other: Self) -> Self {
         Self { strict: self.strict.or(other.strict), posix: self.posix.or(other.posix) }
     }

@@ -184,7 +184,7 @@ fn settle(share: &mut Share, of_all: &OfAll) {
     }
 }
 
-/// Samba checks the host lists of `[global]` when a client connects, and those of the share afterwards: both must admit the
+/// Samba checks the host lists of `[global]` when a client connects, and the share's lists afterwards: both must admit the
 /// client.
 fn beside_all(share: &mut Share, own: Option<Vec<Client>>, of_all: &Said) {
     let lost = match (&of_all.clients, own) {
@@ -344,7 +344,7 @@ impl Section {
         };
         match users::name(line.value.trim_matches('"')) {
             _ if line.value.is_empty() => *place = None,
-            // With `+`, Samba forces the group only on its members.
+            // Samba forces a group with `+` only on its members.
             Some(Who::User(name)) => *place = Some(make(name)),
             _ => lost(all, line, &mut self.share),
         }
@@ -592,7 +592,7 @@ fn encryption(value: &str) -> Option<Encryption> {
     }
 }
 
-/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that name none. `None`: no host is left, or
+/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that are not hosts. `None`: no host is left, or
 /// the list has an `EXCEPT`, without which it would admit the excluded hosts.
 fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
     let mut found: Vec<Whom> = Vec::new();

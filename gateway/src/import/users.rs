@@ -15,7 +15,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Returns these lists, with those of `other` where a list is not set here.
+    /// Returns these lists, and takes unset ones from `other`.
     pub(super) fn or(self, other: &Self) -> Self {
         let either = |a: Option<Vec<Who>>, b: &Option<Vec<Who>>| a.or_else(|| b.clone());
         Self {

@@ -64,8 +64,8 @@ impl Options {
         Self { uuid: None, ended: Vec::new(), lost: Box::new(|_| ()) }
     }
 
-    /// Opens the folder with a session name for `part`, to change one file while a gateway may serve the folder; excludes other
-    /// callers with the same `part`.
+    /// Opens the folder with a session name for `part`, to change one file while a gateway may serve the folder; a later caller
+    /// with the same `part` cuts off the earlier one.
     pub fn alone(ceph: &Ceph, part: &str, lost: Lost) -> Self {
         Self { uuid: Some(session(part, ceph)), ended: Vec::new(), lost }
     }
@@ -93,7 +93,7 @@ struct Refusals {
 impl Refusals {
     fn done<T>(&self, answer: Result<T, Errno>) -> io::Result<T> {
         answer.map_err(|e| {
-            // For a file that was open when this client was cut off, the library reports an I/O error or a bad descriptor.
+            // The library reports an I/O error or a bad descriptor for a file that was open when this client was cut off.
             let asked = || {
                 self.asked.get().is_some_and(|(dir, perm)| dir.getattr(perm).is_err_and(is_refusal))
             };
@@ -163,7 +163,7 @@ impl CephFolder {
     ///
     /// # Errors
     ///
-    /// The mount failed, or the folder is not accessible to the superuser only.
+    /// The mount failed, or users other than the superuser can access the folder.
     pub fn open(ceph: &Ceph, options: Options) -> Result<Arc<Self>, NotOpened> {
         let path = Self::path_of(ceph);
         let has_name = options.uuid.is_some();

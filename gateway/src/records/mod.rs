@@ -48,7 +48,7 @@ impl ServiceFiles {
         Self::look(&settings.state, settings.records.as_ref())
     }
 
-    /// Opens the files to read, change and write one. If several callers do so in CephFS, the last one continues and the others
+    /// Opens the files to read, change and write one. Of several such callers in CephFS the last one continues and the others
     /// fail.
     pub(crate) fn to_change(&self) -> Result<Self, String> {
         let Self::Ceph(folder) = self else { return Ok(self.clone()) };

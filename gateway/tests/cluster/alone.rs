@@ -44,7 +44,7 @@ async fn a_gateway_ends_with_the_process_that_may_let_it_serve() {
     parent.kill().unwrap();
     parent.wait().unwrap();
     until("the gateway has ended", || !lives()).await;
-    // Without the runner it does not start.
+    // It does not start without the runner.
     let output = Command::new(headgate())
         .args(["serve", "--config"])
         .arg(dir.path().join("files.yaml"))

@@ -33,7 +33,7 @@ enum Files {
     New,
     /// The same file, always from its start.
     Same,
-    /// The end of one file, without a COMMIT, for storage that needs none.
+    /// The end of one file, without a COMMIT, for storage that does not need it.
     End,
 }
 

@@ -21,7 +21,7 @@ use super::{HOST, SOON, World, kdc};
 pub(super) const CACHE: &str = "TICKETS_OF_A_TOKEN";
 const SERVICE: &str = "SERVICE_OF_A_TOKEN";
 
-/// Run by [`token`] in a child process; without its environment it does nothing.
+/// Run by [`token`] in a child process; without its environment it returns at once.
 #[test]
 fn a_token_of_a_client() {
     let (Ok(cache), Ok(service)) = (std::env::var(CACHE), std::env::var(SERVICE)) else { return };

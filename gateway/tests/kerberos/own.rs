@@ -31,8 +31,8 @@ fn bytes(size: usize) -> Vec<u8> {
     (0..size).map(byte).collect()
 }
 
-/// Run by [`World::runs`] in a child process: writes a file of each size and reads it back. Without its environment it does
-/// nothing.
+/// Run by [`World::runs`] in a child process: writes a file of each size and reads it back. Without its environment it
+/// returns at once.
 #[test]
 fn a_client() {
     let Ok(target) = std::env::var(TARGET) else { return };
@@ -47,7 +47,7 @@ fn a_client() {
         for size in sizes() {
             let (name, data) = (format!("of-{size}"), bytes(size));
             let file = volume.create(&name).await.unwrap();
-            // As one piece, and as pieces of odd sizes.
+            // Writes the data as one piece, and as pieces of odd sizes.
             let pieces = data.chunks(size / 3 + 1).map(|p| Buf::from(p.to_vec())).collect();
             let count = u32::try_from(size).unwrap();
             assert_eq!(volume.write(&file, 0, pieces).await, Ok(count), "{name}");

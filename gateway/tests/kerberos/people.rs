@@ -23,7 +23,7 @@ const CREATE: u32 = 8;
 const MNT: u32 = 1;
 
 /// Run by [`World::client`] in a child process: creates a file for each name on its input, in one context, and prints the
-/// results. Without its environment it does nothing.
+/// results. Without its environment it returns at once.
 #[test]
 fn a_client_that_makes_files() {
     let (Ok(cache), Ok(at)) = (std::env::var(CACHE), std::env::var(AT)) else { return };

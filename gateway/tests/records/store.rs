@@ -104,7 +104,7 @@ impl StorageBackend for CountedFile {
     }
 }
 
-/// Run as the child that is killed: prints each durable transaction. Without its environment it does nothing.
+/// Run as the child that is killed: prints each durable transaction. Without its environment it returns at once.
 #[test]
 fn child() {
     let Ok(said) = std::env::var(CHILD) else { return };
@@ -183,7 +183,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_acknowledged() {
         assert!(round < ROUNDS_MAX, "{there} transactions in all");
         let mut child = start(&ceph.path, -1, there..1_000_000);
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        // From before the store is open to after many commits.
+        // The moments range from before the store is open to after many commits.
         let moment = Duration::from_millis(50 + (seed >> 33) % 700) * (1 << (round / ROUNDS));
         let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         let killer = std::thread::spawn(move || {
