@@ -168,7 +168,7 @@ async fn logons_mounts_and_refusals_are_recorded_by_both_protocols() {
     assert!(numbers.iter().zip(1..).all(|(seq, n)| *seq == n), "{numbers:?}");
 }
 
-/// A client can mount a share again and again over AUTH_SYS, which needs no credentials.
+/// A client can mount a share again and again over AUTH_SYS, which verifies no identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mounts_without_end_have_one_record_of_each_user_and_version() {
     let world = World::start("", SHARES);

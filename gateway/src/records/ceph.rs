@@ -49,8 +49,8 @@ pub type Lost = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// Options for opening a folder.
 pub struct Options {
-    /// Name of the session: an earlier session with this name is cut off. `None` opens the folder read-only, without affecting
-    /// its holder.
+    /// Name of the session: an earlier session with this name is cut off. `None` opens the folder for reading, without
+    /// affecting its holder.
     pub uuid: Option<String>,
     /// Names of other sessions to end.
     pub ended: Vec<String>,

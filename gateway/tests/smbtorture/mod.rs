@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The tests that pass with a particular test program only, by the program that provides their needs.
+/// Tests of smbtorture that pass with other programs of the tier `third`, each with its program.
 const LIST: &str = include_str!("../../../tests/smbtorture/elsewhere.txt");
 
 /// Private mounts, as in the part `smbtorture` of the tier `third`. A file with names of hosts is mounted over its `etc`, if
