@@ -81,7 +81,7 @@ pub(crate) enum Seal {
     None,
     /// The connection's own key.
     Channel(Arc<Channel>),
-    /// The session's key, if the connection has none yet.
+    /// The session's key, before the connection has its own.
     Session(Arc<Session>),
 }
 
@@ -184,7 +184,7 @@ impl Out {
         self.join(conn)?.map(Joined::seal).transpose()
     }
 
-    /// Joins all answers to one message: those of a chain are padded to 8 bytes and give the offset of the next.
+    /// Joins all answers to one message: answers of a chain are padded to 8 bytes and give the offset of the next.
     pub(crate) fn join(&mut self, conn: &Conn) -> Result<Option<Joined>, Failed> {
         let Some(first) = self.first.take() else { return Ok(None) };
         let more = std::mem::take(&mut self.more);
@@ -270,7 +270,7 @@ pub(crate) fn writable(data: Buf) -> BufMut {
     })
 }
 
-/// Encrypts a message (MS-SMB2 section 3.1.4.3). Data for the peer's memory was encrypted separately and remains as it is.
+/// Encrypts a message (MS-SMB2 section 3.1.4.3). Data for the peer's memory was encrypted separately and does not change.
 fn seal(session: &Session, reply: Reply) -> Result<Reply, Failed> {
     let sealer = session.secrets.get().and_then(|s| s.sealer.as_ref()).ok_or(Failed)?;
     let mut reply = reply;

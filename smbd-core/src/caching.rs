@@ -123,7 +123,7 @@ impl Lease {
         self.answers.clone()
     }
 
-    /// Updates whether the grant can be revoked: it can once none of its opens has a connection or is persistent or resilient.
+    /// Protects the grant from conflicting requests while an open of the lease has a connection, or is persistent or resilient.
     pub fn follow(&self, now: u64) {
         let stands = |o: &Open| o.session_id() != 0 || o.durable.stands();
         if self.opens().iter().any(|o| stands(o) && !o.is_closed()) {
@@ -196,7 +196,7 @@ struct Entry {
     claims: usize,
 }
 
-/// The owner of the caching that a holder stands for.
+/// The lease or oplock of a holder.
 #[derive(Clone)]
 pub(crate) enum Owner {
     Lease(Arc<Lease>),
@@ -376,7 +376,7 @@ impl Leases {
     }
 
     /// Claims the right to open this file under the lease of a client, its user and a key, with its epoch in version 2. Makes the
-    /// lease if there is none.
+    /// lease if it does not exist.
     pub(crate) fn claim(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,

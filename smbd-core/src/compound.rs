@@ -2,7 +2,7 @@
 //!
 //! *Operation.* [`call`] returns the future of one message. The serve loop polls it in place; a command that is about to wait calls
 //! [`RequestContext::pend`], which makes the interim answer the reply of the whole message. The rest of the work continues in its
-//! own task, whose answer is pushed to the connection. So only commands that wait cost a task.
+//! own task, whose answer is pushed to the connection. Only commands that wait cost a task.
 //!
 //! In the middle of a chain only CREATE has an interim answer, as with Windows and Samba. Answers before it leave first, in a
 //! separate message, and the rest of the chain leaves together when it is done. A command without an interim answer waits in place
@@ -288,7 +288,7 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
         cancel(&mut cx);
         return Ok(());
     }
-    // As for NFS, the wait for data sent with the command does not count.
+    // The wait for data sent with the command does not count, as for NFS.
     let began = if cx.read_chunks.is_empty() { turn::began() } else { Instant::now() };
     watchdog::operation(Command::name_of(operation(cx.header.command())));
     let related = cx.header.flags.has(Flags::RELATED);

@@ -143,8 +143,8 @@ impl Window {
         true
     }
 
-    /// Grants the requested credits, as far as the window stays at most `max` ids wide. Grants one to a client that would otherwise
-    /// have none.
+    /// Grants the requested credits, as far as the window stays at most `max` ids wide. Grants one to a client without any unused
+    /// id.
     pub fn grant(&mut self, asked: u16, max: u16) -> u16 {
         let least = u16::from(self.free == 0);
         let width = self.high - self.low;
@@ -256,7 +256,7 @@ pub struct Conn {
     pub handle: Handle,
     /// Allocates the buffers for its reads.
     pub read_into: ReadInto,
-    /// As `read_into`, for data that is sent unchanged, if the connection takes pages.
+    /// The same for data that is sent unchanged, if the connection takes pages.
     pub(crate) paged: ReadInto,
     pub(crate) negotiated: OnceLock<Negotiated>,
     pub(crate) window: Mutex<Window>,

@@ -348,7 +348,7 @@ fn find_v2(cx: &RequestContext, again: &ReconnectV2) -> Result<Arc<Open>, Status
     if fits { Ok(open) } else { Err(Status::OBJECT_NAME_NOT_FOUND) }
 }
 
-/// Returns an open that waits for its client. As with Windows, each version of the request finds opens of both versions.
+/// Returns an open that waits for its client. Each version of the request finds opens of both versions, as with Windows.
 fn find(cx: &RequestContext, id: FileId) -> Result<Arc<Open>, Status> {
     let found = cx.server.opens.waiting_by_id(id.persistent);
     found.filter(|o| o.durable.is_durable()).ok_or(Status::OBJECT_NAME_NOT_FOUND)
@@ -402,8 +402,8 @@ pub(crate) async fn check_waiting(
 }
 
 /// Returns whether the client has abandoned a waiting persistent open: it sent a new CREATE and uses another lease key for the file
-/// now, or it has reconnected to the share and reclaimed no open for [`TAKES_UP_MAX`]. Connections that it had all along prove
-/// nothing about the one that was lost. An open that deletes its file at close waits for its full timeout.
+/// now, or it has reconnected to the share and reclaimed no open for [`TAKES_UP_MAX`]. Connections that existed before the loss do
+/// not count as a reconnect. An open that deletes its file at close waits for its full timeout.
 fn is_left(cx: &RequestContext, open: &Open) -> Result<bool, Status> {
     if !open.durable.is_persistent() || open.delete_on_close() {
         return Ok(false);

@@ -4,10 +4,10 @@
 //! caching once the file is open ([`request`]). A break in [`state`] becomes a notification on a live connection of its session,
 //! and a task revokes the caching when the holder's deadline has passed.
 //!
-//! A client must see the grant of a right before its break. So a notification waits until the answer to the CREATE that granted the
-//! right, or to the acknowledgement of the previous step, has left its connection. And a CREATE waits while the WRITE caching of
-//! its lease is being broken ([`given_back`]): if an open is answered in between, Linux (fs/smb/client, `cifs_new_fileinfo`) drops
-//! the locks that it cached and was about to send.
+//! A client must see the grant of a right before its break. A notification therefore waits until the answer to the CREATE that
+//! granted the right, or to the acknowledgement of the previous step, has left its connection. And a CREATE waits while the WRITE
+//! caching of its lease is being broken ([`given_back`]): if an open is answered in between, Linux (fs/smb/client,
+//! `cifs_new_fileinfo`) drops the locks that it cached and was about to send.
 //!
 //! *Memory.* One task for each pending break.
 //!
@@ -194,7 +194,7 @@ pub(crate) async fn given_back(cx: &RequestContext, open: &Open) {
             }
         }
     };
-    // The file is open, so it is too late to cancel.
+    // A cancel comes too late, because the file is open.
     let _ = cx.or_cancelled(wait).await;
 }
 

@@ -18,12 +18,12 @@ pub const FIXED_COMMAND_BYTES_MAX: usize = 4096;
 pub const CREDITS_MAX: u16 = 8192;
 /// The same before a user has logged on.
 pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
-/// Messages of one connection that are answered outside its serve loop; a chain counts until its end. With the refused one this
-/// makes 512, as with Windows Server.
+/// Messages of one connection that are answered outside its serve loop; a chain counts until its end. Together with the refused one
+/// these are 512, as with Windows Server.
 pub const ASYNC_MAX: usize = 511;
 /// Time after which a READ, WRITE, FLUSH or QUERY_DIRECTORY that waits for storage gets an interim answer, so that the client does
-/// not end the connection. Clients wait at least 20 s. The programs rclone and `smb` reject interim answers, so short waits send
-/// none.
+/// not end the connection. Clients wait at least 20 s. The programs rclone and `smb` reject interim answers, so short waits have no
+/// interim answer.
 pub const STORAGE_SILENT_MAX: Duration = Duration::from_secs(5);
 /// Requests of one address, or IPv6 network of 64 bits, that wait for another client, for a lock or for the end of the grace
 /// period.

@@ -1,8 +1,8 @@
 //! Unfinished logons of all connections: limits per address, and eviction.
 //!
 //! *Operation.* Every logon holds a [`Ticket`] from its first message to its end. A logon beyond the limit of its address evicts
-//! the oldest one of that address; one beyond the total evicts the oldest one of the address that has the most. So an address that
-//! begins logons without finishing them only harms itself. The client of an evicted logon starts again.
+//! the oldest one of that address; one beyond the total evicts the oldest one of the address that has the most. An address that
+//! begins logons without finishing them harms only itself. The client of an evicted logon starts again.
 //!
 //! *Memory.* At most [`LOGONS_MAX`] entries. An IPv6 network of 64 bits counts as one address.
 

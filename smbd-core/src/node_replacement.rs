@@ -90,7 +90,7 @@ impl<'a> NodeReplacement<'a> {
         if arbiter.state().is_cached(new) {
             arbiter.watch_external(&self.new);
         }
-        // From here on records name only the new node.
+        // Records name only the new node from here on.
         self.announced.drain(..).for_each(|open| open.durable.saving().next = None);
         save(core, moved).await
     }

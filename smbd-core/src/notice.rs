@@ -4,7 +4,7 @@
 //! The notification is sent again over the client's next connection if the one used has ended or its peer is silent: its TCP has
 //! acknowledged no data for [`SILENCE_MAX`] although the same data was retransmitted [`REPEATS_MAX`] times. A silent connection is
 //! also ended, so that it loses no further notification and its client stops waiting for answers on it. The last connection of a
-//! client is never ended in this way, because a failed client cannot be told from a failed network.
+//! client is never ended in this way, because a failed client and a failed network look the same.
 //!
 //! *Memory.* One task for each pending break, which lives at most as long as the break.
 //!

@@ -41,7 +41,7 @@ pub use crate::wire::file_id::FileId;
 /// The directory and name of a file; changes when the file is renamed.
 #[derive(Clone)]
 pub struct PathInShare {
-    /// The directory. For the root of a share, the root itself.
+    /// The directory; the root of a share is its own directory.
     pub dir: NodeRef,
     /// The file's name in that directory, as the file system has it; empty for the root.
     pub name: Vec<u8>,
@@ -195,7 +195,7 @@ pub struct Open {
     pub party: Holder,
     /// The credentials that calls through this open use.
     pub cred: Cred,
-    /// The granted access: bits of [`access`], none of them generic.
+    /// The granted access: bits of [`access`] without generic rights.
     pub granted: u32,
     /// The part of the access that the file's own list granted, for calls that the kernel would refuse this user.
     pub by_list: Option<Grant>,
@@ -490,8 +490,8 @@ impl Record {
         self.opens.iter().for_each(|o| o.open_state.end_watch(Status::DELETE_PENDING));
     }
 
-    /// Returns the names that are marked for removal or that an open removes when it closes. Streams have no name of which other
-    /// protocols could have an open.
+    /// Returns the names that are marked for removal or that an open removes when it closes. Streams have no name that other
+    /// protocols could open.
     fn pending(&self) -> Vec<Name> {
         let on_close = self.opens.iter().filter(|o| o.delete_on_close());
         let files = on_close.chain(&self.doomed).filter_map(|o| file_of(o));
@@ -584,7 +584,7 @@ pub struct Opens {
     files: Mutex<Files>,
     /// Counts renames of directories. Incremented under the lock of `files`, before the index follows the rename.
     renames: AtomicU64,
-    /// Other protocols have no pending delete of their own: their front ends query this for names that wait to be removed.
+    /// Front ends of other protocols, which have no pending deletes, query this for names that wait to be removed.
     namespace: Arc<Namespace>,
 }
 
@@ -618,8 +618,8 @@ impl Opens {
         locked(&self.files).per_session.get(&session).map_or(0, HashSet::len)
     }
 
-    /// Sums the opens of a file and its streams, each counted as `weight` says: those of one session, and those of all sessions of
-    /// its address. Returns zeros without counting if the file has fewer than `many` opens.
+    /// Sums `weight` over the opens of a file and its streams: once for one session, and once for all sessions of its address.
+    /// Returns zeros without counting if the file has fewer than `many` opens.
     pub(crate) fn share_of(
         &self,
         base: NodeId,
@@ -651,7 +651,7 @@ impl Opens {
         if let Some(file) = file_of(&open) {
             let id = file.base().id();
             if files.records.is_empty() {
-                // With no file open this table does not follow renames by other protocols, so any walk may be stale.
+                // This table does not follow renames by other protocols while no file is open, so any walk may be stale.
                 self.renames.fetch_add(1, Ordering::Release);
             }
             let record = files.records.entry(id).or_default();

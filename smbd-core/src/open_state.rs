@@ -179,7 +179,7 @@ impl OpenState {
         self.holds.store(held.write.is_some() || held.change.is_some(), Ordering::Release);
     }
 
-    /// Returns the times to restore after this open has changed the file. Costs one atomic load if there are none.
+    /// Returns the times to restore after this open has changed the file. Without such times this costs one atomic load.
     pub(crate) fn held(&self) -> Option<Held> {
         self.holds.load(Ordering::Acquire).then(|| *locked(&self.held))
     }

@@ -24,7 +24,7 @@ pub enum Type {
 pub struct Path {
     /// Its components; empty for the root of the share.
     pub names: Vec<String>,
-    /// The name of a stream, unless the file itself is meant.
+    /// The name of a stream; `None` for the file itself.
     pub stream: Option<String>,
     /// The type, if it was given.
     pub stream_type: Option<Type>,
@@ -75,8 +75,7 @@ impl Path {
             }
             if file == ".." {
                 // MS-SMB2 section 3.3.5.9 refuses such a component with INVALID_PARAMETER. Windows removes it together with the
-                // component before it, as smbtorture records (smb2.notify.tree, smb2.mkdir); above the root there is none to
-                // remove.
+                // component before it, as smbtorture records (smb2.notify.tree, smb2.mkdir); the root has no component to remove.
                 path.names.pop().ok_or(Status::OBJECT_PATH_SYNTAX_BAD)?;
                 continue;
             }

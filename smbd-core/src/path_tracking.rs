@@ -210,7 +210,7 @@ async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
     if below(file.base().path().await)? {
         return Ok(true);
     }
-    // For a file with several names, the file system may report another name.
+    // The file system may report another name of a file with several.
     let place = file.place();
     let mut named = place.dir.path().await;
     if let Ok(path) = &mut named {

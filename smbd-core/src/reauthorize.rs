@@ -7,7 +7,7 @@
 //! that cannot be resolved at the moment ([`Unknown`]).
 //!
 //! A logon or tree connect that is in progress during the change is checked again when it is done ([`session_stands`],
-//! [`tree_stands`]), so that none escapes the review. Settings for listings and new files revoke no grant: commands read the
+//! [`tree_stands`]), so that it cannot escape the review. Settings for listings and new files revoke no grant: commands read the
 //! current ones ([`Tree::share_now`]).
 //!
 //! *Memory.* A list of the sessions while it runs.
@@ -97,8 +97,8 @@ fn stands(granted: u32, cred: &Cred, now: &Entered) -> bool {
 /// ([`Refusal::NameUnknown`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// Keep it if the rest of the share's rules still grants it. It was granted when more was known, and an unreachable or not yet
-    /// queried name service proves nothing about the client.
+    /// Keep it if the rest of the share's rules still grants it. It was granted when more was known, and the client has not changed
+    /// because the name service is unreachable or was not queried yet.
     Keeps,
     /// End it, as a new one would be refused.
     Ends,
@@ -138,7 +138,7 @@ pub(crate) fn tree_stands(
         }
 }
 
-/// Returns whether a share on other servers still is there, and may be known to each of the session's addresses.
+/// Returns whether a share on other servers still exists, and may be known to each of the session's addresses.
 fn elsewhere_stands(
     core: &ServerState,
     session: &Session,

@@ -118,7 +118,7 @@ impl RequestContext {
         self.moved.store(bytes.into(), Ordering::Relaxed);
     }
 
-    /// Counts and logs that the client has reached a limit without an error of its own, and returns the status to answer.
+    /// Counts and logs a reached limit that is not an error of the client, and returns the status to answer.
     pub(crate) fn limited(&self, limit: &'static str, most: usize) -> Status {
         count::limited(limit, most, self.conn.info.peer);
         Status::INSUFFICIENT_RESOURCES
@@ -351,8 +351,8 @@ impl RequestContext {
         self.pending.get().map(|p| &**p).filter(|p| p.is_async())
     }
 
-    /// Waits for holders that must answer in time without an interim answer. Windows sends none for a rename, and clients that
-    /// rename in a chain expect all answers together.
+    /// Waits for holders that must answer in time without an interim answer. Windows sends no interim answer for a rename, and
+    /// clients that rename in a chain expect all answers together.
     pub(crate) fn waits_silently(&self) {
         self.silent.store(true, Ordering::Relaxed);
     }
@@ -534,8 +534,8 @@ impl vfs::audited::Actor for RequestContext {
 }
 
 impl WaitPolicy for RequestContext {
-    /// In the middle of a chain only CREATE has an interim answer. Linux renames and links with chains while it holds leases of its
-    /// own, so such a command waits without one; the holders have a deadline.
+    /// In the middle of a chain only CREATE has an interim answer. Linux renames and links with chains while it holds leases
+    /// itself, so such a command waits without one; the holders have a deadline.
     fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
         Box::pin(async {
             if self.waiting.get().is_none() {

@@ -2,10 +2,11 @@
 //!
 //! *Operation.* A file has its own list ([`vfs::acl`]) once a client of any protocol set one, or if it was made in a directory with
 //! an inheritable one. The list determines the descriptor that clients see and the rights of an open. The open keeps these rights
-//! as a [`Grant`] for that file, which is used only in calls on that file that need one of these rights. Without a list the mode
-//! bits decide. Every other operation uses the user's own credentials: walking paths, changing folders and replacing targets.
+//! as a [`Grant`] for that file, which is used only in calls on that file that need one of these rights. If the file has no list,
+//! the mode bits decide. Every other operation uses the user's own credentials: walking paths, changing folders and replacing
+//! targets.
 //!
-//! *Errors.* A list that cannot be read counts as none, because the mode bits were set together with it.
+//! *Errors.* An unreadable list counts as missing, because the mode bits were set together with it.
 
 use std::sync::OnceLock;
 
@@ -150,7 +151,7 @@ async fn delete_by_parent(
     Ok(if may { mask::DELETE } else { 0 })
 }
 
-/// Checks that the user may make a file or directory here: by the directory's list, or by the kernel's check if it has none.
+/// Checks that the user may make a file or directory here: by the directory's list, or by the kernel's check if it has no list.
 pub(crate) async fn may_add(
     tree: &Tree,
     dir: &NodeRef,
@@ -192,7 +193,7 @@ pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Pow
     Ok(Grant::decide(dir, &attr, cred).await?.and_then(|grant| grant.power(ANY)))
 }
 
-/// Selects the list for a new file; [`ListOf`] applies if it inherits none.
+/// Selects the list for a new file; [`ListOf`] applies if it inherits no list.
 pub(crate) fn list_of_new(is_listed: bool, given: Option<&SecurityDescriptor>) -> ListOfNew {
     match given {
         Some(given) if given.has(control::DACL_PRESENT) => ListOfNew::Given,
@@ -231,10 +232,10 @@ impl GiveList for ListOf<'_> {
     }
 }
 
-/// Sets the list of a new node that inherited none: the descriptor that the client sent with CREATE or, if the directory has a list
-/// (`is_listed`, from [`may_add`]) without inheritable entries, the default of Windows (MS-FSA section 2.1.5.1.1): full control for
-/// owner and system. `mode`: the bits that the client requested. The node may have fewer of them so far ([`list_of_new`]). `most`:
-/// the rights that the share's masks leave of a list.
+/// Sets the list of a new node that inherited no list: the descriptor that the client sent with CREATE or, if the directory has a
+/// list (`is_listed`, from [`may_add`]) without inheritable entries, the default of Windows (MS-FSA section 2.1.5.1.1): full
+/// control for owner and system. `mode`: the bits that the client requested. The node may have fewer of them so far
+/// ([`list_of_new`]). `most`: the rights that the share's masks leave of a list.
 async fn inherit(
     (tree, share): (&Tree, &Share),
     is_listed: bool,
@@ -306,7 +307,7 @@ fn numbers(cred: &Cred, sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
     (uid, sd.group.as_ref().and_then(|group| gid_of(cred, group)))
 }
 
-/// Returns the uid of a SID. An owner that is a group of the caller has none.
+/// Returns the uid of a SID. An owner that is a group of the caller has no uid.
 fn uid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
     let token = &cred.token;
     match sid.as_unix_user() {
@@ -356,7 +357,7 @@ pub(crate) async fn descriptor(
     if *shown != Acl::of_mode(attr.mode, is_dir) || shown.entries().iter().any(denies) {
         return acl::to_descriptor(&check::as_windows(&shown, attr), attr, domain);
     }
-    // As in Windows, an owner with all rights by mode is shown with full control.
+    // Show an owner with all rights by mode with full control, as Windows does.
     let (owner, group) = (sid_of_user(attr.uid, domain), sid_of_group(attr.gid, domain));
     Ok(check::of_mode(attr.mode, is_dir, &owner, &group))
 }
@@ -420,8 +421,8 @@ fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
     }
 }
 
-/// The parts of a descriptor that are stored. A request for other parts only changes no state, but those parts need rights as well
-/// ([`needs`]).
+/// The parts of a descriptor that are stored. A request with only other parts changes no state, but needs the rights for those
+/// parts ([`needs`]).
 const KEPT: u32 = part::OWNER | part::GROUP | part::DACL | part::SACL;
 
 /// Changes parts of a file's descriptor. The caller has checked the rights of the open.
@@ -488,7 +489,7 @@ pub(crate) async fn set(
         && matches!((&list.owner, &list.group), (None, None))
         && !has_list
     {
-        // Do not call the kernel if nothing changes.
+        // `own` does not call the kernel if both ids stay the same, so refuse immutable and append-only files here.
         if attr.sealed {
             return Err(Status::ACCESS_DENIED);
         }
@@ -533,8 +534,8 @@ async fn own(
     Ok(now)
 }
 
-/// Stores a list limited to `most`, an owner and a group. For a new file (`None` for `FileOps`) no notification is sent, because
-/// its creation is reported.
+/// Stores a list limited to `most`, an owner and a group. Sends no notification for a new file (without `FileOps`), because its
+/// creation is reported.
 async fn keep(
     (tree, file_ops): (&Tree, Option<(&FileOps<'_>, &Share)>),
     node: &NodeRef,

@@ -59,7 +59,7 @@ pub struct ServerState {
     pub creates: Arc<Creates>,
     /// Addresses of the server.
     pub interfaces: Interfaces,
-    /// The store of persistent handles. Without one, no handle is persistent and no state survives a restart.
+    /// The store of persistent handles. If it is missing, no handle is persistent and no state survives a restart.
     pub(crate) store: Option<Store>,
     /// Changes that could not be written to the store.
     pub(crate) unwritten: Unwritten,

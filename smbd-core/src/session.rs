@@ -30,10 +30,10 @@ use crate::wire::negotiate::Dialect;
 /// How a user was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// With a password or a ticket.
+    /// A password or a ticket.
     User,
     Guest,
-    /// Without a user name.
+    /// Anonymous: no user name.
     Anonymous,
 }
 
@@ -122,7 +122,7 @@ pub struct Session {
     channels: Mutex<Vec<Arc<Channel>>>,
     /// When its client last sent a command, on the server's clock.
     used: AtomicU64,
-    /// Which records of this session the audit trail has.
+    /// The audit records of this session so far.
     told: Told,
 }
 
@@ -135,7 +135,7 @@ enum ToldState {
     #[default]
     Nothing,
     LoggedOn,
-    /// The session ended before the logon was recorded: the connection was lost while the user was looked up.
+    /// The session ended before the logon was recorded: the connection was lost during the lookup of the user.
     Ended(&'static str),
 }
 
@@ -415,7 +415,7 @@ impl Sessions {
         self.all.len()
     }
 
-    /// Returns the sessions of a ClientGuid. Nothing proves that a ClientGuid is genuine.
+    /// Returns the sessions of a ClientGuid. A ClientGuid is not authenticated.
     pub(crate) fn of_client(&self, client: [u8; 16]) -> Vec<Arc<Session>> {
         let ids = self.by_client.get(&client).map(|ids| ids.iter().copied().collect::<Vec<_>>());
         ids.unwrap_or_default().into_iter().filter_map(|id| self.get(id)).collect()
@@ -429,7 +429,7 @@ impl Sessions {
     /// Makes a session with an unpredictable number.
     pub(crate) fn begin(&self, terms: Terms) -> Result<Arc<Session>, Status> {
         loop {
-            // 32 bits as with other servers, because some clients store no more. A number is of use only with the session's keys.
+            // 32 bits as with other servers, because some clients store no more. A number is useless without the session's keys.
             let id = u64::from(getrandom::u32().map_err(|_| Status::INSUFFICIENT_RESOURCES)?);
             if id == 0 || id == u64::from(u32::MAX) {
                 continue;

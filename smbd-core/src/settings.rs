@@ -12,10 +12,10 @@ use crate::wire::negotiate::Dialect;
 pub enum Encryption {
     /// Never: no cipher is negotiated.
     Off,
-    /// For clients that request it.
+    /// Optional: used by clients that request it.
     #[default]
     Offered,
-    /// Always: clients without encryption are refused.
+    /// Mandatory: clients without encryption are refused.
     Required,
 }
 

@@ -232,8 +232,8 @@ fn disconnect(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     true
 }
 
-/// At a stop of the server, ends opens that wait for a client, do not outlive the server and delete their file at close. Other
-/// opens leave no state behind after the process.
+/// Ends opens that wait for a client, do not outlive the server and delete their file at close. Called at a stop of the server.
+/// Other opens leave no state behind after the process.
 pub(crate) async fn stop(core: &Arc<ServerState>) {
     let goes = |o: &Open| o.delete_on_close() || core.opens.is_delete_pending(o);
     for open in core.opens.of_session(0, None) {

@@ -1,8 +1,8 @@
 //! Changes of persistent handles that could not be written to the store, and the order of records.
 //!
 //! *Operation.* A handle whose change could not be written is written every second, with its state at that time, until the record
-//! is durable; the record of a closed handle is deleted. Until then a restart finds an older state, or a handle that was closed. So
-//! each record has a number, and of two conflicting records the later one is valid: the earlier one could not be updated.
+//! is durable; the record of a closed handle is deleted. A restart before that finds an older state, or a handle that was closed.
+//! So each record has a number, and of two conflicting records the later one is valid: the earlier one could not be updated.
 //!
 //! *Memory.* An entry per handle.
 
@@ -84,7 +84,7 @@ impl Unwritten {
         std::mem::take(&mut *self.handles())
     }
 
-    /// Returns the handles that could not be written. True if all were written.
+    /// Puts back the handles that could not be written. Returns true if all were written.
     pub(crate) fn give_back(&self, owed: impl Iterator<Item = (u64, Weak<Open>)>) -> bool {
         let mut handles = self.handles();
         owed.for_each(|(persistent, open)| {

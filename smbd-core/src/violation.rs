@@ -6,7 +6,7 @@ use rdma_transport::count;
 
 use crate::conn::Conn;
 
-/// Counted like a violation although it is none: an address with too many wrong passwords had to wait.
+/// Counted like a violation, but no rule is broken: an address with too many wrong passwords had to wait.
 pub const LOGON_SLOWED: &str = "smb-logon-slowed";
 
 /// A violation that ends the connection, with detail for the log.

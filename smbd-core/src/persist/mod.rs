@@ -97,7 +97,7 @@ struct Written {
 }
 
 impl Batch {
-    /// Hands the changed records to the store; `None` if there are none.
+    /// Hands the changed records to the store; `None` without any.
     fn submit(
         core: &ServerState,
         store: &recovery::Store,
@@ -163,11 +163,11 @@ pub(crate) fn note(core: &Arc<ServerState>, opens: Vec<Arc<Open>>) {
     }
 }
 
-/// Forgets closed handles. Returns once a restart restores none of them, or once a failed write is scheduled to be tried again.
+/// Forgets closed handles. Returns once their records are deleted, or once a failed deletion is scheduled to be tried again.
 pub(crate) async fn forget(core: &ServerState, opens: &[Arc<Open>]) {
     let mut gone = Vec::new();
     for open in opens.iter().filter(|open| open.durable.is_persistent()) {
-        // From here on no record of it is written.
+        // Prevent all further records of it.
         open.durable.saving().forgotten = true;
         gone.push(open.id.persistent);
     }

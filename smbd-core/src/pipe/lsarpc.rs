@@ -1,7 +1,7 @@
 //! The local security authority (MS-LSAD, MS-LSAT): the machine's domain, and translation between names and SIDs.
 //!
-//! For files, an account of the gateway is its uid: S-1-22-1-UID. This is the SID of the account's name, and it is shown under that
-//! name. S-1-5-21-MACHINE-RID means the same account, for SIDs that clients have stored.
+//! An account of the gateway owns files under the SID of its uid, S-1-22-1-UID. This is the SID of the account's name, and it is
+//! shown under that name. S-1-5-21-MACHINE-RID means the same account, for SIDs that clients have stored.
 
 use smb_proto::ndr::{Later, Reader, Writer};
 

@@ -307,7 +307,7 @@ impl Pipe {
             if answers.bytes() > UNREAD_MAX {
                 return Err(Status::PIPE_BUSY);
             }
-            // The bytes are appended to those of an incomplete call.
+            // The bytes are appended to an incomplete call.
             if let Err(too_much) = answers.reserve(bytes.len()) {
                 calls.forget();
                 answers.end();

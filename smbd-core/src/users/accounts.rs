@@ -9,7 +9,7 @@
 //! *Memory.* [`ACCOUNTS_MAX`] names, including names without an account, so that this does not reveal which accounts exist; of the
 //! names with the fewest guesses the one that was quiet for longest is evicted. [`KNOWN_MAX`] pairs of an account and an address
 //! with a successful logon, [`KNOWN_OF_ACCOUNT_MAX`] of one account; the oldest is evicted. An IPv6 network of 64 bits is one
-//! address. None of this survives a restart.
+//! address. A restart clears all of this.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

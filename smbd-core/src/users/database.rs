@@ -1,8 +1,8 @@
 //! The text format of the user database: one line for each user. Pure; the daemon reads and writes the file.
 //!
-//! A line holds the name, the NT hash in hexadecimal, uid, gid and groups or `-` to use those of the host's user of the same name,
-//! and the salt and the Kerberos keys made from the same password ([`Keys`]), or `-` without keys: for users whose lines came from
-//! version 1 of this format, which is read as well and has neither. Only setting a new password makes keys.
+//! A line holds the name, the NT hash in hexadecimal, uid, gid and groups or `-` to use the values of the host's user of the same
+//! name, and the salt and the Kerberos keys made from the same password ([`Keys`]), or `-` without keys: for users whose lines came
+//! from version 1 of this format, which is read as well and has neither. Only setting a new password makes keys.
 //!
 //! An NT hash is not a password, but it suffices to log on here, and a short password can be guessed from it in minutes: protect
 //! the file like the passwords; only its owner may read it.

@@ -206,7 +206,7 @@ async fn a_tree_ends_that_a_new_logon_would_not_be_granted_as_it_is() {
     assert_eq!(gone.status(), Status::NETWORK_NAME_DELETED);
     assert_eq!(peer.connect_tree("data").await, Status::SUCCESS);
     file(&peer.ask(Command::Create, &create("b", 0)).await);
-    // With the same identity it loses no state.
+    // A logon with the same identity loses no state.
     assert_eq!(peer.log_on("alice", "pw").await, Status::SUCCESS);
     assert_eq!(server.core().opens.count(), 1);
 }

@@ -73,7 +73,7 @@ pub(crate) fn server_of(users: Arc<dyn Users>, change: impl FnOnce(&mut Settings
     Server::new(ServerState::new(Arc::new(namespace), settings, users))
 }
 
-/// What a client offers in NEGOTIATE.
+/// The offer of a client in NEGOTIATE.
 #[derive(Clone)]
 pub(crate) struct Offer {
     pub(crate) dialects: Vec<u16>,

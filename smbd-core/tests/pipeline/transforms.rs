@@ -369,14 +369,14 @@ async fn an_encrypted_read_places_ciphertext() {
 #[tokio::test]
 async fn a_read_is_answered_as_it_was_asked() {
     let data = pattern(5000);
-    // Without negotiated signing transforms, the READ is answered as before.
+    // A READ without negotiated signing transforms is answered as before.
     let mut w = world(&offer(2, 2, &[1]), false, &data).await;
     let r = w.read_of(5000).emit();
     let (answer, placed) = w.ask(Command::Read, &r, b"").await;
     let told = read::Response::parse(&answer.bytes).unwrap();
     assert_eq!((told.flags, told.data_length, told.data_remaining), (0, 0, 5000));
     assert!(placed == data);
-    // Without signing, where that is allowed.
+    // The same without signing, where that is allowed.
     let both = offer(2, 2, &BOTH);
     let mut w = world_of(&both, false, &data, |s| s.signing_required = false).await;
     let header = w.header(Command::Read);
