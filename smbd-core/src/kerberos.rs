@@ -76,8 +76,9 @@ pub type Unknown = (Why, String);
 /// Returns the user for an authenticated principal: the same one for each protocol, so that its files have one owner. A principal
 /// is the superuser only through an account. May wait for the name service.
 ///
-/// # Errors [`Why::NoUser`], [`Why::Pac`], [`Why::Superuser`] or [`Why::NoIdentity`]: the principal has no user here.
-/// [`Why::NameService`]: the name service cannot answer now.
+/// # Errors
+/// [`Why::NoUser`], [`Why::Pac`], [`Why::Superuser`] or [`Why::NoIdentity`]: the principal has no user here. [`Why::NameService`]:
+/// the name service cannot answer now.
 pub fn user_of(
     kerberos: &Kerberos,
     established: &Established,

@@ -49,7 +49,8 @@ pub trait Users: Send + Sync + 'static {
     /// Returns the user of the host, or the account, of this name, for a client that has proved this identity with a ticket. May
     /// wait.
     ///
-    /// # Errors The name service does not answer.
+    /// # Errors
+    /// The name service does not answer.
     fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
         Ok(self.find(name).map(|a| Ticketed {
             name: a.name,
