@@ -238,7 +238,7 @@ pub(crate) async fn leads_to_node(place: &PathInShare, base: &NodeRef) -> VfsRes
     }
 }
 
-/// A directory on the path is gone as well.
+/// Maps the error for a directory that is gone to the error for a missing name.
 fn gone(e: VfsError) -> VfsError {
     match e {
         VfsError::Stale | VfsError::NotDir => VfsError::NotFound,

@@ -2,7 +2,7 @@
 //!
 //! *Operation.* [`follow`] walks a target name by name with the rights of the caller. Each step is a look-up in a folder beneath
 //! the top of the share, so that no target leads outside, whatever another process changes meanwhile. An absolute target, and a
-//! target that climbs above the top, are followed where their text comes back into the folder of the share, as smbd does.
+//! target that climbs above the top, are followed if their text leads back into the folder of the share, as with smbd.
 //!
 //! *Memory.* One path of at most [`STEPS_MAX`] names.
 //!

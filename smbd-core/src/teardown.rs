@@ -37,7 +37,7 @@ const STRUCK_AT_ONCE: usize = 256;
 /// Why opens end without a CLOSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TeardownReason {
-    /// The client gave them up by TREE_DISCONNECT, or lost the right to them. None becomes durable.
+    /// The client gave them up by TREE_DISCONNECT, or lost the right to them. They are closed even if they are durable.
     GivenUp,
     /// The connection was lost, or the session ended by LOGOFF: durable opens wait for their client (MS-SMB2 sections 3.3.7.1,
     /// 3.3.5.6).

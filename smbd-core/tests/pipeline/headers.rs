@@ -139,7 +139,7 @@ async fn a_charge_takes_as_many_ids() {
     let bytes = peer.sign(header, &simple::BODY);
     assert!(peer.raw(&bytes).await.is_some());
     assert_eq!(peer.ask(Command::Echo, &simple::BODY).await.status(), Status::SUCCESS);
-    // The next would take one that was used.
+    // The next one would use an id that was used before.
     let mut header = peer.header(Command::Echo);
     header.message_id -= 2;
     header.credit_charge = 4;

@@ -89,7 +89,7 @@ async fn who_has_not_logged_on_keeps_a_window_of_one() {
     let token = &b"NTLMSSP\0"[..];
     let body = session_setup::Request { token, ..session_setup::Request::default() }.emit();
     assert_eq!(peer.ask(Command::SessionSetup, &body).await.header.credits, 1);
-    // The NEGOTIATE gave no more either.
+    // The NEGOTIATE granted no more either.
     let mut header = peer.header(Command::SessionSetup);
     header.message_id += 1;
     assert_eq!(peer.raw(&[&header.emit()[..], &body].concat()).await, None);

@@ -32,7 +32,7 @@ async fn a_signature_that_is_wrong_or_missing_is_refused() {
         let message = [&header.emit()[..], &simple::BODY].concat();
         let bytes = peer.raw(&message).await.unwrap();
         assert_eq!(peer.check(&bytes).status(), Status::ACCESS_DENIED);
-        // The tree is still there.
+        // The tree still exists.
         let answer = peer.ask(Command::TreeDisconnect, &simple::BODY).await;
         assert_eq!(answer.status(), Status::SUCCESS);
     }

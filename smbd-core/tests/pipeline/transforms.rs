@@ -33,7 +33,7 @@ fn offer(signing: u16, cipher: u16, transforms: &[u16]) -> Offer {
     }
 }
 
-/// Logged on over RDMA, with a file of these bytes open on a share that encrypts, or on one that does not.
+/// Logs on over RDMA and opens a file with these bytes, on a share with or without encryption.
 async fn world(offer: &Offer, sealed: bool, data: &[u8]) -> World {
     world_of(offer, sealed, data, |_| {}).await
 }

@@ -368,7 +368,7 @@ fn handles_are_bounded_and_of_one_pipe() {
     assert_eq!(asker.open(57, &connect).1, Status::SUCCESS, "there is room again");
 }
 
-/// A handle that was opened for less than an operation needs is refused.
+/// A handle without the rights that an operation needs is refused.
 #[test]
 fn rights_of_handles_are_kept() {
     let asker = Asker::of(&Fake);
