@@ -115,11 +115,16 @@ impl ProtocolServer {
         }
     }
 
-    /// Returns the networks whose clients a share without a list admits, or `None` for all networks.
+    /// Returns the networks whose clients a share without a list admits. `None` if each share has a list, or if a share without a
+    /// list admits every network.
     fn near(&self) -> Option<Vec<Cidr>> {
         match self {
             Self::Nfs(server) | Self::Portmap(server) => {
-                Some(server.core().local_subnets.networks())
+                let core = server.core();
+                let shares = core.namespace.shares();
+                let mut by_nfs = shares.iter().filter(|s| s.protocols.nfs());
+                let is_any_open = by_nfs.any(|share| share.clients.is_none());
+                is_any_open.then(|| core.local_subnets.networks())
             }
             Self::Smb(_) => None,
         }

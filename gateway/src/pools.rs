@@ -103,7 +103,7 @@ pub(crate) fn rdma_recv_limits(settings: &Settings) -> PoolLimits {
 }
 
 /// Receives that RDMA connections may post beyond the first few of each: the number that remains if all connections have
-/// those, but at least half. One address may use half of it.
+/// those, but at least a quarter. One address may use half of it.
 pub(crate) fn rdma_parts(settings: &Settings) -> Arc<Parts> {
     let [of_all, of_address] = rdma_parts_most(settings);
     receives::parts(of_all, of_address)
@@ -113,7 +113,7 @@ pub(crate) fn rdma_parts(settings: &Settings) -> Arc<Parts> {
 pub(crate) fn rdma_parts_most(settings: &Settings) -> [usize; 2] {
     let all = rdma_receives(settings) / CLASS_SIZES[0];
     let first = settings.connections.saturating_mul(FIRST_RECEIVES);
-    let beyond = all.saturating_sub(first).max(all / 2);
+    let beyond = all.saturating_sub(first).max(all / 4);
     [beyond, beyond / 2]
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn rdma_first_most(settings: &Settings) -> [usize; 2] {
     const FEW: usize = 64 * FIRST_RECEIVES;
     let all = rdma_receives(settings) / CLASS_SIZES[0];
     let first = all.saturating_sub(rdma_parts_most(settings)[0]).max(FIRST_RECEIVES);
-    [first, (first / 4 * 3).max(first.min(FEW))]
+    [first, (first / 8 * 7).max(first.min(FEW))]
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use smb_auth::NtHash;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
 use vfs::accounts::{self, Directory};
-use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity};
+use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity, Token};
 use zeroize::Zeroizing;
 
 use crate::domain;
@@ -555,7 +555,8 @@ impl Users for UserDb {
         {
             all.remove(&any);
         }
-        all.insert(user.name.clone(), user.cred.clone());
+        // Only its numbers are compared later. The identifiers of a ticket may take many kilobytes.
+        all.insert(user.name.clone(), Cred { token: Token::NONE, ..user.cred.clone() });
     }
 
     fn domain(&self) -> Option<Arc<Domain>> {

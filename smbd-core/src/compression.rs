@@ -4,8 +4,8 @@
 //! before encryption. A small sample decides whether data is worth the work; other data is sent unchanged. Messages of more than
 //! [`IN_PLACE_MAX`] are processed by another thread, one for each processor, of which one address may use half.
 //!
-//! *Memory.* The headers of a message are checked before memory is taken for its expanded form. Large ones wait for their part of
-//! [`EXPANDED_BYTES_MAX`](crate::limits::EXPANDED_BYTES_MAX), and all of it counts like messages on the heap.
+//! *Memory.* A message waits for heap memory ([`iobuf::Pool::pay`], which has a total, a part of each client and an order) for its
+//! copy and for the length in its header, before either is allocated. Before a logon a message may expand to [`IN_PLACE_MAX`].
 //!
 //! *Errors.* A message that breaks a rule, and any compressed message without agreed compression, ends the connection.
 
@@ -22,12 +22,13 @@ use crate::conn::Conn;
 use crate::limits::{COMPRESSED_ANSWER_MIN, EXPANSION_WAIT_MAX};
 use crate::locate;
 use crate::server_state::ServerState;
-use crate::turns::Turn;
 use crate::wire::HEADER_LEN;
 use crate::wire::header::PROTOCOL_ID;
 
 /// Messages of up to this many bytes are processed in place: a fraction of a millisecond.
 const IN_PLACE_MAX: usize = 64 << 10;
+/// Bytes of a message beside its largest payload, at most.
+const LEN_BESIDE_PAYLOAD: usize = 64 << 10;
 /// An answer that waits longer than this for compression is sent unchanged.
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -80,13 +81,24 @@ pub(crate) async fn open(
 ) -> Result<(Buf, Vec<ReadChunkData>), Cow<'static, str>> {
     let (agreed, largest) = agreed(conn).ok_or("compression was not agreed on")?;
     if read_chunks.iter().any(|chunk| chunk.at != body.len()) {
-        return Err("its data stands elsewhere".into());
+        return Err("its data is elsewhere".into());
     }
     let mut pieces = vec![body];
     pieces.extend(read_chunks.into_iter().flat_map(|chunk| chunk.data));
+    let came: usize = pieces.iter().map(Buf::len).sum();
+    let copied = if pieces.len() > 1 { came } else { 0 };
+    // The part of an unchained message before its stream is not in the length of the header, and not longer than the message.
+    let most = claimed_len(&pieces[0]).min(largest.saturating_add(LEN_BESIDE_PAYLOAD));
+    let is_small = most.max(came) <= IN_PLACE_MAX;
+    if !is_small && !conn.is_used() {
+        return Err("it is too large before a logon".into());
+    }
+    let pay = conn.info.pool.pay(most + came + copied);
+    let paid = tokio::time::timeout(EXPANSION_WAIT_MAX, pay).await;
+    let paid = paid.map_err(|_| "no memory for what it expands to")?;
     let message = match <[Buf; 1]>::try_from(pieces) {
         Ok([one]) => one,
-        Err(several) => joined(conn, &several),
+        Err(several) => joined(&several),
     };
     let broken = |why: message::Broken| Cow::from(why.to_string());
     let len = Expansion::begin(&message, agreed, largest).map_err(broken)?.len();
@@ -99,14 +111,11 @@ pub(crate) async fn open(
             expansion.expand(&mut out).map(|()| out)
         }
     };
-    let ip = conn.info.peer.ip();
-    let mut held: Option<Turn> = None;
-    let plain = if len <= IN_PLACE_MAX {
+    let plain = if is_small {
         work()
     } else {
-        let memory = core.compression.memory.take(ip, len, EXPANSION_WAIT_MAX).await;
-        held = Some(memory.ok_or("no memory for what it expands to")?);
-        let thread = core.compression.threads.take(ip, 1, EXPANSION_WAIT_MAX).await;
+        let thread =
+            core.compression.threads.take(conn.info.peer.ip(), 1, EXPANSION_WAIT_MAX).await;
         let thread = thread.ok_or("no turn to expand it")?;
         let done = spawn_blocking(work).await;
         drop(thread);
@@ -116,16 +125,22 @@ pub(crate) async fn open(
     if !plain.starts_with(&PROTOCOL_ID) {
         return Err("what it expands to is no message".into());
     }
-    let paid = conn.info.pool.pay_now(plain.len());
-    Ok(split(BufMut::kept(plain, Box::new((paid, held))).freeze()))
+    Ok(split(BufMut::kept(plain, Box::new(paid)).freeze()))
 }
 
-/// Copies the pieces of a message to new memory, which counts like messages on the heap.
-fn joined(conn: &Conn, pieces: &[Buf]) -> Buf {
+/// Returns the length that the header of a message names, before the header is checked (MS-SMB2 section 2.2.42: both forms have it
+/// at offset 4).
+fn claimed_len(message: &[u8]) -> usize {
+    let named = message.get(4..8).and_then(|four| <[u8; 4]>::try_from(four).ok());
+    named.map_or(0, |four| usize::try_from(u32::from_le_bytes(four)).unwrap_or(usize::MAX))
+}
+
+/// Copies the pieces of a message to new memory.
+fn joined(pieces: &[Buf]) -> Buf {
     let mut whole = Vec::with_capacity(pieces.iter().map(Buf::len).sum());
     pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
     iobuf::copied_note(whole.len());
-    conn.info.pool.pay_now(whole.len()).hold(whole).freeze()
+    Buf::from(whole)
 }
 
 /// Splits the data of a WRITE from the bytes before it.

@@ -85,7 +85,15 @@ pub fn user_of(
     users: &dyn Users,
 ) -> Result<Ticketed, Unknown> {
     let info = established.logon_info().map(|info| LogonInfo::parse(&info));
-    let info = info.transpose().map_err(|fault| (Why::Pac, fault.to_string()))?;
+    let info = match (kerberos.map, info.transpose()) {
+        (_, Ok(info)) => info,
+        // The name is the identity. Without the identifiers of the ticket the caller is one of the host.
+        (Map::Names, Err(fault)) => {
+            tracing::warn!(principal = established.principal(), %fault, "the PAC of a ticket is not read");
+            None
+        }
+        (Map::Rid { .. }, Err(fault)) => return Err((Why::Pac, fault.to_string())),
+    };
     let found = match (kerberos.map, &info) {
         (Map::Names, _) => by_name(kerberos, established, users),
         (Map::Rid { base }, Some(info)) => by_rid(kerberos, base, (established, info), users),

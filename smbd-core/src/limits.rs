@@ -82,10 +82,6 @@ pub const WATCHES_PER_ADDRESS_MAX: usize = 8_192;
 pub const PIPE_BYTES_MAX: usize = 128 << 20;
 /// The part of [`PIPE_BYTES_MAX`] for one address, or IPv6 network of 64 bits.
 pub const PIPE_BYTES_PER_ADDRESS_MAX: usize = 8 << 20;
-/// Bytes of expanded messages of more than 64 KiB, counted until their commands are done.
-pub const EXPANDED_BYTES_MAX: usize = 128 << 20;
-/// The part of [`EXPANDED_BYTES_MAX`] for one address, or IPv6 network of 64 bits.
-pub const EXPANDED_BYTES_PER_ADDRESS_MAX: usize = 32 << 20;
 /// A compressed message that waits longer than this for memory or a thread ends its connection.
 pub const EXPANSION_WAIT_MAX: Duration = Duration::from_secs(90);
 /// Smallest answer worth compressing, as with Windows.

@@ -13,8 +13,6 @@ use rdma_transport::parts::{Limit, Part, Parts};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::limits::{EXPANDED_BYTES_MAX, EXPANDED_BYTES_PER_ADDRESS_MAX};
-
 /// A total amount of which requests take parts.
 pub(crate) struct Turns {
     parts: Arc<Parts>,
@@ -67,8 +65,6 @@ impl Drop for Turn {
 
 /// Resources for compressed messages of all connections.
 pub(crate) struct Compression {
-    /// Bytes of expanded messages.
-    pub(crate) memory: Arc<Turns>,
     /// Threads that compress and expand.
     pub(crate) threads: Arc<Turns>,
 }
@@ -77,10 +73,6 @@ impl Default for Compression {
     fn default() -> Self {
         let threads = available_parallelism().map_or(1, usize::from);
         Self {
-            memory: Turns::new([
-                Limit::new("expanded-bytes", EXPANDED_BYTES_MAX),
-                Limit::new("expanded-bytes-of-address", EXPANDED_BYTES_PER_ADDRESS_MAX),
-            ]),
             threads: Turns::new([
                 Limit::new("compressing-threads", threads),
                 Limit::new("compressing-threads-of-address", threads.div_ceil(2)),

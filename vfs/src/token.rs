@@ -54,6 +54,8 @@ pub struct DomainIdentity {
 struct Users {
     /// Identifiers by numbers, where these are not made of RIDs.
     by_uid: HashMap<u32, Sid>,
+    /// The same, by identifiers.
+    uids: HashMap<Sid, u32>,
     /// Names by identifiers.
     names: HashMap<Sid, String>,
 }
@@ -96,7 +98,10 @@ impl Domain {
         }
         let mut users = writing(&self.users);
         if !has_number && (users.by_uid.len() < USERS_MAX || users.by_uid.contains_key(&uid)) {
-            users.by_uid.insert(uid, sid.clone());
+            if let Some(before) = users.by_uid.insert(uid, sid.clone()) {
+                users.uids.remove(&before);
+            }
+            users.uids.insert(sid.clone(), uid);
         }
         if users.names.len() < USERS_MAX || users.names.contains_key(sid) {
             users.names.insert(sid.clone(), name.to_owned());
@@ -148,11 +153,7 @@ impl Domain {
 
     /// Returns the number of the user with this identifier.
     pub fn uid(&self, sid: &Sid) -> Option<u32> {
-        let known = || {
-            let users = reading(&self.users);
-            users.by_uid.iter().find(|(_, known)| *known == sid).map(|(uid, _)| *uid)
-        };
-        self.number(sid).or_else(known)
+        self.number(sid).or_else(|| reading(&self.users).uids.get(sid).copied())
     }
 }
 

@@ -102,6 +102,9 @@ enum Form<'a> {
     Chained { payloads: &'a [u8] },
 }
 
+/// Payloads of one chain. Compressors make one for each buffer and each run of equal bytes at its ends.
+const CHAIN_MAX: usize = 1024;
+
 impl<'a> Expansion<'a> {
     /// Checks the headers of a message against the negotiated parameters and the largest payload of `payload_max` bytes.
     pub fn begin(message: &'a [u8], agreed: &Agreed, payload_max: usize) -> Result<Self, Broken> {
@@ -156,7 +159,12 @@ fn check_chain(mut payloads: &[u8], agreed: &Agreed, len: usize) -> Result<(), B
         return Err(Broken::NotAgreed);
     }
     let mut left = len;
+    let mut count = 0;
     while !payloads.is_empty() {
+        count += 1;
+        if count > CHAIN_MAX {
+            return Err(Broken::TooLarge);
+        }
         let (payload, behind) = Payload::parse(payloads).map_err(Broken::Format)?;
         let (is_agreed, n) = match payload {
             Payload::Plain(data) => (true, data.len()),

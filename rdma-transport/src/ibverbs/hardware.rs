@@ -289,8 +289,12 @@ fn create_qp(
     let pieces = u32::try_from(device.attr.max_sge).unwrap_or(1).clamp(1, PIECES_MAX);
     let mut last = Error::from(ErrorKind::Other);
     // The device has refused the requests before this one.
-    let before = device.step.load(Ordering::Relaxed);
-    for (n, asked) in steps(pieces, depth).into_iter().enumerate().skip(before) {
+    let steps = steps(pieces, depth);
+    // Lists for other depths have other lengths.
+    let before = device.step.load(Ordering::Relaxed).min(steps.len().saturating_sub(1));
+    // Only EINVAL says that the device cannot have a request of this size; other errors pass.
+    let mut is_too_large = true;
+    for (n, asked) in steps.into_iter().enumerate().skip(before) {
         let mut attr = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: sends.0.as_ptr(),
@@ -309,7 +313,7 @@ fn create_qp(
         let domain = device.slabs.domain().raw();
         // SAFETY: identifier, domain and completion queue are of one device and alive; `attr` lives through the call.
         if unsafe { rdma_create_qp(id.raw(), domain, &raw mut attr) } == 0 {
-            if n > device.step.fetch_max(n, Ordering::Relaxed) {
+            if is_too_large && n > device.step.fetch_max(n, Ordering::Relaxed) {
                 let Step { sends, recvs, pieces, inline } = asked;
                 let device = &device.name;
                 tracing::info!(device, sends, recvs, pieces, inline, "RDMA device takes less");
@@ -317,6 +321,7 @@ fn create_qp(
             return Ok(Had { asked, cap: attr.cap });
         }
         last = Error::last_os_error();
+        is_too_large &= last.raw_os_error() == Some(libc::EINVAL);
         // These errors do not depend on the request.
         if matches!(last.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENODEV)) {
             break;

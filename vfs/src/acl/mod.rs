@@ -195,14 +195,22 @@ impl Acl {
     }
 
     /// Replaces domain identifiers of the file's owner and group with their numbers, so that the mode bits show the rights of owner
-    /// and group, and a new mode changes their entries.
+    /// and group, and a new mode changes their entries. Entries that deny keep them: a caller of another kind than by ticket is
+    /// denied where the gateway cannot tell. Where users have numbers by their names, it replaces the identifiers of all users that
+    /// it knows: clients are shown such identifiers for entries that were made by number, and write them back.
     #[must_use]
     pub fn with_owner_known(mut self, owner: Owner, domain: Option<&Domain>) -> Self {
-        let number = |sid: &Sid| domain.and_then(|domain| domain.number(sid));
+        let Some(domain) = domain else { return self };
         for ace in self.entries.iter_mut().flatten() {
-            let Ace::Simple { who, .. } = ace else { continue };
+            let Ace::Simple { kind, who, .. } = ace else { continue };
             let Who::Sid(sid) = &*who else { continue };
-            match number(sid) {
+            if domain.base().is_none() {
+                if let Some(uid) = domain.uid(sid) {
+                    *who = Who::User(uid);
+                }
+                continue;
+            }
+            match domain.number(sid).filter(|_| *kind != kind::DENIED) {
                 Some(uid) if uid == owner.uid => *who = Who::User(uid),
                 Some(gid) if gid == owner.gid => *who = Who::Members(gid),
                 _ => {}
