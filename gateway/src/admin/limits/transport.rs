@@ -108,9 +108,9 @@ fn of_rdma() -> Vec<Bound> {
             what: "first receives of 4 KiB of RDMA connections, 5 for each",
             total: most(
                 FIRST,
-                "5 for each of `connections`, and half of an eighth of `memory` at most",
+                "5 for each of `connections`, and three quarters of an eighth of `memory` at most",
             ),
-            of_address: most(FIRST_OF_ADDRESS, "three quarters of these"),
+            of_address: most(FIRST_OF_ADDRESS, "seven eighths of these"),
             of_one: none(),
             next: "its RDMA connection is not set up; the log line names the remedy",
             shown_by: &[
@@ -122,7 +122,7 @@ fn of_rdma() -> Vec<Bound> {
             introduced itself",
             total: most(
                 RECEIVES,
-                "RDMA has an eighth of `memory`; half of it at least is for these",
+                "RDMA has an eighth of `memory`; a quarter of it at least is for these",
             ),
             of_address: most(RECEIVES_OF_ADDRESS, "half of these"),
             of_one: words("64 (RPC-over-RDMA), 255 (SMB Direct)"),
