@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use iobuf::{Buf, BufMut};
 use rdma_transport::channel::{Payload, Place, ReadChunkData, Reply};
-use smb_compress::message::{self, Agreed, Expansion};
+use smb_compress::message::{self, Agreed, BESIDE_PAYLOAD, Expansion};
 use tokio::task::spawn_blocking;
 
 use crate::conn::Conn;
@@ -23,12 +23,11 @@ use crate::limits::{COMPRESSED_ANSWER_MIN, EXPANSION_WAIT_MAX};
 use crate::locate;
 use crate::server_state::ServerState;
 use crate::wire::HEADER_LEN;
+use crate::wire::compression::Compression;
 use crate::wire::header::PROTOCOL_ID;
 
 /// Messages of up to this many bytes are processed in place: a fraction of a millisecond.
 const IN_PLACE_MAX: usize = 64 << 10;
-/// Bytes of a message beside its largest payload, at most.
-const LEN_BESIDE_PAYLOAD: usize = 64 << 10;
 /// An answer that waits longer than this for compression is sent unchanged.
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -88,7 +87,9 @@ pub(crate) async fn open(
     let came: usize = pieces.iter().map(Buf::len).sum();
     let copied = if pieces.len() > 1 { came } else { 0 };
     // The part of an unchained message before its stream is not in the length of the header, and not longer than the message.
-    let most = claimed_len(&pieces[0]).min(largest.saturating_add(LEN_BESIDE_PAYLOAD));
+    let named = Compression::original_len(&pieces[0]).map_err(|e| Cow::from(e.to_string()))?;
+    let named = usize::try_from(named).unwrap_or(usize::MAX);
+    let most = named.min(largest.saturating_add(BESIDE_PAYLOAD));
     let is_small = most.max(came) <= IN_PLACE_MAX;
     if !is_small && !conn.is_used() {
         return Err("it is too large before a logon".into());
@@ -126,13 +127,6 @@ pub(crate) async fn open(
         return Err("what it expands to is no message".into());
     }
     Ok(split(BufMut::kept(plain, Box::new(paid)).freeze()))
-}
-
-/// Returns the length that the header of a message names, before the header is checked (MS-SMB2 section 2.2.42: both forms have it
-/// at offset 4).
-fn claimed_len(message: &[u8]) -> usize {
-    let named = message.get(4..8).and_then(|four| <[u8; 4]>::try_from(four).ok());
-    named.map_or(0, |four| usize::try_from(u32::from_le_bytes(four)).unwrap_or(usize::MAX))
 }
 
 /// Copies the pieces of a message to new memory.

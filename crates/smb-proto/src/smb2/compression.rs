@@ -67,6 +67,14 @@ impl Compression {
         })
     }
 
+    /// Reads the length that the header names, and checks nothing behind it.
+    pub fn original_len(message: &[u8]) -> Parsed<u32> {
+        whole(message, |i| {
+            let (i, ()) = constant("ProtocolId", bytes("ProtocolId"), PROTOCOL_ID)(i)?;
+            le_u32("OriginalCompressedSegmentSize")(i)
+        })
+    }
+
     /// Appends it.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend(PROTOCOL_ID);
@@ -188,6 +196,11 @@ mod tests {
         assert_eq!(named(Compression::parse(&message)), Err("Offset"), "nothing is behind it");
         message.extend(b"abc");
         assert_eq!(Compression::parse(&message), Ok(header));
+        assert_eq!(Compression::original_len(&message[..8]), Ok(70_000));
+        assert_eq!(
+            named(Compression::original_len(&message[..7])),
+            Err("OriginalCompressedSegmentSize")
+        );
         for (at, value, field) in [
             (0, 0xfe, "ProtocolId"),
             (8, 0, "CompressionAlgorithm"),
