@@ -319,3 +319,35 @@ fn users_by_name_are_known_by_their_tickets() {
     assert_eq!(domain.sid_of_user(0), None, "the superuser is no user of a domain");
     assert_eq!(domain.sid_of_group(1001), None);
 }
+
+#[test]
+fn written_identifiers_become_numbers_where_certain() {
+    let owner = Owner { uid: 1001, gid: BASE + 513 };
+    let list = |entries: [(u8, &str); 3]| {
+        let entry = |(kind, who): (u8, &str)| Ace::Simple {
+            kind,
+            flags: 0,
+            mask: mask::READ_DATA,
+            who: Who::Sid(sid(who)),
+        };
+        Acl::new(entries.map(entry).to_vec())
+    };
+    let who = |acl: Acl| -> Vec<Who> {
+        let of = |ace: &Ace| match ace {
+            Ace::Simple { who, .. } => who.clone(),
+            Ace::Other { .. } => unreachable!(),
+        };
+        acl.entries().iter().map(of).collect()
+    };
+    let (alice, group) = (format!("{DOMAIN}-1103"), format!("{DOMAIN}-513"));
+    let entries = list([(kind::ALLOWED, &alice), (kind::DENIED, &group), (kind::ALLOWED, &group)]);
+    // Numbers by names: an entry that was made by number, shown by identifier and written back, is about the same user.
+    let by_name = domain(true, None);
+    by_name.know_user(1001, &sid(&alice), "alice");
+    let kept = who(entries.clone().with_owner_known(owner, Some(&by_name)));
+    assert_eq!(kept, [Who::User(1001), Who::Sid(sid(&group)), Who::Sid(sid(&group))]);
+    // Numbers by RIDs: an entry that denies stays uncertain for callers without a ticket, so that it denies them.
+    let by_rid = domain(true, Some(BASE));
+    let kept = who(entries.with_owner_known(owner, Some(&by_rid)));
+    assert_eq!(kept, [Who::Sid(sid(&alice)), Who::Sid(sid(&group)), Who::Members(BASE + 513)]);
+}
