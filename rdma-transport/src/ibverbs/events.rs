@@ -111,7 +111,7 @@ mod tests {
             (IBV_EVENT_WQ_FATAL, Action::Log),
         ];
         for (kind, wanted) in table {
-            assert_eq!(action(kind), wanted, "{kind}");
+            assert_eq!(action(kind), wanted, "{kind:?}");
         }
     }
 
