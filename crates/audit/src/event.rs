@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use crate::peer_text::RecordText;
+
 /// A field of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
@@ -34,6 +36,8 @@ const fn maybe(name: &'static str, about: &'static str) -> Field {
     Field { name, about, may_miss: true }
 }
 
+const KEPT: Field =
+    maybe("kept", "where the file that lost its name is in the wastebasket, if it went there");
 const PEER: Field = field("peer", "address of the client");
 const USER: Field = field("user", "name of the user; empty if unknown");
 const UID: Field = maybe("uid", "number of the user on this host, if the protocol supplies it");
@@ -111,7 +115,7 @@ pub const EVENTS: &[About] = &[
     About {
         name: "share",
         about: "SMB: a session is connected to a share.",
-        fields: &[PEER, USER, UID, SHARE, SESSION, field("access", "`read` or `write`")],
+        fields: &[PEER, USER, UID, SHARE, SESSION, field("access", "`read`, `write` or `admin`")],
     },
     About {
         name: "share-end",
@@ -182,7 +186,8 @@ pub const EVENTS: &[About] = &[
         fields: &[
             field(
                 "act",
-                "`reload`, `drain`, `log`, `close`, `disconnect`, `add-share`, `add-user`, `admin-token`, `page-login`",
+                "`reload`, `drain`, `log`, `close`, `disconnect`, `add-share`, `add-user`, `admin-token`, `page-login`, \
+                 `wastebasket-restore`, `wastebasket-empty`",
             ),
             field("by", "`control socket`, `status page` or `signal`"),
             UID,
@@ -220,7 +225,7 @@ pub const EVENTS: &[About] = &[
     About {
         name: "delete",
         about: "A name was removed; with SMB, at the close of the last handle. Share with `audit: changes`.",
-        fields: &[PEER, PROTOCOL, USER, UID, SHARE, PATH, RESULT],
+        fields: &[PEER, PROTOCOL, USER, UID, SHARE, PATH, KEPT, RESULT],
     },
     About {
         name: "rename",
@@ -233,6 +238,7 @@ pub const EVENTS: &[About] = &[
             SHARE,
             PATH,
             field("to", "the new name in the share"),
+            KEPT,
             RESULT,
         ],
     },
@@ -252,8 +258,8 @@ pub const EVENTS: &[About] = &[
     },
     About {
         name: "attributes",
-        about: "An extended attribute of a file or folder was set or removed, or a Windows attribute (read-only, hidden, \
-                system) was changed. Share with `audit: changes`.",
+        about: "An extended attribute of a file or folder was set or removed, a Windows attribute (read-only, hidden, system) \
+                was changed, or a reparse point was set, changed or removed. Share with `audit: changes`.",
         fields: &[
             PEER,
             PROTOCOL,
@@ -261,7 +267,22 @@ pub const EVENTS: &[About] = &[
             UID,
             SHARE,
             PATH,
-            field("what", "`extended` or `windows`"),
+            field("what", "`extended`, `windows` or `reparse`"),
+            RESULT,
+        ],
+    },
+    About {
+        name: "privilege",
+        about: "SMB: a user has used a [privilege](permissions.md#administrators-and-privileges), for an open or for a change of \
+                an owner. Recorded for all shares, whatever their `audit`.",
+        fields: &[
+            PEER,
+            PROTOCOL,
+            USER,
+            UID,
+            SHARE,
+            PATH,
+            field("privileges", "list of `backup`, `restore`, `security` and `take-ownership`"),
             RESULT,
         ],
     },
@@ -286,7 +307,7 @@ pub const EVENTS: &[About] = &[
 /// A user. If only the number is known, the writer looks up the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Party {
-    pub user: String,
+    pub user: RecordText,
     /// The uid on this host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
@@ -294,13 +315,13 @@ pub struct Party {
 
 impl Party {
     /// Builds a user with name and number.
-    pub fn named(user: impl Into<String>, uid: u32) -> Self {
+    pub fn named(user: impl Into<RecordText>, uid: u32) -> Self {
         Self { user: user.into(), uid: Some(uid) }
     }
 
     /// Builds a user with only a number.
     pub fn numbered(uid: u32) -> Self {
-        Self { user: String::new(), uid: Some(uid) }
+        Self { user: RecordText::default(), uid: Some(uid) }
     }
 }
 
@@ -364,8 +385,8 @@ pub struct FileEvent {
     pub protocol: &'static str,
     #[serde(flatten)]
     pub party: Party,
-    pub share: String,
-    pub path: String,
+    pub share: RecordText,
+    pub path: RecordText,
     pub result: &'static str,
 }
 
@@ -385,7 +406,7 @@ pub enum Event {
     Logon(Logon),
     LogonRefused {
         peer: IpAddr,
-        user: String,
+        user: RecordText,
         reason: &'static str,
     },
     Logoff {
@@ -398,14 +419,14 @@ pub enum Event {
         peer: IpAddr,
         #[serde(flatten)]
         party: Party,
-        share: String,
+        share: RecordText,
         session: u64,
         access: &'static str,
     },
     ShareEnd {
         #[serde(flatten)]
         party: Party,
-        share: String,
+        share: RecordText,
         session: u64,
         reason: &'static str,
     },
@@ -413,9 +434,9 @@ pub enum Event {
         peer: IpAddr,
         #[serde(flatten)]
         party: Party,
-        share: String,
+        share: RecordText,
         version: &'static str,
-        path: String,
+        path: RecordText,
         #[serde(skip_serializing_if = "Option::is_none")]
         repeats: Option<u64>,
     },
@@ -423,7 +444,7 @@ pub enum Event {
         peer: IpAddr,
         #[serde(flatten)]
         party: Party,
-        path: String,
+        path: RecordText,
     },
     Context {
         peer: IpAddr,
@@ -433,12 +454,12 @@ pub enum Event {
     },
     Tls {
         peer: IpAddr,
-        name: String,
+        name: RecordText,
     },
     Refused {
         peer: IpAddr,
-        user: String,
-        share: String,
+        user: RecordText,
+        share: RecordText,
         rule: &'static str,
     },
     Administrator {
@@ -448,12 +469,12 @@ pub enum Event {
         uid: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
         pid: Option<i32>,
-        on: String,
-        result: String,
+        on: RecordText,
+        result: RecordText,
     },
     Configuration {
-        changes: Vec<String>,
-        result: String,
+        changes: Vec<RecordText>,
+        result: RecordText,
     },
     Create {
         #[serde(flatten)]
@@ -463,11 +484,15 @@ pub enum Event {
     Delete {
         #[serde(flatten)]
         of: FileEvent,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kept: Option<RecordText>,
     },
     Rename {
         #[serde(flatten)]
         of: FileEvent,
-        to: String,
+        to: RecordText,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kept: Option<RecordText>,
     },
     Permissions {
         #[serde(flatten)]
@@ -478,6 +503,11 @@ pub enum Event {
         #[serde(flatten)]
         of: FileEvent,
         what: &'static str,
+    },
+    Privilege {
+        #[serde(flatten)]
+        of: FileEvent,
+        privileges: Vec<&'static str>,
     },
     Open {
         #[serde(flatten)]
@@ -509,10 +539,11 @@ impl Event {
             | Self::Unmount { party, .. }
             | Self::Context { party, .. } => Some(party),
             Self::Create { of, .. }
-            | Self::Delete { of }
+            | Self::Delete { of, .. }
             | Self::Rename { of, .. }
             | Self::Permissions { of, .. }
             | Self::Attributes { of, .. }
+            | Self::Privilege { of, .. }
             | Self::Open { of, .. } => Some(&mut of.party),
             _ => None,
         }
@@ -544,7 +575,7 @@ mod tests {
     /// Returns one event of each kind.
     fn samples() -> Vec<Event> {
         let party = || Party::named("alice", 7);
-        let text = String::new;
+        let text = RecordText::default;
         vec![
             Event::Start { version: "1", pid: 7 },
             Event::Stop,
@@ -585,10 +616,11 @@ mod tests {
             },
             Event::Configuration { changes: vec![], result: text() },
             Event::Create { of: of(), kind: "file" },
-            Event::Delete { of: of() },
-            Event::Rename { of: of(), to: text() },
+            Event::Delete { of: of(), kept: Some(text()) },
+            Event::Rename { of: of(), to: text(), kept: Some(text()) },
             Event::Permissions { of: of(), what: "mode" },
             Event::Attributes { of: of(), what: "extended" },
+            Event::Privilege { of: of(), privileges: vec!["backup"] },
             Event::Open { of: of(), access: "read" },
         ]
     }
@@ -615,9 +647,9 @@ mod tests {
         let nobody = Event::Mount {
             peer: PEER,
             party: Party::default(),
-            share: String::new(),
+            share: RecordText::default(),
             version: "3",
-            path: String::new(),
+            path: RecordText::default(),
             repeats: None,
         };
         let record = serde_json::to_value(&nobody).unwrap();

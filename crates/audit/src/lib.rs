@@ -19,32 +19,41 @@ pub mod sink;
 mod time;
 pub mod writer;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 pub use event::{Event, FileEvent, Files, Logon, Party, Way};
 use mutex::{reading, writing};
-pub use peer_text::PeerText;
+pub use peer_text::{PeerText, RecordText};
 pub use sink::{JOURNAL, Sink};
-use writer::Trail;
+pub use time::rfc3339;
+use writer::{Client, Trail};
 
 /// Maximum number of queued records.
 pub const QUEUE_MAX: usize = 8192;
 /// Maximum number of queued records that unauthenticated clients caused.
 pub const QUEUE_OF_STRANGERS_MAX: usize = QUEUE_MAX / 4;
+/// Queued records of one address, or IPv6 network of 64 bits.
+pub const QUEUE_OF_ADDRESS_MAX: usize = QUEUE_MAX / 2;
 /// Maximum number of records per minute that unauthenticated clients cause.
 pub const STRANGERS_PER_MINUTE: u32 = 1200;
 /// Name of the limit that a lost record reaches.
 pub const LIMIT: &str = "audit-queue";
+/// The name of the limit on records of one address.
+pub const LIMIT_OF_ADDRESS: &str = "audit-queue-of-address";
 
 /// Services that the trail needs from its program.
 pub trait Host: Send + Sync {
     /// Returns the name of an NFS user. Called only on the writer thread; may block.
     fn user(&self, uid: u32) -> Option<String>;
 
-    /// Counts records that were lost because the queue was full.
-    fn limit_met(&self, times: u64);
+    /// Returns the address, or IPv6 network of 64 bits, of the client for which the calling thread works.
+    fn client(&self) -> Option<IpAddr>;
+
+    /// Counts a record that was lost, or an operation that was refused, because this part of the queue was full.
+    fn limit_met(&self, limit: &'static str);
 }
 
 /// The settings of the trail.
@@ -82,7 +91,7 @@ pub struct NotRecorded;
 /// Space for one record, reserved before the operation. Dropping it releases the space.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct Permit(Option<Arc<Trail>>);
+pub struct Permit(Option<(Arc<Trail>, Client)>);
 
 impl Permit {
     /// Checks whether a trail exists.
@@ -92,16 +101,16 @@ impl Permit {
 
     /// Records the completed operation. Calls `event` only if a trail exists.
     pub fn record(mut self, event: impl FnOnce() -> Event) {
-        if let Some(trail) = self.0.take() {
-            hand_on(trail.add_permitted(event()));
+        if let Some((trail, client)) = self.0.take() {
+            hand_on(trail.add_permitted(event(), client));
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(trail) = &self.0 {
-            trail.give_back();
+        if let Some((trail, client)) = &self.0 {
+            trail.give_back(*client);
         }
     }
 }
@@ -168,7 +177,7 @@ fn hand_on(event: Option<Event>) {
 pub fn permit() -> Result<Permit, NotRecorded> {
     match trail() {
         None => Ok(Permit(None)),
-        Some(trail) => trail.permit().map(|()| Permit(Some(trail))),
+        Some(trail) => trail.permit().map(|client| Permit(Some((trail, client)))),
     }
 }
 
@@ -188,7 +197,11 @@ mod tests {
             None
         }
 
-        fn limit_met(&self, _times: u64) {}
+        fn client(&self) -> Option<IpAddr> {
+            None
+        }
+
+        fn limit_met(&self, _limit: &'static str) {}
     }
 
     /// The only test of this process that sets a trail.

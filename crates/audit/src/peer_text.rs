@@ -1,13 +1,14 @@
 //! Displays text that peers choose (names of hosts, users, shares and files) without letting it control a terminal or forge lines.
 //!
 //! Terminals obey control characters, and direction marks reorder the surrounding text, so a name could forge log lines.
-//! [`PeerText`] replaces these characters and gives no access to the original bytes. [`Escaped`] and [`json`] do the same for whole
-//! lines.
+//! [`PeerText`] replaces these characters and gives no access to the original bytes; [`RecordText`] keeps them for the trail.
+//! [`Escaped`] and [`json`] do the same for whole lines.
 
 use std::fmt::{self, Write};
 use std::io;
+use std::ops::Deref;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Returns whether a terminal obeys the character, or shows the text around it in another order or as another text.
 pub fn is_obeyed(c: char) -> bool {
@@ -57,6 +58,15 @@ impl From<String> for PeerText {
     }
 }
 
+/// The cleaned text, never the original.
+impl Deref for PeerText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl PartialEq<&str> for PeerText {
     fn eq(&self, other: &&str) -> bool {
         self.0 == *other
@@ -72,6 +82,54 @@ impl fmt::Display for PeerText {
 impl Serialize for PeerText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for PeerText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// Text in a record of the trail, exactly as a peer or the configuration gave it: programs find files by it. It can be written only
+/// as JSON, which [`JsonLines`] escapes, or displayed with escapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct RecordText(String);
+
+impl RecordText {
+    /// Converts bytes from a peer; invalid UTF-8 becomes U+FFFD.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// Returns true if it has no characters.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for RecordText {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for RecordText {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&PeerText> for RecordText {
+    fn from(text: &PeerText) -> Self {
+        Self(text.0.clone())
+    }
+}
+
+impl fmt::Display for RecordText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Escaped(&self.0))
     }
 }
 
@@ -164,6 +222,7 @@ mod tests {
             assert!(!shown.is_empty());
             let lossy = String::from_utf8_lossy(name).into_owned();
             assert!(!format!("{}", Escaped(&lossy)).chars().any(is_obeyed));
+            assert!(!RecordText::of(name).to_string().chars().any(is_obeyed));
             assert!(!PeerText::from(lossy).to_string().chars().any(is_obeyed));
         }
         for name in ["", "host", "Müller 日本 \\x", "名前.txt"] {
@@ -176,7 +235,8 @@ mod tests {
     fn escaped_json_keeps_its_values() {
         for name in HOSTILE {
             let text = String::from_utf8_lossy(name).into_owned();
-            let line = serde_json::to_vec(&serde_json::json!({ "name": text })).unwrap();
+            let line = serde_json::json!({ "name": RecordText::from(&*text) });
+            let line = serde_json::to_vec(&line).unwrap();
             let mut written = Vec::new();
             io::Write::write_all(&mut JsonLines(&mut written), &line).unwrap();
             let shown = String::from_utf8(written.clone()).unwrap();

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Formats a time in UTC, like `2026-11-26T05:50:12.123456Z`.
-pub(crate) fn rfc3339(at: SystemTime) -> String {
+pub fn rfc3339(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     // Years start in March here, so that the leap day is the last day; 400 of them form an era of 146,097 days.

@@ -4,11 +4,13 @@
 //! the sink and retries every second, and continues in the middle of a line where it stopped; in a different file it starts the
 //! line again.
 //!
-//! *Memory.* At most [`QUEUE_MAX`] records, one of which is the line being written.
+//! *Memory.* At most [`QUEUE_MAX`] records, one of which is the line being written, and [`QUEUE_OF_ADDRESS_MAX`] of one address, so
+//! that its operations never make those of others go unrecorded, or be refused.
 //!
 //! *Errors.* Logs when the sink fails and when it works again.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,8 +21,8 @@ use serde::Serialize;
 use crate::event::{Event, Party};
 use crate::sink::Open;
 use crate::{
-    Host, NotRecorded, Options, QUEUE_MAX, QUEUE_OF_STRANGERS_MAX, STRANGERS_PER_MINUTE,
-    TrailStatus,
+    Host, LIMIT, LIMIT_OF_ADDRESS, NotRecorded, Options, QUEUE_MAX, QUEUE_OF_ADDRESS_MAX,
+    QUEUE_OF_STRANGERS_MAX, STRANGERS_PER_MINUTE, TrailStatus,
 };
 
 /// Pause before a failed sink is retried.
@@ -28,6 +30,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Time limit for an ending trail to write its queue.
 const END: Duration = Duration::from_secs(2);
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// The client that caused a record; `None`: no client did.
+pub(crate) type Client = Option<IpAddr>;
 
 /// A record as written.
 #[derive(Serialize)]
@@ -42,6 +47,7 @@ struct QueuedRecord {
     at: SystemTime,
     seq: u64,
     event: Event,
+    client: Client,
 }
 
 #[derive(Default)]
@@ -51,6 +57,8 @@ struct Queue {
     in_work: usize,
     /// Number of permits in use.
     permits: usize,
+    /// Queued records and permits of each client. Bounded, because a client without any has no entry.
+    of_clients: HashMap<IpAddr, usize>,
     /// Number of queued records that unauthenticated clients caused.
     of_strangers: usize,
     /// Records that unauthenticated clients caused since this time.
@@ -70,6 +78,31 @@ struct Queue {
 impl Queue {
     fn taken(&self) -> usize {
         self.waiting.len() + self.in_work + self.permits
+    }
+
+    /// Returns the name of the limit that a further record of this client would exceed.
+    fn is_full_for(&self, client: Client) -> Option<&'static str> {
+        let own = client.and_then(|client| self.of_clients.get(&client));
+        if own.is_some_and(|own| *own >= QUEUE_OF_ADDRESS_MAX) {
+            return Some(LIMIT_OF_ADDRESS);
+        }
+        (self.taken() >= QUEUE_MAX).then_some(LIMIT)
+    }
+
+    fn count(&mut self, client: Client) {
+        if let Some(client) = client {
+            *self.of_clients.entry(client).or_default() += 1;
+        }
+    }
+
+    fn uncount(&mut self, client: Client) {
+        let Some(client) = client else { return };
+        if let Some(own) = self.of_clients.get_mut(&client) {
+            *own -= 1;
+            if *own == 0 {
+                self.of_clients.remove(&client);
+            }
+        }
     }
 
     /// Counts a record of an unauthenticated client; returns false if the limit of this minute is reached.
@@ -97,16 +130,17 @@ impl Queue {
     /// Reports the number of lost records before the next record.
     fn tell_lost(&mut self) {
         let count = std::mem::take(&mut self.untold);
-        self.push(Event::RecordsLost { count });
+        self.push(Event::RecordsLost { count }, None);
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, event: Event, client: Client) {
         if self.untold > 0 {
             self.tell_lost();
         }
         let seq = self.number();
         self.of_strangers += usize::from(event.is_of_stranger());
-        self.waiting.push_back(QueuedRecord { at: SystemTime::now(), seq, event });
+        self.count(client);
+        self.waiting.push_back(QueuedRecord { at: SystemTime::now(), seq, event, client });
     }
 }
 
@@ -152,54 +186,62 @@ impl Trail {
         if queue.ending {
             return Some(event);
         }
-        let has_room = queue.taken() < QUEUE_MAX
-            && (!event.is_of_stranger() || queue.admits_stranger(Instant::now()));
-        if !has_room {
+        let client = self.host.client();
+        let full = queue.is_full_for(client).or_else(|| {
+            let has_room = !event.is_of_stranger() || queue.admits_stranger(Instant::now());
+            (!has_room).then_some(LIMIT)
+        });
+        if let Some(limit) = full {
             queue.lose();
             drop(queue);
-            self.host.limit_met(1);
+            self.host.limit_met(limit);
             return None;
         }
-        queue.push(event);
+        queue.push(event, client);
         drop(queue);
         self.work.notify_one();
         None
     }
 
-    /// Reserves space for one record if the trail is required.
-    pub(crate) fn permit(&self) -> Result<(), NotRecorded> {
+    /// Reserves space for one record if the trail is required. Returns the client for which it is.
+    pub(crate) fn permit(&self) -> Result<Client, NotRecorded> {
+        let client = self.host.client();
         if !self.options.required {
-            return Ok(());
+            return Ok(client);
         }
         let mut queue = self.lock();
-        if queue.broken.is_none() && queue.taken() < QUEUE_MAX {
+        let full = queue.is_full_for(client).or(queue.broken.is_some().then_some(LIMIT));
+        let Some(limit) = full else {
             queue.permits += 1;
-            return Ok(());
-        }
+            queue.count(client);
+            return Ok(client);
+        };
         drop(queue);
-        self.host.limit_met(1);
+        self.host.limit_met(limit);
         Err(NotRecorded)
     }
 
     /// Releases an unused permit.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn give_back(&self, client: Client) {
         if self.options.required {
             let mut queue = self.lock();
             queue.permits = queue.permits.saturating_sub(1);
+            queue.uncount(client);
         }
     }
 
     /// Records an event with reserved space; returns it if the trail has ended meanwhile.
-    pub(crate) fn add_permitted(&self, event: Event) -> Option<Event> {
+    pub(crate) fn add_permitted(&self, event: Event, client: Client) -> Option<Event> {
         if !self.options.required {
             return self.add(event);
         }
         let mut queue = self.lock();
         queue.permits = queue.permits.saturating_sub(1);
+        queue.uncount(client);
         if queue.ending {
             return Some(event);
         }
-        queue.push(event);
+        queue.push(event, client);
         drop(queue);
         self.work.notify_one();
         None
@@ -272,6 +314,7 @@ impl Trail {
             let is_written = self.write(&mut out, &line);
             let mut queue = self.lock();
             queue.in_work = 0;
+            queue.uncount(next.client);
             if is_written {
                 queue.written += 1;
             }
@@ -326,7 +369,8 @@ impl Trail {
     /// Looks up the name of a user that has only a number; falls back to the number.
     fn name(&self, party: &mut Party) {
         if let Some(uid) = party.uid.filter(|_| party.user.is_empty()) {
-            party.user = self.host.user(uid).unwrap_or_else(|| uid.to_string());
+            let name = self.host.user(uid).unwrap_or_else(|| uid.to_string());
+            party.user = name.into();
         }
     }
 
@@ -431,19 +475,28 @@ mod tests {
     use super::*;
     use crate::Sink;
     use crate::event::FileEvent;
+    use crate::peer_text::RecordText;
 
     const SOON: Duration = Duration::from_secs(30);
 
     #[derive(Default)]
     struct TestHost(AtomicU64);
 
+    thread_local! {
+        static CLIENT: std::cell::Cell<Client> = const { std::cell::Cell::new(None) };
+    }
+
     impl Host for TestHost {
         fn user(&self, uid: u32) -> Option<String> {
             (uid == 7).then(|| "alice".into())
         }
 
-        fn limit_met(&self, times: u64) {
-            self.0.fetch_add(times, Ordering::Relaxed);
+        fn client(&self) -> Option<IpAddr> {
+            CLIENT.get()
+        }
+
+        fn limit_met(&self, _limit: &'static str) {
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -459,7 +512,8 @@ mod tests {
     fn removed(uid: u32) -> Event {
         let (peer, share, path) = ([192, 0, 2, 1].into(), "team".into(), "f".into());
         let party = Party::numbered(uid);
-        Event::Delete { of: FileEvent { peer, protocol: "nfs", party, share, path, result: "ok" } }
+        let of = FileEvent { peer, protocol: "nfs", party, share, path, result: "ok" };
+        Event::Delete { of, kept: None }
     }
 
     fn records(path: &Path) -> Vec<Value> {
@@ -547,13 +601,47 @@ mod tests {
         }
         assert_eq!(trail.permit(), Err(NotRecorded), "all room is given");
         assert!(trail.add(removed(7)).is_none());
-        assert!(trail.add_permitted(removed(7)).is_none());
-        trail.give_back();
+        assert!(trail.add_permitted(removed(7), None).is_none());
+        trail.give_back(None);
         flushed(&trail);
         trail.permit().unwrap();
         let told: Vec<Value> = records(&path);
         assert_eq!(told.iter().filter(|r| r["event"] == "delete").count(), 1, "{told:?}");
         assert_eq!(trail.status().lost, 1, "what had no permit found no room");
+        trail.end();
+    }
+
+    /// One address leaves room to others, with records and with permits.
+    #[test]
+    fn records_of_address_leave_room_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (greedy, other) = (Some([192, 0, 2, 1].into()), Some([192, 0, 2, 2].into()));
+        let (trail, host) = to(Sink::File(dir.path().join("no/a.jsonl")), false);
+        CLIENT.set(greedy);
+        for _ in 0..QUEUE_OF_ADDRESS_MAX + 3 {
+            assert!(trail.add(removed(7)).is_none());
+        }
+        CLIENT.set(other);
+        assert!(trail.add(removed(8)).is_none());
+        assert_eq!((trail.status().lost, host.0.load(Ordering::Relaxed)), (3, 3));
+        trail.end();
+
+        let (trail, _) = to(Sink::File(dir.path().join("a.jsonl")), true);
+        CLIENT.set(greedy);
+        for _ in 0..QUEUE_OF_ADDRESS_MAX {
+            assert_eq!(trail.permit(), Ok(greedy));
+        }
+        assert_eq!(trail.permit(), Err(NotRecorded));
+        CLIENT.set(other);
+        assert_eq!(trail.permit(), Ok(other));
+        // Another thread may end the operation.
+        CLIENT.set(None);
+        trail.give_back(greedy);
+        assert!(trail.add_permitted(removed(7), greedy).is_none());
+        flushed(&trail);
+        CLIENT.set(greedy);
+        assert_eq!((trail.permit(), trail.permit()), (Ok(greedy), Ok(greedy)));
+        assert_eq!(trail.permit(), Err(NotRecorded));
         trail.end();
     }
 
@@ -563,7 +651,7 @@ mod tests {
         let (trail, _) = to(Sink::File(dir.path().join("no/a.jsonl")), false);
         let refused = || Event::LogonRefused {
             peer: [192, 0, 2, 1].into(),
-            user: String::new(),
+            user: RecordText::default(),
             reason: "no such user",
         };
         let most = u64::from(STRANGERS_PER_MINUTE).min(QUEUE_OF_STRANGERS_MAX as u64);

@@ -19,11 +19,13 @@ mod enctype;
 mod password;
 mod pieces;
 mod tag;
+mod ticket;
 mod token;
 
 pub use cause::Cause;
 pub use enctype::Enctype;
 pub use tag::Tag;
+pub use ticket::mandatory_types;
 pub use token::{Context, Role, Unwrapped, Wrapped};
 
 /// The error for a token that fails verification, an unknown encryption type, or a key of the wrong length.

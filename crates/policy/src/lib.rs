@@ -7,8 +7,10 @@
 
 mod cidr;
 mod share;
+mod snapshots;
 mod words;
 
 pub use cidr::Cidr;
 pub use share::{Flavor, Protocols, Squash};
+pub use snapshots::{SnapshotPattern, gmt_name, gmt_time, snapper_time};
 pub use words::listed;

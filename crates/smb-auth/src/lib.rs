@@ -10,6 +10,7 @@
 #![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod ntlm;
+pub mod relay;
 pub mod spnego;
 pub mod ticket;
 mod version;
@@ -69,6 +70,12 @@ pub enum Who<U> {
     User(Account),
     /// A user with a Kerberos ticket.
     Ticket(Box<ticket::Ticket<U>>),
+    /// A user who proved the password to a controller of its domain.
+    OfDomain {
+        /// The account as the client named it.
+        account: Account,
+        user: Box<U>,
+    },
     /// An unknown name without proof, accepted because guests are allowed. No session key exists.
     Guest(Account),
     /// No user name was given.
@@ -82,6 +89,8 @@ pub struct Policy {
     pub guest: bool,
     /// Accept a missing name as [`Who::Anonymous`].
     pub anonymous: bool,
+    /// Relay names of domains other than this machine's to the caller ([`Step::Ask`]).
+    pub domain: bool,
 }
 
 /// Names of the server in its NTLM challenge.
@@ -132,6 +141,8 @@ pub enum Step<U> {
     Continue(Vec<u8>),
     /// Verify this Kerberos token, then call [`Acceptor::proved`].
     Prove(Vec<u8>),
+    /// Let a controller of the domain decide about this response, then call [`Acceptor::answered`].
+    Ask(Box<relay::Question>),
     /// Authentication succeeded.
     Done {
         /// Token for the final response; may be empty.
@@ -168,6 +179,8 @@ pub enum Refusal {
     UnknownUser(Account),
     /// NTProofStr differs.
     WrongPassword(Account),
+    /// A controller of the domain refused the password, or the user has no number on this host.
+    OfDomain(Account, relay::Refused),
     /// The password is correct, but the account has no uid except the uid of guests and squashed NFS users.
     NoIdentity(Account),
     /// Many addresses are guessing passwords of this account, and this attempt was rejected whatever its password.
@@ -198,6 +211,7 @@ impl Refusal {
             | Self::UnknownUser(a)
             | Self::WrongPassword(a)
             | Self::NoIdentity(a)
+            | Self::OfDomain(a, _)
             | Self::NoTurn(a) => Some(a),
             _ => None,
         }
@@ -215,13 +229,18 @@ impl Refusal {
     pub fn detail(&self) -> &str {
         match self {
             Self::Ticket(refused) => &refused.detail,
+            Self::OfDomain(_, refused) => &refused.detail,
             _ => "",
         }
     }
 
     /// Checks whether the attempt counts as guessing a password.
     pub fn is_guess(&self) -> bool {
-        matches!(self, Self::UnknownUser(_) | Self::WrongPassword(_) | Self::Tampered(_))
+        match self {
+            Self::UnknownUser(_) | Self::WrongPassword(_) | Self::Tampered(_) => true,
+            Self::OfDomain(_, refused) => refused.why == relay::Why::WrongPassword,
+            _ => false,
+        }
     }
 
     /// Returns the reason for the log; contains no secrets.
@@ -237,6 +256,7 @@ impl Refusal {
             Self::OldResponse(_) => "an LM or NTLM version 1 response; only version 2 is accepted",
             Self::UnknownUser(_) => "no such user",
             Self::WrongPassword(_) => "wrong password",
+            Self::OfDomain(_, refused) => refused.why.reason(),
             Self::NoIdentity(_) => "the account has no uid but the one of guests",
             Self::NoTurn(_) => "too many wrong passwords for this account, from other addresses",
             Self::Tampered(part) => part,
@@ -257,5 +277,7 @@ impl From<Fault> for Refusal {
 
 #[cfg(test)]
 mod kerberos_tests;
+#[cfg(test)]
+mod relay_tests;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,8 @@ use smb_proto::spnego::state::{ACCEPT_COMPLETED, ACCEPT_INCOMPLETE, REJECT, REQU
 use smb_proto::spnego::{Init, InitialContext, Resp, emit_offer, mech_types};
 use zeroize::Zeroizing;
 
-use crate::ntlm::{self, Direction, Mic, messages::SIGNATURE};
+use crate::ntlm::{self, Direction, Judged, Mic, messages::SIGNATURE};
+use crate::relay::Answer;
 use crate::ticket::{self, Proof};
 use crate::version;
 use crate::{Fresh, Identity, Policy, Refusal, Secrets, SessionKey, Step, Who};
@@ -74,6 +75,8 @@ pub struct Acceptor<U> {
     kerberos: Option<Kerberos<U>>,
     frame: Frame,
     target_name: Option<String>,
+    /// The token of [`Step::Ask`].
+    asked: Option<Vec<u8>>,
 }
 
 impl<U> Acceptor<U> {
@@ -85,6 +88,7 @@ impl<U> Acceptor<U> {
             kerberos: None,
             frame: Frame::Unknown,
             target_name: None,
+            asked: None,
         }
     }
 
@@ -103,9 +107,15 @@ impl<U> Acceptor<U> {
         let result = match (&self.frame, self.kerberos.is_some()) {
             (Frame::Unknown, _) => self.first(token),
             (_, true) => self.further_of_kerberos(token),
-            (_, false) => self.further(token, secrets),
+            (_, false) => self.further(token, secrets, None),
         };
         result.unwrap_or_else(Step::Refused)
+    }
+
+    /// Continues with what a controller said about the response of [`Step::Ask`].
+    pub fn answered(&mut self, answer: Answer<U>, secrets: &dyn Secrets) -> Step<U> {
+        let Some(token) = self.asked.take() else { return Step::Refused(Refusal::OutOfTurn) };
+        self.further(&token, secrets, Some(answer)).unwrap_or_else(Step::Refused)
     }
 
     /// Continues with the result of verifying the token of [`Step::Prove`].
@@ -220,22 +230,37 @@ impl<U> Acceptor<U> {
         done_by_ticket(token, proof)
     }
 
-    fn further(&mut self, token: &[u8], secrets: &dyn Secrets) -> Result<Step<U>, Refusal> {
-        let Frame::Spnego { list, mic_required } = &self.frame else {
-            let accepted = self.ntlm.authenticate(token, secrets)?;
-            self.target_name = accepted.target_name;
-            return Ok(done(Vec::new(), accepted.who, accepted.key.map(|(key, _)| key)));
+    fn further(
+        &mut self,
+        token: &[u8],
+        secrets: &dyn Secrets,
+        answer: Option<Answer<U>>,
+    ) -> Result<Step<U>, Refusal> {
+        let resp = match &self.frame {
+            Frame::Spnego { .. } => Some(Resp::parse(token)?),
+            _ => None,
         };
-        let resp = Resp::parse(token)?;
-        let inner = resp.token.ok_or(Refusal::Malformed("responseToken"))?;
-        if !self.ntlm.begun() {
+        let inner = match &resp {
+            Some(resp) => resp.token.ok_or(Refusal::Malformed("responseToken"))?,
+            None => token,
+        };
+        if resp.is_some() && !self.ntlm.begun() {
             let answer = self.ntlm.negotiate(inner)?;
             let resp =
                 Resp { state: Some(ACCEPT_INCOMPLETE), token: Some(&answer), ..Resp::default() };
             return Ok(Step::Continue(resp.emit()));
         }
-        let accepted = self.ntlm.authenticate(inner, secrets)?;
+        let accepted = match self.ntlm.authenticate(inner, secrets, answer)? {
+            Judged::Accepted(accepted) => accepted,
+            Judged::Ask(question) => {
+                self.asked = Some(token.to_vec());
+                return Ok(Step::Ask(Box::new(question)));
+            }
+        };
         self.target_name = accepted.target_name;
+        let (Frame::Spnego { list, mic_required }, Some(resp)) = (&self.frame, resp) else {
+            return Ok(done(Vec::new(), accepted.who, accepted.key.map(|(key, _)| key)));
+        };
         let key = accepted.key.as_ref().map(|(_, signer)| signer);
         let ours = check_mic(key, list, resp.mic, *mic_required)?;
         let last = Resp {

@@ -7,7 +7,7 @@ use smb_proto::spnego::{Init, InitialContext, Resp, mech_types};
 use super::ntlm::{Credentials, messages::SIGNATURE};
 use super::*;
 
-struct Users(Vec<(&'static str, &'static str)>);
+pub(crate) struct Users(Vec<(&'static str, &'static str)>);
 
 impl Secrets for Users {
     fn nt_hash(&self, _: &str, user: &str) -> Option<NtHash> {
@@ -16,15 +16,19 @@ impl Secrets for Users {
     }
 }
 
-fn users() -> Users {
+pub(crate) fn users() -> Users {
     Users(vec![("alice", "secret"), ("bob", "")])
 }
 
-fn fresh(seed: u8) -> Fresh {
+pub(crate) fn fresh(seed: u8) -> Fresh {
     Fresh { challenge: [seed; 8], key: [seed; 16], time: 0x01d9_0000_0000_0000 }
 }
 
 fn acceptor(policy: Policy) -> Acceptor<()> {
+    acceptor_of(policy)
+}
+
+pub(crate) fn acceptor_of<U>(policy: Policy) -> Acceptor<U> {
     Acceptor::new(Identity::standalone("gate.example.org"), fresh(1), policy, Mechs::NTLM)
 }
 
@@ -44,14 +48,14 @@ fn initiator(user: &str, password: &str) -> Initiator {
     Initiator::new(credentials(user, password), fresh(2))
 }
 
-fn continued(step: Step<()>) -> Vec<u8> {
+pub(crate) fn continued<U: std::fmt::Debug>(step: Step<U>) -> Vec<u8> {
     match step {
         Step::Continue(token) => token,
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(step: Step<()>) -> Refusal {
+pub(crate) fn refused<U: std::fmt::Debug>(step: Step<U>) -> Refusal {
     match step {
         Step::Refused(why) => why,
         other => panic!("{other:?}"),
@@ -242,7 +246,7 @@ fn anonymous_logon_requires_permission() {
     let (_, step) = exchange("", "", Policy::default(), |_| ());
     let why = refused(step);
     assert_eq!((why.status(), why.is_guess()), (NtStatus::ACCESS_DENIED, false));
-    let policy = Policy { anonymous: true, guest: false };
+    let policy = Policy { anonymous: true, guest: false, domain: false };
     let (mut client, step) = exchange("", "", policy, |_| ());
     let Step::Done { token, who: Who::Anonymous, key: Some(key) } = step else {
         panic!("{step:?}")
@@ -252,7 +256,7 @@ fn anonymous_logon_requires_permission() {
 
 #[test]
 fn guest_logon_requires_unknown_name() {
-    let policy = Policy { anonymous: false, guest: true };
+    let policy = Policy { anonymous: false, guest: true, domain: false };
     let (_, step) = exchange("mallory", "x", policy, |_| ());
     assert!(matches!(step, Step::Done { who: Who::Guest(_), key: None, .. }));
     let (_, step) = exchange("alice", "wrong", policy, |_| ());
@@ -264,7 +268,7 @@ fn guest_logon_requires_unknown_name() {
 fn old_responses_are_refused() {
     let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
     for nt_len in [0_u16, 24] {
-        let mut server = acceptor(Policy { guest: true, anonymous: true });
+        let mut server = acceptor(Policy { guest: true, anonymous: true, domain: false });
         let challenge = continued(server.step(&client.negotiate(), &users()));
         let (mut answer, _, _) = client.authenticate(&challenge).unwrap();
         answer[20..22].copy_from_slice(&nt_len.to_le_bytes());
@@ -274,7 +278,7 @@ fn old_responses_are_refused() {
     }
     // A guest is accepted with any response, because no proof is required.
     let client = ntlm::Initiator::new(credentials("mallory", ""), fresh(2));
-    let mut server = acceptor(Policy { guest: true, anonymous: false });
+    let mut server = acceptor(Policy { guest: true, anonymous: false, domain: false });
     let challenge = continued(server.step(&client.negotiate(), &users()));
     let (mut answer, _, _) = client.authenticate(&challenge).unwrap();
     answer[20..22].copy_from_slice(&[0, 0]);
@@ -298,7 +302,7 @@ fn channel_bindings_are_verified() {
         let mut server = ntlm::Acceptor::new(identity, fresh(1), Policy::default(), Some(ours));
         let challenge = server.negotiate(&client.negotiate()).unwrap();
         let (answer, _, _) = client.authenticate(&challenge).unwrap();
-        assert_eq!(server.authenticate::<()>(&answer, &users()).is_ok(), good);
+        assert_eq!(server.authenticate::<()>(&answer, &users(), None).is_ok(), good);
     }
 }
 

@@ -65,6 +65,10 @@ pub enum Why {
     NoIdentity,
     /// This host's name service failed to look up the user.
     NameService,
+    /// The service of this host that knows the domain does not answer.
+    Domain,
+    /// That service has no number for the user or its primary group.
+    NoNumber,
 }
 
 /// A refused ticket.
@@ -94,6 +98,8 @@ impl Why {
             Self::Pac => "the ticket does not say who the user is in its domain",
             Self::Superuser => "this principal would be the superuser",
             Self::NoIdentity => "this principal would have the uid of guests",
+            Self::Domain => "the service that knows the domain does not answer",
+            Self::NoNumber => "the user, or its primary group, has no number on this host",
             Self::NameService => "this host's name service does not say who the user is",
         }
     }

@@ -9,7 +9,7 @@ const WINDOW: usize = 8192;
 const MATCH_MIN: usize = 4;
 /// Bytes at the end of the input that are always literals, so that words can be read without a bounds check.
 const TAIL: usize = 12;
-const HASH_BITS: u32 = 13;
+const HASH_BITS: u32 = 14;
 /// Number of misses, as a power of two, after which the search takes larger steps.
 const SKIP: usize = 5;
 /// Literals copied in one step.
@@ -129,12 +129,12 @@ pub(crate) fn compress(data: &[u8], out: &mut [u8]) -> Option<usize> {
         }
         misses = 1 << SKIP;
         let len = MATCH_MIN + common(data, at - distance + MATCH_MIN, at + MATCH_MIN, data.len());
-        writer.literals(&data[anchor..at])?;
+        writer.literals_before_match(data, anchor, at)?;
         writer.reference(distance, len)?;
         at += len;
         anchor = at;
         if at < end {
-            table[hash::<HASH_BITS>(word(data, at - 2)?)] = low_bits(at - 2);
+            table[hash::<HASH_BITS>(word(data, at - 1)?)] = low_bits(at - 1);
         }
     }
     writer.literals(&data[anchor..])?;
@@ -190,7 +190,26 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
+    /// Writes `data[from..to]`. Usually there are few, for which the flags have room: one copy of a fixed size, and no branch that
+    /// depends on their number.
     #[inline]
+    fn literals_before_match(&mut self, data: &[u8], from: usize, to: usize) -> Option<()> {
+        let n = u32::try_from(to - from).ok()?;
+        if n < 32 - self.count
+            && let Some(wide) = data.get(from..).and_then(|d| d.first_chunk::<WIDE>())
+            && let Some(room) =
+                self.out.get_mut(self.at..).and_then(|o| o.first_chunk_mut::<WIDE>())
+        {
+            *room = *wide;
+            self.at += to - from;
+            self.flags <<= n;
+            self.count += n;
+            return Some(());
+        }
+        self.literals(&data[from..to])
+    }
+
+    #[inline(never)]
     fn literals(&mut self, mut bytes: &[u8]) -> Option<()> {
         while !bytes.is_empty() {
             let n = bytes.len().min((32 - self.count) as usize);

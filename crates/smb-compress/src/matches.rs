@@ -67,6 +67,22 @@ pub(crate) fn half(data: &[u8], at: usize) -> Option<u16> {
 /// Returns the number of equal bytes at `first` and at the later `second`, stopping at `end`.
 #[inline]
 pub(crate) fn common(data: &[u8], first: usize, second: usize, end: usize) -> usize {
+    let chunk = |at: usize| data[..end].get(at..).and_then(|d| d.first_chunk::<16>());
+    match (chunk(first), chunk(second)) {
+        (Some(a), Some(b)) => {
+            // Nearly all matches end here: a loop over smaller steps would end at an unpredictable one.
+            let differs = u128::from_le_bytes(*a) ^ u128::from_le_bytes(*b);
+            if differs != 0 {
+                return (differs.trailing_zeros() / 8) as usize;
+            }
+            16 + common_further(data, first + 16, second + 16, end)
+        }
+        _ => common_further(data, first, second, end),
+    }
+}
+
+#[inline(never)]
+fn common_further(data: &[u8], first: usize, second: usize, end: usize) -> usize {
     let later = &data[second..end];
     let earlier = &data[first..first + later.len()];
     let mut n = 0;

@@ -131,6 +131,8 @@ pub enum Later {
     Counted(String),
     /// An RPC_SID.
     Sid(Sid),
+    /// A conformant array of bytes.
+    Sized(Vec<u8>),
     /// A conformant varying array of bytes that has room for `most`.
     Bytes {
         /// Its max_count.
@@ -214,6 +216,10 @@ impl Writer {
                 Later::Bytes { most, bytes } => {
                     self.u32(most);
                     self.u32(0);
+                    self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+                    self.out.extend(bytes);
+                }
+                Later::Sized(bytes) => {
                     self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
                     self.out.extend(bytes);
                 }

@@ -5,6 +5,33 @@
 //!
 //! A client with a request in execution does not count as silent, however slow the storage is: if its lock passed to another
 //! client, its own WRITE could still land afterwards and break the lock's guarantee.
+//!
+//! # States of a lease
+//!
+//! ```text
+//!   Lease::new            idle > lease_ms,               idle > lease_ms
+//!        |                no request in execution        + courtesy_ms
+//!        v
+//!      LIVE ---------------------> COURTESY ---------------------> ENDED by time
+//!       ^ |                         |  |                            |  |
+//!       | |                         |  |                            |  |
+//!       +-|-------------------------+--|----------------------------+  |
+//!         |   renew, begin_request     |                               |
+//!         |                            |                               |
+//!         +----------------------------+-------------------------------+-----> ENDED
+//!           end                          end, end_if_lapsed
+//!
+//!   Lease::held            let_go                        end_if_lapsed
+//!        |        +-------------------------> COURTESY ---------------------> ENDED
+//!        v        |                           for any time
+//!      HELD ------+                            |
+//!       ^                    hold              |
+//!       +--------------------------------------+
+//! ```
+//!
+//! LIVE, COURTESY and ENDED are [`LeaseState`]; HELD shows as LIVE. Only ENDED by [`Lease::end`] or [`Lease::end_if_lapsed`] is
+//! final: [`Lease::renew`] and [`Lease::hold`] then return false. A lease that ended only by time can still be renewed until the
+//! server ends it.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

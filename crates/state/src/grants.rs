@@ -4,10 +4,35 @@
 //! another operation may require it to give up more. The break is then deepened, and the next step starts when the current one is
 //! acknowledged (MS-FSA section 2.1.5.19). Like Windows, the steps take WRITE first, then HANDLE, then READ. An operation that
 //! waits for WRITE caching to be broken waits for every step.
+//!
+//! # States of a grant
+//!
+//! ```text
+//!            cache, delegate            breaks (acknowledge)
+//!   no grant ---------------> GRANTED ---------------------> BREAKING { to, deeper, deadline }
+//!      ^                       |   ^                           |   |  ^
+//!      |  breaks (no           |   +---------------------------+   |  | breaks: `deeper` shrinks
+//!      |  acknowledgement)     |       acknowledge                 |  | acknowledge: next step
+//!      +-----------------------+                                   +--+
+//! ```
+//!
+//! | from | function | to |
+//! |---|---|---|
+//! | no grant | [`Grants::cache`], [`Grants::delegate`] | GRANTED with the possible part (a delegation: all), or no grant |
+//! | GRANTED | the same for the same holder | GRANTED, widened or unchanged |
+//! | GRANTED | [`Grants::acknowledge`], unasked | GRANTED with fewer rights, or no grant |
+//! | GRANTED | [`Grants::breaks`], effect without acknowledgement: the holder has only READ | no grant |
+//! | GRANTED | [`Grants::breaks`], effect with acknowledgement | BREAKING; the holder keeps its rights until it answers |
+//! | BREAKING | [`Grants::breaks`] | BREAKING; `deeper` shrinks, the notice is not repeated |
+//! | BREAKING | [`Grants::acknowledge`] with at most `to`, and `deeper` reached | GRANTED, or no grant |
+//! | BREAKING | the same, and `deeper` is less | the next step: BREAKING, or done at once if only READ remained |
+//! | BREAKING | [`Grants::acknowledge`] with more than `to` | BREAKING |
+//! | BREAKING | [`Grants::overdue`], [`Grants::breaks`] after the deadline | BREAKING; the front end acknowledges for the holder |
+//! | any | [`Grants::release`] | no grant |
 
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
 use crate::holder::Holder;
-use crate::id::{ClientId, HolderId, Millis, NodeId};
+use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeId};
 use crate::recall::{Break, Deadlines, Stage};
 use crate::turns::{self, Waiter};
 
@@ -64,9 +89,9 @@ pub(crate) struct Grants(Vec<Grant>);
 impl Grant {
     /// Checks that `op` by the holder's own client leaves this grant alone. A level II oplock is broken even by the holder's own
     /// writes and locks (MS-FSA section 2.1.4.12, BreakToNone).
-    fn spares(&self, client: Option<ClientId>, op: Operation) -> bool {
+    fn spares(&self, by: Option<CacheKey>, op: Operation) -> bool {
         let level_two = self.kind == Kind::Oplock && self.rights == Caching::READ;
-        Some(self.party.client()) == client
+        Some(self.party.key()) == by
             && !(level_two && matches!(op, Operation::Write | Operation::Resize | Operation::Lock))
     }
 
@@ -112,35 +137,32 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// Returns the holders whose grants `op` by `client` would break.
+    /// Returns the holders whose grants `op` would break.
     pub(crate) fn touched(
         &self,
-        client: Option<ClientId>,
+        by: Option<CacheKey>,
         op: Operation,
     ) -> impl Iterator<Item = &Holder> {
-        self.0
-            .iter()
-            .filter(move |g| !g.spares(client, op) && g.effect(op).is_some())
-            .map(|g| &g.party)
+        self.0.iter().filter(move |g| !g.spares(by, op) && g.effect(op).is_some()).map(|g| &g.party)
     }
 
-    /// Starts or finds the breaks that `op` by `client` needs.
+    /// Starts or finds the breaks that `op` needs.
     pub(crate) fn breaks(
         &mut self,
         node: NodeId,
-        client: Option<ClientId>,
+        by: Option<CacheKey>,
         op: Operation,
         now: Millis,
         deadlines: Deadlines,
     ) -> BreakOutcome {
         let mut out = BreakOutcome::default();
-        for g in self.0.iter_mut().filter(|g| !g.spares(client, op)) {
+        for g in self.0.iter_mut().filter(|g| !g.spares(by, op)) {
             let Some(e) = g.effect(op) else { continue };
             // The holder gets the next notice only after it acknowledges the current step, so it may read from its cache until then
             // if the current step leaves it READ.
             let reads_on = g.breaking.is_some_and(|b| b.to.without(e.keep).has(Caching::READ));
             // Same rule as `turns::waits`, applied to the rights before the pending break.
-            let is_smb = client.is_some_and(ClientId::is_key);
+            let is_smb = by.is_some_and(|key| key.client.is_key());
             let loses_read = g.rights.without(e.keep).has(Caching::READ);
             let wait = e.wait || reads_on || !is_smb && e.acknowledge && loses_read;
             out.wait |= wait;
@@ -186,7 +208,7 @@ impl Grants {
         }
         let agree = self.0.iter().all(|g| {
             g.breaking.is_none()
-                && g.party.client() != party.client()
+                && g.party.key() != party.key()
                 && !rights.has(Caching::WRITE)
                 && !g.rights.has(Caching::WRITE)
         });
@@ -210,7 +232,7 @@ impl Grants {
         max: usize,
     ) -> Held {
         let mut may = want;
-        for g in self.0.iter().filter(|g| g.party.client() != party.client()) {
+        for g in self.0.iter().filter(|g| g.party.key() != party.key()) {
             may = may.without(Caching::WRITE);
             let origin = g.breaking.map_or(g.rights, |b| b.origin);
             if origin.has(Caching::WRITE) {
@@ -260,15 +282,15 @@ impl Grants {
         Some(Held { rights: g.rights, breaking_to: g.breaking.map(|b| b.to) })
     }
 
-    /// Returns the holder of this client's delegation.
-    pub(crate) fn delegation(&self, client: ClientId) -> Option<HolderId> {
+    /// Returns the holder of the delegation with this key.
+    pub(crate) fn delegation(&self, key: CacheKey) -> Option<HolderId> {
         let mut delegations = self.0.iter().filter(|g| g.kind == Kind::Delegation);
-        delegations.find(|g| g.party.client() == client).map(|g| g.party.holder)
+        delegations.find(|g| g.party.key() == key).map(|g| g.party.holder)
     }
 
     /// Returns another client with a write delegation, which may have a newer size and newer times than the server.
-    pub(crate) fn keeps_back(&self, client: Option<ClientId>) -> Option<(ClientId, HolderId)> {
-        let mut others = self.0.iter().filter(|g| Some(g.party.client()) != client);
+    pub(crate) fn keeps_back(&self, by: Option<CacheKey>) -> Option<(ClientId, HolderId)> {
+        let mut others = self.0.iter().filter(|g| Some(g.party.key()) != by);
         let found = others.find(|g| g.kind == Kind::Delegation && g.rights.has(Caching::WRITE))?;
         Some((found.party.client(), found.party.holder))
     }

@@ -15,6 +15,22 @@ pub struct HolderId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
+/// The key under which caching is shared: a client, and the share through which it uses a file. A client that reaches one file
+/// through two shares has two caches of it, and what it does through one is news to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey {
+    /// The client.
+    pub client: ClientId,
+    /// The number of the share; 0 where each open has its own client identifier.
+    pub via: u32,
+}
+
+impl From<ClientId> for CacheKey {
+    fn from(client: ClientId) -> Self {
+        Self { client, via: 0 }
+    }
+}
+
 /// SMB keys use the top of the number space. NFS clients count up from the server's start time and never reach it.
 const FIRST_KEY: u64 = u64::MAX << 32;
 /// NLM hosts have the numbers just below the SMB keys.

@@ -40,7 +40,7 @@ pub use expiry::{Lease, LeaseState, Terms};
 pub use grace::Grace;
 pub use grants::{Acknowledged, Held};
 pub use holder::{Holder, Requester};
-pub use id::{ClientId, HolderId, Millis, NodeId};
+pub use id::{CacheKey, ClientId, HolderId, Millis, NodeId};
 pub use node::{Limits, LockVerdict, Opening, Verdict};
 pub use pending::Name;
 pub use range::{Enforce, Lock, LockKind, Range, RangeSet};

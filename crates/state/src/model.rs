@@ -140,7 +140,8 @@ impl Real {
         let table = Table::new(Deadlines::new(1_000, 2_000).unwrap(), Limits::default(), 0);
         let terms = Terms { lease_ms: 1_000, courtesy_ms: 0 };
         let leases: Vec<_> = (0..2).map(|c| Arc::new(Lease::new(ClientId(c), terms, 0))).collect();
-        let party = |c: usize| Holder { holder: table.holder(), lease: Arc::clone(&leases[c]) };
+        let party =
+            |c: usize| Holder { holder: table.holder(), lease: Arc::clone(&leases[c]), via: 0 };
         let parties = HOLDERS.iter().map(|c| (party(*c), party(*c))).collect();
         Self { table, parties }
     }
@@ -165,7 +166,7 @@ impl Real {
             }
             Step::Anonymous(op) => self.table.check_conflicts(NODE, None, op, Range::ALL, 0),
             Step::By(h, op) => {
-                let who = Requester { client: self.parties[h].0.client(), holder: None };
+                let who = Requester { client: self.parties[h].0.client(), via: 0, holder: None };
                 self.table.check_conflicts(NODE, Some(who), op, Range::ALL, 0)
             }
         };

@@ -202,8 +202,11 @@ impl Real {
     fn new() -> Self {
         let table = Table::new(Deadlines::new(1_000, 2_000).unwrap(), Limits::default(), 0);
         let keys: Vec<ClientId> = (0..KEYS).map(|_| table.key()).collect();
-        let party =
-            |c: ClientId| Holder { holder: table.holder(), lease: Arc::new(Lease::held(c)) };
+        let party = |c: ClientId| Holder {
+            holder: table.holder(),
+            lease: Arc::new(Lease::held(c)),
+            via: 0,
+        };
         let parties = keys.iter().map(|c| (party(*c), party(*c))).collect();
         Self { table, parties }
     }

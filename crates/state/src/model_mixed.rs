@@ -127,8 +127,11 @@ impl World {
     }
 
     fn client(&self, n: u64, speaks: Speaks, mute: bool) -> Client {
-        let party =
-            |client| Holder { holder: self.table.holder(), lease: Arc::new(Lease::held(client)) };
+        let party = |client| Holder {
+            holder: self.table.holder(),
+            lease: Arc::new(Lease::held(client)),
+            via: 0,
+        };
         let parties = (0..FILES).map(|_| {
             // Each SMB open or lease has its own key; an NFS client has one identifier for all its files.
             let id = match speaks {
@@ -159,7 +162,7 @@ impl World {
         match client.speaks {
             Speaks::Nfs3 | Speaks::Nlm => None,
             _ if client.mine[f].open.is_none() => {
-                Some(Requester { client: client.parties[f].0.client(), holder: None })
+                Some(Requester { client: client.parties[f].0.client(), via: 0, holder: None })
             }
             _ => Some(client.parties[f].0.requester()),
         }
@@ -429,7 +432,7 @@ impl World {
         if self.clients[c].mine[f].kept_back.is_some() || self.clients.iter().any(smb_keeps) {
             return;
         }
-        let kept = self.table.keeps_back(node(f), client).map(|(_, holder)| {
+        let kept = self.table.keeps_back(node(f), client.map(Into::into)).map(|(_, holder)| {
             let mut others = self.clients.iter();
             let holder = others.find(|x| x.parties[f].1.holder == holder).expect("a holder");
             assert!(holder.mine[f].caches.has(Caching::WRITE), "asked in vain");

@@ -5,7 +5,7 @@ use crate::caching::{CacheRequest, Caching, Operation};
 use crate::expiry::LeaseState;
 use crate::grants::{Acknowledged, Grants, Held, LockPresence};
 use crate::holder::{Holder, Requester};
-use crate::id::{ClientId, HolderId, Millis, NodeId};
+use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeId};
 use crate::pending::{Name, PendingDeletes};
 use crate::range::{Enforce, Lock, LockKind, Range, RangeSet};
 use crate::recall::{Break, Deadlines, Stage};
@@ -206,13 +206,13 @@ impl Record {
     }
 
     /// Checks whether the operation would break a client's caching.
-    pub(crate) fn would_break(&self, client: Option<ClientId>, op: Operation) -> bool {
-        self.grants.touched(client, op).next().is_some()
+    pub(crate) fn would_break(&self, by: Option<CacheKey>, op: Operation) -> bool {
+        self.grants.touched(by, op).next().is_some()
     }
 
     /// Counts the opens of keys other than `but`.
-    pub(crate) fn opens(&self, but: Option<ClientId>) -> usize {
-        self.opens.iter().filter(|o| Some(o.party.client()) != but).count()
+    pub(crate) fn opens(&self, but: Option<CacheKey>) -> usize {
+        self.opens.iter().filter(|o| Some(o.party.key()) != but).count()
     }
 
     /// Opens the node, or widens the open of `party`.
@@ -233,10 +233,10 @@ impl Record {
         for o in self.opens.iter().filter(|o| o.party != *party && o.share.conflicts(share)) {
             found.deny(&o.party, now);
         }
-        let client = Some(party.client());
+        let (client, key) = (Some(party.client()), Some(party.key()));
         if found.denied.is_some() && found.lapsed.is_empty() {
             // MS-FSA 2.1.5.1.2: the conflicting open may be a handle that its client only keeps cached.
-            let handles = self.breaks(node, client, Operation::Handles, now, deadlines);
+            let handles = self.breaks(node, key, Operation::Handles, now, deadlines);
             if matches!(handles, Verdict::WaitFor(_) | Verdict::Lapsed(_)) {
                 return handles;
             }
@@ -244,7 +244,7 @@ impl Record {
         if let Some(refused) = found.verdict() {
             return refused;
         }
-        let verdict = self.breaks(node, client, how.operation(), now, deadlines);
+        let verdict = self.breaks(node, key, how.operation(), now, deadlines);
         if !verdict.is_go() {
             return verdict;
         }
@@ -291,8 +291,7 @@ impl Record {
         deadlines: Deadlines,
     ) -> Verdict {
         let refused = self.refused(requester, op, range, now);
-        refused
-            .unwrap_or_else(|| self.breaks(node, requester.map(|w| w.client), op, now, deadlines))
+        refused.unwrap_or_else(|| self.breaks(node, requester.map(|w| w.key()), op, now, deadlines))
     }
 
     /// Returns the share mode or lock that forbids an operation, regardless of caching.
@@ -359,24 +358,24 @@ impl Record {
         breaks
     }
 
-    /// Starts or finds the breaks that `op` by `client` needs.
+    /// Starts or finds the breaks that `op` needs.
     fn breaks(
         &mut self,
         node: NodeId,
-        client: Option<ClientId>,
+        by: Option<CacheKey>,
         op: Operation,
         now: Millis,
         deadlines: Deadlines,
     ) -> Verdict {
         let mut found = Obstacles::default();
-        for party in self.grants.touched(client, op) {
+        for party in self.grants.touched(by, op) {
             found.is_lapsed(party, now);
         }
         // Start no break before the lapsed clients are released: the caller sees only one verdict, and would not send the notices.
         if let Some(lapsed) = found.verdict() {
             return lapsed;
         }
-        let broken = self.grants.breaks(node, client, op, now, deadlines);
+        let broken = self.grants.breaks(node, by, op, now, deadlines);
         if broken.wait {
             Verdict::WaitFor(broken.breaks)
         } else if broken.breaks.is_empty() {
@@ -390,7 +389,7 @@ impl Record {
     pub(crate) fn delegate(&mut self, party: &Holder, rights: Caching, limits: &Limits) -> bool {
         let exclusive = rights.has(Caching::WRITE);
         let opens_agree = self.opens.iter().all(|o| {
-            let other = o.party.client() != party.client();
+            let other = o.party.key() != party.key();
             let writes = o.share.access.has(Rights::WRITE);
             let denies = o.share.deny.has(Rights::READ);
             if exclusive { !other } else { !(writes || other && denies) }
@@ -398,19 +397,19 @@ impl Record {
         // A client with a write delegation may lock files without the server (RFC 8881 section 10.4), so no other client may have a
         // lock.
         let locked = || {
-            let others = |p: &Holder| p.client() != party.client();
+            let others = |p: &Holder| p.key() != party.key();
             self.locks.iter().any(|l| others(&l.owner)) || !self.smb_locks.is_empty()
         };
         let max = limits.grants_per_node;
         opens_agree && !(exclusive && locked()) && self.grants.delegate(party, rights, max)
     }
 
-    pub(crate) fn delegation(&self, client: ClientId) -> Option<HolderId> {
-        self.grants.delegation(client)
+    pub(crate) fn delegation(&self, key: CacheKey) -> Option<HolderId> {
+        self.grants.delegation(key)
     }
 
-    pub(crate) fn keeps_back(&self, client: Option<ClientId>) -> Option<(ClientId, HolderId)> {
-        self.grants.keeps_back(client)
+    pub(crate) fn keeps_back(&self, by: Option<CacheKey>) -> Option<(ClientId, HolderId)> {
+        self.grants.keeps_back(by)
     }
 
     /// Grants the part of an oplock or lease that is possible.
@@ -421,7 +420,7 @@ impl Record {
         waiting: &[Waiter],
         limits: &Limits,
     ) -> Held {
-        let alone = self.opens(Some(party.client())) == 0;
+        let alone = self.opens(Some(party.key())) == 0;
         let smb_locks = self.smb_locks.iter().map(|l| l.lock_range.offset);
         let first = smb_locks.chain(self.locks.iter().map(|l| l.range.first)).min();
         let locked = match first {

@@ -19,7 +19,7 @@ use crate::access::Share;
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::grants::{Acknowledged, Held};
 use crate::holder::{Holder, Requester};
-use crate::id::{ClientId, HolderId, Millis, NodeId};
+use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeId};
 use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
@@ -252,7 +252,7 @@ impl Table {
             return Verdict::Go;
         };
         // A break without acknowledgement may empty the record at once, which changes the counters.
-        if !record.would_break(requester.map(|w| w.client), op) {
+        if !record.would_break(requester.map(|w| w.key()), op) {
             return record.refused(requester, op, range, now).unwrap_or(Verdict::Go);
         }
         drop(shard);
@@ -276,15 +276,15 @@ impl Table {
         }
         self.shard(node).get(&node).is_none_or(|record| {
             // Time decides whether a conflicting holder denies or has lapsed, not whether it conflicts.
-            !record.would_break(requester.map(|w| w.client), op)
+            !record.would_break(requester.map(|w| w.key()), op)
                 && record.refused(requester, op, range, 0).is_none()
         })
     }
 
     /// Checks whether an operation would break a client's caching. Costs one load when no client restricts a node of this hash.
-    pub fn would_break(&self, node: NodeId, client: Option<ClientId>, op: Operation) -> bool {
+    pub fn would_break(&self, node: NodeId, by: Option<CacheKey>, op: Operation) -> bool {
         self.slot(node).restrictive.load(Ordering::SeqCst) != 0
-            && self.shard(node).get(&node).is_some_and(|r| r.would_break(client, op))
+            && self.shard(node).get(&node).is_some_and(|r| r.would_break(by, op))
     }
 
     /// Opens a node for a holder, or widens its open.
@@ -357,22 +357,19 @@ impl Table {
         true
     }
 
-    /// Returns the holder of this client's delegation on a node.
-    pub fn delegation(&self, node: NodeId, client: ClientId) -> Option<HolderId> {
-        self.shard(node).get(&node).and_then(|r| r.delegation(client))
+    /// Returns the holder of the delegation with this key on a node.
+    pub fn delegation(&self, node: NodeId, key: impl Into<CacheKey>) -> Option<HolderId> {
+        let key = key.into();
+        self.shard(node).get(&node).and_then(|r| r.delegation(key))
     }
 
-    /// Returns another client with a write delegation, which may have a newer size and newer times than the server. Costs one load
-    /// when no client restricts a node of this hash.
-    pub fn keeps_back(
-        &self,
-        node: NodeId,
-        client: Option<ClientId>,
-    ) -> Option<(ClientId, HolderId)> {
+    /// Returns another client with a write delegation, or the same with one through another share, which may have a newer size and
+    /// newer times than the server. Costs one load when no client restricts a node of this hash.
+    pub fn keeps_back(&self, node: NodeId, by: Option<CacheKey>) -> Option<(ClientId, HolderId)> {
         if self.slot(node).restrictive.load(Ordering::SeqCst) == 0 {
             return None;
         }
-        self.shard(node).get(&node).and_then(|r| r.keeps_back(client))
+        self.shard(node).get(&node).and_then(|r| r.keeps_back(by))
     }
 
     /// Grants the possible part of an oplock or a lease, or widens the holder's grant, and returns the resulting rights. Call it
@@ -407,8 +404,8 @@ impl Table {
         self.shard(node).get(&node).is_some_and(Record::has_grants)
     }
 
-    /// Counts the opens of a node by clients other than `but`.
-    pub fn opens(&self, node: NodeId, but: Option<ClientId>) -> usize {
+    /// Counts the opens of a node with keys other than `but`.
+    pub fn opens(&self, node: NodeId, but: Option<CacheKey>) -> usize {
         self.shard(node).get(&node).map_or(0, |r| r.opens(but))
     }
 
@@ -600,7 +597,7 @@ mod tests {
 
     fn party(t: &Table, client: u64) -> Holder {
         let lease = Arc::new(Lease::new(ClientId(client), TERMS, 0));
-        Holder { holder: t.holder(), lease }
+        Holder { holder: t.holder(), lease, via: 0 }
     }
 
     fn share(access: Rights, deny: Rights) -> Share {
@@ -633,7 +630,12 @@ mod tests {
         let t = table();
         let (a, b) = (party(&t, 1), party(&t, 2));
         let is_free = |p: &Holder, op| {
-            t.is_free(N, Some(Requester { client: p.client(), holder: None }), op, Range::ALL)
+            t.is_free(
+                N,
+                Some(Requester { client: p.client(), via: 0, holder: None }),
+                op,
+                Range::ALL,
+            )
         };
         assert!(is_free(&b, Operation::Write), "nobody holds anything");
         assert!(t.open(N, &a, READ, 0).is_go());
@@ -693,7 +695,7 @@ mod tests {
     fn caching_with_locks_is_not_widened() {
         let t = table();
         let key = t.key();
-        let party = || Holder { holder: t.holder(), lease: Arc::new(Lease::held(key)) };
+        let party = || Holder { holder: t.holder(), lease: Arc::new(Lease::held(key)), via: 0 };
         let (open, lease) = (party(), party());
         let bytes = SmbLockRange::new(0, 10).unwrap();
         let ask = |want| t.cache(N, &lease, CacheRequest::new(Kind::Lease, want), 0).rights;
@@ -772,8 +774,8 @@ mod tests {
         t.release(N, b.holder);
         assert!(t.open(N, &open, share(Rights::BOTH, Rights::NONE), 0).is_go());
         assert!(grant(&a), "its own opens are not in the way");
-        assert_eq!(t.keeps_back(N, Some(ClientId(1))), None, "not from itself");
-        assert_eq!(t.keeps_back(N, Some(ClientId(2))), Some((ClientId(1), a.holder)));
+        assert_eq!(t.keeps_back(N, Some(ClientId(1).into())), None, "not from itself");
+        assert_eq!(t.keeps_back(N, Some(ClientId(2).into())), Some((ClientId(1), a.holder)));
         assert_eq!(t.keeps_back(N, None), Some((ClientId(1), a.holder)));
         assert!(!grant(&b) && !t.delegate(N, &b, Caching::READ_HANDLE, 0));
         assert!(!t.open(N, &b, READ, 0).is_go(), "it is recalled first");
@@ -835,9 +837,9 @@ mod tests {
         let t = table();
         let a = party(&t, 1);
         assert!(t.delegate(N, &a, Caching::READ_HANDLE, 0));
-        let own = Some(Requester { client: ClientId(1), holder: None });
+        let own = Some(Requester { client: ClientId(1), via: 0, holder: None });
         assert!(t.check_conflicts(N, own, Operation::Names, Range::ALL, 0).is_go());
-        let other = Some(Requester { client: ClientId(2), holder: None });
+        let other = Some(Requester { client: ClientId(2), via: 0, holder: None });
         assert!(!t.check_conflicts(N, other, Operation::Names, Range::ALL, 0).is_go());
     }
 
@@ -898,8 +900,11 @@ mod tests {
             ..Limits::default()
         };
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
-        let of =
-            |client| Holder { holder: t.holder(), lease: Arc::new(Lease::held(ClientId(client))) };
+        let of = |client| Holder {
+            holder: t.holder(),
+            lease: Arc::new(Lease::held(ClientId(client))),
+            via: 0,
+        };
         let greedy: Vec<_> = (0..4).map(|_| of(1)).collect();
         for party in &greedy[..3] {
             assert!(t.open(N, party, READ, 0).is_go());
@@ -931,7 +936,7 @@ mod tests {
         let t = Table::new(Deadlines::new(10, 20).unwrap(), limits, 0);
         let of = |client, host: &str| {
             let lease = Lease::held(ClientId(client)).of_host(host.parse().unwrap());
-            Holder { holder: t.holder(), lease: Arc::new(lease) }
+            Holder { holder: t.holder(), lease: Arc::new(lease), via: 0 }
         };
         let greedy: Vec<_> = (0..4).map(|client| of(client, "192.0.2.1")).collect();
         for party in &greedy[..3] {

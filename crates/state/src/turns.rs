@@ -165,7 +165,7 @@ mod tests {
 
     fn party(holder: HolderId, client: ClientId) -> Holder {
         let terms = Terms { lease_ms: 100 * LATER, courtesy_ms: 1 };
-        Holder { holder, lease: Arc::new(Lease::new(client, terms, 0)) }
+        Holder { via: 0, holder, lease: Arc::new(Lease::new(client, terms, 0)) }
     }
 
     /// Opens with a new key and requests all caching, as an SMB client does.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn write(t: &Table, client: Option<ClientId>, now: Millis) -> Verdict {
-        let requester = client.map(|client| Requester { client, holder: None });
+        let requester = client.map(|client| Requester { client, via: 0, holder: None });
         t.check_conflicts(N, requester, Operation::Write, Range::ALL, now)
     }
 

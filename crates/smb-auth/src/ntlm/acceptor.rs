@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 use super::flags;
 use super::keys::{Key, Mic, hmac_md5, ntowf_v2, rc4};
 use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
+use crate::relay::{Answer, Question};
 use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
 use smb_proto::smb2::utf16;
 
@@ -32,6 +33,13 @@ pub(crate) struct AcceptedLogon<U> {
     pub(crate) key: Option<(Key, Mic)>,
     /// Service name that the client intended to contact, such as `cifs/server`.
     pub(crate) target_name: Option<String>,
+}
+
+/// Result of an AUTHENTICATE_MESSAGE.
+pub(crate) enum Judged<U> {
+    Accepted(AcceptedLogon<U>),
+    /// Ask a controller, then pass the same message with the answer.
+    Ask(Question),
 }
 
 impl Acceptor {
@@ -83,16 +91,17 @@ impl Acceptor {
         Ok(challenge)
     }
 
-    /// Verifies an AUTHENTICATE_MESSAGE. Each challenge is valid for one response.
+    /// Verifies an AUTHENTICATE_MESSAGE. Each challenge is valid for one response. `answer`: what the controller said about it.
     pub(crate) fn authenticate<U>(
         &mut self,
         message: &[u8],
         secrets: &dyn Secrets,
-    ) -> Result<AcceptedLogon<U>, Refusal> {
+        answer: Option<Answer<U>>,
+    ) -> Result<Judged<U>, Refusal> {
         let sent = self.sent.take().ok_or(Refusal::OutOfTurn)?;
         let auth = Authenticate::parse(message, sent.flags)?;
         if auth.user.is_empty() && auth.nt.is_empty() && auth.lm.len() <= 1 {
-            return self.anonymous(&auth);
+            return self.anonymous(&auth).map(Judged::Accepted);
         }
         let account = Account {
             user: auth.user.clone(),
@@ -100,39 +109,78 @@ impl Acceptor {
             workstation: auth.workstation.clone(),
         };
         let known = secrets.nt_hash(&auth.domain, &auth.user);
-        // If guests are allowed, an unknown user is accepted with any response.
-        if known.is_none() && self.policy.guest {
-            return Ok(AcceptedLogon { who: Who::Guest(account), key: None, target_name: None });
-        }
-        // The client names a user but sends no proof: `smbclient -N` or `mount -o guest` where guests are not allowed.
-        if auth.nt.is_empty() && auth.lm.len() <= 1 {
-            return Err(Refusal::NoPassword(account));
-        }
+        let is_of_domain = self.policy.domain && !self.is_local(&account, known.is_some());
         // A response of 24 bytes is LM or NTLM version 1, with or without session security.
-        let Some((proof, blob)) = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24)
-        else {
-            return Err(Refusal::OldResponse(account));
+        let parts = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24);
+        let (base, who, blob) = match (answer, parts) {
+            (None, Some(_)) if is_of_domain => {
+                let nt = auth.nt.to_vec();
+                let challenge = self.fresh.challenge;
+                self.sent = Some(sent);
+                return Ok(Judged::Ask(Question { account, challenge, nt }));
+            }
+            (Some(Answer::Refused(why)), _) => return Err(Refusal::OfDomain(account, why)),
+            (Some(Answer::Proved { user, key }), Some((_, blob))) => {
+                (key, Who::OfDomain { account, user: Box::new(user) }, blob)
+            }
+            // If guests are allowed, an unknown user is accepted with any response.
+            _ if known.is_none() && self.policy.guest => {
+                let (who, key, target_name) = (Who::Guest(account), None, None);
+                return Ok(Judged::Accepted(AcceptedLogon { who, key, target_name }));
+            }
+            // The client names a user but sends no proof: `smbclient -N` or `mount -o guest` where guests are not allowed.
+            _ if auth.nt.is_empty() && auth.lm.len() <= 1 => {
+                return Err(Refusal::NoPassword(account));
+            }
+            (_, None) => return Err(Refusal::OldResponse(account)),
+            (_, Some((proof, blob))) => {
+                let base = self.base_key(&auth, (proof, blob), known, &account)?;
+                (base, Who::User(account), blob)
+            }
         };
         let client = ClientChallenge::parse(blob)?;
-        // An unknown name must take as long as a wrong password.
-        let hash = known.clone().unwrap_or_else(|| NtHash(Zeroizing::new([0; 16])));
-        let ntowf = ntowf_v2(&hash, &auth.user, &auth.domain);
-        let expected = hmac_md5(&ntowf, &[&self.fresh.challenge, blob]);
-        let proven = bool::from(expected.ct_eq(&proof[..]));
-        if known.is_none() {
-            return Err(Refusal::UnknownUser(account));
-        }
-        if !proven {
-            return Err(Refusal::WrongPassword(account));
-        }
-        let key = exported(&hmac_md5(&ntowf, &[proof]), &auth, sent.flags)?;
+        let key = exported(&base, &auth, sent.flags)?;
         if client.has_mic() {
             verify_mic(&key, &sent, message)?;
         }
         self.check_bindings(&client)?;
         let target_name = client.get(av::TARGET_NAME).and_then(utf16);
         let mic = Mic::new(&key, sent.flags & auth.flags);
-        Ok(AcceptedLogon { who: Who::User(account), key: Some((key, mic)), target_name })
+        Ok(Judged::Accepted(AcceptedLogon { who, key: Some((key, mic)), target_name }))
+    }
+
+    /// Returns whether the accounts of this server decide: the client names this machine, or no domain and the name of an account.
+    fn is_local(&self, account: &Account, is_known: bool) -> bool {
+        let is = |name: &str| account.domain.eq_ignore_ascii_case(name);
+        match account.domain.as_str() {
+            "" => is_known,
+            "." => true,
+            _ => is(&self.identity.computer) || is(&self.identity.dns_computer),
+        }
+    }
+
+    /// Verifies `NTProofStr` with the stored password; returns `SessionBaseKey`.
+    fn base_key(
+        &self,
+        auth: &Authenticate<'_>,
+        (proof, blob): (&[u8; 16], &[u8]),
+        known: Option<NtHash>,
+        account: &Account,
+    ) -> Result<Key, Refusal> {
+        ClientChallenge::parse(blob)?;
+        // An unknown name must take as long as a wrong password.
+        let is_unknown = known.is_none();
+        let hash = known.unwrap_or_else(|| NtHash(Zeroizing::new([0; 16])));
+        let ntowf = ntowf_v2(&hash, &auth.user, &auth.domain);
+        let expected = hmac_md5(&ntowf, &[&self.fresh.challenge, blob]);
+        let proven = bool::from(expected.ct_eq(&proof[..]));
+        if is_unknown {
+            return Err(Refusal::UnknownUser(account.clone()));
+        }
+        if !proven {
+            return Err(Refusal::WrongPassword(account.clone()));
+        }
+        Ok(hmac_md5(&ntowf, &[proof]))
     }
 
     /// Accepts a session without a name, whose key is all zeros (section 3.2.5.1.2).

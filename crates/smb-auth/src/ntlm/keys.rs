@@ -136,3 +136,13 @@ fn magic(key: &[u8], words: &[u8]) -> Key {
     hash.update(words);
     Zeroizing::new(hash.finalize().into())
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Computes `SessionBaseKey` as a controller does.
+    pub(crate) fn base_key_of(hash: &NtHash, (user, domain): (&str, &str), nt: &[u8]) -> Key {
+        hmac_md5(&ntowf_v2(hash, user, domain), &[&nt[..16]])
+    }
+}

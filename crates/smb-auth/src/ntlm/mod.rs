@@ -6,9 +6,12 @@ mod keys;
 pub(crate) mod messages;
 
 pub use acceptor::Acceptor;
+pub(crate) use acceptor::Judged;
 pub use initiator::{Credentials, Initiator};
 pub(crate) use keys::{Direction, Mic};
 
+#[cfg(test)]
+pub(crate) use keys::tests::base_key_of;
 #[cfg(test)]
 mod tests;
 

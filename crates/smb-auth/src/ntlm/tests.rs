@@ -119,7 +119,10 @@ fn logged_on_in_oem(user: &[u8]) -> Result<Who<()>, Refusal> {
     .emit();
     let at = message.windows(4).position(|w| w == b"User").unwrap();
     message[at..][..4].copy_from_slice(user);
-    server.authenticate(&message, &OneUser).map(|accepted| accepted.who)
+    match server.authenticate(&message, &OneUser, None)? {
+        Judged::Accepted(accepted) => Ok(accepted.who),
+        Judged::Ask(_) => Err(Refusal::OutOfTurn),
+    }
 }
 
 /// MS-NLMP section 2.2.2.5: clients without Unicode send names in the OEM character set, but compute the response from Unicode

@@ -29,7 +29,7 @@ pub struct Acceptor {
     context: Context,
     rounds: u32,
     /// The library reads the keytab at each token through this descriptor.
-    _keytab: File,
+    keytab: File,
 }
 
 /// The result of processing a token.
@@ -71,7 +71,7 @@ impl Acceptor {
             Cause::NoLibrary => e,
             _ => unusable(&e.text.replace(&opened, &path.display().to_string())),
         })?;
-        Ok(Self { cred, context: Context::none(), rounds: 0, _keytab: file })
+        Ok(Self { cred, context: Context::none(), rounds: 0, keytab: file })
     }
 
     /// Processes the client's next token, without SPNEGO. May read files: see [`crate::Pool`].
@@ -110,13 +110,36 @@ impl Acceptor {
         if let Err(error) = check(major, minor) {
             return Err(Error { token: answer.bytes().to_vec(), ..error });
         }
-        let token = answer.bytes().to_vec();
+        let (input_token, token) = (token, answer.bytes().to_vec());
         if major & CONTINUE_NEEDED != 0 {
             return Ok(Step::Continue(token));
         }
         let context = std::mem::replace(&mut self.context, Context::none());
+        self.check_authorization(input_token)?;
         let established = Established::new(context, source, lifetime)?;
         Ok(Step::Done { token, established: Box::new(established) })
+    }
+
+    /// Refuses a ticket with authorization data outside of AD-IF-RELEVANT of a type that neither the library nor this program
+    /// knows (RFC 4120 section 5.2.6): it may restrict the ticket. The library ignores it. A ticket of an older encryption type,
+    /// such as RC4, is not examined.
+    fn check_authorization(&self, token: &[u8]) -> Result<(), Error> {
+        /// AD-KDCIssued, AD-MANDATORY-FOR-KDC, AD-CAMMAC (RFC 7751), AD-WIN2K-PAC.
+        const KNOWN: [i32; 4] = [4, 8, 96, 128];
+        let types = keytab::keys_of(&self.keytab, |entries| {
+            let keys = entries.iter().map(|(entry, key)| (entry.enctype, *key));
+            gss_krb5::mandatory_types(token, keys)
+        });
+        let types = types.ok().flatten().unwrap_or_default();
+        match types.into_iter().find(|of| !KNOWN.contains(of)) {
+            None => Ok(()),
+            Some(of) => Err(Error::new(
+                Cause::Other,
+                format!(
+                    "the ticket has authorization data of type {of}, which is not known and must not be ignored"
+                ),
+            )),
+        }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Reads the entries of a keytab, without the keys, in MIT's file formats 1 (0x0501) and 2 (0x0502). Pure, except for [`open`] and
+//! Reads the entries of a keytab in MIT's file formats 1 (0x0501) and 2 (0x0502). Pure, except for [`open`] and
 //! [`read`].
 //!
 //! *Errors.* A file that is truncated or not a keytab. Every length is checked against the remaining bytes before use.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -88,6 +88,26 @@ pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
 /// # Errors
 /// A description of the error.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
+    Ok(with_keys(bytes)?.into_iter().map(|(entry, _)| entry).collect())
+}
+
+/// Calls `each` with the encryption type and the key of every entry of this keytab, whose file is read from its beginning.
+///
+/// # Errors
+/// Errors of reading, and `InvalidData` if it is not a keytab.
+pub(crate) fn keys_of<T>(
+    mut file: &File,
+    each: impl FnOnce(&[(Entry, &[u8])]) -> T,
+) -> io::Result<T> {
+    let mut bytes = zeroize::Zeroizing::new(Vec::new());
+    file.rewind()?;
+    file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    let entries =
+        with_keys(&bytes).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+    Ok(each(&entries))
+}
+
+fn with_keys(bytes: &[u8]) -> Result<Vec<(Entry, &[u8])>, &'static str> {
     let (version, mut rest) = bytes.split_at_checked(2).ok_or("not a keytab: it is empty")?;
     if version != [5, 2] {
         return Err("not a keytab of version 0x0502, which all programs write");
@@ -112,7 +132,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, &'static str> {
 
 const CUT: &str = "a keytab that is cut";
 
-fn one(bytes: &[u8]) -> Result<Entry, &'static str> {
+fn one(bytes: &[u8]) -> Result<(Entry, &[u8]), &'static str> {
     let mut at = Cursor(bytes);
     let count = at.u16()?;
     let realm = at.text()?;
@@ -124,14 +144,15 @@ fn one(bytes: &[u8]) -> Result<Entry, &'static str> {
     let short = at.take(1)?.first().copied().unwrap_or_default();
     let enctype = at.u16()?;
     let key = at.u16()?;
-    at.take(key.into())?;
+    let key = at.take(key.into())?;
     // The 32-bit version is present if the entry has room for it, and valid if not zero.
     let long = at.0.first_chunk::<4>().map(|b| u32::from_be_bytes(*b)).filter(|n| *n != 0);
-    Ok(Entry {
+    let entry = Entry {
         principal: format!("{}@{realm}", parts.join("/")),
         kvno: long.unwrap_or(short.into()),
         enctype,
-    })
+    };
+    Ok((entry, key))
 }
 
 struct Cursor<'a>(&'a [u8]);
@@ -185,6 +206,9 @@ mod tests {
         assert_eq!((entries[0].service(), entries[0].realm()), ("cifs", "R"));
         assert_eq!(entries[0].enctype_name(), "aes256-cts-hmac-sha1-96");
         assert!(!entries[0].is_weak() && entries[1].is_weak());
+        let keys =
+            with_keys(&sample()).map(|all| all.iter().map(|(_, key)| key.to_vec()).collect());
+        assert_eq!(keys, Ok(vec![vec![9; 4]; 2]));
     }
 
     #[test]

@@ -1,0 +1,126 @@
+//! Logons with passwords, which a domain controller decides (NTLM pass-through, MS-APDS section 3.1).
+
+use wire::Sid;
+use zeroize::Zeroizing;
+
+use crate::context::{Context, Owned, checked};
+use crate::error::Error;
+use crate::ffi::{self, AuthUserParams, ResponseParams};
+use crate::text::{copied, given};
+
+/// A client's proof that it knows a password.
+#[derive(Clone, Debug)]
+pub struct Response<'a> {
+    /// Names as the client sent them: they are part of the proof.
+    pub user: &'a str,
+    pub domain: &'a str,
+    pub workstation: &'a str,
+    pub challenge: [u8; 8],
+    pub nt: &'a [u8],
+}
+
+/// A user whose password a controller has confirmed.
+#[derive(Clone)]
+pub struct LoggedOn {
+    /// Names as the controller spells them.
+    pub name: String,
+    pub domain: String,
+    pub user: Sid,
+    pub primary_group: Sid,
+    /// Other groups.
+    pub groups: Vec<Sid>,
+    /// `SessionBaseKey` (MS-NLMP section 3.3.2).
+    pub key: Zeroizing<[u8; 16]>,
+}
+
+impl std::fmt::Debug for LoggedOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LoggedOn({}\\{}, {})", self.domain, self.name, self.user)
+    }
+}
+
+/// The controller's refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// NTSTATUS.
+    pub status: u32,
+    /// Its name, such as `NT_STATUS_ACCOUNT_DISABLED`.
+    pub name: String,
+}
+
+impl Context {
+    /// Asks a controller of the user's domain about a response. May block.
+    ///
+    /// # Errors
+    /// [`Error`] if winbindd did not answer. It answers only processes of root or of the group `winbindd_priv`.
+    pub fn authenticate(
+        &mut self,
+        response: &Response<'_>,
+    ) -> Result<Result<LoggedOn, Refused>, Error> {
+        let (user, domain) = (given(response.user)?, given(response.domain)?);
+        let workstation = given(response.workstation)?;
+        // The library takes pointers that are not constant.
+        let mut nt = response.nt.to_vec();
+        let nt_length = u32::try_from(nt.len()).map_err(|_| Error::Invalid)?;
+        let params = AuthUserParams {
+            account_name: user.as_ptr(),
+            domain_name: domain.as_ptr(),
+            workstation_name: workstation.as_ptr(),
+            flags: 0,
+            parameter_control: ffi::ALLOW_SERVER_TRUST_ACCOUNT
+                | ffi::ALLOW_WORKSTATION_TRUST_ACCOUNT,
+            level: ffi::LEVEL_RESPONSE,
+            response: ResponseParams {
+                challenge: response.challenge,
+                nt_length,
+                nt_data: nt.as_mut_ptr(),
+                lm_length: 0,
+                // The library refuses a pointer with the length zero.
+                lm_data: std::ptr::null_mut(),
+            },
+        };
+        let (mut info, mut error) = (Owned::none(), Owned::none());
+        // SAFETY: the context and all that `params` points to live; the places take pointers, which their owners free.
+        let code = unsafe {
+            let (info, error) = (info.place(), error.place());
+            ffi::wbcCtxAuthenticateUserEx(self.at(), &raw const params, info, error)
+        };
+        if checked(code, &[ffi::AUTH_ERROR])?.is_none() {
+            let Some(error) = error.get() else { return Err(Error::Failed(code)) };
+            // SAFETY: the text belongs to `error`, which lives.
+            let name = unsafe { copied(error.nt_string) };
+            return Ok(Err(Refused { status: error.nt_status, name }));
+        }
+        info.get().and_then(logged_on).map(Ok).ok_or(Error::Failed(code))
+    }
+}
+
+/// Copies the answer; `None` for guests and anonymous callers, whom a controller has not identified, and for an answer without the
+/// key of the session, which proves nothing about the messages of the session.
+fn logged_on(info: &ffi::AuthUserInfo) -> Option<LoggedOn> {
+    let count = usize::try_from(info.num_sids).ok()?;
+    if info.sids.is_null() || info.user_flags & ffi::USER_GUEST != 0 {
+        return None;
+    }
+    // SAFETY: the list has `num_sids` entries and belongs to `info`, which lives.
+    let sids = unsafe { std::slice::from_raw_parts(info.sids, count) };
+    let mut sids = sids.iter().map(|with| with.sid.read());
+    // SAFETY: the texts belong to `info`, which lives.
+    let (name, domain) = unsafe { (copied(info.account_name), copied(info.domain_name)) };
+    let user = sids.next()??;
+    // S-1-5-21-*-501 is Guest; anonymous callers have an identifier of another kind.
+    let is_user = user.authority() == 5
+        && user.subs().first() == Some(&21)
+        && user.subs().last() != Some(&501);
+    if !is_user || name.is_empty() || info.user_session_key == [0; 16] {
+        return None;
+    }
+    Some(LoggedOn {
+        name,
+        domain,
+        user,
+        primary_group: sids.next()??,
+        groups: sids.collect::<Option<_>>()?,
+        key: Zeroizing::new(info.user_session_key),
+    })
+}
