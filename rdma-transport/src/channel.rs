@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::meter::Meter;
 use crate::tls::Tls;
-pub use crate::verbs::{BoxFuture, RemoteSeg};
+pub use crate::verbs::{BoxFuture, RemoteSeg, boxed};
 
 /// XDR rounds up to four bytes with zeros (RFC 4506 section 4.9).
 pub(crate) static XDR_PAD: [u8; 3] = [0; 3];

@@ -38,6 +38,9 @@ pub const RECORD_TAIL_MAX: usize = 4096;
 pub const TCP_RECV_SMALL: usize = 4 << 10;
 /// Receive buffer of a busy byte stream, in bytes.
 pub const TCP_RECV_LARGE: usize = 64 << 10;
+/// Largest record with its mark, in bytes, that is gathered in a large receive buffer: a write of 32 KiB with what surrounds it.
+/// Copying its beginning costs less than system calls of its own for the rest.
+pub const TCP_GATHER_MAX: usize = (32 << 10) + RECORD_TAIL_MAX;
 /// Bytes of TLS records that one connection reads at a time, and encrypts before the socket has taken them.
 pub const TLS_RECORDS_MAX: usize = 64 << 10;
 /// Bytes of replies collected before they are sent although further requests are available.
@@ -88,6 +91,10 @@ pub const MEMORY_WAIT_MAX: Duration = Duration::from_secs(30);
 pub const MEMORY_WAIT_BEHIND: Duration = Duration::from_secs(1);
 /// The name of that limit; the request is refused, its connection stays open.
 pub const MEMORY_WAIT: &str = "memory-wait";
+/// How long a request waits for memory if it cannot be answered before it is read: longer than Windows waits for an answer.
+pub const MESSAGE_WAIT_MAX: Duration = Duration::from_secs(90);
+/// The name of that limit; the connection ends, and the client repeats its requests on the next one.
+pub const MESSAGE_WAIT: &str = "message-memory-wait";
 
 /// Callbacks of one connection that wait for replies.
 pub const CALLS_WAITING_MAX: usize = 64;
@@ -201,6 +208,7 @@ pub fn remedy(limit: &str) -> &'static str {
         "nfs-clients" | "nfs-clients-of-address" => "raise `limits.nfs_clients`",
         "nfs-kept-replies"
         | LARGE_MESSAGES
+        | MESSAGE_WAIT
         | "rdma-first-receives"
         | "rdma-first-receives-of-address" => "raise `memory`",
         "kerberos" | "kerberos-nfs" => {

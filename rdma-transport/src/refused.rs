@@ -88,7 +88,7 @@ pub fn note(one: Refused) {
 pub fn note_logon(one: Refused, reason: &'static str) {
     count(one.rule);
     let one = one.shown();
-    let (peer, user) = (one.peer, one.user.to_string());
+    let (peer, user) = (one.peer, (&one.user).into());
     audit::record(|| audit::Event::LogonRefused { peer, user, reason });
     if table().add(&one, Instant::now(), SystemTime::now()) {
         tell(&one);
@@ -108,8 +108,8 @@ fn keep(one: &Refused) -> bool {
         let Refused { peer, user, share, rule, .. } = one;
         audit::record(|| audit::Event::Refused {
             peer: *peer,
-            user: user.to_string(),
-            share: share.to_string(),
+            user: user.into(),
+            share: share.into(),
             rule,
         });
     }

@@ -1,4 +1,4 @@
-//! Socket options: for TCP connections, acknowledgement statistics, and fragmentation of datagrams.
+//! Socket options: for TCP connections, acknowledgement statistics, traffic class, and fragmentation of datagrams.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -61,6 +61,14 @@ pub fn allow_fragments(socket: &impl AsFd, is_ipv6: bool) {
     }
 }
 
+/// Sets the byte of IP headers that holds the traffic class. An IPv6 socket may send over IPv4 as well.
+pub(crate) fn set_class(socket: &impl AsFd, is_ipv6: bool, byte: u8) {
+    set_number(socket, (libc::IPPROTO_IP, libc::IP_TOS, byte.into()));
+    if is_ipv6 {
+        set_number(socket, (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, byte.into()));
+    }
+}
+
 fn set_number(socket: &impl AsFd, (level, name, value): (i32, i32, i32)) {
     let len = libc::socklen_t::try_from(size_of::<i32>()).unwrap_or(0);
     let fd = socket.as_fd().as_raw_fd();
@@ -105,6 +113,39 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(silence(&own).unwrap().repeats, 0);
+    }
+
+    fn number(socket: &impl AsFd, (level, name): (i32, i32)) -> i32 {
+        let mut value = -1;
+        let mut len = libc::socklen_t::try_from(size_of::<i32>()).unwrap();
+        let fd = socket.as_fd().as_raw_fd();
+        // SAFETY: the descriptor is open; the kernel writes at most `len` bytes, the size of `value`.
+        unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+        value
+    }
+
+    const V4: (i32, i32) = (libc::IPPROTO_IP, libc::IP_TOS);
+    const V6: (i32, i32) = (libc::IPPROTO_IPV6, libc::IPV6_TCLASS);
+
+    /// Kernels leave the bits of ECN of a stream alone.
+    #[tokio::test]
+    async fn class_is_set_for_both_versions_of_ip() {
+        let class = crate::traffic_class::TrafficClass::default();
+        for (at, is_ipv6) in
+            [("127.0.0.1:0", false), ("[::1]:0", true), ("[::ffff:127.0.0.1]:0", true)]
+        {
+            let Ok(listener) = TcpListener::bind(at).await else { continue };
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            class.set(None);
+            class.mark(&stream, is_ipv6);
+            assert_eq!(number(&stream, V4), 0, "{at}");
+            class.set(Some(26));
+            class.mark(&stream, is_ipv6);
+            assert_eq!(number(&stream, V4) & 0xfc, 0x68, "{at}");
+            if is_ipv6 {
+                assert_eq!(number(&stream, V6) & 0xfc, 0x68, "{at}");
+            }
+        }
     }
 
     /// The socket's MTU is set to 1500, since the loopback has 65536.

@@ -193,22 +193,27 @@ fn rdma_data_without_memory_is_refused() {
     });
 }
 
-/// A call whose message is itself fetched cannot be answered without it, and waits for memory. The client is not at fault, however
-/// long that takes.
+/// A call whose message is itself fetched cannot be answered without it, and waits for memory. If none comes in time the connection
+/// ends, and the client is not at fault.
 #[test]
-fn calls_waiting_for_memory_are_kept() {
+fn calls_waiting_for_memory_are_kept_for_a_while() {
     run_by_virtual_time(async {
         let payload = pool(4);
         let _others = exhausted(&payload);
         let mut raw = Raw::of(Echo::default(), info(&payload), |qp| qp);
         raw.send(header(1, RDMA_NOMSG, &reads(vec![read_at(0, 1 << 20)]), &[]));
-        let wait = Duration::from_secs(600);
+        let began = tokio::time::Instant::now();
+        let wait = limits::MESSAGE_WAIT_MAX - Duration::from_secs(1);
         assert!(
             tokio::time::timeout(wait, raw.recv()).await.is_err(),
             "it neither ends nor answers"
         );
         assert!(!raw.server.is_finished());
         assert_eq!(payload.stats()[2].waiting, 2, "the other one and this");
+        let ChannelError::Closed(why) = raw.server.await.unwrap() else { panic!("a violation") };
+        assert!(why.contains("the gateway had no memory"), "{why}");
+        let took = began.elapsed();
+        assert!(took < limits::MESSAGE_WAIT_MAX + Duration::from_secs(1), "{took:?}");
     });
 }
 

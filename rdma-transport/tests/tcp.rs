@@ -43,6 +43,7 @@ fn message() -> impl Strategy<Value = (Message, Vec<u8>)> {
     let bulk = prop_oneof![
         2 => Just(0),
         2 => 1usize..9000,
+        1 => 30_000usize..40_000,
         1 => 1usize..200_000,
         1 => Just(1 << 20),
     ];
@@ -481,13 +482,17 @@ fn half_record_gives_up_receive_buffers() {
     });
 }
 
-/// A client whose record waits for memory of this side is not at fault, however long that takes.
+/// Records that cannot be answered before they are read: the data of one is sealed, the other has none that is located.
+fn unanswerable() -> [Message; 2] {
+    [Message::new(SEALED, 0, 1 << 20, 0), Message::new(1, 300_000, 0, 0)]
+}
+
+/// A client whose record waits for memory of this side is not at fault, and is served when memory comes.
 #[test]
 fn record_waiting_for_memory_is_kept() {
     run_by_virtual_time(async {
-        let in_buffer = (pool(4), Message::new(SEALED, 0, 1 << 20, 0));
-        let on_heap = (pool(4), Message::new(1, 300_000, 0, 0));
-        for (payload, m) in [in_buffer, on_heap] {
+        for m in unanswerable() {
+            let payload = pool(4);
             payload.set_heap(1_000_000, 1_000_000);
             let paid = payload.pay_now(1_000_000);
             let (held, waiting) = exhausted(&payload);
@@ -499,7 +504,7 @@ fn record_waiting_for_memory_is_kept() {
                 write.write_all(&wire).await.unwrap();
                 write
             });
-            tokio::time::sleep(Duration::from_secs(600)).await;
+            tokio::time::sleep(limits::MESSAGE_WAIT_MAX - Duration::from_secs(1)).await;
             assert!(!server.is_finished());
             drop((held, paid));
             waiting.await.unwrap();
@@ -509,6 +514,51 @@ fn record_waiting_for_memory_is_kept() {
             assert!(body == m.reply());
             writer.await.unwrap();
         }
+    });
+}
+
+/// Without memory its connection ends in time, and the log says that the client is not at fault.
+#[test]
+fn record_without_memory_ends_its_connection_in_time() {
+    run_by_virtual_time(async {
+        for m in unanswerable() {
+            let payload = pool(4);
+            payload.set_heap(1_000_000, 1_000_000);
+            let paid = payload.pay_now(1_000_000);
+            let (held, waiting) = exhausted(&payload);
+            let (client, channel) = pair(pool(8), payload.clone()).await;
+            let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+            let (_read, mut write) = client.into_split();
+            let wire = fragments(&m.emit(), &[]);
+            let began = tokio::time::Instant::now();
+            let writer = tokio::spawn(async move { drop(write.write_all(&wire).await) });
+            let ChannelError::Closed(why) = server.await.unwrap() else { panic!("a violation") };
+            assert!(why.contains("the gateway had no memory"), "{why}");
+            let (took, most) = (began.elapsed(), limits::MESSAGE_WAIT_MAX + Duration::from_secs(1));
+            assert!((limits::MESSAGE_WAIT_MAX..most).contains(&took), "{took:?}");
+            writer.await.unwrap();
+            drop((held, paid));
+            waiting.await.unwrap();
+            nobody_holds(&payload);
+        }
+    });
+}
+
+/// Half a record that waits for a receive buffer of this side ends as well.
+#[test]
+fn record_without_receive_buffer_ends_its_connection_in_time() {
+    run_by_virtual_time(async {
+        let recvs = pool(2);
+        let held: Vec<_> = std::iter::from_fn(|| recvs.try_get(4096)).collect();
+        let (mut client, channel) = pair(recvs, pool(4)).await;
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let began = tokio::time::Instant::now();
+        client.write_all(&fragments(&Message::new(1, 0, 0, 0).emit(), &[])).await.unwrap();
+        let ChannelError::Closed(why) = server.await.unwrap() else { panic!("a violation") };
+        assert!(why.contains("the gateway had no memory"), "{why}");
+        let took = began.elapsed();
+        assert!(took < limits::MESSAGE_WAIT_MAX + Duration::from_secs(1), "{took:?}");
+        drop(held);
     });
 }
 

@@ -11,12 +11,15 @@ mod read;
 mod tests;
 mod watch;
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 pub use read::read;
 pub use watch::{Watch, note_change};
 
+/// Folder of the connection manager's settings. `mkdir` of a device's name in it makes the settings of that device.
+pub const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";
 /// Largest headers of RoCE around the data of a packet, in bytes: GRH or IP 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
 const ROCE_HEADERS: u32 = 96;
 /// Path MTUs of InfiniBand and RoCE (InfiniBand architecture section 9.7.2), in bytes, largest first.
@@ -75,6 +78,8 @@ pub struct Port {
     pub speed: Option<u32>,
     /// Valid entries of its GID table.
     pub gids: Vec<Gid>,
+    /// The version of RoCE that configfs prescribes for this port (`default_roce_mode`), if it prescribes one.
+    pub roce_mode: Option<GidType>,
     /// The network devices of this port.
     pub netdevs: Vec<String>,
 }
@@ -84,17 +89,30 @@ impl Port {
         self.state == "ACTIVE"
     }
 
-    /// Finds the GID of an address. On RoCE the entry of that address with the newest version; on InfiniBand and iWARP the first
-    /// entry.
-    fn gid(&self, ip: IpAddr) -> Option<&Gid> {
+    /// Finds the GID that the kernel's connection manager takes for an address of this network device. On RoCE it has the version
+    /// that the port's mode prescribes, without one the newest that the port has, whatever else the address has; on InfiniBand and
+    /// iWARP it is the first.
+    fn gid(&self, ip: IpAddr, netdev: &str) -> Option<&Gid> {
+        if self.fabric != Fabric::Roce {
+            return self.gids.first();
+        }
+        let mode = self.mode();
+        let of_mode = self.gids_of(ip).filter(|g| Some(g.kind) == mode);
+        of_mode.max_by_key(|g| (g.netdev.as_deref() == Some(netdev), Reverse(g.index)))
+    }
+
+    /// Returns the version of RoCE that connections of this port use.
+    fn mode(&self) -> Option<GidType> {
+        self.roce_mode.or_else(|| self.gids.iter().map(|g| g.kind).max())
+    }
+
+    /// Returns the GIDs of an address on a RoCE port.
+    fn gids_of(&self, ip: IpAddr) -> impl Iterator<Item = &Gid> {
         let wanted = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
-        match self.fabric {
-            Fabric::Roce => self.gids.iter().filter(|g| g.gid == wanted).max_by_key(|g| g.kind),
-            Fabric::InfiniBand | Fabric::Iwarp => self.gids.first(),
-        }
+        self.gids.iter().filter(move |g| g.gid == wanted)
     }
 }
 
@@ -180,6 +198,13 @@ pub enum Hindrance {
         /// The network device that must be brought up.
         netdev: String,
     },
+    /// The port's mode prescribes a version of RoCE in which the address has no GID.
+    OtherMode {
+        device: String,
+        port: u32,
+        /// The version that the mode prescribes.
+        mode: GidType,
+    },
     /// The port's GID table has no entry for the address.
     NoGid {
         device: String,
@@ -198,6 +223,17 @@ impl fmt::Display for Hindrance {
                 "port {port} of {device} is {state}, not ACTIVE: bring the link up (`ip link set {netdev} up`, cable, switch, \
                  subnet manager)"
             ),
+            Self::OtherMode { device, port, mode } => {
+                let (has, word) = match mode {
+                    GidType::V1 => ("IB/RoCE v1", "RoCE v2"),
+                    GidType::V2 => ("RoCE v2", "IB/RoCE v1"),
+                };
+                write!(
+                    f,
+                    "port {port} of {device} uses `{has}`, and this address has no GID of that version: `mkdir -p \
+                     {CONFIGFS}/{device}; echo '{word}' >{CONFIGFS}/{device}/ports/{port}/default_roce_mode` changes it"
+                )
+            }
             Self::NoGid { device, port, netdev } => write!(
                 f,
                 "port {port} of {device} has no GID for this address: look at `rdma link` and at \
@@ -216,13 +252,13 @@ impl Devices {
         let mut hindrance = None;
         for device in &self.list {
             for port in device.ports.iter().filter(|p| p.netdevs.iter().any(is_ours)) {
-                match port.gid(ip) {
+                match port.gid(ip, netdev) {
                     Some(gid) if port.is_active() => {
                         let path_mtu = known.and_then(|n| path_mtu(port.fabric, n.mtu));
                         return Ok(Some(served(device, port, gid, path_mtu)));
                     }
                     gid => {
-                        hindrance.get_or_insert_with(|| hindered(device, port, gid, netdev));
+                        hindrance.get_or_insert_with(|| hindered(device, port, gid, (ip, netdev)));
                     }
                 }
             }
@@ -246,9 +282,20 @@ fn served(device: &Device, port: &Port, gid: &Gid, path_mtu: Option<u32>) -> Ser
     }
 }
 
-fn hindered(device: &Device, port: &Port, gid: Option<&Gid>, netdev: &str) -> Hindrance {
+fn hindered(
+    device: &Device,
+    port: &Port,
+    gid: Option<&Gid>,
+    (ip, netdev): (IpAddr, &str),
+) -> Hindrance {
     let (device, number, netdev) = (device.name.clone(), port.number, netdev.to_owned());
+    let has_another = port.fabric == Fabric::Roce && port.gids_of(ip).next().is_some();
     match gid {
+        None if port.is_active() && has_another => {
+            // The address has a GID, so the port has a mode.
+            let mode = port.mode().unwrap_or(GidType::V2);
+            Hindrance::OtherMode { device, port: number, mode }
+        }
         // Some devices have an empty table while the port is down: then the state is the cause.
         None if port.is_active() => Hindrance::NoGid { device, port: number, netdev },
         _ => Hindrance::NotActive { device, port: number, state: port.state.clone(), netdev },

@@ -41,6 +41,7 @@ pub(super) fn read_with(sys: &Path, tables: Tables<'_>) -> Devices {
     let netdevs: Vec<(Netdev, Vec<u8>)> =
         entries(&nets).into_iter().map(|name| netdev(&nets.join(&name), name)).collect();
     let all = sys.join("class/infiniband");
+    let modes = sys.join("kernel/config/rdma_cm");
     let nodes = nodes(&sys.join("class/infiniband_verbs"));
     let list = entries(&all).into_iter().map(|name| {
         let folder = all.join(&name);
@@ -48,7 +49,8 @@ pub(super) fn read_with(sys: &Path, tables: Tables<'_>) -> Devices {
         // The kernel assigns a new inode in sysfs to each new device.
         let incarnation = fs::metadata(&folder).map_or(0, |m| m.ino());
         let table = |port, folder: &Path| tables.of((&name, incarnation), port, folder);
-        let ports = ports(&folder, &netdevs, table);
+        let mode = |port: u32| roce_mode(&modes.join(&name).join(format!("ports/{port}")));
+        let ports = ports(&folder, &netdevs, table, mode);
         Device { name, node, incarnation, ports }
     });
     Devices { list: list.collect(), netdevs: netdevs.into_iter().map(|(n, _)| n).collect() }
@@ -90,6 +92,7 @@ fn ports(
     device: &Path,
     netdevs: &[(Netdev, Vec<u8>)],
     table: impl Fn(u32, &Path) -> Vec<Gid>,
+    mode: impl Fn(u32) -> Option<GidType>,
 ) -> Vec<Port> {
     let node_type = text(device.join("node_type"));
     let folder = device.join("ports");
@@ -105,11 +108,21 @@ fn ports(
         let state = text(folder.join("state"));
         let state = state.split_once(": ").map_or(state.as_str(), |(_, word)| word).to_owned();
         let speed = speed(&text(folder.join("rate")));
-        Some(Port { number, fabric, state, speed, gids, netdevs })
+        let roce_mode = mode(number).filter(|_| fabric == Fabric::Roce);
+        Some(Port { number, fabric, state, speed, gids, roce_mode, netdevs })
     };
     let mut ports: Vec<Port> = numbers.filter_map(one).collect();
     ports.sort_by_key(|p| p.number);
     ports
+}
+
+/// Reads the mode of a port from its folder in configfs.
+fn roce_mode(folder: &Path) -> Option<GidType> {
+    match text(folder.join("default_roce_mode")).as_str() {
+        "RoCE v2" => Some(GidType::V2),
+        "IB/RoCE v1" => Some(GidType::V1),
+        _ => None,
+    }
 }
 
 /// The fabric of a port; `None` for a device without reliable connections over IP, such as usNIC.

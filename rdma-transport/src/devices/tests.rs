@@ -79,6 +79,61 @@ fn roce_port_serves_addresses_of_table() {
     assert_eq!(at(&devices, "198.51.100.1", "eth0"), Ok(None));
 }
 
+/// The kernel takes the version of the port's mode, and none other.
+#[test]
+fn gid_has_version_that_configfs_prescribes() {
+    let root = tempfile::tempdir().unwrap();
+    roce(root.path(), "4: ACTIVE");
+    let file = "kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode";
+    let gid = |mode: &str, ip: &str| {
+        write(root.path(), file, mode);
+        at(&read(root.path()), ip, "eth1").map(|s| s.map(|s| (s.gid_index, s.gid_words())))
+    };
+    assert_eq!(gid("RoCE v2", "192.0.2.1"), Ok(Some((3, "RoCE v2"))));
+    assert_eq!(gid("IB/RoCE v1", "192.0.2.1"), Ok(Some((2, "RoCE v1"))));
+    let why = gid("IB/RoCE v1", "fd00::1").unwrap_err().to_string();
+    for words in ["uses `IB/RoCE v1`", "no GID of that version", "echo 'RoCE v2'", file] {
+        assert!(why.contains(words), "{words} in {why}");
+    }
+    // Without a mode of its own, an address of version 1 is of no use on a port that has version 2.
+    fs::remove_file(root.path().join(file)).unwrap();
+    let gids = [("fd00::2", "IB/RoCE v1", "eth1"), ("fd00::1", "RoCE v2", "eth1")];
+    device(root.path(), "mlx5_1", ROCE, &gids);
+    fs::remove_dir_all(root.path().join("class/infiniband/mlx5_0")).unwrap();
+    let why = at(&read(root.path()), "fd00::2", "eth1").unwrap_err();
+    assert!(matches!(why, Hindrance::OtherMode { mode: GidType::V2, .. }), "{why}");
+    // A port that has only version 1 uses it.
+    fs::remove_dir_all(root.path().join("class/infiniband/mlx5_1")).unwrap();
+    device(root.path(), "mlx4_0", ROCE, &gids[..1]);
+    let served = at(&read(root.path()), "fd00::2", "eth1").unwrap().unwrap();
+    assert_eq!(served.gid_words(), "RoCE v1");
+}
+
+/// VLAN, bond and macvlan have addresses of their own in the table of the port below them.
+#[test]
+fn gid_is_of_network_device_with_address() {
+    let root = tempfile::tempdir().unwrap();
+    let gids = [
+        ("::ffff:192.0.2.1", "RoCE v2", "eth1"),
+        ("::ffff:192.0.2.1", "RoCE v2", "eth1.7"),
+        ("::ffff:192.0.2.2", "RoCE v2", "bond0"),
+        ("::ffff:192.0.2.3", "RoCE v2", "macvlan0"),
+        ("::ffff:192.0.2.4", "RoCE v2", "macvlan0"),
+        ("fe80::1", "RoCE v2", "eth1"),
+    ];
+    for (n, name) in ["eth1", "eth1.7", "bond0", "macvlan0"].into_iter().enumerate() {
+        netdev(root.path(), name, &format!("02:00:00:00:00:0{n}"), 9000);
+    }
+    device(root.path(), "mlx5_0", ROCE, &gids);
+    let devices = read(root.path());
+    let index = |ip, netdev| at(&devices, ip, netdev).unwrap().unwrap().gid_index;
+    assert_eq!(index("192.0.2.1", "eth1"), 0);
+    assert_eq!(index("192.0.2.1", "eth1.7"), 1);
+    assert_eq!(index("192.0.2.2", "bond0"), 2);
+    assert_eq!([index("192.0.2.3", "macvlan0"), index("192.0.2.4", "macvlan0")], [3, 4]);
+    assert_eq!(index("fe80::1", "eth1"), 5);
+}
+
 #[test]
 fn inactive_port_is_reported_with_remedy() {
     let root = tempfile::tempdir().unwrap();

@@ -17,6 +17,8 @@ use socket2::SockAddr;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::traffic_class::TrafficClass;
+
 /// A descriptor that its owner closes after the runtime has deregistered it.
 pub(super) struct Borrowed(RawFd);
 
@@ -260,6 +262,13 @@ impl Id {
     pub(super) fn set_ack_timeout(&self, exponent: u8) -> io::Result<()> {
         // SAFETY: the option is a byte.
         unsafe { self.set_option::<u8>(RDMA_OPTION_ID_ACK_TIMEOUT, exponent) }
+    }
+
+    /// Sets the traffic class. Must precede listening and resolving the route, which use it.
+    pub(super) fn set_class(&self, class: &TrafficClass) -> io::Result<()> {
+        let Some(byte) = class.byte() else { return Ok(()) };
+        // SAFETY: the option is a byte.
+        unsafe { self.set_option::<u8>(RDMA_OPTION_ID_TOS, byte) }
     }
 
     /// # Safety

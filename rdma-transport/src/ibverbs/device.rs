@@ -23,6 +23,7 @@ use rdma_sys::*;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
+use super::VerbsConfig;
 use super::cm::{self, Borrowed, Events, Id};
 use super::events::{Action, Ports, Told, action};
 use super::memory::{Domain, Slabs};
@@ -68,7 +69,10 @@ pub(super) struct Device {
     pub(super) quirks: Quirks,
     /// Buffers for gathering small pieces.
     pub(super) gather: Pool,
-    pub(super) slabs: Arc<Slabs>,
+    /// The slabs in the domain that most connections share.
+    slabs: Arc<Slabs>,
+    /// Every connection gets a domain of its own.
+    separates: bool,
     vectors: Vectors,
     /// Index of the first request for a queue pair ([`super::hardware`]) that the device has accepted.
     pub(super) step: AtomicUsize,
@@ -121,7 +125,7 @@ impl Device {
         id: &Id,
         context: NonNull<ibv_context>,
         known: &Arc<Known>,
-        relaxes: bool,
+        config: &VerbsConfig,
     ) -> io::Result<Arc<Self>> {
         let events = Arc::new(Events::new()?);
         let anchor = Id::new(&events)?;
@@ -154,14 +158,14 @@ impl Device {
             )
         };
         // SAFETY: `_anchor` keeps the context open until after the domain is gone.
-        let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context, relaxes)? }));
-        let as_watch: Arc<dyn SlabWatch> = slabs.clone();
-        watch_slabs(Arc::downgrade(&as_watch));
+        let slabs = unsafe { watched(context, config.relaxed_ordering)? };
         let (ends, end) = oneshot::channel();
         let lost = Arc::new(AtomicBool::new(false));
         let is_iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
+        let quirks = quirks(is_iwarp, attr.vendor_id);
         let device = Arc::new(Self {
-            quirks: quirks(is_iwarp, attr.vendor_id),
+            separates: quirks.read_sink_is_remote || config.separate_domains,
+            quirks,
             name,
             attr,
             gather: Pool::new(GATHER),
@@ -195,6 +199,17 @@ impl Device {
             "opened RDMA device"
         );
         Ok(device)
+    }
+
+    /// Returns the domain of a new connection with the slabs that are registered in it. A queue pair reaches only memory of its
+    /// domain. Where the target of an RDMA Read must be writable for the peer, each connection has a domain of its own, because any
+    /// connection in the domain could write to that target as long as the Read lasts.
+    pub(super) fn slabs(&self) -> io::Result<Arc<Slabs>> {
+        if !self.separates {
+            return Ok(self.slabs.clone());
+        }
+        // SAFETY: the context is open, and connections drop the domain before their device.
+        unsafe { watched(self.context, self.slabs.domain().relaxes()) }
     }
 
     pub(super) fn context(&self) -> *mut ibv_context {
@@ -329,6 +344,19 @@ impl Device {
     }
 }
 
+/// Creates a domain whose slabs are deregistered when they are freed.
+///
+/// # Safety
+///
+/// As for [`Domain::new`].
+unsafe fn watched(context: NonNull<ibv_context>, relaxes: bool) -> io::Result<Arc<Slabs>> {
+    // SAFETY: as the caller says.
+    let slabs = Arc::new(Slabs::new(unsafe { Domain::new(context, relaxes)? }));
+    let as_watch: Arc<dyn SlabWatch> = slabs.clone();
+    watch_slabs(Arc::downgrade(&as_watch));
+    Ok(slabs)
+}
+
 fn port_of(event: &ibv_async_event) -> u8 {
     // SAFETY: events of these kinds hold the number of a port; others hold an address, of which this reads a part.
     u8::try_from(unsafe { event.element.port_num }).unwrap_or(0)
@@ -385,14 +413,14 @@ async fn read_events(
 pub(super) struct Devices(Arc<Known>);
 
 impl Devices {
-    /// Returns the device of this identifier. `relaxes`: register its memory with relaxed ordering.
-    pub(super) fn of(&self, id: &Id, relaxes: bool) -> io::Result<Arc<Device>> {
+    /// Returns the device of this identifier. The first call for a device decides how it registers memory.
+    pub(super) fn of(&self, id: &Id, config: &VerbsConfig) -> io::Result<Arc<Device>> {
         let context = id.context().ok_or_else(|| Error::other("bound to no RDMA device"))?;
         let mut known = locked(&self.0);
         if let Some(device) = known.get(&context.addr().get()) {
             return Ok(device.clone());
         }
-        let device = Device::open(id, context, &self.0, relaxes)?;
+        let device = Device::open(id, context, &self.0, config)?;
         known.insert(context.addr().get(), device.clone());
         Ok(device)
     }

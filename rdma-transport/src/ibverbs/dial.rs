@@ -60,11 +60,12 @@ pub(super) async fn dial(
     let events = Events::new()?;
     // Declared after its events, so that an early return drops it before them.
     let id = Id::new(&events)?;
+    id.set_class(&config.class)?;
     resolve(&events, &id, to, milliseconds).await?;
     let _ = id.set_ack_timeout(config.ack_timeout);
     id.resolve_route(milliseconds)?;
     expect(&events, RDMA_CM_EVENT_ROUTE_RESOLVED, to).await?;
-    let device = devices.of(&id, config.relaxed_ordering)?;
+    let device = devices.of(&id, config)?;
     let terms = Terms {
         private_data: &params.private_data,
         reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom),

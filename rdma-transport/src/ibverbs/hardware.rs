@@ -20,6 +20,7 @@ use tokio::io::unix::AsyncFd;
 use super::cm::{self, Borrowed, Events, Id};
 use super::device::{Device, Notice};
 use super::mappings;
+use super::memory::{Domain, Slabs};
 
 /// Sizes of inline Sends to try, best first, in bytes: the card then takes the data from the request itself.
 const INLINE: [u32; 3] = [256, 64, 0];
@@ -69,6 +70,8 @@ pub(super) struct Hardware {
     sends: Queue,
     pub(super) id: Id,
     pub(super) events: Events,
+    /// The domain of the queue pair.
+    _slabs: Arc<Slabs>,
     device: Arc<Device>,
     pub(super) notice: Arc<Notice>,
     qp: NonNull<ibv_qp>,
@@ -168,14 +171,14 @@ impl Hardware {
     pub(super) fn new(
         events: Events,
         id: Id,
-        device: Arc<Device>,
+        (device, slabs): (Arc<Device>, Arc<Slabs>),
         depth: Depth,
     ) -> io::Result<Self> {
         let vector = device.next_vector();
         let recvs = Queue::new(&device, depth.recvs, vector)?;
         let sends = Queue::new(&device, depth.sends, vector)?;
         let had = mappings::some_are_left()
-            .and_then(|()| create_qp(&id, &device, (&sends.cq, &recvs.cq), depth))
+            .and_then(|()| create_qp(&id, (&device, slabs.domain()), (&sends.cq, &recvs.cq), depth))
             .map_err(|e| used_up(&device.name, "queue pair", device.attr.max_qp, &e))?;
         // SAFETY: the identifier is alive and has a queue pair now.
         let qp = NonNull::new(unsafe { (*id.raw()).qp }).ok_or(ErrorKind::Other)?;
@@ -190,6 +193,7 @@ impl Hardware {
             id,
             events,
             notice: device.join(qp_num, queues, port),
+            _slabs: slabs,
             device,
             qp,
             qp_num,
@@ -282,7 +286,7 @@ pub(super) fn used_up(device: &str, what: &str, limit: i32, e: &Error) -> Error 
 /// Creates the queue pair of `id` with the best capabilities that the device accepts; returns them.
 fn create_qp(
     id: &Id,
-    device: &Device,
+    (device, domain): (&Device, &Domain),
     (sends, recvs): (&Cq, &Cq),
     depth: Depth,
 ) -> io::Result<Had> {
@@ -310,7 +314,7 @@ fn create_qp(
             qp_type: ibv_qp_type::IBV_QPT_RC,
             sq_sig_all: 0,
         };
-        let domain = device.slabs.domain().raw();
+        let domain = domain.raw();
         // SAFETY: identifier, domain and completion queue are of one device and alive; `attr` lives through the call.
         if unsafe { rdma_create_qp(id.raw(), domain, &raw mut attr) } == 0 {
             if is_too_large && n > device.step.fetch_max(n, Ordering::Relaxed) {

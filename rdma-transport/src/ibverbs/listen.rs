@@ -19,6 +19,7 @@ use super::hardware::used_up;
 use super::unconnected::{pair, reads};
 use crate::devices;
 use crate::limits::{VERBS_BACKLOG, VERBS_EARLY_RECVS};
+use crate::traffic_class::TrafficClass;
 use crate::verbs::{BoxFuture, ConnectParams, Connected, Incoming, Listener, Provider};
 
 /// Interval of attempts to listen again after a device was removed.
@@ -46,7 +47,7 @@ impl Provider for Verbs {
     fn listen(&self, at: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Listener>>> {
         Box::pin(async move {
             super::available().map_err(|why| Error::new(ErrorKind::Unsupported, why))?;
-            let bound = Bound::new(at)?;
+            let bound = Bound::new(at, &self.config.class)?;
             let local = bound.id.local();
             let provider = self.clone();
             Ok(Box::new(VerbsListener { local, bound: Some(bound), provider }) as Box<dyn Listener>)
@@ -92,11 +93,13 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(at: SocketAddr) -> io::Result<Self> {
+    fn new(at: SocketAddr, class: &TrafficClass) -> io::Result<Self> {
         let events = Arc::new(Events::new().map_err(|e| explain(at, &e))?);
         let id = Id::new(&events).map_err(|e| explain(at, &e))?;
         // A library without this option does not need it.
         let _ = id.reuse_address();
+        // An iWARP card answers clients in the listener's class.
+        id.set_class(class).map_err(|e| explain(at, &e))?;
         id.bind(at).and_then(|()| id.listen(VERBS_BACKLOG)).map_err(|e| explain(at, &e))?;
         Ok(Self { id, events })
     }
@@ -165,7 +168,7 @@ impl Listener for VerbsListener {
         Box::pin(async move {
             loop {
                 let Some(bound) = &self.bound else {
-                    self.bound = Bound::new(self.local).ok();
+                    self.bound = Bound::new(self.local, &self.provider.config.class).ok();
                     match self.bound {
                         Some(_) => tracing::info!(at = %self.local, "listening for RDMA again"),
                         None => tokio::time::sleep(AGAIN).await,
@@ -228,8 +231,8 @@ impl Incoming for VerbsIncoming {
 impl VerbsIncoming {
     fn accepted(&mut self, params: &ConnectParams) -> io::Result<Connected> {
         let taken = || Error::from(ErrorKind::NotConnected);
-        let relaxes = self.provider.config.relaxed_ordering;
-        let device = self.provider.devices.of(self.id.as_ref().ok_or_else(taken)?, relaxes)?;
+        let Verbs { config, devices } = &self.provider;
+        let device = devices.of(self.id.as_ref().ok_or_else(taken)?, config)?;
         let events = Events::new()
             .map_err(|e| used_up(&device.name, "event channel", device.attr.max_qp, &e))?;
         self.id.as_ref().ok_or_else(taken)?.migrate(&events)?;
@@ -240,9 +243,9 @@ impl VerbsIncoming {
             reads_in: reads(params.reads_in, device.attr.max_qp_rd_atom).min(self.reads.0),
             reads_out: reads(params.reads_out, device.attr.max_qp_init_rd_atom).min(self.reads.1),
         };
-        let config = &self.provider.config;
-        // Not an option of every library, and nothing to iWARP.
+        // Not options of every library; the first is nothing to iWARP, and RoCE answers in the class of the client's request.
         let _ = id.set_ack_timeout(config.ack_timeout);
+        let _ = id.set_class(&config.class);
         let mut pair = pair(events, id, device, params, terms.reads_out, config)?;
         pair.post_early(VERBS_EARLY_RECVS, params.recv_size)?;
         let hw = pair.hardware().ok_or_else(taken)?;

@@ -38,6 +38,11 @@ impl Domain {
         Ok(Self { pd, relaxes: AtomicBool::new(relaxes) })
     }
 
+    /// True while memory is registered with relaxed ordering.
+    pub(super) fn relaxes(&self) -> bool {
+        self.relaxes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn raw(&self) -> *mut ibv_pd {
         self.pd.as_ptr()
     }

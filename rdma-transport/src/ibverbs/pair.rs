@@ -13,7 +13,6 @@
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -22,14 +21,14 @@ use rdma_sys::*;
 use tokio::time::Sleep;
 
 use super::cm::Event;
-use super::device::Device;
 use super::events::Told;
 use super::failures;
 use super::hardware::{BATCH, Hardware};
+use super::keys::{Key, Keys};
 use super::memory::Registered;
 use super::queue::Opening;
 use super::receives::{Early, Front, Posted, Receives};
-use super::requests::{InFlight, Key, Sender, piece};
+use super::requests::{InFlight, Sender, piece};
 use super::spin::Spin;
 use super::windows::Windows;
 use crate::turn;
@@ -124,14 +123,14 @@ pub(super) struct VerbsPair {
     linger: Option<Pin<Box<Sleep>>>,
     /// When to probe for the peer's first message, on devices that need it.
     first: Option<Pin<Box<Sleep>>>,
-    // Dropped last: the domain of all registrations.
-    device: Arc<Device>,
+    // Dropped last: the domain of all registrations, and the device.
+    keys: Keys,
 }
 
 impl VerbsPair {
     pub(super) fn new(
         hw: Hardware,
-        device: Arc<Device>,
+        keys: Keys,
         limits: Limits,
         depth: u32,
         spin_max: Duration,
@@ -140,7 +139,7 @@ impl VerbsPair {
         Self {
             hw: Some(hw),
             recvs: Receives::new([].into()),
-            sender: Sender::new(device.clone(), depth, limits.reads_in_flight_max),
+            sender: Sender::new(keys.clone(), depth, limits.reads_in_flight_max),
             windows: Windows::default(),
             early: Vec::new(),
             limits,
@@ -154,7 +153,7 @@ impl VerbsPair {
             deadline: None,
             linger: None,
             first: None,
-            device,
+            keys,
         }
     }
 
@@ -165,7 +164,7 @@ impl VerbsPair {
 
     /// Notes that the connection was accepted, so the peer may send.
     pub(super) fn accepted(&mut self) {
-        if self.device.quirks.first_may_lie && self.limits.reads_in_flight_max > 0 {
+        if self.keys.device.quirks.first_may_lie && self.limits.reads_in_flight_max > 0 {
             self.first = Some(Box::pin(tokio::time::sleep(FIRST_TIME_MAX)));
         }
     }
@@ -189,11 +188,11 @@ impl VerbsPair {
 
     /// Posts the provider's own Receives, for messages that arrive before the protocol has posted its Receives.
     pub(super) fn post_early(&mut self, count: usize, size: usize) -> std::io::Result<()> {
-        let take = || self.device.gather.try_get(size).unwrap_or_else(|| BufMut::heap(size));
+        let take = || self.keys.device.gather.try_get(size).unwrap_or_else(|| BufMut::heap(size));
         let mut early: Vec<BufMut> = (0..count).map(|_| take()).collect();
         let mut keys = Vec::new();
         for buf in &mut early {
-            keys.push(recv_key(&self.device, buf)?);
+            keys.push(recv_key(&self.keys, buf)?);
         }
         let pieces: Vec<ibv_sge> = early.iter_mut().zip(&keys).map(|(b, k)| whole(b, k)).collect();
         self.early.extend(keys.into_iter().filter_map(|k| k.registered));
@@ -229,7 +228,7 @@ impl VerbsPair {
         for (id, into) in recvs {
             let Some((id, mut into)) = self.recvs.hold(id, into) else { continue };
             into.set_filled(0);
-            let keep = match recv_key(&self.device, &mut into) {
+            let keep = match recv_key(&self.keys, &mut into) {
                 Ok(key) => {
                     pieces.push(whole(&mut into, &key));
                     key.registered
@@ -362,7 +361,7 @@ impl VerbsPair {
         };
         tracing::warn!(
             peer = %hw.id.peer(),
-            device = self.device.name,
+            device = self.keys.device.name,
             operation,
             status,
             vendor_error = format_args!("{:#x}", wc.vendor_err),
@@ -424,7 +423,7 @@ impl VerbsPair {
         if hw.notice.is_lost() {
             self.peer_is_gone = true;
             return self
-                .begin_end(End::because(format!("RDMA device {} is gone", self.device.name)));
+                .begin_end(End::because(format!("RDMA device {} is gone", self.keys.device.name)));
         }
         match hw.notice.take() {
             Some(Told::Established) => hw.id.notify_established(),
@@ -467,8 +466,8 @@ impl VerbsPair {
             }
             RDMA_CM_EVENT_DEVICE_REMOVAL => {
                 self.peer_is_gone = true;
-                self.device.lose();
-                Some(End::because(format!("RDMA device {} is gone", self.device.name)))
+                self.keys.device.lose();
+                Some(End::because(format!("RDMA device {} is gone", self.keys.device.name)))
             }
             _ => {
                 self.peer_is_gone = true;
@@ -594,11 +593,11 @@ impl VerbsPair {
     }
 }
 
-fn recv_key(device: &Device, into: &mut BufMut) -> std::io::Result<Key> {
+fn recv_key(keys: &Keys, into: &mut BufMut) -> std::io::Result<Key> {
     let (slab, len) = (into.slab(), into.capacity());
     let at = into.whole_mut().as_mut_ptr().expose_provenance();
     // SAFETY: the buffer is kept with the Receive until the card is done with it.
-    unsafe { device.key(slab, at, len.max(1), ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0) }
+    unsafe { keys.key(slab, at, len.max(1), ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0) }
 }
 
 fn whole(into: &mut BufMut, key: &Key) -> ibv_sge {
@@ -776,7 +775,7 @@ impl QueuePair for VerbsPair {
         if self.windows.len() >= self.limits.regions_max {
             return Err((Refused::Full, region));
         }
-        let (lent, opens) = self.windows.lend(&self.device, region)?;
+        let (lent, opens) = self.windows.lend(&self.keys, region)?;
         if opens {
             self.sender.queue.open(Opening { key: lent.handle });
             self.send();

@@ -5,16 +5,15 @@
 //! device; large ones are registered for the request. *Errors.* Work that the device cannot accept ends the connection.
 #![allow(unsafe_code)]
 
-use std::io::{self, Error};
+use std::io;
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
 
-use iobuf::{Buf, BufMut, Slab};
+use iobuf::{Buf, BufMut};
 use rdma_sys::*;
 
-use super::device::Device;
 use super::hardware::Hardware;
+use super::keys::{Key, Keys};
 use super::memory::Registered;
 use super::queue::{SendQueue, Waiting};
 use super::windows::Windows;
@@ -121,52 +120,6 @@ enum Kind {
     Open { bind: bind_mw_t },
 }
 
-/// A key for memory, and its registration if it is temporary.
-pub(super) struct Key {
-    pub(super) local: u32,
-    pub(super) registered: Option<Registered>,
-}
-
-impl Device {
-    /// Returns a key for memory in `slab`, or, without a slab, registers the memory temporarily with `rights`.
-    ///
-    /// # Safety
-    ///
-    /// The memory stays valid until the card is done with it and the key is dropped.
-    pub(super) unsafe fn key(
-        &self,
-        slab: Option<Slab>,
-        at: usize,
-        len: usize,
-        rights: u32,
-    ) -> io::Result<Key> {
-        let key = match slab {
-            Some(slab) => self.slabs.key(slab).map(|local| Key { local, registered: None }),
-            // SAFETY: as the caller says.
-            None => unsafe { self.slabs.domain().register(at, len, rights) }
-                .map(|r| Key { local: r.local_key(), registered: Some(r) }),
-        };
-        key.map_err(|e| self.explain(&e))
-    }
-
-    fn explain(&self, e: &Error) -> Error {
-        let has = (self.slabs.count() * Slab::LEN) >> 20;
-        let more = match e.raw_os_error() {
-            Some(libc::ENOMEM) => {
-                "; raise the limit of locked memory (LimitMEMLOCK= of systemd, `ulimit -l`, --ulimit memlock= of a container)"
-            }
-            _ => "",
-        };
-        let name = &self.name;
-        let kind =
-            if more.is_empty() { io::ErrorKind::Other } else { io::ErrorKind::QuotaExceeded };
-        Error::new(
-            kind,
-            format!("RDMA device {name} registers no memory beyond {has} MiB: {e}{more}"),
-        )
-    }
-}
-
 pub(super) fn piece(at: usize, len: usize, key: u32) -> ibv_sge {
     ibv_sge { addr: at as u64, length: u32::try_from(len).unwrap_or(u32::MAX), lkey: key }
 }
@@ -182,17 +135,17 @@ pub(super) struct Sender {
     pieces: Vec<ibv_sge>,
     /// The key of a Read whose first segments are posted while the others wait for room.
     partial: Option<Key>,
-    pub(super) device: Arc<Device>,
+    keys: Keys,
 }
 
 impl Sender {
-    pub(super) fn new(device: Arc<Device>, depth: u32, reads_max: usize) -> Self {
+    pub(super) fn new(keys: Keys, depth: u32, reads_max: usize) -> Self {
         Self {
             queue: SendQueue::new(depth, reads_max),
             list: List::default(),
             pieces: Vec::new(),
             partial: None,
-            device,
+            keys,
         }
     }
 
@@ -258,7 +211,7 @@ impl Sender {
             _ => return Ok(false),
         };
         let bytes: usize = from.iter().map(Buf::len).sum();
-        let bare = invalidate.is_none() || !self.device.quirks.invalidates_without_inline;
+        let bare = invalidate.is_none() || !self.keys.device.quirks.invalidates_without_inline;
         let fits = bytes <= hw.inline_max && from.len() <= hw.pieces_max;
         let inline = to.is_none() && bare && fits;
         let kind = match to {
@@ -287,7 +240,7 @@ impl Sender {
         let is_write = to.is_some();
         // An empty Write needs no request: it completes with its predecessor.
         if built.is_ok() && !(is_write && bytes == 0) {
-            let (number, asks) = self.queue.number(bytes >= self.device.quirks.asks_from);
+            let (number, asks) = self.queue.number(bytes >= self.keys.device.quirks.asks_from);
             self.list.push(number, asks, kind, &self.pieces);
         }
         // Recorded even if it could not be built: it is returned when the connection ends.
@@ -315,7 +268,7 @@ impl Sender {
         let lies_in_slabs = from.iter().all(|b| b.slab().is_some());
         let many = from.len() > hw.pieces_max;
         if many || (!lies_in_slabs && bytes <= GATHER_MAX) {
-            let whole = self.device.gather.try_get(bytes);
+            let whole = self.keys.device.gather.try_get(bytes);
             // If no gather buffer is free or large enough, uses the heap, registered for this request.
             let mut whole = whole.unwrap_or_else(|| BufMut::heap(bytes));
             for b in from {
@@ -323,7 +276,7 @@ impl Sender {
             }
             let (slab, at) = (whole.slab(), whole.filled().as_ptr().expose_provenance());
             // SAFETY: `gathered` is kept with the work.
-            let key = unsafe { self.device.key(slab, at, bytes, 0)? };
+            let key = unsafe { self.keys.key(slab, at, bytes, 0)? };
             self.pieces.push(piece(at, bytes, key.local));
             registered.extend(key.registered);
             *gathered = Some(whole);
@@ -332,7 +285,7 @@ impl Sender {
         for b in from.iter().filter(|b| !b.is_empty()) {
             let at = address(b);
             // SAFETY: `from` is kept with the work.
-            let key = unsafe { self.device.key(b.slab(), at, b.len(), 0)? };
+            let key = unsafe { self.keys.key(b.slab(), at, b.len(), 0)? };
             self.pieces.push(piece(at, b.len(), key.local));
             registered.extend(key.registered);
         }
@@ -354,12 +307,12 @@ impl Sender {
         let key = match self.partial.take() {
             Some(key) => key,
             None => {
-                let remote = self.device.quirks.read_sink_is_remote;
+                let remote = self.keys.device.quirks.read_sink_is_remote;
                 let rights = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
                     | if remote { ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 } else { 0 };
                 let slab = slab.filter(|_| !remote);
                 // SAFETY: the target is kept with the work, waiting or posted.
-                unsafe { self.device.key(slab, at, total.max(1), rights)? }
+                unsafe { self.keys.key(slab, at, total.max(1), rights)? }
             }
         };
         let mut to = at + before;

@@ -7,6 +7,7 @@ use super::VerbsConfig;
 use super::cm::{Events, Id};
 use super::device::Device;
 use super::hardware::{Depth, Hardware};
+use super::keys::Keys;
 use super::pair::VerbsPair;
 use crate::limits::{
     VERBS_EARLY_RECVS, VERBS_RECVS_MIN, VERBS_REGIONS_MAX, VERBS_SEND_PIECES_MAX, VERBS_UNTAKEN_MAX,
@@ -39,7 +40,8 @@ pub(super) fn pair(
     }
     let recvs = wanted(params.recvs + VERBS_EARLY_RECVS).min(most);
     let depth = Depth { recvs, sends: wanted(params.sends).clamp(1, most) };
-    let hw = Hardware::new(events, id, device.clone(), depth)?;
+    let keys = Keys { slabs: device.slabs()?, device };
+    let hw = Hardware::new(events, id, (keys.device.clone(), keys.slabs.clone()), depth)?;
     let depth = hw.depth;
     // Less is granted to the peer then.
     let recvs = usize::try_from(depth.recvs).unwrap_or(usize::MAX);
@@ -51,5 +53,5 @@ pub(super) fn pair(
         regions_max: VERBS_REGIONS_MAX,
         backlog_useful: VERBS_UNTAKEN_MAX,
     };
-    Ok(VerbsPair::new(hw, device, limits, depth.sends, config.spin_max, config.close_time_max))
+    Ok(VerbsPair::new(hw, keys, limits, depth.sends, config.spin_max, config.close_time_max))
 }

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use rdma_sys::*;
 
-use super::device::Device;
+use super::keys::Keys;
 use super::memory::Registered;
 use crate::verbs::{Refused, Region, RemoteSeg};
 
@@ -62,7 +62,7 @@ impl Windows {
     /// key.
     pub(super) fn lend(
         &mut self,
-        device: &Device,
+        keys: &Keys,
         mut region: Region,
     ) -> Result<(RemoteSeg, bool), (Refused, Region)> {
         use ibv_access_flags as flags;
@@ -84,16 +84,15 @@ impl Windows {
             Region::Writable(_) => flags::IBV_ACCESS_LOCAL_WRITE.0,
             Region::Readable(_) => 0,
         };
-        let by_window = device.has_windows();
+        let by_window = keys.device.has_windows();
         let of_region =
             if by_window { local | flags::IBV_ACCESS_MW_BIND.0 } else { local | rights };
         // SAFETY: the region is kept beside its registration, which is given up before it.
-        let registered = unsafe { device.slabs.domain().register(at, len.max(1), of_region) }.ok();
+        let registered = unsafe { keys.slabs.domain().register(at, len.max(1), of_region) }.ok();
         let Some(registered) = registered else { return Err((Refused::Full, region)) };
         let (window, handle) = if by_window {
             // SAFETY: the domain is alive, and outlives the window: connections keep their device to the last.
-            let mw =
-                unsafe { ibv_alloc_mw(device.slabs.domain().raw(), ibv_mw_type::IBV_MW_TYPE_2) };
+            let mw = unsafe { ibv_alloc_mw(keys.slabs.domain().raw(), ibv_mw_type::IBV_MW_TYPE_2) };
             let Some(mw) = mw.and_then(NonNull::new) else { return Err((Refused::Full, region)) };
             // SAFETY: the window is alive.
             (Some(Window(mw)), unsafe { ibv_inc_rkey(mw.as_ref().rkey) })

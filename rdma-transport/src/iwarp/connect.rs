@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::IwarpConfig;
+use super::tx::Framing;
 use super::violation::Violation;
 use super::wire::{field, mpa};
 use crate::verbs::ConnectParams;
@@ -32,6 +33,8 @@ impl RtrKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) crc: bool,
+    /// The peer wants markers in the FPDUs of this side; this side never wants any.
+    pub(crate) markers: bool,
     /// FPDUs may exceed the path's MSS.
     pub(crate) large_fpdus: bool,
     /// Maximum outstanding RDMA Reads of the peer.
@@ -42,6 +45,13 @@ pub(crate) struct Agreed {
     pub(crate) rtr: Option<RtrKind>,
     /// The peer's private data.
     pub(crate) private_data: Bytes,
+}
+
+impl Agreed {
+    /// How this side frames its messages.
+    pub(crate) fn framing(&self) -> Framing {
+        Framing { crc: self.crc, markers: self.markers, aligns: !self.large_fpdus }
+    }
 }
 
 /// The peer's start frame.
@@ -134,9 +144,6 @@ pub(crate) fn accept(
     heard: &Heard,
 ) -> Result<Result<(Vec<u8>, Agreed), TooLong>, Violation> {
     let asked = &heard.start;
-    if asked.markers {
-        return Err(Violation::MpaMarkers);
-    }
     let mut rtr = None;
     let mut answer = None;
     if let Some(e) = heard.enhanced {
@@ -153,10 +160,20 @@ pub(crate) fn accept(
     }
     let crc = c.crc || asked.crc;
     let large_fpdus = c.large_fpdus && asked.large_fpdus;
-    let start = mpa::Start { reply: true, crc, enhanced: answer.is_some(), large_fpdus, ..*asked };
+    // The request's flag of a refusal has no meaning (RFC 5044 section 7.1.1).
+    let start = mpa::Start {
+        reply: true,
+        markers: false,
+        crc,
+        reject: false,
+        enhanced: answer.is_some(),
+        large_fpdus,
+        ..*asked
+    };
     let (ird, ord) = answer.map_or((p.reads_in, p.reads_out), |a| (a.ird, a.ord));
     let agreed = Agreed {
         crc,
+        markers: asked.markers,
         large_fpdus,
         ird: usize::from(ird),
         ord: usize::from(ord),
@@ -188,9 +205,6 @@ pub(crate) fn conclude(
     heard: &Heard,
 ) -> Result<Agreed, Violation> {
     let s = &heard.start;
-    if s.markers {
-        return Err(Violation::MpaMarkers);
-    }
     // A responder that knows only revision 1 mistook our IRD and ORD for private data.
     if c.enhanced != heard.enhanced.is_some() {
         return Err(Violation::MpaRevision);
@@ -208,6 +222,7 @@ pub(crate) fn conclude(
     }
     Ok(Agreed {
         crc: c.crc || s.crc,
+        markers: s.markers,
         large_fpdus: c.large_fpdus && s.large_fpdus,
         ird: usize::from(ird),
         ord: usize::from(ord),
@@ -353,16 +368,38 @@ mod tests {
         assert_eq!(with(18, 3).unwrap_err(), Violation::MpaPrivateData);
         let short = check_start(&field(&good, 0), false).unwrap();
         assert_eq!(hear(short, Bytes::from_static(b"123")).unwrap_err(), Violation::MpaPrivateData);
-        let markers = with(16, 0x90).unwrap();
-        assert_eq!(
-            accept(&plain(), &params(1, 1, &[]), &markers).unwrap_err(),
-            Violation::MpaMarkers
-        );
         let rtr = with(20, 0x80).unwrap();
         assert_eq!(
             accept(&plain(), &params(1, 1, &[]), &rtr).unwrap_err(),
             Violation::MpaRtrUnmatched
         );
+    }
+
+    /// RFC 5044 section 7.1.1: each side declares the markers that it wants to receive, the CRC is in use if one side wants it, and
+    /// the flag of a refusal has no meaning in a request.
+    #[test]
+    fn flags_of_request_are_answered_as_specified() {
+        for flags in 0..=0x1f_u8 {
+            let (flags, revision) = (flags << 3, if flags & 2 == 0 { 1 } else { 2 });
+            let mut b = [mpa::REQUEST_KEY, &[flags, revision, 0, 4][..], &[0, 1, 0, 1]].concat();
+            for own_crc in [false, true] {
+                let config = IwarpConfig { crc: own_crc, ..plain() };
+                let heard = hear_bytes(&b, false).unwrap();
+                let (reply, agreed) = accept(&config, &params(1, 1, &[]), &heard).unwrap().unwrap();
+                let crc = own_crc || flags & 0x40 != 0;
+                let enhanced = revision == 2 && flags & 0x10 != 0;
+                assert_eq!((agreed.crc, agreed.markers), (crc, flags & 0x80 != 0), "{flags:x}");
+                let want = if crc { 0x40 } else { 0 } | if enhanced { 0x10 } else { 0 };
+                assert_eq!((reply[16], reply[17]), (want, revision), "{flags:x}");
+            }
+            // As a reply, the same flags without the refusal.
+            b[..16].copy_from_slice(mpa::REPLY_KEY);
+            b[16] &= !0x20;
+            let config = IwarpConfig { enhanced: revision == 2 && flags & 0x10 != 0, ..plain() };
+            let agreed =
+                conclude(&config, &params(1, 1, &[]), &hear_bytes(&b, true).unwrap()).unwrap();
+            assert_eq!((agreed.crc, agreed.markers), (flags & 0x40 != 0, flags & 0x80 != 0));
+        }
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl IwarpPair {
             self.hold = None;
         }
         loop {
+            let ends_segment = self.pair.ends_segment();
             let slices = self.pair.write_slices();
             if slices.is_empty() {
                 return Ok(false);
@@ -94,7 +95,11 @@ impl IwarpPair {
                 Poll::Ready(ready) => ready?,
             }
             lease::check();
-            match self.stream.try_write_vectored(&slices) {
+            let taken = match ends_segment {
+                true => write_end(&self.stream, &slices),
+                false => self.stream.try_write_vectored(&slices),
+            };
+            match taken {
                 Ok(n) => {
                     self.pair.wrote(n);
                     return Ok(true);
@@ -238,6 +243,14 @@ impl IwarpPair {
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         deadline.as_mut().poll(cx).is_ready()
     }
+}
+
+/// Writes bytes that end a TCP segment: the kernel adds later ones to none that has a part of them (tcp(7) has no word of it, but
+/// Linux keeps `MSG_EOR` since 4.7).
+fn write_end(stream: &TcpStream, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    let flags = libc::MSG_EOR | libc::MSG_NOSIGNAL;
+    let send = || SockRef::from(stream).send_vectored_with_flags(slices, flags);
+    stream.try_io(Interest::WRITABLE, send)
 }
 
 /// Reads into several buffers. A short read has emptied the socket: clearing the readiness in the same step saves the system call

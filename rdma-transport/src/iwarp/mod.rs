@@ -8,7 +8,8 @@
 //! few KiB.
 //!
 //! *Errors.* A peer that violates a rule gets a Terminate message and the connection ends; [`Violation`] names the rule, and
-//! [`violations`] counts it. Not supported: markers (refused), and several streams over one connection.
+//! [`violations`] counts it. Markers are sent to peers that want them, and never requested. Not supported: several streams over
+//! one connection.
 
 mod connect;
 mod driver;
@@ -32,6 +33,8 @@ pub use pair::fuzz;
 pub use setup::Iwarp;
 pub use violation::{Violation, violations};
 
+use crate::traffic_class::TrafficClass;
+
 /// Settings for iWARP, shared by all connections of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IwarpConfig {
@@ -50,6 +53,8 @@ pub struct IwarpConfig {
     pub first_fpdu_delay: Duration,
     /// Limit on sending the last bytes of a connection: a Terminate, or work posted before a disconnect.
     pub close_time_max: Duration,
+    /// The traffic class of new connections.
+    pub class: TrafficClass,
 }
 
 impl Default for IwarpConfig {
@@ -62,6 +67,7 @@ impl Default for IwarpConfig {
             handshake_time_max: Duration::from_secs(10),
             first_fpdu_delay: Duration::ZERO,
             close_time_max: Duration::from_secs(2),
+            class: TrafficClass::default(),
         }
     }
 }

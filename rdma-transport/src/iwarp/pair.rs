@@ -105,7 +105,7 @@ impl Pair {
         let mut pair = Self {
             limits,
             rx: Rx::new(agreed.crc, rtr_send),
-            tx: Tx::new(agreed.crc, size),
+            tx: Tx::new(agreed.framing(), size),
             targets: Targets {
                 recvs: VecDeque::new(),
                 memory: Memory::new(limits.regions_max),
@@ -343,6 +343,11 @@ impl Pair {
     pub(crate) fn is_idle(&mut self) -> bool {
         self.fill();
         self.tx.is_empty()
+    }
+
+    /// True if the data to write next ends a TCP segment; see [`Tx::ends_segment`].
+    pub(crate) fn ends_segment(&self) -> bool {
+        self.tx.ends_segment()
     }
 
     pub(crate) fn write_slices(&mut self) -> Vec<IoSlice<'_>> {
@@ -612,6 +617,7 @@ pub fn fuzz(data: &[u8]) {
 fn test_pair(crc: bool) -> Pair {
     let agreed = Agreed {
         crc,
+        markers: false,
         large_fpdus: false,
         ird: 2,
         ord: 2,
@@ -626,7 +632,7 @@ fn test_pair(crc: bool) -> Pair {
         regions_max: 4,
         backlog_useful: crate::limits::UNTAKEN_MAX,
     };
-    let mut p = Pair::new(false, &agreed, FpduSize::new(1448, false), limits);
+    let mut p = Pair::new(false, &agreed, FpduSize::new(1448, false, false), limits);
     for i in 0..4 {
         p.enqueue(Work::Recv { id: WorkId(i), into: BufMut::heap(300) });
     }

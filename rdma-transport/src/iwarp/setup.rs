@@ -22,7 +22,7 @@ use super::IwarpConfig;
 use super::connect::{self, Agreed, Heard};
 use super::driver::IwarpPair;
 use super::pair::Pair;
-use super::tx::{FpduSize, Mark, Tx};
+use super::tx::{FpduSize, Framing, Mark, Tx};
 use super::violation::Violation;
 use super::wire::mpa;
 use super::wire::terminate::Terminate;
@@ -78,7 +78,8 @@ fn connected(
     params: &ConnectParams,
 ) -> io::Result<Connected> {
     let mss = SockRef::from(&stream).tcp_mss().unwrap_or(0);
-    let size = FpduSize::new(usize::try_from(mss).unwrap_or(0), agreed.large_fpdus);
+    let mss = usize::try_from(mss).unwrap_or(0);
+    let size = FpduSize::new(mss, agreed.large_fpdus, agreed.markers);
     let limits = Limits {
         recvs_max: params.recvs,
         sends_max: params.sends,
@@ -96,8 +97,8 @@ fn connected(
 }
 
 /// Informs the responder of the error in its reply (RFC 6581 section 9.2).
-async fn send_terminate(stream: &mut TcpStream, crc: bool, v: Violation) {
-    let mut tx = Tx::new(crc, FpduSize::new(0, false));
+async fn send_terminate(stream: &mut TcpStream, framing: Framing, v: Violation) {
+    let mut tx = Tx::new(framing, FpduSize::new(0, false, framing.markers));
     let cause = v.cause();
     tx.terminate(&Terminate { cause, segment_len: None, ddp: None, read_request: None });
     let frame: Vec<u8> = tx.slices().iter().flat_map(|s| s.iter().copied()).collect();
@@ -113,7 +114,9 @@ async fn dial(
     params: ConnectParams,
 ) -> io::Result<Connected> {
     let request = connect::request(&config, &params).map_err(too_long)?;
-    let mut stream = TcpStream::connect(to).await?;
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    config.class.mark(&socket, to.is_ipv6());
+    let mut stream = socket.connect(to).await?;
     crate::socket::tune(&stream)?;
     stream.write_all(&request).await?;
     let heard = hear(&mut stream, true).await?;
@@ -125,7 +128,9 @@ async fn dial(
     match connect::conclude(&config, &params, &heard) {
         Ok(agreed) => connected(stream, &config, true, &agreed, &params),
         Err(v) => {
-            send_terminate(&mut stream, config.crc || heard.start.crc, v).await;
+            let mpa::Start { crc, markers, .. } = heard.start;
+            let framing = Framing { crc: config.crc || crc, markers, aligns: false };
+            send_terminate(&mut stream, framing, v).await;
             Err(broken(v))
         }
     }
@@ -180,6 +185,7 @@ impl Listener for IwarpListener {
         Box::pin(async move {
             let (stream, peer) = self.listener.accept().await?;
             crate::socket::tune(&stream)?;
+            self.config.class.mark(&stream, self.local.is_ipv6());
             let config = self.config.clone();
             Ok(Box::new(IwarpIncoming { stream, peer, config, heard: None }) as Box<dyn Incoming>)
         })

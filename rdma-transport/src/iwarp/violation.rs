@@ -47,8 +47,6 @@ violations! {
     MpaIrdInsufficient "iwarp_mpa_ird_insufficient" 2/0/0x06,
     /// The connection does not begin with an MPA request or reply (RFC 5044 section 7.1.1).
     MpaKey "iwarp_mpa_key" 2/0/0x04,
-    /// The peer insists on markers, which this side does not support (RFC 5044 section 7.1.1).
-    MpaMarkers "iwarp_mpa_markers" 2/0/0x04,
     /// Private data above 512 bytes, or too short for enhanced mode (RFC 5044 section 7.1.1, RFC 6581 section 9.1).
     MpaPrivateData "iwarp_mpa_private_data" 2/0/0x04,
     /// A revision other than 1 and 2, or other than the requested one (RFC 6581 section 6).

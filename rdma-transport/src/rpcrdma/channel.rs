@@ -7,7 +7,8 @@
 //! *Memory.* Receives use 4 KiB buffers of a separate pool, so payload cannot take the memory that credits need. Until its client
 //! has introduced itself a connection grants few credits ([`crate::receives`]). A call takes all payload buffers for its Read
 //! chunks at once and never waits while it holds one; calls of one connection wait in order, and one that has waited for
-//! [`limits::MEMORY_WAIT_MAX`] is passed on without its data. Payload is never copied: requests view the Receive or Read buffer,
+//! [`limits::MEMORY_WAIT_MAX`] is passed on without its data. One whose RPC message is itself to be fetched has no answer before
+//! that: after [`limits::MESSAGE_WAIT_MAX`] the connection ends. Payload is never copied: requests view the Receive or Read buffer,
 //! Writes and Sends view the service's memory.
 //!
 //! *Errors.* A header that violates a rule is answered by RDMA_ERROR (RFC 8166 section 4.5), a limited number of times. A header
@@ -330,7 +331,7 @@ impl RdmaChannel {
     fn start_fetches(&mut self, cx: &mut Context<'_>) {
         if self.is_stuffed() {
             // A buffer assigned now would be unused as long as the peer takes no replies.
-            self.buffers.wait = None;
+            self.buffers = Buffers::default();
             self.memory_wait.end();
             return;
         }
@@ -348,7 +349,7 @@ impl RdmaChannel {
                 return;
             }
             let Poll::Ready(bufs) = self.buffers.poll(fetch, &self.info, cx) else {
-                // If the RPC message itself is in a chunk, the call cannot be answered without it, and keeps waiting.
+                // If the RPC message itself is in a chunk, the call cannot be answered without it, and waits longer.
                 if !fetch.is_answerable() || self.memory_wait.poll_over(cx).is_pending() {
                     return;
                 }
@@ -440,6 +441,10 @@ impl RdmaChannel {
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<ChannelError> {
+        let is_waiting = self.buffers.wait.is_some() || self.buffers.debt.is_some();
+        if let Poll::Ready(why) = self.memory_wait.poll_end(is_waiting, self.info.peer, cx) {
+            return Poll::Ready(why);
+        }
         // Calls that wait for this side's memory are not the peer's fault.
         let half = Half { is_there: self.disconnected, holds_memory: false };
         self.link.poll_stalled(half, Some(&self.info.pool), cx)

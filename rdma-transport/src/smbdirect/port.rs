@@ -9,7 +9,7 @@
 //! replaced by a larger one as fragments arrive, so that a peer occupies about as much memory as it has sent; while waiting for a
 //! buffer, fragments keep their Receives, which are not granted again. Messages are sent from their own memory.
 //! A message that gets no buffer within [`limits::MEMORY_WAIT_MAX`] is passed on without its bulk data if its first fragment shows
-//! the data; others keep waiting.
+//! the data; others wait for [`limits::MESSAGE_WAIT_MAX`], and then the connection ends.
 //!
 //! *Errors.* A violation ends the connection (MS-SMBD section 3.1.5.8), as does a timer of section 3.1.6.
 
@@ -361,6 +361,10 @@ impl Port {
         is_ending: bool,
         cx: &mut Context<'_>,
     ) -> Poll<ChannelError> {
+        let is_waiting = is_reading && (self.wait.is_some() || self.debt.is_some());
+        if let Poll::Ready(why) = self.memory_wait.poll_end(is_waiting, self.info.peer, cx) {
+            return Poll::Ready(why);
+        }
         let holds_memory = self.assembly.is_some();
         let half = Half { is_there: is_ending || is_reading && self.is_half(), holds_memory };
         self.link.poll_stalled(half, Some(&self.info.pool), cx)

@@ -11,7 +11,8 @@
 //!
 //! *Errors.* Invalid record marks end the connection, as does a peer that makes no progress for [`limits::STALL_SECONDS_MAX`] with
 //! a message half sent or half received, or for a shorter time while it occupies contended memory. Progress is counted separately
-//! for each direction: incoming calls do not excuse replies that are not taken.
+//! for each direction: incoming calls do not excuse replies that are not taken. A request that waits too long for memory, and that
+//! no answer fits before it is read, ends it as well; this is not counted as the peer's fault.
 
 use std::io;
 use std::sync::Arc;
@@ -274,7 +275,7 @@ impl TcpChannel {
                     audit::record(|| {
                         let agreed = self.info.tls.peer();
                         let name = agreed.and_then(|peer| peer.name.clone()).unwrap_or_default();
-                        audit::Event::Tls { peer: self.info.peer.ip(), name }
+                        audit::Event::Tls { peer: self.info.peer.ip(), name: name.into() }
                     });
                 }
                 self.is_starting_tls = false;
@@ -330,6 +331,9 @@ impl Channel for TcpChannel {
         match self.poll_next(cx) {
             Poll::Pending => {
                 let is_reading = self.draining.is_none() && !self.is_stuffed();
+                if let Poll::Ready(why) = self.recv.poll_waited(is_reading, cx) {
+                    return Poll::Ready(Err(why));
+                }
                 self.poll_stalled(is_reading, cx).map(Err)
             }
             ready => ready,

@@ -1,8 +1,9 @@
 //! The receiving half of a byte stream: from the socket to records.
 //!
 //! *Operation.* [`Receiver::next_record`] extracts records from received bytes; [`Receiver::poll_fill`] reads more. A record that
-//! fits the receive buffer is a slice of it. The rest of a larger record is read directly into a pool buffer if the protocol can
-//! locate its bulk data, and assembled on the heap otherwise.
+//! fits the receive buffer is a slice of it. One of up to [`limits::TCP_GATHER_MAX`] bytes is gathered in a large receive buffer,
+//! with the records after it: one system call then serves many small writes. The rest of a larger record is read directly into a
+//! pool buffer if the protocol can locate its bulk data, and assembled on the heap otherwise.
 //!
 //! *Memory.* Receive buffers come from a separate pool when the socket is readable, and are returned when empty: a silent
 //! connection holds none. While a record waits for a payload buffer, the connection reads no further data, which is the
@@ -11,9 +12,10 @@
 //!
 //! If no memory becomes available within [`limits::MEMORY_WAIT_MAX`], the bulk data is discarded as it arrives, and its record is
 //! passed on without it; a record in several fragments also without the data that follows. A sealed record
-//! ([`PayloadLocator::is_sealed`]) keeps waiting.
+//! ([`PayloadLocator::is_sealed`]) and one without located bulk data cannot be answered so, nor can data that waits for a receive
+//! buffer: they wait for [`limits::MESSAGE_WAIT_MAX`].
 //!
-//! *Errors.* A violation ends the connection.
+//! *Errors.* A violation ends the connection, as does the end of the longer wait.
 
 use std::io::{self, IoSliceMut};
 use std::pin::Pin;
@@ -25,7 +27,7 @@ use iobuf::{Acquire, AcquireAll, Buf, BufMut, Paid, Pay, Pool};
 use super::framing::{Framing, Next, Violation};
 use super::record::{Fragments, MARK_LEN, Mark};
 use super::stream::Stream;
-use crate::channel::{Info, PayloadLocator, ReadChunkData, Traffic};
+use crate::channel::{ChannelError, Info, PayloadLocator, ReadChunkData, Traffic};
 use crate::memory_wait::MemoryWait;
 use crate::{count, limits};
 
@@ -221,8 +223,16 @@ impl Assembly {
     }
 }
 
+/// A record whose beginning was copied to a large receive buffer, where the rest and the next records are read.
+struct Gathering {
+    buffer: BufMut,
+    /// Bytes of the record with its mark.
+    total: usize,
+}
+
 enum State {
     Mark,
+    Gathering(Gathering),
     Bulk(Box<Bulk>),
     Assembly(Box<Assembly>),
 }
@@ -278,10 +288,21 @@ impl Receiver {
             || !matches!(self.state, State::Mark)
     }
 
+    /// Called when no progress is possible: ready with the reason for ending the connection if it has waited for memory for too
+    /// long. `is_reading`: more data would be accepted.
+    pub(super) fn poll_waited(
+        &mut self,
+        is_reading: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<ChannelError> {
+        let is_waiting = is_reading && self.is_waiting();
+        self.memory_wait.poll_end(is_waiting, self.info.peer, cx)
+    }
+
     /// True if the next data waits for memory of this side.
     pub(super) fn is_waiting(&self) -> bool {
         let of_record = match &self.state {
-            State::Mark => false,
+            State::Mark | State::Gathering(_) => false,
             State::Bulk(bulk) => bulk.rest > 0 && bulk.into.is_empty() && !bulk.is_refused,
             State::Assembly(assembly) => assembly.wait.is_some(),
         };
@@ -291,11 +312,13 @@ impl Receiver {
     /// The pool whose memory the current record occupies: payload memory, or a receive buffer.
     pub(super) fn holds_memory(&self) -> Option<&Pool> {
         let has_payload = match &self.state {
-            State::Mark => false,
+            State::Mark | State::Gathering(_) => false,
             State::Bulk(bulk) => !bulk.into.is_empty(),
             State::Assembly(assembly) => assembly.paid.is_some(),
         };
-        let has_buffer = !self.held.is_empty() || self.next.is_some();
+        let has_buffer = !self.held.is_empty()
+            || self.next.is_some()
+            || matches!(self.state, State::Gathering(_));
         match has_payload {
             true => Some(&self.info.pool),
             false => has_buffer.then_some(&self.recvs),
@@ -321,6 +344,16 @@ impl Receiver {
                     }
                 }
                 State::Bulk(_) => Step::More,
+                State::Gathering(g) if g.buffer.len() >= g.total => {
+                    match std::mem::replace(&mut self.state, State::Mark) {
+                        State::Gathering(g) => {
+                            self.held = g.buffer.freeze();
+                            continue;
+                        }
+                        _ => Step::More,
+                    }
+                }
+                State::Gathering(_) => Step::More,
             };
             match step {
                 Step::Record(record) => {
@@ -354,6 +387,17 @@ impl Receiver {
         }
         if MARK_LEN + total <= limits::TCP_RECV_SMALL || have < limits::RECORD_LOCATE_MIN {
             return Ok(Step::More);
+        }
+        if MARK_LEN + total <= limits::TCP_GATHER_MAX
+            && let Some(mut buffer) = self.recvs.try_get(limits::TCP_RECV_LARGE)
+        {
+            buffer.append(&std::mem::take(&mut self.held));
+            // A spare small buffer would be the next one to be filled.
+            self.next = None;
+            return Ok(Step::Enter(State::Gathering(Gathering {
+                buffer,
+                total: MARK_LEN + total,
+            })));
         }
         let head = self.held.slice(MARK_LEN..self.held.len());
         let Some((at, len)) = locate.bulk(&head, total) else {
@@ -410,6 +454,7 @@ impl Receiver {
     ) -> Poll<io::Result<usize>> {
         let read = match &self.state {
             State::Bulk(_) => self.poll_fill_bulk(stream, cx),
+            State::Gathering(_) => self.poll_fill_gathering(stream, cx),
             _ => self.poll_fill_records(stream, cx),
         };
         if read.is_pending() && self.next.as_ref().is_some_and(BufMut::is_empty) {
@@ -498,7 +543,23 @@ impl Receiver {
         let wait = self.wait.get_or_insert_with(|| recvs.acquire(limits::TCP_RECV_SMALL, account));
         let buffer = ready!(Pin::new(wait).poll(cx));
         self.wait = None;
+        self.memory_wait.end();
         Poll::Ready(buffer.map_err(io::Error::other))
+    }
+
+    fn poll_fill_gathering(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let State::Gathering(Gathering { buffer, .. }) = &mut self.state else {
+            return Poll::Ready(Ok(0));
+        };
+        let n = ready!(stream.poll_read(cx, buffer.spare_mut()))?;
+        buffer.advance(n);
+        // The next record is likely as large: its buffer is large from the start.
+        self.busy = true;
+        Poll::Ready(Ok(n))
     }
 
     fn poll_fill_bulk(

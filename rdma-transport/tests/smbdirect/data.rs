@@ -235,9 +235,16 @@ fn half_message_keeps_received_bytes() {
     });
 }
 
-/// A client that waits for memory of this side is not at fault, however long that takes.
+/// A client that waits for memory of this side is not at fault: it is served when memory comes, and without it the connection ends
+/// in time.
 #[test]
-fn message_waiting_for_memory_is_kept() {
+fn message_waiting_for_memory_is_kept_for_a_while() {
+    for comes in [true, false] {
+        waits_for_memory(comes);
+    }
+}
+
+fn waits_for_memory(comes: bool) {
     run_by_virtual_time(async {
         let (mut raw, served) = negotiated(Over::Loopback).await;
         let small: Vec<_> = std::iter::from_fn(|| served.payload.try_get(1)).collect();
@@ -246,16 +253,18 @@ fn message_waiting_for_memory_is_kept() {
         message[2] = 1;
         raw.fragment(10, message.len() - 1000, &message[..1000]).await;
         raw.fragment(10, message.len() - 1500, &message[1000..1500]).await;
-        let peer = tokio::spawn(async move {
-            // Keep-alive messages are answered.
-            for _ in 0..6 {
-                tokio::time::sleep(Duration::from_secs(100)).await;
-                raw.grant(1).await;
-            }
-            raw
-        });
-        let mut raw = peer.await.unwrap();
+        let began = tokio::time::Instant::now();
+        tokio::time::sleep(limits::MESSAGE_WAIT_MAX - Duration::from_secs(1)).await;
         assert!(!served.end.is_finished());
+        if !comes {
+            let ChannelError::Closed(why) = served.end.await.unwrap() else {
+                panic!("a violation")
+            };
+            assert!(why.contains("the gateway had no memory"), "{why}");
+            let took = began.elapsed();
+            assert!(took < limits::MESSAGE_WAIT_MAX + Duration::from_secs(1), "{took:?}");
+            return;
+        }
         drop(small);
         raw.fragment(10, 0, &message[1500..]).await;
         assert_eq!(raw.answer().await.unwrap(), bytes(2000, 9));

@@ -35,6 +35,14 @@ fn listen_at() -> SocketAddr {
 
 contract!(verbs, crate::verbs());
 
+/// As on iWARP cards: a request that names memory of another connection's domain fails.
+fn separate() -> Verbs {
+    let close_time_max = Duration::from_millis(500);
+    Verbs::new(VerbsConfig { close_time_max, separate_domains: true, ..VerbsConfig::default() })
+}
+
+contract!(separate_domains, crate::separate());
+
 /// Number of files that this process has open.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()

@@ -500,7 +500,6 @@ async fn refused_connection_requests() {
         (Violation::MpaRevision, request(0x10, 3, &[0; 4]), vec![]),
         (Violation::MpaPrivateData, long, vec![]),
         (Violation::MpaPrivateData, request(0x10, 2, &[0; 3]), vec![]),
-        (Violation::MpaMarkers, request(0x90, 2, &[0; 4]), rejected.clone()),
         (Violation::MpaRtrUnmatched, request(0x10, 2, &[0x80, 0, 0, 0]), rejected),
         (Violation::MpaTimeout, request(0x10, 2, &[0; 4])[..22].to_vec(), vec![]),
         (Violation::MpaTimeout, vec![], vec![]),
@@ -536,7 +535,6 @@ async fn refused_connection_replies() {
     let terminate = |code| frame(&untagged(1 | LAST, 0x47, [0, 2, 1, 0], &[0x20, code, 0, 0]), crc);
     let cases = [
         (Violation::MpaKey, request(0x10, 2, &[0; 4]), None),
-        (Violation::MpaMarkers, reply(0x90, 2, &[0; 4]), Some(4)),
         (Violation::MpaRevision, reply(0x00, 1, &[]), Some(4)),
         (Violation::MpaIrdInsufficient, reply(0x10, 2, &[0, 8, 0, 9]), Some(6)),
         (Violation::MpaRtrUnmatched, reply(0x10, 2, &[0x80, 8, 0, 8]), Some(7)),

@@ -4,6 +4,8 @@
 
 mod hostile;
 mod pairs;
+mod peers;
+pub(crate) mod receiver;
 mod segmentation;
 
 use std::future::poll_fn;

@@ -136,6 +136,18 @@ pub const LENGTH_LEN: usize = 2;
 /// Bytes of the CRC field after each ULPDU; it is present, and zero, even without CRC.
 pub const CRC_LEN: usize = 4;
 
+/// Bytes of a marker.
+pub const MARKER_LEN: usize = 4;
+/// Distance of markers in the stream of FPDUs, the first of which is in front of the first FPDU (RFC 5044 section 4.3).
+pub const MARKER_INTERVAL: usize = 512;
+
+/// The marker at a distance of `back` bytes after the length field of its FPDU; 0 if it is in front of that field.
+pub fn marker(back: u64) -> [u8; MARKER_LEN] {
+    // Invariant: an FPDU with its markers is shorter than 64 KiB ([`ULPDU_MAX`]).
+    let [high, low] = u16::try_from(back).unwrap_or(0).to_be_bytes();
+    [0, 0, high, low]
+}
+
 /// Largest ULPDU that this side sends (RFC 5044 section 4.1); received ones may have up to 65,535 bytes.
 pub const ULPDU_MAX: usize = 64_768;
 
