@@ -48,6 +48,28 @@ impl fmt::Display for Who {
 }
 
 impl Who {
+    /// Returns the name, or number, without the mark of groups.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Everyone => "*",
+            Self::User(name) | Self::Group(name) => name,
+        }
+    }
+
+    /// Returns the text of a SID, if the configuration gave one.
+    pub fn sid(&self) -> Option<&str> {
+        let is_sid = |name: &&str| name.len() > 4 && name[..4].eq_ignore_ascii_case("S-1-");
+        Some(self.name()).filter(|name| name.is_char_boundary(4)).filter(is_sid)
+    }
+
+    /// Returns the name and the domain of `alice@example.org` and `EXAMPLE\alice`.
+    pub fn in_domain(&self) -> Option<(&str, &str)> {
+        let name = self.name();
+        let split = name.split_once('\\').map(|(domain, name)| (name, domain));
+        let split = split.or_else(|| name.rsplit_once('@'));
+        split.filter(|(name, domain)| !name.is_empty() && !domain.is_empty())
+    }
+
     /// Returns the number, if the configuration gave one.
     pub fn number(&self) -> Option<u32> {
         match self {
@@ -65,6 +87,8 @@ pub enum OnHost {
         /// The primary group.
         gid: u32,
         groups: Vec<u32>,
+        /// The name service shows the group of this name as a user, as winbind does.
+        shows_group: bool,
     },
     Group {
         gid: u32,
@@ -80,6 +104,8 @@ pub type Member = (String, Result<Option<u32>, String>);
 /// The users and groups that may use a share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
+    /// SMB users with all rights to its files.
+    pub admin: Vec<Who>,
     pub read: Vec<Who>,
     /// May read and write.
     pub write: Vec<Who>,
@@ -88,13 +114,55 @@ pub struct Access {
 }
 
 impl Access {
-    /// Checks that `read` and `write` are empty, so that everyone except the denied users has access.
+    /// Checks that `read` and `write` are empty, so that everyone except the denied users may write.
     pub fn only_denies(&self) -> bool {
         self.read.is_empty() && self.write.is_empty()
     }
 
-    /// Iterates over every user and group in the three lists.
+    /// Iterates over every user and group in its lists.
     pub fn principals(&self) -> impl Iterator<Item = &Who> {
-        [&self.read, &self.write, &self.deny].into_iter().flatten()
+        [&self.admin, &self.read, &self.write, &self.deny].into_iter().flatten()
+    }
+}
+
+/// SMB users and groups with privileges of Windows, in all shares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Privileges {
+    /// SeBackupPrivilege.
+    pub backup: Vec<Who>,
+    /// SeRestorePrivilege.
+    pub restore: Vec<Who>,
+    /// SeSecurityPrivilege.
+    pub security: Vec<Who>,
+    /// SeTakeOwnershipPrivilege.
+    pub take_ownership: Vec<Who>,
+}
+
+impl Privileges {
+    /// Returns the lists with their names.
+    pub fn lists(&self) -> [(&'static str, &[Who]); 4] {
+        [
+            ("backup", &self.backup),
+            ("restore", &self.restore),
+            ("security", &self.security),
+            ("take_ownership", &self.take_ownership),
+        ]
+    }
+
+    /// Iterates over every user and group in its lists.
+    pub fn principals(&self) -> impl Iterator<Item = &Who> {
+        self.lists().into_iter().flat_map(|(_, list)| list)
+    }
+}
+
+impl fmt::Display for Privileges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |(name, list): (&str, &[Who])| {
+            let names: Vec<String> = list.iter().map(ToString::to_string).collect();
+            (!list.is_empty()).then(|| format!("{name}: {}", names.join(", ")))
+        };
+        let lists: Vec<String> = self.lists().into_iter().filter_map(of).collect();
+        f.write_str(if lists.is_empty() { "none" } else { "" })?;
+        f.write_str(&lists.join("; "))
     }
 }

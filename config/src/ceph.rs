@@ -35,21 +35,6 @@ impl Ceph {
     pub(crate) fn new(fs: String, path: String) -> Self {
         Self { fs, path, user: None, config: None, keyring: None, exclusive: true }
     }
-
-    /// Describes how this folder overlaps the other, if it does: same, inside or around.
-    pub(crate) fn overlap(&self, other: &Self) -> Option<&'static str> {
-        let inside = |a: &str, b: &str| {
-            b == "/"
-                || a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let (a, b) = (&*self.path, &*other.path);
-        match (self.fs == other.fs && self.config == other.config, inside(a, b), inside(b, a)) {
-            (true, true, true) => Some("is the same as that of"),
-            (true, true, false) => Some("lies inside that of"),
-            (true, false, true) => Some("contains that of"),
-            _ => None,
-        }
-    }
 }
 
 /// Parses `FS` or `FS/PATH`.
@@ -141,16 +126,5 @@ mod tests {
         }
         assert_eq!(user("client.gate"), Ok("gate".into()));
         assert!(user("client.").is_err() && user("a b").is_err());
-    }
-
-    #[test]
-    fn overlapping_ceph_folders_are_detected() {
-        let ceph = |text: &str| text.parse::<Ceph>().unwrap_or_else(|why| panic!("{why}"));
-        let how = |a: &str, b: &str| ceph(a).overlap(&ceph(b));
-        assert_eq!(how("fs/a", "fs/a/"), Some("is the same as that of"));
-        assert_eq!(how("fs/a/b", "fs/a"), Some("lies inside that of"));
-        assert_eq!(how("fs", "fs/a"), Some("contains that of"));
-        assert_eq!(how("fs/ab", "fs/a"), None);
-        assert_eq!(how("other/a", "fs/a"), None);
     }
 }

@@ -63,6 +63,7 @@ fn of_text(file: &Path, text: &str, hosts: &[ReferHost]) -> Result<Vec<Share>, F
             path: path.clone(),
             share: Some(share.name.clone()),
             rdma,
+            namespace: false,
         };
         // A share that itself refers to a third server keeps that target.
         let source = match share.source {

@@ -4,34 +4,36 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use policy::{Cidr, Flavor, Protocols, Squash};
+use policy::{Cidr, Flavor, Protocols, SnapshotPattern, Squash};
 
-use crate::access::{Access, Who};
+use crate::access::{Access, Privileges, Who};
 use crate::addresses;
 use crate::audit::{AuditTo, Audited, DraftAudit};
 use crate::ceph::{self, Ceph};
 use crate::client::{Client, Whom};
 use crate::export::Export;
-use crate::kerberos::{DraftKerberos, HostName};
+use crate::kerberos::{DomainBy, DraftKerberos, HostName};
 use crate::keys::{
-    ACCESS, AUDIT, CEPH, CLIENT, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, RDMA, REFER, SHARE, SMB,
-    TLS, TOP, USER,
+    ACCESS, AUDIT, CEPH, CLIENT, DOMAIN, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, PRIVILEGES,
+    RDMA, SHARE, SMB, TLS, TOP, USER,
 };
+use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
 use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
-use crate::refer::{Refer, ReferHost, TARGETS_MAX};
 use crate::rights::{self, Force, List, Masks, Mode, Symlinks};
 use crate::sec::Secs;
 use crate::settings::{
-    Admin, Compression, DirectoryLeases, Domain, Durability, Encryption, Identity, Names, NfsLocks,
-    Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering, Share, Signing,
-    Source, User, share_name, user_name,
+    Admin, Compression, DirectoryLeases, Discovery, Domain, Durability, Encryption, Identity,
+    Names, NfsLocks, Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms,
+    RelaxedOrdering, Share, Signing, Source, User, share_name, user_name,
 };
+use crate::targets::{links, targets};
 use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
-use crate::units::{Port, Size, Span, Spin};
+use crate::units::{Dscp, Port, Size, Span, Spin};
+use crate::wastebasket::wastebasket;
 
 /// A share and the positions of its settings.
 #[derive(Clone, Debug)]
@@ -84,6 +86,7 @@ pub(crate) struct Draft {
     pub(crate) rdma_crc: Option<Set<RdmaCrc>>,
     pub(crate) rdma_spin: Option<Set<Spin>>,
     pub(crate) relaxed_ordering: Option<Set<RelaxedOrdering>>,
+    pub(crate) dscp: Option<Set<Dscp>>,
     pub(crate) nfs_port: Option<Set<Port>>,
     pub(crate) nfs_rdma_port: Option<Set<Port>>,
     pub(crate) users: Vec<DraftUser>,
@@ -97,7 +100,11 @@ pub(crate) struct Draft {
     pub(crate) tls: DraftTls,
     pub(crate) ntlm: Option<Set<Ntlm>>,
     pub(crate) kerberos: DraftKerberos,
+    pub(crate) domain_by: Option<Set<DomainBy>>,
     pub(crate) audit: DraftAudit,
+    pub(crate) privileges: Privileges,
+    /// The users and groups that `privileges` names.
+    pub(crate) privileged: Vec<Set<Who>>,
     pub(crate) state: Option<Set<PathBuf>>,
     pub(crate) records: Option<Set<String>>,
     pub(crate) lease: Option<Set<Span>>,
@@ -119,6 +126,7 @@ pub(crate) struct Draft {
     /// `admin.clients` was set, possibly to an empty list.
     pub(crate) admin_clients_said: bool,
     pub(crate) privileged_ports: Option<Set<PrivilegedPorts>>,
+    pub(crate) discovery: Option<Set<Discovery>>,
     pub(crate) drain: Option<Set<Span>>,
     pub(crate) log: Option<Set<LogFilter>>,
     pub(crate) log_format: Option<Set<LogFormat>>,
@@ -188,7 +196,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
             .map(|s| Set { value: s.value.0, origin: s.origin })
             .collect();
     }
-    (draft.rdma, draft.relaxed_ordering) = rdma(&top, report);
+    rdma(&top, &mut draft, report);
     draft.rdma_crc = top.parse("rdma_crc", report);
     draft.rdma_spin = top.parse("rdma_spin", report);
     draft.state = map(top.parse("state", report), |p: Absolute| p.0);
@@ -201,6 +209,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.admin_clients_said = true;
     }
     draft.privileged_ports = top.parse("privileged_ports", report);
+    draft.discovery = top.parse("discovery", report);
     draft.drain = top.parse("drain", report);
     draft.names = top.parse("names", report);
     if let Some(node) = top.get("log")
@@ -242,28 +251,26 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.compression = smb.parse("compression", report);
         draft.ntlm = smb.parse("ntlm", report);
     }
-    if let Some(node) = top.get("kerberos") {
-        draft.kerberos = kerberos(node, report);
-    }
-    if let Some(node) = top.get("tls") {
-        draft.tls = tls(node, report);
-    }
+    draft.kerberos = top.get("kerberos").map(|node| kerberos(node, report)).unwrap_or_default();
+    draft.domain_by = domain_by(&top, report);
+    draft.tls = top.get("tls").map_or_else(DraftTls::default, |node| tls(node, report));
     if let Some(node) = top.get("audit") {
         draft.audit = audit(node, report);
     }
+    (draft.privileges, draft.privileged) = privileges(&top, report);
     draft
 }
 
 /// Parses `rdma`, a word or a group.
-fn rdma(top: &Group<'_>, report: &mut Report) -> (Option<Set<Rdma>>, Option<Set<RelaxedOrdering>>) {
+fn rdma(top: &Group<'_>, draft: &mut Draft, report: &mut Report) {
     match top.get("rdma") {
         Some(node) if matches!(node.value, Value::Map(_)) => {
-            let Some(group) = Group::read(node, "`rdma`", &RDMA, report) else {
-                return (None, None);
-            };
-            (group.parse("by", report), group.parse("relaxed_ordering", report))
+            let Some(group) = Group::read(node, "`rdma`", &RDMA, report) else { return };
+            draft.rdma = group.parse("by", report);
+            draft.relaxed_ordering = group.parse("relaxed_ordering", report);
+            draft.dscp = group.parse("dscp", report);
         }
-        _ => (top.parse("rdma", report), None),
+        _ => draft.rdma = top.parse("rdma", report),
     }
 }
 
@@ -303,6 +310,10 @@ fn audited(group: &Group<'_>, report: &mut Report) -> (Vec<Audited>, Option<Orig
         }
     }
     (audited, Some(Origin::Node(node.number)))
+}
+
+fn domain_by(top: &Group<'_>, report: &mut Report) -> Option<Set<DomainBy>> {
+    Group::read(top.get("domain")?, "`domain`", &DOMAIN, report)?.parse("by", report)
 }
 
 fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
@@ -392,6 +403,9 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let list = group.parse::<List>("list", report).map_or(List::default(), |l| l.value);
     let symlinks =
         group.parse::<Symlinks>("symlinks", report).map_or(Symlinks::default(), |l| l.value);
+    let wastebasket = wastebasket(&group, report);
+    let links = group.get("links").map_or(Links::default(), |node| links(node, report));
+    let snapshots = group.parse::<SnapshotPattern>("snapshots", report);
     let (name, source) = (name?, source?);
     let (source, source_at) = (source.value, source.origin);
     Some(DraftShare {
@@ -413,8 +427,11 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             audit,
             force,
             masks,
+            wastebasket,
             list,
             symlinks,
+            links,
+            snapshots: snapshots.map(|s| s.value),
             encrypt,
             compress,
             tls: tls.map_or(ShareTls::default(), |t| t.value),
@@ -559,12 +576,16 @@ fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Wh
     let Some(group) = group else { return (None, Vec::new()) };
     let faults = report.0.len();
     let mut named = Vec::new();
+    let admin = group.get("admin").map(|n| named_list(n, report)).unwrap_or_default();
     let mut list = |key| {
         let list = group.get(key).map(|n| parse_list::<Who>(n, report)).unwrap_or_default();
         named.extend(list.iter().cloned());
         list.into_iter().map(|s| s.value).collect::<Vec<_>>()
     };
-    let access = Access { read: list("read"), write: list("write"), deny: list("deny") };
+    let (read, write, deny) = (list("read"), list("write"), list("deny"));
+    named.extend(admin.iter().cloned());
+    let admin = admin.into_iter().map(|s| s.value).collect();
+    let access = Access { admin, read, write, deny };
     if named.is_empty() && group.all_known && report.0.len() == faults {
         report.add_help(
             Origin::Node(group.node.number),
@@ -573,6 +594,39 @@ fn access(share: &Group<'_>, report: &mut Report) -> (Option<Access>, Vec<Set<Wh
         );
     }
     (Some(access), named)
+}
+
+/// Parses users and groups that get more than the rights of files. Everyone would include guests.
+fn named_list(node: &Node, report: &mut Report) -> Vec<Set<Who>> {
+    let mut list = parse_list::<Who>(node, report);
+    for one in list.extract_if(.., |one| one.value == Who::Everyone) {
+        report.add_help(
+            one.origin,
+            "`*` cannot be here",
+            "name users like `alice` and groups like `\"@staff\"`",
+        );
+    }
+    list
+}
+
+/// Parses the users and groups with privileges, and returns their positions.
+fn privileges(top: &Group<'_>, report: &mut Report) -> (Privileges, Vec<Set<Who>>) {
+    let group =
+        top.get("privileges").and_then(|n| Group::read(n, "`privileges`", &PRIVILEGES, report));
+    let Some(group) = group else { return (Privileges::default(), Vec::new()) };
+    let mut named = Vec::new();
+    let mut list = |key| {
+        let list = group.get(key).map(|n| named_list(n, report)).unwrap_or_default();
+        named.extend(list.iter().cloned());
+        list.into_iter().map(|s| s.value).collect::<Vec<_>>()
+    };
+    let privileges = Privileges {
+        backup: list("backup"),
+        restore: list("restore"),
+        security: list("security"),
+        take_ownership: list("take_ownership"),
+    };
+    (privileges, named)
 }
 
 struct FileSystem(String);
@@ -669,16 +723,6 @@ fn source(group: &Group<'_>, report: &mut Report) -> Option<Set<(Source, bool)>>
 /// The keys that a share with `refer` may have; all others must be set on the server that it refers to.
 const BESIDE: [&str; 7] = ["name", "refer", "protocols", "clients", "hidden", "export", "comment"];
 
-/// The name of a share on another server.
-struct ShareThere(String);
-
-impl FromStr for ShareThere {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        share_name(text).map(Self)
-    }
-}
-
 /// Parses the servers of a share that has no folder here.
 fn referred(share: &Group<'_>, node: &Node, report: &mut Report) -> Option<Set<(Source, bool)>> {
     let origin = Origin::Node(node.number);
@@ -700,44 +744,6 @@ fn referred(share: &Group<'_>, node: &Node, report: &mut Report) -> Option<Set<(
             ),
         }
     }
-    let nodes = match &node.value {
-        Value::List(list) => list.as_slice(),
-        _ => std::slice::from_ref(node),
-    };
-    let mut targets: Vec<Refer> = Vec::new();
-    for node in nodes {
-        let at = Origin::Node(node.number);
-        let found = match &node.value {
-            Value::Map(_) => refer(node, report),
-            _ => parse_list::<Refer>(node, report).pop().map(|set| set.value),
-        };
-        let Some(found) = found else { continue };
-        if targets.iter().any(|one| one.host == found.host && one.path == found.path) {
-            report.add_help(at, format!("{found} is named twice"), "remove one of the two");
-        } else if targets.len() == TARGETS_MAX {
-            report.add(at, format!("a share has at most {TARGETS_MAX} servers"));
-            break;
-        }
-        targets.push(found);
-    }
-    if nodes.is_empty() {
-        let help = "name one, as in `refer: gw2.example.org:/archive`";
-        report.add_help(origin, "this share has no server: the list is empty", help);
-    }
-    (report.0.len() == faults).then_some(Set { value: (Source::Refer(targets), false), origin })
-}
-
-fn refer(node: &Node, report: &mut Report) -> Option<Refer> {
-    let group = Group::read(node, "`refer`", &REFER, report)?;
-    for (key, help) in [("host", "`host: gw2.example.org`"), ("path", "`path: /archive`")] {
-        if group.get(key).is_none() && group.all_known {
-            let at = Origin::Node(node.number);
-            report.add_help(at, format!("this server has no `{key}`"), format!("add {help}"));
-        }
-    }
-    let host = group.parse::<ReferHost>("host", report);
-    let path = group.parse::<Export>("path", report);
-    let share = group.parse::<ShareThere>("share", report).map(|set| set.value.0);
-    let rdma = group.parse::<Flag>("rdma", report).is_some_and(|set| set.value.0);
-    Some(Refer { host: host?.value, path: path?.value, share, rdma })
+    let targets = targets(node, "share", report);
+    (report.0.len() == faults).then_some(Set { value: (Source::Refer(targets?), false), origin })
 }

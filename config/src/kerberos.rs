@@ -36,9 +36,36 @@ pub enum KerberosMap {
     Names,
     /// To numbers computed from the RIDs in Active Directory tickets.
     Rid,
+    /// To the numbers that winbind has for the SIDs in Active Directory tickets.
+    Winbind,
 }
 
-words!(KerberosMap, "is not a way to map principals to users", "names" => Names, "rid" => Rid);
+words!(
+    KerberosMap,
+    "is not a way to map principals to users",
+    "names" => Names,
+    "rid" => Rid,
+    "winbind" => Winbind
+);
+
+/// Who maps identities of a domain to names and numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DomainBy {
+    /// winbind, of which this host is a member.
+    Winbind,
+    /// SSSD, which is not supported yet.
+    Sssd,
+    /// The gateway, from the RIDs in tickets.
+    Rid,
+}
+
+words!(
+    DomainBy,
+    "does not map identities of a domain",
+    "winbind" => Winbind,
+    "sssd" => Sssd,
+    "rid" => Rid
+);
 
 /// Default of `rid_base`.
 pub(crate) const RID_BASE: u32 = 100_000;

@@ -2,8 +2,12 @@
 //! that the other lacks.
 
 mod cluster;
+mod operation;
+mod wastebasket;
 
 pub(crate) use cluster::{CLUSTER, CLUSTER_FILE, SERVICE};
+pub(crate) use operation::{AUDIT, DOMAIN, KERBEROS, LIMITS, LOG};
+pub(crate) use wastebasket::WASTEBASKET;
 
 /// A key of a group.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +154,13 @@ pub(crate) const TOP: Group = Group {
              `required`: all; `off`: none. RDMA has no such ports.",
         ),
         key(
+            "discovery",
+            "`on` or `off`",
+            "on",
+            "Whether the gateway is announced on the networks of the addresses that serve, never on loopback, so that file \
+             managers list it and its name resolves. See [operating](operating.md#found-on-the-network).",
+        ),
+        key(
             "drain",
             "time, like `8s`",
             "8s",
@@ -168,6 +179,8 @@ pub(crate) const TOP: Group = Group {
         key("smb", "group", "", "Settings of SMB. See [smb](#smb)."),
         key("tls", "group", "", "TLS for NFS over TCP and for the admin address. See [tls](#tls)."),
         key("kerberos", "group", "", "Logons with Kerberos tickets. See [kerberos](#kerberos)."),
+        key("domain", "group", "", "Who maps identities of a domain. See [domain](#domain)."),
+        key("privileges", "group", "", "SMB users with privileges. See [privileges](#privileges)."),
         key(
             "audit",
             "group",
@@ -194,10 +207,10 @@ pub(crate) const SHARE: Group = Group {
             "path",
             "absolute path of a folder",
             "",
-            "The folder that is served. Two shares should not serve the same files: `check` and the log warn of folders that \
-             overlap. With `{user}` as its last part, as in `/home/{user}`, each SMB user sees only the folder of that \
-             name, which the gateway creates when the user first connects; NFS clients see the folder above. See \
-             [homes](permissions.md#homes).",
+            "The folder that is served. Folders of shares may overlap: a file has one set of opens, locks and caches, \
+             and rights are those of the share ([coherence](coherence.md#shares-that-overlap)). With `{user}` as its last \
+             part, as in `/home/{user}`, each SMB user sees only the folder of that name, which the gateway creates when \
+             the user first connects; NFS clients see the folder above. See [homes](permissions.md#homes).",
         ),
         key("ceph", "group", "", "A folder of CephFS, in place of `path`. See [ceph](#ceph)."),
         key("memory", "`true` or `false`", "false", "A volume in memory, lost at exit."),
@@ -234,7 +247,7 @@ pub(crate) const SHARE: Group = Group {
             "squash",
             "`root`, `all` or `none`",
             "root",
-            "NFS: which calls run as the anonymous user (65534). `root`: calls of the superuser; `all`: calls of every user; \
+            "NFS alone: which calls run as the anonymous user (65534). `root`: calls of the superuser; `all`: calls of every user; \
              `none`: no calls.",
         ),
         key(
@@ -300,6 +313,12 @@ pub(crate) const SHARE: Group = Group {
             "Upper limit of the mode of new files and folders. See [masks](#masks).",
         ),
         key(
+            "wastebasket",
+            "group",
+            "",
+            "Removed and replaced files are kept for a time. See [wastebasket](#wastebasket).",
+        ),
+        key(
             "list",
             "`all` or `visible`",
             "all",
@@ -315,6 +334,24 @@ pub(crate) const SHARE: Group = Group {
              follow it themselves, which few programs except the Linux mount do. A client that negotiates the POSIX \
              extensions of SMB 3.1.1, as Linux does with each mount, always follows links itself, like NFS clients. See \
              [Windows](windows.md#symbolic-links).",
+        ),
+        key(
+            "links",
+            "`msdfs`, group, or list of them",
+            "",
+            "Folders of the share that are on other servers: SMB clients are sent there by DFS, NFS 4 clients by referrals. \
+             `msdfs`: symbolic links with the text `msdfs:SERVER\\SHARE`, as smbd uses with `msdfs root`, are such folders. \
+             See [links](#links).",
+        ),
+        key(
+            "snapshots",
+            "path with a time, like `/srv/.snapshots/{time:%Y-%m-%d_%H%M%S}`",
+            "",
+            "The folders that have the files of the share as they were: previous versions of Windows, and `.snapshot` in each \
+             folder. `{time:FORMAT}` is the time in UTC in a format of strftime(3), `{local:FORMAT}` that of this host's zone; \
+             the name may begin and end with other text, and `*` for any. `.snapshots/{number}/snapshot` has those of snapper. \
+             A path that does not begin with `/` is inside the share (`.zfs/snapshot/auto-{time:%Y-%m-%d_%H-%M}`); clients \
+             then reach it by `.snapshot` only. See [snapshots](operating.md#snapshots).",
         ),
         key(
             "encrypt",
@@ -382,6 +419,35 @@ pub(crate) const REFER: Group = Group {
             "`true` or `false`",
             "false",
             "NFS: the server also offers RDMA. NFS 4.1 clients can query this (`fs_locations_info`); Linux tries RDMA anyway.",
+        ),
+        key(
+            "namespace",
+            "`true` or `false`",
+            "false",
+            "SMB: the share there is a DFS root itself (`links`, smbd's `msdfs root`, a namespace of Windows), which clients ask \
+             again. For `links` only.",
+        ),
+    ],
+};
+
+pub(crate) const LINK: Group = Group {
+    name: "links",
+    is_list: true,
+    about: "A folder of a share that is on other servers. The gateway makes the folder if it is missing, and clients see nothing \
+            of what is in it. They can neither rename nor remove it, nor a folder above it. A share has at most 256 links. See \
+            [links](windows.md#links-to-other-servers) and [NFS](linux.md#links-to-other-servers).",
+    keys: &[
+        key(
+            "at",
+            "path in the share, like `projects/old`",
+            "",
+            "The folder. Links cannot be below each other.",
+        ),
+        key(
+            "to",
+            "server with path like `gw2.example.org:/archive`, group, or list of them",
+            "",
+            "The servers, at most 16, in order of preference. See [refer](#refer).",
         ),
     ],
 };
@@ -470,8 +536,9 @@ pub(crate) const ACCESS: Group = Group {
     name: "access",
     is_list: false,
     about: "The users that may use a share over NFS and SMB; the permissions of its files apply as well. Users and groups are \
-            those of this host, of `users` and of `headgate user add`, by name or number; they are looked up at the start and at \
-            each reload. Without this group, only the permissions of the files apply. See \
+            those of this host, of `users` and of `headgate user add`, by name or number, and with `kerberos` those of the \
+            domain: `alice@example.org`, `\"@Domain Admins@example.org\"`, or a SID like `S-1-5-21-1-2-3-1104`. Names are looked \
+            up at the start and at each reload. Without this group, only the permissions of the files apply. See \
             [permissions](permissions.md#rights-of-a-share).",
     keys: &[
         key(
@@ -485,9 +552,41 @@ pub(crate) const ACCESS: Group = Group {
             "deny",
             "the same",
             "",
-            "These users have no access, even if another list names them. If the other lists are empty, all other users may \
+            "These users have no access, even if another list names them. If `read` and `write` are empty, all other users may \
              read and write.",
         ),
+        key(
+            "admin",
+            "user like `alice`, group like `\"@staff\"`, or list of them",
+            "",
+            "SMB: these users act as root on the files of the share, like `admin users` of Samba. Over NFS they may read and \
+             write as the files permit. See [privileges](permissions.md#administrators-and-privileges).",
+        ),
+    ],
+};
+
+pub(crate) const PRIVILEGES: Group = Group {
+    name: "privileges",
+    is_list: false,
+    about: "SMB users and groups with privileges of Windows, in all shares that admit them. Each use is recorded in the audit \
+            trail. NFS has no privileges. Names are those of [access](#access). See \
+            [privileges](permissions.md#administrators-and-privileges).",
+    keys: &[
+        key(
+            "backup",
+            "user like `alice`, group like `\"@staff\"`, or list of them",
+            "",
+            "May read every file that they open with backup intent, with its access list and its SACL.",
+        ),
+        key(
+            "restore",
+            "the same",
+            "",
+            "May create, write and remove every file that they open with backup intent, set its access list and its SACL, and \
+             give files to any owner.",
+        ),
+        key("security", "the same", "", "May read and set the SACL of files."),
+        key("take_ownership", "the same", "", "May make themselves owner of every file."),
     ],
 };
 
@@ -655,6 +754,15 @@ pub(crate) const RDMA: Group = Group {
              ordering), if it supports that: this is faster on machines with several memory controllers. Use `off` for \
              devices on which it is faulty.",
         ),
+        key(
+            "dscp",
+            "a number from 0 to 63",
+            "",
+            "The differentiated services code point of the packets that the gateway sends to clients of SMB and NFS, over \
+             RDMA and over TCP, by which switches choose a queue. Unset: the system's default. On RoCE and InfiniBand the \
+             client chooses it when it connects \
+             ([RDMA networks](rdma.md#the-class-of-packets)). A reload applies it to new connections.",
+        ),
     ],
 };
 
@@ -724,144 +832,18 @@ pub(crate) const SMB: Group = Group {
     ],
 };
 
-pub(crate) const KERBEROS: Group = Group {
-    name: "kerberos",
-    is_list: false,
-    about: "Logons with Kerberos tickets, in addition to passwords. It needs `keytab`. The gateway uses this host's MIT krb5 \
-            library (`libgssapi_krb5.so.2`) and krb5.conf. See [Kerberos](kerberos.md).",
-    keys: &[
-        key(
-            "keytab",
-            "absolute path of a file, or `credential:NAME`",
-            "",
-            "The keys of this server, of `cifs/NAME` or `host/NAME` for SMB, `nfs/NAME` for NFS. Only its owner may read it. \
-             It is read at each logon, so new keys need no restart.",
-        ),
-        key(
-            "realm",
-            "word, like `EXAMPLE.ORG`",
-            "",
-            "The realm whose principals, like `alice@EXAMPLE.ORG`, are users of that name, like `alice`, even where krb5.conf \
-             does not say so. If not set: krb5.conf maps principals to users (`default_realm`, `auth_to_local`).",
-        ),
-        key(
-            "names",
-            "name of this host as clients type it, or list of them",
-            "",
-            "The host names whose keys `headgate check` looks for in the keytab. If not set: the name of the host.",
-        ),
-        key(
-            "map",
-            "`names` or `rid`",
-            "names",
-            "How principals are mapped to users of the file system. `names`: to users of the same name, in `users` and on this \
-             host, where SSSD or winbind provides the users of a domain; `rid`: principals of `realm` get numbers computed \
-             from the user's and groups' SIDs in Active Directory tickets, and this host need not know the users.",
-        ),
-        key(
-            "rid_base",
-            "number of a user",
-            "100000",
-            "With `map: rid`: the number, at least 1000, that is added to the last number of a user's or a group's SID. All \
-             gateways of the same files need the same value.",
-        ),
-    ],
-};
-
-pub(crate) const AUDIT: Group = Group {
-    name: "audit",
-    is_list: false,
-    about: "The audit trail: logons, refusals, mounts, actions of administrators, and the operations that shares select with \
-            their own `audit`, as lines of JSON. It needs `to`. See [audit](audit.md).",
-    keys: &[
-        key(
-            "to",
-            "absolute path of a file, or `journald`",
-            "",
-            "The destination. The gateway creates the file so that only its own user can read it, only appends to it, and \
-             reopens it at each reload, so that it can be rotated.",
-        ),
-        key(
-            "required",
-            "`true` or `false`",
-            "false",
-            "`true`: while the trail cannot be written, the gateway refuses operations that it must record (logons, mounts, \
-             and operations on shares with `audit`), and `/readyz` reports this. `false`: service continues, and records \
-             that do not fit in memory are lost and counted.",
-        ),
-    ],
-};
-
-pub(crate) const LIMITS: Group = Group {
-    name: "limits",
-    is_list: false,
-    about: "Limits per client, so that each client leaves enough for the others; `connections` and `memory` limit all clients \
-            together. The gateway refuses the request that would exceed a limit; the log names the limit, and the metric \
-            `headgate_limits_met_total` counts it.",
-    keys: &[
-        key(
-            "client_connections",
-            "whole number",
-            "",
-            "Connections from one address. If not set: three quarters of `connections`.",
-        ),
-        key(
-            "client_memory",
-            "size, like `64MiB`",
-            "",
-            "Payload memory of all connections from one address. When it is used up, only its own requests wait. If not set: \
-             three quarters of `memory`. Large requests without payload may use an eighth as much in addition.",
-        ),
-        key(
-            "client_opens",
-            "whole number",
-            "65536",
-            "Files that one client may hold open: each SMB session and each NFSv4 client. An NFSv4 open may have three further \
-             states (locks, a delegation).",
-        ),
-        key(
-            "nfs_clients",
-            "whole number",
-            "16384",
-            "Maximum number of NFSv4 clients; an eighth of them may come from one address (IPv6: one /64). Silent clients are \
-             dropped to make room.",
-        ),
-        key(
-            "introduction",
-            "time, like `45s`",
-            "45s",
-            "How long a connection may take until a user has logged on (SMB) or a share has admitted a call (NFS), including \
-             the set-up of RDMA. Until then it counts as new: all new connections together may use half of `connections`, \
-             and those from one address a quarter.",
-        ),
-    ],
-};
-
-pub(crate) const LOG: Group = Group {
-    name: "log",
-    is_list: false,
-    about: "The log on standard error.",
-    keys: &[
-        key(
-            "level",
-            "`error`, `warn`, `info`, `debug` or `trace`",
-            "info",
-            "The lines that are written. Parts of the program may have another level: `info,nfsrdma=debug`. `headgate log` \
-             changes the level until the next reload.",
-        ),
-        key("format", "`text` or `json`", "text", "Format of the lines."),
-    ],
-};
-
 /// All groups, the top level first.
-pub const GROUPS: [Group; 20] = [
+pub const GROUPS: [Group; 24] = [
     TOP,
     SHARE,
     REFER,
+    LINK,
     CLIENT,
     ACCESS,
+    PRIVILEGES,
     FORCE,
     MASKS,
+    WASTEBASKET,
     CEPH,
     USER,
     NFS,
@@ -869,6 +851,7 @@ pub const GROUPS: [Group; 20] = [
     SMB,
     TLS,
     KERBEROS,
+    DOMAIN,
     AUDIT,
     LIMITS,
     LOG,
@@ -886,6 +869,7 @@ pub fn reference() -> String {
             "clients" => {
                 " A list: each entry is a range or a name, or begins with `- from: CLIENT`."
             }
+            "links" => " A list: each entry is the word `msdfs`, or begins with `- at: PATH`.",
             "refer" => " A list: each entry is `HOST:/PATH`, or begins with `- host: HOST`.",
             _ if group.is_list => " A list: each entry begins with `- name: NAME`.",
             _ => "",

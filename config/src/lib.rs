@@ -25,9 +25,9 @@ pub mod in_time;
 mod kerberos;
 pub mod keys;
 mod lines;
+mod links;
 mod log;
 mod options;
-mod overlap;
 mod paths;
 mod reader;
 mod records;
@@ -37,14 +37,16 @@ mod rules;
 mod sec;
 mod settings;
 mod suggest;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod text;
 mod tls;
 mod tree;
 mod units;
+mod wastebasket;
 
-pub use access::{Access, Member, OnHost, Who};
+pub use access::{Access, Member, OnHost, Privileges, Who};
 pub use addresses::address;
 pub use append::NewShare;
 pub use audit::{Audit, AuditTo, Audited};
@@ -54,21 +56,23 @@ pub use cluster::{Cluster, Endpoint, Moving, Service, load_cluster};
 pub use elsewhere::Elsewhere;
 pub use export::Export;
 pub use fault::{Fault, Faults, Location};
-pub use kerberos::{HostName, Kerberos, KerberosMap, Realm};
+pub use kerberos::{DomainBy, HostName, Kerberos, KerberosMap, Realm};
 pub use lines::{Lines, Step};
+pub use links::{Link, Links};
 pub use log::{LogFilter, LogFormat};
 pub use options::{Options, ShareOption, UserOption};
-pub use policy::{Cidr, Flavor, Protocols, Squash};
+pub use policy::{Cidr, Flavor, Protocols, SnapshotPattern, Squash};
 pub use records::records_of;
 pub use refer::{Refer, ReferHost};
 pub use rights::{Force, List, Masks, Mode, Symlinks};
 pub use rules::{Known, admin_of, load, state_of};
 pub use sec::Secs;
 pub use settings::{
-    Admin, Compression, DirectoryLeases, Domain, Durability, Encryption, Identity, Limits, Names,
-    NfsLocks, Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms, RelaxedOrdering,
-    Settings, Share, Signing, Smb, Source, User, user_name,
+    Admin, Compression, DirectoryLeases, Discovery, Domain, Durability, Encryption, Identity,
+    Limits, Names, NfsLocks, Ntlm, Portmap, PrivilegedPorts, Rdma, RdmaCrc, RdmaTransforms,
+    RelaxedOrdering, Settings, Share, Signing, Smb, Source, User, user_name,
 };
 pub use suggest::nearest;
 pub use tls::{ShareTls, Tls};
-pub use units::{Port, Size, Span, Spin};
+pub use units::{Dscp, Port, Size, Span, Spin};
+pub use wastebasket::{Age, Excluded, Wastebasket};

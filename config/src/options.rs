@@ -14,8 +14,8 @@ use crate::log::{LogFilter, LogFormat};
 use crate::reader::shown;
 use crate::rights;
 use crate::settings::{
-    Admin, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share, Signing, Source,
-    User, share_name, user_name,
+    Admin, Discovery, Encryption, Identity, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Share,
+    Signing, Source, User, share_name, user_name,
 };
 use crate::units::{Port, Size, Span};
 
@@ -69,6 +69,8 @@ pub struct Options {
     pub admin_clients: Vec<Cidr>,
     /// `--privileged-ports`
     pub privileged_ports: Option<PrivilegedPorts>,
+    /// `--discovery`
+    pub discovery: Option<Discovery>,
     /// `--drain`
     pub drain: Option<Span>,
     /// `--log`

@@ -82,6 +82,8 @@ pub struct Refer {
     pub share: Option<String>,
     /// The server also serves NFS over RDMA.
     pub rdma: bool,
+    /// The share there is a DFS namespace itself.
+    pub namespace: bool,
 }
 
 impl Refer {
@@ -110,6 +112,7 @@ impl FromStr for Refer {
             path: format!("/{path}").parse()?,
             share: None,
             rdma: false,
+            namespace: false,
         })
     }
 }

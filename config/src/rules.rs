@@ -2,10 +2,11 @@
 
 mod audit;
 mod kerberos;
+mod people;
 mod tls;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,13 +17,12 @@ use crate::fault::Faults;
 use crate::file::{Draft, DraftShare, DraftUser, draft};
 use crate::in_time::{self, LOOK_MAX};
 use crate::options::Options;
-use crate::overlap::overlaps;
 use crate::paths::real_in_time;
-use crate::reader::{Finding, Origin, Report, Set, shown};
+use crate::reader::{Finding, Origin, Report, Set};
 use crate::records;
 use crate::rights::Symlinks;
 use crate::settings::{
-    Admin, Compression, Encryption, Limits, Names, Portmap, Rdma, Settings, Share, Smb, Source,
+    Admin, Compression, Discovery, Encryption, Limits, Portmap, Rdma, Settings, Share, Smb, Source,
 };
 use crate::text::{FAULTS_MAX, faults, located, read_text, root, text_of};
 use crate::tree;
@@ -30,8 +30,6 @@ use crate::units::{Size, Span, Spin};
 
 /// Maximum number of shares, which are searched by name at every mount and by number at every request.
 const SHARES_MAX: usize = 256;
-/// Maximum number of users and groups that one share names.
-const NAMED_MAX: usize = 1024;
 /// Maximum number of users in the configuration; the database holds more.
 const USERS_MAX: usize = 1024;
 const MEMORY_MIN: u64 = 16 << 20;
@@ -65,6 +63,8 @@ pub struct Known {
     pub users: fn(&Path) -> Option<Vec<String>>,
     /// Returns what the host knows of these users and groups, in the same order. The error explains why the service failed. Blocks.
     pub host: fn(&[Who]) -> Result<FoundOnHost, String>,
+    /// The gateway starts: users and groups that cannot be looked up are warnings, and their shares wait for them.
+    pub is_start: bool,
     /// Returns the memory that this process may use, in bytes, and the origin of the limit (machine or control group), if known.
     pub memory: fn() -> Option<(u64, &'static str)>,
 }
@@ -118,20 +118,25 @@ pub(crate) fn settle(
         );
     }
     check_users(&draft.users, known, &mut report);
-    check_passwords(&draft, known, &mut report);
-    let on_host = check_people(&draft, known, &mut report);
-    check_bind(&draft.bind, &mut report);
-    let line = |at: Origin| match at {
-        Origin::Node(number) => Some(tree::locate(text, number).0),
-        _ => None,
+    people::check_passwords(&draft, known, &mut report);
+    let mut people = Report::default();
+    let on_host = people::check(&draft, known, &mut people);
+    let unresolved = if known.is_start {
+        people.0
+    } else {
+        report.0.extend(people.0);
+        Vec::new()
     };
-    let mut warnings = overlaps(&draft.shares, real_in_time, line);
+    check_bind(&draft.bind, &mut report);
+    let mut warnings = unresolved;
     join(&mut draft.shares, elsewhere, known.share_id, &mut warnings);
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
+    let domain_by = kerberos::domain_by(&draft, &mut report);
     let audit = audit::check(&draft, &mut report);
-    let settings = Settings { on_host, kerberos, audit, ..check_values(draft, &mut report) };
+    let settings =
+        Settings { on_host, kerberos, domain_by, audit, ..check_values(draft, &mut report) };
     if report.0.is_empty() {
         let warnings =
             warnings.into_iter().take(FAULTS_MAX).map(|f| located(file, text, f)).collect();
@@ -188,6 +193,7 @@ fn lay_over(draft: &mut Draft, options: Options) {
     draft.admin_clients_said |= ranges.len() > 0;
     draft.admin_clients.extend(ranges.map(|value| Set { value, origin: at }));
     over(&mut draft.privileged_ports, options.privileged_ports, "--privileged-ports");
+    over(&mut draft.discovery, options.discovery, "--discovery");
     over(&mut draft.drain, options.drain, "--drain");
     over(&mut draft.log, options.log, "--log");
     over(&mut draft.log_format, options.log_format, "--log-format");
@@ -210,6 +216,28 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
             check_folder(path, s.source_at, report);
         }
         check_protocols(s, report);
+        if s.share.homes && !s.share.links.is_empty() {
+            report.add_help(
+                s.name_at,
+                format!("the share `{}` has a folder for each user, and `links`", s.share.name),
+                "remove `links`, or give the links a share of their own",
+            );
+        }
+        check_snapshots(s, report);
+        if s.share.wastebasket.is_some() && !matches!(s.share.source, Source::Folder(_)) {
+            report.add_help(
+                s.name_at,
+                format!("the share `{name}` has a wastebasket, and no folder on this host"),
+                "remove `wastebasket`: only shares with a `path` have one",
+            );
+        }
+        if s.share.wastebasket.is_some() && s.share.read_only {
+            report.add_help(
+                s.name_at,
+                format!("the share `{name}` is read-only and has a wastebasket"),
+                "remove `wastebasket`, or `read_only`",
+            );
+        }
         if s.share.homes && s.share.guest {
             report.add_help(
                 s.source_at,
@@ -361,6 +389,19 @@ fn check_memory(
     }
 }
 
+/// Checks that only a folder of this host has snapshots by a pattern.
+fn check_snapshots(s: &DraftShare, report: &mut Report) {
+    let (what, help) = match (&s.share.snapshots, &s.share.source) {
+        (None, _) | (Some(_), Source::Folder(_)) => return,
+        (_, Source::Ceph(_)) => (
+            "is in CephFS, whose snapshots need no key",
+            "remove `snapshots`: they are found in `.snap`",
+        ),
+        _ => ("has no folder on this host, and `snapshots`", "remove `snapshots`"),
+    };
+    report.add_help(s.name_at, format!("the share `{}` {what}", s.share.name), help);
+}
+
 /// Checks that settings of SMB are used only in shares that SMB serves.
 fn check_protocols(s: &DraftShare, report: &mut Report) {
     let (share, name) = (&s.share, &s.share.name);
@@ -459,127 +500,6 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
             ),
             Err(e) => report.add(u.file_at, format!("cannot access {}: {e}", path.display())),
         }
-    }
-}
-
-/// Checks that the users and groups in shares exist: an unknown name would allow or deny no user. Returns the name service's answer
-/// for all of them, so that a configuration costs one query.
-fn check_people(draft: &Draft, known: Known, report: &mut Report) -> BTreeMap<Who, Option<OnHost>> {
-    let named = || draft.shares.iter().flat_map(|s| &s.principals);
-    for share in &draft.shares {
-        if let Some(first) = share.principals.get(NAMED_MAX) {
-            let what = format!(
-                "the share `{}` names more than {NAMED_MAX} users and groups",
-                share.share.name
-            );
-            report.add_help(first.origin, what, "name a group that they are in");
-            return BTreeMap::new();
-        }
-    }
-    let (accounts, unread) = accounts(draft, known);
-    let is_account = |name: &String| accounts.contains(&name.to_lowercase());
-    let is_asked = |who: &Who| match who {
-        Who::Everyone => false,
-        Who::User(name) => who.number().is_some() || !is_account(name),
-        Who::Group(_) => true,
-    };
-    let asked: BTreeSet<&Who> = named().map(|s| &s.value).filter(|who| is_asked(who)).collect();
-    let of_host = draft.names.as_ref().is_none_or(|names| names.value == Names::Host);
-    let names: Vec<Who> = asked.into_iter().cloned().collect();
-    let found = match names.is_empty() || !of_host {
-        true => Ok(Vec::new()),
-        false => (known.host)(&names),
-    };
-    let found: BTreeMap<Who, Option<OnHost>> = match found {
-        Ok(found) => names.into_iter().zip(found).collect(),
-        Err(why) => {
-            let first = named().find(|s| is_asked(&s.value));
-            report.add(first.map_or(Origin::Nowhere, |s| s.origin), why);
-            return BTreeMap::new();
-        }
-    };
-    let is_known = |who: &Who| {
-        let by_host = !is_asked(who) || found.get(who).is_some_and(Option::is_some);
-        by_host || who.number().is_some() || unread && matches!(who, Who::User(_))
-    };
-    for one in named().filter(|s| !is_known(&s.value)) {
-        unknown(one, of_host, report);
-    }
-    found
-}
-
-/// Returns the names of all accounts in lower case, and whether the list may be incomplete: a database that cannot be read now is
-/// checked when it is opened.
-fn accounts(draft: &Draft, known: Known) -> (HashSet<String>, bool) {
-    let own = draft.users.iter().map(|u| u.user.name.to_lowercase());
-    let mut accounts: HashSet<String> = own.collect();
-    let mut named = draft.shares.iter().flat_map(|s| &s.principals);
-    if !named.any(|s| matches!(s.value, Who::User(_))) {
-        return (accounts, false);
-    }
-    let (_, users) = database(draft, known);
-    let unread = users.is_none();
-    accounts.extend(users.iter().flatten().map(|name| name.to_lowercase()));
-    (accounts, unread)
-}
-
-/// Returns the state folder and the users in its database. Does not open a database in CephFS, because until the start the session
-/// of a gateway that died may still lock it.
-fn database(draft: &Draft, known: Known) -> (PathBuf, Option<Vec<String>>) {
-    let state = draft.state.as_ref().map_or(Settings::default().state, |s| s.value.clone());
-    let users = if draft.records.is_some() { None } else { (known.users)(&state) };
-    (state, users)
-}
-
-fn unknown(one: &Set<Who>, of_host: bool, report: &mut Report) {
-    let (what, help) = match (&one.value, of_host) {
-        (Who::Group(name), true) => (
-            format!("this host has no group `{}`", shown(name)),
-            "create it, write another one, or its number as in `\"@1000\"`",
-        ),
-        (Who::Group(name), false) => (
-            format!(
-                "the group `{}` is not known: with `names: own` the gateway does not ask this host",
-                shown(name)
-            ),
-            "write its number as in `\"@1000\"`, or set `names: host`",
-        ),
-        (who, true) => (
-            format!("there is no user `{}`", shown(&who.to_string())),
-            "write a user of this host, of `users` or of `headgate user add`, or a number; groups begin with `@`",
-        ),
-        (who, false) => (
-            format!(
-                "the user `{}` is not known: with `names: own` the gateway does not ask this host",
-                shown(&who.to_string())
-            ),
-            "write a user of `users` or of `headgate user add`, a number, or set `names: host`",
-        ),
-    };
-    report.add_help(one.origin, what, help);
-}
-
-/// Checks that users without a password file have a password in the database.
-fn check_passwords(draft: &Draft, known: Known, report: &mut Report) {
-    let mut without = draft.users.iter().filter(|u| u.user.password_file.is_none()).peekable();
-    if without.peek().is_none() {
-        return;
-    }
-    let (state, Some(users)) = database(draft, known) else { return };
-    let users: HashSet<String> = users.iter().map(|name| name.to_lowercase()).collect();
-    for u in without.filter(|u| !users.contains(&u.user.name.to_lowercase())) {
-        let name = &u.user.name;
-        let help = match u.name_at {
-            Origin::Option(_) => {
-                format!("write `{name}=FILE`, with the password in the first line of FILE")
-            }
-            _ => "add `password_file: FILE`, with the password in its first line".to_owned(),
-        };
-        report.add_help(
-            u.name_at,
-            format!("user `{name}` has no password"),
-            format!("{help}, or use `headgate user add {name} --state {}`", state.display()),
-        );
     }
 }
 
@@ -716,11 +636,13 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         rdma_crc: settled(draft.rdma_crc, default.rdma_crc).value,
         rdma_spin: settled(draft.rdma_spin, Spin(default.rdma_spin)).value.0,
         rdma_relaxed_ordering: settled(draft.relaxed_ordering, default.rdma_relaxed_ordering).value,
+        rdma_dscp: draft.dscp.map(|dscp| dscp.value),
         nfs_port,
         nfs_rdma_port: rdma_port.value.0,
         smb,
         tls,
         kerberos: None,
+        domain_by: None,
         audit: None,
         users: draft.users.into_iter().map(|u| u.user).collect(),
         state: state.value,
@@ -738,9 +660,11 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         admin: admin.value,
         admin_clients: draft.admin_clients.into_iter().map(|c| c.value).collect(),
         privileged_ports: settled(draft.privileged_ports, default.privileged_ports).value,
+        discovery: settled(draft.discovery, Discovery::On).value,
         drain: drain.value.0,
         log: settled(draft.log, default.log).value,
         log_format: settled(draft.log_format, default.log_format).value,
+        privileges: draft.privileges,
         on_host: BTreeMap::new(),
     }
 }

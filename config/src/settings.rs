@@ -7,21 +7,24 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use policy::{Cidr, Protocols, Squash, words};
+use policy::{Cidr, Protocols, SnapshotPattern, Squash, words};
 
-use crate::access::{Access, OnHost, Who};
+use crate::access::{Access, OnHost, Privileges, Who};
 use crate::audit::{Audit, Audited};
 use crate::ceph::Ceph;
 use crate::client::Client;
 use crate::export::Export;
 use crate::fault::Fault;
-use crate::kerberos::Kerberos;
+use crate::kerberos::{DomainBy, Kerberos};
+use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
 use crate::paths::{USER, real_in_time};
 use crate::refer::{self, Refer};
 use crate::rights::{Force, List, Masks, Symlinks};
 use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
+use crate::units::Dscp;
+use crate::wastebasket::Wastebasket;
 
 /// All settings of `serve`. Built by [`crate::load`], or directly in tests and in `demo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Settings {
     pub rdma_spin: Option<Duration>,
     /// Whether memory is registered at an RDMA device with relaxed ordering.
     pub rdma_relaxed_ordering: RelaxedOrdering,
+    /// DSCP of the packets of data connections; `None`: the system's default.
+    pub rdma_dscp: Option<Dscp>,
     /// Port of NFS and MOUNT over TCP; 0: any free port.
     pub nfs_port: u16,
     /// Port of NFS over RPC-over-RDMA; 0: any free port.
@@ -48,6 +53,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Kerberos keys and names; `None`: clients log on only with passwords.
     pub kerberos: Option<Kerberos>,
+    /// Who maps identities of a domain; `None`: the gateway is in no domain, or only `kerberos` says how tickets are mapped.
+    pub domain_by: Option<DomainBy>,
     /// Audit trail; `None`: no recording.
     pub audit: Option<Audit>,
     /// SMB users of the configuration, in addition to the database in the state folder.
@@ -70,7 +77,9 @@ pub struct Settings {
     pub domain: Option<Domain>,
     /// The source of user and group names.
     pub names: Names,
-    /// The name service's answers for the users and groups that shares name; `None`: no such name.
+    /// SMB users and groups with privileges.
+    pub privileges: Privileges,
+    /// The name service's answers for the users and groups that shares and privileges name; `None`: no such name.
     pub on_host: BTreeMap<Who, Option<OnHost>>,
     /// Payload memory in bytes, for all connections.
     pub memory: u64,
@@ -84,6 +93,8 @@ pub struct Settings {
     pub admin_clients: Vec<Cidr>,
     /// Callers that must use a source port below 1024, for NFS over TCP and UDP.
     pub privileged_ports: PrivilegedPorts,
+    /// Whether the gateway is announced on the networks that it serves. Without a configuration: no.
+    pub discovery: Discovery,
     /// Time that requests in progress get to finish after a stop request.
     pub drain: Duration,
     /// Selects the lines of the log.
@@ -103,11 +114,13 @@ impl Default for Settings {
             rdma_crc: RdmaCrc::Asked,
             rdma_spin: None,
             rdma_relaxed_ordering: RelaxedOrdering::default(),
+            rdma_dscp: None,
             nfs_port: 2049,
             nfs_rdma_port: 20049,
             smb: Smb::default(),
             tls: None,
             kerberos: None,
+            domain_by: None,
             audit: None,
             users: Vec::new(),
             state: PathBuf::from("/var/lib/headgate"),
@@ -119,6 +132,7 @@ impl Default for Settings {
             portmap: Portmap::Off,
             domain: None,
             names: Names::Host,
+            privileges: Privileges::default(),
             on_host: BTreeMap::new(),
             memory: 256 << 20,
             connections: 2048,
@@ -126,6 +140,7 @@ impl Default for Settings {
             admin: Admin::Off,
             admin_clients: Vec::new(),
             privileged_ports: PrivilegedPorts::default(),
+            discovery: Discovery::Off,
             // Shorter than the ten seconds after which `docker stop` kills.
             drain: Duration::from_secs(8),
             log: LogFilter::default(),
@@ -182,10 +197,16 @@ pub struct Share {
     pub force: Force,
     /// Limits of the modes of new files and folders.
     pub masks: Masks,
+    /// How removed and replaced files are kept; `None`: not at all.
+    pub wastebasket: Option<Wastebasket>,
     /// The entries that folder listings show.
     pub list: List,
     /// SMB: whether gateway or client follows symbolic links.
     pub symlinks: Symlinks,
+    /// Folders that are on other servers.
+    pub links: Links,
+    /// The folders of the host that are its snapshots.
+    pub snapshots: Option<SnapshotPattern>,
     /// SMB: refuse unencrypted access.
     pub encrypt: bool,
     /// SMB: clients are told to compress.
@@ -221,8 +242,11 @@ impl Share {
             audit: Vec::new(),
             force: Force::default(),
             masks: Masks::default(),
+            wastebasket: None,
             list: List::default(),
             symlinks: Symlinks::default(),
+            links: Links::default(),
+            snapshots: None,
             encrypt: false,
             compress: false,
             tls: ShareTls::default(),
@@ -326,6 +350,16 @@ impl Default for Smb {
         }
     }
 }
+
+/// Whether the gateway is announced on the networks that it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// By mDNS, LLMNR and WS-Discovery.
+    On,
+    Off,
+}
+
+words!(Discovery, "is not a mode of discovery", "on" => On, "off" => Off);
 
 /// Whether an RDMA device's writes may reach memory in any order before their completion (PCI Express relaxed ordering).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,11 @@
 mod access;
 mod audit;
 mod ceph;
+mod domain;
+mod links;
 mod refer;
 mod sound;
+mod wastebasket;
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,6 +35,7 @@ fn id(name: &str) -> u32 {
 
 /// No user information; the gateway's tests cover faults of passwords.
 const KNOWN: Known = Known {
+    is_start: false,
     share_id: id,
     password: |_| Ok(()),
     keytab: |path| match path.ends_with("wrong") {
@@ -43,7 +47,9 @@ const KNOWN: Known = Known {
         [Who::User(name), ..] if name == "slow" => Err("the name service is slow".into()),
         names => {
             let found = |name: &Who| match &*name.to_string() {
-                "alice" => Some(OnHost::User { uid: 5, gid: 6, groups: vec![7] }),
+                "alice" => {
+                    Some(OnHost::User { uid: 5, gid: 6, groups: vec![7], shows_group: false })
+                }
                 "@staff" => Some(OnHost::Group { gid: 50, members: Vec::new() }),
                 _ => None,
             };
@@ -102,6 +108,7 @@ shares:
     masks: {file: 0660, folder: 2770}
     list: visible
     symlinks: client
+    snapshots: .zfs/snapshot/{time:%Y-%m-%d_%H%M%S}
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     compress: true
@@ -117,7 +124,7 @@ shares:
     clients: [192.0.2.7, {from: 192.0.2.0/24, read_only: true, squash: root, anonuid: 7, anongid: 8},
       '*.lab', {from: '@hosts', protocols: smb}]
 bind: [192.0.2.1, '::1']
-rdma: iwarp
+rdma: {by: iwarp, relaxed_ordering: on, dscp: 26}
 rdma_crc: always
 rdma_spin: 20us
 state: /var/lib/gw
@@ -128,6 +135,7 @@ limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, nfs_c
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 privileged_ports: required
+discovery: off
 drain: 20s
 names: own
 log: {level: 'warn,nfsrdma=debug', format: json}
@@ -172,16 +180,20 @@ fn both_shares() -> Vec<Share> {
                 user: Some(Who::User("alice".into())),
                 group: Some(Who::Group("7".into())),
             },
+            wastebasket: None,
             masks: Masks { file: Some(Mode(0o660)), folder: Some(Mode(0o2770)) },
             list: List::Visible,
             symlinks: Symlinks::Client,
             access: Some(Access {
+                admin: vec![],
                 read: vec![Who::User("alice".into()), Who::Group("7".into())],
                 write: vec![Who::User("BOB".into())],
                 deny: vec![Who::User("9".into()), Who::Everyone],
             }),
             encrypt: true,
             compress: true,
+            links: crate::Links::default(),
+            snapshots: Some(".zfs/snapshot/{time:%Y-%m-%d_%H%M%S}".parse().unwrap()),
             tls: ShareTls::Offered,
             guest: true,
             continuous_availability: true,
@@ -235,6 +247,7 @@ fn every_key_is_accepted() {
             rdma_crc: RdmaCrc::Always,
             rdma_spin: Some(Duration::from_micros(20)),
             rdma_relaxed_ordering: crate::RelaxedOrdering::On,
+            rdma_dscp: Some(crate::Dscp(26)),
             nfs_port: 12049,
             nfs_rdma_port: 0,
             smb: Smb {
@@ -249,6 +262,7 @@ fn every_key_is_accepted() {
                 ntlm: crate::Ntlm::Off,
             },
             kerberos: Some(kerberos()),
+            domain_by: None,
             audit: Some(crate::Audit { to: crate::AuditTo::Journal, required: true }),
             users: vec![
                 User {
@@ -278,6 +292,7 @@ fn every_key_is_accepted() {
             portmap: Portmap::Own,
             domain: Some("example.org".parse().unwrap()),
             names: crate::Names::Own,
+            privileges: crate::Privileges::default(),
             on_host: std::collections::BTreeMap::new(),
             memory: 1 << 30,
             connections: 64,
@@ -285,6 +300,7 @@ fn every_key_is_accepted() {
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
             privileged_ports: crate::PrivilegedPorts::Required,
+            discovery: crate::Discovery::Off,
             drain: Duration::from_secs(20),
             log: "warn,nfsrdma=debug".parse().unwrap(),
             log_format: crate::LogFormat::Json,
@@ -464,8 +480,8 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
 2 | encryption: true
   | ^
   = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `records`, `recall`, `memory`, \
-         `connections`, `admin`, `admin_clients`, `privileged_ports`, `drain`, `names`, \
-         `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`, `audit`"
+         `connections`, `admin`, `admin_clients`, `privileged_ports`, `discovery`, `drain`, `names`, \
+         `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`, `domain`, `privileges`, `audit`"
     );
 }
 
@@ -706,6 +722,17 @@ error: gw.yaml:4:14: no client may use this share: the list of clients is empty
 }
 
 #[test]
+fn snapshots_need_a_folder_and_a_time() {
+    let with = |share: &str| told(&format!("shares: [{{name: d, {share}}}]\n"));
+    let pattern = "snapshots: '/s/{time:%Y%m%d}'";
+    assert!(read(&format!("shares: [{{name: d, path: /usr, {pattern}}}]\n")).is_ok());
+    assert!(with(&format!("memory: true, {pattern}")).contains("has no folder on this host"));
+    let ceph = with(&format!("ceph: {{filesystem: fs, path: /}}, {pattern}"));
+    assert!(ceph.contains("they are found in `.snap`"), "{ceph}");
+    assert!(with("path: /usr, snapshots: /s").contains("has no time"));
+}
+
+#[test]
 fn conflicting_values_are_refused() {
     let with = |rest: &str| told(&format!("shares: [{{name: d, memory: true}}]\n{rest}"));
     assert_eq!(
@@ -940,7 +967,9 @@ fn documented_defaults_are_actual() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
         !g.is_list
-            && !"access force masks ceph tls kerberos audit cluster".split(' ').any(|n| n == g.name)
+            && !"access privileges force masks wastebasket ceph tls kerberos domain audit cluster"
+                .split(' ')
+                .any(|n| n == g.name)
             && !g.name.contains(' ')
     }) {
         if !group.name.is_empty() {

@@ -122,6 +122,25 @@ impl FromStr for Port {
     }
 }
 
+/// A differentiated services code point (RFC 2474 section 3): six bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dscp(pub u8);
+
+impl FromStr for Dscp {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().ok().filter(|n| *n < 64).map(Dscp).ok_or_else(|| {
+            format!("`{text}` is not a DSCP; write a number from 0 to 63, the traffic class divided by four")
+        })
+    }
+}
+
+impl fmt::Display for Dscp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,10 +3,60 @@
 use std::path::Path;
 
 use crate::file::{Draft, DraftShare};
-use crate::kerberos::{Kerberos, KerberosMap, NAMES_MAX, RID_BASE, RID_BASES};
+use crate::kerberos::{DomainBy, Kerberos, KerberosMap, NAMES_MAX, RID_BASE, RID_BASES};
 use crate::paths::real;
 use crate::reader::Report;
 use crate::settings::{Ntlm, Source};
+
+/// Returns how tickets are mapped in such a domain.
+fn map_of(by: DomainBy) -> Option<KerberosMap> {
+    match by {
+        DomainBy::Winbind => Some(KerberosMap::Winbind),
+        DomainBy::Rid => Some(KerberosMap::Rid),
+        DomainBy::Sssd => None,
+    }
+}
+
+/// Returns who maps identities of the domain; `kerberos: {map: winbind}` says the same as `domain: {by: winbind}`.
+pub(crate) fn domain_by(draft: &Draft, report: &mut Report) -> Option<DomainBy> {
+    if let Some(sssd) = draft.domain_by.as_ref().filter(|by| by.value == DomainBy::Sssd) {
+        report.add_help(
+            sssd.origin,
+            "`sssd` is not supported yet",
+            "write `domain: {by: winbind}`, or let `kerberos: {map: names}` find the users whom SSSD gives this host",
+        );
+    }
+    let by_map = || match draft.kerberos.map.as_ref()?.value {
+        KerberosMap::Winbind => Some(DomainBy::Winbind),
+        KerberosMap::Rid | KerberosMap::Names => None,
+    };
+    draft.domain_by.as_ref().map(|by| by.value).or_else(by_map)
+}
+
+/// Returns how tickets are mapped, and checks that `kerberos.map` and `domain.by` say the same.
+fn map(draft: &Draft, report: &mut Report) -> KerberosMap {
+    let kerberos = &draft.kerberos;
+    let by = draft.domain_by.as_ref();
+    let by_domain = by.and_then(|by| Some((map_of(by.value)?, by.origin)));
+    let by_map = kerberos.map.as_ref().map(|map| (map.value, map.origin));
+    let map = by_map.or(by_domain).map(|(map, _)| map).unwrap_or_default();
+    if let (Some((own, at)), Some((other, _))) = (by_map, by_domain)
+        && own != other
+    {
+        let what = format!("`kerberos.map` is `{own}`, and `domain.by` is `{other}`");
+        report.add_help(at, what, "remove `map`: `domain.by` says it");
+    }
+    if let Some((KerberosMap::Rid, origin)) = by_map.or(by_domain)
+        && kerberos.realm.is_none()
+    {
+        report.add_help(
+            origin,
+            "numbers by `rid` are of the users of one domain, and `kerberos.realm` does not say which",
+            "add `realm: EXAMPLE.ORG`",
+        );
+    }
+    map
+}
 
 /// Checks that the keytab is valid and not reachable through a share, and that a logon method remains if NTLM is off.
 pub(crate) fn check(
@@ -25,6 +75,13 @@ pub(crate) fn check(
         );
     }
     let Some(keytab) = &kerberos.keytab else {
+        if let Some(by) = draft.domain_by.as_ref().filter(|by| by.value == DomainBy::Rid) {
+            report.add_help(
+                by.origin,
+                "numbers by `rid` come from tickets, and there is no keytab",
+                "set `kerberos: {keytab: FILE, realm: EXAMPLE.ORG}`, or `domain: {by: winbind}`",
+            );
+        }
         if let Some(at) = kerberos.at {
             report.add_help(
                 at,
@@ -52,16 +109,7 @@ pub(crate) fn check(
     } else if let Err(what) = proven(path) {
         report.add(keytab.origin, what);
     }
-    let map = kerberos.map.as_ref().map(|map| map.value).unwrap_or_default();
-    if let Some(said) = kerberos.map.as_ref().filter(|map| map.value == KerberosMap::Rid)
-        && kerberos.realm.is_none()
-    {
-        report.add_help(
-            said.origin,
-            "`map: rid` numbers the users of one domain, and `realm` does not say which",
-            "add `realm: EXAMPLE.ORG`",
-        );
-    }
+    let map = map(draft, report);
     let rid_base = kerberos.rid_base.as_ref().map_or(RID_BASE, |base| base.value);
     if let Some(base) = kerberos.rid_base.as_ref().filter(|b| !RID_BASES.contains(&b.value)) {
         let (least, most) = (RID_BASES.start(), RID_BASES.end());

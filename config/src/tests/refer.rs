@@ -20,6 +20,7 @@ fn referred_share_is_read() {
         path: "/srv/nfs/b".parse().unwrap(),
         share: Some("b".into()),
         rdma: true,
+        namespace: false,
     };
     assert_eq!(b.refers_to()[1], second);
     assert_eq!((second.smb_path().as_str(), b.refers_to()[0].smb_path().as_str()), ("b", "b"));
