@@ -38,7 +38,8 @@ fn on_cpu() -> f64 {
 /// Opens the file for reading on behalf of a client.
 fn open(arbiter: &Arbiter, node: NodeId) -> Holder {
     let table = arbiter.state();
-    let party = Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
+    let party =
+        Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())), via: 0 };
     assert!(table.open(node, &party, Share::new(Rights::READ, Rights::NONE), 0).is_go());
     party
 }
@@ -46,7 +47,7 @@ fn open(arbiter: &Arbiter, node: NodeId) -> Holder {
 /// Like [`open`], with a lease to cache the data.
 fn open_cached(arbiter: &Arbiter, node: NodeId) -> Holder {
     let party = open(arbiter, node);
-    let lease = Holder { holder: arbiter.state().holder(), lease: party.lease.clone() };
+    let lease = Holder { holder: arbiter.state().holder(), lease: party.lease.clone(), via: 0 };
     let held = arbiter.state().cache(
         node,
         &lease,
@@ -66,7 +67,7 @@ fn main() {
     cost(&arbiter, None);
     show("nobody has the file open (NFS 3)", cost(&arbiter, None));
     let mine = open(&arbiter, FILE);
-    let who = |p: &Holder| Some(Requester { client: p.client(), holder: Some(p.holder) });
+    let who = |p: &Holder| Some(Requester { client: p.client(), via: 0, holder: Some(p.holder) });
     show("open by its reader", cost(&arbiter, who(&mine)));
     (0..10_000).for_each(|n| drop(open_cached(&arbiter, NodeId(100 + n))));
     show("and 10,000 other files cached by others", cost(&arbiter, who(&mine)));

@@ -29,6 +29,11 @@ pub trait Directory: Send + Sync + 'static {
     fn user(&self, uid: u32) -> Option<String>;
     /// Returns the name of a group.
     fn group(&self, gid: u32) -> Option<String>;
+    /// Returns whether a name means a group although a user has it as well: winbind shows groups as users of the same number, which
+    /// never log on.
+    fn is_group(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 /// A directory without any names.
@@ -70,6 +75,27 @@ impl Directory for Host {
     fn group(&self, gid: u32) -> Option<String> {
         group_numbered(gid, |group| text(group.gr_name)).ok().flatten()
     }
+
+    fn is_group(&self, name: &str) -> bool {
+        let user = user_named(name, |user| (user.pw_uid, user.pw_gid)).ok().flatten();
+        shows_group(user, self.gid(name), || is_local(name))
+    }
+}
+
+/// Returns whether a user, of this number and primary group, only shows the group of its name. A user of the host's own files that
+/// has the number of its private group is a user.
+fn shows_group(
+    user: Option<(u32, u32)>,
+    group: Option<u32>,
+    is_local: impl FnOnce() -> bool,
+) -> bool {
+    group.is_some_and(|gid| gid != 0 && user == Some((gid, gid))) && !is_local()
+}
+
+/// Returns whether the host's own file has a user of this name. If it cannot be read, every user is one of its own.
+fn is_local(name: &str) -> bool {
+    let is_of = |line: &[u8]| line.split(|c| *c == b':').next() == Some(name.as_bytes());
+    std::fs::read("/etc/passwd").map_or(true, |all| all.split(|c| *c == b'\n').any(is_of))
 }
 
 /// Returns the number of the host's user of this name.
@@ -212,9 +238,29 @@ mod tests {
         }
         assert!(members_of("nobody-has-this-name").unwrap().is_none());
         assert!(members_of_gid(u32::MAX - 7).unwrap().is_none());
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        for line in users.lines() {
+            let name = line.split(':').next().unwrap();
+            assert!(!Host.is_group(name), "{name}");
+        }
         let nobody = "nobody-has-this-name";
         assert_eq!((Host.uid(nobody), Host.gid(nobody)), (None, None));
         assert_eq!((Host.user(u32::MAX - 7), Host.group(u32::MAX - 7)), (None, None));
+    }
+
+    #[test]
+    fn user_of_name_service_may_show_a_group() {
+        for (user, group, is_local, wanted) in [
+            (Some((3001, 3001)), Some(3001), false, true),
+            (Some((3001, 3001)), Some(3001), true, false),
+            (Some((3001, 100)), Some(3001), false, false),
+            (Some((3001, 3001)), Some(3002), false, false),
+            (Some((3001, 3001)), None, false, false),
+            (None, Some(3001), false, false),
+            (Some((0, 0)), Some(0), false, false),
+        ] {
+            assert_eq!(shows_group(user, group, || is_local), wanted, "{user:?} {group:?}");
+        }
     }
 
     #[test]

@@ -84,8 +84,8 @@ pub trait Recall: Send + Sync {
     fn grace_is_stuck(&self) -> bool {
         false
     }
-    /// Returns the files below a directory of a share that clients keep open only for their caches. The clients know them by paths
-    /// through the directory.
+    /// Returns the files below a directory of a share that clients keep open only for their caches, through this share or through
+    /// one that overlaps it.
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
         let _none = (share, dir);
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -96,8 +96,14 @@ pub trait Recall: Send + Sync {
         false
     }
     /// Tells the front end that a client of another front end moved this name; files opened by the old name are now at the new one.
-    fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+    fn renamed<'a>(
+        &'a self,
+        node: NodeId,
+        from: (&'a NodeRef, &'a [u8]),
+        to: (&'a NodeRef, &'a [u8]),
+    ) -> BoxFuture<'a, ()> {
         let _nothing_open = (node, from, to);
+        Box::pin(std::future::ready(()))
     }
     /// Tells the front end that a client of any front end has given a node a further name.
     fn linked(&self, node: NodeId) {
@@ -277,8 +283,8 @@ impl Arbiter {
         requester: Option<Requester>,
         wait_policy: Option<&dyn WaitPolicy>,
     ) -> VfsResult<Option<DelegatedAttrs>> {
-        let client = requester.map(|w| w.client);
-        let Some(holder) = self.state.keeps_back(node, client) else { return Ok(None) };
+        let by = requester.map(|w| w.key());
+        let Some(holder) = self.state.keeps_back(node, by) else { return Ok(None) };
         // Boxed like every wait: otherwise each read of attributes would carry room for this future.
         Box::pin(self.ask_for_attrs(holder, node, requester, wait_policy)).await
     }
@@ -305,7 +311,7 @@ impl Arbiter {
     /// Called before other clients' locks are read. The holder of a write delegation may have locked locally, so it must return the
     /// delegation with its locks (RFC 8881 section 10.4.2).
     pub async fn locks_known(&self, node: NodeId, requester: Option<Requester>) -> VfsResult<()> {
-        match self.state.keeps_back(node, requester.map(|w| w.client)) {
+        match self.state.keeps_back(node, requester.map(|w| w.key())) {
             Some(_) => {
                 self.check_conflicts(node, requester, Operation::Attributes, Range::ALL).await
             }
@@ -592,9 +598,14 @@ impl Arbiter {
     }
 
     /// Tells the protocol that may remove a file by name that the name was changed.
-    pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+    pub(crate) async fn renamed(
+        &self,
+        node: NodeId,
+        from: (&NodeRef, &[u8]),
+        to: (&NodeRef, &[u8]),
+    ) {
         if let Some(front) = self.keys.get() {
-            front.renamed(node, from, to);
+            front.renamed(node, from, to).await;
         }
     }
 
@@ -845,7 +856,11 @@ mod tests {
 
     fn party(client: u64) -> Holder {
         let terms = Terms { lease_ms: 1_000, courtesy_ms: 1_000 };
-        Holder { holder: HolderId(client), lease: Arc::new(Lease::new(ClientId(client), terms, 0)) }
+        Holder {
+            holder: HolderId(client),
+            lease: Arc::new(Lease::new(ClientId(client), terms, 0)),
+            via: 0,
+        }
     }
 
     fn block_on<T>(f: impl Future<Output = T>) -> T {

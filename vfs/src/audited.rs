@@ -7,7 +7,7 @@
 //!
 //! *Errors.* [`VfsError::NotRecorded`]: the trail is required and cannot be written.
 
-use audit::{Event, FileEvent, Files, Permit};
+use audit::{Event, FileEvent, Files, Permit, RecordText};
 
 use crate::acl::{Acl, posix};
 pub use crate::actor::{Acting, Actor};
@@ -15,8 +15,11 @@ use crate::backend::{Made, NodeRef};
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::namespace::{FileOps, Share};
+use crate::reparse::Kept;
+use crate::replace::Staged;
 use crate::streams::{self, Stream};
 use crate::types::*;
+use crate::waste_record::Id;
 
 /// Names the result of an operation; these names are stable.
 fn result<T>(done: &VfsResult<T>) -> &'static str {
@@ -65,16 +68,12 @@ impl Recording<'_> {
                 peer,
                 protocol,
                 party,
-                share: share.name.clone(),
-                path: text(&path),
+                share: share.name.as_str().into(),
+                path: RecordText::of(&path),
                 result: result(done),
             })
         });
     }
-}
-
-fn text(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
 }
 
 /// Returns the path of a name in its share. If the directory was removed and has no path any more, returns only the name.
@@ -259,6 +258,21 @@ impl FileOps<'_> {
         done
     }
 
+    /// Gives a node a further name that belongs to another node ([`FileOps::do_link_over`]).
+    pub async fn link_over(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        cred: &Cred,
+        (dir, name): (&NodeRef, &[u8]),
+        old: &NodeRef,
+    ) -> VfsResult<()> {
+        let recording = self.recording(share)?;
+        let done = self.do_link_over(share, node, cred, (dir, name), old).await;
+        named(recording, (dir, name), &done, |of| Event::Create { of, kind: "name" }).await;
+        done
+    }
+
     /// Removes an empty directory.
     pub async fn rmdir(
         &self,
@@ -269,7 +283,7 @@ impl FileOps<'_> {
     ) -> VfsResult<DirChange> {
         let recording = self.recording(share)?;
         let done = self.do_rmdir(share, dir, cred, name).await;
-        named(recording, (dir, name), &done, |of| Event::Delete { of }).await;
+        named(recording, (dir, name), &done, |of| Event::Delete { of, kept: None }).await;
         done
     }
 
@@ -282,11 +296,11 @@ impl FileOps<'_> {
         name: &[u8],
     ) -> VfsResult<DirChange> {
         let recording = self.recording(share)?;
-        let done = self.do_unlink(share, dir, cred, name).await;
+        let (done, kept) = parted(self.do_unlink(share, dir, cred, name).await);
         // NFSv4 has one operation to remove files and directories: after this error the caller removes the directory by `rmdir`,
         // which records it.
         let recording = recording.filter(|_| !matches!(done, Err(VfsError::IsDir)));
-        named(recording, (dir, name), &done, |of| Event::Delete { of }).await;
+        named(recording, (dir, name), &done, |of| Event::Delete { of, kept }).await;
         done
     }
 
@@ -304,9 +318,11 @@ impl FileOps<'_> {
     ) -> VfsResult<(DirChange, DirChange)> {
         let recording = self.recording(share)?;
         let done = self.do_rename(share, from_dir, cred, from, to_dir, to, replace).await;
+        let (done, kept) = parted(done);
         if let Some(recording) = recording {
-            let (path, to) = (place(from_dir, from).await, text(&place(to_dir, to).await));
-            recording.end(path, &done, |of| Event::Rename { of, to });
+            let (path, to) =
+                (place(from_dir, from).await, RecordText::of(&place(to_dir, to).await));
+            recording.end(path, &done, |of| Event::Rename { of, to, kept });
         }
         done
     }
@@ -422,6 +438,34 @@ impl FileOps<'_> {
         done
     }
 
+    /// Keeps a reparse point with a file, or removes it (`None`).
+    pub async fn reparse_set(
+        &self,
+        share: &Share,
+        node: &NodeRef,
+        kept: Option<&Kept>,
+    ) -> VfsResult<()> {
+        let recording = self.recording(share)?;
+        let done = self.do_reparse_set(share, node, kept).await;
+        attributes(recording, node, &done, "reparse").await;
+        done
+    }
+
+    /// Puts the node of a reparse point, or an ordinary file, in the place of a file ([`FileOps::do_put_in_place`]).
+    pub async fn put_in_place(
+        &self,
+        share: &Share,
+        staged: Staged,
+        cred: &Cred,
+        (dir, name): (&NodeRef, &[u8]),
+        old: &NodeRef,
+    ) -> VfsResult<()> {
+        let recording = self.recording(share)?;
+        let done = self.do_put_in_place(share, staged, cred, (dir, name), old).await;
+        named(recording, (dir, name), &done, |of| Event::Attributes { of, what: "reparse" }).await;
+        done
+    }
+
     /// Creates a stream for a caller who may write the file, or returns the existing one; the flag tells which.
     pub async fn stream_create(
         &self,
@@ -440,7 +484,7 @@ impl FileOps<'_> {
     pub async fn stream_remove(&self, share: &Share, file: &NodeRef, name: &str) -> VfsResult<()> {
         let recording = self.recording(share)?;
         let done = self.do_stream_remove(share, file, name).await;
-        of_stream(recording, (file, name), &done, |of| Event::Delete { of }).await;
+        of_stream(recording, (file, name), &done, |of| Event::Delete { of, kept: None }).await;
         done
     }
 
@@ -457,10 +501,22 @@ impl FileOps<'_> {
         let done = self.do_stream_rename(share, file, from, to, replace).await;
         if let Some(recording) = recording {
             let path = file.path().await.unwrap_or_default();
-            let new = text(&streams::shown(&path, to));
-            recording.end(streams::shown(&path, from), &done, |of| Event::Rename { of, to: new });
+            let new = RecordText::of(&streams::shown(&path, to));
+            recording.end(streams::shown(&path, from), &done, |of| Event::Rename {
+                of,
+                to: new,
+                kept: None,
+            });
         }
         done
+    }
+}
+
+/// Separates a result from the place in the wastebasket.
+fn parted<T>(done: VfsResult<(T, Option<Id>)>) -> (VfsResult<T>, Option<RecordText>) {
+    match done {
+        Ok((done, kept)) => (Ok(done), kept.map(|id| id.to_string().into())),
+        Err(why) => (Err(why), None),
     }
 }
 

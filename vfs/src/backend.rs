@@ -17,10 +17,12 @@
 //! *Errors.* [`VfsError`], the same for every backend.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use iobuf::{Account, Backpressure, Buf, Pool};
+use policy::SnapshotPattern;
 
 use crate::acl::posix::{Change, Lists, Posix};
 use crate::acl::{self, Acl, Kept, Owner};
@@ -29,7 +31,10 @@ use crate::dos::{self, Dos};
 use crate::error::{VfsError, VfsResult};
 use crate::external_change;
 use crate::judge::{Judge, regular};
+use crate::place::Place;
+use crate::reparse::{self, Tagged};
 use crate::types::*;
+use crate::wastebasket::{Basket, NotKept, Outcome, Waste};
 
 /// A boxed future that may be sent to another thread.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -44,6 +49,16 @@ pub trait Backend: Send + Sync + 'static {
     /// Finds a node by its handle: [`VfsError::Stale`] when the node no longer exists, [`VfsError::BadHandle`] when the bytes are
     /// not a handle of this backend.
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>>;
+    /// Returns this backend's node for a node of any backend, if both are one file and it is in this backend's folder: shares may
+    /// overlap, and have a backend each. Their nodes of one file have one [`NodeId`].
+    fn counterpart<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<Option<NodeRef>>> {
+        let is_own = self.root().is_beside(node.as_ref());
+        ready(Ok(is_own.then(|| node.clone())))
+    }
+    /// Returns where its folder is, to detect shares that overlap; `None` if no other backend can have its files.
+    fn place(&self) -> Option<Place> {
+        None
+    }
     /// Returns the features of the backend.
     fn capabilities(&self) -> Capabilities;
     /// Returns total and free space of the volume.
@@ -62,6 +77,24 @@ pub trait Backend: Send + Sync + 'static {
     /// other shares, are left out, because each file has one record. No effect on backends without mounts.
     fn set_cross(&self, crosses: bool, others: Vec<PathBuf>) {
         let _ = (crosses, others);
+    }
+    /// Sets which folders of the host are snapshots of the folder. No effect on backends that have snapshots of their own.
+    fn set_snapshots(&self, pattern: Option<&SnapshotPattern>) {
+        let _ = pattern;
+    }
+    /// Returns true if the share may have snapshots, so that clients may name one in a path.
+    fn has_snapshots(&self) -> bool {
+        false
+    }
+    /// Returns what there is of snapshots; `None` without a pattern.
+    fn snapshots_told(&self) -> BoxFuture<'_, VfsResult<Option<SnapshotsTold>>> {
+        ready(Ok(None))
+    }
+    /// Returns true if the handle belongs to a file system that is mounted below the folder, so that it may be silent while the
+    /// folder itself is served.
+    fn is_of_inner_mount(&self, handle: &Handle) -> bool {
+        let _ = handle;
+        false
     }
     /// Returns the features of the volume of this node.
     fn capabilities_of(&self, node: &NodeRef) -> Capabilities {
@@ -108,6 +141,10 @@ pub trait Backend: Send + Sync + 'static {
                 other => other.map(|_| false),
             }
         })
+    }
+    /// Returns its wastebasket; `None` if it cannot have one.
+    fn basket(&self) -> Option<Arc<dyn Basket>> {
+        None
     }
     /// Returns the gateway's own folder on the volume, which appears in no listing and under no name. `make` creates it if missing.
     /// `None` if the volume has no such folder.
@@ -158,6 +195,21 @@ pub struct Snapshot {
     pub taken: Time,
     /// The directory in the snapshot, which is read-only with everything below it.
     pub node: NodeRef,
+}
+
+/// What there is of snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotsTold {
+    /// The number that clients are told of.
+    pub told: usize,
+    /// The time of the first, in seconds since 1970.
+    pub first: Option<i64>,
+    /// The time of the last.
+    pub last: Option<i64>,
+    /// The number that is open now.
+    pub open: usize,
+    /// Why no snapshot is told although the folder may have some, and what to do.
+    pub distrusted: Option<&'static str>,
 }
 
 /// A file, directory, link or special node. The node does all checks of permission, by the given credentials.
@@ -312,6 +364,28 @@ pub trait Node: Send + Sync + 'static {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>>;
+    /// Removes a name like [`Node::unlink`], and keeps the file in the wastebasket if it was its last name.
+    fn unlink_kept<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        waste: &'a Waste,
+    ) -> BoxFuture<'a, VfsResult<Outcome<DirChange>>> {
+        let _ = (by, name, waste);
+        ready(Ok(Outcome::No(NotKept::NotSupported)))
+    }
+    /// Moves a name like [`Node::rename`], and keeps the file that it replaces in the wastebasket.
+    fn rename_kept<'a>(
+        &'a self,
+        by: Acting<'a>,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        waste: &'a Waste,
+    ) -> BoxFuture<'a, VfsResult<Outcome<(DirChange, DirChange)>>> {
+        let _ = (by, from, to_dir, to, waste);
+        ready(Ok(Outcome::No(NotKept::NotSupported)))
+    }
     /// Exchanges the nodes of `here` in this directory and `there` in `other`, in one step. [`VfsError::NotSupported`] if the
     /// volume cannot do that.
     fn exchange<'a>(
@@ -574,13 +648,15 @@ pub trait Node: Send + Sync + 'static {
         let _ = change;
         ready(Err(VfsError::NotSupported))
     }
-    /// Returns what Windows clients have set on the node. `attr` was just read: by its change time a backend can tell whether a
-    /// cached record is current.
+    /// Returns what Windows clients have set on the node, with the tag of its reparse point. `attr` was just read: by its change
+    /// time a backend can tell whether a cached record is current.
     fn dos<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Dos>> {
         let _ = attr;
         Box::pin(async move {
             let record = self.side_get(dos::NAME).await?;
-            Ok(record.map_or(Dos::default(), |r| Dos::decode(&r)))
+            let reparse = self.side_get(reparse::NAME).await?;
+            let reparse = reparse.and_then(|record| Tagged::decode(&record));
+            Ok(Dos { reparse, ..record.map_or(Dos::default(), |r| Dos::decode(&r)) })
         })
     }
     /// Returns the snapshots that contain this directory, in any order, for a caller who may look names up here. Empty inside a
@@ -590,13 +666,53 @@ pub trait Node: Send + Sync + 'static {
         ready(Ok(Vec::new()))
     }
 
+    /// Returns this directory in the snapshot of this second since 1970; `None` if no such snapshot has it.
+    fn snapshot_at<'a>(
+        &'a self,
+        cred: &'a Cred,
+        sec: i64,
+    ) -> BoxFuture<'a, VfsResult<Option<NodeRef>>> {
+        Box::pin(async move {
+            let all = self.snapshots(cred).await?;
+            Ok(all.into_iter().find(|one| one.taken.sec == sec).map(|one| one.node))
+        })
+    }
+    /// Returns the seconds of the snapshots that have this directory, or this name in it, as far as the caller may see that.
+    fn snapshot_times<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, VfsResult<BTreeSet<i64>>> {
+        Box::pin(async move {
+            let mut times = BTreeSet::new();
+            for one in self.snapshots(cred).await? {
+                let Some(name) = name else {
+                    times.insert(one.taken.sec);
+                    continue;
+                };
+                match one.node.lookup(cred, name).await {
+                    Ok(_) => drop(times.insert(one.taken.sec)),
+                    Err(VfsError::NotFound | VfsError::Access) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            Ok(times)
+        })
+    }
+    /// Returns the most rights, as a mask of Windows, that the node's own list may give the caller. All, except for a node in a
+    /// snapshot: what the file of today gives.
+    fn bounds<'a>(&'a self, cred: &'a Cred) -> BoxFuture<'a, VfsResult<u32>> {
+        let _ = cred;
+        ready(Ok(u32::MAX))
+    }
+
     /// Returns the total size of the node's extended attributes that clients see. `attr` was just read, as for [`Node::dos`]. Needs
     /// no permission.
     fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
         let _ = attr;
         ready(Ok(XattrSizes::default()))
     }
-    /// Stores what Windows clients have set.
+    /// Stores what Windows clients have set, except the reparse point.
     fn dos_set<'a>(&'a self, dos: Dos) -> BoxFuture<'a, VfsResult<()>> {
         Box::pin(async move {
             let record = dos.encode();

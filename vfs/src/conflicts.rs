@@ -176,6 +176,11 @@ impl<'a> FileOps<'a> {
         self.check_judged(node, (Some(cred), Intent::Read), Operation::Read, NO_LOCK).await
     }
 
+    /// Called before a file is replaced if it is empty: a holder may have data that it has not written yet.
+    pub async fn check_unwritten(&self, node: &NodeRef) -> VfsResult<()> {
+        self.check_conflicts(node, Operation::Read, NO_LOCK).await
+    }
+
     /// Called before a create truncates an existing file. An empty file needs no truncation and no right for it: a holder that may
     /// have extended the file must return rights only for callers with write permission.
     pub(crate) async fn check_cut(

@@ -7,6 +7,7 @@
 //!
 //! *Errors.* An unreadable record counts as missing: attributes are hints, and no reason to refuse a file.
 
+use crate::reparse::Tagged;
 use crate::types::{Attr, Time};
 
 /// The name of the record among a node's side data.
@@ -30,6 +31,8 @@ pub struct Dos {
     pub created: Option<Time>,
     /// A change time that a client has set.
     pub changed: Option<Changed>,
+    /// The reparse point of the node. It is not in this record: [`crate::reparse`].
+    pub reparse: Option<Tagged>,
 }
 
 /// A change time that a client set. The host's change time cannot be set, so clients see this one until the file is changed again.
@@ -50,9 +53,9 @@ impl Dos {
     pub const NORMAL: u32 = 0x80;
     pub const SPARSE: u32 = 0x200;
 
-    /// Returns true if no value was set.
+    /// Returns true if the record has no value.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        Self { reparse: None, ..*self } == Self::default()
     }
 
     /// Returns the change time to show for a file whose own is `ctime`.
@@ -112,6 +115,7 @@ impl Dos {
             attributes: (has & HAS_ATTRIBUTES != 0).then_some(attributes),
             created: (has & HAS_CREATED != 0).then_some(created),
             changed: changed.filter(|_| has & HAS_CHANGED != 0),
+            reparse: None,
         }
     }
 
@@ -142,6 +146,7 @@ impl Dos {
             attributes: (valid & VALID_ATTRIBUTES != 0).then_some(attributes),
             created: created.filter(|_| valid & VALID_CREATED != 0),
             changed: None,
+            reparse: None,
         }
     }
 }
@@ -164,7 +169,7 @@ mod tests {
         for attributes in [None, Some(0), Some(0x27)] {
             for created in [None, Some(time)] {
                 for changed in [None, Some(Changed { shown: time, until: Time::default() })] {
-                    let d = Dos { attributes, created, changed };
+                    let d = Dos { attributes, created, changed, reparse: None };
                     assert_eq!(Dos::decode(&d.encode()), d);
                 }
             }
@@ -206,6 +211,7 @@ mod tests {
             attributes: Some(0x22),
             created: Some(Time { sec: 1_577_836_800, nsec: 0 }),
             changed: None,
+            reparse: None,
         };
         let v5 = [&head(5)[..], &created].concat();
         let v4 = [&head(4)[..], &[0; 8], &created].concat();

@@ -8,7 +8,7 @@
 //!
 //! *Errors.* A node that cannot be watched is left unwatched.
 
-use std::collections::HashMap;
+use ahash::HashMap;
 use std::sync::{Arc, Mutex};
 
 use mutex::locked;

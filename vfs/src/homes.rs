@@ -20,7 +20,12 @@ const MODE: u32 = 0o700;
 
 impl FileOps<'_> {
     /// Returns the home folder of the account `user`, which acts as `cred`.
+    /// A folder of `DOMAIN\alice` is that of the name without the domain: it must belong to her or to root.
     pub async fn home(&self, share: &Share, user: &str, cred: &Cred) -> VfsResult<NodeRef> {
+        let (is_of_domain, user) = match user.rsplit_once('\\') {
+            Some((_, name)) => (true, name),
+            None => (false, user),
+        };
         let (name, top) = (to_disk(user)?, share.backend.root());
         let found = match top.lookup(&Cred::root(), &name).await {
             Err(VfsError::NotFound) if !share.read_only => {
@@ -35,6 +40,10 @@ impl FileOps<'_> {
             found => found?,
         };
         let (node, attr) = found;
+        if is_of_domain && ![0, cred.uid].contains(&attr.uid) {
+            // A user of the same name in another domain, or of this host, has it.
+            return Err(VfsError::Access);
+        }
         if attr.kind == Kind::Dir { Ok(node) } else { Err(VfsError::NotDir) }
     }
 }
@@ -78,6 +87,15 @@ mod tests {
         for share in [&writer, &reader] {
             assert_eq!(file_ops.home(share, "alice", &cred(7)).await.unwrap().id(), made.id());
         }
+        // The folder has the name without the domain, and belongs to the first of that name.
+        let of_domain = file_ops.home(&writer, r"CONTOSO\alice", &cred(7)).await.unwrap();
+        assert_eq!(of_domain.id(), made.id());
+        let other = file_ops.home(&writer, r"FABRIKAM\alice", &cred(8)).await;
+        assert_eq!(other.err(), Some(VfsError::Access));
+        assert_eq!(
+            file_ops.home(&writer, r"CONTOSO\", &cred(7)).await.err(),
+            Some(VfsError::BadName)
+        );
         // Folders that root made stay root's, whatever they contain: a user who was excluded in this way must not get access.
         let set = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
         for (name, mode, uid) in [("bob", MODE, 0), ("carol", 0o755, 0)] {

@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 
 use iobuf::Buf;
 use mutex::{reading, writing};
-pub use policy::{Cidr, Flavor, Protocols, Squash};
+pub use policy::{Cidr, Flavor, Protocols, Squash, gmt_name, gmt_time};
 pub use state::Enforce;
 use state::{ClientId, Operation, Range, Requester};
 
@@ -19,14 +19,18 @@ use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
 use crate::inherited_acl::InheritedAcl;
 pub use crate::inherited_acl::{GiveList, ListOfNew};
+use crate::links::Change;
 use crate::names::Names;
+use crate::overlap::Overlaps;
 pub use crate::share::{
     By, ClientRule, Entered, Flavors, Force, Granted, LOOKS_AT_ONCE, Listed, Masks, Protection,
     Refusal, Rules, Share, Whom,
 };
-pub use crate::share_access::{PrincipalSet, Right, ShareAccess};
+pub use crate::share_access::{OfDomain, PrincipalSet, Right, ShareAccess};
 use crate::types::*;
+use crate::waste_record::Id;
 use crate::watch::{Hub, what};
+use crate::watch_event::kinds;
 
 /// Shares in the order of the configuration.
 pub type Shares = Arc<[Arc<Share>]>;
@@ -40,6 +44,7 @@ pub struct Namespace {
     arbiter: Arbiter,
     names: Names,
     watches: Arc<Hub>,
+    overlaps: Arc<Overlaps>,
 }
 
 impl Namespace {
@@ -50,12 +55,16 @@ impl Namespace {
 
     /// Creates a namespace of these shares, with an arbiter that has other time limits.
     pub fn with_arbiter(shares: Vec<Share>, arbiter: Arbiter) -> Self {
+        let shares: Shares = shares.into_iter().map(Arc::new).collect();
+        let overlaps = Arc::<Overlaps>::default();
+        overlaps.set(&shares);
         Self {
-            shares: RwLock::new(shares.into_iter().map(Arc::new).collect()),
+            shares: RwLock::new(shares),
             changes: AtomicU64::new(0),
             arbiter,
             names: Names::default(),
-            watches: Arc::default(),
+            watches: Hub::of(overlaps.clone()),
+            overlaps,
         }
     }
 
@@ -82,6 +91,7 @@ impl Namespace {
     /// Replaces the shares; names and numbers are different. A share that stays keeps its backend, and with it the state that
     /// clients hold.
     pub fn set_shares(&self, shares: Shares) {
+        self.overlaps.set(&shares);
         *writing(&self.shares) = shares;
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -99,6 +109,11 @@ impl Namespace {
     /// Returns the index of names in any case.
     pub fn names(&self) -> &Names {
         &self.names
+    }
+
+    /// Returns which shares overlap.
+    pub fn overlaps(&self) -> &Overlaps {
+        &self.overlaps
     }
 
     /// Returns the subscribers to changes.
@@ -316,7 +331,7 @@ impl<'a> FileOps<'a> {
 
     /// Reports that the listing of a directory changed. Sent after the change, so that a client that lists again sees it.
     fn listing_changed(&self, dir: &NodeRef) {
-        let requester = self.parent.map(|client| Requester { client, holder: None });
+        let requester = self.parent.map(|client| Requester { client, via: 0, holder: None });
         self.arbiter.tell(dir.id(), requester.or(self.requester), Operation::Contents);
     }
 
@@ -410,7 +425,7 @@ impl<'a> FileOps<'a> {
 
     /// Returns true if the server's size and times of this node are current: no client has newer ones.
     pub fn is_known(&self, node: &NodeRef) -> bool {
-        self.arbiter.state().keeps_back(node.id(), self.requester.map(|w| w.client)).is_none()
+        self.arbiter.state().keeps_back(node.id(), self.requester.map(|w| w.key())).is_none()
     }
 
     /// Reads. `cred: None` when an open of the caller was checked before.
@@ -462,6 +477,7 @@ impl<'a> FileOps<'a> {
         open_write: bool,
     ) -> VfsResult<(Attr, Attr)> {
         writable(share)?;
+        self.guard_link_attributes(share, node.id())?;
         let op = match set.size {
             None => Operation::Attributes,
             Some(_) if self.requester.is_some_and(|w| w.client.is_key()) => Operation::Resize,
@@ -513,14 +529,15 @@ impl<'a> FileOps<'a> {
         if writable(share).is_err() {
             return found_read_only(dir, cred, name, (how, &set)).await;
         }
+        self.guard_links(share, dir.id(), name, Change::Add)?;
         let new = share.rules.masks.of_new(set, Kind::File, self.smb);
         let set = new.set;
         self.check_create(dir, cred, name, how).await?;
         let cuts = how == CreateHow::Unchecked && set.size.is_some();
         let state = self.arbiter.state();
         let _announced = state.writing(dir.id());
-        let client = self.requester.map(|w| w.client);
-        if cuts && state.is_used() || state.would_break(dir.id(), client, Operation::Entries) {
+        let by = self.requester.map(|w| w.key());
+        if cuts && state.is_used() || state.would_break(dir.id(), by, Operation::Entries) {
             match dir.lookup(cred, name).await {
                 Ok((node, attr)) if cuts => self.check_cut(&node, cred, &attr).await?,
                 Ok(_) => {}
@@ -569,6 +586,7 @@ impl<'a> FileOps<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.guard_links(share, dir.id(), name, Change::Add)?;
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
@@ -591,6 +609,8 @@ impl<'a> FileOps<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.guard_links(share, dir.id(), name, Change::Add)?;
+        self.guard_link_text(share, target)?;
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, Kind::Symlink).await?;
         let made = dir.symlink(cred, name, target, set).await?;
@@ -609,6 +629,7 @@ impl<'a> FileOps<'a> {
         set: SetAttr,
     ) -> VfsResult<Made> {
         writable(share)?;
+        self.guard_links(share, dir.id(), name, Change::Add)?;
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, special.kind()).await?;
         let new = share.rules.masks.of_new(set, special.kind(), self.smb);
@@ -629,6 +650,7 @@ impl<'a> FileOps<'a> {
         name: &[u8],
     ) -> VfsResult<DirChange> {
         writable(share)?;
+        self.guard_links(share, dir.id(), name, Change::Take)?;
         let _announced = self.check_taken(dir, cred, name).await?;
         if self.arbiter.state().is_used()
             && let Some(node) = self.node_to_remove(dir, cred, name).await
@@ -651,18 +673,20 @@ impl<'a> FileOps<'a> {
         dir: &NodeRef,
         cred: &Cred,
         name: &[u8],
-    ) -> VfsResult<DirChange> {
+    ) -> VfsResult<(DirChange, Option<Id>)> {
         writable(share)?;
+        self.guard_links(share, dir.id(), name, Change::Take)?;
         self.check_name(dir, cred, name).await?;
         let _announced = self.check_taken(dir, cred, name).await?;
         let victim = self.with_streams(share, dir, name).await;
         let watched = self.externally_watched(dir, name).await;
-        let change = dir.unlink(self.acting(cred, REMOVES), name).await?;
+        let (change, kept) = self.unlink_or_keep(share, (dir, name), cred, REMOVES).await?;
         watched.into_iter().for_each(|node| self.arbiter.end_external_watch(node));
-        self.lost_a_name(share, victim).await;
+        // A file in the wastebasket keeps its streams.
+        self.lost_a_name(share, victim.filter(|_| kept.is_none())).await;
         self.gone(share, dir, name, &change, what::FILE_NAME).await;
         self.make_durable(share, &[dir]).await?;
-        Ok(change)
+        Ok((change, kept))
     }
 
     /// Breaks conflicting rights before another node replaces this one.
@@ -709,8 +733,10 @@ impl<'a> FileOps<'a> {
         to_dir: &NodeRef,
         to: &[u8],
         replace: bool,
-    ) -> VfsResult<(DirChange, DirChange)> {
+    ) -> VfsResult<((DirChange, DirChange), Option<Id>)> {
         writable(share)?;
+        self.guard_links(share, from_dir.id(), from, Change::Take)?;
+        self.guard_links(share, to_dir.id(), to, Change::Take)?;
         self.check_moved(share, from_dir, cred, from).await?;
         if replace {
             self.check_name(to_dir, cred, to).await?;
@@ -721,14 +747,16 @@ impl<'a> FileOps<'a> {
         let victim = if replace { self.with_streams(share, to_dir, to).await } else { None };
         let watched = if replace { self.externally_watched(to_dir, to).await } else { None };
         let followed = self.followed((from_dir, from), cred, (to_dir, to)).await;
-        let by = self.acting(cred, REMOVES | ADDS);
-        let done = from_dir.rename(by, from, to_dir.as_ref(), to, replace).await?;
+        let (old, new, by) = ((from_dir, from), (to_dir, to), (cred, REMOVES | ADDS));
+        let (done, kept) = self.rename_or_keep(share, old, new, by, replace).await?;
         if done.0.is_none() && done.1.is_none() {
-            return Ok(done);
+            return Ok((done, None));
         }
-        followed.into_iter().for_each(|n| self.arbiter.renamed(n, (from_dir, from), (to_dir, to)));
+        if let Some(node) = followed {
+            self.arbiter.renamed(node, (from_dir, from), (to_dir, to)).await;
+        }
         watched.into_iter().for_each(|node| self.arbiter.end_external_watch(node));
-        self.lost_a_name(share, victim).await;
+        self.lost_a_name(share, victim.filter(|_| kept.is_none())).await;
         self.names.gone(from_dir.id(), from, &done.0);
         self.names.made(to_dir.id(), to, &done.1);
         self.listing_changed(from_dir);
@@ -739,7 +767,7 @@ impl<'a> FileOps<'a> {
             self.watches.post_rename(share.id, (from_dir, from), (to_dir, to), is_dir).await;
         }
         self.make_durable(share, &[from_dir, to_dir]).await?;
-        Ok(done)
+        Ok((done, kept))
     }
 
     pub(crate) async fn do_link(
@@ -751,6 +779,7 @@ impl<'a> FileOps<'a> {
         name: &[u8],
     ) -> VfsResult<(Attr, DirChange)> {
         writable(share)?;
+        self.guard_links(share, dir.id(), name, Change::Add)?;
         self.check_new_entry(dir).await?;
         if !self.arbiter.passes(node.id(), self.requester, Operation::Names, Range::ALL) {
             node.may(cred, Intent::Link).await?;
@@ -957,16 +986,6 @@ const ADDS: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
 
 /// A range that no lock covers: conflicts only with cached rights.
 const BEYOND: Range = Range { first: u64::MAX, last: u64::MAX };
-
-/// Returns the kinds of change that subscribers see for these attributes.
-fn kinds(set: &SetAttr) -> u32 {
-    let when = |set: bool, kinds| if set { kinds } else { 0 };
-    when(set.mode.is_some(), what::ATTRIBUTES | what::SECURITY)
-        | when(set.uid.is_some() || set.gid.is_some(), what::SECURITY)
-        | when(set.size.is_some(), what::SIZE | what::LAST_WRITE)
-        | when(set.mtime.is_some(), what::LAST_WRITE)
-        | when(set.atime.is_some(), what::LAST_ACCESS)
-}
 
 /// Returns the bytes that an access touches. `count` 0 means to the end.
 pub(crate) fn range(at: u64, count: u64) -> Range {

@@ -24,6 +24,8 @@ pub struct Referral {
     pub smb_path: Box<str>,
     /// True if it serves NFS over RDMA, too.
     pub rdma: bool,
+    /// True if the share there is the root of a DFS namespace itself.
+    pub namespace: bool,
 }
 
 /// NFS form (RFC 7530 section 8.8): an IPv6 address without brackets.
@@ -71,6 +73,7 @@ mod tests {
             nfs_path: "a/b".into(),
             smb_path: r"a\b".into(),
             rdma: false,
+            namespace: false,
         };
         let named = of(Server::Name("gw2.example.org".into()));
         assert_eq!(named.server.to_string(), "gw2.example.org");

@@ -11,6 +11,8 @@ pub enum Refusal {
     NotNamed,
     /// `access` names it in `deny`.
     Denied,
+    /// A name in `access` or `force` cannot be resolved: it might be of the caller.
+    Unresolved,
     /// `sec` does not contain the flavor of its call.
     Flavor,
     /// `tls` requires TLS, which its connection does not use.
@@ -28,6 +30,7 @@ impl Refusal {
         "share-clients-name",
         "share-access",
         "share-access-deny",
+        "share-access-unresolved",
         "share-sec",
         "share-tls",
         "share-tls-certificate",
@@ -46,6 +49,7 @@ impl Refusal {
             Self::NameUnknown => "share-clients-name",
             Self::NotNamed => "share-access",
             Self::Denied => "share-access-deny",
+            Self::Unresolved => "share-access-unresolved",
             Self::Flavor => "share-sec",
             Self::Tls => "share-tls",
             Self::Certificate => "share-tls-certificate",
@@ -71,12 +75,16 @@ impl Refusal {
                 "mount with a `sec` of the share (`sec=krb5` and so on), or add that of the client to it"
             }
             Self::Denied => "take the user, or its group, out of `deny` in `access` of the share",
+            Self::Unresolved => {
+                "see in the log of the gateway which user, group or link of the share is not available; then the share is served"
+            }
             Self::Tls => "mount by TCP with `xprtsec=tls`: RDMA has no TLS",
             Self::Certificate => {
                 "mount by TCP with `xprtsec=mtls` and a certificate that `tls.ca` has signed"
             }
             Self::Elsewhere => {
-                "mount it from a server that `refer` of the share names, or by NFS 4, whose clients go there by themselves"
+                "mount it from a server that `refer` or `links` of the share names, or by NFS 4, whose clients go there by \
+                 themselves"
             }
         }
     }

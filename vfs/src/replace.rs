@@ -22,6 +22,7 @@ use crate::authority::Acting;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::inherited_acl::{InheritedAcl, ListOfNew};
+use crate::links::Change as OfName;
 use crate::namespace::{FileOps, Share};
 use crate::streams::{if_there, made_folder};
 use crate::types::*;
@@ -34,7 +35,9 @@ const NAME: &[u8] = b"node";
 const CHANGES: u32 = mask::DELETE | mask::DELETE_CHILD | mask::WRITE_DATA | mask::APPEND_DATA;
 /// Mode of a file that replaces a link, the same as for a new file: a link's own mode has no meaning.
 const FILE_MODE: u32 = 0o666;
-/// Bits cleared from that mode if the share sets no modes.
+/// The same for a directory.
+const DIR_MODE: u32 = 0o777;
+/// Bits cleared from these modes if the share sets no modes.
 const UMASK: u32 = 0o022;
 
 /// Distinguishes the folders of this run of the program from leftovers of an earlier one.
@@ -50,6 +53,8 @@ pub enum New<'a> {
     Special(Special),
     /// An empty file.
     File,
+    /// An empty directory.
+    Dir,
 }
 
 /// A node that will replace another. No client can find it yet.
@@ -113,7 +118,10 @@ impl Drop for Folder {
 async fn remove(all: &NodeRef, folder: &NodeRef, name: &str) {
     let root = Cred::root();
     let done = async {
-        if_there(folder.unlink(Acting::caller(&root), NAME).await)?;
+        match folder.unlink(Acting::caller(&root), NAME).await {
+            Err(VfsError::IsDir) => if_there(folder.rmdir(Acting::caller(&root), NAME).await)?,
+            gone => if_there(gone)?,
+        };
         if_there(all.rmdir(Acting::caller(&root), name.as_bytes()).await)
     };
     if let Err(e) = done.await {
@@ -139,15 +147,17 @@ async fn make(folder: &Folder, cred: &Cred, new: New<'_>) -> VfsResult<NodeRef> 
         New::Link(target) => dir.symlink(cred, NAME, target, SetAttr::default()).await,
         New::Special(special) => dir.mknod(cred, NAME, special, set).await,
         New::File => dir.create(Acting::caller(cred), NAME, CreateHow::Guarded, set).await,
+        New::Dir => dir.mkdir(Acting::caller(cred), NAME, set).await,
     };
     Ok(made?.node)
 }
 
 /// Returns the mode of a node that replaces a link, which only SMB asks for.
 fn mode_of_new(share: &Share, kind: Kind) -> u32 {
-    let set = SetAttr { mode: Some(FILE_MODE), umask: UMASK, ..SetAttr::default() };
+    let most = if kind == Kind::Dir { DIR_MODE } else { FILE_MODE };
+    let set = SetAttr { mode: Some(most), umask: UMASK, ..SetAttr::default() };
     let set = share.rules.masks.of_new(set, kind, true).set;
-    set.mode.unwrap_or(FILE_MODE) & !set.umask
+    set.mode.unwrap_or(most) & !set.umask
 }
 
 /// Copies the old node's attributes to the new one, because users take it for the same file. Set-id bits stay only if the superuser
@@ -211,6 +221,10 @@ impl FileOps<'_> {
         new: New<'_>,
     ) -> VfsResult<Staged> {
         self.writable(share)?;
+        self.guard_link_attributes(share, old.id())?;
+        if let New::Link(text) = new {
+            self.guard_link_text(share, text)?;
+        }
         let folder = Folder::new(share).await?;
         let made = async {
             let node = make(&folder, cred, new).await?;
@@ -228,7 +242,7 @@ impl FileOps<'_> {
 
     /// Gives a node a further name that belongs to another node, in one step: the other node keeps the name until then, and also if
     /// the step fails. The caller needs permission to link the one and to replace the other.
-    pub async fn link_over(
+    pub(crate) async fn do_link_over(
         &self,
         share: &Share,
         node: &NodeRef,
@@ -237,6 +251,7 @@ impl FileOps<'_> {
         old: &NodeRef,
     ) -> VfsResult<()> {
         self.writable(share)?;
+        self.guard_links(share, dir.id(), name, OfName::Take)?;
         let folder = Folder::new(share).await?;
         let done = async {
             self.check_change(node).await?;
@@ -244,10 +259,12 @@ impl FileOps<'_> {
             let announced = self.check_taken(dir, cred, name).await?;
             let victim = self.with_streams(share, dir, name).await;
             node.link(Acting::caller(cred), folder.node.as_ref(), NAME).await?;
-            let by = self.acting(cred, CHANGES);
-            let change = folder.node.rename(by, NAME, dir.as_ref(), name, true).await?.1;
+            let names = ((&folder.node, NAME), (dir, name));
+            let (change, kept) =
+                self.rename_or_keep(share, names.0, names.1, (cred, CHANGES), true).await?;
+            let change = change.1;
             self.arbiter.linked(node.id());
-            self.lost_a_name(share, victim).await;
+            self.lost_a_name(share, victim.filter(|_| kept.is_none())).await;
             Ok::<_, VfsError>((announced, change))
         };
         let done = done.await;
@@ -259,7 +276,7 @@ impl FileOps<'_> {
 
     /// Puts the new node under the name of the other, which was that node's last name. The caller needs permission to remove the
     /// one and to add the other.
-    pub async fn put_in_place(
+    pub(crate) async fn do_put_in_place(
         &self,
         share: &Share,
         staged: Staged,
@@ -269,6 +286,7 @@ impl FileOps<'_> {
     ) -> VfsResult<()> {
         let Staged { node, mut folder } = staged;
         let done = async {
+            self.guard_links(share, dir.id(), name, OfName::Take)?;
             self.check_change(old).await?;
             let announced = self.check_taken(dir, cred, name).await?;
             // The steps below do not wait for clients, and the exchange is skipped if the name plainly belongs to another file by
@@ -301,6 +319,10 @@ impl Folder {
         let change = match self.node.exchange(by(), NAME, dir.as_ref(), name).await {
             // A file system without exchange: a node that another process puts there at this moment is replaced.
             Err(VfsError::NotSupported) if old.kind() != Kind::Dir => {
+                let attr = old.getattr().await?;
+                if attr.kind == Kind::File && attr.size != 0 {
+                    return Err(VfsError::NotSupported);
+                }
                 return Ok(self.node.rename(by(), NAME, dir.as_ref(), name, true).await?.1);
             }
             other => other?.1,
@@ -310,6 +332,10 @@ impl Folder {
         self.stays = true;
         let done = match self.node.lookup(&root, NAME).await {
             Ok((out, _)) if out.id() != old.id() => Err(VfsError::NotFound),
+            // Written meanwhile: the new node cannot have these contents.
+            Ok((_, attr)) if attr.kind == Kind::File && attr.size != 0 => {
+                Err(VfsError::NotSupported)
+            }
             Ok(_) if old.kind() == Kind::Dir => {
                 self.node.rmdir(Acting::caller(&root), NAME).await.map(drop)
             }

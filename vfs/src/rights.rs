@@ -59,6 +59,7 @@ impl FileOps<'_> {
         mode: u32,
     ) -> VfsResult<()> {
         self.writable(share)?;
+        self.guard_link_attributes(share, node.id())?;
         self.check_attributes(node).await?;
         node.acl_set(acl, mode).await?;
         self.watches.post_node(share.id, node, what::SECURITY).await;

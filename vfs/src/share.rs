@@ -17,11 +17,13 @@ use crate::acl::{Owner, mask};
 use crate::backend::{Backend, NodeRef};
 use crate::client_names::{HostName, NameKind};
 use crate::error::{VfsError, VfsResult};
+use crate::links::Links;
 use crate::refer::Referral;
 pub use crate::refusal::Refusal;
 use crate::share_access::{Right, ShareAccess};
 use crate::token::Token;
 use crate::types::{ANONYMOUS, Access, Attr, Cred, DirEntry, Kind, SetAttr};
+use crate::wastebasket::Wastebasket;
 
 /// Shared, so that squashing a caller allocates no memory.
 static NO_GROUPS: LazyLock<Arc<[u32]>> = LazyLock::new(|| Arc::new([]));
@@ -38,7 +40,7 @@ pub struct Share {
     pub protocols: Protocols,
     /// True if changes are refused.
     pub read_only: bool,
-    /// Rule for mapping users to the anonymous user.
+    /// NFS: rule for mapping users to the anonymous user.
     pub squash: Squash,
     /// Clients that must respect locks of NFS clients.
     pub nfs_locks: Enforce,
@@ -137,6 +139,8 @@ pub struct Rules {
     pub export: Option<Box<str>>,
     /// The rights of users; `None`: all users have all rights.
     pub access: Option<ShareAccess>,
+    /// True if a user or group of `access` or `force` cannot be resolved: no caller is admitted.
+    pub unresolved: bool,
     /// The credentials that replace the users' own; `None`: their own.
     pub force: Option<Force>,
     /// Mode bits that a new node may have.
@@ -157,6 +161,10 @@ pub struct Rules {
     pub host: Token,
     /// The servers that have the share; empty if it is served here.
     pub refers_to: Arc<[Referral]>,
+    /// The folders that are on other servers.
+    pub links: Arc<Links>,
+    /// How removed and replaced files are kept; `None`: not at all.
+    pub wastebasket: Option<Arc<Wastebasket>>,
     /// The same share for callers with read permission only.
     pub reader: Reader,
 }
@@ -416,16 +424,27 @@ impl Share {
         Entered { share: if may_change { self } else { self.reader() }, cred }
     }
 
-    /// Returns the share for an SMB user, from an address if that is known: `access` is checked for the user that logged on.
+    /// Returns the share for an SMB user, from an address if that is known: `access` is checked for the user that logged on. An
+    /// administrator of the share acts as root.
     pub fn enter_smb(
         self: &Arc<Self>,
         peer: Option<IpAddr>,
         cred: &Cred,
     ) -> Result<Entered, Refusal> {
         let rule = peer.map(|ip| self.client(ip, By::Smb)).transpose()?.flatten();
-        let may_change = self.lets_change(rule, cred)?;
-        let cred = self.forced(self.squash(cred.clone()));
+        let cred = self.identified(cred.clone());
+        let may_change = self.lets_change(rule, &cred)?;
+        let cred = match self.makes_admin(&cred) {
+            true => self.identified(Cred::root()),
+            false => self.forced(cred),
+        };
         Ok(self.clone().granted(Granted { may_change, cred }))
+    }
+
+    /// Returns true if this SMB user is an administrator of the share.
+    pub fn makes_admin(&self, cred: &Cred) -> bool {
+        let access = self.rules.access.as_ref();
+        access.is_some_and(|access| access.is_admin(&self.identified(cred.clone())))
     }
 
     fn forced(&self, cred: Cred) -> Cred {
@@ -457,7 +476,8 @@ impl Share {
         if node.kind() == Kind::File
             && let Some(acl) = node.acl(attr).await?
         {
-            return Ok(acl.allowed(cred, Owner::of(attr)) & READS == READS);
+            let allowed = acl.allowed(cred, Owner::of(attr)) & node.bounds(cred).await?;
+            return Ok(allowed & READS == READS);
         }
         match node.access(cred, Access(uses), attr).await {
             Ok(granted) => Ok(granted.0 & uses != 0),
@@ -530,6 +550,9 @@ impl Share {
     fn lets_change(&self, rule: Option<&ClientRule>, cred: &Cred) -> Result<bool, Refusal> {
         if self.is_elsewhere() {
             return Err(Refusal::Elsewhere);
+        }
+        if self.rules.unresolved {
+            return Err(Refusal::Unresolved);
         }
         let access = self.rules.access.as_ref();
         let right = access.map_or(Ok(Right::Write), |access| access.right(cred))?;
@@ -625,6 +648,8 @@ mod tests {
                     assert!(!entered.unwrap().cred.token.is_none(), "{squash:?} {uid}");
                 }
                 let now = share.enter_smb(None, &by_ticket).unwrap().cred.token;
+                assert_eq!(now, *if is_forced { &host } else { &ticket }, "{uid}");
+                let now = share.enter_nfs(PEER, &by_ticket).unwrap().cred.token;
                 let acts_as_itself =
                     squash != Squash::All && (squash == Squash::None || uid != 0) && !is_forced;
                 assert_eq!(now, *if acts_as_itself { &ticket } else { &host }, "{uid}");
@@ -648,11 +673,7 @@ mod tests {
 
     fn access(read: &[u32], write: &[u32]) -> ShareAccess {
         let principals = |users: &[u32]| PrincipalSet::new(users.to_vec(), Vec::new());
-        ShareAccess {
-            read: principals(read),
-            write: principals(write),
-            deny: PrincipalSet::default(),
-        }
+        ShareAccess { read: principals(read), write: principals(write), ..ShareAccess::default() }
     }
 
     #[test]
@@ -700,13 +721,51 @@ mod tests {
         let named = share(Squash::All, access(&[5], &[]));
         assert_eq!(named.enter_nfs(PEER, &cred(5, &[])).err(), Some(Refusal::NotNamed));
         let logged_on = named.enter_smb(Some(PEER), &cred(5, &[])).unwrap();
-        assert_eq!(logged_on.cred.uid, ANONYMOUS);
+        assert_eq!(logged_on.cred.uid, 5, "`squash` is of NFS");
         let anonymous = share(Squash::All, access(&[ANONYMOUS], &[]));
         assert!(anonymous.enter_nfs(PEER, &cred(5, &[])).is_ok());
         assert!(anonymous.enter_smb(Some(PEER), &cred(5, &[])).is_err());
         // A client's root is squashed, so it does not have the number 0.
         let root = share(Squash::Root, access(&[0], &[]));
         assert!(root.enter_nfs(PEER, &cred(0, &[])).is_err());
+    }
+
+    /// Each line: squash, the lists `admin` and `deny`, the user that acts for uid 5 and for guests. NFS gains nothing.
+    #[test]
+    fn smb_administrators_act_as_root() {
+        let of = |users: &[u32]| PrincipalSet::new(users.to_vec(), Vec::new());
+        for squash in [Squash::None, Squash::Root, Squash::All] {
+            for (admin, deny, wanted) in [
+                (of(&[5]), of(&[]), [Some(0), Some(ANONYMOUS)]),
+                (of(&[5]), of(&[5]), [None, Some(ANONYMOUS)]),
+                (of(&[7]), of(&[]), [Some(5), Some(ANONYMOUS)]),
+                (PrincipalSet::everyone(), of(&[]), [Some(0), Some(ANONYMOUS)]),
+            ] {
+                let write = PrincipalSet::everyone();
+                let share = share(squash, ShareAccess { admin, write, deny, ..Default::default() });
+                let forced = Rules {
+                    force: Some(Force::User(cred(9, &[]))),
+                    access: share.rules.access.clone(),
+                    ..Rules::default()
+                };
+                for (uid, wanted) in [5, ANONYMOUS].into_iter().zip(wanted) {
+                    let entered = share.enter_smb(Some(PEER), &cred(uid, &[]));
+                    assert_eq!(entered.ok().map(|e| e.cred.uid), wanted, "{squash:?} {uid}");
+                    let by_nfs = share.enter_nfs(PEER, &cred(uid, &[])).ok().map(|e| e.cred.uid);
+                    assert_ne!(by_nfs, Some(0), "{squash:?} {uid}");
+                }
+                let backend = share.backend.clone();
+                let name = "team".to_owned();
+                let share =
+                    Arc::new(Share { name, backend, clients: None, rules: forced, ..*share });
+                let entered = share.enter_smb(Some(PEER), &cred(5, &[])).ok();
+                let wanted = wanted[0].map(|uid| if uid == 0 { 0 } else { 9 });
+                assert_eq!(entered.map(|e| e.cred.uid), wanted, "before `force`");
+            }
+        }
+        let only = share(Squash::None, ShareAccess { admin: of(&[5]), ..Default::default() });
+        assert!(!only.enter_smb(None, &cred(5, &[])).unwrap().share.read_only, "it may write");
+        assert_eq!(only.enter_nfs(PEER, &cred(5, &[])).unwrap().cred.uid, 5);
     }
 
     #[test]
@@ -914,9 +973,12 @@ mod tests {
     #[test]
     fn every_refusal_name_is_listed() {
         use Refusal::{
-            Address, Certificate, Denied, Elsewhere, Flavor, NameUnknown, NotNamed, Tls,
+            Address, Certificate, Denied, Elsewhere, Flavor, NameUnknown, NotNamed, Tls, Unresolved,
         };
-        let all = [Address, NameUnknown, NotNamed, Denied, Flavor, Tls, Certificate, Elsewhere];
-        assert_eq!(all.map(Refusal::name), *Refusal::NAMES);
+        let of_access = [NotNamed, Denied, Unresolved];
+        let all = [&[Address, NameUnknown][..], &of_access, &[Flavor, Tls, Certificate, Elsewhere]];
+        let all: Vec<Refusal> = all.concat();
+        let all: Vec<&str> = all.into_iter().map(Refusal::name).collect();
+        assert_eq!(all, Refusal::NAMES);
     }
 }

@@ -370,12 +370,8 @@ impl FileOps<'_> {
     }
 
     async fn told(&self, share: &Share, file: &NodeRef, name: &str, action: Action, kind: u32) {
-        if !self.watches.is_watched(share.id) {
-            return;
-        }
-        if let Ok(path) = file.path().await {
-            self.watches.post_path(share.id, &shown(&path, name), action, kind).await;
-        }
+        let path = |of: &[u8]| shown(of, name);
+        self.watches.post_stream(share.id, file, path, (action, kind)).await;
     }
 
     /// Returns the file under a name if its streams must be removed with it. Looks the name up only if the share has any streams.

@@ -23,16 +23,32 @@ const RIDS_END: u32 = 1 << 30;
 const NUMBERS_END: u32 = 0x7800_0000;
 /// Most users whose identifiers and names are kept.
 const USERS_MAX: usize = 65_536;
+/// Most groups whose identifiers are kept.
+const GROUPS_MAX: usize = 65_536;
 /// Domain Admins, who are members of Administrators of each computer of the domain (MS-DTYP section 2.4.2.4).
 const DOMAIN_ADMINS: u32 = 512;
 /// Other Organization, S-1-5-1000: the domain restricts the caller.
 const OTHER_ORGANIZATION: u32 = 1000;
+
+/// Groups of every domain (MS-DTYP section 2.4.2.4), with their English names.
+pub const DOMAIN_GROUPS: [(u32, &str); 8] = [
+    (DOMAIN_ADMINS, "Domain Admins"),
+    (513, "Domain Users"),
+    (514, "Domain Guests"),
+    (515, "Domain Computers"),
+    (516, "Domain Controllers"),
+    (518, "Schema Admins"),
+    (519, "Enterprise Admins"),
+    (520, "Group Policy Creator Owners"),
+];
 
 /// The domain whose tickets the gateway accepts, and the mapping between its identifiers and numbers of this host.
 #[derive(Default)]
 pub struct Domain {
     /// The number of RID 0, where numbers are made of RIDs.
     base: Option<u32>,
+    /// A service of this host gives each identifier a number of its own.
+    by_service: bool,
     /// Identifier and names of the domain, after the first ticket.
     identity: OnceLock<DomainIdentity>,
     users: RwLock<Users>,
@@ -56,14 +72,42 @@ struct Users {
     by_uid: HashMap<u32, Sid>,
     /// The same, by identifiers.
     uids: HashMap<Sid, u32>,
+    /// Identifiers of groups by numbers, and numbers by identifiers, where these are not made of RIDs.
+    by_gid: HashMap<u32, Sid>,
+    gids: HashMap<Sid, u32>,
     /// Names by identifiers.
     names: HashMap<Sid, String>,
+    /// Identifiers of this domain by names in lower case, as Active Directory ignores case.
+    by_name: HashMap<String, Sid>,
+}
+
+impl Users {
+    /// Stores a name. A name belongs to the user with the latest ticket: an account may be renamed, and another one made anew.
+    fn name(&mut self, sid: &Sid, name: &str, is_of_domain: bool) {
+        if self.names.len() >= USERS_MAX && !self.names.contains_key(sid) {
+            return;
+        }
+        let before = self.names.insert(sid.clone(), name.to_owned());
+        if let Some(before) = before.map(|before| before.to_lowercase())
+            && self.by_name.get(&before) == Some(sid)
+        {
+            self.by_name.remove(&before);
+        }
+        if is_of_domain {
+            self.by_name.insert(name.to_lowercase(), sid.clone());
+        }
+    }
 }
 
 impl Domain {
     /// Creates a domain whose numbers start at `base`; `None` if its users have numbers by their names.
     pub fn new(base: Option<u32>) -> Arc<Self> {
         Arc::new(Self { base, ..Self::default() })
+    }
+
+    /// Creates a domain whose identifiers have numbers by a service of this host, winbind.
+    pub fn by_service() -> Arc<Self> {
+        Arc::new(Self { by_service: true, ..Self::default() })
     }
 
     /// Returns the number of RID 0, if numbers are made of RIDs.
@@ -86,15 +130,15 @@ impl Domain {
         self.identity.set(identity).is_ok()
     }
 
-    /// Stores the number and the name of a user with a ticket.
-    pub fn know_user(&self, uid: u32, sid: &Sid, name: &str) {
+    /// Stores the number and the name of a user with a ticket. Returns whether they were unknown.
+    pub fn know_user(&self, uid: u32, sid: &Sid, name: &str) -> bool {
         let has_number = uid == 0 || self.number(sid) == Some(uid);
         let is_known = |users: &Users| {
             (has_number || users.by_uid.get(&uid) == Some(sid))
                 && users.names.get(sid).is_some_and(|known| known == name)
         };
         if is_known(&reading(&self.users)) {
-            return;
+            return false;
         }
         let mut users = writing(&self.users);
         if !has_number && (users.by_uid.len() < USERS_MAX || users.by_uid.contains_key(&uid)) {
@@ -103,9 +147,53 @@ impl Domain {
             }
             users.uids.insert(sid.clone(), uid);
         }
-        if users.names.len() < USERS_MAX || users.names.contains_key(sid) {
-            users.names.insert(sid.clone(), name.to_owned());
+        // Users of other domains may have the same names.
+        users.name(sid, name, self.sid().is_some_and(|domain| sid.rid_in(domain).is_some()));
+        true
+    }
+
+    /// Stores the number of a user whose name is not needed. Returns whether it was unknown.
+    pub fn know_uid(&self, uid: u32, sid: &Sid) -> bool {
+        let is_known = |users: &Users| users.by_uid.get(&uid) == Some(sid);
+        if uid == 0 || self.number(sid) == Some(uid) || is_known(&reading(&self.users)) {
+            return false;
         }
+        let mut users = writing(&self.users);
+        if users.by_uid.len() >= USERS_MAX && !users.by_uid.contains_key(&uid) {
+            return false;
+        }
+        if let Some(before) = users.by_uid.insert(uid, sid.clone()) {
+            users.uids.remove(&before);
+        }
+        users.uids.insert(sid.clone(), uid);
+        true
+    }
+
+    /// Stores the number of a group. Returns whether it was unknown.
+    pub fn know_group(&self, gid: u32, sid: &Sid) -> bool {
+        let is_known = |users: &Users| users.by_gid.get(&gid) == Some(sid);
+        if gid == 0 || self.number(sid) == Some(gid) || is_known(&reading(&self.users)) {
+            return false;
+        }
+        let mut users = writing(&self.users);
+        if users.by_gid.len() >= GROUPS_MAX && !users.by_gid.contains_key(&gid) {
+            return false;
+        }
+        if let Some(before) = users.by_gid.insert(gid, sid.clone()) {
+            users.gids.remove(&before);
+        }
+        users.gids.insert(sid.clone(), gid);
+        true
+    }
+
+    /// Returns number, identifier and name of each known user, in the order of identifiers.
+    pub fn known_users(&self) -> Vec<(u32, Sid, String)> {
+        let users = reading(&self.users);
+        let number = |sid: &Sid| self.number(sid).or_else(|| users.uids.get(sid).copied());
+        let of = |(sid, name): (&Sid, &String)| Some((number(sid)?, sid.clone(), name.clone()));
+        let mut all: Vec<_> = users.names.iter().filter_map(of).collect();
+        all.sort_unstable_by(|(_, a, _), (_, b, _)| a.cmp(b));
+        all
     }
 
     /// Returns the name of a user whose ticket was accepted.
@@ -115,10 +203,7 @@ impl Domain {
 
     /// Returns the identifier of a user of the domain whose ticket was accepted. Active Directory ignores case.
     pub fn user_named(&self, name: &str) -> Option<Sid> {
-        let (name, domain) = (name.to_lowercase(), self.sid()?);
-        let users = reading(&self.users);
-        let mut named = users.names.iter().filter(|(_, known)| known.to_lowercase() == name);
-        named.find(|(sid, _)| sid.rid_in(domain).is_some()).map(|(sid, _)| sid.clone())
+        reading(&self.users).by_name.get(&name.to_lowercase()).cloned()
     }
 
     /// Returns the number of an identifier of this domain, a user or a group.
@@ -148,7 +233,17 @@ impl Domain {
 
     /// Returns the identifier of the group with this number.
     pub fn sid_of_group(&self, gid: u32) -> Option<Sid> {
-        self.by_number(gid)
+        self.by_number(gid).or_else(|| reading(&self.users).by_gid.get(&gid).cloned())
+    }
+
+    /// Returns the number of the group with this identifier.
+    pub fn gid(&self, sid: &Sid) -> Option<u32> {
+        self.number(sid).or_else(|| reading(&self.users).gids.get(sid).copied())
+    }
+
+    /// Checks whether the user or group with this identifier has a number of the caller.
+    fn has_number_of(&self, sid: &Sid, cred: &Cred) -> bool {
+        self.uid(sid) == Some(cred.uid) || self.gid(sid).is_some_and(|gid| cred.in_group(gid))
     }
 
     /// Returns the number of the user with this identifier.
@@ -296,6 +391,10 @@ pub(crate) fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
     if number.is_some_and(|n| cred.uid == n || cred.in_group(n)) {
         return Meant::Yes;
     }
+    // All groups of a ticket are identifiers.
+    if !ids.by_ticket && ids.domain.by_service && ids.domain.has_number_of(sid, cred) {
+        return Meant::Yes;
+    }
     unknown(ids, cred, number.is_some())
 }
 
@@ -304,6 +403,35 @@ pub(crate) fn meant_as_administrator(cred: &Cred) -> Meant {
     let Some(ids) = &cred.token.0 else { return Meant::No };
     let number = ids.domain.number_of_rid(DOMAIN_ADMINS);
     if ids.is_admin || number.is_some_and(|n| cred.in_group(n)) {
+        return Meant::Yes;
+    }
+    unknown(ids, cred, number.is_some())
+}
+
+/// Checks whether a name of the domain is the caller's. The name is unknown before the first ticket of its user.
+pub(crate) fn meant_by_name(name: &str, cred: &Cred) -> Meant {
+    let Some(ids) = &cred.token.0 else { return Meant::No };
+    if let Some(sid) = ids.domain.user_named(name) {
+        return meant_by_sid(&sid, cred);
+    }
+    // A caller with a ticket has another name, which was stored at the logon.
+    let is_named = |user: &Sid| ids.domain.user_name(user).is_some();
+    match ids.user.as_ref().is_some_and(is_named) {
+        true => Meant::No,
+        false if cred.uid == ANONYMOUS => Meant::No,
+        false => Meant::Maybe,
+    }
+}
+
+/// Checks whether the user or group with this RID of the domain is one of the caller's.
+pub(crate) fn meant_by_rid(rid: u32, cred: &Cred) -> Meant {
+    let Some(ids) = &cred.token.0 else { return Meant::No };
+    if let Some(sid) = ids.domain.sid().and_then(|domain| domain.child(rid)) {
+        return meant_by_sid(&sid, cred);
+    }
+    // No user of the domain has logged on yet, so no caller has a ticket.
+    let number = ids.domain.number_of_rid(rid);
+    if number.is_some_and(|n| cred.uid == n || cred.in_group(n)) {
         return Meant::Yes;
     }
     unknown(ids, cred, number.is_some())

@@ -1,10 +1,11 @@
 //! Notifies clients that watch a directory of changes.
 //!
-//! *Operation.* `FileOps` posts every change of a name or a file, by whatever protocol it came; if the share has no watch, that
-//! costs one load. A [`Watch`] belongs to one open directory and collects events that match its filter, for this directory or for
-//! its whole subtree. Directories are compared by their paths from the share's root; a watched directory that is renamed through
-//! `FileOps` keeps its watch. [`crate::external_change`] reports changes by other processes of the host; for a watch with its
-//! subtree this covers the first [`COVERED_MAX`] directories, and no more than its client has [`Room`] for.
+//! *Operation.* `FileOps` posts every change of a name or a file, by whatever protocol it came; if no share has a watch, that costs
+//! one load. A [`Watch`] belongs to one open directory and collects events that match its filter, for this directory or for its
+//! whole subtree. Directories are compared by their paths from the share's root, in each share that shows the change; a watched
+//! directory that is renamed through `FileOps` keeps its watch. [`crate::external_change`] reports changes by other processes of
+//! the host; for a watch with its subtree this covers the first [`COVERED_MAX`] directories, and no more than its client has
+//! [`Room`] for.
 //!
 //! *Rights.* A watcher sees only changes that it could have listed ([`crate::watch_access`]). That is checked as soon as the change
 //! is posted, while its folder exists; for changes by other processes, or with many watchers, when the watcher asks. An event that
@@ -15,7 +16,7 @@
 //!
 //! *Errors.* [`VfsError::Resources`] for a watch beyond the limit.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -25,6 +26,7 @@ use tokio::sync::Notify;
 use crate::backend::NodeRef;
 use crate::error::{VfsError, VfsResult};
 use crate::external_change::{Change, Listener, Watched};
+use crate::overlap::{Overlaps, path_in};
 use crate::share::Share;
 use crate::types::{Action, Cred, Kind};
 use crate::watch_access::{Judgement, WatchAccess};
@@ -268,6 +270,8 @@ pub struct Hub {
     count: AtomicUsize,
     /// Bytes of waiting events of all watchers.
     kept: Arc<AtomicUsize>,
+    /// Shares in which one change has several paths.
+    overlaps: Arc<Overlaps>,
     /// Counts of posted events and overflows.
     pub counters: Counters,
 }
@@ -281,6 +285,16 @@ pub struct Watch {
 }
 
 impl Hub {
+    /// Creates a set without watches, of shares that overlap as in this list.
+    pub(crate) fn of(overlaps: Arc<Overlaps>) -> Arc<Self> {
+        Arc::new(Self { overlaps, ..Self::default() })
+    }
+
+    /// Returns which shares overlap.
+    pub(crate) fn overlaps(&self) -> &Overlaps {
+        &self.overlaps
+    }
+
     /// Watches a directory of a share for changes of the kinds in `filter` ([`what`]); this user sees only changes that it may
     /// list.
     pub async fn watch(
@@ -338,10 +352,20 @@ impl Hub {
         Ok(())
     }
 
-    /// Returns true if this share has a watch.
+    /// Returns true if this share, or one that overlaps it, has a watch.
     pub fn is_watched(&self, share: u32) -> bool {
         self.count.load(Ordering::Relaxed) > 0
-            && self.all().iter().any(|watcher| watcher.share == share)
+            && self.all().iter().any(|w| w.share == share || self.overlaps.are(share, w.share))
+    }
+
+    /// Returns the watched shares that overlap this one.
+    fn others(&self, share: u32) -> Vec<Arc<Share>> {
+        let mut others = self.overlaps.of(share);
+        if !others.is_empty() {
+            let watched: HashSet<u32> = self.all().iter().map(|w| w.share).collect();
+            others.retain(|other| watched.contains(&other.id));
+        }
+        others
     }
 
     fn all(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Watcher>>> {
@@ -363,9 +387,25 @@ impl Hub {
         }
     }
 
-    /// Reports a change at a path.
-    pub(crate) async fn post_path(&self, share: u32, path: &[u8], action: Action, kind: u32) {
-        self.tell(share, path, action, kind).await;
+    /// Reports a change of a stream: `shown` makes its path of the file's.
+    pub(crate) async fn post_stream(
+        &self,
+        share: u32,
+        file: &NodeRef,
+        shown: impl Fn(&[u8]) -> Vec<u8>,
+        (action, kind): (Action, u32),
+    ) {
+        if !self.is_watched(share) {
+            return;
+        }
+        if let Ok(path) = file.path().await {
+            self.tell(share, &shown(&path), action, kind).await;
+        }
+        for other in self.others(share) {
+            if let Some(path) = path_in(&other, file).await {
+                self.tell(other.id, &shown(&path), action, kind).await;
+            }
+        }
     }
 
     /// Reports that a name of a directory was added, removed or changed.
@@ -377,6 +417,11 @@ impl Hub {
         if let Ok(dir) = dir.path().await {
             self.tell(share, &join(&dir, name), action, kind).await;
         }
+        for other in self.others(share) {
+            if let Some(dir) = path_in(&other, dir).await {
+                self.tell(other.id, &join(&dir, name), action, kind).await;
+            }
+        }
     }
 
     /// Reports a change of a file that is known by its node. `kind`: all kinds of change.
@@ -386,6 +431,11 @@ impl Hub {
         }
         if let Ok(path) = node.path().await {
             self.tell(share, &path, Action::Modified, kind).await;
+        }
+        for other in self.others(share) {
+            if let Some(path) = path_in(&other, node).await {
+                self.tell(other.id, &path, Action::Modified, kind).await;
+            }
         }
     }
 
@@ -400,19 +450,39 @@ impl Hub {
         if !self.is_watched(share) {
             return;
         }
-        let (Ok(old), Ok(new)) = (from_dir.path().await, to_dir.path().await) else { return };
-        let (old, new) = (join(&old, from), join(&new, to));
-        let kind = if is_dir { what::DIR_NAME } else { what::FILE_NAME };
-        let (gone, come) = if from_dir.id() == to_dir.id() {
-            (Action::RenamedOld, Action::RenamedNew)
-        } else {
-            (Action::Removed, Action::Added)
-        };
-        if is_dir {
-            self.all().iter().filter(|w| w.share == share).for_each(|w| w.moves(&old, &new));
+        let same_dir = from_dir.id() == to_dir.id();
+        let own = (from_dir.path().await.ok(), to_dir.path().await.ok());
+        self.tell_rename(share, own, (from, to), (same_dir, is_dir)).await;
+        for other in self.others(share) {
+            // The name may have crossed the border of the other share.
+            let paths = (path_in(&other, from_dir).await, path_in(&other, to_dir).await);
+            self.tell_rename(other.id, paths, (from, to), (same_dir, is_dir)).await;
         }
-        self.tell(share, &old, gone, kind).await;
-        self.tell(share, &new, come, kind).await;
+    }
+
+    /// Reports a rename to the watchers of one share, with the paths of both directories in it.
+    async fn tell_rename(
+        &self,
+        share: u32,
+        (from_dir, to_dir): (Option<Vec<u8>>, Option<Vec<u8>>),
+        (from, to): (&[u8], &[u8]),
+        (same_dir, is_dir): (bool, bool),
+    ) {
+        let (old, new) = (from_dir.map(|dir| join(&dir, from)), to_dir.map(|dir| join(&dir, to)));
+        let kind = if is_dir { what::DIR_NAME } else { what::FILE_NAME };
+        let (gone, come) = match same_dir {
+            true => (Action::RenamedOld, Action::RenamedNew),
+            false => (Action::Removed, Action::Added),
+        };
+        if is_dir && let (Some(old), Some(new)) = (&old, &new) {
+            self.all().iter().filter(|w| w.share == share).for_each(|w| w.moves(old, new));
+        }
+        if let Some(old) = old {
+            self.tell(share, &old, gone, kind).await;
+        }
+        if let Some(new) = new {
+            self.tell(share, &new, come, kind).await;
+        }
     }
 }
 
@@ -747,7 +817,8 @@ mod tests {
             for dir in [&secret, &inner, &passed] {
                 hub.post(SHARE, dir, b"x", Action::Added, what::FILE_NAME).await;
                 hub.post_rename(SHARE, (dir, b"x"), (dir, b"y"), false).await;
-                hub.post_path(SHARE, b"secret/f:s", Action::AddedStream, what::STREAM_NAME).await;
+                let shown = |dir: &[u8]| [dir, b"/f:s"].concat();
+                hub.post_stream(SHARE, dir, shown, (Action::AddedStream, what::STREAM_NAME)).await;
                 assert!(is_silent(&watch).await && watch.take().is_empty());
             }
             assert_eq!(by_root.take().events.len(), 12);

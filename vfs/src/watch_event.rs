@@ -1,6 +1,6 @@
 //! The events for a watcher of a directory: kinds of change, and one change.
 
-use crate::types::Action;
+use crate::types::{Action, SetAttr};
 
 /// Kinds of change, as MS-SMB2 section 2.2.35 numbers them: a set of bits.
 #[allow(missing_docs)] // The names are the specification's.
@@ -33,4 +33,14 @@ impl Event {
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.path.len()
     }
+}
+
+/// Returns the kinds of change that subscribers see for these attributes.
+pub(crate) fn kinds(set: &SetAttr) -> u32 {
+    let when = |set: bool, kinds| if set { kinds } else { 0 };
+    when(set.mode.is_some(), what::ATTRIBUTES | what::SECURITY)
+        | when(set.uid.is_some() || set.gid.is_some(), what::SECURITY)
+        | when(set.size.is_some(), what::SIZE | what::LAST_WRITE)
+        | when(set.mtime.is_some(), what::LAST_WRITE)
+        | when(set.atime.is_some(), what::LAST_ACCESS)
 }

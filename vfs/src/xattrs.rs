@@ -2,6 +2,7 @@
 
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
+use crate::reparse::Tagged;
 
 /// Prefix on the volume of the names that clients use.
 pub(crate) const PREFIX: &[u8] = b"user.";
@@ -32,13 +33,15 @@ pub(crate) fn seen_by_clients(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     names(list).filter_map(|name| name.strip_prefix(PREFIX)).filter(|name| !name.is_empty())
 }
 
-/// Returns what Windows clients have set: from the gateway's record, or else from Samba's.
+/// Returns what Windows clients have set: from the gateway's record, or else from Samba's; and the reparse point from its record.
 pub(crate) fn dos(
     ours: Option<Vec<u8>>,
     samba: impl FnOnce() -> VfsResult<Option<Vec<u8>>>,
+    reparse: Option<Vec<u8>>,
 ) -> VfsResult<Dos> {
-    if let Some(record) = ours {
-        return Ok(Dos::decode(&record));
-    }
-    Ok(samba()?.map_or(Dos::default(), |record| Dos::decode_samba(&record)))
+    let dos = match ours {
+        Some(record) => Dos::decode(&record),
+        None => samba()?.map_or(Dos::default(), |record| Dos::decode_samba(&record)),
+    };
+    Ok(Dos { reparse: reparse.and_then(|record| Tagged::decode(&record)), ..dos })
 }

@@ -3,6 +3,7 @@
 // Helpers of tests are tests too; and test data is cut to bytes on purpose.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
+#[allow(dead_code)] // A volume in memory has no folder of the gateway in its tree.
 mod suite;
 
 use iobuf::Buf;
@@ -68,11 +69,13 @@ in_memory!(
     replace::file_replacing_link_gets_default_mode,
     replace::file_replacing_link_gets_masked_mode,
     replace::file_replacing_link_inherits,
+    replace::file_written_meanwhile_stays,
     replace::failed_replacement_keeps_old_node,
     replace::start_removes_leftovers,
     replace::replacement_needs_permission,
     windows::side_data_is_kept_and_hidden,
     windows::dos_records_are_kept,
+    windows::reparse_points_are_kept,
     windows::node_reports_its_path,
     windows::rename_without_replace_keeps_target,
     windows::file_ops_report_changes,

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use vfs::local::{LocalBackend, LocalConfig};
-use vfs::namespace::{Enforce, Namespace, Protocols, Share, Squash};
+use vfs::namespace::{Enforce, Namespace, Protocols, Rules, Share, Squash};
+use vfs::wastebasket::Wastebasket;
 use vfs::{Backend, CreateHow, Cred, SetAttr, Special};
 
 fn run(program: &str, args: &[&str]) -> Result<String, String> {
@@ -80,9 +81,10 @@ impl Drop for Device {
     }
 }
 
-fn namespace(device: &Device, strict: bool) -> Namespace {
+fn namespace(device: &Device, strict: bool, has_basket: bool) -> Namespace {
     let backend = LocalBackend::open(LocalConfig::new(device.mount())).unwrap();
     backend.set_strict(strict, false);
+    let basket = Wastebasket::new(std::time::Duration::from_secs(1000), None, Vec::new());
     Namespace::new(vec![Share {
         name: "data".into(),
         id: Share::id_of("data"),
@@ -92,7 +94,7 @@ fn namespace(device: &Device, strict: bool) -> Namespace {
         squash: Squash::None,
         nfs_locks: Enforce::Smb,
         clients: None,
-        rules: vfs::namespace::Rules::default(),
+        rules: Rules { wastebasket: has_basket.then(|| basket.into()), ..Rules::default() },
     }])
 }
 
@@ -170,7 +172,7 @@ fn answered_change_survives_power_cut() {
                 return eprintln!("no power cuts, the system calls are looked at alone: {why}");
             }
         };
-        let ns = namespace(&device, strict);
+        let ns = namespace(&device, strict, false);
         let mut lost = Vec::new();
         for i in 0..if strict { cuts } else { KINDS } {
             let seen = runtime.block_on(change(&ns, i));
@@ -184,5 +186,57 @@ fn answered_change_survives_power_cut() {
             // Otherwise this test could not fail.
             assert!(!lost.is_empty(), "a relaxed share keeps everything");
         }
+    }
+}
+
+/// Lists the files in the wastebasket of a copy.
+fn kept(at: &Path) -> Vec<PathBuf> {
+    let (mut folders, mut files) = (vec![at.join(".headgate/wastebasket")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
+    }
+    files
+}
+
+/// An answered removal has moved the file to the wastebasket; before the answer the file is in one of the two places.
+#[test]
+fn removed_file_is_in_the_wastebasket_after_power_cut() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let device = match Device::new() {
+        Ok(device) => device,
+        Err(why) => return eprintln!("no power cuts: {why}"),
+    };
+    let ns = namespace(&device, true, true);
+    let (share, c, set) = (ns.shares()[0].clone(), Cred::root(), SetAttr::default());
+    let (file_ops, top) = (ns.by(None), share.backend.root());
+    for round in 0..6 {
+        let (name, other) = (format!("f{round}"), format!("g{round}"));
+        for name in [&name, &other] {
+            let name = name.as_bytes();
+            let made = file_ops.create(&share, &top, &c, name, CreateHow::Guarded, set);
+            runtime.block_on(made).unwrap();
+        }
+        let before = device.after_cut(|at| kept(at).len());
+        match round % 2 {
+            0 => {
+                let removal = file_ops.unlink(&share, &top, &c, name.as_bytes());
+                runtime.block_on(removal).unwrap();
+            }
+            _ => {
+                let (from, to) = (other.as_bytes(), name.as_bytes());
+                runtime.block_on(file_ops.rename(&share, &top, &c, from, &top, to)).unwrap();
+            }
+        }
+        device.after_cut(|at| {
+            let files = kept(at);
+            assert_eq!(files.len(), before + 1, "{round}");
+            assert!(files.iter().all(|file| file.metadata().unwrap().nlink() == 1), "{round}");
+            assert_eq!(at.join(&name).exists(), round % 2 == 1, "{round}");
+        });
     }
 }

@@ -23,7 +23,7 @@ fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> Meant {
 }
 
 /// Asks whether an identifier stands for callers of a kind that the caller is of (MS-DTYP section 2.4.2.4), or is one of its own.
-fn is_meant_by_sid(sid: &Sid, cred: &Cred, owner: Owner) -> Meant {
+pub(crate) fn is_meant_by_sid(sid: &Sid, cred: &Cred, owner: Owner) -> Meant {
     const THIS_ORGANIZATION: u32 = 15;
     let known = cred.uid != ANONYMOUS;
     let is = match (sid.authority(), sid.subs()) {

@@ -308,7 +308,7 @@ fn users_by_name_are_known_by_their_tickets() {
     let domain = domain(true, None);
     let alice = sid("S-1-5-21-1-2-3-1103");
     assert_eq!((domain.sid_of_user(1001), domain.uid(&alice)), (None, None));
-    domain.know_user(1001, &alice, "Alice");
+    assert!(domain.know_user(1001, &alice, "Alice") && !domain.know_user(1001, &alice, "Alice"));
     domain.know_user(0, &sid("S-1-5-21-1-2-3-500"), "Administrator");
     domain.know_user(1002, &sid("S-1-5-21-9-9-9-7"), "guest of another domain");
     assert_eq!(domain.user_name(&alice).as_deref(), Some("Alice"));
@@ -318,6 +318,36 @@ fn users_by_name_are_known_by_their_tickets() {
     assert_eq!(domain.uid(&alice), Some(1001));
     assert_eq!(domain.sid_of_user(0), None, "the superuser is no user of a domain");
     assert_eq!(domain.sid_of_group(1001), None);
+}
+
+/// A slow model beside the index of names: the last user with a ticket that has the name.
+#[test]
+fn names_lead_to_latest_user() {
+    let domain = Domain::new(Some(BASE));
+    let of = sid("S-1-5-21-1-2-3");
+    domain.know(crate::DomainIdentity { sid: of.clone(), name: "LAB".into(), dns: "lab".into() });
+    let mut tickets: Vec<(u32, &'static str)> = Vec::new();
+    let names = ["ann", "Ann", "bob", "BOB", "eve"];
+    for step in 0..200_u32 {
+        // Users are renamed, and take names of others.
+        let (rid, name) = (1100 + step * 7 % 5, names[usize::try_from(step * 3 % 11 % 5).unwrap()]);
+        let now = |tickets: &[(u32, &'static str)], rid: u32| {
+            tickets.iter().rev().find(|(of, _)| *of == rid).map(|(_, name)| *name)
+        };
+        let is_new = now(&tickets, rid) != Some(name);
+        assert_eq!(domain.know_user(BASE + rid, &of.child(rid).unwrap(), name), is_new);
+        if is_new {
+            tickets.push((rid, name));
+        }
+        for name in names {
+            let same = |one: &str| one.eq_ignore_ascii_case(name);
+            let last = tickets.iter().rev().find(|(_, one)| same(one)).map(|(rid, _)| *rid);
+            let wanted = last.filter(|rid| now(&tickets, *rid).is_some_and(same));
+            let wanted = wanted.and_then(|rid| of.child(rid));
+            assert_eq!(domain.user_named(name), wanted, "{step} {name}");
+        }
+    }
+    assert_eq!(domain.known_users().len(), 5);
 }
 
 #[test]
@@ -350,4 +380,28 @@ fn written_identifiers_become_numbers_where_certain() {
     let by_rid = domain(true, Some(BASE));
     let kept = who(entries.with_owner_known(owner, Some(&by_rid)));
     assert_eq!(kept, [Who::Sid(sid(&alice)), Who::Sid(sid(&group)), Who::Members(BASE + 513)]);
+}
+
+/// winbind may give a user and a group the same number.
+#[test]
+fn numbers_of_service_match_by_kind() {
+    use crate::token::{Meant, meant_by_sid};
+    let domain = Domain::by_service();
+    let (alice, group) = (sid("S-1-5-21-1-2-3-1103"), sid("S-1-5-21-1-2-3-1200"));
+    assert!(domain.know_user(3001, &alice, "alice"));
+    assert!(domain.know_group(3001, &group) && !domain.know_group(3001, &group));
+    assert_eq!((domain.gid(&group), domain.uid(&group)), (Some(3001), None));
+    assert_eq!(
+        (domain.sid_of_user(3001), domain.sid_of_group(3001)),
+        (Some(alice.clone()), Some(group.clone()))
+    );
+    let caller = |uid, gid| Cred { uid, gid, groups: [].into(), token: Token::of_host(&domain) };
+    for (cred, of_alice, of_group) in
+        [(caller(3001, 5), Meant::Yes, Meant::Maybe), (caller(5, 3001), Meant::Maybe, Meant::Yes)]
+    {
+        assert_eq!(
+            (meant_by_sid(&alice, &cred), meant_by_sid(&group, &cred)),
+            (of_alice, of_group)
+        );
+    }
 }

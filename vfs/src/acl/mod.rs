@@ -207,6 +207,8 @@ impl Acl {
             if domain.base().is_none() {
                 if let Some(uid) = domain.uid(sid) {
                     *who = Who::User(uid);
+                } else if *kind != kind::DENIED && domain.gid(sid) == Some(owner.gid) {
+                    *who = Who::Members(owner.gid);
                 }
                 continue;
             }

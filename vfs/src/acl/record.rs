@@ -4,12 +4,18 @@
 //! mode bits that the file got with it. When a client sets the mode, the list is changed and stored again
 //! ([`crate::namespace::FileOps`]). Mode bits that were changed on the host apply to the list each time it is read ([`Kept::now`]),
 //! so the gateway need not notice that change when it happens. All numbers are little-endian.
+//!
+//! *Earlier versions* showed lists without the rights to extended attributes, and stored them so when a client had changed one
+//! entry: then a request of SMB for GENERIC_READ failed. A list of Windows that they stored is read as if each entry that allows
+//! data, and names no right to extended attributes, allowed those that no later entry denies. [`EXACT`] marks the lists of later
+//! versions, in which such an entry is meant.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use wire::{Parsed, Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
 
-use super::{Ace, Acl, Owner, Sid, Who};
+use super::{Ace, Acl, Owner, Sid, Who, kind, mask};
 
 /// The name of the record among a node's side data.
 pub const NAME: &str = "acl";
@@ -20,6 +26,8 @@ const HAS_ENTRIES: u8 = 1;
 const HAS_OWNER: u8 = 2;
 const HAS_GROUP: u8 = 4;
 const HAS_AUDIT: u8 = 8;
+/// Entries without the rights to extended attributes withhold them. Earlier versions ignore the bit.
+const EXACT: u8 = 16;
 
 const OWNER: u8 = 0;
 const GROUP: u8 = 1;
@@ -75,7 +83,8 @@ impl Kept {
             has(acl.entries.is_some(), HAS_ENTRIES)
                 | has(acl.owner.is_some(), HAS_OWNER)
                 | has(acl.group.is_some(), HAS_GROUP)
-                | has(acl.audit.is_some(), HAS_AUDIT),
+                | has(acl.audit.is_some(), HAS_AUDIT)
+                | EXACT,
         ]);
         acl.owner.iter().chain(&acl.group).for_each(|sid| sid.put(&mut out));
         if let Some(entries) = &acl.entries {
@@ -105,8 +114,40 @@ impl Kept {
         let (i, group) = part(has & HAS_GROUP, Sid::field)(i)?;
         let (i, entries) = part(has & HAS_ENTRIES, entries)(i)?;
         let (i, audit) = part(has & HAS_AUDIT, body)(i)?;
-        let acl = Acl { control, revision, owner, group, entries, audit };
+        let mut acl = Acl { control, revision, owner, group, entries, audit };
+        if has & EXACT == 0 && !acl.is_of_nfs() {
+            acl.entries.iter_mut().for_each(|entries| mend(entries));
+        }
         Ok((i, Self { mode: mode.into(), owner: Owner { uid, gid }, acl }))
+    }
+}
+
+/// Adds the rights to extended attributes that entries for data lack because an earlier version showed mode bits without them. An
+/// entry with one of these rights was not made of such bits, so it means what it says, and so does a later entry that denies one.
+fn mend(entries: &mut [Ace]) {
+    const PAIRS: [(u32, u32); 2] =
+        [(mask::READ_DATA, mask::READ_EA), (mask::WRITE_DATA, mask::WRITE_EA)];
+    // Rights that later entries deny to users, and to others, of whom a user may be one.
+    let mut of_users = BTreeMap::<u32, u32>::new();
+    let (mut of_any_user, mut of_others) = (0, 0);
+    for ace in entries.iter_mut().rev() {
+        let Ace::Simple { kind, mask: rights, who, .. } = ace else { continue };
+        let denied = match who {
+            Who::User(uid) => of_others | of_users.get(uid).copied().unwrap_or_default(),
+            _ => of_others | of_any_user,
+        };
+        match (*kind, who) {
+            (kind::ALLOWED, _) if *rights & (mask::READ_EA | mask::WRITE_EA) == 0 => {
+                let lacks = PAIRS.iter().filter(|(data, _)| *rights & data != 0);
+                *rights |= lacks.fold(0, |all, (_, more)| all | more) & !denied;
+            }
+            (kind::DENIED, Who::User(uid)) => {
+                *of_users.entry(*uid).or_default() |= *rights;
+                of_any_user |= *rights;
+            }
+            (kind::DENIED, _) => of_others |= *rights,
+            _ => {}
+        }
     }
 }
 
@@ -187,8 +228,8 @@ fn put_ace(ace: &Ace, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::control;
     use super::super::tests::any_acl;
-    use super::super::{control, mask};
     use super::*;
     use proptest::prelude::*;
 
@@ -223,6 +264,49 @@ mod tests {
         let mut other = good;
         other[0] = 2;
         assert_eq!(Kept::decode(&other), None, "of a later version");
+    }
+
+    /// GENERIC_READ of SMB includes READ_EA, which lists of earlier versions lack.
+    #[test]
+    fn list_of_earlier_version_is_mended() {
+        let entries = vec![
+            Ace::Simple { kind: kind::DENIED, flags: 0, mask: mask::READ_EA, who: Who::User(8) },
+            Ace::allow(Who::User(8), mask::READ_DATA, 0),
+            Ace::allow(Who::User(7), mask::READ_DATA | mask::WRITE_DATA, 0),
+            Ace::allow(Who::User(9), mask::EXECUTE, 0),
+            Ace::allow(Who::User(6), mask::READ_DATA | mask::READ_EA | mask::WRITE_DATA, 0),
+            Ace::allow(Who::User(5), mask::READ_DATA | mask::WRITE_DATA, 0),
+            Ace::Simple { kind: kind::DENIED, flags: 0, mask: mask::WRITE_EA, who: Who::User(5) },
+        ];
+        let kept = Kept { acl: Acl::new(entries), ..full() };
+        let now = kept.encode();
+        assert_eq!(Kept::decode(&now).as_ref(), Some(&kept), "a later version means what it says");
+        // The parts are named behind version, mode, owner, group, control and revision.
+        let mut earlier = now;
+        earlier[14] &= !EXACT;
+        let mended = Kept::decode(&earlier).unwrap().acl;
+        let rights = |uid: u32| {
+            let no_token = crate::Token::NONE;
+            let user =
+                crate::Cred { uid, gid: uid, groups: std::sync::Arc::new([]), token: no_token };
+            mended.allowed(&user, kept.owner)
+        };
+        let both = mask::READ_DATA | mask::WRITE_DATA | mask::READ_EA | mask::WRITE_EA;
+        assert_eq!(rights(7), both);
+        assert_eq!(rights(8), mask::READ_DATA, "an entry denies it");
+        assert_eq!(rights(9), mask::EXECUTE);
+        assert_eq!(rights(6), both & !mask::WRITE_EA, "a client chose the rights to attributes");
+        assert_eq!(rights(5), both & !mask::WRITE_EA, "a later entry denies it");
+        // A group, which the user may be in, and everybody.
+        let data = mask::READ_DATA | mask::WRITE_DATA;
+        for who in [Who::Members(5), Who::Everyone] {
+            let deny = Ace::Simple { kind: kind::DENIED, flags: 0, mask: mask::WRITE_EA, who };
+            let entries = vec![Ace::allow(Who::User(7), data, 0), deny];
+            let mut earlier = Kept { acl: Acl::new(entries), ..full() }.encode();
+            earlier[14] &= !EXACT;
+            let mended = Kept::decode(&earlier).unwrap().acl.entries.unwrap();
+            assert_eq!(mended[0], Ace::allow(Who::User(7), data | mask::READ_EA, 0));
+        }
     }
 
     #[test]

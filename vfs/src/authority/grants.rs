@@ -11,8 +11,9 @@ use crate::types::{Attr, Cred, Kind};
 impl Grant {
     /// Evaluates the list stored with this node; `None` if it has none, so that the kernel checks each call. `attr` was just read.
     pub async fn decide(node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<Option<Self>> {
-        let acl = node.acl(attr).await?;
-        Ok(acl.map(|acl| Self { node: node.id(), rights: acl.allowed(cred, Owner::of(attr)) }))
+        let Some(acl) = node.acl(attr).await? else { return Ok(None) };
+        let rights = acl.allowed(cred, Owner::of(attr)) & node.bounds(cred).await?;
+        Ok(Some(Self { node: node.id(), rights }))
     }
 
     /// Returns the grant for an open of a new file: the creator gets the access that it asks for. `None` for a file that existed.
@@ -26,6 +27,16 @@ impl Grant {
     pub fn of_deleter(node: &NodeRef, access: u32) -> Option<Self> {
         let rights = access & mask::DELETE;
         (rights != 0).then(|| Self { node: node.id(), rights })
+    }
+
+    /// Returns the grant of an open whose user has used a privilege for these rights, in addition to those by the list. The caller
+    /// has checked the privilege.
+    pub fn of_privilege(node: &NodeRef, by_list: Option<Self>, rights: u32) -> Option<Self> {
+        match by_list {
+            own if rights == 0 => own,
+            Some(own) => Some(Self { rights: own.rights | rights & mask::FILE_ALL, ..own }),
+            None => Some(Self { node: node.id(), rights: rights & mask::FILE_ALL }),
+        }
     }
 
     /// Returns the grant of the configuration for a share of home folders: to create the folder of a user in its top folder, by one
@@ -43,12 +54,10 @@ impl Grant {
         cred: &Cred,
         access: u32,
     ) -> VfsResult<Option<Self>> {
-        let acl = node.acl(attr).await?;
-        Ok(acl.map(|acl| {
-            let now = acl.allowed(cred, Owner::of(attr));
-            let rights = access & mask::FILE_ALL & (now | !mask::DELETE);
-            Self { node: node.id(), rights }
-        }))
+        let Some(acl) = node.acl(attr).await? else { return Ok(None) };
+        let now = acl.allowed(cred, Owner::of(attr));
+        let rights = access & mask::FILE_ALL & (now | !mask::DELETE) & node.bounds(cred).await?;
+        Ok(Some(Self { node: node.id(), rights }))
     }
 }
 

@@ -226,7 +226,7 @@ impl CephNode {
         let count: usize = data.iter().map(Buf::len).sum();
         let (me, opener) = (self.strong()?, opener.cloned());
         let add = move || {
-            let (_room, _turn) = (room, locked(&me.appends));
+            let (_room, _turn) = (room, locked(&me.shared.appends));
             let size = me.attr()?.size;
             let start = match at {
                 AppendAt::End => size,

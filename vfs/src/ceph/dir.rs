@@ -74,7 +74,7 @@ impl CephNode {
             return Ok(Some(entry));
         }
         while let Some(entry) = self.volume.done(listing.dir.read())? {
-            if *entry.name == *b"." || *entry.name == *b".." || self.hides(&entry.name) {
+            if *entry.name == *b"." || *entry.name == *b".." || Self::hides(&entry.name) {
                 continue;
             }
             let next = u64::try_from(entry.next).map_err(|_| VfsError::Io)?;

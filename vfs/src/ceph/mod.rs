@@ -53,6 +53,7 @@ use crate::engine::far::{self, PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::fnv::fnv;
+use crate::place::Place;
 use crate::types::*;
 
 use handle::Tag;
@@ -138,6 +139,8 @@ struct Volume {
     exclusive: bool,
     /// The name in messages, as configured.
     name: String,
+    /// The path of the folder in its file system.
+    folder: Vec<u8>,
     turns: Turns,
     engine: Arc<Engine>,
     records: Records,
@@ -247,6 +250,7 @@ impl CephBackend {
             read_only: config.read_only,
             exclusive: config.exclusive,
             name: format!("ceph:{}{}", config.fs, config.root),
+            folder: config.root.as_bytes().to_vec(),
             turns: Turns::new(&config.payload),
             engine: far::engine(),
             records: Records::default(),
@@ -464,6 +468,37 @@ impl Backend for CephBackend {
         }
     }
 
+    fn counterpart<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<Option<NodeRef>>> {
+        let Some(other) = node.as_any().downcast_ref::<CephNode>() else { return ready(Ok(None)) };
+        if Arc::ptr_eq(&other.volume, &self.volume) {
+            return ready(Ok(Some(node.clone())));
+        }
+        let (fsid, vino) = (other.volume.fsid, other.vino);
+        let find = move || {
+            if fsid != self.volume.fsid {
+                return Ok(None);
+            }
+            let found = self.volume.hold(vino).and_then(|node| {
+                let known = locked(&other.home).clone();
+                let mut home = locked(&node.home);
+                *home = home.take().or(known);
+                drop(home);
+                node.do_path().map(|_| node)
+            });
+            match found {
+                Ok(node) => Ok(Some(node as NodeRef)),
+                Err(VfsError::Stale | VfsError::NotFound | VfsError::NotDir) => Ok(None),
+                Err(e) => Err(e),
+            }
+        };
+        self.volume.at_once(find)
+    }
+
+    fn place(&self) -> Option<Place> {
+        let tree = self.volume.fsid.max(Place::HOST + 1);
+        Some(Place { tree, path: self.volume.folder.clone() })
+    }
+
     fn ended(&self) -> Option<&'static str> {
         self.volume.cut_off.load(Ordering::Relaxed).then_some(CUT_OFF)
     }
@@ -474,6 +509,10 @@ impl Backend for CephBackend {
 
     fn served(&self, stored: &Handle) -> Handle {
         self.volume.tag.served(stored)
+    }
+
+    fn has_snapshots(&self) -> bool {
+        true
     }
 
     fn capabilities(&self) -> Capabilities {

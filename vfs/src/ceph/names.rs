@@ -58,15 +58,15 @@ impl CephNode {
         self.changeable()?;
         self.names()?;
         check_name(name, NAME_MAX)?;
-        if self.hides(name) {
+        if Self::hides(name) {
             return Err(VfsError::Access);
         }
         self.volume.done(Name::new(name))
     }
 
-    /// True for the name of the gateway's own folder here, or in a snapshot of it.
-    pub(super) fn hides(&self, name: &[u8]) -> bool {
-        name == HIDDEN && self.vino.ino == self.volume.root.ino
+    /// True for the name of a gateway's own folder, at any depth because another share's root may lie here.
+    pub(super) fn hides(name: &[u8]) -> bool {
+        name == HIDDEN
     }
 
     /// Turns "not found" into "stale" if the directory itself was removed.
@@ -80,7 +80,7 @@ impl CephNode {
             return self.parent(cred);
         }
         check_name(name, NAME_MAX)?;
-        if self.hides(name) {
+        if Self::hides(name) {
             return Err(VfsError::NotFound);
         }
         self.lookup_as(cred, name).map_err(|e| self.or_stale(e))

@@ -21,6 +21,7 @@ use crate::authority::Acting;
 use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, Snapshot, ready};
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
+use crate::shared_file::{FileKey, Generation, SharedFile};
 use crate::types::*;
 
 use super::Volume;
@@ -31,7 +32,8 @@ use super::stat::{self, Stat};
 pub(super) struct CephNode {
     pub(super) volume: Arc<Volume>,
     pub(super) me: Weak<CephNode>,
-    id: NodeId,
+    /// Common to the records of this inode in all shares. Dropped before the inode, which keeps the number from being reused.
+    pub(super) shared: Arc<SharedFile>,
     pub(super) kind: Kind,
     pub(super) vino: Vino,
     handle: Handle,
@@ -39,8 +41,6 @@ pub(super) struct CephNode {
     /// The file, opened for reads and writes of data.
     pub(super) open: Mutex<Option<Open>>,
     pub(super) listing: Mutex<Option<Listing>>,
-    /// Held while data is appended to the file.
-    pub(super) appends: Mutex<()>,
     /// Last known size: a hint for the size of buffers.
     pub(super) size: AtomicU64,
     /// When it was last found below the share, on the volume's clock; 0: never.
@@ -61,17 +61,19 @@ impl CephNode {
         let vino = stat::vino_of(stat);
         let handle = volume.tag.make(vino)?;
         let kind = stat::kind_of(stat)?;
+        // The MDS gives each inode number once.
+        let key = FileKey::Ceph(volume.fsid, vino.ino, vino.snap);
+        let shared = SharedFile::of(key, Generation::only(kind));
         Ok(Arc::new_cyclic(|me| Self {
             volume,
             me: me.clone(),
-            id: next_node_id(),
+            shared,
             kind,
             vino,
             handle,
             inode,
             open: Mutex::default(),
             listing: Mutex::default(),
-            appends: Mutex::default(),
             size: AtomicU64::new(stat.stx_size),
             inside_at: AtomicU64::new(0),
             nameless: AtomicBool::new(false),
@@ -176,7 +178,7 @@ impl Drop for CephNode {
 
 impl Node for CephNode {
     fn id(&self) -> NodeId {
-        self.id
+        self.shared.id
     }
 
     fn handle(&self) -> Handle {

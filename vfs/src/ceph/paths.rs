@@ -146,7 +146,7 @@ impl CephNode {
             at = above;
             climb.reaches(at.vino)?;
         }
-        if names.last().is_some_and(|top| **top == *HIDDEN) {
+        if names.iter().any(|name| **name == *HIDDEN) {
             return Err(VfsError::Stale);
         }
         names.reverse();

@@ -18,6 +18,7 @@ use crate::dos;
 use crate::engine::limits::{SIDE_MAX, XATTR_MAX};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
+use crate::reparse;
 use crate::types::*;
 use crate::xattrs::{self, PREFIX, SAMBA, full, seen_by_clients};
 
@@ -84,7 +85,8 @@ impl CephNode {
         // A POSIX list set by the cluster later is newer.
         let kept = kept.filter(|_| of_host.is_none());
         let now = |kept: Kept| kept.now(Owner::of(attr), attr.mode, is_dir).into_owned();
-        let dos = xattrs::dos(side(dos::NAME)?, || ask(SAMBA.as_bytes()))?;
+        let samba = || ask(SAMBA.as_bytes());
+        let dos = xattrs::dos(side(dos::NAME)?, samba, side(reparse::NAME)?)?;
         let mut sizes = XattrSizes::default();
         if self.has_xattrs() {
             for name in seen_by_clients(&names) {

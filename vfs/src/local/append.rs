@@ -80,7 +80,7 @@ impl LocalNode {
 
     /// Writes; returns the position and the number of bytes.
     fn add(&self, a: &Addition) -> VfsResult<(u64, usize)> {
-        let turn = locked(&self.appends);
+        let turn = locked(&self.shared.appends);
         let placed = self.place(a);
         // The bytes are placed, so other appends may proceed while the device stores these, and share its work.
         drop(turn);

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use ahash::RandomState;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use mutex::locked;
@@ -50,8 +51,8 @@ struct Clock {
 /// The records of one backend.
 #[derive(Default)]
 pub(crate) struct Cache {
-    by_inode: DashMap<(u64, u64), Weak<LocalNode>>,
-    by_handle: DashMap<Handle, Weak<LocalNode>>,
+    by_inode: DashMap<(u64, u64), Weak<LocalNode>, RandomState>,
+    by_handle: DashMap<Handle, Weak<LocalNode>, RandomState>,
     clock: Mutex<Clock>,
     /// Number of records created so far.
     made: AtomicU64,
@@ -120,25 +121,29 @@ impl Cache {
         Some(found)
     }
 
-    /// Enters a new record, or returns the one that another thread entered first.
+    /// Enters a new record, or returns the one that another thread entered first. A record of another file that had the number is
+    /// displaced.
     pub(super) fn enter(&self, node: Arc<LocalNode>) -> Arc<LocalNode> {
-        let first = match self.by_inode.entry((node.dev, node.ino)) {
-            Entry::Occupied(mut e) => match e.get().upgrade() {
-                Some(first) => Some(first),
-                None => {
+        let known = match self.by_inode.entry((node.dev, node.ino)) {
+            Entry::Occupied(mut e) => {
+                let known = e.get().upgrade();
+                if !known.as_ref().is_some_and(|first| first.is_file_of(&node)) {
                     e.insert(Arc::downgrade(&node));
-                    None
                 }
-            },
+                known
+            }
             Entry::Vacant(e) => {
                 e.insert(Arc::downgrade(&node));
                 None
             }
         };
-        let node = match first {
-            Some(first) => first,
-            None => {
+        let node = match known {
+            Some(first) if first.is_file_of(&node) => first,
+            displaced => {
                 self.by_handle.insert(node.handle.clone(), Arc::downgrade(&node));
+                if let Some(displaced) = displaced {
+                    self.unlist(&displaced);
+                }
                 node
             }
         };
@@ -155,6 +160,11 @@ impl Cache {
 
     /// Removes a held record from the maps: its number and handle now belong to another file.
     pub(super) fn displace(&self, node: &Arc<LocalNode>) {
+        self.unlist(node);
+        node.shared.displace();
+    }
+
+    fn unlist(&self, node: &Arc<LocalNode>) {
         let is_it = |known: &Weak<LocalNode>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(node));
         self.by_inode.remove_if(&(node.dev, node.ino), |_, known| is_it(known));
         self.by_handle.remove_if(&node.handle, |_, known| is_it(known));

@@ -29,7 +29,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -38,7 +38,8 @@ use mutex::locked;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, RawDir, ResolveFlags};
 
-use super::descriptors::Held;
+use super::descriptors::HeldDescriptors;
+use super::past::Snapshots;
 use super::stat::{self, Stat};
 use super::{LocalConfig, Volume, handle, silent, sys};
 use crate::engine::far;
@@ -104,6 +105,8 @@ pub(super) struct Border {
     survey: Mutex<Survey>,
     /// Locked by the request that examines the mounts.
     looking: Mutex<()>,
+    /// The snapshots of the share.
+    pub(super) snapshots: Snapshots,
     /// Entries in progress into mounts that may stop responding, by mount number.
     entries: Mutex<HashMap<u64, Arc<Entry>>>,
     waiters: AtomicUsize,
@@ -154,7 +157,7 @@ impl Survey {
 /// The kernel's mount table, opened before it was read.
 struct Watch {
     table: File,
-    _held: Held,
+    _held: HeldDescriptors,
 }
 
 impl Watch {
@@ -214,9 +217,15 @@ impl Border {
             volumes: Mutex::default(),
             survey: Mutex::default(),
             looking: Mutex::default(),
+            snapshots: Snapshots::default(),
             entries: Mutex::default(),
             waiters: AtomicUsize::new(0),
         })
+    }
+
+    /// The settings of the share's folder, for another one.
+    pub(super) fn config(&self) -> LocalConfig {
+        self.config.clone()
     }
 
     /// True if mounts are served.
@@ -597,6 +606,17 @@ impl Mount {
     }
 }
 
+/// True if another program or machine serves the file system of this path, or one on the way to it. Reads the table of mounts
+/// only.
+pub(super) fn may_fall_silent(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let is_on_the_way = |mount: &Mount| {
+        let at = mount.at.as_os_str().as_bytes();
+        at == path || is_below(path, at)
+    };
+    mounted().iter().any(|mount| silent::is_far(&mount.kind) && is_on_the_way(mount))
+}
+
 /// All mounts visible to this process.
 fn mounted() -> Vec<Mount> {
     watched().1
@@ -607,7 +627,7 @@ fn watched() -> (Option<Watch>, Vec<Mount>) {
     let mut text = Vec::new();
     let watch = File::open("/proc/thread-self/mountinfo").ok().and_then(|mut table| {
         table.read_to_end(&mut text).ok()?;
-        Some(Watch { table, _held: Held::count(1) })
+        Some(Watch { table, _held: HeldDescriptors::count(1) })
     });
     let mut all: Vec<Mount> = Vec::new();
     for mount in text.split(|b| *b == b'\n').filter_map(parse) {

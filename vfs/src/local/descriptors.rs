@@ -30,17 +30,18 @@ impl AsFd for Fd {
     }
 }
 
-/// Descriptors that count against the budget and are stored elsewhere.
-pub(super) struct Held(usize);
+/// Descriptors that count against the budget and are stored elsewhere, such as the sockets of calls to clients' hosts.
+pub struct HeldDescriptors(usize);
 
-impl Held {
-    pub(super) fn count(descriptors: usize) -> Self {
+impl HeldDescriptors {
+    /// Counts this many descriptors until the value is dropped.
+    pub fn count(descriptors: usize) -> Self {
         HELD.fetch_add(descriptors, Ordering::Relaxed);
         Self(descriptors)
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldDescriptors {
     fn drop(&mut self) {
         HELD.fetch_sub(self.0, Ordering::Relaxed);
     }

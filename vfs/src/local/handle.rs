@@ -141,6 +141,18 @@ pub(super) fn make(fd: BorrowedFd<'_>, stat: &Stat, tag: [u8; 4], form: Form) ->
     Handle::new(&out).ok_or(VfsError::Io)
 }
 
+/// Returns a digest of the kernel's handle in this one, which is the same in all shares; `None` if it has none.
+pub(super) fn digest(handle: &Handle) -> Option<u64> {
+    let (form, rest) = handle.as_bytes().split_first()?;
+    let rest = rest.get(4..)?;
+    match *form {
+        KERNEL => Some(fnv(rest)),
+        // Behind the inode number.
+        SEARCH => rest.get(8..).map(fnv),
+        _ => None,
+    }
+}
+
 /// Parses a handle of this share and form.
 pub(super) fn parse(handle: &Handle, tag: [u8; 4], form: Form) -> VfsResult<Parsed<'_>> {
     let (first, rest) = handle.as_bytes().split_first().ok_or(VfsError::BadHandle)?;

@@ -46,7 +46,9 @@ mod acl;
 mod apart;
 mod append;
 mod attrs;
+mod basket;
 mod cache;
+mod counterpart;
 mod cred;
 mod cross;
 mod data;
@@ -55,10 +57,12 @@ mod descriptors;
 mod dir;
 mod external;
 mod fanotify;
+mod generation;
 mod handle;
 mod held;
 mod names;
 mod node;
+mod past;
 mod probe;
 mod proc_path;
 mod renew;
@@ -71,6 +75,7 @@ mod stat;
 mod sync;
 mod sync_queue;
 mod sys;
+mod waste;
 mod xattr;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -83,23 +88,29 @@ use std::time::{Duration, Instant};
 use mutex::locked;
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::backend::{Backend, BoxFuture, NodeRef, ready};
+use policy::SnapshotPattern;
+
+use crate::backend::{Backend, BoxFuture, NodeRef, SnapshotsTold, ready};
 use crate::engine::far::{PayloadBudget, Turns};
 use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::fnv::fnv;
+use crate::place::Place;
 use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
+use crate::wastebasket::Basket;
 
 use cache::Cache;
 use cred::Identity;
 pub use cred::give_up_devices;
 use cross::Border;
 pub use cross::is_kernels_own;
-use descriptors::Held;
-pub use descriptors::{descriptors_held, descriptors_max, limit_descriptors, raise_open_files};
+pub use descriptors::{
+    HeldDescriptors, descriptors_held, descriptors_max, limit_descriptors, raise_open_files,
+};
 use handle::{Form, Parsed};
 use node::LocalNode;
+use past::PastNode;
 use probe::Found;
 use proc_path::decimal;
 pub use seal::{SealKey, refused as refused_lists};
@@ -157,7 +168,7 @@ struct Volume {
     /// For a volume mounted below the share: the inode number of the folder that its root covers.
     covers: Option<u64>,
     /// The volume's own descriptors, if they are part of the budget of clients' files.
-    _held: Option<Held>,
+    _held: Option<HeldDescriptors>,
     /// A readable descriptor of the root: identifies the file system for handles, and is used for `statfs`.
     root: OwnedFd,
     root_dev: u64,
@@ -206,12 +217,18 @@ struct Volume {
     counts_links: AtomicBool,
     /// See [`probe::Found::inode_per_name`].
     inode_per_name: bool,
+    /// See [`probe::Found::reuses_numbers`].
+    reuses_numbers: bool,
     /// Side data is stored in `trusted.` attributes.
     trusted: bool,
     /// Authenticates lists stored elsewhere.
     seal: SealKey,
     cache: Cache,
     search: search::Search,
+    /// See [`waste`].
+    waste_turns: waste::Turns,
+    /// Held by each operation on a file in the wastebasket.
+    basket_turn: Mutex<()>,
 }
 
 /// A served directory of the host.
@@ -251,6 +268,8 @@ impl LocalBackend {
         let path_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::openat(&volume.root, c".", path_flags, Mode::empty())?;
         let root = volume.adopt(top, &stat)?;
+        border.snapshots.set_root(&root);
+        volume.look_for_waste();
         janitor(Arc::downgrade(&volume));
         Ok(Arc::new(Self { volume, root, hidden: Mutex::default() }))
     }
@@ -279,7 +298,12 @@ impl LocalBackend {
 
     /// The volume of a node of this backend.
     fn volume_of<'a>(&'a self, node: &'a NodeRef) -> &'a Arc<Volume> {
-        node.as_any().downcast_ref::<LocalNode>().map_or(&self.volume, |node| &node.volume)
+        let node = node.as_any();
+        match (node.downcast_ref::<LocalNode>(), node.downcast_ref::<PastNode>()) {
+            (Some(node), _) => &node.volume,
+            (_, Some(past)) => past.volume(),
+            _ => &self.volume,
+        }
     }
 
     /// True if file handles are the kernel's. Otherwise a file that is not in a record is searched for by its number.
@@ -293,6 +317,7 @@ impl Drop for LocalBackend {
         // Records refer to the volume, and its clock refers to records: this breaks the cycle.
         self.volume.cache.clear();
         self.volume.border.forget_recent();
+        self.volume.border.snapshots.close_all();
         self.volume.border.crossed().iter().for_each(|crossed| crossed.cache.clear());
     }
 }
@@ -306,6 +331,7 @@ fn janitor(volume: Weak<Volume>) {
             volume.cache.sweep();
             volume.border.forget_recent();
             volume.border.crossed().iter().for_each(|crossed| crossed.cache.sweep());
+            volume.border.snapshots.sweep();
         }
     });
     if let Err(e) = started {
@@ -336,7 +362,7 @@ impl Volume {
         Ok(Arc::new(Volume {
             border,
             covers,
-            _held: covers.map(|_| Held::count(2)),
+            _held: covers.map(|_| HeldDescriptors::count(2)),
             root_dev: stat.dev,
             root_ino: stat.ino,
             mount: stat.mount,
@@ -372,10 +398,13 @@ impl Volume {
             exact_times: found.exact_times,
             counts_links: AtomicBool::new(found.counts_links),
             inode_per_name: found.inode_per_name,
+            reuses_numbers: found.reuses_numbers,
             trusted: found.trusted && !config.unprivileged,
             seal: config.seal.map_or_else(SealKey::random, Ok)?,
             cache: Cache::default(),
             search: search::Search::default(),
+            waste_turns: Default::default(),
+            basket_turn: Mutex::default(),
             root,
         }))
     }
@@ -386,7 +415,11 @@ impl Volume {
             return self.border.volume(fd.as_fd(), stat)?.adopt(fd, stat);
         }
         let handle = handle::make(fd.as_fd(), stat, self.tag, self.handles)?;
-        Ok(self.cache.enter(LocalNode::new(self.clone(), fd, stat, handle)))
+        let shared = self.shared(stat, &handle);
+        let node = LocalNode::new(self.clone(), fd, stat, (handle, shared));
+        let node = self.cache.enter(node);
+        self.hold(&node);
+        Ok(node)
     }
 
     /// Refuses objects mounted below a share that does not cross mount points.
@@ -423,12 +456,19 @@ impl Volume {
             return Ok(false);
         }
         match self.path_of(fd) {
-            Ok(path) => Ok(path
-                .strip_prefix(&root[..])
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || root == b"/")),
+            Ok(path) => {
+                let rest = path.strip_prefix(&root[..]);
+                let rest = rest.filter(|r| r.is_empty() || r.starts_with(b"/") || root == b"/");
+                Ok(rest.is_some_and(|rest| !self.is_in_snapshots(rest)))
+            }
             Err(VfsError::NameTooLong) => self.walk_up(fd),
             Err(e) => Err(e),
         }
+    }
+
+    /// True if a path below the share is in its folder of snapshots.
+    fn is_in_snapshots(&self, path: &[u8]) -> bool {
+        self.border.snapshots.hold(path.strip_prefix(b"/").unwrap_or(path))
     }
 
     fn walk_up(&self, fd: BorrowedFd<'_>) -> VfsResult<bool> {
@@ -544,25 +584,54 @@ impl Volume {
         }))
     }
 
-    /// Opens the file of a handle that is in no record.
-    fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<LocalNode>> {
-        let fd = match handle::parse(handle, self.tag, self.handles)? {
+    /// True if the handle's file is in a wastebasket.
+    async fn holds_waste(self: &Arc<Self>, handle: &Handle) -> VfsResult<bool> {
+        if !waste::may_exist() {
+            return Ok(false);
+        }
+        let (its, handle) = (self.clone(), handle.clone());
+        let is_waste = move || {
+            let fd = match its.fd_of_handle(&handle) {
+                Err(VfsError::Stale | VfsError::BadHandle) => return Ok(false),
+                fd => fd?,
+            };
+            let stat = stat::of_fd(fd.as_fd())?;
+            its.is_waste(fd.as_fd(), &stat)
+        };
+        self.stepped(self.patient_apart(is_waste)).await
+    }
+
+    fn fd_of_handle(&self, handle: &Handle) -> VfsResult<OwnedFd> {
+        match handle::parse(handle, self.tag, self.handles)? {
             Parsed::Kernel { kind, bytes } => {
                 // EINVAL: not a handle of this type of file system.
                 sys::open_by_handle(self.root.as_fd(), kind, bytes).map_err(|e| match e {
                     VfsError::Invalid => VfsError::BadHandle,
                     VfsError::NotFound => VfsError::Stale,
                     e => e,
-                })?
+                })
             }
-            Parsed::Search { ino } => self.find_by_number(ino, handle)?,
-        };
+            Parsed::Search { ino } => self.find_by_number(ino, handle),
+        }
+    }
+
+    /// Opens the file of a handle that is in no record.
+    fn open_handle(self: &Arc<Self>, handle: &Handle) -> VfsResult<Arc<LocalNode>> {
+        let fd = self.fd_of_handle(handle)?;
         let stat = stat::of_fd(fd.as_fd())?;
         if stat.attr.kind == Kind::Dir && !self.is_inside(fd.as_fd())? {
             return Err(VfsError::Stale);
         }
+        // A handle of a file in the folder of snapshots may be older than the share's pattern.
+        if self.border.snapshots.is_on() {
+            let root = self.path_of(self.border.root.as_fd())?;
+            let path = self.path_of(fd.as_fd()).unwrap_or_default();
+            if path.strip_prefix(&root[..]).is_some_and(|rest| self.is_in_snapshots(rest)) {
+                return Err(VfsError::Stale);
+            }
+        }
         // A file that a client has open has a record, which the caller has found before.
-        if self.is_removed(&stat.attr) {
+        if self.is_removed(&stat.attr) || self.is_waste(fd.as_fd(), &stat)? {
             return Err(VfsError::Stale);
         }
         let node = self.adopt(fd, &stat)?;
@@ -583,6 +652,9 @@ impl Backend for LocalBackend {
     }
 
     fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
+        if past::is_marked(handle) {
+            return self.volume.resolve_marked(&self.root, handle);
+        }
         if !handle::has_tag(handle, self.volume.tag) && self.volume.border.crosses() {
             return match self.volume.border.volume_of(handle) {
                 Ok(volume) => Box::pin(async move { volume.resolve(handle).await }),
@@ -601,6 +673,10 @@ impl Backend for LocalBackend {
     }
 
     fn knows(&self, handle: &Handle) -> bool {
+        // A snapshot that is not mounted now may be mounted again.
+        if past::is_marked(handle) {
+            return false;
+        }
         let (own, border) = (&self.volume, &self.volume.border);
         if handle::has_tag(handle, own.tag) || !border.crosses() {
             return own.handles.gives(handle);
@@ -610,6 +686,9 @@ impl Backend for LocalBackend {
     }
 
     fn is_gone<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<bool>> {
+        if past::is_marked(handle) {
+            return ready(Ok(false));
+        }
         Box::pin(async move {
             let (own, border) = (&self.volume, &self.volume.border);
             let its = if handle::has_tag(handle, own.tag) || !border.crosses() {
@@ -627,10 +706,28 @@ impl Backend for LocalBackend {
             }
             match its.resolve(handle).await {
                 // Files of a volume unmounted meanwhile do not count as gone.
-                Err(VfsError::Stale | VfsError::BadHandle) => Ok(its.is_mounted()),
+                Err(VfsError::Stale | VfsError::BadHandle) => {
+                    Ok(its.is_mounted() && !its.holds_waste(handle).await?)
+                }
                 other => other.map(|_| false),
             }
         })
+    }
+
+    fn counterpart<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<Option<NodeRef>>> {
+        match node.as_any().downcast_ref::<LocalNode>() {
+            // What is in a snapshot is not in the folder, and no link leads from there to the folders above it.
+            None => ready(Ok(None)),
+            Some(other) if Arc::ptr_eq(&other.volume.border, &self.volume.border) => {
+                ready(Ok(Some(node.clone())))
+            }
+            Some(other) => self.volume.patient(move || self.find_counterpart(other)),
+        }
+    }
+
+    fn place(&self) -> Option<Place> {
+        let path = self.volume.path_of(self.volume.border.root.as_fd()).ok()?;
+        Some(Place { tree: Place::HOST, path })
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -645,6 +742,40 @@ impl Backend for LocalBackend {
 
     fn set_cross(&self, crosses: bool, others: Vec<PathBuf>) {
         self.volume.border.set_cross(crosses, others);
+    }
+
+    fn set_snapshots(&self, pattern: Option<&SnapshotPattern>) {
+        let root = self.volume.path_of(self.volume.border.root.as_fd()).unwrap_or_default();
+        self.volume.border.snapshots.set(&root, pattern);
+    }
+
+    fn has_snapshots(&self) -> bool {
+        self.volume.border.snapshots.is_on()
+    }
+
+    fn snapshots_told(&self) -> BoxFuture<'_, VfsResult<Option<SnapshotsTold>>> {
+        if !self.volume.border.snapshots.is_on() {
+            return ready(Ok(None));
+        }
+        let volume = self.volume.clone();
+        let look = move || volume.border.snapshots.told(&volume).map(Some);
+        self.volume.steps(self.volume.patient_apart(look))
+    }
+
+    /// A snapshot has the streams of its files under the handles that they had then, which cannot be told.
+    fn hidden_of<'a>(
+        &'a self,
+        node: &'a NodeRef,
+    ) -> BoxFuture<'a, VfsResult<(Option<NodeRef>, Handle)>> {
+        let handle = node.handle();
+        if past::is_marked(&handle) {
+            return ready(Ok((None, handle)));
+        }
+        Box::pin(async move { Ok((self.hidden(false).await?, handle)) })
+    }
+
+    fn is_of_inner_mount(&self, handle: &Handle) -> bool {
+        self.volume.border.crosses() && !handle::has_tag(handle, self.volume.tag)
     }
 
     fn capabilities_of(&self, node: &NodeRef) -> Capabilities {
@@ -673,6 +804,10 @@ impl Backend for LocalBackend {
 
     fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
         self.volume.statfs()
+    }
+
+    fn basket(&self) -> Option<Arc<dyn Basket>> {
+        Some(Arc::new(basket::LocalBasket::of(&self.volume)))
     }
 }
 

@@ -24,6 +24,7 @@ use crate::types::*;
 use super::decide::{Judge, Override};
 use super::held::DataFd;
 use super::node::LocalNode;
+use super::past;
 use super::proc_path::decimal;
 use super::stat::{self, Stat};
 use super::{HIDDEN, Volume};
@@ -56,7 +57,7 @@ const SET_ID: u32 = 0o6000;
 
 impl LocalNode {
     /// Checks a name to be created or removed in this directory.
-    fn change_name(&self, name: &[u8]) -> VfsResult<BorrowedFd<'_>> {
+    pub(super) fn change_name(&self, name: &[u8]) -> VfsResult<BorrowedFd<'_>> {
         self.volume.writable()?;
         let dir = self.dir_fd()?;
         check_name(name, self.volume.caps.name_max)?;
@@ -66,9 +67,15 @@ impl LocalNode {
         Ok(dir)
     }
 
-    /// True for the name of the gateway's own folder here.
+    /// True for the name of a gateway's own folder, at any depth because another share's root may lie here, and for names that lead
+    /// to snapshots.
     pub(super) fn hides(&self, name: &[u8]) -> bool {
-        name == HIDDEN && self.is_root()
+        name == HIDDEN || self.hides_snapshots(name)
+    }
+
+    fn hides_snapshots(&self, name: &[u8]) -> bool {
+        let snapshots = &self.volume.border.snapshots;
+        snapshots.is_on() && (name == past::NAME || self.is_root() && snapshots.is_base(name))
     }
 
     /// Turns "not found" into "stale" if the directory itself was removed.
@@ -108,8 +115,13 @@ impl LocalNode {
                 let fd = rustix::fs::openat(dir, name, PATH, Mode::empty())?;
                 return Ok(Err(fd));
             }
-            if let Some(node) = volume.cache.held_since(moment, stat.dev, stat.ino) {
-                match node.renew_by(self, name) {
+            let known = volume.cache.held_since(moment, stat.dev, stat.ino);
+            if let Some(node) = known {
+                let same = match volume.is_still(&node, &stat) {
+                    true => node.renew_by(self, name),
+                    false => Err(VfsError::Stale),
+                };
+                match same {
                     // Another file has the inode number now.
                     Err(VfsError::Stale) => volume.cache.displace(&node),
                     renewed => {
@@ -406,7 +418,7 @@ impl LocalNode {
         seen.and_then(|s| self.volume.cache.by_inode(s.dev, s.ino))
     }
 
-    fn remove(
+    pub(super) fn remove(
         &self,
         by: &Acting<'_>,
         name: &[u8],
@@ -586,6 +598,10 @@ impl LocalNode {
         target.change_name(name)?;
         if self.kind == Kind::Dir {
             return Err(VfsError::IsDir);
+        }
+        if self.shared.is_waste() {
+            // For clients it has no name, and such a file gets none.
+            return Err(VfsError::Stale);
         }
         let before = target.attr()?;
         let mut room = [0u8; 12];

@@ -9,6 +9,7 @@
 //! *Errors.* A directory without a name is [`VfsError::Stale`]; a file without one works while it is referred to.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -27,31 +28,27 @@ use crate::error::{VfsError, VfsResult};
 use crate::external_change;
 use crate::fnv::fnv;
 use crate::perm::sheds_set_id;
+use crate::shared_file::SharedFile;
 use crate::types::*;
+use crate::wastebasket::{Outcome, Waste};
 
 use super::Volume;
 use super::descriptors::Fd;
 use super::handle;
 use super::held::{Beside, DataFd, KnownNames, LastSeen, Listing, Moment, NO_SLOT};
+use super::past::{self, PastNode, Versions};
 use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};
 
 /// How long a file that had a name is assumed to still have one, in milliseconds.
 const ALIVE_MS: u64 = 500;
 
-/// The last value of the change attribute.
-#[derive(Clone, Copy, Debug, Default)]
-struct Change {
-    ctime: u64,
-    own: u64,
-    given: u64,
-}
-
 /// A file of a local directory.
 pub(super) struct LocalNode {
     pub(super) volume: Arc<Volume>,
     pub(super) me: Weak<LocalNode>,
-    id: NodeId,
+    /// Common to the records of this inode in all shares. Dropped before the descriptor, which keeps the number from being reused.
+    pub(super) shared: Arc<SharedFile>,
     pub(super) kind: Kind,
     pub(super) dev: u64,
     pub(super) ino: u64,
@@ -69,14 +66,9 @@ pub(super) struct LocalNode {
     pub(super) syncs: Arc<SyncQueue>,
     /// See [`Node::losses`].
     pub(super) losses: AtomicU64,
-    /// Held while data is appended to the file.
-    pub(super) appends: Mutex<()>,
     /// Writes that wait for threads.
     pub(super) writes: Arc<JobQueue>,
     pub(super) listing: Mutex<Option<Listing>>,
-    change: Mutex<Change>,
-    /// Number of changes made through this record.
-    own_changes: AtomicU64,
     /// When it was last found below the share, on the volume's clock; 0: never.
     inside_at: AtomicU64,
     /// When it was last known to have a name; 0 after the last one is gone.
@@ -103,13 +95,18 @@ fn bytes(data: &[Buf]) -> usize {
 }
 
 impl LocalNode {
-    pub(super) fn new(volume: Arc<Volume>, fd: OwnedFd, stat: &Stat, handle: Handle) -> Arc<Self> {
+    pub(super) fn new(
+        volume: Arc<Volume>,
+        fd: OwnedFd,
+        stat: &Stat,
+        (handle, shared): (Handle, Arc<SharedFile>),
+    ) -> Arc<Self> {
         let (now, made) = (volume.now(), volume.cache.count());
         Arc::new_cyclic(|me| Self {
             volume,
             made,
             me: me.clone(),
-            id: next_node_id(),
+            shared,
             kind: stat.attr.kind,
             dev: stat.dev,
             ino: stat.ino,
@@ -121,11 +118,8 @@ impl LocalNode {
             unsynced: AtomicBool::new(false),
             syncs: Arc::default(),
             losses: AtomicU64::new(0),
-            appends: Mutex::default(),
             writes: Arc::default(),
             listing: Mutex::new(None),
-            change: Mutex::new(Change::default()),
-            own_changes: AtomicU64::new(0),
             inside_at: AtomicU64::new(0),
             alive_at: AtomicU64::new(now),
             size: AtomicU64::new(stat.attr.size),
@@ -137,6 +131,11 @@ impl LocalNode {
             age: AtomicU8::new(0),
             slot: AtomicUsize::new(NO_SLOT),
         })
+    }
+
+    /// Returns true if both are records of one file.
+    pub(super) fn is_file_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// The descriptor that holds the inode: usable for `statx`, as a directory to start from, and for reopening.
@@ -224,7 +223,11 @@ impl LocalNode {
         let plain = attr.used >= attr.size && !sheds_set_id(attr.mode);
         self.plain.store(plain, Ordering::Relaxed);
         self.fixed.store(attr.sealed, Ordering::Relaxed);
-        attr.change = self.change_number(attr.change);
+        attr.change = self.shared.change_number(attr.change);
+        if self.shared.is_waste() {
+            // For clients it is removed.
+            attr.nlink = 0;
+        }
         if self.volume.is_removed(&attr) {
             self.alive_at.store(0, Ordering::Relaxed);
             self.volume.cache.forget(self);
@@ -244,18 +247,7 @@ impl LocalNode {
 
     /// Counts a change made here. Called after the change and before the attributes are read.
     pub(super) fn changed(&self) {
-        self.own_changes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn change_number(&self, ctime: u64) -> u64 {
-        let own = self.own_changes.load(Ordering::Relaxed);
-        let mut last = locked(&self.change);
-        let same = (last.ctime, last.own) == (ctime, own);
-        if !same || last.given == 0 {
-            let next = if same { last.given } else { last.given.saturating_add(1) };
-            *last = Change { ctime, own, given: ctime.max(next) };
-        }
-        last.given
+        self.shared.changed();
     }
 
     /// Takes the descriptors that can be opened again.
@@ -298,7 +290,7 @@ impl Drop for LocalNode {
 
 impl Node for LocalNode {
     fn id(&self) -> NodeId {
-        self.id
+        self.shared.id
     }
 
     fn handle(&self) -> Handle {
@@ -310,7 +302,12 @@ impl Node for LocalNode {
     }
 
     fn is_beside(&self, other: &dyn Node) -> bool {
-        let other = other.as_any().downcast_ref::<Self>();
+        let other = other.as_any();
+        let other = match (other.downcast_ref::<PastNode>(), other.downcast_ref::<Versions>()) {
+            (Some(past), _) => Some(&**past.live()),
+            (_, Some(versions)) => Some(&**versions.live()),
+            _ => other.downcast_ref::<Self>(),
+        };
         other.is_some_and(|other| Arc::ptr_eq(&other.volume.border, &self.volume.border))
     }
 
@@ -364,6 +361,9 @@ impl Node for LocalNode {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
+        if name == past::NAME && self.volume.border.snapshots.is_on() {
+            return self.volume.patient(move || self.versions(cred));
+        }
         let find = move || self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a));
         self.volume.patient(find)
     }
@@ -443,6 +443,26 @@ impl Node for LocalNode {
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
         self.volume.patient(move || self.do_rename(&by, from, to_dir, to, replace))
+    }
+
+    fn unlink_kept<'a>(
+        &'a self,
+        by: Acting<'a>,
+        name: &'a [u8],
+        waste: &'a Waste,
+    ) -> BoxFuture<'a, VfsResult<Outcome<DirChange>>> {
+        self.volume.steps(self.do_unlink_kept(by, name, waste))
+    }
+
+    fn rename_kept<'a>(
+        &'a self,
+        by: Acting<'a>,
+        from: &'a [u8],
+        to_dir: &'a dyn Node,
+        to: &'a [u8],
+        waste: &'a Waste,
+    ) -> BoxFuture<'a, VfsResult<Outcome<(DirChange, DirChange)>>> {
+        self.volume.steps(self.do_rename_kept(by, from, (to_dir, to), waste))
     }
 
     fn exchange<'a>(
@@ -640,6 +660,22 @@ impl Node for LocalNode {
 
     fn xattr_sizes<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<XattrSizes>> {
         self.volume.at_once(move || self.beside(attr).map(|b| b.xattrs))
+    }
+
+    fn snapshot_at<'a>(
+        &'a self,
+        cred: &'a Cred,
+        sec: i64,
+    ) -> BoxFuture<'a, VfsResult<Option<NodeRef>>> {
+        self.in_snapshot(cred, sec)
+    }
+
+    fn snapshot_times<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, VfsResult<BTreeSet<i64>>> {
+        self.in_snapshots(cred, name)
     }
 
     fn path(&self) -> BoxFuture<'_, VfsResult<Vec<u8>>> {

@@ -46,6 +46,9 @@ pub(super) struct Found {
     pub(super) counts_links: bool,
     /// True if the kernel may hold several inodes for one file, one for each name, and an inode ends when its name is removed.
     pub(super) inode_per_name: bool,
+    /// True if an inode number may be given to another file while this process holds the inode: a program or another machine does
+    /// not know that.
+    pub(super) reuses_numbers: bool,
 }
 
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
@@ -93,6 +96,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         exact_times: POSIX_MAGICS.contains(&magic) && scratch.as_ref().is_some_and(has_exact_times),
         counts_links: POSIX_MAGICS.contains(&magic),
         inode_per_name: magic == FUSE_MAGIC,
+        reuses_numbers: super::silent::is_served_elsewhere(magic),
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
 }

@@ -23,7 +23,7 @@ use super::node::LocalNode;
 use super::{stat, sys};
 
 /// Length of a seal in bytes.
-const LEN: usize = 32;
+pub(super) const LEN: usize = 32;
 /// Prefix of the sealed data, so that a tag made for another purpose under the same key is not a valid seal of a list.
 const PURPOSE: &[u8] = b"headgate access control list 1\0";
 /// Largest number of files for which the log remembers that it reported them.
@@ -118,7 +118,7 @@ impl LocalNode {
                 folder = %self.volume.folder.display(),
                 path = %path.escape_ascii(),
                 inode = self.ino,
-                "an access control list is ignored: this gateway did not write it for this file"
+                "an access control list, or a record of the wastebasket, is ignored: this gateway did not write it for this file"
             );
         }
         Ok(None)

@@ -19,7 +19,9 @@ use crate::backend::check_side_name;
 use crate::dos::{self, Dos};
 use crate::engine::limits::SIDE_MAX;
 use crate::error::{VfsError, VfsResult};
+use crate::reparse;
 use crate::types::{Attr, Kind, XattrSizes};
+use crate::waste_record;
 use crate::xattrs::{self, PREFIX, SAMBA};
 
 use super::HIDDEN;
@@ -41,7 +43,7 @@ impl LocalNode {
 
     /// True if this record decides about permission and is kept where local users can write.
     fn is_sealed(&self, name: &str) -> bool {
-        name == acl::NAME && !self.volume.trusted
+        [acl::NAME, waste_record::NAME].contains(&name) && !self.volume.trusted
     }
 
     pub(super) fn do_side_get(&self, name: &str) -> VfsResult<Option<Vec<u8>>> {
@@ -125,10 +127,11 @@ impl LocalNode {
         Ok(found)
     }
 
-    /// Reads the record of DOS attributes, in the format of the gateway or of Samba.
+    /// Reads the record of DOS attributes, in the format of the gateway or of Samba, and that of a reparse point.
     fn dos_of(&self, path: &ProcPath, names: &[u8]) -> VfsResult<Dos> {
+        let has = |name: &str| xattrs::names(names).any(|n| n == name.as_bytes());
         let ask = |name: &str| {
-            if !xattrs::names(names).any(|n| n == name.as_bytes()) {
+            if !has(name) {
                 return Ok(None);
             }
             let mut room = [0; RECORD_MAX];
@@ -141,7 +144,11 @@ impl LocalNode {
         };
         let has_samba = matches!(self.kind, Kind::File | Kind::Dir);
         let samba = || if has_samba { ask(SAMBA) } else { Ok(None) };
-        xattrs::dos(ask(&self.side_name(dos::NAME)?)?, samba)
+        let reparse = match has(&self.side_name(reparse::NAME)?) {
+            true => self.do_side_get(reparse::NAME)?,
+            false => None,
+        };
+        xattrs::dos(ask(&self.side_name(dos::NAME)?)?, samba, reparse)
     }
 
     pub(super) fn do_path(&self) -> VfsResult<Vec<u8>> {
@@ -153,8 +160,7 @@ impl LocalNode {
         let path = self.volume.path_of(self.fd())?;
         let below = path.strip_prefix(&root[..]).ok_or(VfsError::Stale)?;
         let below = if root == b"/" { below } else { below.strip_prefix(b"/").unwrap_or_default() };
-        let hidden = below.strip_prefix(HIDDEN).is_some_and(|r| r.is_empty() || r[0] == b'/');
-        if below.is_empty() || hidden {
+        if below.is_empty() || below.split(|c| *c == b'/').any(|name| name == HIDDEN) {
             return Err(VfsError::Stale);
         }
         // The kernel appends this mark to the name of a removed file, but a file may really have such a name.

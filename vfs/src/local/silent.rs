@@ -51,14 +51,19 @@ pub(super) fn is_far(kind: &str) -> bool {
     TYPES.contains(&kind)
 }
 
+/// Checks whether a program or another machine serves file systems of this type.
+pub(super) fn is_served_elsewhere(kind: u64) -> bool {
+    KINDS.contains(&kind)
+}
+
 /// Returns the turns of a volume of this type, with this payload budget, if the file system may stop answering.
 pub(super) fn turns(kind: u64, payload: &PayloadBudget) -> Option<Turns> {
-    KINDS.contains(&kind).then(|| Turns::new(payload))
+    is_served_elsewhere(kind).then(|| Turns::new(payload))
 }
 
 /// Returns the threads for a volume of this type: separate ones if the file system may stop answering.
 pub(super) fn engine(kind: u64) -> Arc<Engine> {
-    if KINDS.contains(&kind) { far::engine() } else { Engine::common() }
+    if is_served_elsewhere(kind) { far::engine() } else { Engine::common() }
 }
 
 impl Volume {

@@ -216,3 +216,20 @@ pub(crate) async fn start_removes_leftovers(b: Bench) {
     assert_eq!(replace::sweep(share).await, Ok(1));
     assert_eq!(b.names(&full, 10).await, ["node"], "nor is a file with data");
 }
+
+/// A link and a pipe have no contents: a file that is written between the last check and the exchange keeps its name.
+pub(crate) async fn file_written_meanwhile_stays(b: Bench) {
+    let ns = served(&b);
+    let (share, file_ops, c, r) = (&ns.shares()[0].clone(), ns.by(None), root(), &b.root);
+    for new in [New::Link(b"x"), New::Special(Special::Fifo)] {
+        let file = b.file("f").await;
+        let staged = file_ops.stage(share, r, &c, &file, new).await.unwrap();
+        b.write(&file, 0, b"late").await;
+        let done = file_ops.put_in_place(share, staged, &c, (r, b"f"), &file).await;
+        assert_eq!(done, Err(VfsError::NotSupported), "{new:?}");
+        let (found, attr) = r.lookup(&c, b"f").await.unwrap();
+        assert_eq!((found.id(), attr.size, attr.nlink), (file.id(), 4, 1), "{new:?}");
+        assert!(waiting(share).await.is_empty(), "{new:?}");
+        r.unlink(Acting::caller(&c), b"f").await.unwrap();
+    }
+}

@@ -172,8 +172,13 @@ pub(crate) async fn stream_folder_is_hidden(b: Bench) {
         Err(VfsError::NotFound) => {}
         other => panic!("{:?}", other.map(|o| o.1)),
     }
+}
+
+/// Another share's root may lie in any folder, so its own folder is hidden there as well.
+pub(crate) async fn gateway_folder_is_hidden_at_any_depth(b: Bench) {
+    let c = root();
     let d = b.dir("d").await;
-    // In other folders the name is an ordinary one.
-    d.mkdir(Acting::caller(&c), b".headgate", mode(0o755)).await.unwrap();
-    d.lookup(&c, b".headgate").await.unwrap();
+    refused(d.mkdir(Acting::caller(&c), b".headgate", mode(0o755)), VfsError::Access).await;
+    refused(d.lookup(&c, b".headgate"), VfsError::NotFound).await;
+    assert!(b.names(&d, 10).await.is_empty());
 }

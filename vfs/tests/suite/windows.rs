@@ -44,8 +44,11 @@ pub(crate) async fn dos_records_are_kept(b: Bench) {
     };
     assert_eq!(dos(f.clone()).await, Dos::default());
     let created = Time { sec: 1_000_000, nsec: 100 };
-    let mut want =
-        Dos { attributes: Some(Dos::HIDDEN | Dos::SYSTEM), created: Some(created), changed: None };
+    let mut want = Dos {
+        attributes: Some(Dos::HIDDEN | Dos::SYSTEM),
+        created: Some(created),
+        ..Dos::default()
+    };
     f.dos_set(want).await.unwrap();
     assert_eq!(dos(f.clone()).await, want);
     // Often enough that some reads come from a cache, if one exists.
@@ -59,6 +62,42 @@ pub(crate) async fn dos_records_are_kept(b: Bench) {
     f.dos_set(Dos::default()).await.unwrap();
     assert_eq!(dos(f.clone()).await, Dos::default());
     assert_eq!(f.side_get(vfs::dos::NAME).await, Ok(None));
+}
+
+/// The tag is found with the other properties; neither loses the other.
+pub(crate) async fn reparse_points_are_kept(b: Bench) {
+    use vfs::reparse::{Kept, NAME, Tagged};
+    let c = root();
+    let ns = super::streams::served(&b);
+    let (share, file_ops) = (&ns.shares()[0].clone(), ns.by(None));
+    let dos = |node: NodeRef| async move {
+        let attr = node.getattr().await.unwrap();
+        node.dos(&attr).await.unwrap()
+    };
+    for (node, is_dir) in [(b.file("f").await, false), (b.dir("d").await, true)] {
+        let hidden = Dos { attributes: Some(Dos::HIDDEN), ..Dos::default() };
+        node.dos_set(hidden).await.unwrap();
+        for len in [8_u8, 200, 24] {
+            let buffer: Vec<u8> = (0..len).collect();
+            let kept = Kept { is_dir, buffer };
+            let before = node.getattr().await.unwrap();
+            file_ops.reparse_set(share, &node, Some(&kept)).await.unwrap();
+            assert!(node.getattr().await.unwrap().change > before.change);
+            assert_eq!(Kept::of(&node).await, Ok(Some(kept)));
+            let reparse = Some(Tagged { tag: 0x0302_0100, is_dir });
+            assert_eq!(dos(node.clone()).await, Dos { reparse, ..hidden });
+            node.dos_set(Dos::default()).await.unwrap();
+            assert_eq!(dos(node.clone()).await, Dos { reparse, ..Dos::default() });
+            node.dos_set(Dos { reparse: None, ..hidden }).await.unwrap();
+            assert_eq!(dos(node.clone()).await, Dos { reparse, ..hidden });
+            assert_eq!(node.xattr_list(&c).await, Ok(Vec::new()));
+        }
+        for _ in 0..2 {
+            file_ops.reparse_set(share, &node, None).await.unwrap();
+            assert_eq!((Kept::of(&node).await, dos(node.clone()).await), (Ok(None), hidden));
+        }
+        assert_eq!(node.side_get(NAME).await, Ok(None));
+    }
 }
 
 pub(crate) async fn node_reports_its_path(b: Bench) {
