@@ -9,10 +9,10 @@
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for a key that is in use for another file (MS-SMB2 section 3.3.5.9.8).
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
+use ahash::{HashMap, RandomState};
 use dashmap::DashMap;
 use mutex::locked;
 use state::{Caching, ClientId, Holder, HolderId, Lease as HolderLease, NodeId};
@@ -207,7 +207,7 @@ pub(crate) enum Owner {
 pub struct Leases {
     /// Leases by key: one for each client and user of that key, nearly always one.
     by_key: Mutex<HashMap<Guid, Vec<Entry>>>,
-    owners: DashMap<HolderId, Owner>,
+    owners: DashMap<HolderId, Owner, RandomState>,
 }
 
 /// The right to open a file under a lease; the lease exists as long as a claim on it does.
@@ -395,7 +395,7 @@ impl Leases {
                 owner: owner.to_owned(),
                 key,
                 node: AtomicU64::new(node.0),
-                party: Holder { holder: table.holder(), lease },
+                party: Holder { holder: table.holder(), lease, via: 0 },
                 version_2: epoch.is_some(),
                 versions: Mutex::new(Versions { epoch: epoch.unwrap_or(0), ..Versions::default() }),
                 answers: Arc::default(),

@@ -24,10 +24,12 @@ use std::time::Instant;
 
 use iobuf::Buf;
 use rdma_transport::channel::{BoxFuture, Place, ReadChunkData, Reply, host_of};
+use rdma_transport::memory_wait::no_memory;
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::{turn, watchdog};
 
 use crate::answer::{Answer, Bulk, ERROR_BODY, Message, Seal};
+use crate::compression::NotOpened;
 use crate::conn::Conn;
 use crate::crypto::Failed;
 use crate::limits::CHAIN_MAX;
@@ -43,18 +45,21 @@ use crate::wire::{Command, Flags, HEADER_LEN, Header, compression as compressed,
 use crate::{compression, dispatch, ops, sealed};
 
 /// The future of one message.
-struct Call {
+struct Call<F> {
     conn: Arc<Conn>,
     slot: Arc<Slot>,
-    work: Option<BoxFuture<'static, Option<Reply>>>,
+    work: Option<F>,
 }
 
-impl Future for Call {
+impl<F> Future for Call<F>
+where
+    F: Future<Output = Option<Reply>> + Unpin + Send + 'static,
+{
     type Output = Option<Reply>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(mut work) = self.work.take() else { return Poll::Ready(None) };
-        let polled = work.as_mut().poll(cx);
+        let polled = Pin::new(&mut work).poll(cx);
         // Also if the work is done: it may end in the poll in which it sent an interim answer.
         let mut first = self.slot.take_first().into_iter();
         match (first.next(), polled) {
@@ -95,8 +100,8 @@ pub(crate) fn call(
     read_chunks: Vec<ReadChunkData>,
 ) -> BoxFuture<'static, Option<Reply>> {
     let slot = Arc::new(Slot::default());
-    let work = message(core, conn.clone(), slot.clone(), body, read_chunks);
-    let work = Box::pin(Work::new(slot.clone(), &conn, work));
+    let (of, into) = (conn.clone(), slot.clone());
+    let work = Work::new(slot.clone(), &conn, || message(core, of, into, body, read_chunks));
     Box::pin(Call { conn, slot, work: Some(work) })
 }
 
@@ -144,7 +149,7 @@ async fn message(
     }
 }
 
-/// Expands a compressed message; an invalid one ends the connection.
+/// Expands a compressed message; one that is invalid, or gets no memory or no thread, ends the connection.
 async fn expand(
     core: &ServerState,
     conn: &Conn,
@@ -153,8 +158,18 @@ async fn expand(
 ) -> Option<(Buf, Vec<ReadChunkData>)> {
     match compression::open(core, conn, body, read_chunks).await {
         Ok(plain) => Some(plain),
-        Err(why) => {
+        Err(NotOpened::Broken(why)) => {
             Violation::Compressed.end(conn, &why).await;
+            None
+        }
+        Err(NotOpened::NoMemory) => {
+            no_memory(conn.info.peer);
+            conn.handle.shutdown().await;
+            None
+        }
+        Err(NotOpened::NoThread(why)) => {
+            why.note(conn.info.peer);
+            conn.handle.shutdown().await;
             None
         }
     }
@@ -453,7 +468,10 @@ mod tests {
     use crate::limits::STORAGE_USUAL_MAX;
 
     /// Builds a FLUSH of this client whose storage work ends when the sender is used.
-    fn slow(client: &Client, change: impl FnOnce(&mut Header)) -> (Call, oneshot::Sender<()>) {
+    fn slow(
+        client: &Client,
+        change: impl FnOnce(&mut Header),
+    ) -> (Call<BoxFuture<'static, Option<Reply>>>, oneshot::Sender<()>) {
         let (done, storage) = oneshot::channel::<()>();
         let mut header = client.header(Command::Flush, 1);
         change(&mut header);
@@ -461,7 +479,7 @@ mod tests {
         let message = Buf::from(header.emit().to_vec());
         let cx =
             RequestContext::new(client.core.clone(), conn.clone(), slot.clone(), header, message);
-        let work = Box::pin(async move {
+        let work: BoxFuture<'static, _> = Box::pin(async move {
             let answer = cx.by_storage(storage).await.map(|_| Answer::ok(vec![4, 0, 0, 0]));
             let message = respond(&cx, answer);
             cx.slot.push(message);
@@ -470,7 +488,7 @@ mod tests {
         (Call { conn, slot, work: Some(work) }, done)
     }
 
-    async fn reply(call: Call) -> Answered {
+    async fn reply(call: impl Future<Output = Option<Reply>>) -> Answered {
         Answered::of(call.await.expect("an answer"))
     }
 

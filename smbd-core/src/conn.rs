@@ -5,7 +5,7 @@
 //!
 //! *Memory.* All of it is bounded by `limits`.
 
-use std::collections::HashMap;
+use ahash::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;

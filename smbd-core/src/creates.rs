@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
+use ahash::RandomState;
 use dashmap::DashMap;
 
 use crate::open::Open;
@@ -14,7 +15,7 @@ type Key = (Guid, Guid);
 
 /// CREATEs with a CreateGuid, in progress or done.
 #[derive(Default)]
-pub struct Creates(DashMap<Key, Option<Weak<Open>>>);
+pub struct Creates(DashMap<Key, Option<Weak<Open>>, RandomState>);
 
 /// A CREATE in progress; if it fails, its CreateGuid is forgotten.
 #[derive(Default)]

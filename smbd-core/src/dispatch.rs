@@ -1,7 +1,7 @@
 //! Checks before a command is executed (MS-SMB2 sections 3.3.5.2.4 to 3.3.5.2.11), and the dispatch to the files of commands.
 
 use iobuf::Buf;
-use rdma_transport::channel::ReadChunkData;
+use rdma_transport::channel::{ReadChunkData, boxed};
 
 use crate::answer::Answer;
 use crate::crypto::sign::Sender;
@@ -179,26 +179,30 @@ fn tree_connect_is_protected(cx: &RequestContext) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// Answers a command whose session and tree were found.
+/// Answers a command whose session and tree were found. Every request moves its whole future to the heap, so the large ones have an
+/// allocation of their own: the small ones, which are the frequent ones, do not pay for their size.
 async fn command(cx: &RequestContext, command: Command) -> Result<Answer, Status> {
     match command {
-        Command::SessionSetup => ops::session_setup::call(cx).await,
+        Command::SessionSetup => boxed(|| ops::session_setup::call(cx)).await,
         Command::Logoff => ops::logoff::call(cx).await,
-        Command::TreeConnect => ops::tree_connect::call(cx).await,
+        Command::TreeConnect => boxed(|| ops::tree_connect::call(cx)).await,
         Command::TreeDisconnect => ops::tree_disconnect::call(cx).await,
-        Command::Create => still_wanted(cx, ops::create::call(cx).await?).await,
+        Command::Create => {
+            let answer = boxed(|| ops::create::call(cx)).await?;
+            still_wanted(cx, answer).await
+        }
         Command::Close => ops::close::call(cx).await,
         Command::Flush => ops::flush::call(cx).await,
         Command::Read => ops::read::call(cx).await,
-        Command::Write => ops::write::call(cx).await,
+        Command::Write => boxed(|| ops::write::call(cx)).await,
         Command::Lock => ops::lock::call(cx).await,
         Command::OplockBreak => ops::oplock_break::call(cx).await,
         Command::Echo => ops::echo::call(cx).await,
-        Command::Ioctl => ops::ioctl::call(cx).await,
+        Command::Ioctl => boxed(|| ops::ioctl::call(cx)).await,
         Command::ChangeNotify => ops::change_notify::call(cx).await,
-        Command::QueryDirectory => ops::query_directory::call(cx).await,
+        Command::QueryDirectory => boxed(|| ops::query_directory::call(cx)).await,
         Command::QueryInfo => ops::query_info::call(cx).await,
-        Command::SetInfo => ops::set_info::call(cx).await,
+        Command::SetInfo => boxed(|| ops::set_info::call(cx)).await,
         _ => Err(Status::NOT_SUPPORTED),
     }
 }

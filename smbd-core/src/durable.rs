@@ -4,10 +4,50 @@
 //! *Operation.* An open whose client may cache handles can be made durable. When its last connection is lost it belongs to no
 //! session and keeps what it holds until a conflicting request arrives ([`crate::teardown`]) or its timeout ends. A client that
 //! reconnects names the open and gets it back unchanged. A persistent open also outlives the server ([`crate::persist`]). No
-//! conflicting request ends a persistent or resilient open before its timeout.
+//! conflicting request ends a resilient open before its timeout, and it ends a persistent one only if the client has abandoned it
+//! ([`check_waiting`]).
 //!
 //! *Errors.* STATUS_OBJECT_NAME_NOT_FOUND for an open that has ended or belongs to another client, STATUS_ACCESS_DENIED for another
 //! user.
+//!
+//! # States of an open
+//!
+//! ```text
+//!  CREATE                     disconnect                     restart
+//!  Opens::insert  +-------------------------------+  restore::take_up_state
+//!       |         |                               |             |
+//!       v         |                               v             v
+//!   CONNECTED ----+                             WAITING <-------+
+//!   session_id > 0                              session_id = 0
+//!       | ^                                       | |
+//!       | +---------------------------------------+ |
+//!       |                take_up                    |
+//!       |                                           |
+//!       +---------------> CLOSED <------------------+
+//!          end_open                 end_open
+//! ```
+//!
+//! `disconnect` and `end_open` are in [`crate::teardown`]. A CONNECTED open is *plain* at first. [`grant`] makes it *durable*, or
+//! *persistent* if its record is in the store; `ops::ioctl::resilient` makes it *resilient*.
+//!
+//! | from | event | function | to |
+//! |---|---|---|---|
+//! | CONNECTED | its session loses all connections or ends by LOGOFF; persistent or resilient | `disconnect` | WAITING |
+//! | CONNECTED | the same; durable, `teardown::keeps_handle`, no pending delete | `disconnect` | WAITING |
+//! | CONNECTED | the same, any other open | [`teardown::lose`] | CLOSED |
+//! | CONNECTED | CLOSE | `ops::close::call` | CLOSED |
+//! | CONNECTED | TREE_DISCONNECT, lost rights, an order of the administrator | [`teardown::lose`] (`GivenUp`) | CLOSED |
+//! | WAITING | reconnect, or replay of its CREATE, with the same rights | [`reconnect`], [`begin`]: `take_up` | CONNECTED |
+//! | WAITING | the same with fewer rights | `take_up` | CLOSED |
+//! | WAITING | its timeout ends | [`teardown::wait_for_client`] | CLOSED |
+//! | WAITING | conflict with another client; durable only | [`teardown::give_way`], [`teardown::go_with_file`] | CLOSED |
+//! | WAITING | the same, persistent: its client is back and did not reclaim it | [`check_waiting`] | CLOSED |
+//! | WAITING | lost rights, an order of the administrator | `reauthorize`, `disconnect_client` | CLOSED |
+//! | WAITING | stop of the server; delete-on-close, not persistent | [`teardown::stop`] | CLOSED |
+//! | any | a newer instance of its application opens the file | [`take_over`] | CLOSED |
+//!
+//! `teardown::end_open` takes an open out of the table once ([`crate::open::Opens::remove`]), releases its locks and caching,
+//! removes names that waited for it, and strikes its record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,10 +231,14 @@ pub(crate) async fn grant(
     open.durable.note_at(cx.conn.info.peer.ip());
     let handles = keeps_handles(cx, request, asked)
         && lease::rights(&cx.server, open).has(Caching::HANDLE)
-        && !open.is_dir();
+        && !open.is_dir()
+        // A privilege may be taken away while the client is gone.
+        && open.by_privilege == 0;
     let v2 = asked.durable_v2.filter(|_| ticket.is_named());
     let persistent = v2.is_some_and(|v| v.flags & DHANDLE_FLAG_PERSISTENT != 0)
         && !open.is_dir()
+        // The record of an open has no privileges.
+        && open.by_privilege == 0
         && may_persist(cx);
     {
         let mut durability = open.durable.durability();

@@ -18,25 +18,22 @@ use crate::open::{File, Open};
 use crate::security::{sid_of_gid, sid_of_uid};
 use crate::status::Status;
 use crate::wire::close::Basics;
-use crate::wire::reparse::TAG_NFS;
+use crate::wire::reparse::{TAG_NFS, TAG_SYMLINK};
 
-/// IO_REPARSE_TAG_SYMLINK (MS-FSCC section 2.1.2.1).
-pub(crate) const TAG_SYMLINK: u32 = 0xa000_000c;
-
-/// Returns the reparse tag of a node that is neither a file nor a directory; 0 for these two. A FIFO, socket or device has the tag
-/// that GET_REPARSE_POINT reports and that SET and DELETE_REPARSE_POINT expect (MS-FSCC sections 2.1.2.6 and 2.4.6): clients
-/// compare them.
-pub(crate) fn reparse_tag(kind: Kind) -> u32 {
+/// Returns the reparse tag of a node; 0 if it is no reparse point. A file or directory has the tag that a client gave it. A FIFO,
+/// socket or device has the tag that GET_REPARSE_POINT reports and that SET and DELETE_REPARSE_POINT expect (MS-FSCC sections
+/// 2.1.2.6 and 2.4.6): clients compare them.
+pub(crate) fn reparse_tag(kind: Kind, dos: &Dos) -> u32 {
     match kind {
-        Kind::File | Kind::Dir => 0,
+        Kind::File | Kind::Dir => dos.reparse.map_or(0, |kept| kept.tag),
         Kind::Symlink => TAG_SYMLINK,
         Kind::Fifo | Kind::Char | Kind::Block | Kind::Socket => TAG_NFS,
     }
 }
 
 /// Returns the tag for clients of the POSIX extensions, which read each link as an NFS link.
-pub(crate) fn posix_reparse_tag(kind: Kind) -> u32 {
-    if kind == Kind::Symlink { TAG_NFS } else { reparse_tag(kind) }
+pub(crate) fn posix_reparse_tag(kind: Kind, dos: &Dos) -> u32 {
+    if kind == Kind::Symlink { TAG_NFS } else { reparse_tag(kind, dos) }
 }
 
 /// Returns the attributes that clients see. `name`: the name in its directory, if known; as on Unix hosts, names that begin with a
@@ -48,12 +45,14 @@ pub(crate) fn attributes(attr: &Attr, dos: &Dos, name: &[u8]) -> u32 {
         Kind::Dir => hidden,
         _ => hidden | attribute::ARCHIVE,
     });
+    const DERIVED: u32 = attribute::DIRECTORY | attribute::REPARSE_POINT;
+    let tagged = if dos.reparse.is_some() { attribute::REPARSE_POINT } else { 0 };
     let kind = match attr.kind {
-        Kind::File => 0,
-        Kind::Dir => attribute::DIRECTORY,
+        Kind::File => tagged,
+        Kind::Dir => attribute::DIRECTORY | tagged,
         _ => attribute::REPARSE_POINT,
     };
-    shown_attributes(kept & !attribute::DIRECTORY | kind)
+    shown_attributes(kept & !DERIVED | kind)
 }
 
 pub(crate) fn basic(attr: &Attr, dos: &Dos, name: &[u8]) -> Basic {
@@ -128,7 +127,7 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> FileInfo {
         },
         file_id: attr.fileid,
         volume: attr.fsid,
-        reparse_tag: reparse_tag(attr.kind),
+        reparse_tag: reparse_tag(attr.kind, dos),
         posix: Posix {
             // Invariant: a mask of 32 bits fits.
             #[allow(clippy::cast_possible_truncation)]

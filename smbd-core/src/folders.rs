@@ -9,7 +9,7 @@
 //! *Memory.* An entry for each folder that has opens or listed folders in it, and one for each open. A folder with a known place
 //! keeps no node.
 
-use std::collections::{HashMap, HashSet};
+use ahash::{HashMap, HashSet};
 use std::sync::Arc;
 
 use vfs::NodeId;
@@ -58,7 +58,7 @@ pub(crate) struct Folders<N> {
 
 impl<N> Default for Folders<N> {
     fn default() -> Self {
-        Self { folders: HashMap::new(), opens: HashMap::new(), unknown: HashSet::new() }
+        Self { folders: HashMap::default(), opens: HashMap::default(), unknown: HashSet::default() }
     }
 }
 
@@ -67,7 +67,7 @@ impl<N: Clone> Folders<N> {
         let Self { folders, unknown, .. } = self;
         folders.entry((share, id)).or_insert_with(|| {
             unknown.insert((share, id));
-            let (opens, folders) = (HashSet::new(), HashSet::new());
+            let (opens, folders) = (HashSet::default(), HashSet::default());
             Folder { node: Some(node.clone()), parent: Parent::Unknown, opens, folders }
         })
     }
@@ -190,7 +190,7 @@ impl<N: Clone> Folders<N> {
     /// Returns the opens listed in this folder and in all folders below it.
     pub(crate) fn below(&self, share: u32, id: NodeId) -> Vec<u64> {
         // Links of folders that were swapped may form a cycle.
-        let (mut seen, mut left, mut below) = (HashSet::new(), vec![id], Vec::new());
+        let (mut seen, mut left, mut below) = (HashSet::default(), vec![id], Vec::new());
         while let Some(id) = left.pop() {
             if seen.insert(id)
                 && let Some(folder) = self.folders.get(&(share, id))

@@ -25,7 +25,7 @@ use crate::limits::STORAGE_USUAL_MAX;
 use crate::open::FileId;
 use crate::server::Server;
 use crate::server_state::ServerState;
-use crate::session::{Channel, Kind, Terms, User};
+use crate::session::{Channel, Kind, LogonWay, Terms, User};
 use crate::settings::{Settings, ShareSettings};
 use crate::status::Status;
 use crate::tree::{LastTakeUp, Target, Tree};
@@ -163,12 +163,13 @@ impl Harness {
             kind: Kind::User,
             cred: cred.clone(),
             rid: 1000,
-            by_ticket: false,
+            way: LogonWay::Account,
         };
         session.log_on(user, None);
         let (session_id, share) = (session.id, self.core.namespace.shares()[0].clone());
         let tree = session.add_tree(|id| Tree {
             last_take_up: LastTakeUp::default(),
+            is_dfs: crate::links::is_root(&share),
             home: None,
             id,
             session_id,

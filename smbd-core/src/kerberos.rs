@@ -15,7 +15,9 @@ use rdma_transport::channel::host_of;
 use smb_proto::pac::LogonInfo;
 use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity, Token};
 
+use crate::auth::relay;
 use crate::auth::ticket::{Context, Proof, Refused, Why};
+use crate::domain_user;
 use crate::settings::{Kerberos, Map};
 use crate::users::{Ticketed, Users, rid_of_uid};
 
@@ -92,12 +94,13 @@ pub fn user_of(
             tracing::warn!(principal = established.principal(), %fault, "the PAC of a ticket is not read");
             None
         }
-        (Map::Rid { .. }, Err(fault)) => return Err((Why::Pac, fault.to_string())),
+        (Map::Rid { .. } | Map::Engine, Err(fault)) => return Err((Why::Pac, fault.to_string())),
     };
     let found = match (kerberos.map, &info) {
         (Map::Names, _) => by_name(kerberos, established, users),
         (Map::Rid { base }, Some(info)) => by_rid(kerberos, base, (established, info), users),
-        (Map::Rid { .. }, None) => Err((Why::Pac, "no PAC".to_owned())),
+        (Map::Engine, Some(info)) => return by_engine(info, users),
+        (Map::Rid { .. } | Map::Engine, None) => Err((Why::Pac, "no PAC".to_owned())),
     }?;
     let mut found = check_identity(found, kerberos.map)?;
     if let (Some(info), Some(domain)) = (&info, users.domain()) {
@@ -106,7 +109,11 @@ pub fn user_of(
         {
             know_domain(&domain, (info, realm), users);
         }
-        found.cred.token = token(&domain, info, found.cred.uid);
+        let (token, is_new) = token(&domain, info, found.cred.uid);
+        found.cred.token = token;
+        if is_new {
+            users.keep_identities();
+        }
     }
     if !found.named {
         users.remember(&found);
@@ -114,11 +121,22 @@ pub fn user_of(
     Ok(found)
 }
 
-/// Builds the identities of a PAC (MS-KILE section 3.4.5.3) for a user with this uid.
-fn token(domain: &Arc<Domain>, info: &LogonInfo, uid: u32) -> Token {
-    let Some(user) = info.user_sid() else { return Token::of_host(domain) };
-    domain.know_user(uid, &user, &info.name);
-    Token::of_ticket(domain, user, info.group_sids())
+/// Returns the user whom the host's service knows by the SIDs of a PAC.
+fn by_engine(info: &LogonInfo, users: &dyn Users) -> Result<Ticketed, Unknown> {
+    let engine = users.engine().ok_or((Why::Domain, "no service is configured".to_owned()))?;
+    domain_user::by_ticket(&*engine, info, users).map_err(|refused| match refused.why {
+        relay::Why::Number if refused.detail == "uid 0" => (Why::Superuser, refused.detail),
+        relay::Why::Number => (Why::NoIdentity, refused.detail),
+        relay::Why::NoNumber => (Why::NoNumber, refused.detail),
+        _ => (Why::Domain, refused.detail),
+    })
+}
+
+/// Builds the identities of a PAC (MS-KILE section 3.4.5.3) for a user with this uid. Returns also whether the user was unknown.
+fn token(domain: &Arc<Domain>, info: &LogonInfo, uid: u32) -> (Token, bool) {
+    let Some(user) = info.user_sid() else { return (Token::of_host(domain), false) };
+    let is_new = domain.know_user(uid, &user, &info.name);
+    (Token::of_ticket(domain, user, info.group_sids()), is_new)
 }
 
 /// Stores the SID of the domain whose realm has the users of this gateway, when it is first seen.
@@ -300,7 +318,8 @@ mod tests {
             others: vec![sid("S-1-5-21-9-9-9-512"), sid("S-1-18-1"), sid("S-1-5-32-544")],
         };
         let domain = Domain::new(None);
-        let named = token(&domain, &info, 1001);
+        let (named, is_new) = token(&domain, &info, 1001);
+        assert!(is_new && !token(&domain, &info, 1001).1);
         assert_eq!(named.user(), Some(&sid("S-1-5-21-1-2-3-1103")));
         let mut all = [
             "S-1-5-21-1-2-3-1103",
@@ -314,9 +333,9 @@ mod tests {
         assert_eq!(named.sids(), all, "aliases are of the computer that names them");
         assert_eq!(domain.sid_of_user(1001), Some(sid("S-1-5-21-1-2-3-1103")));
         let foreign = LogonInfo { user: 0, ..info };
-        assert_eq!(token(&domain, &foreign, 1002).user(), Some(&sid("S-1-5-21-9-9-9-512")));
+        assert_eq!(token(&domain, &foreign, 1002).0.user(), Some(&sid("S-1-5-21-9-9-9-512")));
         let unnamed = LogonInfo { others: vec![], ..foreign };
-        assert!(!token(&domain, &unnamed, 1003).is_by_ticket(), "all may be its own");
+        assert!(!token(&domain, &unnamed, 1003).0.is_by_ticket(), "all may be its own");
     }
 
     #[test]

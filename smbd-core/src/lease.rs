@@ -12,6 +12,37 @@
 //! *Memory.* One task for each pending break.
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for a key that is in use for another file (MS-SMB2 section 3.3.5.9.8).
+//!
+//! # States of a lease or oplock
+//!
+//! The grant is in [`state`] (`grants`), under the holder of the lease, or of the open that has the oplock.
+//!
+//! ```text
+//!               request                     tell (Stage::Started)
+//!   NO RIGHTS -----------> GRANTED -----------------------------------> BREAKING ---+
+//!      ^ ^                  |   ^                                        |  |  ^    |  acknowledge, and more is
+//!      | |                  |   |                acknowledge             |  |  +----+  needed: tell, next step
+//!      | +------------------+   +----------------------------------------+  |
+//!      |   tell (Stage::Done)                                               |
+//!      +--------------------------------------------------------------------+
+//!          overrule, acknowledge with no rights
+//! ```
+//!
+//! | from | event | function | to |
+//! |---|---|---|---|
+//! | NO RIGHTS | CREATE asks for caching | [`request`] | GRANTED, or no change |
+//! | GRANTED | CREATE with the same key asks for more | [`request`] | GRANTED, all of it or no change |
+//! | GRANTED | conflict, and READ is all it has | [`tell`] (`Stage::Done`) | NO RIGHTS, no acknowledgement |
+//! | GRANTED | any other conflict | [`tell`] (`Stage::Started`) | BREAKING |
+//! | BREAKING | OPLOCK_BREAK that keeps no more than the break leaves | [`acknowledge`] | GRANTED or NO RIGHTS |
+//! | BREAKING | the same, and another request needs more | [`acknowledge`], [`tell`] | BREAKING, with the next step |
+//! | BREAKING | its deadline ends | [`overrule`] | NO RIGHTS |
+//! | BREAKING | the client reconnects | [`tell_again`] | BREAKING |
+//! | any | the last open of the lease, or the open of the oplock, closes | [`closed`] | NO RIGHTS |
+//!
+//! `ops::oplock_break` refuses an acknowledgement that no break asked for, and one of a lease that keeps too much; an oplock whose
+//! acknowledgement keeps too much loses all rights. While all opens of a lease wait for their client
+//! ([`Lease::follow`]), the first conflicting request ends those that are only durable, instead of waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +121,7 @@ pub(crate) fn check_new(
 /// Returns a holder for an open without caching: a pipe.
 pub(crate) fn party(cx: &RequestContext) -> Holder {
     let table = cx.server.namespace.arbiter().state();
-    Holder { holder: table.holder(), lease: Arc::new(HolderLease::held(table.key())) }
+    Holder { holder: table.holder(), lease: Arc::new(HolderLease::held(table.key())), via: 0 }
 }
 
 /// Returns the future holder of a file that is about to be opened, under the key of the requested lease or under a new key.
@@ -113,8 +144,11 @@ pub(crate) fn claim_for(
     node: NodeId,
 ) -> Result<(Holder, Option<Claim>), Status> {
     let table = core.namespace.arbiter().state();
-    let party =
-        |client| Holder { holder: table.holder(), lease: Arc::new(HolderLease::held(client)) };
+    let party = |client| Holder {
+        holder: table.holder(),
+        lease: Arc::new(HolderLease::held(client)),
+        via: 0,
+    };
     let Some(lease) = lease else { return Ok((party(table.key()), None)) };
     let claim = core.leases.claim(&core.namespace, (client, owner), lease, node)?;
     let holder = party(claim.lease().party.client());
@@ -308,7 +342,7 @@ pub(crate) fn closed(core: &ServerState, open: &Open) {
 /// 2.1.5.15, PARENT_OBJECT).
 pub(crate) fn listing_changed(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
-    let who = core.leases.parent_of(open).map(|client| Requester { client, holder: None });
+    let who = core.leases.parent_of(open).map(|client| Requester { client, via: 0, holder: None });
     core.namespace.arbiter().tell(file.place().dir.id(), who, state::Operation::Contents);
 }
 
@@ -362,7 +396,7 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     let (core, what) = (core.clone(), *what);
     let now = ways(&core, &to);
     let change = now.first().and_then(|(_, conn)| own_change(&what, &to, conn));
-    let (change, turn) = change.map(|c| ([c.answer, c.before], c.placing)).unzip();
+    let (change, turn) = change.map(|c| ([Some(c.answer), c.before], c.placing)).unzip();
     let at_once = (answers.is_settled() && change.is_none()).then_some(now);
     let placing = at_once.iter().flatten().next().map(|(_, conn)| conn.notices.begin());
     tokio::spawn(async move {
@@ -370,7 +404,7 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
             Some(ways) => ways,
             None => {
                 left(&answers).await;
-                for earlier in change.iter().flatten() {
+                for earlier in change.iter().flatten().flatten() {
                     left(earlier).await;
                 }
                 ways(&core, &to)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rdma_transport::parts::Limit;
+
 /// Bytes of one READ, WRITE or transact buffer in dialects with multi-credit requests.
 pub const IO_BYTES_MAX: u32 = 8 << 20;
 /// The same limit in dialects 2.0.2 and 2.1, as in Windows.
@@ -82,8 +84,14 @@ pub const WATCHES_PER_ADDRESS_MAX: usize = 8_192;
 pub const PIPE_BYTES_MAX: usize = 128 << 20;
 /// The part of [`PIPE_BYTES_MAX`] for one address, or IPv6 network of 64 bits.
 pub const PIPE_BYTES_PER_ADDRESS_MAX: usize = 8 << 20;
-/// A compressed message that waits longer than this for memory or a thread ends its connection.
-pub const EXPANSION_WAIT_MAX: Duration = Duration::from_secs(90);
+/// Threads on which named pipes call the host, whose name service may wait for another machine.
+pub const PIPE_CALLS_MAX: usize = 16;
+/// The part of [`PIPE_CALLS_MAX`] for one address, or IPv6 network of 64 bits.
+pub const PIPE_CALLS_PER_ADDRESS_MAX: usize = PIPE_CALLS_MAX / 2;
+/// A request to a pipe waits for a thread, and then for its result, for at most this long.
+pub const PIPE_CALL_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The name of the limit on the result.
+pub const PIPE_CALL_WAIT: &str = "pipe-call-wait";
 /// Smallest answer worth compressing, as with Windows.
 pub const COMPRESSED_ANSWER_MIN: usize = 4097;
 /// Wrong passwords of one address within [`GUESS_WINDOW`] that are answered without delay.
@@ -108,3 +116,12 @@ pub const ACCOUNTS_MAX: usize = 4096;
 pub const KNOWN_MAX: usize = 16_384;
 /// The part of [`KNOWN_MAX`] for one account.
 pub const KNOWN_OF_ACCOUNT_MAX: usize = 64;
+
+/// Limits on the threads that compress and expand messages: one for each processor, of which one address may use half.
+pub fn compressing() -> [Limit; 2] {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    [
+        Limit::new("compressing-threads", threads),
+        Limit::new("compressing-threads-of-address", threads.div_ceil(2)),
+    ]
+}

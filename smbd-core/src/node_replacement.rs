@@ -74,7 +74,7 @@ impl<'a> NodeReplacement<'a> {
         self.placed = true;
         let (core, old, new) = (self.core, self.old.id(), self.new.id());
         let arbiter = core.namespace.arbiter();
-        let moved = core.opens.becomes(old, &self.new);
+        let moved = core.opens.becomes(old, &self.new).await;
         for lease in &self.leases {
             if !core.leases.becomes(lease, new) {
                 // Its last open has been closed.

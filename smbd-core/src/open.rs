@@ -1,7 +1,7 @@
 //! Opens: the files, directories, streams and pipes that clients have open (MS-SMB2 section 3.3.1.10).
 //!
 //! *Operation.* [`Opens`] is `GlobalOpenTable`. It also keeps one record per open file for state that must outlive a single open:
-//! the names to remove when the last open closes (MS-FSA section 2.1.5.5).
+//! the names to remove when the last open closes (MS-FSA section 2.1.5.5). [`crate::durable`] draws the states of an open.
 //!
 //! *Memory.* One entry per open, at most [`OPENS_MAX`] in all. Before a CREATE changes anything,
 //! [`RequestContext::room_for_an_open`](crate::request_context::RequestContext) checks how many opens the session and the address
@@ -9,11 +9,11 @@
 //!
 //! *Errors.* STATUS_DELETE_PENDING for a name that waits to be removed; STATUS_INSUFFICIENT_RESOURCES at the limits.
 
-use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+use ahash::{HashMap, HashSet, RandomState};
 use dashmap::DashMap;
 use mutex::{locked, reading, writing};
 use rdma_transport::channel::host_of;
@@ -29,10 +29,13 @@ use crate::caching::OpenCaching;
 use crate::dtyp::mask;
 use crate::folders::{Above, Folders};
 use crate::limits::OPENS_MAX;
+pub use crate::lock_sequences::{LOCK_SEQUENCES, LockSequences};
 use crate::open_durable::OpenDurable;
 use crate::open_state::OpenState;
 use crate::parts::Part;
 use crate::pipe::Pipe;
+use crate::random_ids;
+use crate::seen::Seen;
 use crate::sequence::Sequence;
 use crate::status::Status;
 use crate::wire::create::{option, share};
@@ -151,6 +154,12 @@ impl File {
         place.at = to;
     }
 
+    /// Returns its place after a move that its client does not know of: the path remains the one by which the client knows it.
+    fn moved_to(&self, dir: &NodeRef, name: &[u8]) -> PathInShare {
+        let path = reading(&self.place).at.path.clone();
+        PathInShare { dir: dir.clone(), name: name.to_vec(), path, walk: None }
+    }
+
     /// Returns whether rights that came from the folder at open time still apply in `dir`.
     fn is_granted_in(&self, dir: NodeId) -> bool {
         let place = reading(&self.place);
@@ -170,7 +179,19 @@ impl File {
     pub(crate) fn same_name(&self, other: &Self) -> bool {
         self.base().id() == other.base().id()
             && self.stream_key() == other.stream_key()
-            && self.place().is(&other.place())
+            && self.is_at(other)
+    }
+
+    /// Returns whether two opens of one file have the same name. A directory has one name, although it is nameless as the root of
+    /// a share that lies inside another.
+    fn is_at(&self, other: &Self) -> bool {
+        self.base().kind() == vfs::Kind::Dir || self.place().is(&other.place())
+    }
+
+    /// Returns whether the directory belongs to the share through which the file is open. A client of another share that overlaps
+    /// may have moved the file.
+    pub(crate) fn is_within_share(&self, dir: &NodeRef) -> bool {
+        self.share.backend.root().is_beside(dir.as_ref())
     }
 
     fn stream_key(&self) -> Option<String> {
@@ -197,8 +218,10 @@ pub struct Open {
     pub cred: Cred,
     /// The granted access: bits of [`access`] without generic rights.
     pub granted: u32,
-    /// The part of the access that the file's own list granted, for calls that the kernel would refuse this user.
+    /// The part of the access that the file's own list or a privilege granted, for calls that the kernel would refuse this user.
     pub by_list: Option<Grant>,
+    /// The part of the access that only a privilege granted.
+    pub(crate) by_privilege: u32,
     /// The right to remove the opened file, where DELETE was granted: kept for the delete at the last close.
     to_delete: Option<Grant>,
     /// True if DELETE comes from the file's own list and so holds for each of its names; otherwise the file's folder granted it.
@@ -260,9 +283,7 @@ impl Open {
         cred: Cred,
         granted: u32,
     ) -> Result<Self, Status> {
-        let mut random = [[0; 8]; 2];
-        getrandom::fill(random.as_flattened_mut()).map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
-        let [persistent, volatile] = random.map(u64::from_le_bytes);
+        let [persistent, volatile] = random_ids::take()?;
         let to_delete = match &target {
             Target::File(file) if !file.is_stream() => Grant::of_deleter(&file.base(), granted),
             _ => None,
@@ -278,6 +299,7 @@ impl Open {
             cred,
             granted,
             by_list: None,
+            by_privilege: 0,
             to_delete,
             deletes_by_list: false,
             shared: share::READ | share::WRITE | share::DELETE,
@@ -425,44 +447,6 @@ impl Open {
     }
 }
 
-/// Entries of `Open.LockSequenceArray` (MS-SMB2 section 3.3.1.10).
-pub const LOCK_SEQUENCES: usize = 64;
-
-/// The sequence numbers of completed locks: a client that lost the answer repeats the request with the same number.
-pub struct LockSequences(Mutex<[Option<u8>; LOCK_SEQUENCES]>);
-
-impl Default for LockSequences {
-    fn default() -> Self {
-        Self::of([None; LOCK_SEQUENCES])
-    }
-}
-
-impl LockSequences {
-    /// Restores the numbers that an earlier run of the server saved.
-    pub fn of(numbers: [Option<u8>; LOCK_SEQUENCES]) -> Self {
-        Self(Mutex::new(numbers))
-    }
-
-    pub fn all(&self) -> [Option<u8>; LOCK_SEQUENCES] {
-        *locked(&self.0)
-    }
-
-    /// Returns whether this request was done before. If the slot holds another number, forgets that one.
-    pub fn is_done(&self, slot: usize, number: u8) -> bool {
-        let mut slots = locked(&self.0);
-        let same = slots[slot] == Some(number);
-        if !same {
-            slots[slot] = None;
-        }
-        same
-    }
-
-    /// Records that this request has been done.
-    pub fn done(&self, slot: usize, number: u8) {
-        locked(&self.0)[slot] = Some(number);
-    }
-}
-
 /// One file with at least one open.
 #[derive(Default)]
 struct Record {
@@ -481,7 +465,7 @@ impl Record {
         self.doomed
             .iter()
             .filter_map(|d| file_of(d))
-            .any(|d| d.same_name(file) || !d.is_stream() && d.place().is(&file.place()))
+            .any(|d| d.same_name(file) || !d.is_stream() && d.is_at(file))
     }
 
     /// Marks the name of this open for removal and ends the watches of a directory's opens.
@@ -514,7 +498,7 @@ impl Record {
                 !opens
                     .iter()
                     .filter_map(|o| file_of(o))
-                    .any(|o| o.same_name(d) || !d.is_stream() && d.place().is(&o.place()))
+                    .any(|o| o.same_name(d) || !d.is_stream() && d.is_at(o))
             })
             .collect()
     }
@@ -580,7 +564,7 @@ fn fresh(place: &PathInShare, renames: u64) -> Option<&Arc<Above<NodeRef>>> {
 
 /// `GlobalOpenTable`.
 pub struct Opens {
-    all: DashMap<u64, Arc<Open>>,
+    all: DashMap<u64, Arc<Open>, RandomState>,
     files: Mutex<Files>,
     /// Counts renames of directories. Incremented under the lock of `files`, before the index follows the rename.
     renames: AtomicU64,
@@ -591,7 +575,7 @@ pub struct Opens {
 impl Opens {
     /// An empty table.
     pub fn new(namespace: Arc<Namespace>) -> Self {
-        let (all, files, renames) = (DashMap::new(), Mutex::default(), AtomicU64::new(0));
+        let (all, files, renames) = (DashMap::default(), Mutex::default(), AtomicU64::new(0));
         Self { all, files, renames, namespace }
     }
 
@@ -719,11 +703,20 @@ impl Opens {
     }
 
     /// Moves all opens of the node `old` to the node `new`, which has replaced it, and returns them.
-    pub(crate) fn becomes(&self, old: NodeId, new: &NodeRef) -> Vec<Arc<Open>> {
-        let mut files = locked(&self.files);
-        let Some(record) = files.records.remove(&old) else { return Vec::new() };
-        let all = record.opens.iter().chain(&record.doomed);
-        all.filter_map(|o| file_of(o)).for_each(|f| f.becomes(new));
+    pub(crate) async fn becomes(&self, old: NodeId, new: &NodeRef) -> Vec<Arc<Open>> {
+        let mut seen = Seen::new(new);
+        let (mut files, record) = loop {
+            seen.look(self.unseen(old, &seen)).await;
+            let mut files = locked(&self.files);
+            let Some(record) = files.records.get(&old) else { return Vec::new() };
+            let all = record.opens.iter().chain(&record.doomed).filter_map(|o| file_of(o));
+            let nodes: Option<Vec<_>> = all.map(|f| Some((f, seen.through(&f.share)?))).collect();
+            // A client has opened it through another share meanwhile.
+            let Some(nodes) = nodes else { continue };
+            nodes.into_iter().for_each(|(file, node)| file.becomes(node));
+            let Some(record) = files.records.remove(&old) else { return Vec::new() };
+            break (files, record);
+        };
         let opens = record.opens.clone();
         // Another client may have opened the new node by its name already.
         let there = files.records.entry(new.id()).or_default();
@@ -801,15 +794,52 @@ impl Opens {
         self.of_node(node).into_iter().chain(self.doomed(node))
     }
 
-    /// Records a rename by an SMB client in the opens of the old name, and in closed ones that wait for its removal.
-    pub(crate) fn moved(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
-        self.note_rename(node);
-        for open in self.of_name(node) {
-            if let Some(file) = file_of(&open).filter(|f| f.place().is(old)) {
-                file.set_place(new.clone(), true);
-                self.relist(&open);
+    /// Returns the shares through which a file is open and that were not looked through.
+    fn unseen(&self, file: NodeId, seen: &Seen) -> Vec<Arc<Share>> {
+        let unseen = |open: Arc<Open>| {
+            let share = &file_of(&open)?.share;
+            seen.through(share).is_none().then(|| share.clone())
+        };
+        self.of_name(file).filter_map(unseen).collect()
+    }
+
+    /// Changes the opens of a file by what the shares show of `seen`. `change` returns false for an open through a share that was
+    /// not looked through: clients open files while others are changed.
+    async fn change_each(
+        &self,
+        file: NodeId,
+        seen: &mut Seen,
+        change: impl Fn(&Arc<Open>, &File, &Seen) -> bool,
+    ) {
+        loop {
+            seen.look(self.unseen(file, seen)).await;
+            let mut is_done = true;
+            for open in self.of_name(file) {
+                is_done &= file_of(&open).is_none_or(|file| change(&open, file, seen));
+            }
+            if is_done {
+                return;
             }
         }
+    }
+
+    /// Records a rename by an SMB client in the opens of the old name, and in closed ones that wait for its removal. For clients of
+    /// other shares it is a rename by another protocol.
+    pub(crate) async fn moved(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
+        self.note_rename(node);
+        let change = |open: &Arc<Open>, file: &File, seen: &Seen| {
+            if file.place().is(old) {
+                let to = match seen.through(&file.share) {
+                    None => return false,
+                    Some(_) if file.is_within_share(&new.dir) => new.clone(),
+                    Some(dir) => file.moved_to(dir, &new.name),
+                };
+                file.set_place(to, true);
+                self.relist(open);
+            }
+            true
+        };
+        self.change_each(node, &mut Seen::new(&new.dir), change).await;
         self.place_folder(node, &new.dir);
         self.publish(&locked(&self.files), node);
     }
@@ -817,7 +847,8 @@ impl Opens {
     /// Records that a file was found under another name, in opens by the old name that knew of no other.
     pub(crate) fn found(&self, node: NodeId, old: &PathInShare, new: &PathInShare) {
         for open in self.of_name(node) {
-            let of_old = |f: &&File| f.has_one_name() && f.place().is(old);
+            let of_old =
+                |f: &&File| f.has_one_name() && f.is_within_share(&new.dir) && f.place().is(old);
             if let Some(file) = file_of(&open).filter(of_old) {
                 file.set_place(new.clone(), false);
                 self.relist(&open);
@@ -827,17 +858,23 @@ impl Opens {
     }
 
     /// Records a rename by a client of another protocol. The path remains the one by which the SMB client knows the file.
-    pub(crate) fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
+    pub(crate) async fn renamed(
+        &self,
+        node: NodeId,
+        from: (&NodeRef, &[u8]),
+        to: (&NodeRef, &[u8]),
+    ) {
         self.note_rename(node);
-        for open in self.of_name(node) {
-            let Some(file) = file_of(&open) else { continue };
+        let change = |open: &Arc<Open>, file: &File, seen: &Seen| {
             let old = file.place();
             if old.dir.id() == from.0.id() && old.name == from.1 {
-                let (dir, name) = (to.0.clone(), to.1.to_vec());
-                file.set_place(PathInShare { dir, name, path: old.path, walk: None }, true);
-                self.relist(&open);
+                let Some(dir) = seen.through(&file.share) else { return false };
+                file.set_place(file.moved_to(dir, to.1), true);
+                self.relist(open);
             }
-        }
+            true
+        };
+        self.change_each(node, &mut Seen::new(to.0), change).await;
         self.place_folder(node, to.0);
         self.publish(&locked(&self.files), node);
     }
@@ -874,6 +911,11 @@ impl Opens {
         let is_its = |o: &Arc<Open>| o.session_id() == session;
         let own = self.of_ids(ids.unwrap_or_default()).filter(is_its);
         own.filter(|o| tree.is_none_or(|t| o.tree_id() == t)).collect()
+    }
+
+    /// Returns the shares that overlap this one.
+    pub(crate) fn overlapping(&self, share: u32) -> Vec<Arc<Share>> {
+        self.namespace.overlaps().of(share)
     }
 
     /// Returns the folders of a share whose place in the tree is not known.

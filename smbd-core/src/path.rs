@@ -3,6 +3,8 @@
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for a path that begins with `\`; STATUS_OBJECT_NAME_INVALID for an invalid name.
 
+use vfs::namespace::gmt_time;
+
 use crate::status::Status;
 use crate::wire::utf16;
 
@@ -133,6 +135,20 @@ impl Path {
         Ok(file)
     }
 
+    /// Removes the first component that is the time of a snapshot, and returns that in seconds since 1970 (MS-SMB section
+    /// 2.2.1.1.1). Below a folder of snapshots such a component is a name.
+    pub fn take_time(&mut self) -> Option<i64> {
+        let is_name = |i: usize| {
+            let above = i.checked_sub(1).and_then(|i| self.names.get(i));
+            above.is_some_and(|above| matches!(above.as_str(), ".snapshot" | ".snap"))
+        };
+        let times = self.names.iter().enumerate().filter(|(i, _)| !is_name(*i));
+        let found = times.into_iter().find_map(|(i, name)| Some((i, gmt_time(name)?)));
+        let (at, sec) = found?;
+        self.names.remove(at);
+        Some(sec)
+    }
+
     /// Returns the last component and the path before it; `None` for the root.
     pub fn split_last(&self) -> Option<(&[String], &str)> {
         self.names.split_last().map(|(last, before)| (before, last.as_str()))
@@ -172,6 +188,29 @@ mod tests {
         assert!(Path::of("dir\\").unwrap().slash);
         assert_eq!(join("", "a"), "a");
         assert_eq!(join("d", "a"), "d\\a");
+    }
+
+    #[test]
+    fn time_of_a_snapshot_is_taken_from_any_place() {
+        let taken = |text: &str| {
+            let mut path = Path::of(text).unwrap();
+            (path.take_time(), path.names.join("/"))
+        };
+        let when = Some(951_786_123);
+        for (text, want) in [
+            ("@GMT-2000.02.29-01.02.03\\a\\b", (when, "a/b")),
+            ("a\\@GMT-2000.02.29-01.02.03\\b", (when, "a/b")),
+            ("a\\b\\@GMT-2000.02.29-01.02.03", (when, "a/b")),
+            ("@GMT-2000.02.29-01.02.03", (when, "")),
+            ("@GMT-2000.02.30-01.02.03\\a", (None, "@GMT-2000.02.30-01.02.03/a")),
+            ("x@GMT-2000.02.29-01.02.03", (None, "x@GMT-2000.02.29-01.02.03")),
+            (
+                "d\\.snapshot\\@GMT-2000.02.29-01.02.03\\a",
+                (None, "d/.snapshot/@GMT-2000.02.29-01.02.03/a"),
+            ),
+        ] {
+            assert_eq!(taken(text), (want.0, want.1.to_owned()), "{text}");
+        }
     }
 
     #[test]

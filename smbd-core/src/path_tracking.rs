@@ -74,7 +74,12 @@ pub(crate) async fn path(
     if place.name.is_empty() {
         return place.path;
     }
-    match from_top(&place.dir, home).await {
+    let dir = match file.is_within_share(&place.dir) {
+        true => from_top(&place.dir, home).await,
+        // A client of another share has moved the file out of this one.
+        false => None,
+    };
+    match dir {
         Some(dir) if spelling == Spelling::Posix => {
             let whole =
                 if dir.is_empty() { place.name } else { [&dir, &place.name[..]].join(&b'/') };
@@ -99,8 +104,8 @@ async fn from_top(dir: &NodeRef, home: Option<&NodeRef>) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the nodes of up to `most` opens of a share that `which` accepts and that are below a directory. The cost is proportional
-/// to the opens below it, and other tasks run in between.
+/// Returns the nodes of up to `most` opens that `which` accepts and that are below a directory of a share: opens through this
+/// share, and through shares that overlap it. The cost is proportional to the opens below it, and other tasks run in between.
 pub(crate) async fn below(
     opens: &Opens,
     share: &Share,
@@ -108,32 +113,95 @@ pub(crate) async fn below(
     most: usize,
     which: impl Fn(&Open) -> bool,
 ) -> VfsResult<Vec<NodeId>> {
-    let mut pace = Pace::begin();
-    link_folders(opens, share, &mut pace).await;
-    let (mut below, mut path) = (Vec::new(), None);
-    let listed = opens.below(share.id, dir.id()).into_iter().map(|open| (open, true));
+    let (mut pace, mut below) = (Pace::begin(), Vec::new());
+    below_in(opens, share, Within::Dir(dir), (&mut below, most), &which, &mut pace).await?;
+    for other in opens.overlapping(share.id) {
+        if below.len() >= most {
+            break;
+        }
+        let here = other.backend.counterpart(dir).await?;
+        let within = match &here {
+            Some(here) => Within::Dir(here),
+            None if is_above(share, dir, &other).await? => Within::All,
+            None => continue,
+        };
+        below_in(opens, &other, within, (&mut below, most), &which, &mut pace).await?;
+    }
+    Ok(below)
+}
+
+/// Which part of a share lies below a directory.
+#[derive(Clone, Copy)]
+enum Within<'a> {
+    /// What is below this directory of the share.
+    Dir(&'a NodeRef),
+    /// The whole share, with its root.
+    All,
+}
+
+/// Returns whether the root of another share is below this directory.
+async fn is_above(share: &Share, dir: &NodeRef, other: &Share) -> VfsResult<bool> {
+    let Some(root) = share.backend.counterpart(&other.backend.root()).await? else {
+        return Ok(false);
+    };
+    match (dir.path().await.map_err(gone), root.path().await.map_err(gone)) {
+        (Ok(dir), Ok(root)) => Ok(lies_below(&root, &dir)),
+        (Err(VfsError::NotFound), _) | (_, Err(VfsError::NotFound)) => Ok(false),
+        (Err(e), _) | (_, Err(e)) => Err(e),
+    }
+}
+
+/// Returns whether a path is below another one, both from the root of their share.
+fn lies_below(path: &[u8], dir: &[u8]) -> bool {
+    match dir.is_empty() {
+        true => !path.is_empty(),
+        false => path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/")),
+    }
+}
+
+/// As [`below`], for the opens through one share.
+async fn below_in(
+    opens: &Opens,
+    share: &Share,
+    within: Within<'_>,
+    (below, most): (&mut Vec<NodeId>, usize),
+    which: impl Fn(&Open) -> bool,
+    pace: &mut Pace,
+) -> VfsResult<()> {
+    link_folders(opens, share, pace).await;
+    let top = match within {
+        Within::Dir(dir) => dir.clone(),
+        Within::All => share.backend.root(),
+    };
+    let mut path = None;
+    let listed = opens.below(share.id, top.id()).into_iter().map(|open| (open, true));
     let unknown = opens.below_unknown(share.id).into_iter().map(|open| (open, false));
     let mut seen = HashSet::new();
     for (open, is_listed) in listed.chain(unknown).filter(|(o, _)| seen.insert(o.id.volatile)) {
         pace.keep().await;
         let Some(file) = open.file().ok().filter(|_| which(&open)) else { continue };
-        let path = match &path {
-            Some(path) => path,
-            None => path.insert(dir.path().await?),
+        let is_it = match within {
+            Within::All => true,
+            Within::Dir(dir) => {
+                let path = match &path {
+                    Some(path) => path,
+                    None => path.insert(dir.path().await?),
+                };
+                match is_below(file, path).await {
+                    // No index entry connects it with this directory.
+                    Err(_) if !is_listed => false,
+                    other => other?,
+                }
+            }
         };
-        let is_below = match is_below(file, path).await {
-            // No index entry connects it with this directory.
-            Err(_) if !is_listed => false,
-            other => other?,
-        };
-        if is_below {
+        if is_it {
             below.push(file.node().id());
             if below.len() >= most {
                 break;
             }
         }
     }
-    Ok(below)
+    Ok(())
 }
 
 /// Looks up the folders of a share whose place is unknown. If a lookup fails, the place remains unknown.
@@ -183,6 +251,8 @@ async fn walk_to(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Above<
 }
 
 async fn walk_once(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Above<NodeRef>>>> {
+    // A client of another share may have moved a folder into this one.
+    let Some(folder) = share.backend.counterpart(folder).await? else { return Ok(None) };
     let path = match folder.path().await.map_err(gone) {
         Err(VfsError::NotFound) => return Ok(None),
         path => path?,
@@ -202,7 +272,7 @@ async fn walk_once(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Abov
 /// Returns whether an open file is below this path, which is relative to the root of its share.
 async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
     let below = |path: VfsResult<Vec<u8>>| match path {
-        Ok(path) => Ok(path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))),
+        Ok(path) => Ok(lies_below(&path, dir)),
         // It has no name any more.
         Err(VfsError::Stale | VfsError::NotFound) => Ok(false),
         Err(e) => Err(e),

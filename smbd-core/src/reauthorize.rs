@@ -22,7 +22,7 @@ use vfs::namespace::{By, Entered, Refusal, Share};
 
 use crate::open::{Open, Target as Opened};
 use crate::server_state::ServerState;
-use crate::session::{Kind, Session, SessionState};
+use crate::session::{Kind, LogonWay, Session, SessionState};
 use crate::settings::Encryption;
 use crate::share_access::{Denial, grant, is_told, is_within, most};
 use crate::teardown::{TeardownReason, end_open, end_session, lose};
@@ -76,9 +76,10 @@ pub(crate) fn session_stands(core: &ServerState, session: &Session) -> bool {
     let settings = core.settings();
     let Some(user) = session.user() else { return true };
     let may_log_on = match user.kind {
-        Kind::User if user.by_ticket && settings.kerberos.is_none() => false,
-        Kind::User if !user.by_ticket && !settings.ntlm => false,
-        Kind::User if user.by_ticket => {
+        Kind::User if user.way == LogonWay::Ticket && settings.kerberos.is_none() => false,
+        Kind::User if user.way != LogonWay::Ticket && !settings.ntlm => false,
+        Kind::User if user.way == LogonWay::Domain && core.users.engine().is_none() => false,
+        Kind::User if user.way != LogonWay::Account => {
             core.users.cred(&user.name).is_some_and(|c| c.has_numbers_of(&user.cred))
         }
         Kind::User => core.users.find(&user.name).is_some_and(|a| a.cred == user.cred),

@@ -57,10 +57,18 @@ impl Recall for Link {
         }
     }
 
-    fn renamed(&self, node: NodeId, from: (&NodeRef, &[u8]), to: (&NodeRef, &[u8])) {
-        if let Some(core) = self.0.upgrade() {
-            core.opens.renamed(node, from, to);
-        }
+    fn renamed<'a>(
+        &'a self,
+        node: NodeId,
+        from: (&'a NodeRef, &'a [u8]),
+        to: (&'a NodeRef, &'a [u8]),
+    ) -> BoxFuture<'a, ()> {
+        let core = self.0.upgrade();
+        Box::pin(async move {
+            if let Some(core) = core {
+                core.opens.renamed(node, from, to).await;
+            }
+        })
     }
 
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {

@@ -3,8 +3,8 @@
 use gss_sys::Cause;
 use rdma_transport::refused::{self, Refused};
 
-use crate::auth;
 use crate::auth::ticket::Why;
+use crate::auth::{self, relay};
 use crate::conn::Conn;
 
 /// A refusal that is not a protocol error of the client.
@@ -94,6 +94,7 @@ impl From<&auth::Refusal> for Rule {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"
             }
             Refusal::NoIdentity(_) => GIVE_UID,
+            Refusal::OfDomain(_, refused) => of_domain(refused.why),
             Refusal::NoTurn(_) => {
                 "log on from an address that this user has logged on from before, or wait until the wrong passwords for it stop"
             }
@@ -120,6 +121,28 @@ impl From<&auth::Refusal> for Rule {
 /// Remedy for an account without a uid.
 const GIVE_UID: &str = "give the user a uid that guests and squashed users of NFS do not have: set `uid` in `users`, \
      repeat `headgate user add` with `--uid NUMBER`, or add the user to the host";
+
+/// Returns the remedy for a user of the domain whom no controller has confirmed, or who has no number.
+fn of_domain(why: relay::Why) -> &'static str {
+    match why {
+        relay::Why::WrongPassword => {
+            "log on as `DOMAIN\\user` with the password of the domain, or name this server as the domain for one of its accounts"
+        }
+        relay::Why::Account => {
+            "the log line `logon refused` has the status that the controller gave"
+        }
+        relay::Why::Away => {
+            "see whether winbind answers on this host (`wbinfo -p`, `wbinfo -t`) and a controller is reachable; `headgate check` \
+             says what it knows"
+        }
+        relay::Why::NoNumber => {
+            "give the user and its primary group numbers: `idmap config` in smb.conf of this host, `wbinfo --sid-to-uid SID`"
+        }
+        relay::Why::Number => {
+            "give the user another number in the domain, or log on as another user"
+        }
+    }
+}
 
 /// Returns the remedy for a ticket that does not admit its client.
 fn of_ticket(why: Why) -> &'static str {
@@ -149,6 +172,8 @@ fn of_ticket(why: Why) -> &'static str {
         }
         Why::Superuser => "log on as another user, or name this one in `users`",
         Why::NoIdentity => GIVE_UID,
+        Why::Domain => of_domain(relay::Why::Away),
+        Why::NoNumber => of_domain(relay::Why::NoNumber),
         Why::NameService => "find out why `getent passwd USER` fails on this host",
         Why::Kerberos(Cause::Malformed | Cause::Mic | Cause::Other) => {
             "the log line `logon refused` says what Kerberos says"

@@ -3,12 +3,20 @@
 //! *Operation.* First all opens, then their caching, then their locks: state that was compatible before does not conflict now; of
 //! conflicting records the one written last counts. At the end, opens that their users would not be granted again are closed. No
 //! client is connected yet.
+//!
+//! A file system mounted inside a share that does not answer delays nothing but its own files: its handles stay in the store and
+//! are reopened when it answers, for as long as the server would wait for their clients. A client that opens such a file first
+//! wins.
+//!
+//! *Errors.* [`NotRestored`] if the store, or the file system of a share itself, does not answer.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use state::{CacheRequest, Caching, Kind as Sort, Share as Sharing, Verdict};
+use tokio::time::Instant;
 use vfs::authority::Grant;
 use vfs::namespace::Share;
 use vfs::{Cred, Handle, NodeRef, VfsError, VfsResult, streams};
@@ -29,6 +37,11 @@ use recovery::{Change, Kind};
 
 /// Pause before another try with a file system that cannot answer yet.
 const RETRY: Duration = Duration::from_millis(50);
+/// Pause before another try with the file systems inside shares that were silent at the start.
+const RETRY_LATE: Duration = Duration::from_secs(1);
+
+/// The record of a handle, with its key in the store.
+type Kept = (Box<[u8]>, Arc<Record>);
 
 /// Why a record is dropped, in words.
 type Lost = &'static str;
@@ -105,40 +118,24 @@ pub(crate) async fn restore(
     let reader = store.clone();
     let records = tokio::task::spawn_blocking(move || reader.read(Kind::SmbOpen)).await;
     let records = records.unwrap_or(Err(recovery::Error::Ended))?;
-    let (mut opens, mut gone) = (Vec::with_capacity(records.len()), Vec::new());
-    for (key, record) in in_order(records, &mut gone) {
-        core.unwritten.comes_after(record.order);
-        match reopen_in_time(core, &record, limit).await? {
-            Ok(open) => opens.push((open, record)),
-            Err(why) => {
-                tracing::warn!(
-                    share = record.share,
-                    path = record.path,
-                    user = record.owner,
-                    why,
-                    "a persistent handle is dropped"
-                );
-                gone.push(Change::Remove(Kind::SmbOpen, key));
-            }
-        }
-    }
+    let mut gone = Vec::new();
+    let all = in_order(records, &mut gone);
+    all.iter().for_each(|(_, record)| core.unwritten.comes_after(record.order));
+    let (opens, late) = reopen_all(core, all, limit, &mut gone).await?;
     if !gone.is_empty() {
         store.submit(gone).await?;
     }
-    for (open, record) in &opens {
-        cache(core, open, record);
-    }
-    for (open, record) in &opens {
-        lock(core, open, record);
-    }
-    for (open, record) in &opens {
-        if record.delete_pending {
-            core.opens.set_delete_pending(open, true);
-        }
-        teardown::wait_for_client(core, open);
-    }
+    take_up_state(core, &opens);
     // A handle that the configuration, or an account, no longer allows must not block other clients.
     let refused = reauthorize(core).await.opens;
+    if !late.is_empty() {
+        let handles = late.len();
+        tracing::warn!(
+            handles,
+            "persistent handles wait for file systems inside shares that do not respond"
+        );
+        tokio::spawn(restore_late(Arc::downgrade(core), late));
+    }
     if refused > 0 {
         tracing::warn!(
             refused,
@@ -148,12 +145,103 @@ pub(crate) async fn restore(
     Ok(opens.len().saturating_sub(refused))
 }
 
+/// Reopens these handles. Returns the opens, and the handles of silent mounts inside shares; `gone` receives those that are
+/// dropped.
+async fn reopen_all(
+    core: &Arc<ServerState>,
+    records: Vec<Kept>,
+    limit: Duration,
+    gone: &mut Vec<Change>,
+) -> Result<(Vec<(Arc<Open>, Arc<Record>)>, Vec<Kept>), NotRestored> {
+    let (mut opens, mut late) = (Vec::with_capacity(records.len()), Vec::new());
+    let mut silent = BTreeSet::new();
+    for (key, record) in records {
+        let is_inner = is_of_inner_mount(core, &record);
+        // One wait for the mounts inside a share is enough.
+        if is_inner && silent.contains(&record.share) {
+            late.push((key, record));
+            continue;
+        }
+        match reopen_in_time(core, &record, limit).await {
+            Ok(Ok(open)) => opens.push((open, record)),
+            Ok(Err(why)) => gone.push(dropped(key, &record, why)),
+            Err(NotRestored::Silent(share)) if is_inner => {
+                silent.insert(share);
+                late.push((key, record));
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    Ok((opens, late))
+}
+
+fn is_of_inner_mount(core: &ServerState, record: &Record) -> bool {
+    let base = Handle::new(&record.base);
+    share_of(core, record)
+        .zip(base)
+        .is_some_and(|(share, base)| share.backend.is_of_inner_mount(&base))
+}
+
+fn dropped(key: Box<[u8]>, record: &Record, why: Lost) -> Change {
+    tracing::warn!(
+        share = record.share,
+        path = record.path,
+        user = record.owner,
+        why,
+        "a persistent handle is dropped"
+    );
+    Change::Remove(Kind::SmbOpen, key)
+}
+
+/// Restores caching and locks of reopened handles, and lets them wait for their clients.
+fn take_up_state(core: &Arc<ServerState>, opens: &[(Arc<Open>, Arc<Record>)]) {
+    for (open, record) in opens {
+        cache(core, open, record);
+    }
+    for (open, record) in opens {
+        lock(core, open, record);
+    }
+    for (open, record) in opens {
+        if record.delete_pending {
+            core.opens.set_delete_pending(open, true);
+        }
+        teardown::wait_for_client(core, open);
+    }
+}
+
+/// Reopens the handles of silent mounts when these answer, until their clients need not be waited for.
+async fn restore_late(core: Weak<ServerState>, mut late: Vec<Kept>) {
+    let began = Instant::now();
+    while !late.is_empty() {
+        tokio::time::sleep(RETRY_LATE).await;
+        let Some(core) = core.upgrade() else { return };
+        let mut gone = Vec::new();
+        let is_over = |record: &Record| {
+            began.elapsed() >= Duration::from_millis(u64::from(record.timeout_ms))
+        };
+        let (over, due): (Vec<Kept>, _) = late.into_iter().partition(|(_, r)| is_over(r));
+        gone.extend(over.into_iter().map(|(key, record)| {
+            dropped(key, &record, "the file system inside its share did not respond in time")
+        }));
+        // Mounts inside shares are never an error here.
+        let Ok((opens, left)) = reopen_all(&core, due, RETRY_LATE, &mut gone).await else { return };
+        late = left;
+        take_up_state(&core, &opens);
+        if !opens.is_empty() {
+            reauthorize(&core).await;
+            tracing::info!(handles = opens.len(), "persistent handles wait for their clients");
+        }
+        if let Some(store) = core.store.as_ref().filter(|_| !gone.is_empty())
+            && let Err(error) = store.submit(gone).await
+        {
+            tracing::error!(%error, "dropped persistent handles remain in the store");
+        }
+    }
+}
+
 /// Sorts records by age, latest first: of two that conflict, the earlier one belongs to a handle that was closed or unlocked
 /// without reaching the store ([`crate::unwritten`]). `gone` receives the records that cannot be read.
-fn in_order(
-    records: Vec<recovery::Record>,
-    gone: &mut Vec<Change>,
-) -> Vec<(Box<[u8]>, Arc<Record>)> {
+fn in_order(records: Vec<recovery::Record>, gone: &mut Vec<Change>) -> Vec<Kept> {
     let mut all = Vec::with_capacity(records.len());
     for (key, value) in records {
         if let Some(record) = Record::decode(&value) {

@@ -20,6 +20,8 @@ use vfs::{BoxFuture, Domain, VfsError, VfsResult};
 
 use crate::dtyp::descriptor::control;
 use crate::dtyp::{self, SecurityDescriptor, Sid, acl, check, mask};
+use crate::privilege_use::Asked;
+use crate::privileges::Privileges;
 use crate::status::Status;
 use crate::tree::Tree;
 use crate::users;
@@ -29,8 +31,10 @@ use crate::wire::query_info::security_information as part;
 pub struct Granted {
     /// The rights: the requested ones with generic rights mapped, or all that the user has for MAXIMUM_ALLOWED.
     pub access: u32,
-    /// The rights that the file's own list gives; `None` without a list.
+    /// The rights that the file's own list and privileges of the user give; `None` without both.
     pub by_list: Option<Grant>,
+    /// The rights that only privileges of the user give.
+    pub by_privilege: u32,
 }
 
 /// Returns the SID of a user of the host.
@@ -50,33 +54,39 @@ pub(crate) async fn granted(
     node: &NodeRef,
     attr: &Attr,
     parent: Option<&NodeRef>,
-    desired: u32,
+    (desired, asked): (u32, &Asked),
 ) -> Result<Granted, Status> {
     if desired & !mask::VALID != 0 {
         return Err(Status::ACCESS_DENIED);
     }
     let is_admin = tree.cred.uid == 0;
-    if desired & mask::ACCESS_SYSTEM_SECURITY != 0 && !is_admin {
+    if desired & mask::ACCESS_SYSTEM_SECURITY != 0 && !is_admin && !asked.may_see_sacl() {
         return Err(Status::PRIVILEGE_NOT_HELD);
     }
     let wanted = mask::map_generic(desired) & !mask::MAXIMUM_ALLOWED;
     let wants_all = desired & mask::MAXIMUM_ALLOWED != 0;
     let (mut rights, by_list) = rights(tree, node, attr).await?;
+    rights &= node.bounds(&tree.cred).await?;
     if is_admin {
         rights |= mask::ACCESS_SYSTEM_SECURITY;
     }
     if (wants_all || wanted & mask::DELETE != 0) && rights & mask::DELETE == 0 {
         rights |= delete_by_parent(tree, parent, attr).await?;
     }
-    if parent.is_none() {
-        rights &= !mask::DELETE;
+    let root = if parent.is_none() { mask::DELETE } else { 0 };
+    let most = (tree.maximal_access | mask::ACCESS_SYSTEM_SECURITY) & !root;
+    rights &= most;
+    let mut by_privilege = asked.give(wanted & most & !rights, false);
+    if wants_all {
+        by_privilege |= asked.give(mask::FILE_ALL & most & !rights & !by_privilege, true);
     }
-    rights &= tree.maximal_access | mask::ACCESS_SYSTEM_SECURITY;
+    rights |= by_privilege;
     if wanted & !rights != 0 {
         return Err(Status::ACCESS_DENIED);
     }
+    let by_list = Grant::of_privilege(node, by_list, by_privilege);
     let access = if wants_all { wanted | rights & mask::FILE_ALL } else { wanted };
-    Ok(Granted { access, by_list })
+    Ok(Granted { access, by_list, by_privilege })
 }
 
 /// Returns all rights of the user, for SMB2_CREATE_QUERY_MAXIMAL_ACCESS.
@@ -86,7 +96,8 @@ pub(crate) async fn maximal(
     attr: &Attr,
     parent: Option<&NodeRef>,
 ) -> Result<u32, Status> {
-    granted(tree, node, attr, parent, mask::MAXIMUM_ALLOWED).await.map(|g| g.access)
+    let desired = (mask::MAXIMUM_ALLOWED, &Asked::nothing());
+    granted(tree, node, attr, parent, desired).await.map(|g| g.access)
 }
 
 /// Returns the rights by the file's own descriptor or mode. Where mode bits decide, DELETE depends on the directory.
@@ -172,6 +183,30 @@ pub(crate) async fn may_add(
     }
 }
 
+/// Like [`may_add`], for a CREATE that may use privileges. Returns also whether the directory has a list.
+pub(crate) async fn may_create(
+    tree: &Tree,
+    dir: &NodeRef,
+    attr: &Attr,
+    (is_dir, asked): (bool, &Asked),
+) -> Result<(Option<Grant>, bool), Status> {
+    let right = if is_dir { mask::APPEND_DATA } else { mask::WRITE_DATA };
+    let own = may_add(tree, dir, attr, is_dir).await;
+    let is_denied = match &own {
+        Ok(Some(_)) => false,
+        Ok(None) => dir.access(&tree.cred, Access(Access::MODIFY), attr).await?.0 == 0,
+        Err(why) => *why == Status::ACCESS_DENIED,
+    };
+    let beyond = asked.may(Privileges::RESTORE) && tree.maximal_access & right != 0;
+    if beyond && is_denied && asked.uses(Privileges::RESTORE) {
+        let is_listed = own.is_err();
+        return Ok((Grant::of_privilege(dir, None, right), is_listed));
+    }
+    let folder = own?;
+    let is_listed = folder.is_some();
+    Ok((folder, is_listed))
+}
+
 /// Returns the right of a directory's own list to remove names. The directory's mode bits may even forbid looking names up.
 pub(crate) async fn may_take_from(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Grant>> {
     let grant = Grant::decide(dir, &dir.getattr().await?, cred).await?;
@@ -191,6 +226,14 @@ pub(crate) async fn may_pass(cred: &Cred, dir: &NodeRef) -> VfsResult<Option<Pow
     const ANY: u32 = mask::READ_DATA | mask::WRITE_DATA | mask::APPEND_DATA | mask::EXECUTE;
     let attr = dir.getattr().await?;
     Ok(Grant::decide(dir, &attr, cred).await?.and_then(|grant| grant.power(ANY)))
+}
+
+/// Returns the right to look names up in a directory that the user itself may not pass, by a privilege: the path of a file is no
+/// obstacle to backups.
+pub(crate) fn may_pass_beyond(dir: &NodeRef, asked: &Asked) -> Option<Power> {
+    let may = asked.uses(Privileges::BACKUP) || asked.uses(Privileges::RESTORE);
+    let grant = Grant::of_privilege(dir, None, if may { mask::EXECUTE } else { 0 });
+    grant.and_then(|grant| grant.power(mask::EXECUTE))
 }
 
 /// Selects the list for a new file; [`ListOf`] applies if it inherits no list.
@@ -213,6 +256,8 @@ pub(crate) struct ListOf<'a> {
     /// The mode bits that the client requested.
     pub(crate) mode: u32,
     pub(crate) given: Option<&'a SecurityDescriptor>,
+    /// The privileges of the CREATE.
+    pub(crate) asked: &'a Asked,
     /// The status to return if setting the list was refused.
     pub(crate) refused: OnceLock<Status>,
 }
@@ -222,7 +267,8 @@ impl GiveList for ListOf<'_> {
         Box::pin(async move {
             let (made, modes) = ((&made.node, &made.attr), (self.mode, most));
             let at = (self.tree, self.share);
-            let done = inherit(at, self.is_listed, made, modes, self.given).await;
+            let given = (self.given, self.asked);
+            let done = inherit(at, self.is_listed, made, modes, given).await;
             done.map_err(|why| {
                 // `VfsError` cannot carry this status; the caller reads it from `refused`.
                 let _ = self.refused.set(why);
@@ -241,15 +287,15 @@ async fn inherit(
     is_listed: bool,
     made: (&NodeRef, &Attr),
     (mode, most): (u32, Option<u32>),
-    given: Option<&SecurityDescriptor>,
+    (given, asked): (Option<&SecurityDescriptor>, &Asked),
 ) -> Result<(), Status> {
     let (node, attr) = made;
     let mut given = given.cloned();
     if let Some(given) = &mut given {
         check::understood(given, share.rules.host.domain().is_some())?;
         check::without_policy(given)?;
-        may_own(&tree.cred, given)?;
-        may_group(&tree.cred, given, attr)?;
+        may_own(&tree.cred, given, asked)?;
+        may_group(&tree.cred, given, attr, asked)?;
         check::kept(given);
     }
     let mut list = match node.acl(attr).await? {
@@ -319,26 +365,32 @@ fn uid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
 }
 
 fn gid_of(cred: &Cred, sid: &Sid) -> Option<u32> {
-    sid.as_unix_group().or_else(|| cred.token.domain()?.number(sid))
+    sid.as_unix_group().or_else(|| cred.token.domain()?.gid(sid))
 }
 
-/// Checks that a user makes only itself or one of its groups the owner (MS-FSA section 2.1.5.17). Everyone and similar SIDs are
-/// groups that contain all users.
-fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
+/// Checks that a user makes only itself or one of its groups the owner, unless it may restore (MS-FSA section 2.1.5.17). Everyone
+/// and similar SIDs are groups that contain all users.
+fn may_own(cred: &Cred, sd: &SecurityDescriptor, asked: &Asked) -> Result<(), Status> {
     let Some(owner) = &sd.owner else { return Ok(()) };
     let itself = uid_of(cred, owner) == Some(cred.uid);
     let has_group = || gid_of(cred, owner).is_some_and(|gid| cred.in_group(gid));
     let its_group = cred.token.has(owner) || has_group();
     let of_all = [Sid::everyone(), Sid::network(), Sid::authenticated_users()].contains(owner);
-    if itself || its_group || of_all || cred.uid == 0 { Ok(()) } else { Err(Status::INVALID_OWNER) }
+    let is_own = itself || its_group || of_all || cred.uid == 0;
+    if is_own || asked.uses(Privileges::RESTORE) { Ok(()) } else { Err(Status::INVALID_OWNER) }
 }
 
 /// Checks that the group of a descriptor is the file's present group or one of the user's, as for chown(2).
-fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), Status> {
+fn may_group(
+    cred: &Cred,
+    sd: &SecurityDescriptor,
+    attr: &Attr,
+    asked: &Asked,
+) -> Result<(), Status> {
     let Some(group) = &sd.group else { return Ok(()) };
     let of = |gid| gid == attr.gid || cred.uid == 0 || cred.in_group(gid);
     let may = gid_of(cred, group).is_none_or(of) || cred.token.has(group);
-    if may { Ok(()) } else { Err(Status::ACCESS_DENIED) }
+    if may || asked.uses(Privileges::RESTORE) { Ok(()) } else { Err(Status::ACCESS_DENIED) }
 }
 
 /// Returns the descriptor of a file: from its own list, the host's list or its mode. It grants no more than the file does, because
@@ -431,7 +483,7 @@ pub(crate) async fn set(
     file_ops: &FileOps<'_>,
     share: &Share,
     node: &NodeRef,
-    parts: u32,
+    (parts, asked): (u32, &Asked),
     mut new: SecurityDescriptor,
 ) -> Result<(), Status> {
     if parts & (part::SACL | part::SCOPE | part::BACKUP) != 0 {
@@ -455,12 +507,12 @@ pub(crate) async fn set(
     if parts & part::OWNER != 0 {
         let owner = new.owner.clone().ok_or(Status::INVALID_OWNER)?;
         if sd.owner.as_ref() != Some(&owner) {
-            may_own(&tree.cred, &new)?;
+            may_own(&tree.cred, &new, asked)?;
             changed.owner = Some(owner);
         }
     }
     if parts & part::GROUP != 0 {
-        may_group(&tree.cred, &new, &attr)?;
+        may_group(&tree.cred, &new, &attr, asked)?;
         let group = new.group.clone().ok_or(Status::INVALID_SECURITY_DESCR)?;
         changed.group = Some(group).filter(|group| sd.group.as_ref() != Some(group));
     }
@@ -482,6 +534,12 @@ pub(crate) async fn set(
     let before = node.acl(&attr).await?;
     let has_list = before.is_some();
     let mut list = acl::of_descriptor(&sd);
+    if let Some(domain) = tree.cred.token.domain() {
+        match &before {
+            Some(before) => acl::keep_numbers(&mut list, before, domain),
+            None => acl::keep_numbers(&mut list, &*node.acl_shown(&attr).await?, domain),
+        }
+    }
     (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
     // Without a list the mode continues to decide, as after chown(2): the right to set the owner gives no control over anything
     // else.

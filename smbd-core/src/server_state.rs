@@ -9,20 +9,21 @@ use state::Millis;
 use vfs::namespace::Namespace;
 
 use rdma_transport::parts::Limit;
+use rdma_transport::turns::Turns;
 
+use crate::auth::Identity;
 use crate::caching::Leases;
 use crate::creates::Creates;
 use crate::interfaces::Interfaces;
 use crate::limits::{
-    OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX, TREES_OF_ALL_MAX,
-    TREES_PER_ADDRESS_MAX, WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
+    self, OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX,
+    TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX, WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
 };
 use crate::logons::Logons;
 use crate::open::Opens;
 use crate::parts::Parts;
 use crate::session::Sessions;
 use crate::settings::{Settings, ShareSettings};
-use crate::turns::Compression;
 use crate::unwritten::Unwritten;
 use crate::users::Users;
 use crate::users::accounts::Accounts;
@@ -52,7 +53,10 @@ pub struct ServerState {
     pub(crate) covered_by_address: Parts,
     /// Quota of bytes that pipes buffer.
     pub(crate) pipe_bytes: Parts,
-    pub(crate) compression: Compression,
+    /// Threads that compress and expand messages.
+    pub(crate) compressing: Arc<Turns>,
+    /// Threads on which pipes call the host.
+    pub(crate) pipe_calls: Arc<Turns>,
     /// Leases and oplocks.
     pub leases: Arc<Leases>,
     /// CREATEs that may be sent again.
@@ -105,7 +109,11 @@ impl ServerState {
                 Limit::new("pipe-bytes", PIPE_BYTES_MAX),
                 Limit::new("pipe-bytes-of-address", PIPE_BYTES_PER_ADDRESS_MAX),
             ]),
-            compression: Compression::default(),
+            compressing: Turns::new(limits::compressing()),
+            pipe_calls: Turns::new([
+                Limit::new("pipe-calls", limits::PIPE_CALLS_MAX),
+                Limit::new("pipe-calls-of-address", limits::PIPE_CALLS_PER_ADDRESS_MAX),
+            ]),
             leases: Arc::default(),
             creates: Arc::default(),
             interfaces: Interfaces::default(),
@@ -135,6 +143,12 @@ impl ServerState {
 
     pub(crate) fn set_settings(&self, settings: Settings) {
         *writing(&self.settings) = Arc::new(settings);
+    }
+
+    /// Returns the names of this machine: those of its account in the domain, if it has one.
+    pub(crate) fn identity(&self) -> Identity {
+        let in_domain = self.users.engine().and_then(|engine| engine.machine());
+        in_domain.unwrap_or_else(|| Identity::standalone(&self.settings().host))
     }
 
     /// Returns the milliseconds of the clock that times leases and handles.

@@ -5,12 +5,12 @@
 //!
 //! *Memory.* Bounded by `limits`.
 
-use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
+use ahash::{HashMap, HashSet, RandomState};
 use dashmap::DashMap;
 use mutex::{locked, reading, writing};
 use rdma_transport::parts::Limit;
@@ -47,8 +47,18 @@ pub struct User {
     pub cred: Cred,
     /// Last part of its SID.
     pub rid: u32,
-    /// True after a logon with a Kerberos ticket.
-    pub by_ticket: bool,
+    pub way: LogonWay,
+}
+
+/// How a user proved who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogonWay {
+    /// With the password of an account, or as a guest.
+    Account,
+    /// With a Kerberos ticket.
+    Ticket,
+    /// With a password, to a controller of its domain.
+    Domain,
 }
 
 impl User {
@@ -235,7 +245,7 @@ impl Session {
         if tree.share().is_some() {
             audit::record(|| audit::Event::ShareEnd {
                 party: self.party(),
-                share: tree.name.clone(),
+                share: tree.name.as_str().into(),
                 session: self.id,
                 reason,
             });
@@ -357,9 +367,9 @@ impl Session {
 
 /// All sessions of the server.
 pub struct Sessions {
-    all: DashMap<u64, Arc<Session>>,
+    all: DashMap<u64, Arc<Session>, RandomState>,
     /// Sessions by `ClientGuid`: a client has few of them, even with many connections.
-    by_client: DashMap<[u8; 16], HashSet<u64>>,
+    by_client: DashMap<[u8; 16], HashSet<u64>, RandomState>,
     /// Places of logged-on sessions, at most [`SESSIONS_MAX`]. [`crate::logons`] bounds the number of sessions that are still
     /// logging on.
     places: Mutex<Places>,
@@ -374,8 +384,8 @@ impl Default for Sessions {
             of_address: Limit::new("sessions-of-address", SESSIONS_PER_ADDRESS_MAX),
         };
         Self {
-            all: DashMap::new(),
-            by_client: DashMap::new(),
+            all: DashMap::default(),
+            by_client: DashMap::default(),
             places: Mutex::new(Places::new(places)),
             logons: LogonCounts::default(),
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::auth::Mechs;
 use crate::limits::{IO_BYTES_MAX, OPENS_PER_SESSION_MAX};
+use crate::privileges::Holders;
 use crate::wire::negotiate::Dialect;
 
 /// When messages are encrypted.
@@ -68,6 +69,8 @@ pub enum Map {
         /// The uid for RID 0.
         base: u32,
     },
+    /// To the numbers that [`Engine`](crate::domain_engine::Engine) has for the SIDs of the PAC.
+    Engine,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +103,8 @@ pub struct Settings {
     pub transact_max: u32,
     /// Most files that one session may have open.
     pub opens_per_session: usize,
+    /// The holders of privileges.
+    pub privileges: Holders,
     /// Settings by share name; a share that is missing here has the defaults.
     pub shares: HashMap<String, ShareSettings>,
 }
@@ -121,6 +126,7 @@ impl Default for Settings {
             write_max: IO_BYTES_MAX,
             transact_max: IO_BYTES_MAX,
             opens_per_session: OPENS_PER_SESSION_MAX,
+            privileges: Holders::default(),
             shares: HashMap::new(),
         }
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 
 use mutex::locked;
-use rdma_transport::channel::Reply;
+use rdma_transport::channel::{Reply, boxed};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::{Joined, Message, Out};
@@ -40,8 +40,8 @@ struct Shared {
     apart: Option<OwnedSemaphorePermit>,
     /// Replies to send before the rest of the work is done, the interim answer last.
     first: Vec<Reply>,
-    /// The last notification that must follow the answer.
-    notice: Arc<InFlight>,
+    /// The last notification that must follow the answer. Most answers cause none.
+    notice: Option<Arc<InFlight>>,
 }
 
 impl Slot {
@@ -136,8 +136,8 @@ pub(crate) struct Work<F> {
 
 impl<F> Work<F> {
     /// Builds the work of a message of this connection.
-    pub(crate) fn new(slot: Arc<Slot>, conn: &Conn, work: F) -> Self {
-        Self { of: Some((slot, conn.id)), work: Box::pin(work) }
+    pub(crate) fn new(slot: Arc<Slot>, conn: &Conn, work: impl FnOnce() -> F) -> Self {
+        Self { of: Some((slot, conn.id)), work: boxed(work) }
     }
 }
 
@@ -157,8 +157,8 @@ impl<F: Future> Future for Work<F> {
 pub(crate) struct Behind {
     /// Settled when the answer has left.
     pub(crate) answer: Arc<InFlight>,
-    /// Settled when the previous notification is queued.
-    pub(crate) before: Arc<InFlight>,
+    /// Settled when the previous notification is queued, if there is one.
+    pub(crate) before: Option<Arc<InFlight>>,
     /// Held until this notification is queued.
     pub(crate) placing: Guard,
 }
@@ -171,6 +171,6 @@ pub(crate) fn behind_answer(conn: &Conn) -> Option<Behind> {
         let placing = own.begin();
         let mut shared = slot.lock();
         shared.out.until_left.push(answer.begin());
-        Some(Behind { answer, before: std::mem::replace(&mut shared.notice, own), placing })
+        Some(Behind { answer, before: shared.notice.replace(own), placing })
     })
 }

@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use rdma_transport::turn;
 use vfs::authority::Actor;
+use vfs::links::Links;
 use vfs::names::Found;
 use vfs::namespace::Share;
+use vfs::reparse::Tagged;
 use vfs::{Attr, Cred, Kind, NodeId, NodeRef, VfsError, VfsResult};
 
 use crate::dtyp::mask;
-use crate::file_info::TAG_SYMLINK;
 use crate::folders::Above;
 use crate::fscc::attribute;
 use crate::fscc::file::FileInfo;
@@ -29,7 +30,7 @@ use crate::security;
 use crate::settings::Symlinks;
 use crate::tree::Tree;
 use crate::wire::close::Basics;
-use crate::wire::reparse::TAG_NFS;
+use crate::wire::reparse::{TAG_NFS, TAG_SYMLINK};
 
 /// Links in one target, as many as Linux allows.
 const LINKS_MAX: usize = 40;
@@ -91,7 +92,9 @@ struct Route {
     name: Option<Name>,
     /// Names to look up, the next one last.
     rest: Vec<Name>,
-    links: usize,
+    followed: usize,
+    /// The links of the share to other servers.
+    links: Arc<Links>,
     /// The top of the share.
     top: NodeRef,
     /// The paths of the top on the host. Empty if absolute targets are not followed.
@@ -117,13 +120,14 @@ impl Route {
             };
             folders = all.iter().map(|folder| whole(folder)).collect();
         }
-        Ok(Self { at: from.clone(), name: None, rest: Vec::new(), links: 0, top, folders })
+        let (name, rest, links) = (None, Vec::new(), share.rules.links.clone());
+        Ok(Self { at: from.clone(), name, rest, followed: 0, links, top, folders })
     }
 
     /// Puts the names of a target before the remaining ones.
     fn take(&mut self, target: &[u8]) -> VfsResult<()> {
-        self.links += 1;
-        if self.links > LINKS_MAX {
+        self.followed += 1;
+        if self.followed > LINKS_MAX {
             return Err(VfsError::NotFound);
         }
         if target.ends_with(b"/") || target.ends_with(b"/.") {
@@ -174,6 +178,14 @@ impl Route {
                 _ => {}
             }
             let (node, attr) = look_up(cred, &self.at.node, &name).await?;
+            if self.links.find(&self.at.node, &name, &node).await?.is_some() {
+                // The target is on another server.
+                return Err(VfsError::NotFound);
+            }
+            // A reparse point that Windows made leads nowhere on this host.
+            if is_passed(attr.kind) && tagged(&node, &attr, false).await?.is_some() {
+                return Err(VfsError::NotFound);
+            }
             match attr.kind {
                 Kind::Dir => {
                     self.at = walked(&node, Some(self.at.clone()));
@@ -186,6 +198,20 @@ impl Route {
         }
         Err(VfsError::NotFound)
     }
+}
+
+/// Returns whether a walk goes on at such a node.
+fn is_passed(kind: Kind) -> bool {
+    matches!(kind, Kind::Dir | Kind::Symlink)
+}
+
+/// Returns the reparse point that a client keeps with a node (`vfs::reparse`). `attr`: the node's own, just read. Clients with the
+/// POSIX extensions see a symbolic link as such, whatever else is kept with it.
+pub(crate) async fn tagged(node: &NodeRef, attr: &Attr, posix: bool) -> VfsResult<Option<Tagged>> {
+    if posix && attr.kind == Kind::Symlink {
+        return Ok(None);
+    }
+    Ok(node.dos(attr).await?.reparse)
 }
 
 /// Returns whether the folder is this one or below it.
@@ -255,6 +281,10 @@ impl LinkFacts {
         link: &NodeRef,
         posix: bool,
     ) -> Self {
+        let kept = async { tagged(link, &link.getattr().await?, posix).await };
+        if let Ok(Some(Tagged { tag, is_dir })) = kept.await {
+            return Self { tag, to_folder: is_dir };
+        }
         let target = link.readlink(&tree.cred).await.unwrap_or_default();
         let tag = if posix || target.starts_with(b"/") { TAG_NFS } else { TAG_SYMLINK };
         let to_folder = !posix

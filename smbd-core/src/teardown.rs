@@ -84,7 +84,7 @@ async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
 /// 2.1.5.15.3).
 fn marked(core: &ServerState, open: &Open) {
     let Ok(file) = open.file() else { return };
-    let who = Requester { client: open.party.client(), holder: None };
+    let who = Requester { client: open.party.client(), via: 0, holder: None };
     core.namespace.arbiter().tell(file.node().id(), Some(who), Operation::Delete);
 }
 
@@ -120,7 +120,7 @@ async fn remove_name(
     file: &File,
     parent: Option<ClientId>,
 ) -> Result<(), VfsError> {
-    let who = Requester { client: open.party.client(), holder: None };
+    let who = Requester { client: open.party.client(), via: 0, holder: None };
     let file_ops = core.namespace.by_smb(Some(who)).from_parent(parent).audited(open);
     if let Some(stream) = file.stream() {
         return file_ops.stream_remove(&file.share, &file.base(), &stream).await.map(drop);

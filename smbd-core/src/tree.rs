@@ -77,6 +77,8 @@ pub struct Tree {
     pub home: Option<NodeRef>,
     /// The user after the share's identity mapping.
     pub cred: Cred,
+    /// Its client was told that the share is the root of a DFS namespace.
+    pub is_dfs: bool,
     /// Most access that the user may get here (an access mask).
     pub maximal_access: u32,
     /// The settings of the share.

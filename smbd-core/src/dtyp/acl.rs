@@ -1,5 +1,6 @@
 //! Converts between security descriptors and the list that is stored with a file ([`vfs::acl`]).
 
+use ahash::HashMap;
 use vfs::acl::{self, Owner, Who, flag, sid_of_group, sid_of_user};
 use vfs::{Attr, Domain};
 
@@ -30,6 +31,37 @@ pub fn of_descriptor(sd: &SecurityDescriptor) -> acl::Acl {
         owner: sd.owner.as_ref().filter(foreign_user).cloned(),
         group: sd.group.as_ref().filter(foreign_group).cloned(),
         audit: sd.sacl.as_ref().map(Acl::emit),
+    }
+}
+
+/// Gives entries back the numbers that the earlier list had in place of their identifiers. A list keeps the number: callers that
+/// have only numbers match it even after the gateway has forgotten to which identifier it belongs.
+pub fn keep_numbers(list: &mut acl::Acl, before: &acl::Acl, domain: &Domain) {
+    let shown = |who: &Who| match who {
+        Who::User(uid) => domain.sid_of_user(*uid),
+        Who::Members(gid) => domain.sid_of_group(*gid),
+        _ => None,
+    };
+    let numbered: HashMap<Sid, &Who> = before
+        .entries()
+        .iter()
+        .filter_map(|ace| match ace {
+            acl::Ace::Simple { who, .. } => Some(who),
+            acl::Ace::Other { .. } => None,
+        })
+        .filter_map(|who| Some((shown(who)?, who)))
+        .filter(|(sid, _)| domain.number(sid).is_none())
+        .collect();
+    if numbered.is_empty() {
+        return;
+    }
+    for ace in list.entries.iter_mut().flatten() {
+        if let acl::Ace::Simple { who, .. } = ace
+            && let Who::Sid(sid) = who
+            && let Some(number) = numbered.get(sid)
+        {
+            *who = (*number).clone();
+        }
     }
 }
 

@@ -14,18 +14,21 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use iobuf::Buf;
+use iobuf::{Buf, ClientWork};
+use rdma_transport::count;
 use smb_proto::fscc::file::{Basic, Standard};
 use smb_proto::fscc::pipe::{
     COMPLETE_OPERATION, CONNECTED, FULL_DUPLEX, Information, LocalInformation, MESSAGE, PeekReply,
     SERVER_END,
 };
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::pipe_host::CoreHost;
 use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::lease;
-use crate::limits::FIXED_COMMAND_BYTES_MAX;
+use crate::limits::{FIXED_COMMAND_BYTES_MAX, PIPE_CALL_WAIT, PIPE_CALL_WAIT_MAX};
 use crate::open::{Open, Target};
 use crate::pipe::{self, Piece, Pipe};
 use crate::request_context::RequestContext;
@@ -85,7 +88,7 @@ pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answe
     Ok(Answer { opened: Some(open.id), ..Answer::ok(response.emit()) })
 }
 
-/// Runs work that may call the host on a blocking thread.
+/// Runs work that may call the host on a blocking thread. Work that takes too long keeps its thread, and its caller gets an error.
 async fn run<T: Send + 'static>(
     cx: &RequestContext,
     open: &Arc<Open>,
@@ -94,9 +97,20 @@ async fn run<T: Send + 'static>(
     let (user, peer) = (cx.session()?.user(), cx.conn.info.peer.ip());
     let host = CoreHost { core: cx.server.clone(), user, peer };
     let open = open.clone();
-    tokio::task::spawn_blocking(move || work(open.pipe().ok_or(Status::INVALID_HANDLE)?, &host))
-        .await
-        .map_err(|_| Status::INTERNAL_ERROR)?
+    let turn = cx.server.pipe_calls.take(peer, 1, PIPE_CALL_WAIT_MAX).await;
+    let turn = turn.ok_or(Status::INSUFFICIENT_RESOURCES)?;
+    let work = spawn_blocking(move || {
+        let _turn = turn;
+        let _client = ClientWork::begin(peer);
+        work(open.pipe().ok_or(Status::INVALID_HANDLE)?, &host)
+    });
+    match timeout(PIPE_CALL_WAIT_MAX, work).await {
+        Ok(done) => done.map_err(|_| Status::INTERNAL_ERROR)?,
+        Err(_) => {
+            count::limit_met(PIPE_CALL_WAIT);
+            Err(Status::INSUFFICIENT_RESOURCES)
+        }
+    }
 }
 
 /// Writes the data of a WRITE to a pipe.

@@ -7,11 +7,14 @@ use vfs::accounts::Directory;
 use vfs::namespace::Share;
 use vfs::{Cred, Domain};
 
+use crate::domain_engine::Engine;
 use crate::dtyp::Sid;
+use crate::links;
 use crate::pipe::Host;
 use crate::server_state::ServerState;
 use crate::session::{Kind, User};
 use crate::share_access::{grant, is_told};
+use crate::share_descriptor;
 
 /// The server as seen by one user.
 pub(crate) struct CoreHost {
@@ -43,7 +46,7 @@ const UNIX_EPOCH: u64 = 116_444_736_000_000_000;
 
 impl Host for CoreHost {
     fn computer(&self) -> String {
-        crate::auth::Identity::standalone(&self.core.settings().host).computer
+        self.core.identity().computer
     }
 
     fn shares(&self) -> Vec<(String, String)> {
@@ -65,9 +68,16 @@ impl Host for CoreHost {
         (shares.iter().map(bytes).sum(), shares.len())
     }
 
-    fn is_elsewhere(&self, name: &str) -> bool {
-        let named = |s: &Arc<Share>| s.name == name && s.is_elsewhere();
+    fn is_dfs_root(&self, name: &str) -> bool {
+        let is_root = |s: &Share| s.is_elsewhere() || links::is_root(s);
+        let named = |s: &Arc<Share>| s.name == name && is_root(s);
         self.core.namespace.shares().iter().any(named)
+    }
+
+    fn share_descriptor(&self, name: &str) -> Option<Vec<u8>> {
+        let shares = self.core.namespace.shares();
+        let share = shares.iter().find(|s| s.name == name && self.knows_caller())?;
+        share_descriptor::of(share, self.domain().as_deref())
     }
 
     fn machine(&self) -> Sid {
@@ -92,6 +102,11 @@ impl Host for CoreHost {
 
     fn domain(&self) -> Option<Arc<Domain>> {
         self.core.users.domain()
+    }
+
+    fn engine(&self) -> Option<Arc<dyn Engine>> {
+        // Only users who have logged on may make the service ask a controller.
+        self.core.users.engine().filter(|_| self.knows_caller())
     }
 
     fn others(&self) -> &dyn Directory {
@@ -124,12 +139,14 @@ pub(crate) fn machine(guid: &[u8; 16]) -> Sid {
 mod tests {
     use super::*;
     use crate::harness::Harness;
+    use crate::session::LogonWay;
     use crate::settings::{Settings, ShareSettings};
     use vfs::namespace::{PrincipalSet, Protocols, Rules, ShareAccess};
 
     fn asked_by(core: &Arc<ServerState>, kind: Kind, uid: u32) -> CoreHost {
         let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE };
-        let user = Arc::new(User { name: "alice".into(), kind, cred, rid: 1000, by_ticket: false });
+        let user =
+            Arc::new(User { name: "alice".into(), kind, cred, rid: 1000, way: LogonWay::Account });
         CoreHost { core: core.clone(), user: Some(user), peer: [192, 0, 2, 1].into() }
     }
 

@@ -7,6 +7,7 @@
 //!
 //! *Memory.* One buffer of the size that the client requested, reserved with [`room`], and names of [`NAMES_MAX`] entries.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +17,7 @@ use vfs::backend::NodeRef;
 use vfs::names::Spelling;
 use vfs::namespace::{LOOKS_AT_ONCE, Share};
 use vfs::types::{Attr, Kind};
-use vfs::{VfsError, names};
+use vfs::{Cred, VfsError, names};
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -25,6 +26,7 @@ use crate::folders::Above;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::FileInfo;
+use crate::links;
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
 use crate::ops::room::room;
@@ -142,6 +144,14 @@ impl Listing<'_> {
         self.open.actor(&self.file.node(), mask::READ_DATA)
     }
 
+    /// Returns the identity that decides what the share shows. A backup includes what its user could not read.
+    fn viewer(&self) -> Cow<'_, Cred> {
+        match self.open.by_privilege & mask::READ_DATA {
+            0 => Cow::Borrowed(&self.open.cred),
+            _ => Cow::Owned(Cred::root()),
+        }
+    }
+
     /// Adds entries until the buffer is full or the listing ends. Returns the new position.
     async fn fill(&mut self, scan: &Scan) -> Result<Stage, Status> {
         let mut stage = scan.stage;
@@ -209,7 +219,7 @@ impl Listing<'_> {
         match found {
             Ok(found) => {
                 let shown = self.open.spelling().to_client(&found.name);
-                if !self.share.shows(&found.node, &found.attr, &self.open.cred).await? {
+                if !self.share.shows(&found.node, &found.attr, &self.viewer()).await? {
                     return Ok(());
                 }
                 self.show(&shown, &found.name, (found.node, found.attr)).await.map(|_| ())
@@ -251,11 +261,12 @@ impl Listing<'_> {
 
     /// Adds one name of the directory. Returns false if it does not fit.
     async fn entry(&mut self, shown: &str, name: &[u8]) -> Result<bool, Status> {
-        if self.level == Level::Names && !self.share.rules.only_visible && !self.follows {
+        let is_plain = !self.share.rules.only_visible && !self.follows;
+        if self.level == Level::Names && is_plain {
             return Ok(self.put(shown, &FileInfo::default()));
         }
         let (dir, reader) = (self.file.node(), self.reader());
-        match self.share.listed(&dir, reader.cred(), name, &self.open.cred).await? {
+        match self.share.listed(&dir, reader.cred(), name, &self.viewer()).await? {
             None => Ok(true),
             Some(found) => self.show(shown, name, found).await,
         }
@@ -269,14 +280,21 @@ impl Listing<'_> {
         name: &[u8],
         (mut node, mut attr): (NodeRef, Attr),
     ) -> Result<bool, Status> {
-        if attr.kind == Kind::Symlink && self.follows {
+        let dir = self.file.node();
+        if self.share.rules.links.find(&dir, name, &node).await?.is_some() {
+            return self.link(shown, name, &node, &attr).await;
+        }
+        if attr.kind == Kind::Symlink
+            && self.follows
+            && symlinks::tagged(&node, &attr, self.open.posix).await?.is_none()
+        {
             let above = self.above().await;
             let tree = self.cx.tree()?;
             let Ok(target) = symlinks::follow(tree, self.share, &above, &node).await else {
                 return Ok(true);
             };
             (node, attr) = (target.found.node, target.found.attr);
-            if !self.share.shows(&node, &attr, &self.open.cred).await? {
+            if !self.share.shows(&node, &attr, &self.viewer()).await? {
                 return Ok(true);
             }
         }
@@ -284,6 +302,24 @@ impl Listing<'_> {
             return Ok(self.put(shown, &FileInfo::default()));
         }
         self.push(shown, name, &node, &attr).await
+    }
+
+    /// Adds the entry for a link to another server.
+    async fn link(
+        &mut self,
+        shown: &str,
+        name: &[u8],
+        node: &NodeRef,
+        attr: &Attr,
+    ) -> Result<bool, Status> {
+        let dos = match node.dos(attr).await {
+            Ok(dos) => dos,
+            Err(VfsError::NotFound | VfsError::Stale) => return Ok(true),
+            Err(e) => return Err(e.into()),
+        };
+        let mut facts = file_info::of(attr, &dos, name);
+        links::show(&mut facts);
+        Ok(self.put(shown, &facts))
     }
 
     /// Returns the directory and its ancestors.

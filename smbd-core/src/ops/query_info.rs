@@ -17,6 +17,7 @@ use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::open::{File, Open};
 use crate::ops::room::room;
+use crate::owners;
 use crate::pace::Pace;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
@@ -53,7 +54,7 @@ async fn answer(cx: &RequestContext) -> Result<Answer, Status> {
     let (status, buffer) = match r.info_type {
         info_type::FILE => of_file(cx, &open, &r).await?,
         info_type::FILESYSTEM => of_volume(cx, &open, &r).await?,
-        info_type::SECURITY => match of_security(&open, &r).await? {
+        info_type::SECURITY => match of_security(cx, &open, &r).await? {
             Ok(buffer) => (Status::SUCCESS, buffer),
             Err(needed) => return Ok(too_small(cx, needed)),
         },
@@ -284,7 +285,11 @@ async fn volume_facts(
 }
 
 /// Returns the requested parts of the security descriptor, or the required buffer size if they do not fit.
-async fn of_security(open: &Open, r: &Request) -> Result<Result<Vec<u8>, usize>, Status> {
+async fn of_security(
+    cx: &RequestContext,
+    open: &Open,
+    r: &Request,
+) -> Result<Result<Vec<u8>, usize>, Status> {
     let needs = security::needs(r.additional, false);
     if open.granted & needs != needs {
         return Err(Status::ACCESS_DENIED);
@@ -292,6 +297,7 @@ async fn of_security(open: &Open, r: &Request) -> Result<Result<Vec<u8>, usize>,
     debug_assert_eq!(needs & !(mask::READ_CONTROL | mask::ACCESS_SYSTEM_SECURITY), 0);
     let file = open.file()?;
     let attr = file.base().getattr().await?;
+    owners::learn(cx, &file.base(), &attr).await?;
     let domain = open.cred.token.domain();
     let sd = security::descriptor(&file.base(), &attr, domain).await?;
     let sd = security::only(sd, r.additional);

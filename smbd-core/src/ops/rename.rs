@@ -19,6 +19,7 @@ use crate::file_info;
 use crate::folders::Above;
 use crate::fscc::attribute;
 use crate::fscc::set::{NewName, rename as flag};
+use crate::links;
 use crate::open::{File, Open, PathInShare, Walk, walked};
 use crate::path::{Path, join};
 use crate::path_tracking;
@@ -115,9 +116,16 @@ async fn target(
     let (mut above, began) = (walked(&dir, None), cx.server.opens.renames());
     for name in before {
         let found = match find(cx, open, &dir, name).await {
-            Err(VfsError::NotFound) => return Err(Status::OBJECT_PATH_NOT_FOUND),
+            Err(VfsError::NotFound) => {
+                links::missing(&file.share, &dir, name, open.posix)?;
+                return Err(Status::OBJECT_PATH_NOT_FOUND);
+            }
             found => found?,
         };
+        links::covered(&file.share, &dir, &found).await?;
+        if symlinks::tagged(&found.node, &found.attr, open.posix).await?.is_some() {
+            return Err(Status::OBJECT_PATH_NOT_FOUND);
+        }
         above = match found.attr.kind {
             Kind::Dir => walked(&found.node, Some(above)),
             Kind::Symlink if follows => {
@@ -133,9 +141,15 @@ async fn target(
         dir = above.node.clone();
     }
     let found = match find(cx, open, &dir, last).await {
-        Err(VfsError::NotFound) => None,
+        Err(VfsError::NotFound) => {
+            links::missing(&file.share, &dir, last, open.posix)?;
+            None
+        }
         found => Some(found?),
     };
+    if let Some(found) = &found {
+        links::covered(&file.share, &dir, found).await?;
+    }
     Ok(Target { dir, above, began, dir_path, name: open.spelling().to_disk(last)?, found })
 }
 
@@ -151,7 +165,8 @@ async fn may_replace(
     if flags & flag::REPLACE_IF_EXISTS == 0 {
         return Err(Status::OBJECT_NAME_COLLISION);
     }
-    let target_is_dir = found.attr.kind == Kind::Dir;
+    let kept = symlinks::tagged(&found.node, &found.attr, open.posix).await?;
+    let target_is_dir = found.attr.kind == Kind::Dir || kept.is_some_and(|kept| kept.is_dir);
     // Check permissions before any client has to break a lease or oplock.
     let file_ops = cx.file_ops(open);
     let gives_way = || file_ops.check_replaced(&found.node, dir, &open.cred);
@@ -250,7 +265,7 @@ pub(super) async fn rename(
         let kind = what::ATTRIBUTES | what::CREATION;
         hub.post(file.share.id, &to.dir, &to.name, Action::Modified, kind).await;
     }
-    cx.server.opens.moved(file.base().id(), &old, &to.place());
+    cx.server.opens.moved(file.base().id(), &old, &to.place()).await;
     Ok(())
 }
 

@@ -10,14 +10,13 @@ use state::Millis;
 
 use crate::answer::{Answer, Hash, Seal};
 use crate::auth::ticket::{self, Why};
-use crate::auth::{
-    self, Acceptor, Fresh, Identity, NtHash, Policy, Refusal, SessionKey, Step, Who,
-};
+use crate::auth::{self, Acceptor, Fresh, NtHash, Policy, Refusal, SessionKey, Step, Who, relay};
 use crate::conn::{Conn, Logon, Negotiated, Purpose};
 use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
+use crate::domain_logon;
 use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
     AUTH_ROUNDS_MAX, CHANNELS_MAX, LOGONS_PER_CONNECTION_MAX, SESSION_IDLE,
@@ -28,7 +27,7 @@ use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
 use crate::server_state::ServerState;
-use crate::session::{Channel, Kind, Secrets, Session, SessionState, Terms, User};
+use crate::session::{Channel, Kind, LogonWay, Secrets, Session, SessionState, Terms, User};
 use crate::settings::Encryption;
 use crate::status::Status;
 use crate::teardown::{TeardownReason, end_session};
@@ -58,13 +57,14 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     };
     let step = match step {
         Step::Prove(token) => prove(cx, &mut logon, token).await?,
+        Step::Ask(question) => ask(cx, &mut logon, *question).await?,
         step => step,
     };
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let step = refuse_anonymous(&*cx.server.users, in_turn(cx, made, step).await);
     match step {
-        // A Kerberos result never requires another Kerberos call.
-        Step::Prove(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
+        // A result never requires another call.
+        Step::Prove(_) | Step::Ask(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
         Step::Continue(token) => Ok(go_on(cx, logon, &token)),
         Step::Done { token, who, key } => {
             let previous = request.previous_session;
@@ -92,8 +92,9 @@ async fn in_turn(
     step: Step<Ticketed>,
 ) -> Step<Ticketed> {
     let account = match &step {
-        Step::Done { who: Who::User(account), .. } => account,
+        Step::Done { who: Who::User(account) | Who::OfDomain { account, .. }, .. } => account,
         Step::Refused(Refusal::UnknownUser(account) | Refusal::WrongPassword(account)) => account,
+        Step::Refused(Refusal::OfDomain(account, _)) => account,
         _ => return step,
     };
     let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
@@ -161,6 +162,22 @@ async fn prove(
     Ok(logon.acceptor.proved(outcome))
 }
 
+/// Lets a controller of the domain decide about a password. The connection, and this task with it, may end meanwhile.
+async fn ask(
+    cx: &RequestContext,
+    logon: &mut Logon,
+    question: relay::Question,
+) -> Result<Step<Ticketed>, Status> {
+    let session = (logon.purpose == Purpose::New).then(|| logon.session.clone());
+    let mut unproved = Unproved { cx, session };
+    // A reload may have removed the domain since the challenge.
+    let engine = cx.server.users.engine().ok_or(Status::LOGON_FAILURE)?;
+    let from = cx.conn.info.peer.ip();
+    let answer = domain_logon::relay(from, engine, question, cx.server.users.clone()).await;
+    unproved.session = None;
+    Ok(logon.acceptor.answered(answer, &Passwords(&*cx.server.users)))
+}
+
 /// Looks up the NT hashes of accounts.
 struct Passwords<'a>(&'a dyn Users);
 
@@ -198,7 +215,8 @@ fn begin(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) -> Result<L
     };
     let ticket = place_for_logon(cx, session.id);
     let made = fresh(cx).map(|fresh| {
-        let acceptor = Acceptor::new(identity(cx), fresh, policy(cx), cx.server.settings().mechs());
+        let acceptor =
+            Acceptor::new(cx.server.identity(), fresh, policy(cx), cx.server.settings().mechs());
         let (session, preauth) = (session.clone(), cx.conn.preauth());
         Logon { purpose, session, acceptor, preauth, rounds: 0, ticket }
     });
@@ -261,10 +279,6 @@ impl Terms {
     }
 }
 
-fn identity(cx: &RequestContext) -> Identity {
-    Identity::standalone(&cx.server.settings().host)
-}
-
 fn fresh(cx: &RequestContext) -> Result<Fresh, Status> {
     let (mut challenge, mut key) = ([0; 8], [0; 16]);
     let random = getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut key));
@@ -275,7 +289,7 @@ fn fresh(cx: &RequestContext) -> Result<Fresh, Status> {
 /// Allows guests if at least one share admits guests.
 fn policy(cx: &RequestContext) -> Policy {
     let guest = cx.server.settings().has_guests();
-    Policy { guest, anonymous: guest }
+    Policy { guest, anonymous: guest, domain: cx.server.users.engine().is_some() }
 }
 
 /// Finds the session to bind (MS-SMB2 section 3.3.5.5, step 4).
@@ -379,21 +393,25 @@ fn user(cx: &RequestContext, who: &Who<Ticketed>) -> Result<User, Status> {
     Ok(match who {
         Who::User(account) => {
             let found = users.find(&account.user).ok_or(Status::LOGON_FAILURE)?;
-            let (cred, rid, by_ticket) = (found.cred, found.rid, false);
-            User { name: found.name, kind: Kind::User, cred, rid, by_ticket }
+            let (cred, rid, way) = (found.cred, found.rid, LogonWay::Account);
+            User { name: found.name, kind: Kind::User, cred, rid, way }
+        }
+        Who::OfDomain { user, .. } => {
+            let Ticketed { name, cred, rid } = (**user).clone();
+            User { name, kind: Kind::User, cred, rid, way: LogonWay::Domain }
         }
         Who::Ticket(ticket) => {
             let Ticketed { name, cred, rid } = ticket.user.clone();
-            User { name, kind: Kind::User, cred, rid, by_ticket: true }
+            User { name, kind: Kind::User, cred, rid, way: LogonWay::Ticket }
         }
         // RIDs 501 and 7 come from the well-known SIDs (MS-DTYP section 2.4.2.4).
         Who::Guest(_) => {
-            let (cred, rid, by_ticket) = (users.guest(), 501, false);
-            User { name: "Guest".into(), kind: Kind::Guest, cred, rid, by_ticket }
+            let (cred, rid, way) = (users.guest(), 501, LogonWay::Account);
+            User { name: "Guest".into(), kind: Kind::Guest, cred, rid, way }
         }
         Who::Anonymous => {
-            let (cred, rid, by_ticket) = (users.guest(), 7, false);
-            User { name: String::new(), kind: Kind::Anonymous, cred, rid, by_ticket }
+            let (cred, rid, way) = (users.guest(), 7, LogonWay::Account);
+            User { name: String::new(), kind: Kind::Anonymous, cred, rid, way }
         }
     })
 }
@@ -469,7 +487,7 @@ async fn done(
         end_previous(cx, &session, previous).await;
     }
     cx.server.sessions.logons.granted(kind);
-    if let Who::User(account) = &who {
+    if let Who::User(account) | Who::OfDomain { account, .. } = &who {
         let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
         locked(&cx.server.accounts).right(&account.user, from, now);
     }
@@ -650,7 +668,7 @@ fn protection(session: &Session) -> &'static str {
 fn logged_on(cx: &RequestContext, session: &Session, purpose: Purpose) -> audit::Event {
     let info = &cx.conn.info;
     let how = session.user().map_or(audit::Way::Anonymous, |user| match user.kind {
-        Kind::User if user.by_ticket => audit::Way::Ticket,
+        Kind::User if user.way == LogonWay::Ticket => audit::Way::Ticket,
         Kind::User => audit::Way::Password,
         Kind::Guest => audit::Way::Guest,
         Kind::Anonymous => audit::Way::Anonymous,

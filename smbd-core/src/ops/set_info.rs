@@ -21,6 +21,8 @@ use crate::ops::held_times::change_record;
 use crate::ops::pipe_host::machine;
 use crate::pace::Pace;
 use crate::path_tracking;
+use crate::privilege_use::Asked;
+use crate::privileges::Privileges;
 use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
@@ -80,7 +82,12 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     let tree = cx.tree()?;
     // A reload may have added a domain after the file was opened.
     let share = tree.share_now(&cx.server.namespace).unwrap_or_else(|| file.share.clone());
-    security::set(tree, &file_ops, &share, &file.base(), r.additional, sd).await
+    let asked = Asked::by(cx, Privileges::NONE)?;
+    let base = file.base();
+    let done = security::set(tree, &file_ops, &share, &base, (r.additional, &asked), sd).await;
+    let status = done.err().unwrap_or(Status::SUCCESS);
+    asked.record(cx, &share, async || base.path().await.unwrap_or_default(), status).await;
+    done
 }
 
 async fn of_file(cx: &RequestContext, open: &Arc<Open>, r: &Request) -> Result<(), Status> {
@@ -165,7 +172,9 @@ fn time(t: FileTime) -> Result<Option<Time>, Status> {
 async fn set_basic(cx: &RequestContext, open: &Open, file: &File, b: Basic) -> Result<(), Status> {
     open.check(mask::WRITE_ATTRIBUTES)?;
     let is_dir = file.base().kind() == Kind::Dir;
-    if b.attributes & attribute::DIRECTORY != 0 && !open.is_dir()
+    // Clients see a link to a folder, and a junction, as a folder.
+    let may_be_dir = open.is_dir() || file.node().kind() == Kind::Symlink;
+    if b.attributes & attribute::DIRECTORY != 0 && !may_be_dir
         || b.attributes & attribute::TEMPORARY != 0 && is_dir
     {
         return Err(Status::INVALID_PARAMETER);

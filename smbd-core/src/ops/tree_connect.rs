@@ -6,11 +6,12 @@ use std::sync::Arc;
 use rdma_transport::channel::Facts;
 use rdma_transport::refused::{self, Refused};
 use vfs::namespace::{By, Entered, Protocols, Refusal, Share};
-use vfs::{NodeRef, VfsError};
+use vfs::{Cred, NodeRef, VfsError};
 
 use crate::answer::Answer;
 use crate::compression;
 use crate::limits::TREES_MAX;
+use crate::links;
 use crate::reauthorize::{Unknown, end_tree, tree_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
@@ -38,18 +39,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         return Err(Status::BAD_NETWORK_NAME);
     };
     if name.eq_ignore_ascii_case(PIPES) {
-        let tree = |id, session_id| Tree {
-            last_take_up: LastTakeUp::default(),
-            id,
-            session_id,
-            name: PIPES.into(),
-            target: Target::Pipes,
-            home: None,
-            cred: user.cred.clone(),
-            maximal_access: PIPE_ACCESS,
-            settings: ShareSettings::default(),
-        };
-        return connect(cx, tree);
+        return connect(cx, |id, session_id| of_pipes(id, session_id, &user.cred));
     }
     let shares = cx.server.namespace.shares();
     let named = |s: &&Arc<Share>| s.name.to_lowercase() == name.to_lowercase();
@@ -72,12 +62,14 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         false => None,
     };
     let is_read_only = granted.share.read_only;
+    let is_admin = granted.cred.uid == 0 && user.cred.uid != 0 && share.makes_admin(&user.cred);
     let tree = |id, session_id| Tree {
         last_take_up: LastTakeUp::default(),
         id,
         session_id,
         name: share.name.clone(),
         home,
+        is_dfs: links::is_root(&share),
         maximal_access: most(&granted.share),
         target: Target::Files(granted.share),
         cred: granted.cred,
@@ -97,11 +89,30 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     permit.record(|| audit::Event::Share {
         peer,
         party: user.party(),
-        share: share.name.clone(),
+        share: share.name.as_str().into(),
         session: session.id,
-        access: if is_read_only { "read" } else { "write" },
+        access: match (is_read_only, is_admin) {
+            (true, _) => "read",
+            (false, true) => "admin",
+            (false, false) => "write",
+        },
     });
     Ok(answer)
+}
+
+fn of_pipes(id: u32, session_id: u64, cred: &Cred) -> Tree {
+    Tree {
+        last_take_up: LastTakeUp::default(),
+        id,
+        session_id,
+        name: PIPES.into(),
+        target: Target::Pipes,
+        home: None,
+        is_dfs: false,
+        cred: cred.clone(),
+        maximal_access: PIPE_ACCESS,
+        settings: ShareSettings::default(),
+    }
 }
 
 /// Connects to a share that resides on other servers, if the client may see it, so that the client requests a DFS referral.
@@ -117,6 +128,7 @@ fn elsewhere(cx: &RequestContext, share: &Arc<Share>, user: &User) -> Result<Ans
         name: share.name.clone(),
         target: Target::Elsewhere(share.clone()),
         home: None,
+        is_dfs: true,
         cred: user.cred.clone(),
         maximal_access: READ_ACCESS,
         settings: ShareSettings::default(),
@@ -126,7 +138,9 @@ fn elsewhere(cx: &RequestContext, share: &Arc<Share>, user: &User) -> Result<Ans
 /// Returns the user's home folder in a share of home folders. If it cannot be opened or created, the user has no such share.
 async fn home(cx: &RequestContext, granted: &Entered, user: &User) -> Result<NodeRef, Status> {
     let file_ops = cx.server.namespace.by_smb(None);
-    file_ops.home(&granted.share, &user.name, &granted.cred).await.map_err(|error| {
+    // The folder of an administrator of the share is its own, too.
+    let cred = if granted.share.makes_admin(&user.cred) { &user.cred } else { &granted.cred };
+    file_ops.home(&granted.share, &user.name, cred).await.map_err(|error| {
         let (user, share, peer) = (&user.name, &granted.share.name, cx.conn.info.peer);
         tracing::warn!(%peer, user, share, %error, "the home folder of this user cannot be opened or created");
         match error {
@@ -188,7 +202,7 @@ fn connect(cx: &RequestContext, make: impl FnOnce(u32, u64) -> Tree) -> Result<A
         .add_tree(|id| make(id, session.id))
         .ok_or_else(|| cx.limited("trees-of-session", TREES_MAX))?;
     let (is_pipe, encrypt) = (tree.is_pipes(), tree.settings.encrypt);
-    let is_dfs = tree.elsewhere().is_some();
+    let is_dfs = tree.is_dfs;
     let compress = tree.settings.compress && compression::is_agreed(&cx.conn);
     let is_3 = cx.conn.dialect().is_3();
     let only_visible = tree.share().is_some_and(|share| share.rules.only_visible);

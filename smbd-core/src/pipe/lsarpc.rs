@@ -4,6 +4,7 @@
 //! shown under that name. S-1-5-21-MACHINE-RID means the same account, for SIDs that clients have stored.
 
 use smb_proto::ndr::{Later, Reader, Writer};
+use vfs::token::DOMAIN_GROUPS;
 
 use crate::dtyp::Sid;
 use crate::status::Status;
@@ -12,6 +13,9 @@ use crate::users::{gid_of_rid, uid_of_rid};
 use super::rpc::{Fault, Read, Syntax};
 use super::samr::{ALL_USERS, ALL_USERS_NAME};
 use super::{Host, PRICE_MIN};
+use domain_names::DomainNames;
+
+mod domain_names;
 
 /// 12345778-1234-abcd-ef00-0123456789ab, version 0.0.
 pub(crate) const SYNTAX: Syntax = Syntax {
@@ -38,6 +42,7 @@ enum Use {
     Alias = 4,
     WellKnown = 5,
     Unknown = 8,
+    Computer = 9,
 }
 
 /// A translated name with its domain.
@@ -71,9 +76,12 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
         0 => close(&mut r),
         // LsarOpenPolicy, LsarOpenPolicy2: every caller that can open the pipe may translate names.
         6 | 44 => Ok([&HANDLE[..], &[0; 4]].concat()),
-        // LsarQueryInformationPolicy. LsarQueryInformationPolicy2 (46) is not offered, as with an smbd outside a domain: smbcacls
-        // uses it to query the domain's SID and crashes if the answer has none.
         7 => query_policy(host, &mut r),
+        // LsarQueryInformationPolicy2. Not offered outside a domain, as with smbd there: smbcacls uses it to query the domain's SID
+        // and crashes if the answer has none.
+        46 if host.domain().is_some_and(|domain| domain.identity().is_some()) => {
+            query_policy(host, &mut r)
+        }
         14 => lookup_names(host, &mut r, Names { handle: true, long: false, sids: false }),
         15 => lookup_sids(host, &mut r, Sids { handle: true, long: false }),
         45 => get_user_name(host, &mut r),
@@ -221,7 +229,10 @@ fn lookup_sids(host: &dyn Host, r: &mut Reader<'_>, shape: Sids) -> Read<Vec<u8>
     let mut domains = Domains::default();
     let mut w = Writer::default();
     let found: Vec<_> = match held {
-        Ok(()) => sids.iter().map(|s| s.as_ref().and_then(|s| name_of(host, s))).collect(),
+        Ok(()) => {
+            let asked = DomainNames::of_sids(host, sids.iter().flatten());
+            sids.iter().map(|s| s.as_ref().and_then(|s| name_of(host, s, &asked))).collect()
+        }
         Err(_) => Vec::new(),
     };
     let indices: Vec<u32> = found.iter().map(|f| domains.index(f.as_ref())).collect();
@@ -272,7 +283,10 @@ fn lookup_names(host: &dyn Host, r: &mut Reader<'_>, shape: Names) -> Read<Vec<u
     let mut domains = Domains::default();
     let mut w = Writer::default();
     let found: Vec<_> = match held {
-        Ok(()) => names.iter().map(|n| sid_of(host, n)).collect(),
+        Ok(()) => {
+            let asked = DomainNames::of_names(host, &names);
+            names.iter().map(|n| sid_of(host, n, &asked)).collect()
+        }
         Err(_) => Vec::new(),
     };
     let indices: Vec<u32> = found.iter().map(|f| domains.index(f.as_ref())).collect();
@@ -379,7 +393,7 @@ fn well_known(n: usize) -> Option<Found> {
 }
 
 /// Translates a SID to a name.
-fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
+fn name_of(host: &dyn Host, sid: &Sid, asked: &DomainNames) -> Option<Found> {
     let known = (0..WELL_KNOWN.len()).filter_map(well_known).find(|f| f.sid == *sid);
     if known.is_some() {
         return known;
@@ -393,7 +407,7 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
         let domain = (host.computer(), machine.clone());
         return Some(Found { kind: Use::Domain, name: host.computer(), domain, sid: machine });
     }
-    if let Some(found) = of_domain(host, sid) {
+    if let Some(found) = asked.name_of(sid).or_else(|| of_domain(host, sid)) {
         return Some(found);
     }
     if above == machine {
@@ -423,18 +437,6 @@ fn name_of(host: &dyn Host, sid: &Sid) -> Option<Found> {
     }
     None
 }
-
-/// Groups of every domain (MS-DTYP section 2.4.2.4), with their English names.
-const DOMAIN_GROUPS: [(u32, &str); 8] = [
-    (512, "Domain Admins"),
-    (513, "Domain Users"),
-    (514, "Domain Guests"),
-    (515, "Domain Computers"),
-    (516, "Domain Controllers"),
-    (518, "Schema Admins"),
-    (519, "Enterprise Admins"),
-    (520, "Group Policy Creator Owners"),
-];
 
 /// Translates a SID of the domain, using names learned from tickets.
 fn of_domain(host: &dyn Host, sid: &Sid) -> Option<Found> {
@@ -475,9 +477,15 @@ fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str)) -> Option<Sid> {
     domain.user_named(name).or_else(|| identity.sid.child(group()?.0))
 }
 
+/// Splits a name into the domain in front, which may be empty, and the rest.
+fn parts_of(name: &str) -> (&str, &str) {
+    name.split_once('\\').unwrap_or(("", name))
+}
+
 /// Translates a name, with or without a domain in front, to a SID. An account translates to the SID of its uid, which files use.
-fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
-    let (domain, plain) = name.split_once('\\').unwrap_or(("", name));
+fn sid_of(host: &dyn Host, name: &str, asked: &DomainNames) -> Option<Found> {
+    let (domain, plain) = parts_of(name);
+    let name_of = |host, sid: &Sid| name_of(host, sid, asked);
     let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
     let computer = host.computer();
     let ours = domain.is_empty() || same(domain, &computer);
@@ -506,6 +514,11 @@ fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
     if known.is_some() {
         return known;
     }
+    // The domain comes before users of the host: a name service may show users and groups of the domain under the same names, and a
+    // group as a user.
+    if let Some(found) = asked.sid_of(name) {
+        return Some(found);
+    }
     let in_domain = || of_domain(host, &sid_in_domain(host, (domain, plain))?);
     if !domain.is_empty()
         && let Some(found) = in_domain()
@@ -514,7 +527,11 @@ fn sid_of(host: &dyn Host, name: &str) -> Option<Found> {
     }
     let user = || host.others().uid(plain).map(Sid::unix_user);
     let group = || host.others().gid(plain).map(Sid::unix_group);
-    let other = of(UNIX_USER).then(user).flatten().or_else(|| of(UNIX_GROUP).then(group).flatten());
+    let (may_be_user, may_be_group) = (of(UNIX_USER), of(UNIX_GROUP));
+    let user = may_be_user.then(user).flatten();
+    // Names that no user has are asked about once.
+    let user = user.filter(|_| !may_be_group || !host.others().is_group(plain));
+    let other = user.or_else(|| may_be_group.then(group).flatten());
     match other {
         Some(sid) => name_of(host, &sid),
         None => in_domain(),
@@ -529,9 +546,55 @@ mod tests {
     use vfs::{Domain, DomainIdentity};
 
     use super::*;
+    use crate::auth::relay::{Question, Refused, Why};
+    use crate::domain_engine::{Engine, Lookup, Named, NamedKind, Numbers, Verdict};
 
-    /// A member of a domain.
-    struct Member(Arc<Domain>);
+    /// A member of a domain, whose winbind has this answer for each name and SID.
+    struct Member(Arc<Domain>, Option<Arc<Winbind>>);
+
+    /// `None`: it does not answer.
+    struct Winbind(Option<Vec<Named>>);
+
+    impl Winbind {
+        fn found(&self, is: impl Fn(&Named) -> bool) -> Lookup {
+            match &self.0 {
+                Some(all) => Ok(all.iter().find(|one| is(one)).cloned()),
+                None => Err(Refused { why: Why::Away, detail: String::new() }),
+            }
+        }
+    }
+
+    impl Engine for Winbind {
+        fn machine(&self) -> Option<crate::auth::Identity> {
+            None
+        }
+        fn knows_domain(&self, _: &str) -> Option<bool> {
+            None
+        }
+        fn is_domain(&self, _: &str) -> Result<bool, Refused> {
+            Ok(false)
+        }
+        fn ask(&self, _: &Question) -> Verdict {
+            Verdict::NoDomain
+        }
+        fn numbers(&self, user: &Sid, _: &Sid, _: &[Sid]) -> Result<Numbers, Refused> {
+            Err(Refused { why: Why::NoNumber, detail: user.to_string() })
+        }
+        fn knows_owners(&self, _: &[u32], _: &[u32]) -> bool {
+            true
+        }
+        fn learn_owners(&self, _: &[u32], _: &[u32]) {}
+        fn names(&self, sids: &[Sid]) -> Vec<Lookup> {
+            sids.iter().map(|sid| self.found(|one| one.sid == *sid)).collect()
+        }
+        fn identities(&self, names: &[(&str, &str)]) -> Vec<Lookup> {
+            let is = |one: &Named, domain: &str, name: &str| {
+                one.name.eq_ignore_ascii_case(name)
+                    && (domain.is_empty() || one.domain.eq_ignore_ascii_case(domain))
+            };
+            names.iter().map(|(domain, name)| self.found(|one| is(one, domain, name))).collect()
+        }
+    }
 
     impl Host for Member {
         fn computer(&self) -> String {
@@ -561,8 +624,14 @@ mod tests {
         fn domain(&self) -> Option<Arc<Domain>> {
             Some(self.0.clone())
         }
+        fn engine(&self) -> Option<Arc<dyn Engine>> {
+            Some(self.1.clone()?)
+        }
         fn others(&self) -> &dyn Directory {
-            &Nobody
+            match self.1 {
+                Some(_) => &NameService,
+                None => &Nobody,
+            }
         }
         fn caller(&self) -> String {
             String::new()
@@ -585,7 +654,86 @@ mod tests {
         domain.know(DomainIdentity { sid: of, name: "LAB".into(), dns: "lab.test".into() });
         domain.know_user(1001, &sid("S-1-5-21-1-2-3-1103"), "Alice");
         domain.know_user(1002, &sid("S-1-5-21-1-2-3-1104"), "carol");
-        Member(domain)
+        Member(domain, None)
+    }
+
+    /// Shows groups of the domain as users, as that of winbind does.
+    struct NameService;
+
+    impl Directory for NameService {
+        fn uid(&self, name: &str) -> Option<u32> {
+            ["sales", "staff"].contains(&name).then_some(101_114)
+        }
+        fn gid(&self, name: &str) -> Option<u32> {
+            self.uid(name)
+        }
+        fn user(&self, _: u32) -> Option<String> {
+            None
+        }
+        fn group(&self, _: u32) -> Option<String> {
+            None
+        }
+        fn is_group(&self, name: &str) -> bool {
+            name == "staff"
+        }
+    }
+
+    #[test]
+    fn winbind_says_kinds_and_names_of_all_domains() {
+        let named = |text: &str, kind, domain: &str, name: &str| Named {
+            sid: sid(text),
+            kind,
+            domain: domain.into(),
+            name: name.into(),
+        };
+        let all = vec![
+            named("S-1-5-21-1-2-3-1103", NamedKind::User, "LAB", "alice.new"),
+            named("S-1-5-21-1-2-3-1114", NamedKind::Group, "LAB", "sales"),
+            named("S-1-5-21-1-2-3-1115", NamedKind::Alias, "LAB", "printers"),
+            named("S-1-5-21-1-2-3-1120", NamedKind::User, "LAB", "carol"),
+            named("S-1-5-21-4-5-6-1103", NamedKind::User, "OTHER", "bob"),
+            named("S-1-5-21-4-5-6", NamedKind::Domain, "OTHER", ""),
+            // A winbind with a fault: names of this machine are not for it to say.
+            named("S-1-5-32-544", NamedKind::Alias, "BUILTIN", "fault"),
+        ];
+        let mut member = member();
+        member.1 = Some(Arc::new(Winbind(Some(all))));
+        let told = |member: &Member, name: &str| {
+            let names = [name.to_owned()];
+            let asked = DomainNames::of_names(member, &names);
+            let found = sid_of(member, name, &asked)?;
+            let back = DomainNames::of_sids(member, [&found.sid].into_iter());
+            let back = name_of(member, &found.sid, &back)?;
+            assert_eq!((back.kind, &back.domain), (found.kind, &found.domain), "{name}");
+            Some((found.sid.to_string(), found.kind, format!(r"{}\{}", back.domain.0, back.name)))
+        };
+        for (name, wanted, kind, shown) in [
+            (r"LAB\sales", "S-1-5-21-1-2-3-1114", Use::Group, r"LAB\sales"),
+            ("sales", "S-1-5-21-1-2-3-1114", Use::Group, r"LAB\sales"),
+            (r"lab\PRINTERS", "S-1-5-21-1-2-3-1115", Use::Alias, r"LAB\printers"),
+            (r"OTHER\bob", "S-1-5-21-4-5-6-1103", Use::User, r"OTHER\bob"),
+            // It was renamed after its ticket.
+            (r"LAB\alice", "S-1-5-21-1-2-3-1103", Use::User, r"LAB\alice.new"),
+            ("carol", "S-1-22-1-1001", Use::User, r"GATE\carol"),
+            (r"LAB\carol", "S-1-5-21-1-2-3-1120", Use::User, r"LAB\carol"),
+            ("Administrators", "S-1-5-32-544", Use::Alias, r"BUILTIN\Administrators"),
+            // The name service alone knows it, as a user and as a group.
+            ("staff", "S-1-22-2-101114", Use::Group, r"Unix Group\101114"),
+        ] {
+            let wanted = (wanted.to_owned(), kind, shown.to_owned());
+            assert_eq!(told(&member, name), Some(wanted), "{name}");
+        }
+        for unknown in [r"LAB\nobody", "fault", r"GATE\sales"] {
+            assert_eq!(told(&member, unknown), None, "{unknown}");
+        }
+        let asked = DomainNames::of_sids(&member, [&sid("S-1-5-21-4-5-6")].into_iter());
+        let found = name_of(&member, &sid("S-1-5-21-4-5-6"), &asked).unwrap();
+        assert_eq!((found.kind, &*found.name, found.domain.1), (Use::Domain, "OTHER", found.sid));
+        // While it is silent, users with tickets keep their names.
+        member.1 = Some(Arc::new(Winbind(None)));
+        let kept = told(&member, r"LAB\alice").unwrap();
+        assert_eq!(kept.2, r"LAB\Alice");
+        assert_eq!(told(&member, r"OTHER\bob"), None);
     }
 
     /// MS-LSAT sections 3.1.4.5 and 3.1.4.9.
@@ -603,16 +751,17 @@ mod tests {
             ("carol", "S-1-22-1-1001", r"GATE\carol"),
             ("LAB", "S-1-5-21-1-2-3", r"LAB\LAB"),
         ] {
-            let found = sid_of(&member, name).unwrap_or_else(|| panic!("{name}"));
+            let found =
+                sid_of(&member, name, &DomainNames::default()).unwrap_or_else(|| panic!("{name}"));
             assert_eq!(found.sid, sid(wanted), "{name}");
-            let back = name_of(&member, &found.sid).unwrap();
+            let back = name_of(&member, &found.sid, &DomainNames::default()).unwrap();
             assert_eq!(format!(r"{}\{}", back.domain.0, back.name), shown);
         }
         for unknown in [r"LAB\nobody", r"OTHER\alice", "alice@other.test", r"GATE\alice"] {
-            assert!(sid_of(&member, unknown).is_none(), "{unknown}");
+            assert!(sid_of(&member, unknown, &DomainNames::default()).is_none(), "{unknown}");
         }
-        assert!(name_of(&member, &sid("S-1-5-21-1-2-3-1999")).is_none());
-        assert!(name_of(&member, &sid("S-1-5-21-9-9-9-512")).is_none());
+        assert!(name_of(&member, &sid("S-1-5-21-1-2-3-1999"), &DomainNames::default()).is_none());
+        assert!(name_of(&member, &sid("S-1-5-21-9-9-9-512"), &DomainNames::default()).is_none());
     }
 
     /// MS-LSAD section 3.1.4.4.4, on a member of a domain.

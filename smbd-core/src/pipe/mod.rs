@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use vfs::accounts::Directory;
 use vfs::{Cred, Domain};
 
+use crate::domain_engine::Engine;
 use crate::dtyp::Sid;
 use crate::parts::Part;
 use crate::status::Status;
@@ -54,8 +55,12 @@ pub trait Host: Send + Sync {
         self.shares().into_iter().find(|(known, _)| known.to_lowercase() == name.to_lowercase())
     }
     /// Returns whether the share of this name is on other servers.
-    fn is_elsewhere(&self, _: &str) -> bool {
+    fn is_dfs_root(&self, _: &str) -> bool {
         false
+    }
+    /// Returns the security descriptor that the rules of the share of this name mean. `None` for guests and anonymous callers.
+    fn share_descriptor(&self, _: &str) -> Option<Vec<u8>> {
+        None
     }
     /// Returns the SID of the machine's own accounts: S-1-5-21 and three numbers.
     fn machine(&self) -> Sid;
@@ -69,6 +74,10 @@ pub trait Host: Send + Sync {
     fn knows_caller(&self) -> bool;
     /// Returns the domain whose tickets the server accepts.
     fn domain(&self) -> Option<Arc<Domain>> {
+        None
+    }
+    /// Returns the service that knows the users of the domain, if there is one.
+    fn engine(&self) -> Option<Arc<dyn Engine>> {
         None
     }
     /// Returns users and groups that are not accounts. May block.

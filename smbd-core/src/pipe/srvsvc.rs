@@ -15,6 +15,8 @@ pub(crate) const SYNTAX: Syntax = Syntax {
     version: 3,
 };
 
+/// ERROR_ACCESS_DENIED
+const ACCESS_DENIED: u32 = 5;
 /// ERROR_INVALID_LEVEL
 const INVALID_LEVEL: u32 = 124;
 /// NERR_NetNameNotFound
@@ -44,7 +46,8 @@ pub(crate) fn call(host: &dyn Host, op: u16, stub: &[u8]) -> Result<Vec<u8>, Fau
         28 => remote_tod(host, &mut r),
         // Queries and changes of connections, files, sessions, shares, the server, its statistics and transports: administration is
         // not possible over this protocol.
-        8..=14 | 17..=19 | 22 | 24..=27 => Err(Fault::ACCESS_DENIED),
+        8..=14 | 18 | 19 | 22 | 24..=27 => Err(Fault::ACCESS_DENIED),
+        17 => Ok(share_set_info()),
         _ => Err(Fault::NO_OPERATION),
     }
 }
@@ -59,21 +62,26 @@ pub(super) fn price(host: &dyn Host, op: u16) -> usize {
         15 | 16 | 36 => host.shares_size(),
         _ => (0, 0),
     };
-    PRICE_MIN + SHARE * shares + COPIES * bytes
+    // A descriptor is at most a list with owner and group.
+    const DESCRIPTOR: usize = 66 << 10;
+    let descriptor = if op == 16 { 3 * DESCRIPTOR } else { 0 };
+    PRICE_MIN + SHARE * shares + COPIES * bytes + descriptor
 }
 
 struct ShareFacts {
     name: String,
     kind: u32,
     remark: String,
+    /// The security descriptor, if only this share is queried: the memory for lists of shares has room for none.
+    descriptor: Option<Vec<u8>>,
 }
 
 fn disk((name, remark): (String, String)) -> ShareFacts {
-    ShareFacts { name, kind: DISK, remark }
+    ShareFacts { name, kind: DISK, remark, descriptor: None }
 }
 
 fn pipes() -> ShareFacts {
-    ShareFacts { name: "IPC$".into(), kind: IPC, remark: "Remote IPC".into() }
+    ShareFacts { name: "IPC$".into(), kind: IPC, remark: "Remote IPC".into(), descriptor: None }
 }
 
 fn shares(host: &dyn Host) -> Vec<ShareFacts> {
@@ -91,6 +99,17 @@ fn is_level_of_one(level: u32) -> bool {
     is_level(level) || matches!(level, 1004 | 1005 | 1006 | 1501)
 }
 
+/// Writes the length of a descriptor and the pointer to it (section 2.2.4.26).
+fn descriptor(w: &mut Writer, later: &mut Vec<Later>, of: Option<Vec<u8>>) {
+    let bytes = of.unwrap_or_default();
+    w.u32(u32::try_from(bytes.len()).unwrap_or_default());
+    if bytes.is_empty() {
+        return w.null();
+    }
+    w.pointer();
+    later.push(Later::Sized(bytes));
+}
+
 /// Writes one SHARE_INFO without the targets of its pointers.
 fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later: &mut Vec<Later>) {
     let text = |w: &mut Writer, later: &mut Vec<Later>, text: String| {
@@ -100,14 +119,10 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
     match level {
         1004 => return text(w, later, s.remark.clone()),
         // SHI1005_FLAGS_DFS and SHI1005_FLAGS_DFS_ROOT, or no flags.
-        1005 => return w.u32(if host.is_elsewhere(&s.name) { 3 } else { 0 }),
+        1005 => return w.u32(if host.is_dfs_root(&s.name) { 3 } else { 0 }),
         // shi1006_max_uses: no limit.
         1006 => return w.u32(u32::MAX),
-        // shi1501_reserved and no descriptor, as at level 502.
-        1501 => {
-            w.u32(0);
-            return w.null();
-        }
+        1501 => return descriptor(w, later, s.descriptor.clone()),
         _ => {}
     }
     text(w, later, s.name.clone());
@@ -134,9 +149,7 @@ fn share_info(w: &mut Writer, host: &dyn Host, level: u32, s: &ShareFacts, later
         text(w, later, "*".into());
     }
     if level >= 502 {
-        // shi502_reserved and no descriptor: the files have their own.
-        w.u32(0);
-        w.null();
+        descriptor(w, later, s.descriptor.clone());
     }
 }
 
@@ -197,7 +210,10 @@ fn share_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     let error = match found {
         _ if !is_level_of_one(level) => INVALID_LEVEL,
         None => NAME_NOT_FOUND,
-        Some(share) => {
+        Some(mut share) => {
+            if matches!(level, 502 | 503 | 1501) {
+                share.descriptor = host.share_descriptor(&share.name);
+            }
             w.pointer();
             let mut later = Vec::new();
             share_info(&mut w, host, level, &share, &mut later);
@@ -210,6 +226,16 @@ fn share_get_info(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     }
     w.u32(error);
     Ok(w.finish())
+}
+
+/// NetrShareSetInfo (section 3.1.4.11): only the configuration changes shares. Answers with an error rather than a fault, which
+/// tools report as a lost connection.
+fn share_set_info() -> Vec<u8> {
+    let mut w = Writer::default();
+    // ParmErr
+    w.null();
+    w.u32(ACCESS_DENIED);
+    w.finish()
 }
 
 /// NetrServerGetInfo (section 3.1.4.17).

@@ -263,10 +263,12 @@ fn there_is_the_one_drive_that_paths_of_shares_name() {
 
 #[test]
 fn administration_is_refused_as_such() {
-    for op in [8, 9, 10, 11, 12, 13, 14, 17, 18, 19, 22, 24, 25, 26, 27] {
+    for op in [8, 9, 10, 11, 12, 13, 14, 18, 19, 22, 24, 25, 26, 27] {
         assert_eq!(call(Interface::Srvsvc, op, &[]), Err(5), "ERROR_ACCESS_DENIED for {op}");
     }
     assert_eq!(call(Interface::Wkssvc, 2, &[]), Err(5));
+    // NetrShareSetInfo: no parameter is wrong, ERROR_ACCESS_DENIED.
+    assert_eq!(words(&call(Interface::Srvsvc, 17, &[]).unwrap()), [0, 5]);
 }
 
 #[test]

@@ -7,6 +7,50 @@ use super::tests::{World, block_on, list, now, world_with};
 use super::*;
 use crate::dtyp::Ace;
 
+/// As [`super::granted`], without privileges.
+pub(super) async fn granted(
+    tree: &Tree,
+    node: &NodeRef,
+    attr: &Attr,
+    parent: Option<&NodeRef>,
+    desired: u32,
+) -> Result<Granted, Status> {
+    super::granted(tree, node, attr, parent, (desired, &Asked::nothing())).await
+}
+
+/// As [`super::inherit`], without privileges.
+pub(super) async fn inherit(
+    at: (&Tree, &Share),
+    is_listed: bool,
+    made: (&NodeRef, &Attr),
+    modes: (u32, Option<u32>),
+    given: Option<&SecurityDescriptor>,
+) -> Result<(), Status> {
+    super::inherit(at, is_listed, made, modes, (given, &Asked::nothing())).await
+}
+
+/// As [`super::may_own`], without privileges.
+pub(super) fn may_own(cred: &Cred, sd: &SecurityDescriptor) -> Result<(), Status> {
+    super::may_own(cred, sd, &Asked::nothing())
+}
+
+/// As [`super::may_group`], without privileges.
+pub(super) fn may_group(cred: &Cred, sd: &SecurityDescriptor, attr: &Attr) -> Result<(), Status> {
+    super::may_group(cred, sd, attr, &Asked::nothing())
+}
+
+/// As [`super::set`], without privileges.
+pub(super) async fn set(
+    tree: &Tree,
+    file_ops: &FileOps<'_>,
+    share: &Share,
+    node: &NodeRef,
+    parts: u32,
+    sd: SecurityDescriptor,
+) -> Result<(), Status> {
+    super::set(tree, file_ops, share, node, (parts, &Asked::nothing()), sd).await
+}
+
 const BASE: u32 = 100_000;
 const ALICE: u32 = 1103;
 const BOB: u32 = 1104;
@@ -73,6 +117,47 @@ async fn may(tree: &Tree, n: &(NodeRef, NodeRef), wanted: u32) -> Result<u32, St
 
 fn of_owner(owner: Sid) -> SecurityDescriptor {
     SecurityDescriptor { owner: Some(owner), ..Default::default() }
+}
+
+/// A caller by numbers alone matches them also after the gateway has forgotten whose they are.
+#[test]
+fn list_keeps_numbers_that_are_shown_as_identities() {
+    block_on(async {
+        let served = Served::new(None);
+        let n = served.file().await;
+        let admin = Tree { cred: Cred::root(), ..served.tree(ALICE, &[]) };
+        let admin = Tree {
+            cred: Cred { token: served.tree(ALICE, &[]).cred.token, ..admin.cred },
+            ..admin
+        };
+        let allow = |sid: Sid| Ace::allow(sid, mask::READ_DATA, 0);
+        let aces = vec![allow(Sid::unix_user(3001)), allow(Sid::unix_group(3002))];
+        let sd = |aces| SecurityDescriptor {
+            control: control::DACL_PRESENT,
+            dacl: Some(dtyp::Acl::new(aces)),
+            ..Default::default()
+        };
+        served.set(&admin, &n.1, part::DACL, sd(aces)).await.unwrap();
+        assert!(served.domain.know_uid(3001, &sid(BOB)));
+        assert!(served.domain.know_group(3002, &sid(SALES)));
+        let shown = served.shown(&n.1).await.dacl.unwrap();
+        assert_eq!(shown.aces, [allow(sid(BOB)), allow(sid(SALES))]);
+        // Sent back with an entry more, for a group whose number was not in the list.
+        assert!(served.domain.know_group(3003, &sid(USERS)));
+        let aces = [&shown.aces[..], &[allow(sid(USERS))]].concat();
+        served.set(&admin, &n.1, part::DACL, sd(aces)).await.unwrap();
+        let attr = n.1.getattr().await.unwrap();
+        let kept = n.1.acl(&attr).await.unwrap().unwrap();
+        let whom: Vec<_> = kept
+            .entries()
+            .iter()
+            .map(|ace| match ace {
+                vfs::acl::Ace::Simple { who, .. } => who.clone(),
+                vfs::acl::Ace::Other { .. } => panic!("{ace:?}"),
+            })
+            .collect();
+        assert_eq!(whom, [Who::User(3001), Who::Members(3002), Who::Sid(sid(USERS))]);
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use vfs::mem::MemBackend;
 use vfs::namespace::{Enforce, Namespace, Protocols, Squash};
 use vfs::types::CreateHow;
 
+use super::identities::{granted, inherit, may_group, may_own, set};
 use super::*;
 use crate::dtyp::{Ace, Acl};
 use crate::tree::{LastTakeUp, Target};
@@ -76,6 +77,7 @@ impl World {
     pub(super) fn tree(&self, uid: u32) -> Tree {
         Tree {
             last_take_up: LastTakeUp::default(),
+            is_dfs: false,
             home: None,
             id: 1,
             session_id: 1,

@@ -11,6 +11,7 @@ use vfs::{Cred, Domain, DomainIdentity};
 use zeroize::Zeroizing;
 
 use crate::auth::{NtHash, Secrets};
+use crate::domain_engine::Engine;
 
 #[derive(Clone)]
 pub struct Account {
@@ -68,8 +69,16 @@ pub trait Users: Send + Sync + 'static {
         None
     }
 
+    /// Returns the service that knows the users of the domain, if the configuration names one.
+    fn engine(&self) -> Option<Arc<dyn Engine>> {
+        None
+    }
+
     /// Stores the identity of the domain, learned from its first ticket. May wait.
     fn keep_domain(&self, _identity: &DomainIdentity) {}
+
+    /// Stores the users of the domain whose tickets were accepted, soon and outside of this call.
+    fn keep_identities(&self) {}
 
     /// Returns the present identity of the account of this name; for other users the identity at the last logon with a ticket. Does
     /// not wait.

@@ -4,6 +4,7 @@
 
 mod break_headers;
 mod chains;
+mod compressed;
 mod headers;
 mod logon;
 mod negotiating;

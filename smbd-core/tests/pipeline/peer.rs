@@ -13,6 +13,7 @@ use smb_crypto::kdf::{self, Context, Keys};
 use smb_crypto::preauth::Preauth;
 use smb_crypto::seal::{Cipher, Opener, Sealer};
 use smb_crypto::sign::{Algorithm, Sender, Signer};
+use smb_proto::smb2::compression::CAPABILITY_CHAINED;
 use smb_proto::smb2::create::{self, Disposition, access, share};
 use smb_proto::smb2::negotiate::{self, Dialect};
 use smb_proto::smb2::negotiate_context::{NegotiateContext, SHA_512};
@@ -83,6 +84,8 @@ pub(crate) struct Offer {
     pub(crate) capabilities: u32,
     /// RDMA transforms; `None`: no context.
     pub(crate) transforms: Option<Vec<u16>>,
+    /// Compression algorithms, with chaining; empty: no context.
+    pub(crate) compression: Vec<u16>,
 }
 
 impl Default for Offer {
@@ -94,6 +97,7 @@ impl Default for Offer {
             guid: [7; 16],
             capabilities: 0x7f,
             transforms: None,
+            compression: Vec::new(),
         }
     }
 }
@@ -115,6 +119,10 @@ impl Offer {
         }
         if let Some(transforms) = &self.transforms {
             all.push(NegotiateContext::RdmaTransform(transforms.clone()));
+        }
+        if !self.compression.is_empty() {
+            let (flags, algorithms) = (CAPABILITY_CHAINED, self.compression.clone());
+            all.push(NegotiateContext::Compression { flags, algorithms });
         }
         all
     }

@@ -32,7 +32,9 @@ pub(super) async fn open(
     found: Found,
 ) -> Result<Option<Opened>, Status> {
     durable::note_sent_anew(cx, (w.request, &w.asked), found.node.id())?;
-    kind(w, &found.attr, leads_to_folder(w, at, &found).await)?;
+    let dos = found.node.dos(&found.attr).await?;
+    let is_folder = !w.posix && dos.reparse.is_some_and(|kept| kept.is_dir);
+    kind(w, &found.attr, is_folder, leads_to_folder(w, at, &found).await)?;
     if let Some(stream) = &w.path.stream {
         return super::stream::open(cx, w, at, found, stream).await;
     }
@@ -44,7 +46,6 @@ pub(super) async fn open(
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }
-    let dos = node.dos(&attr).await?;
     let mut granted = granted(w, &node, &attr, &dos, (!is_root).then_some(&at.dir)).await?;
     if at.link.is_some() {
         granted.access = symlinks::without_delete(granted.access);
@@ -100,9 +101,9 @@ async fn leads_to_folder(w: &Wanted<'_>, at: &Walked, found: &Found) -> bool {
         && LinkFacts::read(w.tree, w.share, &at.above, &found.node, w.posix).await.to_folder
 }
 
-/// Checks that the file has the requested kind and may already exist.
-fn kind(w: &Wanted<'_>, attr: &Attr, to_folder: bool) -> Result<(), Status> {
-    let is_dir = attr.kind == Kind::Dir;
+/// Checks that the file has the requested kind and may already exist. `is_folder`: it is a reparse point that was made of a folder.
+fn kind(w: &Wanted<'_>, attr: &Attr, is_folder: bool, to_folder: bool) -> Result<(), Status> {
+    let is_dir = attr.kind == Kind::Dir || is_folder;
     if w.path.stream.is_some() {
         return if w.is_dir() { Err(Status::NOT_A_DIRECTORY) } else { Ok(()) };
     }
@@ -169,6 +170,11 @@ async fn finish(
     }
     remove_extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
     extended_attributes(cx, &file_ops, w, (&node, &open.cred)).await?;
+    // The tag describes the contents that are gone.
+    let was_tagged = now.reparse.take().is_some();
+    if was_tagged {
+        file_ops.reparse_set(w.share, &node, None).await?;
+    }
     if now != dos || w.asked.ea.is_some() {
         attr = node.getattr().await?;
     }

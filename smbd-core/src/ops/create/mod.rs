@@ -23,6 +23,7 @@ use smb_proto::dtyp::FileTime;
 use vfs::audited::{Actor, opening};
 use vfs::names::Spelling;
 use vfs::namespace::Share;
+use vfs::reparse::Tagged;
 use vfs::{Attr, Dos, Kind};
 
 use crate::answer::Answer;
@@ -33,10 +34,13 @@ use crate::dtyp::time::file_time;
 use crate::durable::{self, Begun};
 use crate::file_info;
 use crate::lease;
+use crate::links;
 use crate::open::{File, Open, Target};
 use crate::open_state::OpenState;
 use crate::path::Path;
 use crate::persist;
+use crate::privilege_use;
+use crate::privileges::Privileges;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::sequence::Sequence;
@@ -46,6 +50,7 @@ use crate::tree::{TakesUp, Tree};
 use crate::wire::Flags;
 use crate::wire::context::{Asked, PosixTold, Told};
 use crate::wire::create::{Disposition, Request, Response, action, option};
+use crate::wire::reparse::TAG_SYMLINK;
 pub(super) use rights::check_folder;
 use walk::{Ended, Stopped, Walked};
 
@@ -55,6 +60,8 @@ struct Wanted<'a> {
     asked: Asked<'a>,
     disposition: Disposition,
     path: Path,
+    /// The privileges that the request may use.
+    beyond: privilege_use::Asked,
     /// Whether the POSIX extensions are in use, which make names case-sensitive.
     posix: bool,
     /// Whether the server follows links in the path.
@@ -134,11 +141,12 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
         return Err(Status::PATH_NOT_COVERED);
     }
     cx.room_for_an_open()?;
+    request.name = links::local_name(cx, tree, request.name)?;
     adjust(cx, &mut request);
     let Some(share) = tree.share_now(&cx.server.namespace) else {
         return crate::ops::pipe::create(cx, &request);
     };
-    let asked = Asked::parse(&request.contexts).map_err(|fault| cx.malformed(fault))?;
+    let mut asked = Asked::parse(&request.contexts).map_err(|fault| cx.malformed(fault))?;
     durable::check(&asked)?;
     let takes_up = asked.reconnect.is_some()
         || asked.reconnect_v2.is_some()
@@ -152,13 +160,19 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     }
     let disposition = check::request(&request)?;
     let posix = asked.posix.is_some() && cx.conn.negotiated().is_some_and(|n| n.posix);
-    let path = Path::parse(&request.name, posix)?;
+    let mut path = Path::parse(&request.name, posix)?;
+    if asked.timewarp.is_none() && !posix && share.backend.has_snapshots() {
+        // Some clients name the snapshot in the path.
+        asked.timewarp = path.take_time().map(|sec| FileTime::of_unix(sec, 0).0);
+    }
     let follows_links = symlinks::are_followed(cx, tree);
+    let beyond = beyond(cx, &request)?;
     let wanted = Wanted {
         request: &request,
         asked,
         disposition,
         path,
+        beyond,
         posix,
         follows_links,
         tree,
@@ -188,6 +202,19 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
             let body = walk::stopped(cx, &wanted, &at).await?;
             Ok(Answer::with_status(Status::STOPPED_ON_SYMLINK, body))
         }
+    }
+}
+
+/// Returns the privileges that the request may use (MS-FSA section 2.1.5.1).
+fn beyond(cx: &RequestContext, request: &Request<'_>) -> Result<privilege_use::Asked, Status> {
+    const BY_ITSELF: u32 = mask::ACCESS_SYSTEM_SECURITY | mask::WRITE_OWNER;
+    let is_backup = request.options & option::OPEN_FOR_BACKUP_INTENT != 0;
+    match is_backup {
+        true => privilege_use::Asked::by(cx, Privileges::NONE),
+        false if mask::map_generic(request.access) & BY_ITSELF != 0 => {
+            privilege_use::Asked::by(cx, Privileges::BACKUP.and(Privileges::RESTORE))
+        }
+        false => Ok(privilege_use::Asked::nothing()),
     }
 }
 
@@ -221,6 +248,16 @@ async fn open_recorded(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, En
         }
         Err(_) => {}
     }
+    let (node, status) = match &done {
+        Ok(Opened { open, .. }) => (open.file().ok().map(File::base), Status::SUCCESS),
+        Err(Ended::Failed(status)) => (None, *status),
+        Err(Ended::Stopped(_)) => (None, Status::STOPPED_ON_SYMLINK),
+    };
+    let path = async || match node {
+        Some(node) => node.path().await.unwrap_or_default(),
+        None => w.path.names.join("/").into_bytes(),
+    };
+    w.beyond.record(cx, w.share, path, status).await;
     done
 }
 
@@ -243,14 +280,14 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
         let mut at = walk::walk(cx, w).await?;
         match at.found.take() {
             Some(found) => {
-                // Windows creates the target of a dangling link; O_EXCL does not.
-                let is_excluded = w.posix && w.disposition == Disposition::Create;
-                let reparse = w.has(option::OPEN_REPARSE_POINT) || is_excluded;
-                if found.attr.kind == Kind::Symlink && !reparse && !w.follows_links {
-                    return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
-                }
-                if is_special(found.attr.kind) && !reparse && !is_for_name(w) {
-                    return Err(special(w).into());
+                let kept = symlinks::tagged(&found.node, &found.attr, w.posix).await;
+                let kept = kept.map_err(Status::from)?;
+                match as_reparse_point(w, found.attr.kind, kept) {
+                    Some(Meets::Link) => {
+                        return Err(Ended::Stopped(Stopped { link: found.node, unparsed: 0 }));
+                    }
+                    Some(Meets::Other) => return Err(not_handled(w).into()),
+                    None => {}
                 }
                 if w.path.other_index {
                     return Err(Status::INVALID_PARAMETER.into());
@@ -276,6 +313,38 @@ async fn open(cx: &RequestContext, w: &Wanted<'_>) -> Result<Opened, Ended> {
     Err(Status::SHARING_VIOLATION.into())
 }
 
+/// The kind of reparse point that an open meets without asking for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meets {
+    /// A symbolic link, whose target the client must open.
+    Link,
+    /// A reparse point that the server does not interpret.
+    Other,
+}
+
+/// Returns how a reparse point ends this open; `None` for an open of the file itself. `kept`: the reparse point that a client keeps
+/// with the file.
+fn as_reparse_point(w: &Wanted<'_>, kind: Kind, kept: Option<Tagged>) -> Option<Meets> {
+    // Windows creates the target of a dangling link; O_EXCL does not.
+    let is_excluded = w.posix && w.disposition == Disposition::Create;
+    if w.has(option::OPEN_REPARSE_POINT) || is_excluded {
+        return None;
+    }
+    let met = match kept {
+        Some(kept) => meets(kept),
+        None if kind == Kind::Symlink => Meets::Link,
+        None if is_special(kind) => Meets::Other,
+        None => return None,
+    };
+    let is_followed = met == Meets::Link && kept.is_none() && w.follows_links;
+    let is_itself = is_for_name(w) && (met == Meets::Other || w.follows_links);
+    (!is_followed && !is_itself).then_some(met)
+}
+
+fn meets(kept: Tagged) -> Meets {
+    if kept.tag == TAG_SYMLINK { Meets::Link } else { Meets::Other }
+}
+
 /// Returns whether this is a FIFO, socket or device, which clients see as a reparse point.
 fn is_special(kind: Kind) -> bool {
     matches!(kind, Kind::Fifo | Kind::Socket | Kind::Char | Kind::Block)
@@ -290,9 +359,8 @@ fn is_for_name(w: &Wanted<'_>) -> bool {
     !makes && access & mask::DELETE != 0 && access & (DATA | mask::MAXIMUM_ALLOWED) == 0
 }
 
-/// Returns the error for opening a FIFO, socket or device as a regular file (MS-FSA section 2.1.5.1): the server does not interpret
-/// their reparse tags.
-fn special(w: &Wanted<'_>) -> Status {
+/// Returns the error for opening a reparse point as a regular file (MS-FSA section 2.1.5.1): the server does not interpret its tag.
+fn not_handled(w: &Wanted<'_>) -> Status {
     match w.disposition {
         Disposition::Create => Status::OBJECT_NAME_COLLISION,
         _ => Status::IO_REPARSE_TAG_NOT_HANDLED,
@@ -310,10 +378,11 @@ fn entry(
     cx.room_for_an_open_of(&file)?;
     let (party, claim) = lease::claim(cx, level, context, file.node().id())?;
     let cred = w.tree.cred.clone();
-    let Granted { access, by_list } = granted;
+    let Granted { access, by_list, by_privilege } = granted;
     let owner = (w.tree.session_id, w.tree.id);
     let mut open = Open::new(owner, Target::File(file), party, cred, access)?;
     open.by_list = by_list.map(|grant| grant.limited(access));
+    open.by_privilege = by_privilege & access;
     open.deletes_by_list = open.by_list.as_ref().is_some_and(|g| g.rights() & mask::DELETE != 0);
     open.caching = OpenCaching::of_create(claim, lease::asked(cx, level, context));
     open.durable.note_at(cx.conn.info.peer.ip());
@@ -403,7 +472,7 @@ async fn answer(
         told.on_disk_id = Some((attr.fileid, attr.fsid));
     }
     if open.posix {
-        told.posix = Some(posix(&attr));
+        told.posix = Some(posix(&attr, &dos));
     }
     let file = open.file()?;
     let mut basics = file_info::basics(&attr, &dos, &file.place().name);
@@ -423,13 +492,13 @@ async fn answer(
 }
 
 /// Builds the response context of the POSIX extensions.
-fn posix(attr: &Attr) -> PosixTold {
+fn posix(attr: &Attr, dos: &Dos) -> PosixTold {
     let mut sids = Vec::new();
     security::sid_of_uid(attr.uid).put(&mut sids);
     security::sid_of_gid(attr.gid).put(&mut sids);
     PosixTold {
         nlink: attr.nlink,
-        reparse_tag: file_info::posix_reparse_tag(attr.kind),
+        reparse_tag: file_info::posix_reparse_tag(attr.kind, dos),
         mode: file_info::posix_mode(attr),
         sids,
     }

@@ -15,6 +15,7 @@ use crate::fscc::attribute;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::pipe_host::machine;
+use crate::privileges::Privileges;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::status::Status;
@@ -61,15 +62,16 @@ pub(super) async fn make(
         Some(seen) => seen,
         None => at.dir.getattr().await?,
     };
-    let folder = security::may_add(w.tree, &at.dir, &dir_attr, is_dir).await?;
-    let made = node(cx, w, at, &name, (folder.as_ref(), given.as_ref())).await?;
-    let listed = folder.is_some();
+    let (folder, listed) =
+        security::may_create(w.tree, &at.dir, &dir_attr, (is_dir, &w.beyond)).await?;
+    let made = node(cx, w, at, &name, (folder.as_ref(), listed, given.as_ref())).await?;
+    let by_grant = listed || w.beyond.may(Privileges::RESTORE);
     if let Some(stream) = &w.path.stream {
-        return file_of(cx, w, at, (made, name), (stream, granted, listed)).await;
+        return file_of(cx, w, at, (made, name), (stream, granted, listed, by_grant)).await;
     }
     let (place, nodes) = (at.place(&name), (made.node.clone(), made.node.clone()));
     let file = File::new(nodes, None, w.share.clone(), place, made.attr.nlink);
-    let granted = of_maker(&made, granted, listed);
+    let granted = of_maker(&made, granted, by_grant);
     let mut open = entry(cx, w, file, granted)?;
     // The maker's access does not come from an access control list.
     open.deletes_by_list = false;
@@ -91,9 +93,9 @@ async fn file_of(
     w: &Wanted<'_>,
     at: &Walked,
     (made, name): (Made, Vec<u8>),
-    (stream, access, listed): (&str, u32, bool),
+    (stream, access, listed, by_grant): (&str, u32, bool, bool),
 ) -> Result<Opened, Status> {
-    let (granted, base) = (of_maker(&made, access, listed), made.node.clone());
+    let (granted, base) = (of_maker(&made, access, by_grant), made.node.clone());
     let maker = Grant::of_maker(&made, mask::WRITE_DATA);
     let opened = match dress(cx, w, listed, &made).await {
         Ok((attr, dos)) => {
@@ -110,16 +112,20 @@ async fn file_of(
 }
 
 /// Returns the access of the open that created a file. In a folder with an access control list the new file also has a list, which
-/// may grant its maker less than that.
-fn of_maker(made: &Made, access: u32, listed: bool) -> Granted {
-    Granted { access, by_list: Grant::of_maker(made, access).filter(|_| listed) }
+/// may grant its maker less than that; and a restored file may get another owner.
+fn of_maker(made: &Made, access: u32, by_grant: bool) -> Granted {
+    let by_list = Grant::of_maker(made, access).filter(|_| by_grant);
+    Granted { access, by_list, by_privilege: 0 }
 }
 
 /// Returns the maker's access: everything requested, as far as the share allows it.
 fn granted(w: &Wanted<'_>) -> Result<u32, Status> {
     let desired = mask::map_generic(w.request.access);
     let most = w.tree.maximal_access;
-    if desired & mask::ACCESS_SYSTEM_SECURITY != 0 && w.tree.cred.uid != 0 {
+    if desired & mask::ACCESS_SYSTEM_SECURITY != 0
+        && w.tree.cred.uid != 0
+        && w.beyond.give(mask::ACCESS_SYSTEM_SECURITY, false) == 0
+    {
         return Err(Status::PRIVILEGE_NOT_HELD);
     }
     let all = if desired & mask::MAXIMUM_ALLOWED != 0 { mask::FILE_ALL & most } else { 0 };
@@ -145,15 +151,15 @@ async fn node(
     w: &Wanted<'_>,
     at: &Walked,
     name: &[u8],
-    (folder, given): (Option<&Grant>, Option<&SecurityDescriptor>),
+    (folder, is_listed, given): (Option<&Grant>, bool, Option<&SecurityDescriptor>),
 ) -> Result<Made, Status> {
-    let is_listed = folder.is_some();
     let list = security::list_of_new(is_listed, given);
     let (mode, umask) = mode(w);
     let refused = OnceLock::new();
-    let giver = security::ListOf { tree: w.tree, share: w.share, is_listed, mode, given, refused };
+    let (tree, share, asked) = (w.tree, w.share, &w.beyond);
+    let giver = security::ListOf { tree, share, is_listed, mode, given, asked, refused };
     let parent = lease::parent_of_new(cx, w.request.oplock_level, w.asked.lease.as_ref(), &at.dir);
-    let file_ops = cx.server.namespace.by_smb(None).from_parent(parent).audited(cx);
+    let file_ops = cx.server.namespace.by_smb(None).waiting(cx).from_parent(parent).audited(cx);
     let file_ops = file_ops.with_deletes().granted(None, folder).with_list(list, &giver);
     let cred = &w.tree.cred;
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };

@@ -28,7 +28,8 @@ pub(super) async fn granted_beside(
 ) -> Result<Granted, Status> {
     const WRITES: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
     let desired = mask::map_generic(w.request.access);
-    let mut got = security::granted(w.tree, node, attr, parent, desired | implied).await?;
+    let mut got =
+        security::granted(w.tree, node, attr, parent, (desired | implied, &w.beyond)).await?;
     let read_only = attr.kind != Kind::Dir
         && (dos.attributes.unwrap_or(0) & attribute::READONLY != 0 || w.share.read_only);
     if read_only {

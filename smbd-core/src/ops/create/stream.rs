@@ -80,7 +80,7 @@ async fn new(
     name: &str,
     file: Option<&Grant>,
 ) -> Result<(Stream, bool), Status> {
-    let file_ops = cx.server.namespace.by_smb(None).granted(file, None).audited(cx);
+    let file_ops = cx.server.namespace.by_smb(None).waiting(cx).granted(file, None).audited(cx);
     Ok(file_ops.stream_create(w.share, &found.node, &w.tree.cred, name).await?)
 }
 

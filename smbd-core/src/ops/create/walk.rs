@@ -11,16 +11,19 @@ use std::sync::Arc;
 
 use vfs::authority::Actor;
 use vfs::names::{Found, Look};
+use vfs::reparse::{Kept, Tagged};
 use vfs::{Attr, Cred, Kind, NodeId, NodeRef, VfsError, VfsResult};
 
-use super::Wanted;
+use super::{Meets, Wanted, meets};
 use crate::folders::Above;
+use crate::links;
 use crate::open::{PathInShare, Walk, walked};
 use crate::path::join;
 use crate::request_context::RequestContext;
 use crate::security;
 use crate::status::Status;
 use crate::symlinks;
+use crate::wire::reparse::Reparse;
 
 /// The end of a path.
 pub(super) struct Walked {
@@ -88,10 +91,16 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
             Ok(Look::Found(found)) => found,
             Ok(Look::Missing(_)) | Err(VfsError::NotFound | VfsError::Stale) => {
                 past.entered(())?;
+                links::missing(w.share, &at.dir, name, w.posix)?;
                 return Err(Status::OBJECT_PATH_NOT_FOUND.into());
             }
             Err(e) => return Err(Status::from(e).into()),
         };
+        links::covered(w.share, &at.dir, &found).await?;
+        let kept = symlinks::tagged(&found.node, &found.attr, w.posix).await;
+        if let Some(kept) = kept.map_err(Status::from)? {
+            return Err(ended_at(&path.names[i + 1..], found, kept));
+        }
         match found.attr.kind {
             Kind::Dir => {
                 at.dir = past.enter(w, found.node).await?;
@@ -107,17 +116,21 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
                 at.dir = past.enter(w, folder.node.clone()).await?;
                 at.above = walked(&at.dir, folder.parent.clone());
             }
-            Kind::Symlink => {
-                let unparsed = path.names[i + 1..].iter().map(|n| 2 + utf16_len(n)).sum();
-                return Err(Ended::Stopped(Stopped { link: found.node, unparsed }));
-            }
+            Kind::Symlink => return Err(stopped_at(&path.names[i + 1..], found.node)),
             _ => return Err(Status::OBJECT_PATH_NOT_FOUND.into()),
         }
         at.dir_path = join(&at.dir_path, &vfs::names::to_client(&found.name));
     }
     match find(cx, w, &at.dir, last).await {
         Ok(Look::Found(mut found)) => {
-            if found.attr.kind == Kind::Symlink && w.follows_last_link() {
+            links::covered(w.share, &at.dir, &found).await?;
+            if found.attr.kind == Kind::Symlink
+                && w.follows_last_link()
+                && symlinks::tagged(&found.node, &found.attr, w.posix)
+                    .await
+                    .map_err(Status::from)?
+                    .is_none()
+            {
                 let target = follow(w, &past, &at, &found.node).await.map_err(Status::from)?;
                 at.link = Some(std::mem::replace(&mut found, target.found).name);
                 at.dir = target.above.node.clone();
@@ -129,11 +142,29 @@ pub(super) async fn walk(cx: &RequestContext, w: &Wanted<'_>) -> Result<Walked, 
             }
             at.found = Some(found);
         }
-        Ok(Look::Missing(dir)) => at.dir_attr = Some(dir),
-        Err(VfsError::NotFound) => {}
+        Ok(Look::Missing(dir)) => {
+            links::missing(w.share, &at.dir, last, w.posix)?;
+            at.dir_attr = Some(dir);
+        }
+        Err(VfsError::NotFound) => links::missing(w.share, &at.dir, last, w.posix)?,
         Err(e) => return Err(Status::from(e).into()),
     }
     past.entered(at)
+}
+
+/// Ends a walk at a link; `rest`: the names after it.
+fn stopped_at(rest: &[String], link: NodeRef) -> Ended {
+    let unparsed = rest.iter().map(|n| 2 + utf16_len(n)).sum();
+    Ended::Stopped(Stopped { link, unparsed })
+}
+
+/// Ends a walk at a reparse point that a client keeps with a node: it cannot lead to any name below it.
+fn ended_at(rest: &[String], found: Found, kept: Tagged) -> Ended {
+    match meets(kept) {
+        Meets::Link => stopped_at(rest, found.node),
+        Meets::Other if kept.is_dir => Status::IO_REPARSE_TAG_NOT_HANDLED.into(),
+        Meets::Other => Status::OBJECT_PATH_NOT_FOUND.into(),
+    }
 }
 
 /// Finds the target of a link in the current folder of the walk.
@@ -165,16 +196,14 @@ impl Past {
     /// Returns the directory in that snapshot, or unchanged if the snapshot does not contain it.
     async fn enter(&mut self, w: &Wanted<'_>, dir: NodeRef) -> Result<NodeRef, Ended> {
         let Some(then) = self.then else { return Ok(dir) };
-        let all = match dir.snapshots(&w.tree.cred).await {
+        let found = match dir.snapshot_at(&w.tree.cred, then).await {
             // A subdirectory may have snapshots for a caller that can only traverse this directory.
-            Err(VfsError::Access) => Vec::new(),
-            all => all.map_err(Status::from)?,
+            Err(VfsError::Access) => None,
+            found => found.map_err(Status::from)?,
         };
-        let Some(found) = all.into_iter().find(|snapshot| snapshot.taken.sec == then) else {
-            return Ok(dir);
-        };
-        (self.then, self.entry) = (None, Some(found.node.id()));
-        Ok(found.node)
+        let Some(found) = found else { return Ok(dir) };
+        (self.then, self.entry) = (None, Some(found.id()));
+        Ok(found)
     }
 
     /// Fails if the walk ended without entering the snapshot.
@@ -191,7 +220,10 @@ async fn find(cx: &RequestContext, w: &Wanted<'_>, dir: &NodeRef, name: &str) ->
     match find_as(cx, w, &w.tree.cred, dir, name).await {
         Err(VfsError::Access) => match security::may_pass(&w.tree.cred, dir).await? {
             Some(power) => find_as(cx, w, Actor::by(power).cred(), dir, name).await,
-            None => Err(VfsError::Access),
+            None => match security::may_pass_beyond(dir, &w.beyond) {
+                Some(power) => find_as(cx, w, Actor::by(power).cred(), dir, name).await,
+                None => Err(VfsError::Access),
+            },
         },
         other => other,
     }
@@ -223,12 +255,28 @@ pub(super) async fn stopped(
     at: &Stopped,
 ) -> Result<Vec<u8>, Status> {
     use crate::wire::negotiate::Dialect;
-    let target = at.link.readlink(&w.tree.cred).await?;
-    let relative = !target.starts_with(b"/");
-    let mut target = String::from_utf8_lossy(&target).into_owned();
-    if !w.posix {
-        target = target.replace('/', "\\");
-    }
+    let (target, relative) = match kept_target(w, at).await? {
+        Some(kept) => kept,
+        None => {
+            let target = at.link.readlink(&w.tree.cred).await?;
+            let relative = !target.starts_with(b"/");
+            let target = String::from_utf8_lossy(&target).into_owned();
+            (if w.posix { target } else { target.replace('/', "\\") }, relative)
+        }
+    };
     let data = crate::wire::error::symlink(&target, relative, at.unparsed);
     Ok(crate::wire::error::body(&data, cx.conn.dialect() == Dialect::V311))
+}
+
+/// Returns the target of a link that a client keeps with a node, and whether it is relative; `None` for a link of the host.
+async fn kept_target(w: &Wanted<'_>, at: &Stopped) -> Result<Option<(String, bool)>, Status> {
+    if w.posix && at.link.kind() == Kind::Symlink {
+        return Ok(None);
+    }
+    let Some(kept) = Kept::of(&at.link).await? else { return Ok(None) };
+    match Reparse::parse(&kept.buffer) {
+        Ok(Some(Reparse::Symlink { target, relative })) => Ok(Some((target, relative))),
+        // Checked when it was set, so another program has changed it.
+        _ => Err(Status::IO_REPARSE_DATA_INVALID),
+    }
 }

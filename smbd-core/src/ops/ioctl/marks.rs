@@ -9,6 +9,8 @@ use super::Asked;
 
 /// COMPRESSION_FORMAT_NONE
 const COMPRESSION_NONE: u16 = 0;
+/// COMPRESSION_FORMAT_DEFAULT
+const COMPRESSION_DEFAULT: u16 = 1;
 /// COMPRESSION_FORMAT_LZNT1, the last valid format.
 const COMPRESSION_LZNT1: u16 = 2;
 /// Bytes of a FILE_OBJECTID_BUFFER (MS-FSCC section 2.1.3).
@@ -25,13 +27,18 @@ pub(super) fn get_compression(a: &Asked<'_>) -> Result<Answer, Status> {
 pub(super) fn set_compression(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
     let format = a.parse(compression_state)?;
-    // MS-FSA section 2.1.5.10.30 specifies INVALID_DEVICE_REQUEST for valid formats on volumes without compression; Windows returns
-    // NOT_SUPPORTED there (smbtorture, smb2.ioctl.compress_notsup_set).
     if format > COMPRESSION_LZNT1 {
         return Err(Status::INVALID_PARAMETER);
     }
     a.open.check(mask::WRITE_DATA)?;
-    if format == COMPRESSION_NONE { a.answer(&[]) } else { Err(Status::NOT_SUPPORTED) }
+    match format {
+        COMPRESSION_NONE => a.answer(&[]),
+        // Samba's servers answer so for the format that they would choose themselves, and smbtorture expects it
+        // (smb2.ioctl.compress_notsup_set).
+        COMPRESSION_DEFAULT => Err(Status::NOT_SUPPORTED),
+        // A volume without compression (MS-FSA section 2.1.5.10.30).
+        _ => Err(Status::INVALID_DEVICE_REQUEST),
+    }
 }
 
 /// Answers FSCTL_CREATE_OR_GET_OBJECT_ID and FSCTL_GET_OBJECT_ID. Derives the identifier from the file handle, which is permanent,

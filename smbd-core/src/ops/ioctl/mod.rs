@@ -56,7 +56,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     match r.code {
         code::VALIDATE_NEGOTIATE_INFO => negotiate::validate(cx, &r).await,
         code::QUERY_NETWORK_INTERFACE_INFO => network::interfaces(cx, &r),
-        code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => dfs::referrals(cx, &r),
+        code::DFS_GET_REFERRALS | code::DFS_GET_REFERRALS_EX => dfs::referrals(cx, &r).await,
         _ => pipe_wait(cx, &r),
     }
 }

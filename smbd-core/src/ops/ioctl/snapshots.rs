@@ -3,10 +3,7 @@
 //! *Operation.* Returns the snapshots of a directory; for a file, the snapshots of its directory that contain its name. Clients
 //! open a version by its time ([`crate::ops::create`]).
 
-use std::collections::BTreeSet;
-
 use smb_proto::dtyp::gmt;
-use vfs::VfsError;
 
 use crate::answer::Answer;
 use crate::status::Status;
@@ -20,18 +17,7 @@ pub(super) async fn enumerate(a: &Asked<'_>) -> Result<Answer, Status> {
     let (place, cred) = (file.place(), &a.open.cred);
     let is_dir = a.open.is_dir();
     let dir = if is_dir { file.base() } else { place.dir };
-    let mut times = BTreeSet::new();
-    for snapshot in dir.snapshots(cred).await? {
-        let is_there = is_dir
-            || match snapshot.node.lookup(cred, &place.name).await {
-                Ok(_) => true,
-                Err(VfsError::NotFound | VfsError::Access) => false,
-                Err(e) => return Err(e.into()),
-            };
-        if is_there {
-            times.insert(snapshot.taken.sec);
-        }
-    }
+    let times = dir.snapshot_times(cred, (!is_dir).then_some(&place.name[..])).await?;
     // Newest first, as on Windows.
     let names = times.into_iter().rev().map(gmt).collect();
     a.answer(&Snapshots::new(names, a.request.output_max).emit())

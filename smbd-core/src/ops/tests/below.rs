@@ -99,7 +99,7 @@ async fn stale_walk_links_no_folder() {
     let open = c.core.opens.get(file).unwrap();
     let old = open.file().unwrap().place();
     let new = PathInShare { walk: Some(stale), ..old.clone() };
-    c.core.opens.moved(open.node().unwrap().id(), &old, &new);
+    c.core.opens.moved(open.node().unwrap().id(), &old, &new).await;
     let d2 = renamer(&c, "d2").await;
     assert_eq!(below(&c, d2).await, 1);
     assert_eq!(set(&c, d2, Set::Rename(to("z", 0))).await, Status::ACCESS_DENIED);
@@ -129,6 +129,7 @@ async fn rename_moves_folder_in_each_share() {
     let tree = session.tree(c.tree_id).unwrap();
     let other_tree = session.add_tree(|id| Tree {
         last_take_up: LastTakeUp::default(),
+        is_dfs: false,
         home: None,
         id,
         session_id: session.id,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use iobuf::{Buf, Pool, PoolLimits};
 use rdma_transport::channel::{Command as Asked, Handle, Info, ReadChunkData, Reply, Transport};
+use rdma_transport::limits::{MESSAGE_WAIT, MESSAGE_WAIT_MAX};
 use smb_compress::Algorithm;
 use smb_compress::message::{Agreed, BESIDE_PAYLOAD, Expansion, shrink};
 
@@ -271,4 +272,57 @@ async fn clients_that_expand_are_remembered_by_their_reads() {
     let file = without.open("file").await;
     read_compressed(&without, file, 1).await;
     assert!(!without.conn.wants_compressed.load(Ordering::Relaxed), "nothing was agreed on");
+}
+
+/// Sends a large compressed WRITE that the gateway cannot expand; returns the file and the time until the connection ended.
+async fn large_message_ends(c: &Client, agreed: &Agreed, file: FileId) -> std::time::Duration {
+    let data = text(100_000);
+    let mut head = c.header(Command::Write, 128).emit().to_vec();
+    head.extend(writing(file, 0, data.len()).emit());
+    let message = shrink(&head, &[&data[..]], agreed).unwrap();
+    let began = tokio::time::Instant::now();
+    assert!(ends(c, &message).await);
+    began.elapsed()
+}
+
+/// A message that gets no thread ends its connection as well, and the gateway does not say that memory was missing.
+#[tokio::test(start_paused = true)]
+async fn message_without_thread_is_told_as_such() {
+    let met = |limit| {
+        let met = rdma_transport::count::limits_met();
+        met.iter().find(|(name, _)| *name == limit).map_or(0, |(_, n)| *n)
+    };
+    let agreed = agreed(&[4, 2], true);
+    let c = harness(&agreed).client();
+    let file = c.open("file").await;
+    let [total, _] = crate::limits::compressing();
+    let (here, threads) = (c.conn.info.peer.ip(), &c.core.compressing);
+    // This address takes its part.
+    let its = threads.take(here, total.most, MESSAGE_WAIT_MAX).await;
+    assert!(its.is_some());
+    let met_by_any = || met(total.name) + met("compressing-threads-of-address");
+    let before = met_by_any();
+    assert!(large_message_ends(&c, &agreed, file).await >= MESSAGE_WAIT_MAX);
+    assert!(met_by_any() > before);
+    let rows = rdma_transport::refused::list();
+    assert!(rows.iter().any(|row| row.refused.rule == total.name && row.refused.peer == here));
+    assert_eq!(c.conn.reported.load(Ordering::Relaxed), 0, "no rule was broken");
+}
+
+/// A message that gets no memory ends its connection in time, and its client has broken no rule.
+#[tokio::test(start_paused = true)]
+async fn message_without_memory_is_not_fault_of_client() {
+    let met = || {
+        let met = rdma_transport::count::limits_met();
+        met.iter().find(|(name, _)| *name == MESSAGE_WAIT).map_or(0, |(_, n)| *n)
+    };
+    let agreed = agreed(&[4, 2], true);
+    let c = harness(&agreed).client();
+    let file = c.open("file").await;
+    let pool = &c.conn.info.pool;
+    pool.set_heap(1 << 20, 1 << 20);
+    let _all = pool.pay_now(1 << 20);
+    let before = met();
+    assert!(large_message_ends(&c, &agreed, file).await >= MESSAGE_WAIT_MAX && met() > before);
+    assert_eq!(c.conn.reported.load(Ordering::Relaxed), 0, "no rule was broken");
 }

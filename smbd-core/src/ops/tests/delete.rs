@@ -58,7 +58,8 @@ async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
     let node = harness.core.opens.get(doomed).unwrap().node().unwrap().id();
     let arbiter = harness.core.namespace.arbiter();
     let table = arbiter.state();
-    let party = Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())) };
+    let party =
+        Holder { holder: table.holder(), lease: Arc::new(Lease::held(table.key())), via: 0 };
     assert!(table.delegate(node, &party, Caching::READ_HANDLE, harness.core.now()));
     assert_eq!(c.close(doomed).await, Status::SUCCESS);
     assert_eq!(exists(&c, "f").await, Err(Status::DELETE_PENDING), "it is cached still");

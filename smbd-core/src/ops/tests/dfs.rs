@@ -26,6 +26,7 @@ fn archive(backend: Arc<MemBackend>) -> Share {
         nfs_path: "archive".into(),
         smb_path: smb_path.into(),
         rdma: false,
+        namespace: false,
     };
     let refers_to = [
         at(Server::Name("gw2.example.org".into()), "archive"),
@@ -62,7 +63,7 @@ fn harness() -> Harness {
     harness
 }
 
-async fn ask(c: &Client, code: u32, input: &[u8], output_max: u32) -> (Status, Vec<u8>) {
+pub(super) async fn ask(c: &Client, code: u32, input: &[u8], output_max: u32) -> (Status, Vec<u8>) {
     let file = FileId::PREVIOUS;
     let r = Request { code, file, input, input_max: 0, output_max, flags: IS_FSCTL };
     let a = c.ask(Command::Ioctl, &r.emit()).await;

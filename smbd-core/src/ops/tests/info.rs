@@ -21,7 +21,7 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::query_info::{Request, Response, info_type, security_information as part};
 use crate::wire::set_info;
 
-async fn ask(c: &Client, file: FileId, info_type: u8, class: u8, len: u32) -> Answered {
+pub(super) async fn ask(c: &Client, file: FileId, info_type: u8, class: u8, len: u32) -> Answered {
     let more = if info_type == info_type::SECURITY { part::OWNER | part::DACL } else { 0 };
     let r = Request {
         info_type,

@@ -222,6 +222,80 @@ async fn a_client_that_does_not_sign_is_among_the_refused() {
     assert_eq!((row.refused.rule, row.count), ("smb-signing", 2));
 }
 
+/// Returns the NTLM message in a token (MS-NLMP section 2.2.1).
+fn ntlm(token: &mut [u8]) -> &mut [u8] {
+    let at = token.windows(8).position(|w| w == b"NTLMSSP\0").unwrap();
+    &mut token[at..]
+}
+
+/// Logs on to a new session with tokens that are changed before they are sent.
+async fn log_on_spoiled(
+    harness: &Harness,
+    user: &str,
+    [first, second]: [fn(&mut [u8]); 2],
+) -> Status {
+    let mut client = harness.client();
+    (client.session_id, client.tree_id) = (0, 0);
+    let account = Account { user: user.into(), domain: String::new(), workstation: String::new() };
+    let credentials =
+        Credentials { account, hash: NtHash::of("pw"), target_name: "cifs/gate".into() };
+    let fresh = Fresh { challenge: [1; 8], key: [2; 16], time: 0 };
+    let mut initiator = Initiator::new(credentials, fresh);
+    let ask = |token: &[u8]| Request { security_mode: 1, token, ..Request::default() }.emit();
+    let mut token = initiator.first();
+    first(&mut token);
+    let told = client.ask(Command::SessionSetup, &ask(&token)).await;
+    if told.status() != Status::MORE_PROCESSING_REQUIRED {
+        return told.status();
+    }
+    client.session_id = told.header.session_id;
+    let challenge = Response::parse(&told.message).unwrap().token.to_vec();
+    let (mut token, _) = initiator.second(&challenge).unwrap();
+    second(&mut token);
+    client.ask(Command::SessionSetup, &ask(&token)).await.status()
+}
+
+/// Each reason for which a logon is refused is shown with the remedy for it.
+#[tokio::test]
+async fn each_refused_logon_has_its_remedy() {
+    let harness = Harness::new();
+    let keep: fn(&mut [u8]) = |_| ();
+    // LmChallengeResponseFields and NtChallengeResponseFields of AUTHENTICATE_MESSAGE (section 2.2.1.3).
+    let no_response: fn(&mut [u8]) = |token| {
+        let message = ntlm(token);
+        message[12..16].fill(0);
+        message[20..24].fill(0);
+    };
+    let version_1: fn(&mut [u8]) = |token| ntlm(token)[20..24].copy_from_slice(&[24, 0, 24, 0]);
+    // NegotiateFlags of NEGOTIATE_MESSAGE (section 2.2.1.1): no NTLMSSP_NEGOTIATE_UNICODE.
+    let no_unicode: fn(&mut [u8]) = |token| ntlm(token)[12] &= !1;
+    // The mechanism's identifier becomes an unknown one, in the list and in the token.
+    let no_mechanism: fn(&mut [u8]) = |token| {
+        const NTLM: [u8; 10] = [0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 0x0a];
+        let all: Vec<usize> =
+            (0..token.len() - NTLM.len()).filter(|at| token[*at..].starts_with(&NTLM)).collect();
+        assert!(!all.is_empty());
+        all.into_iter().for_each(|at| token[at + 9] = 0x0b);
+    };
+    for (user, spoil, remedy) in [
+        ("", [keep, keep], "log on by a name"),
+        ("no-response", [keep, no_response], "give the client the password of the user"),
+        ("version-1", [keep, version_1], "NTLM version 2, which needs no domain"),
+        ("", [no_unicode, keep], "NTLM version 2, which needs no domain"),
+        ("", [no_mechanism, keep], "give the server a keytab"),
+        ("unknown-user", [keep, keep], "`headgate user add`"),
+    ] {
+        let status = log_on_spoiled(&harness, user, spoil).await;
+        assert!([Status::LOGON_FAILURE, Status::ACCESS_DENIED].contains(&status), "{status:?}");
+        let rows = rdma_transport::refused::list();
+        let is_it = |row: &rdma_transport::refused::Row| {
+            let one = &row.refused;
+            one.rule == "logon" && one.user == user && one.remedy.contains(remedy)
+        };
+        assert!(rows.iter().any(is_it), "{user}: {remedy}");
+    }
+}
+
 /// Simulates wrong passwords from many addresses.
 fn attack(harness: &Harness, name: &str) {
     let now = harness.core.since_start();

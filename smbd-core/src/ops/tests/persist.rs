@@ -14,7 +14,7 @@ use vfs::mem::MemBackend;
 use vfs::replace::New;
 use vfs::{Backend, Capabilities, Cred, FsStat, Handle, NodeRef, Special, VfsError, VfsResult};
 
-use super::ioctl::{done, put};
+use super::ioctl::{done, owner, put};
 use crate::dtyp::mask;
 use crate::fscc::file::Basic;
 use crate::fscc::set::Set;
@@ -685,7 +685,7 @@ async fn a_handle_stays_with_what_its_file_became() {
         let c = world.machine(1);
         again(&c, "f", file, vec![lease(6)]).await.unwrap();
         if at > 0 {
-            done(&c, file, code::DELETE_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
+            done(&c, file, code::DELETE_REPARSE_POINT, &owner(&Reparse::NfsFifo)).await;
         }
         done(&c, file, code::SET_REPARSE_POINT, &what.emit()).await;
         drop(c);
@@ -774,9 +774,15 @@ async fn a_handle_does_not_come_back_when_the_share_has_another_folder() {
 struct Late {
     volume: Arc<MemBackend>,
     refusals: AtomicUsize,
+    /// Its files are those of a mount inside the share.
+    is_inner: bool,
 }
 
 impl Backend for Late {
+    fn is_of_inner_mount(&self, _handle: &Handle) -> bool {
+        self.is_inner
+    }
+
     fn root(&self) -> NodeRef {
         self.volume.root()
     }
@@ -812,7 +818,9 @@ async fn handles_of_a_late_volume_come_back() {
         while core.strong_count() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let late = Arc::new(Late { volume: volume.clone(), refusals: AtomicUsize::new(refusals) });
+        let refusals_left = AtomicUsize::new(refusals);
+        let late =
+            Arc::new(Late { volume: volume.clone(), refusals: refusals_left, is_inner: false });
         let harness = Harness::on(late, Some(Store::open(folder.path()).unwrap()));
         let count = crate::restore::restore(&harness.core, Duration::from_millis(limit)).await;
         match wanted {
@@ -822,4 +830,33 @@ async fn handles_of_a_late_volume_come_back() {
         let opens = harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
         assert_eq!(opens.len(), 1, "{refusals}: still recorded");
     }
+}
+
+/// A silent mount inside a share does not keep a server from starting; its handles come back when it answers.
+#[tokio::test]
+async fn handles_of_silent_inner_mount_come_back_later() {
+    let world = World::new();
+    plain(&world.machine(1), "f", 0).await;
+    plain(&world.machine(2), "g", 0).await;
+    let World { folder, volume, harness } = world;
+    let core = Arc::downgrade(&harness.core);
+    drop(harness);
+    while core.strong_count() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let late = Arc::new(Late { volume, refusals: AtomicUsize::new(usize::MAX), is_inner: true });
+    let harness = Harness::on(late.clone(), Some(Store::open(folder.path()).unwrap()));
+    let began = std::time::Instant::now();
+    let limit = Duration::from_millis(300);
+    assert_eq!(crate::restore::restore(&harness.core, limit).await.unwrap(), 0);
+    assert!(began.elapsed() < 2 * limit, "one wait for both");
+    assert_eq!(harness.core.opens.count(), 0);
+    late.refusals.store(0, Ordering::Relaxed);
+    let until = began + Duration::from_secs(30);
+    while harness.core.opens.count() < 2 {
+        assert!(std::time::Instant::now() < until, "they do not come back");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let records = harness.core.store.as_ref().unwrap().read(Kind::SmbOpen).unwrap();
+    assert_eq!(records.len(), 2, "still recorded");
 }

@@ -1,9 +1,13 @@
 //! Named pipes of `IPC$`: a READ from an empty pipe queues, and every way for this wait to end.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::data::{reading, writing};
 use super::info::put;
 use crate::harness::{Answered, Client, Harness};
-use crate::limits::ASYNC_MAX;
+use crate::limits::{ASYNC_MAX, PIPE_CALL_WAIT_MAX, PIPE_CALLS_PER_ADDRESS_MAX};
 use crate::open::FileId;
 use crate::pipe::Interface;
 use crate::pipe::rpc::{NDR, Syntax};
@@ -26,6 +30,7 @@ fn client() -> Client {
     let session = session(&c);
     let tree = session.add_tree(|id| Tree {
         last_take_up: LastTakeUp::default(),
+        is_dfs: false,
         home: None,
         id,
         session_id: session.id,
@@ -195,6 +200,29 @@ async fn so_many_reads_of_a_connection_wait_and_no_more() {
     }
     let again = open(&c).await;
     waits(&c, again).await;
+}
+
+/// Calls of one address that hang have their part of the threads; pipes of another address work.
+#[tokio::test(start_paused = true)]
+async fn pipe_calls_of_address_leave_threads_to_others() {
+    let c = client();
+    let file = open(&c).await;
+    let calls = &c.core.pipe_calls;
+    for (at, then) in [
+        ([198, 51, 100, 1].into(), Status::SUCCESS),
+        (c.conn.info.peer.ip(), Status::INSUFFICIENT_RESOURCES),
+    ] {
+        let mut held = Vec::new();
+        while let Some(turn) = calls.take(at, 1, Duration::ZERO).await {
+            held.push(turn);
+        }
+        assert_eq!(held.len(), PIPE_CALLS_PER_ADDRESS_MAX);
+        let bytes = bind(1);
+        let body = writing(file, 0, bytes.len()).emit();
+        let began = Instant::now();
+        assert_eq!(c.ask_with(Command::Write, &body, &bytes).await.status(), then);
+        assert_eq!(began.elapsed() >= PIPE_CALL_WAIT_MAX, then != Status::SUCCESS);
+    }
 }
 
 /// Tests `CompletionMode` (MS-FSCC section 2.4.37).

@@ -4,7 +4,7 @@ use vfs::Acting;
 use vfs::{CreateHow, Cred, Kind, NodeRef, SetAttr};
 
 use super::hold::{ALONE, READ, leased, lock};
-use super::ioctl::{done, get, put, status};
+use super::ioctl::{done, get, owner, put, status};
 use super::listing::{changes, watch};
 use crate::fscc::notify::{Action, Change};
 use crate::harness::{Client, Harness, doom};
@@ -59,7 +59,7 @@ async fn all_opens_go_on_as_what_the_file_became() {
     let denied = open_itself(&other, "f", ALL).await;
     assert_eq!(denied, Err(Status::SHARING_VIOLATION), "share modes hold on");
     // The other handle turns it back into a file, which the first handle can write.
-    done(&other, g, DELETE_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
+    done(&other, g, DELETE_REPARSE_POINT, &owner(&Reparse::NfsFifo)).await;
     put(&c, f, 0, b"data").await;
     assert_eq!(get(&other, g).await, b"data");
     for (client, file) in [(&c, f), (&other, g)] {
@@ -99,7 +99,7 @@ async fn a_lease_goes_along() {
     let (c, other) = (harness.client(), harness.client());
     let f = leased(&c, "f", 1, READ).await.unwrap();
     becomes(&c, f, &Reparse::NfsFifo).await;
-    done(&c, f, DELETE_REPARSE_POINT, &Reparse::NfsFifo.emit()).await;
+    done(&c, f, DELETE_REPARSE_POINT, &owner(&Reparse::NfsFifo)).await;
     let again = leased(&c, "f", 1, READ).await.unwrap();
     let g = other.open("f").await;
     put(&other, g, 0, b"data").await;

@@ -63,11 +63,12 @@ fn someone(uid: u32) -> Cred {
 }
 
 /// Reconnects the client to the share with these rights.
-fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
+pub(super) fn connect(c: &mut Client, maximal_access: u32, cred: Cred) {
     let session = c.core.sessions.get(c.session_id).unwrap();
     let old = session.remove_tree(c.tree_id).unwrap();
     let tree = session.add_tree(|id| Tree {
         last_take_up: LastTakeUp::default(),
+        is_dfs: false,
         home: None,
         id,
         session_id: session.id,
@@ -290,6 +291,7 @@ fn a_tree_sees_its_own_folder_and_a_reader_the_share_of_readers() {
     let connected = harness.core.namespace.shares()[0].reader();
     let tree = Tree {
         last_take_up: LastTakeUp::default(),
+        is_dfs: false,
         home: None,
         id: 1,
         session_id: 1,

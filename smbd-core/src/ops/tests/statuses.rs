@@ -74,7 +74,7 @@ async fn controls_are_answered_by_the_text() {
         // MS-FSA section 2.1.5.10.30.
         (code::SET_COMPRESSION, &[0, 0][..], Status::SUCCESS),
         (code::SET_COMPRESSION, &[1, 0], Status::NOT_SUPPORTED),
-        (code::SET_COMPRESSION, &[2, 0], Status::NOT_SUPPORTED),
+        (code::SET_COMPRESSION, &[2, 0], Status::INVALID_DEVICE_REQUEST),
         (code::SET_COMPRESSION, &[3, 0], Status::INVALID_PARAMETER),
         (code::SET_COMPRESSION, &[0, 1], Status::INVALID_PARAMETER),
         (code::REFS_STREAM_SNAPSHOT_MANAGEMENT, &[0; 32], Status::NOT_SUPPORTED),

@@ -21,7 +21,7 @@ use crate::status::Status;
 use crate::wire::Command;
 use crate::wire::context::name::POSIX;
 use crate::wire::create::{self, Context, Disposition, option};
-use crate::wire::fsctl::code::GET_REPARSE_POINT;
+use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
 use crate::wire::query_directory::{Request, Response};
 use crate::wire::reparse::Reparse;
 
@@ -249,6 +249,47 @@ async fn posix_clients_follow_links_themselves() {
         assert_eq!((tag, listed.reparse_tag), (read, read), "{name}");
         let seen = listed.basic.attributes & (DIRECTORY | REPARSE_POINT);
         assert_eq!(seen, REPARSE_POINT, "{name}");
+    }
+}
+
+/// A link that Windows keeps as a reparse point has a text for NFS clients, and clients with the POSIX extensions read that text.
+/// The server follows it for neither, even where the text is the name of a file.
+#[tokio::test]
+async fn posix_clients_read_links_of_windows_as_text() {
+    let harness = Harness::new();
+    let (windows, c) = (harness.client(), harness.posix_client());
+    let context = || Context { name: Cow::Borrowed(POSIX), data: Cow::Borrowed(&[0xa4, 1, 0, 0]) };
+    let open = |options| {
+        move |r: &mut create::Request<'static>| {
+            (r.options, r.disposition) = (options, Disposition::Open as u32);
+        }
+    };
+    let text = r"\??\C:\data";
+    put(&c, c.create(text, |r| r.contexts = vec![context()]).await.unwrap().file, 0, MOVIE).await;
+    let kept = [
+        Reparse::MountPoint(text.into()),
+        Reparse::Symlink { target: text.into(), relative: false },
+    ];
+    for (n, link) in kept.iter().enumerate() {
+        let name = if n == 0 { "junction" } else { "link" };
+        let folder = |r: &mut create::Request<'static>| r.options = option::DIRECTORY_FILE;
+        let d = windows.create(name, folder).await.unwrap().file;
+        done(&windows, d, SET_REPARSE_POINT, &link.emit()).await;
+        assert_eq!(windows.close(d).await, Status::SUCCESS);
+        let posix = |options| {
+            move |r: &mut create::Request<'static>| {
+                open(options)(r);
+                r.contexts = vec![context()];
+            }
+        };
+        let stopped = [c.create(name, posix(0)).await.err(), c.create(name, open(0)).await.err()];
+        assert_eq!(stopped[0], Some(Status::STOPPED_ON_SYMLINK), "{name}");
+        assert!(stopped[1].is_some(), "{name}: not by an open without the extensions either");
+        let itself = c.create(name, posix(option::OPEN_REPARSE_POINT)).await.unwrap().file;
+        let read = done(&c, itself, GET_REPARSE_POINT, &[]).await;
+        assert_eq!(read, Reparse::NfsLink(text.into()).emit(), "{name}");
+        let itself = windows.create(name, open(option::OPEN_REPARSE_POINT)).await.unwrap().file;
+        assert_eq!(done(&windows, itself, GET_REPARSE_POINT, &[]).await, link.emit(), "{name}");
     }
 }
 

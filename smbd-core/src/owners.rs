@@ -1,0 +1,82 @@
+//! Owners of files whose SIDs the gateway does not know yet.
+//!
+//! *Operation.* Users and groups of a domain have numbers by a service of this host, and become known by their logons. Before a
+//! descriptor is shown, the service is asked about the other numbers in it, on one of [`TURNS_MAX`] threads. No access check asks.
+//!
+//! *Errors.* Without an answer in time the number is shown as a user or group of this host.
+
+use std::time::Duration;
+
+use gss_sys::Pool;
+use iobuf::ClientWork;
+use rdma_transport::channel::host_of;
+use vfs::acl::{Ace, Acl, Owner, Who};
+use vfs::{ANONYMOUS, Attr, NodeRef};
+
+use crate::request_context::RequestContext;
+use crate::status::Status;
+
+/// Questions about owners at the same time; one address has half of them.
+pub const TURNS_MAX: usize = 8;
+pub const LIMIT: &str = "owner-questions";
+/// The longest wait for a slot, and again for the answer.
+pub const WAIT_MAX: Duration = Duration::from_secs(4);
+
+static TURNS: Pool = Pool::new(TURNS_MAX, WAIT_MAX);
+
+/// Users and groups by number.
+type Numbers = (Vec<u32>, Vec<u32>);
+
+/// Returns the owner and the group of a file, and the users and groups in its list.
+fn numbers(owner: Owner, list: Option<&Acl>) -> Numbers {
+    let (mut users, mut groups) = (vec![owner.uid], vec![owner.gid]);
+    for ace in list.into_iter().flat_map(Acl::entries) {
+        match ace {
+            Ace::Simple { who: Who::User(uid), .. } => users.push(*uid),
+            Ace::Simple { who: Who::Members(gid), .. } => groups.push(*gid),
+            _ => {}
+        }
+    }
+    (users, groups)
+}
+
+/// Learns the SIDs of the owners of a file and of the users and groups in its list, where winbind knows them.
+///
+/// # Errors
+/// Those of reading the list.
+pub(crate) async fn learn(cx: &RequestContext, node: &NodeRef, attr: &Attr) -> Result<(), Status> {
+    let users = &cx.server.users;
+    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(()) };
+    let list = node.acl(attr).await?;
+    let (mut uids, mut gids) = numbers(Owner::of(attr), list.as_deref());
+    uids.retain(|uid| ![0, ANONYMOUS].contains(uid) && domain.sid_of_user(*uid).is_none());
+    gids.retain(|gid| ![0, ANONYMOUS].contains(gid) && domain.sid_of_group(*gid).is_none());
+    if engine.knows_owners(&uids, &gids) {
+        return Ok(());
+    }
+    let from = cx.conn.info.peer.ip();
+    let ask = move || {
+        let _client = ClientWork::begin(from);
+        engine.learn_owners(&uids, &gids);
+    };
+    if TURNS.run(host_of(from), ask).await.is_err() {
+        rdma_transport::count::limit_met(LIMIT);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::acl::mask;
+
+    use super::*;
+
+    #[test]
+    fn all_numbers_of_descriptor_are_asked_about() {
+        let owner = Owner { uid: 7, gid: 8 };
+        let allow = |who| Ace::allow(who, mask::READ_DATA, 0);
+        let list = Acl::new(vec![allow(Who::User(9)), allow(Who::Owner), allow(Who::Members(10))]);
+        assert_eq!(numbers(owner, Some(&list)), (vec![7, 9], vec![8, 10]));
+        assert_eq!(numbers(owner, None), (vec![7], vec![8]));
+    }
+}
