@@ -23,11 +23,17 @@ impl PayloadLocator for NfsLocate {
         (len > 0 && end <= total).then_some((at, len))
     }
 
-    /// Arguments that Kerberos protects must be verified or decrypted as one piece.
+    /// Arguments that Kerberos protects must be verified or decrypted as one piece. The head of a call is verified by itself, which
+    /// is enough to refuse a WRITE of NFS 3.
     fn is_sealed(&self, head: &[u8]) -> bool {
-        let protection = CallHead::decode(head).ok().and_then(|(_, call)| protection(&call.cred));
-        protection.is_none_or(|service| service != GssService::None)
+        let Ok((_, call)) = CallHead::decode(head) else { return true };
+        protection(&call.cred) != Some(GssService::None) && !is_write_of_version_3(&call)
     }
+}
+
+/// True for a WRITE of NFS 3, whose refusal needs nothing of its arguments.
+pub(crate) fn is_write_of_version_3(call: &CallHead<'_>) -> bool {
+    (call.program, call.version, call.procedure) == (program::NFS, nfs3::VERSION, procedure::WRITE)
 }
 
 fn call(head: &[u8]) -> Option<(usize, usize)> {
@@ -145,7 +151,10 @@ mod tests {
             [5001, 0, 5001].into_iter().for_each(|v| w.u32(v));
             let at = w.len();
             let head = w.into_reply().head;
-            assert_eq!(NfsLocate.is_sealed(&head), service != 1);
+            assert!(!NfsLocate.is_sealed(&head), "its head is enough to refuse it");
+            let mut of_version_4 = head.clone();
+            of_version_4[16..24].copy_from_slice(&[0, 0, 0, 4, 0, 0, 0, 1]);
+            assert_eq!(NfsLocate.is_sealed(&of_version_4), service != 1);
             (NfsLocate.bulk(&head, at + 5004 + 32), at)
         };
         let (found, at) = of(1, &[]);

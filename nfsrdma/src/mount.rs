@@ -104,7 +104,7 @@ fn unmounted(conn: &Conn, call: &CallContext, path: &[u8]) {
         audit::record(|| audit::Event::Unmount {
             peer: conn.peer_ip(),
             party: call.party(),
-            path: String::from_utf8_lossy(path).into_owned(),
+            path: audit::RecordText::of(path),
         });
     }
 }
@@ -198,6 +198,10 @@ async fn find(
         }
         turn::pause().await;
         let (next, _) = node.lookup(cred, &name).await?;
+        if share.rules.links.find(&node, &name, &next).await?.is_some() {
+            core.refused(conn, call, &share, Refusal::Elsewhere);
+            return Err(Nfsstat3::Acces.into());
+        }
         if next.kind() != Kind::Symlink {
             above.push(std::mem::replace(&mut node, next));
             continue;

@@ -17,7 +17,7 @@ use mutex::locked;
 use nfs_proto::oncrpc::{
     AUTH_TLS, AcceptStat, AuthStat, CallError, CallHead, RPC_VERSION, ReplyBody, ReplyHead,
 };
-use rdma_transport::channel::{BoxFuture, Handle, Info, ReadChunkData, Reply, Service};
+use rdma_transport::channel::{BoxFuture, Handle, Info, ReadChunkData, Reply, Service, boxed};
 use rdma_transport::refused::Refused;
 use rdma_transport::turn;
 use vfs::Cred;
@@ -327,11 +327,11 @@ impl Server {
         match (head.program, version) {
             (program::NFS, 3) => {
                 conn.calls(Version::V3);
-                Ok(Box::pin(v3::serve(&self.core, conn, call, number, args, out)).await)
+                Ok(boxed(|| v3::serve(&self.core, conn, call, number, args, out)).await)
             }
             (program::NFS, 4) => match number {
                 0 => Ok(Ok(Outcome::Repeatable)),
-                1 => Ok(Box::pin(self.v4.compound(conn, call, args, out)).await),
+                1 => Ok(boxed(|| self.v4.compound(conn, call, args, out)).await),
                 _ => Err(AcceptStat::ProcUnavail),
             },
             (program::NFS, _) => Err(AcceptStat::ProgMismatch(3, 4)),
@@ -461,7 +461,7 @@ impl Service for Session {
         read_chunks: Vec<ReadChunkData>,
     ) -> BoxFuture<'static, Option<Reply>> {
         let (server, conn, offer) = (self.server.clone(), self.conn.clone(), self.offer);
-        Box::pin(server.serve(conn, offer, body, read_chunks))
+        boxed(|| server.serve(conn, offer, body, read_chunks))
     }
 }
 

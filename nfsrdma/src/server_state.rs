@@ -316,9 +316,9 @@ impl ServerState {
             permit.record(|| audit::Event::Mount {
                 peer,
                 party: if news.is_of_one { call.party() } else { audit::Party::default() },
-                share: share.name.clone(),
+                share: share.name.as_str().into(),
                 version,
-                path: String::from_utf8_lossy(path).into_owned(),
+                path: audit::RecordText::of(path),
                 repeats: news.repeats,
             });
         }

@@ -303,6 +303,7 @@ fn referral_is_not_mountable() {
         nfs_path: "archive".into(),
         smb_path: "archive".into(),
         rdma: false,
+        namespace: false,
     };
     let mut archive = share("archive");
     archive.rules.refers_to = [refer].into();

@@ -632,3 +632,163 @@ fn share_refuses_other_clients() {
     assert_eq!(status("192.0.2.1:800"), 0, "this host itself");
     assert_eq!(status("[::1]:800"), 0);
 }
+
+/// The names in a listing without attributes.
+fn names(c: &Client, dir: &[u8]) -> Vec<String> {
+    let res = c.nfs(p::READDIR, |w| {
+        w.opaque(dir);
+        w.u64(0);
+        w.fixed(&[0; 8]);
+        w.u32(4096);
+    });
+    let (status, mut r) = res.status();
+    assert_eq!(status, OK);
+    post(&mut r);
+    r.u64().unwrap();
+    let mut names = Vec::new();
+    while r.bool().unwrap() {
+        r.u64().unwrap();
+        names.push(String::from_utf8(r.opaque(255).unwrap().to_vec()).unwrap());
+        r.u64().unwrap();
+    }
+    assert!(r.bool().unwrap(), "the end");
+    names
+}
+
+/// The handle that a READDIRPLUS gives for a name.
+fn handle_in_listing(c: &Client, dir: &[u8], wanted: &str) -> Option<Vec<u8>> {
+    let res = c.nfs(p::READDIRPLUS, |w| {
+        w.opaque(dir);
+        w.u64(0);
+        w.fixed(&[0; 8]);
+        w.u32(4096);
+        w.u32(8192);
+    });
+    let (status, mut r) = res.status();
+    assert_eq!(status, OK);
+    post(&mut r);
+    r.u64().unwrap();
+    while r.bool().unwrap() {
+        r.u64().unwrap();
+        let name = r.opaque(255).unwrap().to_vec();
+        r.u64().unwrap();
+        post(&mut r);
+        let handle = r.bool().unwrap().then(|| r.opaque(64).unwrap().to_vec());
+        if name == wanted.as_bytes() {
+            return handle;
+        }
+    }
+    None
+}
+
+/// Replaces the folder of the link `d/old`, or `d` with it, as a process of the host does.
+async fn make_again(top: &vfs::NodeRef, above: bool, away: &str) {
+    let root = vfs::Cred::root();
+    let by = || vfs::Acting::caller(&root);
+    let set = vfs::SetAttr { mode: Some(0o755), ..Default::default() };
+    let mut dir = top.lookup(&root, b"d").await.unwrap().0;
+    let away = away.as_bytes();
+    if above {
+        top.rename(by(), b"d", &**top, away, false).await.unwrap();
+        dir = top.mkdir(by(), b"d", set).await.unwrap().node;
+    } else {
+        dir.rename(by(), b"old", &**top, away, false).await.unwrap();
+    }
+    let old = dir.mkdir(by(), b"old", set).await.unwrap().node;
+    old.mkdir(by(), b"below", set).await.unwrap();
+}
+
+/// A process of the host makes the folder of the link again, then that above it: the client finds another node each time.
+fn made_again_is_not_entered(c: &Client, top: &vfs::NodeRef, host: &tokio::runtime::Runtime) {
+    let root = c.root();
+    for above in [false, true] {
+        host.block_on(make_again(top, above, &format!("listed{above}")));
+        let dir = c.lookup(&root, "d").unwrap();
+        let old = handle_in_listing(c, &dir, "old").unwrap();
+        assert_eq!(names(c, &old), [".", ".."], "listed, above: {above}");
+        assert_eq!(c.create(&old, "f", 0o644), Err(ROFS));
+        host.block_on(make_again(top, above, &format!("found{above}")));
+        let dir = c.lookup(&root, "d").unwrap();
+        let old = c.lookup(&dir, "old").unwrap();
+        assert_eq!(names(c, &old), [".", ".."], "looked up, above: {above}");
+        assert_eq!(c.lookup(&old, "below"), Err(NOENT));
+        let removed = c.nfs(p::RMDIR, |w| place(w, &dir, "old"));
+        assert_eq!(wcc_only(&removed), ACCES);
+    }
+}
+
+/// NFS 3 has no referrals: a folder that is on another server is empty, and nothing can be made in it.
+#[test]
+fn link_to_another_server_is_an_empty_folder() {
+    use vfs::Acting;
+    use vfs::links::{Link, Links};
+    let refer = vfs::refer::Referral {
+        server: vfs::refer::Server::Name("gw2.example.org".into()),
+        nfs_path: "archive".into(),
+        smb_path: "archive".into(),
+        rdma: false,
+        namespace: false,
+    };
+    let mut data = share("data");
+    let top = data.backend.root();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let root = vfs::Cred::root();
+        let set = vfs::SetAttr { mode: Some(0o755), ..Default::default() };
+        let dir = top.mkdir(Acting::caller(&root), b"d", set).await.unwrap().node;
+        let covered = dir.mkdir(Acting::caller(&root), b"old", set).await.unwrap().node;
+        covered.mkdir(Acting::caller(&root), b"below", set).await.unwrap();
+        let links = Links::new(vec![Link::new("d/old", [refer].into())], false);
+        data.rules.links = links.place(&top, Default::default()).await.unwrap().into();
+    });
+    let c = Client::of(vec![data]);
+    let root = c.root();
+    let dir = c.lookup(&root, "d").unwrap();
+    assert!(names(&c, &dir).contains(&"old".to_owned()));
+    let old = c.lookup(&dir, "old").unwrap();
+    assert_eq!(c.getattr(&old).unwrap().ftype, 2);
+    assert_eq!(names(&c, &old), [".", ".."]);
+    assert_eq!(c.lookup(&old, "below"), Err(NOENT));
+    assert_eq!(c.lookup(&old, "."), Ok(old.clone()));
+    assert_eq!(c.lookup(&old, ".."), Ok(dir.clone()));
+    // Nothing can be made in it, and it stays where it is.
+    assert_eq!(c.create(&old, "f", 0o644), Err(ROFS));
+    assert_eq!(c.mkdir(&old, "f"), Err(ROFS));
+    assert_eq!(c.mkdir(&dir, "old"), Err(EXIST));
+    let remove = |procedure, dir: &[u8], name| wcc_only(&c.nfs(procedure, |w| place(w, dir, name)));
+    assert_eq!(remove(p::RMDIR, &old, "below"), ROFS);
+    assert_eq!(remove(p::RMDIR, &dir, "old"), ACCES);
+    assert_eq!(remove(p::REMOVE, &dir, "old"), ACCES);
+    assert_eq!(remove(p::RMDIR, &root, "d"), ACCES);
+    let rename = |from: (&[u8], &str), to: (&[u8], &str)| {
+        let res = c.nfs(p::RENAME, |w| {
+            place(w, from.0, from.1);
+            place(w, to.0, to.1);
+        });
+        res.status().0
+    };
+    let f = c.create(&dir, "f", 0o644).unwrap();
+    assert_eq!(rename((&dir, "f"), (&old, "f")), ROFS);
+    assert_eq!(rename((&dir, "f"), (&dir, "old")), ACCES);
+    assert_eq!(rename((&dir, "old"), (&root, "old")), ACCES);
+    assert_eq!(rename((&root, "d"), (&root, "e")), ACCES);
+    let link = |dir: &[u8], name| {
+        let res = c.nfs(p::LINK, |w| {
+            w.opaque(&f);
+            place(w, dir, name);
+        });
+        res.status().0
+    };
+    assert_eq!((link(&old, "f"), link(&dir, "old"), link(&dir, "g")), (ROFS, EXIST, OK));
+    let chmod = c.nfs(p::SETATTR, |w| {
+        w.opaque(&old);
+        sattr(w, Some(0o777), None);
+        w.bool(false);
+    });
+    assert_eq!(wcc_only(&chmod), ROFS);
+    made_again_is_not_entered(&c, &top, &runtime);
+    // A mount would show an empty folder for ever.
+    assert_eq!(c.mount("/data/d/old"), Err(ACCES));
+    assert_eq!(c.mount("/data/d/old/below"), Err(ACCES));
+    assert!(c.mount("/data/d").is_ok());
+}

@@ -16,10 +16,11 @@ use std::time::Duration;
 use nfs_proto::nlm::{Lock, Res, Testargs};
 use nfs_proto::xdr::{decode, encode};
 use state::LockKind;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::blocked::Blocked;
 use super::locks::Taken;
+use super::patience::Patience;
 use super::{Nlm, Stat, VERSION, limits, procedure};
 use crate::rpc::callee::Callee;
 use crate::rpc::outgoing::CallFailed;
@@ -88,8 +89,7 @@ impl Nlm {
     }
 
     async fn tell_until_answered(&self, b: &Blocked) {
-        let until = Instant::now() + Duration::from_secs(limits::GRANT_SECONDS_MAX);
-        let mut pause = limits::AGAIN_MS;
+        let mut patience = Patience::new(limits::GRANT_SECONDS_MAX);
         let mut may_have_heard = false;
         // A cancel, a repetition or a restart of the host removes the entry, and the notice is no longer needed.
         while self.queue.has(b.number) {
@@ -105,14 +105,15 @@ impl Nlm {
                 }
                 Err(e) => {
                     may_have_heard |= matches!(e, CallFailed::Unanswered(_));
+                    patience.failed(&e);
                     tracing::debug!(host = %b.host.key.ip, error = %e, "GRANTED");
                 }
             }
-            if Instant::now() + Duration::from_millis(pause) > until {
+            let Some(pause) = patience.pause() else {
                 self.counters.untold.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     host = %b.host.key.ip, kept = may_have_heard,
-                    "a client could not be notified of a granted lock; is its rpcbind reachable?"
+                    "a client could not be notified of a granted lock; {}", patience.advice()
                 );
                 if may_have_heard {
                     self.queue.leave(b.number);
@@ -120,9 +121,8 @@ impl Nlm {
                     self.take_back(b);
                 }
                 return;
-            }
-            sleep(Duration::from_millis(pause)).await;
-            pause = (pause * 2).min(limits::AGAIN_MS_MAX);
+            };
+            sleep(pause).await;
         }
     }
 

@@ -100,7 +100,7 @@ impl Host {
             }
             MapEntry::Vacant(free) if has_room => {
                 let _place = self.holders.take(self.key.ip)?;
-                let party = Holder { holder: fresh(), lease: self.lease.clone() };
+                let party = Holder { holder: fresh(), lease: self.lease.clone(), via: 0 };
                 let (node, fh) = (node.clone(), *fh);
                 free.insert(Held { node, fh, party: party.clone(), state, _place });
                 Ok(party)

@@ -21,6 +21,7 @@ mod hosts;
 pub mod limits;
 mod locks;
 mod monitors;
+pub(crate) mod patience;
 pub(crate) mod reservations;
 mod shares;
 

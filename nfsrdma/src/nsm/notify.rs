@@ -13,9 +13,10 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use nfs_proto::nsm::StatChge;
 use nfs_proto::xdr::encode;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{VERSION, procedure};
+use crate::nlm::patience::Patience;
 use crate::nlm::{Monitored, Nlm, limits};
 use crate::rpc::callee::Callee;
 use crate::rpc::outgoing::Route;
@@ -56,25 +57,26 @@ impl Nlm {
         let callee =
             Callee { program: program::NSM, version: VERSION, procedure: procedure::NOTIFY };
         let route = Route::new(host.key.ip, host.local);
-        let until = Instant::now() + Duration::from_secs(limits::NOTIFY_SECONDS_MAX);
-        let mut pause = limits::AGAIN_MS;
+        let mut patience = Patience::new(limits::NOTIFY_SECONDS_MAX);
         loop {
             match route.call(self.options.rpcbind_port, callee, &args).await {
                 Ok(_) => {
                     self.counters.notified.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-                Err(e) => tracing::debug!(host = %host.key.ip, error = %e, "SM_NOTIFY"),
+                Err(e) => {
+                    patience.failed(&e);
+                    tracing::debug!(host = %host.key.ip, error = %e, "SM_NOTIFY");
+                }
             }
-            if Instant::now() + Duration::from_millis(pause) > until {
+            let Some(pause) = patience.pause() else {
                 tracing::warn!(
                     host = %host.key.ip,
-                    "a client with NFSv3 locks could not be notified of the restart; is its rpcbind reachable?"
+                    "a client with NFSv3 locks could not be notified of the restart; {}", patience.advice()
                 );
                 return;
-            }
-            sleep(Duration::from_millis(pause)).await;
-            pause = (pause * 2).min(limits::AGAIN_MS_MAX);
+            };
+            sleep(pause).await;
         }
     }
 

@@ -10,6 +10,47 @@
 //! Lock order: registry, then a client's `held`, then the shards of `state`. These locks are never held across an await.
 //!
 //! *Errors.* The [`Status`] that the specifications prescribe.
+//!
+//! # States of a client
+//!
+//! ```text
+//!  EXCHANGE_ID, SETCLIENTID          CREATE_SESSION, SETCLIENTID_CONFIRM
+//!  ------------------------> PENDING -----------------------------------> CONFIRMED
+//!                               |                                          |     ^
+//!                               |                            lease lapses  |     | SEQUENCE, RENEW,
+//!                               |                                          v     | use of state
+//!                               |                                         COURTESY
+//!                               |                                             |
+//!                               |                                             | no longer kept
+//!                               |                   record is struck          v
+//!                               +--------> (gone) <------------------------ ENDED
+//! ```
+//!
+//! PENDING and CONFIRMED are the two places of `Known`; COURTESY and ENDED are [`LeaseState`]s of the client's lease.
+//!
+//! | from | event | function | to |
+//! |---|---|---|---|
+//! | unknown | EXCHANGE_ID | [`Clients::exchange`]: `try_exchange` | PENDING |
+//! | unknown | SETCLIENTID | [`Clients::set_client_id`]: `try_set_client_id` | PENDING |
+//! | PENDING | first CREATE_SESSION of its principal | [`Clients::confirm_by_session`] | CONFIRMED; its predecessor is dissolved |
+//! | PENDING | SETCLIENTID_CONFIRM | [`Clients::set_client_id_confirm`] | CONFIRMED; its predecessor is dissolved |
+//! | PENDING | another introduction by its name | `drop_pending` | gone |
+//! | PENDING | its lease lapses | [`Clients::tidy`] | gone |
+//! | CONFIRMED | the same introduction again | `try_exchange`, `try_set_client_id` | CONFIRMED, the same client |
+//! | CONFIRMED | silent for [`Options::lease`], no request in execution | time | COURTESY |
+//! | CONFIRMED | DESTROY_CLIENTID without sessions and state | [`Clients::leave`] | gone, after its record |
+//! | CONFIRMED | EXCHANGE_ID of another principal by its name; no state | `give_way`: [`Clients::release`] | ENDED |
+//! | COURTESY | EXCHANGE_ID of another principal by its name | `give_way`: [`Clients::release`] | ENDED |
+//! | COURTESY | SEQUENCE, RENEW, use of its state | [`Lease::renew`], [`Lease::begin_request`] | CONFIRMED |
+//! | COURTESY | conflict with another client | [`Clients::release_lapsed`] | ENDED |
+//! | COURTESY | its place is needed | [`Clients::make_room`]: [`Clients::evict`] | ENDED |
+//! | COURTESY | no state, over [`Options::courtesy`], or over [`Options::courtesy_files`] | [`Clients::tidy`] | ENDED |
+//! | COURTESY | it holds a file with link count 0 | [`Clients::tick`]: `end_removed` | ENDED |
+//! | ENDED | its record is struck, or does not exist | [`Clients::dissolve`] | gone |
+//! | ENDED | the store fails | [`Clients::tick`]: `strike_due` tries again | ENDED |
+//!
+//! [`Clients::enter`] makes a client's record durable at RECLAIM_COMPLETE or before its first open or delegation, so that the
+//! client can reclaim after a restart.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

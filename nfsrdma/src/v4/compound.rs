@@ -274,7 +274,11 @@ impl<'a> Compound<'a> {
 
     /// The requester for changes of names and attributes without a stateid.
     pub fn requester(&self) -> Option<Requester> {
-        self.client.as_ref().map(|c| Requester { client: c.id, holder: None })
+        let via = match &self.current {
+            Some(Object::Node(at)) => at.share.id,
+            _ => 0,
+        };
+        self.client.as_ref().map(|c| Requester { client: c.id, via, holder: None })
     }
 
     /// `FileOps` for changes of names and attributes.
@@ -295,12 +299,12 @@ impl<'a> Compound<'a> {
             return Ok(());
         }
         let Some(Object::Node(found)) = self.current.take() else { return Ok(()) };
-        let Located { share, node, cred, closed } = found;
+        let Located { share, node, cred, closed, link } = found;
         let handle = node.handle();
         // The reference held by this call must not count as an open.
         drop(node);
         let node = share.backend.resolve(&handle).await?;
-        self.current = Some(Object::Node(Located { share, node, cred, closed }));
+        self.current = Some(Object::Node(Located { share, node, cred, closed, link }));
         Ok(())
     }
 
@@ -311,7 +315,8 @@ impl<'a> Compound<'a> {
             Ok(granted) => (share.granted(granted), None),
             Err(why) => (share.from_outside(), Some(why)),
         };
-        Object::Node(Located { share: entered.share, node, cred: entered.cred, closed })
+        let (share, cred) = (entered.share, entered.cred);
+        Object::Node(Located { share, node, cred, closed, link: None })
     }
 
     /// The root of a share that admits the client's address.

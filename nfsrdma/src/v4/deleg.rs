@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rdma_transport::count;
-use state::{Break, Caching, ClientId, Holder, HolderId, Rights};
+use state::{Break, CacheKey, Caching, ClientId, Holder, HolderId, Rights};
 use vfs::arbiter::{DelegatedAttrs, Recall};
 use vfs::backend::BoxFuture;
 use vfs::{Kind, Time};
@@ -25,7 +25,7 @@ use super::clients::Clients;
 use super::compound::Compound;
 use super::limits;
 use super::object::Located;
-use super::opens::{Delegation, Entry};
+use super::opens::{Delegation, Entry, FileInShare};
 use super::principal::Principal;
 use super::session::Session;
 use super::stateid::{self, compose};
@@ -128,7 +128,7 @@ pub(super) fn delegate(
         return None;
     }
     let state = cx.nfs.core.namespace.arbiter().state();
-    match state.delegation(at.node.id(), client.id) {
+    match state.delegation(at.node.id(), key_of(client, at)) {
         Some(_) if !given.write => None,
         Some(holder) => widen(cx, client, at, holder, given),
         None => delegate_anew(cx, client, at, given),
@@ -147,10 +147,15 @@ pub(super) fn delegate_directory(
     let state = cx.nfs.core.namespace.arbiter().state();
     let can = can_recall(cx)
         && at.node.is_cacheable()
-        && state.delegation(at.node.id(), client.id).is_none();
+        && state.delegation(at.node.id(), key_of(client, at)).is_none();
     let checked = Rights::NONE;
     let given = Given { change, checked, write: false, times: false, times_since: None };
     can.then(|| delegate_anew(cx, client, at, given))?
+}
+
+/// The key under which a client caches the file of this share.
+fn key_of(client: &Client, at: &Located) -> CacheKey {
+    CacheKey { client: client.id, via: at.share.id }
 }
 
 fn can_recall(cx: &Compound<'_>) -> bool {
@@ -181,7 +186,8 @@ fn delegate_anew(
     let object = super::object::Object::Node(at.clone());
     let fh = cx.fh_of(&object);
     let node = at.node.id();
-    let party = Holder { holder: arbiter.state().holder(), lease: client.lease.clone() };
+    let (holder, via) = (arbiter.state().holder(), at.share.id);
+    let party = Holder { holder, lease: client.lease.clone(), via };
     let Given { change, checked, write, times, times_since } = given;
     // Entered before the grant and under the same lock, so that an immediate recall finds it.
     let mut held = client.held();
@@ -352,14 +358,14 @@ impl Clients {
         cx: &Compound<'_>,
         client: &Client,
         stateid: Stateid,
-        (node, access): (vfs::NodeId, Rights),
+        (file, access): (FileInShare, Rights),
     ) -> Result<(), Status> {
         let named = super::resolve::resolve(cx, stateid)?;
         if named.client.id != client.id {
             return Err(Status::BadStateId);
         }
         let mut held = client.held();
-        match named.entry(&mut held, node, cx.minor)? {
+        match named.entry(&mut held, file, cx.minor)? {
             Entry::Delegation(d) if d.revoked => Err(Status::DelegRevoked),
             Entry::Delegation(d) if access.has(Rights::WRITE) && !d.write => Err(Status::OpenMode),
             Entry::Delegation(_) => Ok(()),
@@ -377,7 +383,7 @@ pub(super) fn check_keeps_times(
 ) -> Result<Option<Time>, Status> {
     let named = super::resolve::resolve(cx, stateid)?;
     let mut held = named.client.held();
-    match named.entry(&mut held, at.node.id(), cx.minor)? {
+    match named.entry(&mut held, at.file(), cx.minor)? {
         Entry::Delegation(d) if d.revoked => Err(Status::DelegRevoked),
         Entry::Delegation(d) if d.times && d.uid != at.cred.uid => Err(Status::Access),
         Entry::Delegation(d) if d.times => Ok(d.times_since),

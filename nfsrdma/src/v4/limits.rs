@@ -68,3 +68,7 @@ pub const DELEGATIONS_OF_ADDRESS_MAX: usize = DELEGATIONS_MAX / 4;
 pub const WATCHED_PER_TICK: usize = 512;
 /// Stateids of one TEST_STATEID checked before the task yields.
 pub const TEST_STATEIDS_AT_ONCE: usize = 1_024;
+/// Threads that query the directory of users and groups at the same time.
+pub const NAME_QUERIES_MAX: usize = 8;
+/// The part of [`NAME_QUERIES_MAX`] for one address, or IPv6 network of 64 bits.
+pub const NAME_QUERIES_OF_ADDRESS_MAX: usize = NAME_QUERIES_MAX / 2;

@@ -57,16 +57,19 @@ pub(super) fn lock_state(
     owner: &[u8],
     holder: impl FnOnce() -> HolderId,
 ) -> Option<(u32, Holder, bool)> {
-    let node: NodeRef = held.open(open)?.node.clone();
+    let (node, via): (NodeRef, u32) = {
+        let opened = held.open(open)?;
+        (opened.node.clone(), opened.party.via)
+    };
+    let file = (via, node.id());
     let (name, found) = held.lock_owner(owner)?;
-    if let Some(number) = found.states.get(&node.id()).copied() {
+    if let Some(number) = found.states.get(&file).copied() {
         return match held.get(number)? {
             Entry::Lock(lock) => Some((number, lock.party.clone(), false)),
             _ => None,
         };
     }
-    let party = Holder { holder: holder(), lease: client.lease.clone() };
-    let id = node.id();
+    let party = Holder { holder: holder(), lease: client.lease.clone(), via };
     let number = held.add(Entry::Lock(LockState {
         seqid: 0,
         node,
@@ -75,7 +78,7 @@ pub(super) fn lock_state(
         open,
         place: None,
     }))?;
-    held.lock_owners.get_mut(&name)?.states.insert(id, number);
+    held.lock_owners.get_mut(&name)?.states.insert(file, number);
     held.open_mut(open)?.locks.push(number);
     Some((number, party, true))
 }

@@ -40,6 +40,7 @@ mod deleg;
 mod dispatch;
 pub mod holdings;
 pub mod limits;
+mod links;
 mod locks;
 mod machine;
 mod make_room;
@@ -70,7 +71,7 @@ mod watched;
 pub mod wire;
 
 pub use clients::{Callbacks, Clients, Options};
-pub use names::Domain;
+pub use names::{Domain, OwnerNames, Unanswered};
 pub use nfs4::Nfs4;
 pub use status::Status;
 

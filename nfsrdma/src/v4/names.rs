@@ -6,21 +6,25 @@
 //!
 //! *Memory.* [`KNOWN_MAX`] cached answers of the directory in each direction, for [`KNOWN_FOR`].
 //!
-//! *Errors.* BADOWNER for an unknown name. A directory that times out is not queried for [`REST`]: meanwhile users are sent as
-//! numbers, and requests that set a name get DELAY.
+//! *Errors.* BADOWNER for an unknown name. Without an answer of the directory, users are sent as numbers, and requests that set a
+//! name get DELAY; that is not cached. A directory that times out is not queried for [`REST`].
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use iobuf::{ClientWork, current_client};
 use mutex::locked;
-use tokio::sync::Semaphore;
-use vfs::accounts::Directory;
+use rdma_transport::parts::Limit;
+use rdma_transport::turns::Turns;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use vfs::acl::{Ace, Acl, Who};
 
-use super::limits::OWNER_MAX;
+use super::limits::{NAME_QUERIES_MAX, NAME_QUERIES_OF_ADDRESS_MAX, OWNER_MAX};
 use super::status::Status;
 
 /// Cached answers of the directory in each direction.
@@ -32,8 +36,25 @@ pub(super) const PATIENCE_S: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(PATIENCE_S as u64);
 /// Pause before the directory is queried again after a timeout.
 const REST: Duration = Duration::from_secs(10);
-/// Threads that query it at the same time.
-const ASKING_MAX: usize = 8;
+
+/// Stands for queries that no client caused.
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The directory knows no answer now: another machine is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered;
+
+/// Maps names of owners, without their domain, to numbers and back. Calls may wait.
+pub trait OwnerNames: Send + Sync + 'static {
+    /// Returns the number of the user of this name.
+    fn uid(&self, name: &str) -> Result<Option<u32>, Unanswered>;
+    /// Returns the number of the group of this name.
+    fn gid(&self, name: &str) -> Result<Option<u32>, Unanswered>;
+    /// Returns the name of a user.
+    fn user(&self, uid: u32) -> Result<Option<String>, Unanswered>;
+    /// Returns the name of a group.
+    fn group(&self, gid: u32) -> Result<Option<String>, Unanswered>;
+}
 
 /// A user or group with a number here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,17 +85,18 @@ impl Id {
     }
 
     /// The name of this user or group, if a look-up of the name leads back to it.
-    fn name(self, directory: &dyn Directory) -> Option<String> {
+    fn name(self, directory: &dyn OwnerNames) -> Result<Option<String>, Unanswered> {
         let name = match self {
-            Self::User(uid) => directory.user(uid),
-            Self::Group(gid) => directory.group(gid),
+            Self::User(uid) => directory.user(uid)?,
+            Self::Group(gid) => directory.group(gid)?,
         };
-        name.filter(|name| find(directory, self, name) == Some(self.number()))
+        let Some(name) = name else { return Ok(None) };
+        Ok((find(directory, self, &name)? == Some(self.number())).then_some(name))
     }
 }
 
 /// The number of a user or group name.
-fn find(directory: &dyn Directory, kind: Id, name: &str) -> Option<u32> {
+fn find(directory: &dyn OwnerNames, kind: Id, name: &str) -> Result<Option<u32>, Unanswered> {
     match kind {
         Id::User(_) => directory.uid(name),
         Id::Group(_) => directory.gid(name),
@@ -84,9 +106,23 @@ fn find(directory: &dyn Directory, kind: Id, name: &str) -> Option<u32> {
 /// A name from a client, without its domain. The number in `kind` is ignored.
 type Asked = (Id, String);
 
-/// The directory timed out.
+/// The directory timed out or knows no answer now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Late;
+
+/// Questions with their answers.
+type Answers<K, V> = Vec<(K, Option<V>)>;
+
+/// Separates answers from questions without one.
+fn answered<K, V>(
+    told: Vec<(K, Result<Option<V>, Unanswered>)>,
+) -> (Answers<K, V>, Result<(), Late>) {
+    let asked = told.len();
+    let told: Vec<_> =
+        told.into_iter().filter_map(|(key, value)| Some((key, value.ok()?))).collect();
+    let result = if told.len() == asked { Ok(()) } else { Err(Late) };
+    (told, result)
+}
 
 /// Cached answers of the directory.
 struct Known<K, V>(Mutex<HashMap<K, (Duration, Option<V>)>>);
@@ -124,10 +160,10 @@ impl<K: Eq + Hash + Clone, V: Clone> Known<K, V> {
 /// The domain of user and group names.
 pub struct Domain {
     name: String,
-    directory: Arc<dyn Directory>,
+    directory: Arc<dyn OwnerNames>,
     names: Known<Id, Arc<str>>,
     numbers: Known<Asked, u32>,
-    asking: Arc<Semaphore>,
+    asking: Arc<Turns>,
     wait_policy: Duration,
     /// The directory is not queried before this time.
     rests_until: Mutex<Duration>,
@@ -141,13 +177,16 @@ impl std::fmt::Debug for Domain {
 
 impl Domain {
     /// Creates a domain with this name and directory.
-    pub fn new(name: &str, directory: Arc<dyn Directory>) -> Self {
+    pub fn new(name: &str, directory: Arc<dyn OwnerNames>) -> Self {
         Self {
             name: name.to_owned(),
             directory,
             names: Known::new(),
             numbers: Known::new(),
-            asking: Arc::new(Semaphore::new(ASKING_MAX)),
+            asking: Turns::new([
+                Limit::new("name-queries", NAME_QUERIES_MAX),
+                Limit::new("name-queries-of-address", NAME_QUERIES_OF_ADDRESS_MAX),
+            ]),
             wait_policy: PATIENCE,
             rests_until: Mutex::default(),
         }
@@ -167,14 +206,18 @@ impl Domain {
         }
         let domain = self.name.clone();
         let asked = self.ask(now, move |directory| {
-            let shown = |id: Id| Some(shown(&id.name(directory)?, &domain)?.into());
-            missing.into_iter().map(|id| (id, shown(id))).collect::<Vec<(Id, Option<Arc<str>>)>>()
+            let shown = |id: Id| {
+                let name = id.name(directory)?;
+                Ok(name.and_then(|name| shown(&name, &domain)).map(Arc::<str>::from))
+            };
+            missing.into_iter().map(|id| (id, shown(id))).collect::<Vec<_>>()
         });
         match asked.await {
             Ok(told) => {
+                let (told, result) = answered(told);
                 self.names.put(&told, now + KNOWN_FOR, now);
                 id_map.extend(told);
-                (id_map, Ok(()))
+                (id_map, result)
             }
             Err(late) => (id_map, Err(late)),
         }
@@ -197,8 +240,9 @@ impl Domain {
             });
             told.collect::<Vec<_>>()
         });
-        let told = told.await?;
+        let (told, result) = answered(told.await?);
         self.numbers.put(&told, now + KNOWN_FOR, now);
+        result?;
         there.extend(told);
         Ok(there)
     }
@@ -207,21 +251,24 @@ impl Domain {
     async fn ask<T: Send + 'static>(
         &self,
         now: Duration,
-        work: impl FnOnce(&dyn Directory) -> T + Send + 'static,
+        work: impl FnOnce(&dyn OwnerNames) -> T + Send + 'static,
     ) -> Result<T, Late> {
         let rests_until = || locked(&self.rests_until);
         if now < *rests_until() {
             return Err(Late);
         }
-        let (directory, asking) = (self.directory.clone(), self.asking.clone());
-        let answer = async {
-            let permit = asking.acquire_owned().await.ok()?;
-            // A thread whose query timed out still runs, so it keeps its permit.
-            let ask = move || (work(&*directory), permit).0;
-            tokio::task::spawn_blocking(ask).await.ok()
-        };
-        match tokio::time::timeout(self.wait_policy, answer).await {
-            Ok(Some(answer)) => Ok(answer),
+        let directory = self.directory.clone();
+        let at = current_client().unwrap_or(OWN);
+        // Without a turn the directory is not at fault: queries of the same client may have all of its threads.
+        let turn = self.asking.take(at, 1, self.wait_policy).await.ok_or(Late)?;
+        // A thread whose query timed out still runs, so it keeps its turn.
+        let ask = spawn_blocking(move || {
+            let _client = ClientWork::begin(at);
+            (work(&*directory), turn).0
+        });
+        // A wait for the turn takes nothing of the directory's own time.
+        match timeout(self.wait_policy, ask).await {
+            Ok(Ok(answer)) => Ok(answer),
             _ => {
                 *rests_until() = now + REST;
                 Err(Late)
@@ -357,22 +404,21 @@ mod tests {
     #[derive(Default)]
     struct Small(AtomicUsize);
 
-    impl Directory for Small {
-        fn uid(&self, name: &str) -> Option<u32> {
+    impl OwnerNames for Small {
+        fn uid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            [("alice", 1000), ("1002", 1002)].iter().find(|(n, _)| *n == name).map(|(_, uid)| *uid)
+            let found = [("alice", 1000), ("1002", 1002)].iter().find(|(n, _)| *n == name);
+            Ok(found.map(|(_, uid)| *uid))
         }
-        fn gid(&self, name: &str) -> Option<u32> {
-            (name == "staff").then_some(50)
+        fn gid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
+            Ok((name == "staff").then_some(50))
         }
-        fn user(&self, uid: u32) -> Option<String> {
-            [(1000, "alice"), (1001, "alice"), (1002, "1002")]
-                .iter()
-                .find(|(n, _)| *n == uid)
-                .map(|(_, name)| (*name).to_owned())
+        fn user(&self, uid: u32) -> Result<Option<String>, Unanswered> {
+            let known = [(1000, "alice"), (1001, "alice"), (1002, "1002")];
+            Ok(known.iter().find(|(n, _)| *n == uid).map(|(_, name)| (*name).to_owned()))
         }
-        fn group(&self, gid: u32) -> Option<String> {
-            (gid == 50).then(|| "staff".into())
+        fn group(&self, gid: u32) -> Result<Option<String>, Unanswered> {
+            Ok((gid == 50).then(|| "staff".into()))
         }
     }
 
@@ -445,19 +491,67 @@ mod tests {
     /// Answers only when the test permits it.
     struct Stuck(Mutex<mpsc::Receiver<()>>);
 
-    impl Directory for Stuck {
-        fn uid(&self, _: &str) -> Option<u32> {
+    impl OwnerNames for Stuck {
+        fn uid(&self, _: &str) -> Result<Option<u32>, Unanswered> {
             let _ = self.0.lock().unwrap().recv();
-            Some(5)
+            Ok(Some(5))
         }
-        fn gid(&self, _: &str) -> Option<u32> {
-            None
+        fn gid(&self, _: &str) -> Result<Option<u32>, Unanswered> {
+            Ok(None)
         }
-        fn user(&self, _: u32) -> Option<String> {
-            Some("late".into())
+        fn user(&self, _: u32) -> Result<Option<String>, Unanswered> {
+            Ok(Some("late".into()))
         }
-        fn group(&self, _: u32) -> Option<String> {
-            None
+        fn group(&self, _: u32) -> Result<Option<String>, Unanswered> {
+            Ok(None)
+        }
+    }
+
+    /// Answers about alice; about others from the second question on.
+    #[derive(Default)]
+    struct Waking(AtomicUsize);
+
+    impl OwnerNames for Waking {
+        fn uid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
+            match name {
+                "alice" => Ok(Some(1000)),
+                _ if self.0.fetch_add(1, Ordering::Relaxed) == 0 => Err(Unanswered),
+                _ => Ok(Some(1001)),
+            }
+        }
+        fn gid(&self, _: &str) -> Result<Option<u32>, Unanswered> {
+            Ok(None)
+        }
+        fn user(&self, uid: u32) -> Result<Option<String>, Unanswered> {
+            Ok(Some(if uid == 1000 { "alice" } else { "bob" }.into()))
+        }
+        fn group(&self, _: u32) -> Result<Option<String>, Unanswered> {
+            Err(Unanswered)
+        }
+    }
+
+    #[tokio::test]
+    async fn silence_is_not_cached() {
+        let domain = Domain::new("d", Arc::new(Waking::default()));
+        let mut names = Names::of(Some(&domain));
+        for text in [b"alice@d", &b"bob@d"[..]] {
+            names.user(text).unwrap();
+        }
+        assert_eq!(names.learn(NOW).await, Err(Late));
+        for text in [b"alice@d", &b"bob@d"[..]] {
+            names.user(text).unwrap();
+        }
+        assert_eq!(names.learn(NOW).await, Ok(true), "it is asked at once");
+        assert_eq!((names.user(b"alice@d"), names.user(b"bob@d")), (Ok(1000), Ok(1001)));
+
+        let domain = Domain::new("d", Arc::new(Waking::default()));
+        let ids = [Id::User(1000), Id::User(1001), Id::Group(7)];
+        for (wanted, late) in
+            [(["alice@d", "1001", "7"], Err(Late)), (["alice@d", "bob@d", "7"], Err(Late))]
+        {
+            let (id_map, done) = domain.id_map(ids.into(), NOW).await;
+            let shown = ids.map(|id| String::from_utf8(told(&id_map, id)).unwrap());
+            assert_eq!((shown, done), (wanted.map(str::to_owned), late));
         }
     }
 
@@ -476,5 +570,33 @@ mod tests {
         names.user(b"late@d").unwrap();
         assert_eq!(names.learn(NOW + REST).await, Ok(true));
         assert_eq!(names.user(b"late@d"), Ok(5));
+    }
+
+    /// One address whose queries hang leaves threads, and the directory, to others.
+    #[tokio::test]
+    async fn hanging_queries_of_address_leave_threads_to_others() {
+        let (let_it, waits) = mpsc::channel();
+        let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
+        domain.wait_policy = Duration::from_secs(1);
+        let domain = Arc::new(domain);
+        let query = |n: u8| {
+            let (domain, at) = (domain.clone(), IpAddr::from([192, 0, 2, n]));
+            async move {
+                // Only to take the turn: the rest after a time-out is not under test.
+                domain.asking.take(at, 1, Duration::from_millis(50)).await
+            }
+        };
+        let mut held = Vec::new();
+        while let Some(turn) = query(1).await {
+            held.push(turn);
+        }
+        assert_eq!(held.len(), NAME_QUERIES_OF_ADDRESS_MAX);
+        assert!(query(2).await.is_some(), "another address");
+        let _work = iobuf::ClientWork::begin([192, 0, 2, 1].into());
+        let mut names = Names::of(Some(&*domain));
+        names.user(b"late@d").unwrap();
+        assert_eq!(names.learn(NOW).await, Err(Late), "no turn");
+        assert_eq!(*domain.rests_until.lock().unwrap(), Duration::ZERO, "others may ask");
+        drop(let_it);
     }
 }

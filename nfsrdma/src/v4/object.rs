@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use vfs::links::Link;
 use vfs::namespace::{Refusal, Share};
 use vfs::{Cred, NodeRef};
 
 use super::above::Above;
+use super::opens::FileInShare;
 
 /// A file or directory of a share.
 #[derive(Clone)]
@@ -16,12 +18,20 @@ pub struct Located {
     pub cred: Cred,
     /// Why the caller may not use the share. It may still release its state, and mount the root if only its user is refused.
     pub closed: Option<Refusal>,
+    /// The link that the file is: its contents are on other servers.
+    pub link: Option<Arc<Link>>,
 }
 
 impl Located {
+    /// The file in this share: a client that reaches a file through two shares has separate state on each, as it has separate
+    /// handles.
+    pub(super) fn file(&self) -> FileInShare {
+        (self.share.id, self.node.id())
+    }
+
     /// Another file of the same share, for the same caller.
     pub fn beside(&self, node: NodeRef) -> Self {
-        Self { node, ..self.clone() }
+        Self { node, link: None, ..self.clone() }
     }
 }
 

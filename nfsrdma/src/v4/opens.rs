@@ -23,6 +23,9 @@ use super::status::Status;
 use super::usage::{Usage, UsagePlace};
 use super::wire::Stateid;
 
+/// A file, with the number of the share through which the client uses it.
+pub(super) type FileInShare = (u32, NodeId);
+
 /// An owner's name, chosen by the client.
 pub(super) type OwnerName = Arc<[u8]>;
 
@@ -106,6 +109,8 @@ pub(super) enum Entry {
 /// State revoked by an administrator.
 pub(super) struct Revoked {
     pub(super) node: NodeRef,
+    /// The number of the share.
+    via: u32,
     /// The number of the open itself, or of the open through which a lock was created.
     open: u32,
 }
@@ -130,6 +135,16 @@ impl Entry {
         }
     }
 
+    pub(super) fn file(&self) -> Option<FileInShare> {
+        match self {
+            Self::Open(Open { node, party, .. })
+            | Self::Lock(LockState { node, party, .. })
+            | Self::Delegation(Delegation { node, party, .. }) => Some((party.via, node.id())),
+            Self::Revoked(r) => Some((r.via, r.node.id())),
+            Self::Closed(_) => None,
+        }
+    }
+
     pub(super) fn node(&self) -> Option<&NodeRef> {
         match self {
             Self::Open(o) => Some(&o.node),
@@ -146,7 +161,7 @@ pub(super) struct OpenOwner {
     pub(super) order: OpenOwnerSeqid,
     /// Minor version 0: OPEN_CONFIRM was received.
     pub(super) confirmed: bool,
-    pub(super) opens: HashMap<NodeId, u32>,
+    pub(super) opens: HashMap<FileInShare, u32>,
     closed: Option<u32>,
     _place: Option<UsagePlace>,
 }
@@ -155,7 +170,7 @@ pub(super) struct OpenOwner {
 #[derive(Default)]
 pub(super) struct LockOwner {
     pub(super) order: OpenOwnerSeqid,
-    pub(super) states: HashMap<NodeId, u32>,
+    pub(super) states: HashMap<FileInShare, u32>,
     _place: Option<UsagePlace>,
 }
 
@@ -345,15 +360,17 @@ impl Held {
 
     /// Removes an open with its locks, or a single lock state, and returns the removed entries.
     pub(super) fn take_one(&mut self, number: u32, table: &Table) -> Vec<(u32, Revoked)> {
-        let (numbers, node, open) = match self.states.get(&number) {
-            Some(Entry::Open(o)) => ([&[number], &o.locks[..]].concat(), o.node.clone(), number),
-            Some(Entry::Lock(l)) => (vec![number], l.node.clone(), l.open),
+        let (numbers, node, via, open) = match self.states.get(&number) {
+            Some(Entry::Open(o)) => {
+                ([&[number], &o.locks[..]].concat(), o.node.clone(), o.party.via, number)
+            }
+            Some(Entry::Lock(l)) => (vec![number], l.node.clone(), l.party.via, l.open),
             _ => return Vec::new(),
         };
         self.remove_lock(number, table);
         // Minor version 1 is passed because no retransmission of a CLOSE can follow.
         let _ = self.close(number, 1, table);
-        numbers.into_iter().map(|n| (n, Revoked { node: node.clone(), open })).collect()
+        numbers.into_iter().map(|n| (n, Revoked { node: node.clone(), via, open })).collect()
     }
 
     /// Marks this number as revoked by an administrator.
@@ -430,16 +447,16 @@ impl Held {
         &mut self,
         lease: &Arc<Lease>,
         owner: &[u8],
-        (node, opener): (&NodeRef, Opener),
+        (node, via, opener): (&NodeRef, u32, Opener),
         holder: impl FnOnce() -> HolderId,
     ) -> Option<(u32, Holder)> {
         let (name, found) = self.open_owner(owner)?;
-        if let Some(number) = found.opens.get(&node.id()).copied() {
+        if let Some(number) = found.opens.get(&(via, node.id())).copied() {
             let open = self.open_mut(number)?;
             open.opening += 1;
             return Some((number, open.party.clone()));
         }
-        let party = Holder { holder: holder(), lease: lease.clone() };
+        let party = Holder { holder: holder(), lease: lease.clone(), via };
         let number = self.add(Entry::Open(Open {
             seqid: 0,
             node: node.clone(),
@@ -454,7 +471,7 @@ impl Held {
             locks: Vec::new(),
             place: None,
         }))?;
-        self.open_owners.get_mut(&name)?.opens.insert(node.id(), number);
+        self.open_owners.get_mut(&name)?.opens.insert((via, node.id()), number);
         Some((number, party))
     }
 
@@ -483,16 +500,16 @@ impl Held {
         let Some(open) = self.open_mut(number) else { return };
         open.opening -= 1;
         if open.opening == 0 && open.share.access.is_none() {
-            let (owner, node) = (open.owner.clone(), open.node.id());
+            let (owner, file) = (open.owner.clone(), (open.party.via, open.node.id()));
             self.states.remove(&number);
-            self.forget_open(&owner, node);
+            self.forget_open(&owner, file);
         }
     }
 
     /// Removes the file from the owner's opens. An owner without opens is removed, unless it keeps a sequence of 4.0.
-    fn forget_open(&mut self, owner: &OwnerName, node: NodeId) {
+    fn forget_open(&mut self, owner: &OwnerName, file: FileInShare) {
         if let Some(o) = self.open_owners.get_mut(owner) {
-            o.opens.remove(&node);
+            o.opens.remove(&file);
             if o.opens.is_empty() && o.order.is_unused() {
                 self.open_owners.remove(owner);
             }
@@ -546,7 +563,7 @@ impl Held {
                 self.states.remove(&before);
             }
         }
-        self.forget_open(&open.owner, open.node.id());
+        self.forget_open(&open.owner, (open.party.via, open.node.id()));
         Ok(open.seqid)
     }
 
@@ -560,7 +577,7 @@ impl Held {
             open.locks.retain(|n| *n != number);
         }
         if let Some(owner) = self.lock_owners.get_mut(&lock.owner) {
-            owner.states.remove(&lock.node.id());
+            owner.states.remove(&(lock.party.via, lock.node.id()));
             if owner.states.is_empty() && owner.order.is_unused() {
                 self.lock_owners.remove(&lock.owner);
             }
@@ -619,12 +636,12 @@ mod tests {
             let (_, owner) = held.open_owner(&name(n)).unwrap();
             // All but the first have an open.
             if n > 0 {
-                owner.opens.insert(NodeId(1), 1);
+                owner.opens.insert((0, NodeId(1)), 1);
             }
         }
         let more = limits::OWNERS_PER_CLIENT_MAX;
         let (_, owner) = held.open_owner(&name(more)).unwrap();
-        owner.opens.insert(NodeId(1), 1);
+        owner.opens.insert((0, NodeId(1)), 1);
         assert!(!held.open_owners.contains_key(&name(0)[..]), "the idle one went");
         assert!(held.open_owner(&name(more + 1)).is_none());
         assert!(held.open_owner(&name(5)).is_some(), "those that are there stay");
@@ -661,7 +678,8 @@ mod tests {
         let open = |held: &mut Held, n: usize| {
             let name = n.to_be_bytes();
             let opener = Opener { uid: 0, caller: Principal::of_uid(0) };
-            let reserved = held.reserve(&lease, &name, (&node, opener), || HolderId(n as u64 + 1));
+            let reserved =
+                held.reserve(&lease, &name, (&node, 1, opener), || HolderId(n as u64 + 1));
             reserved.map(|(number, _)| number)
         };
         let first = open(&mut a, 0).unwrap();
@@ -679,7 +697,7 @@ mod tests {
         let mut owners = client(&usage);
         let places: Vec<_> =
             (0..limits::OWNERS_OF_ADDRESS_MAX - 1).map(|_| usage.owner().unwrap()).collect();
-        owners.open_owner(b"a").unwrap().1.opens.insert(node.id(), 1);
+        owners.open_owner(b"a").unwrap().1.opens.insert((1, node.id()), 1);
         assert!(owners.lock_owner(b"a").is_none());
         assert_eq!(owners.limit_met(own).0, "nfs-owners-of-address");
         drop(places);

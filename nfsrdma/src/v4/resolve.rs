@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vfs::NodeId;
-
 use super::client::Client;
 use super::compound::Compound;
 use super::open_owner_seqid::Owner;
-use super::opens::{Entry, Held};
+use super::opens::{Entry, FileInShare, Held};
 use super::stateid::{self, check_seqid};
 use super::status::Status;
 use super::wire::Stateid;
@@ -60,15 +58,15 @@ impl ResolvedStateid {
         }
     }
 
-    /// The entry, if the stateid belongs to this file and is not old.
+    /// The entry, if the stateid belongs to this file of this share and is not old.
     pub(super) fn entry<'h>(
         &self,
         held: &'h mut Held,
-        node: NodeId,
+        file: FileInShare,
         minor: u32,
     ) -> Result<&'h mut Entry, Status> {
         let entry = held.get_mut(self.number).ok_or(Status::BadStateId)?;
-        if entry.node().map(|n| n.id()) != Some(node) {
+        if entry.file() != Some(file) {
             return Err(Status::BadStateId);
         }
         check_seqid(self.seqid, entry.seqid(), minor)?;

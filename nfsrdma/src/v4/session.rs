@@ -1,4 +1,34 @@
 //! Sessions (RFC 8881 section 2.10): slots of the fore channel, and connections of the backchannel.
+//!
+//! # States of a session
+//!
+//! ```text
+//!   CREATE_SESSION             DESTROY_SESSION, or the client is dissolved
+//!   --------------> ACTIVE -----------------------------------------------> DEAD
+//! ```
+//!
+//! | event | function | effect |
+//! |---|---|---|
+//! | CREATE_SESSION | `ops::create_session::make` | ACTIVE; this connection is bound for calls, and for callbacks if requested |
+//! | BIND_CONN_TO_SESSION | [`Session::bind_fore`], [`Back::bind`] | one more connection for calls, callbacks or both |
+//! | a connection closes | [`Session::unbind_fore`], [`Back::unbind`] | the session stays |
+//! | SEQUENCE with a new number | [`SlotUse::new`] | its slot is in use, and the client's lease cannot lapse |
+//! | the COMPOUND ends | [`SlotUse::finish`] | the slot is free, with or without a cached reply ([`super::slots`]) |
+//! | DESTROY_SESSION, no other slot in use | [`Session::kill`] | DEAD |
+//! | the client is dissolved | [`Session::kill`] | DEAD |
+//! | SEQUENCE after that, or after the client's lease has ended | `ops::sequence` | NFS4ERR_BADSESSION |
+//!
+//! ```text
+//!   backchannel:          bind                           closed, no answer
+//!              NO CONNECTION ----> WORKS ---------------------------------> NO CONNECTION
+//!                                   | ^
+//!        answer against the protocol| | bind
+//!                                   v |
+//!                                  FAULT
+//! ```
+//!
+//! If the client wanted a backchannel, SEQUENCE reports NO CONNECTION as SEQ4_STATUS_CB_PATH_DOWN_SESSION. It reports FAULT as
+//! SEQ4_STATUS_BACKCHANNEL_FAULT.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

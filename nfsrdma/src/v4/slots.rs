@@ -1,4 +1,17 @@
 //! Slots of a session with cached replies: each request is executed exactly once (RFC 8881 section 2.10.6). No I/O.
+//!
+//! ```text
+//!              begin, next number            finish(reply)      +--------+
+//!   Nothing ------------------------> Busy -------------------> | Reply  | begin, same number: Replay
+//!                                     ^  |   finish(None)       +--------+
+//!                                     |  +--------------------> Forgotten  begin, same number: Uncached
+//!                                     |                             |
+//!                                     +-----------------------------+
+//!                                     begin, next number, from Reply or Forgotten
+//! ```
+//!
+//! [`Slots::begin`] returns [`SlotError::Busy`] for the same number while the slot is Busy, [`SlotError::FalseRetry`] for another
+//! request with the number of a cached reply, and [`SlotError::Misordered`] for any other number.
 
 use std::sync::Arc;
 

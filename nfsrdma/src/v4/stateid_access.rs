@@ -89,7 +89,7 @@ pub async fn check_io(
     let named = resolve(cx, stateid)?;
     let mut held = named.client.held();
     let (allowed, checked, holder, uid, number) =
-        match named.entry(&mut held, at.node.id(), cx.minor)? {
+        match named.entry(&mut held, at.file(), cx.minor)? {
             Entry::Open(o) => {
                 (o.share.access, o.checked, o.party.holder, o.uid, Some(named.number))
             }
@@ -108,7 +108,7 @@ pub async fn check_io(
     if cx.minor == 0 && number.is_some_and(|n| !is_confirmed(&held, n)) {
         return Err(Status::BadStateId);
     }
-    let who = Some(Requester { client: named.client.id, holder: Some(holder) });
+    let who = Some(Requester { client: named.client.id, via: at.share.id, holder: Some(holder) });
     // A caller that uses another user's stateid has only its own permissions.
     let is_opener = at.cred.uid == uid;
     let right =

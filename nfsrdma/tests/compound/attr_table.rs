@@ -241,7 +241,7 @@ async fn creation_times_last_with_every_kind() {
         let kept = node.dos(&attr).await.unwrap().created.unwrap();
         assert_eq!((kept.sec, kept.nsec), (77, 5));
         let later = vfs::Time { sec: 99, nsec: 1 };
-        let dos = vfs::Dos { created: Some(later), attributes: Some(2), changed: None };
+        let dos = vfs::Dos { created: Some(later), attributes: Some(2), ..vfs::Dos::default() };
         node.dos_set(dos).await.unwrap();
         assert_eq!(created(&c, "file").await, (99, 1));
         let set = |w: &mut Writer| {

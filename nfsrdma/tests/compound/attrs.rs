@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use nfsrdma::v4::{Domain, Options};
+use nfsrdma::v4::{Domain, Options, OwnerNames, Unanswered};
 use proptest::prelude::*;
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
-use vfs::accounts::Directory;
 
 use crate::harness::{Args, Harness, fattr};
 
@@ -319,18 +318,18 @@ proptest! {
 /// One user and one group.
 struct Alice;
 
-impl Directory for Alice {
-    fn uid(&self, name: &str) -> Option<u32> {
-        (name == "alice").then_some(1000)
+impl OwnerNames for Alice {
+    fn uid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
+        Ok((name == "alice").then_some(1000))
     }
-    fn gid(&self, name: &str) -> Option<u32> {
-        (name == "staff").then_some(50)
+    fn gid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
+        Ok((name == "staff").then_some(50))
     }
-    fn user(&self, uid: u32) -> Option<String> {
-        (uid == 1000).then(|| "alice".into())
+    fn user(&self, uid: u32) -> Result<Option<String>, Unanswered> {
+        Ok((uid == 1000).then(|| "alice".into()))
     }
-    fn group(&self, gid: u32) -> Option<String> {
-        (gid == 50).then(|| "staff".into())
+    fn group(&self, gid: u32) -> Result<Option<String>, Unanswered> {
+        Ok((gid == 50).then(|| "staff".into()))
     }
 }
 

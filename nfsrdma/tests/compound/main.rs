@@ -12,6 +12,7 @@ mod exports;
 mod harness;
 mod histories;
 mod leases;
+mod links;
 mod locks;
 mod machine;
 mod minor0;

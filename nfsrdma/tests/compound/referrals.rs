@@ -24,6 +24,7 @@ fn refer(harness: &Harness, name: &str) {
         nfs_path: path.into(),
         smb_path: "archive".into(),
         rdma,
+        namespace: false,
     };
     let targets = [
         at(Server::Name("gw2.example.org".into()), "archive", false),

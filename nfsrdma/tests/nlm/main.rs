@@ -187,7 +187,7 @@ fn results(reply: Option<rdma_transport::channel::Reply>) -> Results {
 /// A holder of another protocol.
 fn party(table: &state::Table, client: state::ClientId) -> Holder {
     let terms = Terms { lease_ms: u64::MAX / 4, courtesy_ms: 0 };
-    Holder { holder: table.holder(), lease: Arc::new(Lease::new(client, terms, 0)) }
+    Holder { holder: table.holder(), lease: Arc::new(Lease::new(client, terms, 0)), via: 0 }
 }
 
 #[test]

@@ -24,8 +24,8 @@ fn reload(live: &Live, change: impl FnOnce(&mut Share)) {
 
 /// Access for this user only.
 fn only(uid: u32) -> Option<ShareAccess> {
-    let (read, deny) = (PrincipalSet::default(), PrincipalSet::default());
-    Some(ShareAccess { read, write: PrincipalSet::new(vec![uid], Vec::new()), deny })
+    let write = PrincipalSet::new(vec![uid], Vec::new());
+    Some(ShareAccess { write, ..ShareAccess::default() })
 }
 
 #[tokio::test]

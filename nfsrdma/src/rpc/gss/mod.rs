@@ -29,6 +29,7 @@ use std::time::Duration;
 use audit::PeerText;
 use iobuf::{Buf, BufMut};
 use mutex::{reading, writing};
+use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::oncrpc::{
     AUTH_NONE, AcceptStat, AuthStat, CallHead, OpaqueAuth, ReplyBody, ReplyHead,
 };
@@ -43,6 +44,7 @@ use siphasher::sip::SipHasher13;
 use vfs::Cred;
 
 use crate::context::Conn;
+use crate::locate;
 use crate::violation::Violation;
 
 pub use kerberos::{Kerberos, LIMIT, NoUser, Principals};
@@ -365,11 +367,15 @@ impl Gss {
 const CREDENTIAL_AT: usize = 32;
 
 /// Unprotects the arguments; GARBAGE_ARGS if that fails (RFC 2203 section 5.3.3.2). If there was no memory for their data, they
-/// cannot be verified and the call gets SYSTEM_ERR (RFC 5531 section 9).
+/// cannot be verified: a WRITE of NFS 3 is refused by its verified head alone (RFC 1813 section 2.6), any other call gets
+/// SYSTEM_ERR (RFC 5531 section 9).
 fn unpacked(conn: &Conn, call: Call) -> Admitted {
     let Call { head, context, service, number, body, at, read_chunks } = call;
     if service != GssService::None && read_chunks.iter().any(ReadChunkData::is_missing) {
-        let reply = plain(head.xid, AcceptStat::SystemErr);
+        let reply = match locate::is_write_of_version_3(&head) {
+            true => refused_write(head.xid),
+            false => plain(head.xid, AcceptStat::SystemErr),
+        };
         return Admitted::Answered(protect::protect(&context, number, service, reply));
     }
     let opened = match service {
@@ -404,6 +410,16 @@ fn plain(xid: u32, stat: AcceptStat) -> Reply {
     let mut out = Vec::new();
     ReplyHead::accepted(xid, stat).emit(&mut out);
     Reply::of(out)
+}
+
+/// `WRITE3resfail` that makes the client retry, without attributes.
+fn refused_write(xid: u32) -> Reply {
+    let mut reply = plain(xid, AcceptStat::Success);
+    let no_attributes = [0; 2];
+    for word in [Nfsstat3::Jukebox as u32].into_iter().chain(no_attributes) {
+        word.emit(&mut reply.head);
+    }
+    reply
 }
 
 fn made(xid: u32, verf: OpaqueAuth<'_>, results: &GssInitRes<'_>) -> Reply {

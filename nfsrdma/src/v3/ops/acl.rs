@@ -19,7 +19,10 @@ pub(super) async fn getacl(op: &Op<'_>, args: Getacl3args<'_>, out: &mut Writer)
     let attr = op.core.namespace.by(None).getattr(&t.node).await?;
     // A stored list is shown only to callers whom it grants READ_CONTROL.
     if let Some(acl) = t.node.acl(&attr).await?
-        && acl.allowed(&t.cred, Owner::of(&attr)) & mask::READ_CONTROL == 0
+        && acl.allowed(&t.cred, Owner::of(&attr))
+            & t.node.bounds(&t.cred).await?
+            & mask::READ_CONTROL
+            == 0
     {
         t.fail_post(out, Nfsstat3::Acces).await;
         return Ok(());

@@ -61,7 +61,7 @@ pub(super) async fn access(op: &Op<'_>, object: &[u8], wanted: u32, out: &mut Wr
     const CHANGING: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE;
     let t = op.target(object).await?;
     let mut wanted = wanted & KNOWN;
-    if t.writable(op).is_err() {
+    if t.writable(op).is_err() || op.is_link(&t) {
         wanted &= !CHANGING;
     }
     let granted = match t.node.getattr().await {

@@ -115,6 +115,9 @@ impl Filler<'_> {
 
     async fn batch_behind(&self, cookie: u64) -> VfsResult<(Vec<Listed>, bool)> {
         let Target { share, node, cred, .. } = self.dir;
+        if self.op.is_link(self.dir) {
+            return Ok((Vec::new(), true));
+        }
         share.readdir(node, cred, cookie, self.batch()).await
     }
 
@@ -163,6 +166,9 @@ impl Filler<'_> {
             Some(found) => Some(found.clone()),
             None => self.dir.node.lookup(&self.dir.cred, &entry.name).await.ok(),
         };
+        if let Some((node, _)) = &found {
+            self.dir.note_link(&entry.name, node);
+        }
         self.put(&entry.name, entry.fileid, entry.cookie, found, fill, out)
     }
 

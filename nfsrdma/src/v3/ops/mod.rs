@@ -121,6 +121,23 @@ impl<'a> Op<'a> {
         self.target(wire).await
     }
 
+    /// Returns true if this is the folder of a link to other servers. NFS 3 has no referrals: its clients see an empty folder, and
+    /// the log says so once.
+    fn is_link(&self, t: &Target) -> bool {
+        let Some(link) = t.share.rules.links.of(t.node.id()) else { return false };
+        if link.tells_once() {
+            let targets: Vec<String> = link.targets.iter().map(ToString::to_string).collect();
+            tracing::warn!(
+                peer = %self.conn.info.peer,
+                share = t.share.name,
+                link = &*link.path,
+                to = targets.join(", "),
+                "a client of NFS 3 sees an empty folder in place of this link; mount with NFS 4, or mount the other server"
+            );
+        }
+        true
+    }
+
     /// Records the bytes of file data transferred.
     fn moved(&self, bytes: usize) {
         self.moved.store(bytes as u64, Ordering::Relaxed);
@@ -159,6 +176,13 @@ impl<'a> Op<'a> {
 }
 
 impl Target {
+    /// Notes what a name in this folder leads to. A process of the host may have made the folder of a link again, and the client
+    /// gets a handle of it now.
+    fn note_link(&self, name: &[u8], node: &NodeRef) {
+        // Clients of NFS 3 see the folder of a link; `Op::is_link` keeps them out of it.
+        let _ = self.share.rules.links.at(self.node.id(), name, node);
+    }
+
     /// Attributes for the client's cache; they are optional. Omitted if an NFSv4 client with a delegation may have newer ones.
     async fn after(&self) -> Option<Attr> {
         if self.known { self.node.getattr().await.ok() } else { None }

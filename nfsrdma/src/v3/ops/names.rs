@@ -10,8 +10,14 @@ use rdma_transport::xdr::Writer;
 
 pub(super) async fn lookup(op: &Op<'_>, what: Diropargs3<'_>, out: &mut Writer) -> OpResult {
     let t = op.target(what.dir).await?;
-    match find(&t, what.name).await {
+    let is_inside = !matches!(what.name, b"." | b"..");
+    let found = match is_inside && op.is_link(&t) {
+        true => Err(VfsError::NotFound),
+        false => find(&t, what.name).await,
+    };
+    match found {
         Ok((node, attr)) => {
+            t.note_link(what.name, &node);
             let fh = op.fh(&t.share, &node);
             let known = op.core.namespace.by(None).is_known(&node);
             let ok = Lookup3resok {

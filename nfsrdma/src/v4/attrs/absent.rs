@@ -1,5 +1,8 @@
-//! Attributes of a share that is on other servers, so that its file system is absent here (RFC 8881 sections 11.3 and 11.4, RFC
-//! 7530 section 8.3).
+//! Attributes of a share, or of a folder of a share, that is on other servers, so that its file system is absent here (RFC 8881
+//! sections 11.3 and 11.4, RFC 7530 section 8.3).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nfs_proto::nfs4::Nfstime4;
 use nfs_proto::nfs4::attrs::{
@@ -7,10 +10,12 @@ use nfs_proto::nfs4::attrs::{
     FsLocationsServer4, Pathname4, Value, fsli4bx,
 };
 use nfs_proto::nfs4::ops::Component4;
-use vfs::namespace::Share;
+use vfs::Attr;
 use vfs::refer::Referral;
 
 use super::Bitmap;
+use crate::v4::above;
+use crate::v4::object::Located;
 use crate::v4::wire::attr;
 
 /// Seconds for which a client may cache the location.
@@ -51,12 +56,65 @@ pub(super) fn no_locations(path: &str, out: &mut Vec<u8>) {
     Value::FsLocations(value).emit(out);
 }
 
-/// Writes a location attribute of a share, by attribute number.
-pub(super) fn emit(number: u32, share: &Share, out: &mut Vec<u8>) {
-    let targets = &share.rules.refers_to;
+/// A file system that is on other servers.
+#[derive(Clone, Debug)]
+pub(super) struct Away {
+    /// Its path on this server, without the first slash.
+    path: String,
+    targets: Arc<[Referral]>,
+}
+
+impl Default for Away {
+    fn default() -> Self {
+        Self { path: String::new(), targets: Arc::new([]) }
+    }
+}
+
+impl Away {
+    /// `None` if the file is here.
+    pub(super) fn of(at: &Located) -> Option<Self> {
+        let share = &at.share;
+        match &at.link {
+            Some(link) => Some(Self {
+                path: format!("{}/{}", share.nfs_path(), link.path),
+                targets: link.targets.clone(),
+            }),
+            None if share.is_elsewhere() => Some(Self {
+                path: share.nfs_path().to_owned(),
+                targets: share.rules.refers_to.clone(),
+            }),
+            None => None,
+        }
+    }
+
+    /// Its `fsid4`, which differs from those of all other file systems: clients see by it where they leave the share.
+    pub(super) fn fsid(&self, at: &Located, attr: &Attr) -> (u64, u64) {
+        /// Beyond the numbers of shares.
+        const LINK: u64 = 1 << 40;
+        match at.link {
+            Some(_) => {
+                let (major, _) = above::fsid_of(&at.share, 0);
+                (LINK | major, attr.fileid ^ attr.fsid.rotate_left(32))
+            }
+            None => above::fsid_of(&at.share, 0),
+        }
+    }
+
+    /// Counts an answer with the location.
+    pub(super) fn note(&self, at: &Located, want: &Bitmap) {
+        let asked = want.has(attr::FS_LOCATIONS) || want.has(attr::FS_LOCATIONS_INFO);
+        if asked && at.link.is_some() {
+            at.share.rules.links.referred.nfs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes a location attribute, by attribute number.
+pub(super) fn emit(number: u32, away: &Away, out: &mut Vec<u8>) {
+    let targets = &away.targets;
     let servers: Vec<String> = targets.iter().map(|target| target.server.to_string()).collect();
     let named = || targets.iter().zip(&servers).map(|(t, server)| (t, component(server)));
-    let fs_root = pathname(share.nfs_path());
+    let fs_root = pathname(&away.path);
     let value = match number {
         attr::FS_LOCATIONS => {
             let locations = named()

@@ -9,9 +9,9 @@ use nfs_proto::nfs4::{Fsid4, Nfsstat4, Nfstime4, Specdata4};
 use nfs_proto::xdr::Xdr;
 use vfs::acl::{Acl, Owner, mask};
 use vfs::dos::Dos;
-use vfs::namespace::Share;
 use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
+use super::absent::Away;
 use super::{Bitmap, absent, acl};
 use crate::fh::Fh;
 use crate::v4::above::{self, Above};
@@ -181,7 +181,7 @@ pub(in crate::v4) fn supported_on(minor: u32, object: &Object) -> Bitmap {
         Object::Above(_) => {
             supported(minor, &above::CAPABILITIES).or(&Bitmap::of(&[attr::FS_LOCATIONS]))
         }
-        Object::Node(l) if l.share.is_elsewhere() => absent::available(minor),
+        Object::Node(l) if Away::of(l).is_some() => absent::available(minor),
         Object::Node(l) => {
             let all = supported(minor, &l.share.backend.capabilities_of(&l.node));
             // Symbolic links have no list.
@@ -196,8 +196,8 @@ enum FsLocations {
     Here,
     /// A pseudo folder.
     Above(Above),
-    /// A share on other servers.
-    Absent(Arc<Share>),
+    /// A share or folder on other servers.
+    Absent(Away),
 }
 
 /// The source of an object's attribute values.
@@ -226,19 +226,16 @@ impl ObjectAttrs {
 
     /// Reads the attributes of an object that `want` needs.
     pub async fn of(cx: &Compound<'_>, object: &Object, want: &Bitmap) -> Result<Self, Status> {
-        match object {
+        let attr = match object {
+            Object::Node(l) if l.link.is_some() => l.node.getattr().await?,
             Object::Node(l) if l.share.is_elsewhere() || want.and(&OF_NODE).is_empty() => {
-                Self::with_attr(cx, object, want, pseudo::attr_of_share(cx, &l.share)).await
+                pseudo::attr_of_share(cx, &l.share)
             }
-            Object::Node(l) => {
-                let attr = match want.and(&OF_DATA).is_empty() {
-                    true => l.node.getattr().await?,
-                    false => cx.file_ops().getattr(&l.node).await?,
-                };
-                Self::with_attr(cx, object, want, attr).await
-            }
-            Object::Above(above) => Self::with_attr(cx, object, want, above.attr(cx)).await,
-        }
+            Object::Node(l) if want.and(&OF_DATA).is_empty() => l.node.getattr().await?,
+            Object::Node(l) => cx.file_ops().getattr(&l.node).await?,
+            Object::Above(above) => above.attr(cx),
+        };
+        Self::with_attr(cx, object, want, attr).await
     }
 
     /// Builds the values of an object whose attributes were read already.
@@ -251,12 +248,14 @@ impl ObjectAttrs {
         let fh = if want.has(attr::FILEHANDLE) { cx.fh_of(object) } else { Fh::EMPTY };
         let (lease_secs, supported) = (cx.nfs.lease_secs(), supported_on(cx.minor, object));
         let l = match object {
-            Object::Node(l) if !l.share.is_elsewhere() => l,
+            Object::Node(l) if Away::of(l).is_none() => l,
             _ => {
                 let (fsid, place) = match object {
                     Object::Above(above) => (above::FSID, FsLocations::Above(above.clone())),
                     Object::Node(l) => {
-                        (above::fsid_of(&l.share, 0), FsLocations::Absent(l.share.clone()))
+                        let away = Away::of(l).unwrap_or_default();
+                        away.note(l, want);
+                        (away.fsid(l, &attr), FsLocations::Absent(away))
                     }
                 };
                 return Ok(Self {
@@ -367,7 +366,7 @@ impl ObjectAttrs {
             }
             attr::FS_LOCATIONS | attr::FS_LOCATIONS_INFO | attr::FS_STATUS => {
                 return match &self.place {
-                    FsLocations::Absent(share) => absent::emit(number, share, out),
+                    FsLocations::Absent(away) => absent::emit(number, away, out),
                     FsLocations::Above(above) => absent::no_locations(above.path(), out),
                     // Invariant: `supported_on` includes them only for the other two variants.
                     FsLocations::Here => debug_assert!(false, "attribute {number} has no value"),
@@ -459,7 +458,10 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
         return Ok(None);
     }
     if let Some(acl) = at.node.acl(attr).await?
-        && acl.allowed(&at.cred, Owner::of(attr)) & mask::READ_CONTROL == 0
+        && acl.allowed(&at.cred, Owner::of(attr))
+            & at.node.bounds(&at.cred).await?
+            & mask::READ_CONTROL
+            == 0
     {
         return Err(Status::Access);
     }

@@ -31,11 +31,11 @@ pub(in crate::v4) async fn close(cx: &mut Compound<'_>) -> Result<(), Status> {
 }
 
 fn close_now(cx: &mut Compound<'_>, named: &ResolvedStateid) -> Result<(), Status> {
-    let node = cx.given_back()?.node.id();
+    let file = cx.given_back()?.file();
     let arbiter = cx.nfs.core.namespace.arbiter();
     let last = {
         let mut held = named.client.held();
-        named.entry(&mut held, node, cx.minor)?;
+        named.entry(&mut held, file, cx.minor)?;
         held.close(named.number, cx.minor, arbiter.state())?
     };
     arbiter.released();

@@ -8,11 +8,11 @@ use crate::v4::wire::Stateid;
 
 pub(in crate::v4) async fn delegreturn(cx: &mut Compound<'_>) -> Result<(), Status> {
     let stateid = cx.args.value::<Stateid>()?;
-    let node = cx.given_back()?.node.id();
+    let file = cx.given_back()?.file();
     let named = resolve(cx, stateid)?;
     {
         let mut held = named.client.held();
-        match named.entry(&mut held, node, cx.minor)? {
+        match named.entry(&mut held, file, cx.minor)? {
             Entry::Delegation(d) if d.revoked => return Err(Status::DelegRevoked),
             Entry::Delegation(_) => {}
             _ => return Err(Status::BadStateId),

@@ -87,7 +87,7 @@ async fn first_lock(
     let arbiter = cx.nfs.core.namespace.arbiter();
     let (number, party, fresh) = {
         let mut held = client.held();
-        match named.entry(&mut held, at.node.id(), cx.minor)? {
+        match named.entry(&mut held, at.file(), cx.minor)? {
             Entry::Open(open) => check_mode(open.share.access, wanted.kind)?,
             _ => return Err(Status::BadStateId),
         }
@@ -134,7 +134,7 @@ async fn next_lock(
     check_user(&at, opener).await?;
     let party = {
         let mut held = named.client.held();
-        let (open, party) = match named.entry(&mut held, at.node.id(), cx.minor)? {
+        let (open, party) = match named.entry(&mut held, at.file(), cx.minor)? {
             Entry::Lock(l) => (l.open, l.party.clone()),
             _ => return Err(Status::BadStateId),
         };

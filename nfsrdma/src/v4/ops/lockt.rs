@@ -24,14 +24,14 @@ pub(in crate::v4) async fn lockt(cx: &mut Compound<'_>) -> Result<(), Status> {
     }
     let holder = {
         let held = client.held();
-        let number = held.lock_owners.get(owner.owner).and_then(|o| o.states.get(&at.node.id()));
+        let number = held.lock_owners.get(owner.owner).and_then(|o| o.states.get(&at.file()));
         match number.and_then(|n| held.get(*n)) {
             Some(Entry::Lock(l)) => l.party.holder,
             _ => NOBODY,
         }
     };
     let arbiter = cx.nfs.core.namespace.arbiter();
-    let who = Some(Requester { client: client.id, holder: None });
+    let who = Some(Requester { client: client.id, via: at.share.id, holder: None });
     arbiter.locks_known(at.node.id(), who).await?;
     let verdict = arbiter.state().test(at.node.id(), holder, range, kind, cx.nfs.clients.now());
     match verdict {

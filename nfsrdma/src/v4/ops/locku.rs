@@ -32,7 +32,7 @@ fn unlock(cx: &mut Compound<'_>, named: &ResolvedStateid, range: Range) -> Resul
     let at = cx.regular(&Object::Node(cx.given_back()?.clone()))?;
     let arbiter = cx.nfs.core.namespace.arbiter();
     let mut held = named.client.held();
-    let Entry::Lock(lock) = named.entry(&mut held, at.node.id(), cx.minor)? else {
+    let Entry::Lock(lock) = named.entry(&mut held, at.file(), cx.minor)? else {
         return Err(Status::BadStateId);
     };
     if !arbiter.state().unlock(at.node.id(), &lock.party, range) {

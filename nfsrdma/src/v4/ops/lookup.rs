@@ -5,6 +5,7 @@ use vfs::Kind;
 
 use crate::v4::above::Child;
 use crate::v4::compound::{Compound, component};
+use crate::v4::links;
 use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 
@@ -48,7 +49,7 @@ pub(super) async fn child(cx: &Compound<'_>, name: &[u8]) -> Result<Object, Stat
         Object::Node(at) => match at.node.kind() {
             Kind::Dir => {
                 let (node, _) = at.node.lookup(&at.cred, name).await?;
-                Ok(Object::Node(at.beside(node)))
+                links::across(Object::Node(at.beside(node)), Some((&at.node, name))).await
             }
             Kind::Symlink => Err(Status::Symlink),
             _ => Err(Status::NotDir),

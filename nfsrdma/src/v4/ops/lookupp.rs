@@ -4,6 +4,7 @@ use vfs::Kind;
 
 use crate::v4::above::Above;
 use crate::v4::compound::Compound;
+use crate::v4::links;
 use crate::v4::object::Object;
 use crate::v4::status::Status;
 
@@ -26,7 +27,7 @@ pub(super) async fn parent(cx: &Compound<'_>) -> Result<Object, Status> {
         }
         Kind::Dir => {
             let (node, _) = at.node.lookup(&at.cred, b"..").await?;
-            Ok(Object::Node(at.beside(node)))
+            links::across(Object::Node(at.beside(node)), None).await
         }
         Kind::Symlink if cx.minor > 0 => Err(Status::Symlink),
         _ => Err(Status::NotDir),

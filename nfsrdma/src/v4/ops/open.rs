@@ -339,13 +339,13 @@ async fn find(
         OpenClaim4::Null(name) => by_name(cx, client, component(name)?, args).await,
         OpenClaim4::DelegateCur(ClaimDelegateCur { delegate_stateid: stateid, file }) => {
             let found = look_up(cx, component(file)?).await?;
-            let opened = (found.at.node.id(), args.share.access);
+            let opened = (found.at.file(), args.share.access);
             cx.nfs.clients.check_claimed(cx, client, *stateid, opened)?;
             Ok(found)
         }
         OpenClaim4::DelegCurFh(stateid) => {
             let at = cx.file()?;
-            let opened = (at.node.id(), args.share.access);
+            let opened = (at.file(), args.share.access);
             cx.nfs.clients.check_claimed(cx, client, *stateid, opened)?;
             Ok(plain(at, None))
         }
@@ -408,7 +408,7 @@ async fn by_name(
     if set.size == Some(0) {
         set.size = None;
     }
-    let who = Some(Requester { client: client.id, holder: None });
+    let who = Some(Requester { client: client.id, via: dir.share.id, holder: None });
     let file_ops = cx.nfs.core.namespace.by(who).audited(cx.call);
     let file_ops = file_ops.with_list(to_set.list_of_new(), to_set);
     let made = file_ops.create(&dir.share, &dir.node, &dir.cred, name, how, set).await?;
@@ -441,8 +441,8 @@ async fn enter(
     let arbiter = cx.nfs.core.namespace.arbiter();
     let node = &found.at.node;
     let opener = Opener { uid: found.at.cred.uid, caller: Principal::of(cx.call) };
-    let reserved =
-        client.held().reserve(&client.lease, owner, (node, opener), || arbiter.state().holder());
+    let what = (node, found.at.share.id, opener);
+    let reserved = client.held().reserve(&client.lease, owner, what, || arbiter.state().holder());
     let (number, party) = reserved.ok_or_else(|| {
         let own = ("opens-of-client", cx.nfs.clients.states_max.get());
         let (limit, most) = client.held().limit_met(own);

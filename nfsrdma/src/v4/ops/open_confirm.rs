@@ -28,9 +28,9 @@ pub(in crate::v4) async fn open_confirm(cx: &mut Compound<'_>) -> Result<(), Sta
 }
 
 fn confirm(cx: &mut Compound<'_>, named: &ResolvedStateid) -> Result<(), Status> {
-    let node = cx.node()?.node.id();
+    let file = cx.node()?.file();
     let mut held = named.client.held();
-    let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
+    let Entry::Open(open) = named.entry(&mut held, file, cx.minor)? else {
         return Err(Status::BadStateId);
     };
     let owner = open.owner.clone();

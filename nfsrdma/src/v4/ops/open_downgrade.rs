@@ -40,10 +40,10 @@ pub(in crate::v4) async fn open_downgrade(cx: &mut Compound<'_>) -> Result<(), S
 }
 
 fn downgrade(cx: &mut Compound<'_>, named: &ResolvedStateid, to: Share) -> Result<(), Status> {
-    let node = cx.given_back()?.node.id();
+    let file = cx.given_back()?.file();
     let arbiter = cx.nfs.core.namespace.arbiter();
     let mut held = named.client.held();
-    let Entry::Open(open) = named.entry(&mut held, node, cx.minor)? else {
+    let Entry::Open(open) = named.entry(&mut held, file, cx.minor)? else {
         return Err(Status::BadStateId);
     };
     let owner = open.owner.clone();

@@ -4,6 +4,7 @@ use crate::fh::Named;
 use crate::v4::above::Above;
 use crate::v4::attrs::Bitmap;
 use crate::v4::compound::Compound;
+use crate::v4::links;
 use crate::v4::object::Object;
 use crate::v4::status::Status;
 use crate::v4::wire::op;
@@ -48,7 +49,7 @@ pub(in crate::v4) async fn putfh(cx: &mut Compound<'_>) -> Result<(), Status> {
         Named::Node(share, _) if share.is_elsewhere() => cx.root_of(share),
         Named::Node(share, handle) => {
             let node = share.backend.resolve(&handle).await?;
-            cx.enter(share, node)
+            links::across(cx.enter(share, node), None).await?
         }
     };
     let wants_flavor = object.wants_flavor();

@@ -18,6 +18,7 @@ use crate::limits::ENTRIES_BEFORE_PAUSE;
 use crate::v4::above::{Above, Child};
 use crate::v4::attrs::{Bitmap, ObjectAttrs, asks_where, is_write_only, supported_on};
 use crate::v4::compound::Compound;
+use crate::v4::links;
 use crate::v4::object::{Located, Object};
 use crate::v4::status::Status;
 use crate::v4::wire::{VERIFIER_SIZE, attr};
@@ -122,8 +123,8 @@ async fn list_above(
     Ok(true)
 }
 
-/// The attributes of a share on another server (RFC 8881 section 11.4.2). A request for the location succeeds; others get MOVED in
-/// `rdattr_error` with the few existing attributes, or fail if that was not requested.
+/// The attributes of a share or folder on another server (RFC 8881 section 11.4.2). A request for the location succeeds; others get
+/// MOVED in `rdattr_error` with the few existing attributes, or fail if that was not requested.
 async fn of_absent(
     cx: &Compound<'_>,
     object: &Object,
@@ -164,7 +165,9 @@ async fn list(
             let entry = &listed.entry;
             cookie = entry.cookie;
             let facts = match entry.kind {
-                Some(kind) if by_listing => Ok(ObjectAttrs::of_entry(cx.minor, entry.fileid, kind)),
+                Some(kind) if by_listing && !may_refer(at, kind) => {
+                    Ok(ObjectAttrs::of_entry(cx.minor, entry.fileid, kind))
+                }
                 _ => match look(cx, at, listed, &budget.want).await {
                     // Removed between listing and look-up.
                     Err(Status::NoEnt | Status::Stale) => continue,
@@ -179,6 +182,11 @@ async fn list(
             return Ok(true);
         }
     }
+}
+
+/// True if an entry of this kind may be a link to another server.
+fn may_refer(at: &Located, kind: Kind) -> bool {
+    matches!(kind, Kind::Dir | Kind::Symlink) && at.share.rules.links.are_in(at.node.id())
 }
 
 async fn look(
@@ -198,7 +206,10 @@ async fn look(
     })?;
     let known = cx.file_ops().is_known(&node);
     let found = Object::Node(at.beside(node));
-    if known {
+    let found = links::across(found, Some((&at.node, &listed.entry.name[..]))).await?;
+    if found.is_absent() {
+        of_absent(cx, &found, want).await
+    } else if known {
         ObjectAttrs::with_attr(cx, &found, want, attr).await
     } else {
         ObjectAttrs::of(cx, &found, want).await
