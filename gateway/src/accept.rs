@@ -30,6 +30,7 @@ use rdma_transport::rpcrdma::RdmaChannel;
 use rdma_transport::serve::serve_until;
 use rdma_transport::smbdirect::SmbDirectChannel;
 use rdma_transport::tcp::{Framing, TcpChannel};
+use rdma_transport::traffic_class::TrafficClass;
 use rdma_transport::verbs::{Connected, Incoming, Listener};
 use smbd_core::locate::SmbLocate;
 use tokio::net::{TcpListener, TcpStream};
@@ -73,6 +74,8 @@ pub struct Shared {
     pub(crate) lookup: Arc<Lookup>,
     /// TLS for clients of NFS over TCP that request it.
     pub tls: Arc<Tls>,
+    /// The traffic class of new connections.
+    pub class: TrafficClass,
 }
 
 /// The server behind a port.
@@ -244,6 +247,7 @@ async fn one_tcp(
     if !shared.is_admitted(peer, local.ip(), &front).await {
         return;
     }
+    shared.class.mark(&stream, local.is_ipv6());
     let info = Arc::new(shared.info(peer, local, Transport::Tcp, &front, &place));
     let (locate, framing) = front.tcp();
     match TcpChannel::new(stream, info, place.recvs().clone(), locate, framing) {
@@ -335,10 +339,11 @@ fn not_set_up(peer: SocketAddr, error: &io::Error) {
 
 /// Logs that the lookup of a connection's owner got no turn. The limit was counted where the lookup failed.
 fn not_looked_at(peer: SocketAddr, error: &io::Error) {
-    let remedy = "the client connects again by itself; find the client that sets up many RDMA connections at once";
+    let remedy =
+        "the client reconnects; find the client that sets up many RDMA connections at once";
     let Some(limit) = local_user::no_turn(error) else { return };
     if keep_refusal(peer, limit, remedy) {
-        tracing::warn!(%peer, %error, limit, "RDMA connection refused: too many owners of connections are being looked up");
+        tracing::warn!(%peer, %error, limit, "RDMA connection refused: too many look-ups of owners of connections");
     }
 }
 

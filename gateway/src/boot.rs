@@ -303,7 +303,8 @@ fn check_outside(run: Run) -> Result<Run, String> {
     }
     let service = known(SERVICE).map(|name| PeerText::of(name).to_string()).unwrap_or_default();
     Err(format!(
-        "the records in {} are of the service {service} of a cluster, which another node may serve: start it by `headgate cluster \
+        "the records in {} are of the service {service} of a cluster, which another node may serve: start it \
+         with `headgate cluster \
          run`; if no gateway of the cluster serves them any more, `headgate serve --outside-cluster` does",
         folder.display()
     ))

@@ -25,14 +25,15 @@ use crate::top::TopArgs;
 use crate::trust;
 use crate::user::UserArgs;
 use crate::users::{self, read_database_in_time, read_password_in_time};
+use crate::wastebasket::command::WastebasketArgs;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use config::{
-    Admin, AuditTo, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options, Port,
-    Portmap, PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span,
+    Admin, AuditTo, Discovery, Encryption, Faults, Identity, Known, LogFilter, LogFormat, Options,
+    Port, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span,
     UserOption,
 };
 
-/// Serves folders to Linux by NFS and to Windows by SMB, over TCP and over RDMA, with no RDMA device of its own.
+/// Serves folders to Linux over NFS and to Windows over SMB, by TCP or RDMA, and needs no RDMA device.
 #[derive(Debug, Parser)]
 #[command(name = "headgate", version, max_term_width = 110, propagate_version = true)]
 struct Cli {
@@ -42,22 +43,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve folders until told to stop
+    /// Serve folders until stopped
     Serve(Configuration),
-    /// Add, remove and list the users that may log on by SMB
+    /// Add, remove and list the users that may log on over SMB
     User(UserArgs),
-    /// Show what the running daemon does: its clients, and for each whether it is on RDMA and why not
+    /// Show the running daemon and its clients, and why a client does not use RDMA
     Status(StatusArgs),
     /// Watch the running daemon: clients, operations, shares, memory; redrawn in place
     Top(TopArgs),
     /// Have the running daemon read its configuration again and put it in force, without dropping clients
     Reload(OrderArgs),
-    /// List which client holds which file open, locked or delegated; of NFS 3, which opens nothing, its locks
+    /// List the files that clients hold open, locked or delegated (NFS 3 has no opens, only locks)
     Files(OrderArgs),
-    /// Close a file that clients hold, with their locks: every open of it, or the one with a number of `headgate files`
+    /// Close a file that clients hold, with its locks: all its opens, or the one with a number from `headgate files`
     Close(CloseArgs),
     /// End the connections, sessions, opens and locks of one client; it may connect again, without them
     Disconnect(DisconnectArgs),
+    /// List what clients removed from shares with a wastebasket, give it back, or remove it for good
+    Wastebasket(WastebasketArgs),
     /// Have the running daemon finish the requests in progress and stop
     Drain(OrderArgs),
     /// Change what the running daemon logs, until its next reload
@@ -68,7 +71,7 @@ enum Command {
     Check(CheckArgs),
     /// Serve a temporary folder on loopback and move files through every protocol; no configuration
     Demo(DemoArgs),
-    /// Measure a server by NFS or SMB, over TCP or RDMA: rates, latency, CPU; one alone, or beside another
+    /// Measure one server, or compare two: rates, latency and CPU over NFS or SMB, with TCP or RDMA
     Bench(Box<BenchArgs>),
     /// Write a configuration from Samba's smb.conf or from /etc/exports, and report what has no counterpart
     Import(ImportArgs),
@@ -77,7 +80,7 @@ enum Command {
     /// Write man pages and shell completions below DIR
     #[command(hide = true)]
     Generate {
-        /// Folder, made where it is missing
+        /// Folder, created if missing
         dir: PathBuf,
     },
 }
@@ -131,10 +134,10 @@ struct LogArgs {
 struct CheckArgs {
     #[command(flatten)]
     configuration: Configuration,
-    /// With `--user NAME`, which tells what that user may do in each share, and why: as a client at this address
+    /// With `--user NAME`, which shows what that user may do in each share, and why: as a client at this address
     #[arg(long, value_name = "ADDR")]
     client: Option<IpAddr>,
-    /// Walk this share, and name each file whose access control list denies something in a way that is not obeyed
+    /// Walk this share, and list each file whose access control list has a denial that is not enforced
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["client", "users"])]
     lists: Option<String>,
     /// Print JSON
@@ -142,7 +145,7 @@ struct CheckArgs {
     json: bool,
 }
 
-/// What `serve` and `check` are told. Options stand before what the file says; shares and addresses add to it.
+/// Options of `serve` and `check`. They take precedence over the file; shares and addresses add to it.
 #[derive(Clone, Debug, Args)]
 struct Configuration {
     /// Configuration file (YAML); default, where no --share is given: /etc/headgate/headgate.yaml
@@ -155,19 +158,24 @@ struct Configuration {
     /// symlinks=server|client (who follows symbolic links)
     #[arg(long = "share", value_name = "NAME=DIR[,OPTION...]")]
     shares: Vec<ShareOption>,
-    /// Show the shares of the other services of this cluster, too, and send clients there; FILE as for `headgate cluster`, which
-    /// gives this option to its gateways by itself
+    /// Also show the shares of this cluster's other services, and refer clients there; FILE as for `headgate cluster`, which
+    /// passes this option to its gateways
     #[arg(long, value_name = "FILE")]
     cluster: Option<PathBuf>,
     /// Serve records of a cluster's service without its `headgate cluster run`; no other gateway may serve them
     #[arg(long)]
     outside_cluster: bool,
+    /// See [`Known::is_start`].
+    #[arg(skip)]
+    is_start: bool,
     /// Listen on this address only. Repeatable; default: all addresses
     #[arg(long, value_name = "ADDR", value_parser = config::address)]
     bind: Vec<IpAddr>,
-    /// RDMA provider: auto, iwarp, verbs or off; auto: verbs where a device serves the address, else iWARP in user space
-    #[arg(long, value_name = "PROVIDER")]
-    rdma: Option<Rdma>,
+    /// RDMA provider: auto, iwarp, verbs or off; auto: verbs where a device serves the address, else iWARP in user space. `headgate
+    /// check --rdma` without a provider checks all that RDMA needs on this host (link, GID, MTU, DSCP, memory, ports, firewall),
+    /// and transfers a megabyte over each device and over iWARP in user space
+    #[arg(long, value_name = "PROVIDER", num_args = 0..=1, default_missing_value = "", value_parser = rdma_option)]
+    rdma: Option<RdmaOption>,
     /// A CRC in every iWARP frame: asked (by the client) or always; default: asked
     #[arg(long, value_name = "WHEN")]
     rdma_crc: Option<RdmaCrc>,
@@ -178,22 +186,22 @@ struct Configuration {
     #[arg(long, value_name = "PORT")]
     nfs_rdma_port: Option<Port>,
     /// An SMB user, with the password in the first line of FILE. Repeatable; `headgate user add` needs no file. Options:
-    /// uid=NUMBER, gid=NUMBER, groups=NUMBER+NUMBER; default: those of the host's user of this name
+    /// uid=NUMBER, gid=NUMBER, groups=NUMBER+NUMBER; default: the numbers of the host's user of this name
     #[arg(long = "user", value_name = "NAME=FILE[,OPTION...]")]
     users: Vec<UserOption>,
-    /// SMB over TCP, and SMB Direct by RoCE and InfiniBand devices; default: 445
+    /// SMB over TCP, and SMB Direct over RoCE and InfiniBand; default: 445
     #[arg(long, value_name = "PORT")]
     smb_port: Option<Port>,
     /// SMB Direct over iWARP; default: 5445
     #[arg(long, value_name = "PORT")]
     smb_direct_port: Option<Port>,
-    /// Signing of SMB messages: required or offered; default: required. A Linux client that signs has no data placed directly
+    /// Signing of SMB messages: required or offered; default: required. Linux does not place signed data directly
     #[arg(long, value_name = "HOW")]
     smb_signing: Option<Signing>,
     /// Encryption of SMB messages: off, offered or required; default: offered
     #[arg(long, value_name = "HOW")]
     smb_encryption: Option<Encryption>,
-    /// The certificate of this gateway in PEM, for NFS by TCP with `xprtsec=tls`
+    /// The certificate of this gateway in PEM, for NFS over TCP with `xprtsec=tls`
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Its private key in PEM
@@ -205,7 +213,7 @@ struct Configuration {
     /// Kerberos: the keys of this server, of cifs/NAME or host/NAME. Only its owner may read it
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
-    /// Append the audit trail to this file, or to the journal by `journald`; `audit` of a share adds operations on its files
+    /// Append the audit trail to this file, or to the journal with `journald`; `audit` of a share adds operations on its files
     #[arg(long, value_name = "FILE", value_parser = audit_to)]
     audit: Option<AuditTo>,
     /// Folder for what must survive a restart; default: /var/lib/headgate
@@ -230,14 +238,17 @@ struct Configuration {
     /// Health, metrics and status; `off` for none; default: 127.0.0.1:9464
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<Admin>,
-    /// Other addresses that may read metrics and status. Repeatable; default: nobody
+    /// Other addresses that may read metrics and status. Repeatable; default: none
     #[arg(long, value_name = "CIDR")]
     admin_clients: Vec<config::Cidr>,
-    /// Who must call NFS by TCP and UDP from a port below 1024, which needs root: local (this host's own addresses), required
-    /// (all) or off; default: local
+    /// Callers of NFS over TCP and UDP that must use a port below 1024, which needs root: local (this host's own addresses),
+    /// required (all) or off; default: local
     #[arg(long, value_name = "WHOM")]
     privileged_ports: Option<PrivilegedPorts>,
-    /// How long requests in progress may take when told to stop; default: 8s
+    /// Whether the gateway is announced on the networks that it serves: on or off; default: on
+    #[arg(long, value_name = "MODE")]
+    discovery: Option<Discovery>,
+    /// How long requests in progress may take at a stop; default: 8s
     #[arg(long, value_name = "TIME")]
     drain: Option<Span>,
     /// Which lines go to the log: a level, and levels of parts of the program, `info,nfsrdma=debug`; default: info
@@ -256,6 +267,30 @@ fn audit_to(text: &str) -> Result<AuditTo, String> {
             std::path::absolute(text).map(AuditTo::File).map_err(|e| e.to_string())
         }
         Err(why) => Err(why),
+    }
+}
+
+/// The option `--rdma`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RdmaOption {
+    /// Without a value: `check` walks all that RDMA needs.
+    Walk,
+    By(Rdma),
+}
+
+impl RdmaOption {
+    fn provider(self) -> Option<Rdma> {
+        match self {
+            Self::Walk => None,
+            Self::By(rdma) => Some(rdma),
+        }
+    }
+}
+
+fn rdma_option(text: &str) -> Result<RdmaOption, String> {
+    match text {
+        "" => Ok(RdmaOption::Walk),
+        text => text.parse().map(RdmaOption::By),
     }
 }
 
@@ -285,7 +320,7 @@ impl Configuration {
             elsewhere,
             shares: self.shares,
             bind: self.bind,
-            rdma: self.rdma,
+            rdma: self.rdma.and_then(RdmaOption::provider),
             rdma_crc: self.rdma_crc,
             nfs_port: self.nfs_port,
             nfs_rdma_port: self.nfs_rdma_port,
@@ -306,11 +341,14 @@ impl Configuration {
             admin: self.admin,
             admin_clients: self.admin_clients,
             privileged_ports: self.privileged_ports,
+            discovery: self.discovery,
             drain: self.drain,
             log: self.log,
             log_format: self.log_format,
         };
-        let settings = config::load(self.config.as_deref(), options, known())?;
+        let is_start = self.is_start;
+        let settings =
+            config::load(self.config.as_deref(), options, Known { is_start, ..known() })?;
         trust::check_settings(&settings)?;
         Ok(settings)
     }
@@ -334,6 +372,7 @@ fn known() -> Known {
             Some(database.entries().map(|e| e.name.clone()).collect())
         },
         host: identities::of_host,
+        is_start: false,
         memory: crate::memory::most,
     }
 }
@@ -371,6 +410,7 @@ pub fn main() -> ExitCode {
         Command::Files(args) => files(args),
         Command::Close(args) => close(args),
         Command::Disconnect(args) => disconnect(args),
+        Command::Wastebasket(args) => wastebasket(args),
         Command::Drain(args) => drain(args),
         Command::Log(args) => log(args),
         Command::AdminToken(args) => admin_token(args),
@@ -422,16 +462,21 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn serve(mut configuration: Configuration) -> Result<(), Failure> {
+    if configuration.rdma == Some(RdmaOption::Walk) {
+        let why = "`--rdma` needs a provider: auto, iwarp, verbs or off\n";
+        clap::Error::raw(clap::error::ErrorKind::InvalidValue, why).exit();
+    }
     configuration.or_file(Path::new(place::USUAL_FILE));
     configuration.warn();
     if configuration.outside_cluster {
         crate::cluster::member::serve_outside();
     }
+    let first = Configuration { is_start: true, ..configuration.clone() };
     let load = Load::new(configuration.config.clone(), move |file| {
         Configuration { config: file.map(Path::to_owned), ..configuration.clone() }.load()
     });
     let lease = crate::cluster::member::join().map_err(Failure::Work)?;
-    let settings = load.now()?;
+    let settings = first.load()?;
     // Do this before other threads serve. If no share lets a caller act as root, no caller may create devices, so the process gives
     // up the right to.
     if !identities::make_root(&settings) {
@@ -486,6 +531,14 @@ fn close(
 fn disconnect(args: DisconnectArgs) -> Result<(), Failure> {
     let DisconnectArgs { client, order: OrderArgs { told: daemon, json } } = args;
     told(runtime()?.block_on(control::disconnect(&daemon.state(), &client, json)))
+}
+
+fn wastebasket(args: WastebasketArgs) -> Result<(), Failure> {
+    match runtime()?.block_on(crate::wastebasket::command::run(args, known)) {
+        Ok((output, true)) => told(Ok(output)),
+        Ok((output, false)) => told(Ok(output)).and(Err(Failure::Shown)),
+        Err(refused) => told(Err(refused)),
+    }
 }
 
 fn drain(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failure> {
@@ -545,8 +598,19 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
     let asked = args.configuration.asked_about();
     if args.client.is_some() && asked.is_none() {
         return Err(Failure::Work(
-            "`--client ADDR` tells what a user may do from there: give `--user NAME`, too".into(),
+            "`--client ADDR` shows what a user may do from there; give `--user NAME` as well"
+                .into(),
         ));
+    }
+    let walks = args.configuration.rdma == Some(RdmaOption::Walk);
+    if walks && (asked.is_some() || args.lists.is_some()) {
+        let why = "`--rdma` without a provider does not combine with `--user NAME` and `--lists`";
+        return Err(Failure::Work(why.into()));
+    }
+    let says_nothing = args.configuration.config.is_none() && args.configuration.shares.is_empty();
+    if walks && says_nothing {
+        // A host can be looked at before it has a configuration.
+        args.configuration.shares.extend("any=mem:".parse());
     }
     args.configuration.warn();
     let file = args.configuration.config.clone();
@@ -558,6 +622,10 @@ fn check(mut args: CheckArgs) -> Result<(), Failure> {
         }
         Err(faults) => return Err(faults.into()),
     };
+    if walks {
+        let is_good = runtime()?.block_on(crate::check::card::run(&settings, args.json));
+        return if is_good { Ok(()) } else { Err(Failure::Shown) };
+    }
     if let Some(share) = &args.lists {
         let done = runtime()?.block_on(crate::check::lists::run(&settings, share, args.json));
         return if done.map_err(Failure::Work)? { Ok(()) } else { Err(Failure::Shown) };
@@ -575,6 +643,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rdma_without_provider_walks() {
+        let rdma = |words: &[&str]| {
+            let words = [&["headgate", "check"], words].concat();
+            let Command::Check(args) = Cli::try_parse_from(words).ok()?.command else { panic!() };
+            args.configuration.rdma
+        };
+        assert_eq!(rdma(&[]), None);
+        assert_eq!(rdma(&["--rdma"]), Some(RdmaOption::Walk));
+        assert_eq!(rdma(&["--rdma", "--json"]), Some(RdmaOption::Walk));
+        assert_eq!(rdma(&["--rdma", "verbs"]), Some(RdmaOption::By(Rdma::Verbs)));
+        assert_eq!(rdma(&["--rdma=off"]), Some(RdmaOption::By(Rdma::Off)));
+        assert_eq!(rdma(&["--rdma", "card"]), None, "refused");
+    }
+
+    #[test]
     fn check_looks_at_the_usual_file_where_nothing_else_is_said() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let looks_at = |words: &[&str], file: &Path| {
@@ -586,6 +669,7 @@ mod tests {
         assert_eq!(looks_at(&[], file.path()).as_deref(), Some(file.path()));
         assert_eq!(looks_at(&["--config", "x"], file.path()), Some("x".into()));
         assert_eq!(looks_at(&["--share", "a=mem:"], file.path()), None);
+        assert_eq!(looks_at(&["--rdma", "--config", "x"], file.path()), Some("x".into()));
         assert_eq!(looks_at(&[], Path::new("/no/such/file")), None);
     }
 }

@@ -18,6 +18,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::admin;
 use crate::control::{Control, Desk, Drained, Order};
@@ -28,6 +29,8 @@ use crate::reloads::{Cause, Reloads, Step};
 use crate::serve::{self, Running};
 use crate::trail::{self, By};
 
+/// Time between look-ups of users and groups that could not be resolved.
+const NAMES_RETRY: Duration = Duration::from_secs(15);
 /// A signal does not identify its sender.
 const BY_SIGNAL: By = By { way: "signal", uid: None, pid: None };
 
@@ -49,6 +52,8 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
     manager.tell(vec![NotifyState::Ready]);
     let _heart = heart(&running, &manager);
     let mut reloads = Reloads::default();
+    let mut retry = tokio::time::interval(NAMES_RETRY);
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let asked = loop {
         tokio::select! {
             () = either(&mut ends) => {
@@ -61,6 +66,7 @@ pub async fn run(settings: Settings, load: Load) -> Result<(), String> {
             }
             // If the first user was added or the last one removed, SMB must start or stop.
             () = running.users_changed() => reloads.ask(Cause::Users),
+            _ = retry.tick(), if running.is_waiting() => reloads.ask(Cause::Users),
             step = reloads.next(&running, &load, &manager) => {
                 put_in_force(&mut running, step, &manager).await;
             }
@@ -138,6 +144,7 @@ fn listen(running: &mut Running) -> Result<(Control, mpsc::Receiver<Order>), Str
     let orders = running.received.take().ok_or("another loop already takes its orders")?;
     let desk = Desk {
         source: running.source.clone(),
+        servers: running.servers.clone(),
         orders: running.orders.clone(),
         logins: running.logins.clone(),
         page: running.admin,

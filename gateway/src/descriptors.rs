@@ -6,7 +6,9 @@
 //! and the rest for connections. If the rest is smaller than `connections`, the gateway accepts fewer. If it is larger,
 //! clients' files get the difference.
 
-use config::Settings;
+use std::net::IpAddr;
+
+use config::{Discovery, Settings};
 
 use crate::admin::listener;
 
@@ -14,6 +16,9 @@ use crate::admin::listener;
 const OF_ITS_OWN: u64 = 48;
 /// Open files of the folder of a share: three for its root, and one for its watch.
 const OF_SHARE: u64 = 4;
+/// Open files of announcements: for each link a socket for each protocol and version of IP, two listeners, and connections to them.
+const OF_DISCOVERY: u64 =
+    (8 * discovery::links::LINKS_MAX + discovery::metadata::CONNECTIONS_MAX) as u64;
 /// Maximum number of evicted connections that are not closed yet.
 pub(crate) const CLOSING_MAX: usize = 16;
 /// Maximum number of files of a connection: over a card its two queues and librdmacm.
@@ -62,8 +67,8 @@ impl Descriptors {
                 connections,
                 asked,
                 files = this.may,
-                "fewer connections than `connections` are let in, because this process may open few files: raise `LimitNOFILE=` or \
-                 `ulimit -Hn`"
+                "fewer connections than `connections` are admitted, because this process may open few files: \
+                 raise `LimitNOFILE=` or `ulimit -Hn`"
             );
         }
         this
@@ -83,7 +88,10 @@ pub(crate) fn counted(connections: usize) -> u64 {
 
 fn reserve(settings: &Settings) -> u64 {
     let shares = OF_SHARE * settings.shares.len() as u64;
-    OF_ITS_OWN + shares + (listener::CONNECTIONS_MAX + CLOSING_MAX) as u64
+    let only_loopback = !settings.bind.is_empty() && settings.bind.iter().all(IpAddr::is_loopback);
+    let is_announced = settings.discovery == Discovery::On && !only_loopback;
+    let discovery = if is_announced { OF_DISCOVERY } else { 0 };
+    OF_ITS_OWN + discovery + shares + (listener::CONNECTIONS_MAX + CLOSING_MAX) as u64
 }
 
 #[cfg(test)]
@@ -102,6 +110,10 @@ mod tests {
         let files = |may| Descriptors::of(&settings, may).files;
         assert_eq!(files(256), 85, "a third");
         assert_eq!(files(20_000), 20_000 - 512 - 128 - 3 * 2048, "what is left over");
+        let on = Settings { discovery: Discovery::On, ..settings.clone() };
+        assert_eq!(Descriptors::of(&on, 1024).connections, 1024 - 341 - 64 - 128 - 72);
+        let here = Settings { bind: vec!["127.0.0.1".parse().unwrap()], ..on };
+        assert_eq!(Descriptors::of(&here, 1024).connections, 1024 - 341 - 64 - 128);
         let few = Settings { connections: 10, ..Settings::default() };
         assert_eq!(Descriptors::of(&few, 1024).connections, 10);
     }

@@ -2,17 +2,24 @@
 //!
 //! *Operation.* The first ticket of a user of the realm contains the identifier and the names of the domain. The gateway
 //! keeps them in a file of the service, so that owners and access lists mean the same after a restart, before the first
-//! logon.
+//! logon. A second file has number, identifier and name of the users that have come by tickets: with `map: names` only tickets
+//! connect these. It is written some seconds after a new user's logon.
 //!
-//! *Errors.* If the file is missing or unreadable, the identifier is unknown until the first ticket arrives.
+//! *Memory.* As many users as [`Domain`] keeps.
+//!
+//! *Errors.* If a file is missing or unreadable, its content is unknown until the next ticket arrives.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use config::in_time::{self, LOOK_MAX};
-use config::{KerberosMap, Settings};
+use config::{DomainBy, KerberosMap, Settings};
 use mutex::locked;
+use vfs::acl::Sid;
 use vfs::{Domain, DomainIdentity, Token};
 
 use crate::records::ServiceFiles;
@@ -21,13 +28,24 @@ use crate::records::ceph::CephFolder;
 /// Name of the file with the identifier and the names, separated by spaces.
 const FILE: &str = "domain";
 
-/// Key of a domain: the folder of its file, its realm and the number of its RID 0.
-type Key = (PathBuf, Option<String>, Option<u32>);
+/// Name of the file with a user on each line: number, identifier and name.
+const USERS: &str = "domain-users";
+/// Time in which logons of new users are collected for one write.
+const COLLECTED: Duration = Duration::from_secs(2);
+
+/// Key of a domain: the folder of its file, its realm, the number of its RID 0, and whether winbind has its numbers.
+type Key = (PathBuf, Option<String>, Option<u32>, bool);
 type Domains = HashMap<Key, (Arc<Domain>, Token)>;
 
 static DOMAINS: LazyLock<Mutex<Domains>> = LazyLock::new(Mutex::default);
 
-/// Returns the domain of these settings, the same one at each call; `None` without `kerberos`. Blocks for some seconds at most.
+/// Returns whether winbind knows the users of the domain.
+pub(crate) fn has_winbind(settings: &Settings) -> bool {
+    settings.domain_by == Some(DomainBy::Winbind)
+}
+
+/// Returns the domain of these settings, the same one at each call; `None` without `kerberos` and winbind. Blocks for some seconds
+/// at most.
 pub(crate) fn of(settings: &Settings) -> Option<Arc<Domain>> {
     Some(known(settings)?.0)
 }
@@ -38,24 +56,31 @@ pub(crate) fn host_token(settings: &Settings) -> Token {
 }
 
 fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
-    let kerberos = settings.kerberos.as_ref()?;
-    let base = match kerberos.map {
-        KerberosMap::Names => None,
-        KerberosMap::Rid => Some(kerberos.rid_base),
-    };
+    let kerberos = settings.kerberos.as_ref();
+    if kerberos.is_none() && !has_winbind(settings) {
+        return None;
+    }
+    let base = kerberos.filter(|k| k.map == KerberosMap::Rid).map(|k| k.rid_base);
     let folder = match &settings.records {
         Some(ceph) => CephFolder::path_of(ceph),
         None => settings.state.clone(),
     };
-    let key = (folder, kerberos.realm.as_ref().map(ToString::to_string), base);
+    let realm = kerberos.and_then(|k| k.realm.as_ref()).map(ToString::to_string);
+    let by_service = has_winbind(settings);
+    let key = (folder, realm, base, by_service);
     if let Some(known) = locked(&DOMAINS).get(&key) {
         return Some(known.clone());
     }
-    let kept = ServiceFiles::of(settings).ok().and_then(read);
+    let files = ServiceFiles::of(settings).ok();
+    let kept = files.clone().and_then(read);
+    let users = files.map(read_users).unwrap_or_default();
     let make = || {
-        let domain = Domain::new(base);
+        let domain = if by_service { Domain::by_service() } else { Domain::new(base) };
         if let Some(identity) = &kept {
             domain.know(identity.clone());
+            for (uid, sid, name) in &users {
+                domain.know_user(*uid, sid, name);
+            }
         }
         let token = Token::of_host(&domain);
         (domain, token)
@@ -87,6 +112,73 @@ fn parse(text: &str) -> Option<DomainIdentity> {
     Some(DomainIdentity { sid, name: name(), dns: name() })
 }
 
+/// Reads the users of the second file. Skips other lines.
+fn read_users(files: ServiceFiles) -> Vec<(u32, Sid, String)> {
+    let path = files.path(USERS);
+    let bytes = match in_time::ask(&path, LOOK_MAX, move || files.read(USERS)) {
+        Ok(Ok(Some((bytes, _)))) => bytes,
+        _ => return Vec::new(),
+    };
+    let line = |line: &str| {
+        let (uid, rest) = line.split_once(' ')?;
+        let (sid, name) = rest.split_once(' ')?;
+        Some((uid.parse().ok()?, sid.parse().ok()?, name.to_owned()))
+    };
+    String::from_utf8_lossy(&bytes).lines().filter_map(line).collect()
+}
+
+/// Writes the second file. This call blocks.
+fn write_users(files: &ServiceFiles, domain: &Domain) {
+    let is_line = |name: &str| !name.contains(char::is_control);
+    let users = domain.known_users().into_iter().filter(|(_, _, name)| is_line(name));
+    let text: String = users.map(|(uid, sid, name)| format!("{uid} {sid} {name}\n")).collect();
+    if let Err(error) = files.replace(USERS, text.as_bytes()) {
+        let file = files.path(USERS);
+        tracing::warn!(file = %file.display(), %error, "the users of the domain cannot be kept");
+    }
+}
+
+/// Writes the second file after new users have logged on, from one thread at a time, also while the state folder does not answer.
+#[derive(Default)]
+pub(crate) struct UserKeeper(Arc<Keeping>);
+
+#[derive(Default)]
+struct Keeping {
+    has_thread: AtomicBool,
+    /// Users have logged on since the thread looked.
+    wanted: AtomicBool,
+}
+
+impl UserKeeper {
+    /// Starts the thread, unless it runs: then it writes once more.
+    pub(crate) fn keep(&self, files: &ServiceFiles, domain: &Arc<Domain>) {
+        self.0.wanted.store(true, Ordering::SeqCst);
+        if self.0.has_thread.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (files, domain, keeping) = (files.clone(), domain.clone(), self.0.clone());
+        let write = move || {
+            loop {
+                while keeping.wanted.swap(false, Ordering::SeqCst) {
+                    thread::sleep(COLLECTED);
+                    write_users(&files, &domain);
+                }
+                keeping.has_thread.store(false, Ordering::SeqCst);
+                // A user may have logged on between the two.
+                if !keeping.wanted.load(Ordering::SeqCst)
+                    || keeping.has_thread.swap(true, Ordering::SeqCst)
+                {
+                    return;
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("domain-users".into()).spawn(write) {
+            self.0.has_thread.store(false, Ordering::SeqCst);
+            tracing::warn!(%error, "the users of the domain cannot be kept");
+        }
+    }
+}
+
 /// Writes the file. This call blocks.
 pub(crate) fn keep(files: &ServiceFiles, identity: &DomainIdentity) {
     let DomainIdentity { sid, name, dns } = identity;
@@ -110,6 +202,32 @@ mod tests {
         keep(&files, &identity);
         assert_eq!(read(files), Some(identity));
         assert_eq!(parse("no identifier"), None);
+    }
+
+    #[test]
+    fn users_are_known_after_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ServiceFiles::Local(dir.path().to_owned());
+        assert_eq!(read_users(files.clone()), []);
+        let domain = Domain::new(None);
+        let of: Sid = "S-1-5-21-1-2-3".parse().unwrap();
+        let identity = DomainIdentity { sid: of.clone(), name: "LAB".into(), dns: "lab".into() };
+        domain.know(identity.clone());
+        let alice = of.child(1103).unwrap();
+        domain.know_user(1001, &alice, "Alice B");
+        domain.know_user(1002, &of.child(1104).unwrap(), "two\nlines");
+        write_users(&files, &domain);
+        assert_eq!(read_users(files.clone()), [(1001, alice.clone(), "Alice B".to_owned())]);
+        keep(&files, &identity);
+        std::fs::write(dir.path().join(USERS), format!("x\n1001 {alice} Alice B\n7 S-1 x\n"))
+            .unwrap();
+        let mut settings = Settings { state: dir.path().to_owned(), ..Settings::default() };
+        settings.kerberos = Some(config::Kerberos::new("keytab"));
+        let again = super::of(&settings).unwrap();
+        assert_eq!(
+            (again.sid_of_user(1001), again.user_named("alice b")),
+            (Some(alice.clone()), Some(alice))
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! number, which NFS calls carry and SMB logons look up, and the users that the host's group database lists as its members:
 //! an NFS call carries at most 16 groups (RFC 5531 section 8.2), so its list may be incomplete. A number stays a number, even
 //! if an account has it as its name. The gateway queries the host once when it reads a configuration ([`Settings::on_host`]),
-//! and at each reload; no call waits for a name.
+//! and at each reload; no call waits for a name. A user or group of the domain is an identifier, or a name that a ticket proves.
 //!
 //! *Errors.* One line for the user: the name is unknown, the account has no uid of its own, or the name service fails or does
 //! not answer within [`PATIENCE`]. A failing name service never drops an entry from a list: a user dropped from `deny` would
@@ -12,17 +12,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use config::{Access, Member, Names, OnHost, Settings, Squash, Who};
 use rdma_transport::count;
-use vfs::Cred;
-use vfs::accounts;
-use vfs::namespace::{Force, PrincipalSet, ShareAccess};
+use smbd_core::privileges::Holders;
+use vfs::acl::Sid;
+use vfs::namespace::{Force, OfDomain, PrincipalSet, ShareAccess};
+use vfs::token::DOMAIN_GROUPS;
+use vfs::{Cred, DomainIdentity, accounts};
+use wbclient_sys::Number;
 
-use crate::users;
+use by_winbind::{ByWinbind, Meaning};
+
+use crate::{domain, users};
+
+mod by_winbind;
 
 /// Time that the host's name service has for all names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,6 +55,7 @@ struct Service {
     name: fn(u32) -> io::Result<Option<String>>,
     group: fn(&str) -> io::Result<Option<Group>>,
     group_of: fn(u32) -> io::Result<Option<Group>>,
+    shows_group: fn(&str) -> bool,
 }
 
 const HOST: Service = Service {
@@ -55,6 +64,7 @@ const HOST: Service = Service {
     name: accounts::name_of,
     group: accounts::members_of,
     group_of: accounts::members_of_gid,
+    shows_group: |name| accounts::Directory::is_group(&accounts::Host, name),
 };
 
 /// Users and groups of a share's settings, as numbers.
@@ -62,6 +72,8 @@ const HOST: Service = Service {
 pub(crate) struct Rights {
     pub(crate) access: Option<ShareAccess>,
     pub(crate) force: Option<Force>,
+    /// Some user or group cannot be resolved, so that the share waits.
+    pub(crate) unresolved: bool,
 }
 
 impl Rights {
@@ -87,7 +99,7 @@ pub(crate) fn make_root(settings: &Settings) -> bool {
     }
     let Ok(accounts) = users::accounts(settings) else { return true };
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
-    rights(settings, &account).map_or(true, |all| all.iter().any(Rights::makes_root))
+    rights_of_each(settings, &account).iter().any(|r| r.as_ref().map_or(true, Rights::makes_root))
 }
 
 /// Looks up these users and groups on the host and returns the results in the same order. Blocks for a limited time.
@@ -98,24 +110,129 @@ pub(crate) fn of_host(names: &[Who]) -> Result<Vec<Option<OnHost>>, String> {
 
 /// Returns the rights of each share, in the order of the shares. Blocks for a limited time.
 pub(crate) fn rights(settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
+    rights_by(settings, accounts, HOST).into_iter().collect()
+}
+
+/// Like [`rights`], with a result for each share.
+pub(crate) fn rights_of_each(
+    settings: &Settings,
+    accounts: Accounts<'_>,
+) -> Vec<Result<Rights, String>> {
     rights_by(settings, accounts, HOST)
+}
+
+/// The data from which users and groups are resolved.
+#[derive(Clone, Copy)]
+pub(crate) struct Resolver<'a> {
+    accounts: Accounts<'a>,
+    found: &'a Found,
+    domain: Option<&'a InDomain>,
+}
+
+impl<'a> Resolver<'a> {
+    pub(crate) fn new(
+        accounts: Accounts<'a>,
+        found: &'a Found,
+        domain: Option<&'a InDomain>,
+    ) -> Self {
+        Self { accounts, found, domain }
+    }
+}
+
+/// The domain whose tickets the gateway accepts.
+pub(crate) struct InDomain {
+    /// The realm, whose name in DNS is the same without regard to case; `None`: only SIDs identify users.
+    realm: Option<String>,
+    /// Its identifier and names, after the first ticket.
+    identity: Option<DomainIdentity>,
+    /// Its users are those of this host with the same names.
+    by_names: bool,
+    /// Answers of winbind about names of these settings.
+    by_winbind: ByWinbind,
+}
+
+/// Returns the domain of these settings; `None` without `kerberos` and winbind. Blocks for some seconds at most.
+pub(crate) fn in_domain(settings: &Settings) -> Option<InDomain> {
+    in_domain_with(settings, None)
+}
+
+fn in_domain_with(settings: &Settings, one: Option<&Who>) -> Option<InDomain> {
+    let kerberos = settings.kerberos.as_ref();
+    let has_winbind = domain::has_winbind(settings);
+    if kerberos.is_none() && !has_winbind {
+        return None;
+    }
+    let realm = kerberos.and_then(|k| k.realm.as_ref()).map(ToString::to_string);
+    let by_names = kerberos.is_some_and(|k| k.map == config::KerberosMap::Names);
+    let by_winbind = if has_winbind { ByWinbind::of(settings, one) } else { ByWinbind::default() };
+    let domain = domain::of(settings);
+    if let Some(domain) = &domain {
+        by_winbind.tell(domain);
+    }
+    let identity = domain.and_then(|domain| domain.identity().cloned());
+    Some(InDomain { realm, identity, by_names, by_winbind })
+}
+
+/// Returns the holders of privileges. Blocks for a limited time.
+pub(crate) fn holders(settings: &Settings, accounts: Accounts<'_>) -> Result<Holders, String> {
+    let found = found(settings, accounts, HOST)?;
+    let domain = in_domain(settings);
+    let names = Resolver::new(accounts, &found, domain.as_ref());
+    let [backup, restore, security, take_ownership] =
+        settings.privileges.lists().map(|(key, list)| {
+            principals(list, names).map_err(|why| format!("privileges: {key}: {why}"))
+        });
+    Ok(Holders {
+        backup: backup?,
+        restore: restore?,
+        security: security?,
+        take_ownership: take_ownership?,
+    })
 }
 
 fn rights_by(
     settings: &Settings,
     accounts: Accounts<'_>,
     host: Service,
-) -> Result<Vec<Rights>, String> {
-    let found = found(settings, accounts, host)?;
-    let shares = || settings.shares.iter();
+) -> Vec<Result<Rights, String>> {
+    let (found, failed) = match found(settings, accounts, host) {
+        Ok(found) => (found, None),
+        Err(why) => (settings.on_host.clone(), Some(why)),
+    };
+    let domain = in_domain(settings);
+    let names = Resolver::new(accounts, &found, domain.as_ref());
     let of_share = |s: &config::Share| {
         let told = |key: &'static str| move |why| format!("share {}: {key}: {why}", s.name);
-        let access = s.access.as_ref().map(|a| share_access(a, accounts, &found));
+        let access = s.access.as_ref().map(|a| share_access(a, names));
         let access = access.transpose().map_err(told("access"))?;
         let force = force(&s.force, accounts, &found).map_err(told("force"))?;
-        Ok(Rights { access, force })
+        Ok(Rights { access, force, unresolved: false })
     };
-    shares().map(of_share).collect()
+    // A name that was not looked up is no name that does not exist, and a number without the members of its group denies them
+    // nothing.
+    let of_share = |s: &config::Share| match &failed {
+        Some(why) if needs_host(s, &found, accounts) => Err(why.clone()),
+        _ => of_share(s),
+    };
+    settings.shares.iter().map(of_share).collect()
+}
+
+/// Returns true if the host must be asked about a user or group that is not among those found.
+fn is_asked(who: &Who, found: &Found, accounts: Accounts<'_>) -> bool {
+    match who {
+        _ if found.contains_key(who) => false,
+        Who::Everyone => false,
+        _ if who.sid().is_some() => false,
+        Who::User(name) => who.number().is_some() || accounts(name).is_none(),
+        Who::Group(_) => true,
+    }
+}
+
+/// Returns true if the share names a user or group about which the host must be asked.
+fn needs_host(share: &config::Share, found: &Found, accounts: Accounts<'_>) -> bool {
+    let named = share.access.as_ref().into_iter().flat_map(Access::principals);
+    let forced = [&share.force.user, &share.force.group].into_iter().flatten();
+    named.chain(forced).any(|who| is_asked(who, found, accounts))
 }
 
 /// Looks up on the host all users and groups that these settings name. Blocks for a limited time.
@@ -127,16 +244,20 @@ pub(crate) fn on_host(settings: &Settings, accounts: Accounts<'_>) -> Result<Fou
 /// the settings were read, a new look-up for the others.
 fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<Found, String> {
     let mut found = settings.on_host.clone();
-    let is_asked = |who: &&Who| match who {
-        _ if found.contains_key(who) => false,
-        Who::Everyone => false,
-        Who::User(name) => who.number().is_some() || accounts(name).is_none(),
-        Who::Group(_) => true,
-    };
+    let is_asked = |who: &&Who| is_asked(who, &found, accounts);
     let shares = || settings.shares.iter();
     let named = shares().filter_map(|s| s.access.as_ref()).flat_map(Access::principals);
     let forced = shares().flat_map(|s| [&s.force.user, &s.force.group]).flatten();
-    let asked: BTreeSet<Who> = named.chain(forced).filter(is_asked).cloned().collect();
+    // Tickets map `alice@example.org` to the user `alice` of this host, where names map.
+    let plain = |who: &Who| match (who, who.in_domain()) {
+        (Who::User(_), Some((name, _))) => Some(Who::User(name.to_owned())),
+        _ => None,
+    };
+    let privileged = settings.privileges.principals();
+    let named: Vec<&Who> = named.chain(forced).chain(privileged).collect();
+    let plain: Vec<Who> = named.iter().filter_map(|who| plain(who)).collect();
+    let named = named.into_iter().chain(&plain);
+    let asked: BTreeSet<Who> = named.filter(is_asked).cloned().collect();
     if settings.names == Names::Own || asked.is_empty() {
         return Ok(found);
     }
@@ -150,7 +271,7 @@ fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<F
 
 /// Entry of `access` that decides about a caller.
 pub(crate) struct Reason {
-    /// The list: `deny`, `write` or `read`.
+    /// The list: `deny`, `admin`, `write` or `read`.
     pub(crate) list: &'static str,
     /// Entry in the list.
     pub(crate) who: Who,
@@ -161,15 +282,20 @@ pub(crate) struct Reason {
 /// Returns the entry of the share's `access` that decides about this caller; `None` if no entry names the caller.
 pub(crate) fn reason(
     share: &config::Share,
-    accounts: Accounts<'_>,
-    found: &Found,
+    names: Resolver<'_>,
     cred: &Cred,
 ) -> Result<Option<Reason>, String> {
     let Some(access) = &share.access else { return Ok(None) };
-    let lists = [("deny", &access.deny), ("write", &access.write), ("read", &access.read)];
+    let lists = [
+        ("deny", &access.deny),
+        ("admin", &access.admin),
+        ("write", &access.write),
+        ("read", &access.read),
+    ];
     for (list, all) in lists {
         for (entry, who) in all.iter().enumerate() {
-            if principals(std::slice::from_ref(who), accounts, found)?.has(cred) {
+            let set = principals(std::slice::from_ref(who), names)?;
+            if if list == "deny" { set.may_have(cred) } else { set.has(cred) } {
                 return Ok(Some(Reason { list, who: who.clone(), entry }));
             }
         }
@@ -202,6 +328,37 @@ pub(crate) fn user_of(
     })
 }
 
+/// Returns the caller that a ticket of this user makes, without its groups where only the ticket has them; `None`: no ticket makes
+/// it a caller, or the user is unknown. Blocks for a limited time.
+pub(crate) fn by_ticket(settings: &Settings, name: &str, accounts: Accounts<'_>) -> Option<Cred> {
+    let who = Who::User(name.to_owned());
+    let its = in_domain_with(settings, Some(&who))?;
+    let domain = domain::of(settings)?;
+    let token = |sid: Sid| vfs::Token::of_ticket(&domain, sid, []);
+    if let Ok(Meaning::Identity(sid, number)) = its.by_winbind.meaning(&who) {
+        let (Number::Uid(uid) | Number::Both(uid)) = number? else { return None };
+        return Some(Cred { uid, gid: uid, groups: Arc::new([]), token: token(sid) });
+    }
+    let ours = of_domain(&who, Some(&its));
+    let plain = match (&ours, who.in_domain()) {
+        (Some(_), Some((plain, _))) => plain,
+        // `OTHER\alice` and `alice@other.example` name users of another domain.
+        (None, Some(_)) => return None,
+        _ => name,
+    };
+    let sid = match (who.sid(), &ours) {
+        (Some(text), _) => text.parse::<Sid>().ok(),
+        (None, Some(OfDomain::User(user))) => domain.user_named(user),
+        _ => None,
+    };
+    if who.sid().is_none() && (its.by_names || accounts(plain).is_some()) {
+        let cred = user_of(plain, settings, accounts).ok()?;
+        return Some(Cred { token: sid.map(token).unwrap_or_default(), ..cred });
+    }
+    let uid = domain.uid(sid.as_ref()?)?;
+    Some(Cred { uid, gid: uid, groups: Arc::new([]), token: token(sid?) })
+}
+
 /// Result of resolving a user of the configuration.
 enum Meant {
     User(Cred),
@@ -221,7 +378,7 @@ impl Meant {
 /// Resolves a user of the configuration.
 fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, String> {
     let of_host = match found.get(who) {
-        Some(Some(OnHost::User { uid, gid, groups })) => Some(Cred {
+        Some(Some(OnHost::User { uid, gid, groups, .. })) => Some(Cred {
             uid: *uid,
             gid: *gid,
             groups: groups.clone().into(),
@@ -237,9 +394,7 @@ fn user(who: &Who, accounts: Accounts<'_>, found: &Found) -> Result<Meant, Strin
         (Some((cred, true)), _) => Ok(Meant::User(cred)),
         (Some((_, false)), _) => Err(stranger(&name)),
         (None, Some(cred)) => Ok(Meant::User(cred)),
-        (None, None) => {
-            Err(format!("there is no user `{name}`, on this host or by `headgate user add`"))
-        }
+        (None, None) => Err(no_user(&name)),
     }
 }
 
@@ -248,8 +403,22 @@ fn group<'a>(who: &Who, found: &'a Found) -> Result<(u32, &'a [Member]), String>
     match (found.get(who), who.number()) {
         (Some(Some(OnHost::Group { gid, members })), _) => Ok((*gid, members)),
         (_, Some(gid)) => Ok((gid, &[])),
-        _ => Err(format!("there is no group `{}`", who.to_string().trim_start_matches('@'))),
+        _ => Err(no_group(who.name())),
     }
+}
+
+fn no_user(name: &str) -> String {
+    format!(
+        "there is no user `{name}`, on this host or in `headgate user list`; a user of the domain is written like \
+         `alice@example.org`, with `kerberos.realm` set"
+    )
+}
+
+fn no_group(name: &str) -> String {
+    format!(
+        "there is no group `{name}`; a group of the domain that this host does not know is written by its SID, as in \
+         `\"@S-1-5-21-1-2-3-1114\"`"
+    )
 }
 
 /// Returns the credential that all operations on the share use. A user given only as a number has no group except the one in
@@ -275,33 +444,177 @@ fn force(
     Ok(Some(Force::User(cred)))
 }
 
-fn share_access(
-    access: &Access,
-    accounts: Accounts<'_>,
-    found: &Found,
-) -> Result<ShareAccess, String> {
-    let principals = |list: &[Who]| principals(list, accounts, found);
+fn share_access(access: &Access, names: Resolver<'_>) -> Result<ShareAccess, String> {
+    let principals = |list: &[Who]| principals(list, names);
     let write =
         if access.only_denies() { PrincipalSet::everyone() } else { principals(&access.write)? };
-    Ok(ShareAccess { read: principals(&access.read)?, write, deny: principals(&access.deny)? })
+    Ok(ShareAccess {
+        admin: principals(&access.admin)?,
+        read: principals(&access.read)?,
+        write,
+        deny: principals(&access.deny)?,
+    })
 }
 
-fn principals(list: &[Who], accounts: Accounts<'_>, found: &Found) -> Result<PrincipalSet, String> {
-    let (mut users, mut groups) = (Vec::new(), Vec::new());
+/// Numbers and identities of users and groups.
+#[derive(Default)]
+struct Parts {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+    sids: Vec<Sid>,
+    of_domain: Vec<OfDomain>,
+}
+
+fn principals(list: &[Who], names: Resolver<'_>) -> Result<PrincipalSet, String> {
+    let mut parts = Parts::default();
     for who in list {
-        match who {
-            Who::Everyone => return Ok(PrincipalSet::everyone()),
-            Who::User(_) => users.push(user(who, accounts, found)?.uid()),
-            Who::Group(name) => {
-                let (gid, members) = group(who, found)?;
-                groups.push(gid);
-                for (member, on_host) in members {
-                    users.extend(self::member(name, member, accounts, on_host)?);
+        if *who == Who::Everyone {
+            return Ok(PrincipalSet::everyone());
+        }
+        match who.sid() {
+            Some(text) => parts.add_sid(text, names.domain)?,
+            None => parts.add(who, names)?,
+        }
+    }
+    let Parts { users, groups, sids, of_domain } = parts;
+    Ok(PrincipalSet::new(users, groups).with_identities(sids, of_domain))
+}
+
+impl Parts {
+    /// Adds a SID: of a user or group of the domain or of this host, or of an alias with known members.
+    fn add_sid(&mut self, text: &str, domain: Option<&InDomain>) -> Result<(), String> {
+        const NT: u64 = 5;
+        const DOMAIN: u32 = 21;
+        const ALIAS: u32 = 32;
+        let sid: Sid = text.parse().map_err(|_| format!("`{text}` is not a SID"))?;
+        if let Some(uid) = sid.as_unix_user() {
+            self.users.push(uid);
+        } else if let Some(gid) = sid.as_unix_group() {
+            self.groups.push(gid);
+        } else {
+            let is_known = match (sid.authority(), sid.subs()) {
+                (NT, [DOMAIN, _, _, _, _]) if domain.is_none() => {
+                    return Err(format!("`{sid}` is of a domain, and `kerberos` is not set"));
                 }
+                (NT, [DOMAIN, _, _, _, _] | [ALIAS, 544..=546] | [11]) => true,
+                _ => false,
+            };
+            if !is_known {
+                return Err(format!(
+                    "the gateway does not know the members of `{sid}`; write the SID of a user or group of the domain"
+                ));
+            }
+            self.sids.push(sid);
+        }
+        Ok(())
+    }
+
+    /// Adds a name, of this host, of an account, or of the domain.
+    fn add(&mut self, who: &Who, names: Resolver<'_>) -> Result<(), String> {
+        if let Some(domain) = names.domain
+            && let Some(done) = self.add_by_winbind(who, names, &domain.by_winbind)
+        {
+            return done;
+        }
+        let of_domain = of_domain(who, names.domain);
+        let is_found = match who {
+            Who::User(_) => self.add_user(who, names, of_domain.is_some()),
+            _ => self.add_group(who, names),
+        };
+        match (is_found, of_domain) {
+            (Err(why), None) => Err(why),
+            (_, of_domain) => {
+                self.of_domain.extend(of_domain);
+                Ok(())
             }
         }
     }
-    Ok(PrincipalSet::new(users, groups))
+
+    /// Adds a name that winbind knows, and returns `Some` if the host need not be looked at.
+    fn add_by_winbind(
+        &mut self,
+        who: &Who,
+        names: Resolver<'_>,
+        by_winbind: &ByWinbind,
+    ) -> Option<Result<(), String>> {
+        let is_of_domain = of_domain(who, names.domain).is_some();
+        // A group of this host takes precedence over one of the domain without a domain in front. It may be the same.
+        let on_host = who.in_domain().is_none().then(|| group(who, names.found).ok()).flatten();
+        match (by_winbind.meaning(who), on_host) {
+            (Ok(Meaning::Missing), _) if who.in_domain().is_some() && is_of_domain => {
+                Some(Err(format!("winbind knows no `{}`", who.name())))
+            }
+            (Ok(Meaning::Nothing | Meaning::Missing), _) => None,
+            (Ok(Meaning::Identity(sid, number)), Some((gid, _))) => {
+                if matches!(number, Some(Number::Gid(n) | Number::Both(n)) if n == gid) {
+                    self.sids.push(sid);
+                }
+                None
+            }
+            (Ok(Meaning::Identity(sid, _)), None) => {
+                self.sids.push(sid);
+                Some(Ok(()))
+            }
+            (Err(_), Some(_)) => None,
+            (Err(why), None) => Some(Err(why)),
+        }
+    }
+
+    fn add_user(
+        &mut self,
+        who: &Who,
+        names: Resolver<'_>,
+        is_of_domain: bool,
+    ) -> Result<(), String> {
+        let its = user(who, names.accounts, names.found).map(|user| user.uid());
+        let by_names = names.domain.is_some_and(|domain| domain.by_names);
+        let plain = who.in_domain().filter(|_| is_of_domain && by_names);
+        let plain = plain.map(|(name, _)| Who::User(name.to_owned()));
+        // An account without a uid of its own has no files, and must not stand for others.
+        let same = plain.and_then(|who| user(&who, names.accounts, names.found).ok());
+        self.users.extend(same.map(|user| user.uid()));
+        let uid = its?;
+        self.users.push(uid);
+        // The host shows a group of a domain as this user: the name means the members of the group.
+        if let Some(Some(OnHost::User { gid, shows_group: true, .. })) = names.found.get(who)
+            && *gid == uid
+        {
+            self.groups.push(*gid);
+        }
+        Ok(())
+    }
+
+    fn add_group(&mut self, who: &Who, names: Resolver<'_>) -> Result<(), String> {
+        let (gid, members) = group(who, names.found)?;
+        self.groups.push(gid);
+        for (member, on_host) in members {
+            self.users.extend(self::member(who.name(), member, names.accounts, on_host)?);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the identity of a name of the domain: `alice@example.org`, `EXAMPLE\alice`, or a group that every domain has. `None` if
+/// the name is only of this host.
+fn of_domain(who: &Who, domain: Option<&InDomain>) -> Option<OfDomain> {
+    let Some(InDomain { realm: Some(realm), identity, .. }) = domain else { return None };
+    let well_known = |name: &str| {
+        let mut all = DOMAIN_GROUPS.iter();
+        let found = all.find(|(_, known)| known.eq_ignore_ascii_case(name));
+        found.map(|(rid, _)| OfDomain::Rid(*rid))
+    };
+    let Some((name, of)) = who.in_domain() else {
+        let group = Some(who).filter(|who| matches!(who, Who::Group(_)));
+        return group.and_then(|who| well_known(who.name()));
+    };
+    let is_ours = of.eq_ignore_ascii_case(realm)
+        || identity.as_ref().is_some_and(|its| of.eq_ignore_ascii_case(&its.name));
+    match who {
+        Who::User(_) if is_ours => Some(OfDomain::User(name.to_lowercase().into())),
+        Who::Group(_) if is_ours => well_known(name),
+        // The host may know users and groups of further domains.
+        _ => None,
+    }
 }
 
 /// Returns the number of a member of a group. A name in the group database whose user was deleted has no number.
@@ -329,7 +642,7 @@ fn member(
 /// would admit any of them.
 fn stranger(name: &str) -> String {
     format!(
-        "the account `{name}` has no uid of its own; give it one, as in `headgate user add {name} --uid 1000`"
+        "the account `{name}` has no uid; give it one, as in `headgate user add {name} --uid 1000`"
     )
 }
 
@@ -344,7 +657,12 @@ fn look_up(who: &Who, host: Service) -> Answer<OnHost> {
             };
             let user = (host.user)(by_number.as_deref().unwrap_or(name));
             let found = user.map_err(unanswered(who))?;
-            Ok(found.map(|c| OnHost::User { uid: c.uid, gid: c.gid, groups: c.groups.to_vec() }))
+            Ok(found.map(|c| OnHost::User {
+                uid: c.uid,
+                gid: c.gid,
+                groups: c.groups.to_vec(),
+                shows_group: who.number().is_none() && (host.shows_group)(name),
+            }))
         }
         Who::Group(name) => {
             let group = match who.number() {
@@ -366,10 +684,36 @@ fn unanswered(name: impl std::fmt::Display) -> impl FnOnce(io::Error) -> String 
     move |e| format!("this host's name service (passwd, group) cannot look up `{name}`: {e}")
 }
 
+/// Most threads that wait for a name service which does not answer.
+const THREADS_MAX: usize = 8;
+/// Threads that look names up.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of [`THREADS`], also if it could not be started or broke down.
+struct Counted;
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs `work` on a separate thread, which is abandoned when it takes too long.
 fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    if THREADS.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+        count::limit_met("name-service");
+        return Err(
+            "this host's name service (passwd, group) does not answer earlier look-ups".into()
+        );
+    }
+    let counted = Counted;
     let (tell, told) = mpsc::channel();
-    let asking = thread::Builder::new().name("names".into()).spawn(move || drop(tell.send(work())));
+    let look_up = move || {
+        let _counted = counted;
+        drop(tell.send(work()));
+    };
+    let asking = thread::Builder::new().name("names".into()).spawn(look_up);
     asking.map_err(|e| format!("cannot look up users and groups: {e}"))?;
     told.recv_timeout(PATIENCE).map_err(|_| {
         count::limit_met("name-service");
@@ -378,6 +722,8 @@ fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Resul
     })
 }
 
+#[cfg(test)]
+mod in_domain_tests;
 #[cfg(test)]
 mod tests {
     use vfs::namespace::Right;
@@ -402,7 +748,7 @@ mod tests {
             "stranger" => Some((cred(65_534, &[]), false)),
             _ => None,
         };
-        super::rights_by(&settings, &accounts, host).map(|mut all| all.remove(0))
+        super::rights_by(&settings, &accounts, host).remove(0)
     }
 
     fn resolved(access: Access, names: Names) -> Result<ShareAccess, String> {
@@ -453,6 +799,7 @@ mod tests {
             read: who(&["alice", "7", "@0"]),
             write: who(&["root", "@12"]),
             deny: who(&["9"]),
+            ..Access::default()
         };
         let access = resolved(access, Names::Host).unwrap();
         assert_eq!([5, 7, 6, 9].map(|uid| right(&access, uid, &[])), {
@@ -488,7 +835,7 @@ mod tests {
             Access { deny: who(&["stranger"]), ..Access::default() },
         ] {
             let why = resolved(access, Names::Host).unwrap_err();
-            assert!(why.contains("`stranger` has no uid of its own"), "{why}");
+            assert!(why.contains("`stranger` has no uid;"), "{why}");
         }
     }
 
@@ -520,6 +867,7 @@ mod tests {
             7 => Err(io::ErrorKind::TimedOut.into()),
             _ => Ok(None),
         },
+        shows_group: |_| false,
     };
 
     fn denied(name: &str) -> Result<ShareAccess, String> {
@@ -537,6 +885,26 @@ mod tests {
         assert!(denied("@8").is_ok(), "a number that the host does not know is a number");
     }
 
+    /// A name service that shows the group `sales` of a domain as a user, and `carol` with a private group.
+    #[test]
+    fn name_of_group_shown_as_user_means_its_members() {
+        let names = Service {
+            user: |name| {
+                let uid = if name == "sales" { 3001 } else { 1000 };
+                let token = vfs::Token::NONE;
+                Ok(Some(Cred { uid, gid: uid, groups: [].into(), token }))
+            },
+            shows_group: |name| name == "sales",
+            ..HALF_AWAY
+        };
+        let mut share = config::Share::new("team", config::Source::Memory);
+        share.access = Some(Access { deny: who(&["sales", "carol"]), ..Access::default() });
+        let rights = rights_by(share, Names::Host, names).unwrap().access.unwrap();
+        let of = |uid, groups: &[u32]| right(&rights, uid, groups);
+        assert_eq!([of(7, &[3001]), of(3001, &[]), of(1000, &[])], [None; 3]);
+        assert_eq!(of(7, &[1000]), Some(Right::Write));
+    }
+
     /// A host that must not be queried.
     const SILENT: Service = Service {
         user: |name| panic!("asked of {name}"),
@@ -544,6 +912,7 @@ mod tests {
         name: |uid| panic!("asked of {uid}"),
         group: |name| panic!("asked of {name}"),
         group_of: |gid| panic!("asked of {gid}"),
+        shows_group: |name| panic!("asked of {name}"),
     };
 
     #[test]
@@ -552,14 +921,14 @@ mod tests {
         share.access = Some(Access { deny: who(&["@own", "bob", "9"]), ..Access::default() });
         share.force.user = Some(Who::User("9".into()));
         let mut settings = Settings { shares: vec![share], ..Settings::default() };
-        let user = |uid| Some(OnHost::User { uid, gid: 4, groups: vec![5] });
+        let user = |uid| Some(OnHost::User { uid, gid: 4, groups: vec![5], shows_group: false });
         settings.on_host = [
             (Who::User("bob".into()), user(8)),
             (Who::User("9".into()), user(9)),
             (Who::Group("own".into()), Some(OnHost::Group { gid: 7, members: Vec::new() })),
         ]
         .into();
-        let rights = super::rights_by(&settings, &|_| None, SILENT).unwrap().remove(0);
+        let rights = super::rights_by(&settings, &|_| None, SILENT).remove(0).unwrap();
         let access = rights.access.unwrap();
         assert_eq!(
             [7, 8, 9, 10].map(|uid| right(&access, uid, &[]).is_some()),
@@ -581,11 +950,11 @@ mod tests {
                 Settings { shares: vec![share], state: nowhere, ..Settings::default() };
             settings.on_host.insert(
                 Who::User("toor".into()),
-                Some(OnHost::User { uid: 0, gid: 0, groups: Vec::new() }),
+                Some(OnHost::User { uid: 0, gid: 0, groups: Vec::new(), shows_group: false }),
             );
             settings.on_host.insert(
                 Who::User("team".into()),
-                Some(OnHost::User { uid: 9, gid: 9, groups: Vec::new() }),
+                Some(OnHost::User { uid: 9, gid: 9, groups: Vec::new(), shows_group: false }),
             );
             make_root(&settings)
         };
@@ -608,7 +977,7 @@ mod tests {
             let cred = Cred { uid: 5, gid: 5, groups: [].into(), token: vfs::Token::NONE };
             (name == "4294967000").then_some((cred, true))
         };
-        let rights = super::rights_by(&settings, &account, HOST).unwrap().remove(0);
+        let rights = super::rights_by(&settings, &account, HOST).remove(0).unwrap();
         let access = rights.access.unwrap();
         assert_eq!([5, 4_294_967_000].map(|uid| right(&access, uid, &[]).is_some()), [true, false]);
         let forced =

@@ -27,14 +27,14 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, String> {
     let mode = status.mode();
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{shown} can be read by others (mode {:04o}), and its keys let anybody log on as any user; `chmod 600 {shown}`",
+            "{shown} can be read by others (mode {:04o}), and with its keys anyone can log on as any user; `chmod 600 {shown}`",
             mode & 0o7777
         ));
     }
     let owner = status.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(format!(
-            "{shown} belongs to user {owner}, whom its keys let log on as any user; `chown root {shown}`"
+            "{shown} belongs to user {owner}, who can log on as any user with its keys; `chown root {shown}`"
         ));
     }
     let entries = keytab::read(path).map_err(at)?;
@@ -52,7 +52,7 @@ pub(crate) fn prove(path: &Path) -> Result<(), String> {
     let entries = read(path)?;
     if !entries.iter().any(|e| is_ours(e.service())) {
         return Err(format!(
-            "the keytab {} has keys of {} alone; clients ask for `cifs/NAME` or `host/NAME`, in a domain of Windows for `NAME$`",
+            "the keytab {} has only keys of {}; clients ask for `cifs/NAME` or `host/NAME`, in a domain of Windows for `NAME$`",
             path.display(),
             principals(&entries).join(", ")
         ));
@@ -124,7 +124,7 @@ mod tests {
         assert!(prove(&at).unwrap_err().contains("holds no key"));
         write(&keytab(&["http", "gw"]), 0o600);
         let why = prove(&at).unwrap_err();
-        assert!(why.contains("keys of http/gw@R alone"), "{why}");
+        assert!(why.contains("only keys of http/gw@R;"), "{why}");
         for parts in [&["CIFS", "gw"][..], &["host", "gw"], &["GW$"]] {
             write(&keytab(parts), 0o400);
             assert_eq!(read(&at).unwrap().len(), 1);

@@ -40,7 +40,7 @@ struct NoTurn(&'static str);
 
 impl fmt::Display for NoTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "too many owners of connections are being looked up (`{}`)", self.0)
+        write!(f, "too many look-ups of owners of connections (`{}`)", self.0)
     }
 }
 

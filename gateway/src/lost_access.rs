@@ -48,12 +48,12 @@ fn of_clients(was: &Share, is: &Share) -> Vec<String> {
             let all: Vec<&Client> = now.iter().collect();
             if is.protocols.nfs() {
                 words.push(format!(
-                    "hosts of the attached networks that `clients` does not name, by NFS (it names {})",
+                    "hosts of the attached networks that `clients` does not name, over NFS (it names {})",
                     list(&all)
                 ));
             }
             if is.protocols.smb() {
-                words.push("every address that `clients` does not name, by SMB".to_owned());
+                words.push("every address that `clients` does not name, over SMB".to_owned());
             }
         }
         Some(before) => {
@@ -93,12 +93,14 @@ fn of_users(was: &Share, is: &Share) -> Vec<String> {
     }
     let (mut gone, mut readers) = (Vec::new(), Vec::new());
     if let Some(before) = &was.access {
-        let named = |who: &Who| now.read.contains(who) || now.write.contains(who);
+        let named =
+            |who: &Who| [&now.admin, &now.read, &now.write].iter().any(|list| list.contains(who));
         let everyone = named(&Who::Everyone) || now.only_denies();
         gone = before
             .read
             .iter()
             .chain(&before.write)
+            .chain(&before.admin)
             .filter(|who| !everyone && !named(who))
             .collect();
         readers = before.write.iter().filter(|who| now.read.contains(who)).collect();
@@ -138,9 +140,15 @@ mod tests {
             (
                 none(),
                 list("192.0.2.9"),
-                Some("attached networks that `clients` does not name, by NFS (it names 192.0.2.9"),
+                Some(
+                    "attached networks that `clients` does not name, over NFS (it names 192.0.2.9",
+                ),
             ),
-            (none(), list("192.0.2.9"), Some("every address that `clients` does not name, by SMB")),
+            (
+                none(),
+                list("192.0.2.9"),
+                Some("every address that `clients` does not name, over SMB"),
+            ),
             (list("10.0.0.0/8"), none(), Some("NFS clients outside of the attached networks")),
             (list("10.0.0.0/8"), list("10.0.0.0/8 192.0.2.9"), None),
             (list("10.1.0.0/16"), list("10.0.0.0/8"), None),
@@ -163,7 +171,7 @@ mod tests {
         let access = |read: &[&str], write: &[&str], deny: &[&str]| {
             let list = |names: &[&str]| names.iter().map(|n| n.parse().unwrap()).collect();
             let (read, write, deny) = (list(read), list(write), list(deny));
-            share(|s| s.access = Some(config::Access { read, write, deny }))
+            share(|s| s.access = Some(config::Access { read, write, deny, ..Default::default() }))
         };
         for (was, is, wanted) in [
             (share(|_| {}), access(&[], &["ann"], &[]), Some("users that `access` does not name")),

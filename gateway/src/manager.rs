@@ -140,8 +140,8 @@ async fn taken(
     if wait.is_err() && !is_known.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             ?limit,
-            "the service manager does not read its socket (NOTIFY_SOCKET), so it does not learn the state of this gateway; \
-             serving goes on"
+            "the service manager does not read its socket (NOTIFY_SOCKET), so it does not learn the state of \
+             this gateway; serving continues"
         );
     }
 }

@@ -73,7 +73,8 @@ pub(crate) async fn follow(read: impl Fn() + Clone + Send + 'static) {
 fn not_told(error: &io::Error) {
     tracing::warn!(
         %error,
-        "the kernel does not tell of new addresses (rtnetlink): they are looked for every {NEIGHBOURS_REFRESH_SECONDS} s, and NFS \
+        "the kernel does not report new addresses (rtnetlink): the gateway looks for them every \
+         {NEIGHBOURS_REFRESH_SECONDS} s, and NFS \
          clients of a new network are refused until then"
     );
 }

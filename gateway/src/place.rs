@@ -26,7 +26,7 @@ fn file(given: Option<&Path>) -> Option<PathBuf> {
 /// Which daemon a command is about.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
-    /// State folder of the daemon; default: what its file says, else /var/lib/headgate
+    /// State folder of the daemon; default: from its file, else /var/lib/headgate
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) state: Option<PathBuf>,
     /// Configuration file of the daemon; default: /etc/headgate/headgate.yaml

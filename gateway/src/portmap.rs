@@ -77,7 +77,7 @@ pub(crate) fn choose(settings: &Settings) -> Chosen {
     }
     let chosen = |how, why: &str| Chosen { how, why: Some(why.to_owned()) };
     if !settings.by_nfs() {
-        return chosen(Portmap::Off, "no share is served by NFS");
+        return chosen(Portmap::Off, "no share is served over NFS");
     }
     // A connect to a socket whose backlog is full blocks until its owner accepts.
     let socket = Path::new(register::SOCKET);

@@ -47,15 +47,18 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         rdma_crc: _,
         rdma_spin: _,
         rdma_relaxed_ordering: _,
+        rdma_dscp: _,
         nfs_port: _,
         nfs_rdma_port: _,
         portmap: _,
         domain: _,
         names: _,
+        privileges: _,
         on_host: _,
         smb: _,
         tls: _,
         kerberos: _,
+        domain_by: _,
         audit: _,
         users: _,
         state: _,
@@ -70,6 +73,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         admin: _,
         admin_clients: _,
         privileged_ports: _,
+        discovery: _,
         drain: _,
         log: _,
         log_format: _,
@@ -101,7 +105,10 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     let time = |s: &config::Limits| config::Span(s.introduction);
     value("limits.introduction", &time(&old.limits), &time(&new.limits));
     value("memory", &config::Size(old.memory), &config::Size(new.memory));
+    let dscp = |s: &Settings| s.rdma_dscp.map_or("default".to_owned(), |dscp| dscp.to_string());
+    value("rdma.dscp of new connections", &dscp(old), &dscp(new));
     value("privileged_ports", &old.privileged_ports, &new.privileged_ports);
+    value("discovery", &old.discovery, &new.discovery);
     value("drain", &config::Span(old.drain), &config::Span(new.drain));
     value("log.level", &old.log, &new.log);
     value("nfs.grace at the next start", &config::Span(old.grace), &config::Span(new.grace));
@@ -124,6 +131,10 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
         audit.as_ref().map_or("none".to_owned(), ToString::to_string)
     };
     value("audit", &trail(&old.audit), &trail(&new.audit));
+    let by =
+        |settings: &Settings| settings.domain_by.map_or("none".to_owned(), |by| by.to_string());
+    value("domain.by", &by(old), &by(new));
+    value("privileges", &old.privileges, &new.privileges);
     changed
 }
 
@@ -260,8 +271,9 @@ impl Running {
         let added: Vec<Arc<Share>> = shares.gone(&self.shares);
         self.servers.namespace.set_shares(shares.shares());
         let others = self.servers.book.set(users);
-        self.servers.smb.set_settings(smb::smb_settings(new, &self.run));
-        if new.kerberos != self.settings.kerberos {
+        self.servers.smb.set_settings(smb::smb_settings(new, &self.run, shares.holders()));
+        let of_domain = |s: &Settings| (s.kerberos.clone(), s.domain_by);
+        if of_domain(new) != of_domain(&self.settings) {
             self.servers.book.follow_domain(new);
             let book = &self.servers.book;
             let accept = new.kerberos.as_ref().map(|k| tickets(k, book.clone()));
@@ -283,6 +295,9 @@ impl Running {
         self.stuck.watch(shares.folders());
         logs::set(&new.log);
         tokio::spawn(sweep(added));
+        let (namespace, before, now) =
+            (self.servers.namespace.clone(), self.shares.clone(), shares.clone());
+        tokio::spawn(async move { now.announce_links(&before, &namespace).await });
     }
 
     /// Removes from existing clients the access that would not be granted again.

@@ -33,7 +33,7 @@ pub(crate) enum Cause {
     Order(oneshot::Sender<Result<Changes, Refusal>>),
     /// Adds a share, which is first written into the file.
     Share(NewShare, oneshot::Sender<Result<Changes, Refusal>>),
-    /// Only the database of users changed.
+    /// Only the database of users changed, or names of the host have to be resolved again.
     Users,
 }
 

@@ -23,6 +23,7 @@ use nfsrdma::rpc::gss::Gss;
 use nfsrdma::server::Server;
 use nfsrdma::server_state::ServerState;
 use nfsrdma::v4;
+use rdma_transport::traffic_class::TrafficClass;
 use smbd_core::restore::NotRestored;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -38,6 +39,7 @@ use crate::admin::snapshot::SharedSource;
 use crate::admin::usage::Spaces;
 use crate::admin::{self, daemon::Daemon};
 use crate::admission::{Admission, ConnectionLimits};
+use crate::announce::Announcer;
 use crate::boot::{self, Run};
 use crate::client_names::{self, Lookup};
 use crate::cluster;
@@ -54,7 +56,8 @@ use crate::stuck::Stuck;
 use crate::tickets::tickets;
 use crate::tls::Certificate;
 use crate::users::UserDb;
-use crate::{greeting, interfaces, logs, networks, portmap, smb, trail, writable};
+use crate::winbind::NfsNames;
+use crate::{greeting, interfaces, logs, networks, portmap, smb, trail, wastebasket, writable};
 
 /// Divisor: silent NFSv4 clients may keep this part of the descriptors for open files.
 const COURTESY_FILES: usize = 8;
@@ -92,6 +95,7 @@ pub struct Running {
     pub(crate) portmap_asked: Portmap,
     pub(crate) stuck: Arc<Stuck>,
     pub(crate) run: Arc<Run>,
+    pub(crate) announcer: Arc<Announcer>,
 }
 
 impl std::fmt::Debug for Running {
@@ -109,6 +113,8 @@ impl Running {
     /// As [`Running::stop`], but the remaining state can still be queried.
     pub(crate) async fn drain(&mut self) -> bool {
         self.tasks.shutdown().await;
+        // Before the listeners close: a client that still finds the gateway would be refused.
+        self.announcer.close().await;
         self.listeners.close().await;
         self.mapper.close().await;
         let begun = tokio::time::Instant::now();
@@ -191,6 +197,11 @@ impl Running {
         self.servers.users_changed.notified().await;
     }
 
+    /// Returns true if a share waits for names of users and groups.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.shares.is_waiting()
+    }
+
     /// Copies the addresses from the listeners.
     pub(crate) fn note_addresses(&mut self) {
         let served = self.listeners.served();
@@ -199,6 +210,7 @@ impl Running {
         self.smb = served.at(Service::Smb);
         self.smb_direct = served.at(Service::SmbDirect);
         interfaces::refresh(&self.servers.smb, served);
+        self.announcer.set(&self.settings);
     }
 
     /// Returns the addresses for the line that reports that the daemon is ready.
@@ -234,12 +246,32 @@ pub(crate) async fn sweep(shares: Vec<Arc<Share>>) {
                 tracing::warn!(share = share.name, error = %e, "the streams of deleted files could not be removed")
             }
         }
+        repair_wastebasket(share).await;
         if let Err(e) = vfs::replace::sweep(share).await {
             tracing::warn!(
                 share = share.name,
                 error = %e,
                 "temporary files of an earlier run in .headgate/new could not be removed"
             )
+        }
+    }
+}
+
+/// Completes removals that an earlier run did not complete.
+async fn repair_wastebasket(share: &Share) {
+    let Some(basket) = share.backend.basket().filter(|_| !share.read_only) else { return };
+    let repaired = tokio::task::spawn_blocking(move || basket.repair()).await;
+    match repaired.unwrap_or(Err(vfs::VfsError::Io)) {
+        Ok(0) => {}
+        Ok(files) => {
+            tracing::info!(
+                share = share.name,
+                files,
+                "took back removals that an earlier run did not complete"
+            )
+        }
+        Err(e) => {
+            tracing::warn!(share = share.name, error = %e, "the wastebasket could not be looked through")
         }
     }
 }
@@ -275,7 +307,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     lookup.settle(&settings);
     let namespace = namespace_of(&settings, &shares);
     let nfs = nfs_server(&settings, &run, namespace.clone(), book.clone())?;
-    let smb = smb::server(&settings, &run, namespace.clone(), book.clone());
+    let smb = smb::server(&settings, (&*run, shares.holders()), namespace.clone(), book.clone());
     restore_handles(&smb).await?;
     let shared = shared(&settings, ConnectionLimits::of(&settings, descriptors), lookup.clone())?;
     let fronts = (ProtocolServer::Nfs(nfs.clone()), ProtocolServer::Smb(smb.clone()));
@@ -283,9 +315,8 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
     let step = prepare(&mut listeners, &mut settings, portmap_asked, with_smb).await?;
     let spaces = Arc::new(Spaces::default());
-    let stuck = Stuck::start();
-    stuck.watch(shares.folders());
-    writable::watch(&settings, namespace.shares().to_vec());
+    let stuck = watch_storage(&settings, &shares, &namespace);
+    let announcer = Arc::new(Announcer::new(listeners.served().clone(), &run));
     let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),
         admission: shared.admission.clone(),
@@ -300,6 +331,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         served: listeners.served().clone(),
         spaces: spaces.clone(),
         stuck: stuck.clone(),
+        announced: announcer.board().clone(),
     });
     let ((orders, received), logins) = (Orders::new(), Arc::<Logins>::default());
     let actions = Actions::new(orders.clone(), logins.clone(), book.clone(), run.files.clone());
@@ -310,7 +342,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let mapper = portmap::start(&settings, &shared, &servers.nfs, listeners.served()).await?;
     let mut tasks = background(&servers, &shared, lookup, spaces);
     cluster::connections::keep_where_asked(&mut tasks, &shared.connections, run.files.as_ref());
-    keep_house(&mut tasks, &servers, &shared, listeners.served());
+    keep_house(&mut tasks, (&servers, &shared), listeners.served(), &announcer);
     let mut running = Running {
         nfs: Vec::new(),
         nfs_rdma: Vec::new(),
@@ -332,6 +364,7 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
         portmap_asked,
         stuck,
         run,
+        announcer,
     };
     running.note_addresses();
     Ok(running)
@@ -383,6 +416,7 @@ fn shared(
         meters: Arc::default(),
         lookup,
         tls: Arc::default(),
+        class: TrafficClass::default(),
     };
     shared.tls.set(settings.tls.as_ref().map(Certificate::load_in_time).transpose()?);
     Ok(Arc::new(shared))
@@ -401,9 +435,18 @@ fn background(
     let watched = servers.namespace.clone();
     tasks.spawn(async move { watched.arbiter().follow_external_changes().await });
     tasks.spawn(spaces.keep(servers.namespace.clone()));
+    tasks.spawn(wastebasket::turns::keep(servers.namespace.clone()));
     tasks.spawn(keep_time(servers.nfs.clone()));
     tasks.spawn(client_names::keep(lookup, shared.connections.clone(), servers.smb.clone()));
     tasks
+}
+
+/// Watches the folders of the shares for storage that does not answer, and for files that others may write.
+fn watch_storage(settings: &Settings, shares: &ShareSet, namespace: &Namespace) -> Arc<Stuck> {
+    let stuck = Stuck::start();
+    stuck.watch(shares.folders());
+    writable::watch(settings, namespace.shares().to_vec());
+    stuck
 }
 
 /// Opens the database of users and starts the audit trail, if configured: operations are recorded from here on.
@@ -448,7 +491,10 @@ fn nfs_server(
         courtesy: settings.courtesy,
         courtesy_files: vfs::local::descriptors_max() / COURTESY_FILES,
         store: run.store.clone(),
-        domain: settings.domain.as_ref().map(|d| Arc::new(v4::Domain::new(&d.0, book))),
+        domain: settings.domain.as_ref().map(|domain| {
+            let names = NfsNames::new(book, &domain.0);
+            Arc::new(v4::Domain::new(&domain.0, Arc::new(names)))
+        }),
         ..v4::Options::default()
     };
     Server::with_v4(core, run.replay_key, v4)
@@ -482,15 +528,16 @@ async fn keep_time(nfs: Arc<Server>) {
 /// Starts the periodic tasks.
 fn keep_house(
     tasks: &mut JoinSet<()>,
-    servers: &Arc<Servers>,
-    shared: &Arc<Shared>,
+    (servers, shared): (&Arc<Servers>, &Arc<Shared>),
     served: &Arc<Served>,
+    announcer: &Arc<Announcer>,
 ) {
     tasks.spawn(housekeeping(servers.clone(), shared.clone(), served.clone()));
-    let (servers, served) = (servers.clone(), served.clone());
+    let (servers, served, announcer) = (servers.clone(), served.clone(), announcer.clone());
     tasks.spawn(networks::follow(move || {
         note_networks(servers.nfs.core());
         interfaces::refresh(&servers.smb, &served);
+        announcer.refresh();
     }));
 }
 

@@ -15,14 +15,19 @@ use std::time::Duration;
 use audit::Files;
 use config::in_time::{self, LOOK_MAX, Silent};
 use config::{Settings, Source};
+use smbd_core::privileges::Holders;
 use vfs::ceph::{CephBackend, CephConfig};
 use vfs::client_names::{ClientNames, HostName, NameKind};
 use vfs::engine::far::PayloadBudget;
+use vfs::links::{Link, Links};
 use vfs::local::{LocalBackend, LocalConfig, SealKey};
 use vfs::mem::MemBackend;
-use vfs::namespace::{ClientRule, Enforce, Masks, Protection, Rules, Share, Shares, Whom};
+use vfs::namespace::{
+    ClientRule, Enforce, Masks, Namespace, Protection, Rules, Share, Shares, Whom,
+};
 use vfs::refer::{Referral, Server};
-use vfs::{ANONYMOUS, Backend, Token};
+use vfs::wastebasket::{Pattern, Wastebasket};
+use vfs::{ANONYMOUS, Backend, Token, VfsError};
 
 use crate::check::files;
 use crate::domain;
@@ -57,6 +62,10 @@ pub struct ShareSet {
     names: Arc<ClientNames>,
     /// Size of the memory, and the part of it for shares whose storage may hang.
     payload: Option<(u64, PayloadBudget)>,
+    /// The holders of privileges, in all shares.
+    holders: Holders,
+    /// A holder cannot be resolved.
+    waits_for_holders: bool,
 }
 
 /// Differences from one set to the next, by name.
@@ -84,7 +93,7 @@ impl ShareSet {
     /// Opens the shares of these settings that this set does not have. The error is one line for the user. Blocks, for each share
     /// at most [`OPEN_MAX`].
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
-        let rights = identities::rights(settings, accounts)?;
+        let rights = self.rights(settings, accounts)?;
         let payload = match &self.payload {
             Some((_, budget)) => budget.clone(),
             None => PayloadBudget::of(settings.memory),
@@ -120,12 +129,36 @@ impl ShareSet {
                     opened
                 }
             };
+            let rules = match placed(s, &rules.links, &backend, was) {
+                Ok(links) => Rules { links, ..rules },
+                Err(why) if self.is_first() => {
+                    tracing::error!(
+                        share = s.name,
+                        "until a link can be placed, the share is refused: {why}"
+                    );
+                    Rules { unresolved: true, ..rules }
+                }
+                Err(_) if was.is_some_and(|was| was.share.rules.unresolved) => {
+                    Rules { unresolved: true, ..rules }
+                }
+                Err(why) => return Err(why),
+            };
             let share = Arc::new(share(s, rules, backend, &self.names));
             Ok(Opened { configured: s.clone(), folder, path, share })
         };
         let opened = settings.shares.iter().zip(rights).map(open).collect::<Result<_, String>>()?;
         let payload = Some((settings.memory, payload));
-        Ok(Self { opened, payload, ..self.clone() })
+        let (holders, waits_for_holders) = match identities::holders(settings, accounts) {
+            Ok(holders) => (holders, false),
+            Err(why) if self.is_first() || self.waits_for_holders => {
+                if self.is_first() {
+                    tracing::error!("until it can be resolved, no user has a privilege: {why}");
+                }
+                (Holders::default(), true)
+            }
+            Err(why) => return Err(why),
+        };
+        Ok(Self { opened, payload, holders, waits_for_holders, ..self.clone() })
     }
 
     /// Returns the shares for the namespace. Applies the durability and the payload memory of their settings from now on.
@@ -140,14 +173,67 @@ impl ShareSet {
             let others = self.opened.iter().filter(|other| !Arc::ptr_eq(&other.share, &one.share));
             let others = others.filter_map(|other| other.path.clone()).collect();
             one.share.backend.set_cross(one.configured.cross, others);
+            one.share.backend.set_snapshots(one.configured.snapshots.as_ref());
         }
         self.opened.iter().map(|o| o.share.clone()).collect()
+    }
+
+    /// Returns true if this is the set before the first.
+    fn is_first(&self) -> bool {
+        self.payload.is_none()
+    }
+
+    /// Returns the rights of each share. A start may come before the host's directory, and refuses a share alone whose users and
+    /// groups cannot be resolved; later only a share that has waited since then may wait further.
+    fn rights(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Vec<Rights>, String> {
+        let all = identities::rights_of_each(settings, accounts);
+        let waits = |name: &str| self.find(name).is_some_and(|one| one.share.rules.unresolved);
+        let of = |(share, rights): (&config::Share, Result<Rights, String>)| match rights {
+            Err(why) if self.is_first() || waits(&share.name) => {
+                if self.is_first() {
+                    tracing::error!("until it can be resolved, no client may use the share: {why}");
+                }
+                Ok(Rights { unresolved: true, ..Rights::default() })
+            }
+            Ok(rights) => {
+                if waits(&share.name) {
+                    let share = &share.name;
+                    tracing::info!(share, "its users and groups can be resolved: it is served");
+                }
+                Ok(rights)
+            }
+            other => other,
+        };
+        settings.shares.iter().zip(all).map(of).collect()
+    }
+
+    /// Returns true if some user or group cannot be resolved.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waits_for_holders || self.opened.iter().any(|one| one.share.rules.unresolved)
+    }
+
+    /// Returns the holders of privileges.
+    pub(crate) fn holders(&self) -> &Holders {
+        &self.holders
     }
 
     /// Returns the folder of each share, by name.
     pub(crate) fn folders(&self) -> Vec<(String, PathBuf)> {
         let of = |o: &Opened| Some((o.configured.name.clone(), o.path.clone()?));
         self.opened.iter().filter_map(of).collect()
+    }
+
+    /// Tells the clients of shares whose links differ from those of the set before.
+    pub(crate) async fn announce_links(&self, before: &Self, namespace: &Namespace) {
+        for one in &self.opened {
+            let old = before.find(&one.configured.name).map(|old| &old.share.rules.links);
+            let new = &one.share.rules.links;
+            if let Some(old) = old.filter(|old| *old != new) {
+                for links in [old, new] {
+                    namespace.links_changed(&one.share, links).await;
+                }
+            }
+        }
     }
 
     fn find(&self, name: &str) -> Option<&Opened> {
@@ -325,8 +411,10 @@ fn rules(s: &config::Share, rights: Rights, host: Token) -> Rules {
         hidden: s.hidden,
         export: s.export.as_ref().map(|export| export.path().into()),
         access: rights.access,
+        unresolved: rights.unresolved,
         force: rights.force,
         masks: Masks { file: bits(s.masks.file), folder: bits(s.masks.folder) },
+        wastebasket: s.wastebasket.as_ref().map(|w| Arc::new(wastebasket(w))),
         only_visible: s.list == config::List::Visible,
         homes: s.homes,
         tls: match s.tls {
@@ -338,7 +426,60 @@ fn rules(s: &config::Share, rights: Rights, host: Token) -> Rules {
         audit: s.audit.iter().fold(Files::NONE, |all, one| all.and(audited(*one))),
         host,
         refers_to: s.refers_to().iter().map(referral).collect(),
+        links: Arc::new(links(&s.links)),
         ..Rules::default()
+    }
+}
+
+fn wastebasket(w: &config::Wastebasket) -> Wastebasket {
+    let exclude = w.exclude.iter().map(|one| Pattern::new(&one.0)).collect();
+    Wastebasket::new(w.keep.0, w.most.map(|most| most.0), exclude)
+}
+
+fn links(links: &config::Links) -> Links {
+    let link = |link: &config::Link| Link::new(&link.at, link.to.iter().map(referral).collect());
+    Links::new(links.list.iter().map(link).collect(), links.msdfs)
+}
+
+/// Finds or makes the folders of a share's links. Blocks for at most [`OPEN_MAX`].
+fn placed(
+    s: &config::Share,
+    links: &Arc<Links>,
+    backend: &Arc<dyn Backend>,
+    was: Option<&Opened>,
+) -> Result<Arc<Links>, String> {
+    let old = was.map(|was| &was.share.rules.links);
+    let is_same = |old: &&Arc<Links>| {
+        *old == links && was.is_some_and(|was| Arc::ptr_eq(&was.share.backend, backend))
+    };
+    if let Some(old) = old.filter(is_same) {
+        return Ok(old.clone());
+    }
+    let referred = old.map(|old| old.referred.clone()).unwrap_or_default();
+    if links.all().is_empty() {
+        return Ok(Arc::new(Links::new(Vec::new(), links.msdfs).counting(referred)));
+    }
+    let (top, links) = (backend.root(), links.clone());
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| e.to_string())?;
+        let placed = runtime.block_on(links.place(&top, referred));
+        placed.map_err(|(at, e)| {
+            format!("the folder of the link `{at}` cannot be made: {}", no_folder(e))
+        })
+    };
+    let path = PathBuf::from(format!("{} (links)", s.files()));
+    let found = in_time::ask(&path, OPEN_MAX, work).unwrap_or_else(|Silent| Err(SILENT.into()));
+    found.map(Arc::new).map_err(|why| format!("share {}: {why}", s.name))
+}
+
+fn no_folder(e: VfsError) -> String {
+    match e {
+        VfsError::NotDir => "there is a file or a symbolic link in its place; remove it".into(),
+        VfsError::ReadOnly => {
+            "its file system is read-only; make it by hand, or remove the link".into()
+        }
+        e => e.to_string(),
     }
 }
 
@@ -351,6 +492,7 @@ fn referral(refer: &config::Refer) -> Referral {
         nfs_path: refer.path.path().into(),
         smb_path: refer.smb_path().into(),
         rdma: refer.rdma,
+        namespace: refer.namespace,
     }
 }
 
@@ -424,6 +566,31 @@ mod tests {
         let first = next(&ShareSet::default(), 5);
         assert_eq!(first.difference(&next(&first, 5)), Difference::default());
         assert_eq!(first.difference(&next(&first, 6)).changed, ["team"]);
+    }
+
+    #[test]
+    fn a_share_waits_alone_for_names_that_cannot_be_resolved() {
+        let name = "nobody-has-this-name";
+        let access = config::Access { read: vec![name.parse().unwrap()], ..Default::default() };
+        let team = config::Share { access: Some(access), ..mem("team") };
+        let privileges =
+            config::Privileges { backup: vec![name.parse().unwrap()], ..Default::default() };
+        let settings =
+            Settings { shares: vec![team, mem("other")], privileges, ..Settings::default() };
+        let cred = vfs::Cred { uid: 5, gid: 5, groups: [].into(), token: vfs::Token::NONE };
+        let refusals = |set: &ShareSet| {
+            [0, 1].map(|n| set.opened[n].share.enter_smb(None, &cred).err().map(|why| why.name()))
+        };
+        let first = ShareSet::default().next(&settings, &|_| None).unwrap();
+        assert_eq!(refusals(&first), [Some("share-access-unresolved"), None]);
+        assert!(first.is_waiting() && first.holders().is_empty());
+        let still = first.next(&settings, &|_| None).unwrap();
+        assert_eq!(refusals(&still), [Some("share-access-unresolved"), None]);
+        let known = still.next(&settings, &|_| Some((cred.clone(), true))).unwrap();
+        assert_eq!(refusals(&known), [None, None]);
+        assert!(!known.is_waiting() && !known.holders().is_empty());
+        assert_eq!(first.difference(&known).changed, ["team"], "its clients are judged again");
+        assert!(known.next(&settings, &|_| None).is_err(), "a reload is refused as a whole");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use config::{
     Compression, DirectoryLeases, Encryption, KerberosMap, Ntlm, RdmaTransforms, Settings, Signing,
 };
+use smbd_core::privileges::Holders;
 use smbd_core::server::Server;
 use smbd_core::server_state::ServerState;
 use smbd_core::settings::{
@@ -13,15 +14,16 @@ use smbd_core::settings::{
 use vfs::namespace::Namespace;
 
 use crate::boot::Run;
+use crate::domain;
 use crate::users::UserDb;
 
 pub fn server(
     settings: &Settings,
-    run: &Run,
+    (run, holders): (&Run, &Holders),
     namespace: Arc<Namespace>,
     book: Arc<UserDb>,
 ) -> Server {
-    let core = ServerState::new(namespace, smb_settings(settings, run), book);
+    let core = ServerState::new(namespace, smb_settings(settings, run, holders), book);
     Server::new(core.with_store(run.store.clone()))
 }
 
@@ -29,7 +31,7 @@ pub fn server(
 /// or the configuration requests SMB.
 pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
     let mut shares = settings.by_smb().peekable();
-    let anybody = anybody || settings.kerberos.is_some();
+    let anybody = anybody || settings.kerberos.is_some() || domain::has_winbind(settings);
     shares.peek().is_some() && (anybody || settings.smb.asked_for || shares.any(|s| s.guest))
 }
 
@@ -41,7 +43,7 @@ fn symlinks(share: &config::Share) -> Symlinks {
 }
 
 /// Converts the configuration to the server's settings.
-pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
+pub fn smb_settings(settings: &Settings, run: &Run, holders: &Holders) -> SmbSettings {
     let share = |s: &config::Share| {
         let settings = ShareSettings {
             encrypt: s.encrypt,
@@ -68,6 +70,7 @@ pub fn smb_settings(settings: &Settings, run: &Run) -> SmbSettings {
         ntlm: settings.smb.ntlm == Ntlm::On,
         kerberos: settings.kerberos.as_ref().map(kerberos),
         opens_per_session: settings.limits.client_opens,
+        privileges: holders.clone(),
         shares: settings.by_smb().map(share).collect(),
         ..SmbSettings::default()
     }
@@ -81,6 +84,7 @@ pub(crate) fn kerberos(kerberos: &config::Kerberos) -> Kerberos {
         map: match kerberos.map {
             KerberosMap::Names => Map::Names,
             KerberosMap::Rid => Map::Rid { base: kerberos.rid_base },
+            KerberosMap::Winbind => Map::Engine,
         },
     }
 }

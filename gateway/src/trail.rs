@@ -9,11 +9,12 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::fs::OpenOptions;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use audit::{Event, Host, Options, Sink};
+use audit::{Event, Host, Options, RecordText, Sink};
 use config::in_time::{LOOK_MAX, ask};
 use config::{Audit, AuditTo};
 use mutex::locked;
@@ -65,8 +66,12 @@ impl Host for Names {
         name
     }
 
-    fn limit_met(&self, times: u64) {
-        count::limit_met_times(audit::LIMIT, times);
+    fn client(&self) -> Option<IpAddr> {
+        iobuf::current_client()
+    }
+
+    fn limit_met(&self, limit: &'static str) {
+        count::limit_met(limit);
     }
 }
 
@@ -175,8 +180,8 @@ pub(crate) fn act<T, E: Display>(act: &'static str, by: By, on: &str, done: &Res
         by: by.way,
         uid: by.uid,
         pid: by.pid,
-        on: on.to_owned(),
-        result: done.as_ref().err().map_or("ok".to_owned(), |why| first_line(why)),
+        on: on.into(),
+        result: done.as_ref().err().map_or("ok".into(), |why| first_line(why).into()),
     });
 }
 
@@ -184,8 +189,8 @@ pub(crate) fn act<T, E: Display>(act: &'static str, by: By, on: &str, done: &Res
 pub(crate) fn configuration(done: &Result<Changes, Refusal>) {
     audit::record(|| {
         let (changes, result) = match done {
-            Ok(changes) => (changes.of_configuration(), "ok".to_owned()),
-            Err(why) => (Vec::new(), first_line(why)),
+            Ok(changes) => (texts(changes.of_configuration()), "ok".into()),
+            Err(why) => (Vec::new(), first_line(why).into()),
         };
         Event::Configuration { changes, result }
     });
@@ -193,7 +198,11 @@ pub(crate) fn configuration(done: &Result<Changes, Refusal>) {
 
 /// Records changes in the database of users.
 pub(crate) fn users(changes: Vec<String>) {
-    audit::record(|| Event::Configuration { changes, result: "ok".into() });
+    audit::record(|| Event::Configuration { changes: texts(changes), result: "ok".into() });
+}
+
+fn texts(all: Vec<String>) -> Vec<RecordText> {
+    all.into_iter().map(RecordText::from).collect()
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::users::{
 };
 use crate::weak;
 
-/// Who may log on by SMB
+/// Users that may log on over SMB
 #[derive(Debug, Args)]
 pub struct UserArgs {
     #[command(subcommand)]
@@ -35,7 +35,7 @@ pub struct UserArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Add a user, or give one another password
+    /// Add a user, or change the password of one
     Add(AddArgs),
     /// Take over accounts of Samba with their passwords, as `pdbedit -L -w` writes them
     Import {
@@ -65,7 +65,7 @@ struct AddArgs {
     /// Name of the user; case does not matter
     #[arg(value_parser = user_name)]
     name: String,
-    /// Read the password from the first line of FILE; `-` is standard input. Default: ask for it
+    /// Read the password from the first line of FILE; `-` is standard input. Default: prompt for it
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Accept a password that is short, common or like the user's name
@@ -74,10 +74,10 @@ struct AddArgs {
     /// User id in the file system; needed where the host has no user of this name
     #[arg(long, value_name = "NUMBER")]
     uid: Option<u32>,
-    /// Primary group; default: that of the host's user
+    /// Primary group; default: the primary group of the host's user
     #[arg(long, value_name = "NUMBER")]
     gid: Option<u32>,
-    /// Further groups; default: those of the host's user
+    /// Further groups; default: the groups of the host's user
     #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
     groups: Option<Vec<u32>>,
 }
@@ -113,7 +113,7 @@ fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
     let done = put(files, &args.name, &password, identity)?;
     say!("{}", done.what);
     if let Some(warning) = done.warning {
-        complain!("warning: {warning}; choose another by --uid NUMBER");
+        complain!("warning: {warning}; choose another with --uid NUMBER");
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ use config::{Identity, Names, Settings, User};
 use mutex::{locked, reading, writing};
 use siphasher::sip::SipHasher13;
 use smb_auth::NtHash;
+use smbd_core::domain_engine::Engine;
 use smbd_core::users::database::{Database, key};
 use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
 use vfs::accounts::{self, Directory};
@@ -30,6 +31,7 @@ use zeroize::Zeroizing;
 
 use crate::domain;
 use crate::records::{ServiceFiles, Stamp};
+use crate::winbind::{self, OfHost, Winbind};
 
 /// Maximum size of a password file in bytes.
 const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -60,7 +62,7 @@ pub(crate) fn read_database(files: &ServiceFiles) -> Result<Database, String> {
     let bytes = Zeroizing::new(bytes);
     if mode & 0o077 != 0 {
         return Err(format!(
-            "{} can be read by others (mode {:04o}), and its contents let anybody log on; `chmod 600 {}`",
+            "{} can be read by others (mode {:04o}), and anyone can log on with its contents; `chmod 600 {}`",
             path.display(),
             mode & 0o7777,
             path.display()
@@ -216,7 +218,7 @@ pub(crate) fn why_no_account(name: &str, (cred, known): (&Cred, bool)) -> Option
 /// Returns the reason why an account cannot have this uid, and the remedy.
 pub(crate) fn why_nobody(name: &str) -> String {
     format!(
-        "uid {NOBODY} is the one of guests and of squashed users of NFS, with whom `{name}` would share its files; \
+        "uid {NOBODY} belongs to guests and to squashed users of NFS, so `{name}` would share its files with them; \
          give another uid (`uid` in `users`, `headgate user add {name} --uid NUMBER`), or add the user to the host"
     )
 }
@@ -320,7 +322,7 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bo
             user = name,
             uid = cred.uid,
             gid = cred.gid,
-            "the host has no user of this name, and the account has no uid of its own"
+            "the host has no user of this name, and the account has no uid"
         );
     }
     let rid = rid_of_uid(cred.uid);
@@ -349,6 +351,15 @@ impl Next {
     }
 }
 
+/// Returns who knows the users of the domain. Blocks for some seconds at most.
+fn engine(settings: &Settings) -> Option<Arc<Winbind>> {
+    if !domain::has_winbind(settings) {
+        winbind::stop();
+        return None;
+    }
+    Some(winbind::start(domain::of(settings)))
+}
+
 /// A database file that could not be read.
 #[derive(Debug)]
 struct Unread {
@@ -375,6 +386,9 @@ pub struct UserDb {
     ticketed: Mutex<HashMap<String, Cred>>,
     /// The domain whose tickets are accepted.
     domain: RwLock<Option<Arc<Domain>>>,
+    keeper: domain::UserKeeper,
+    /// The service that knows the users of the domain.
+    engine: RwLock<Option<Arc<Winbind>>>,
 }
 
 impl UserDb {
@@ -395,6 +409,8 @@ impl UserDb {
             names: settings.names,
             ticketed: Mutex::default(),
             domain: RwLock::new(domain::of(settings)),
+            keeper: domain::UserKeeper::default(),
+            engine: RwLock::new(engine(settings)),
         };
         book.set(book.next(&settings.users)?);
         Ok(book)
@@ -417,6 +433,17 @@ impl UserDb {
     /// Changes the domain of accepted tickets to that in these settings.
     pub(crate) fn follow_domain(&self, settings: &Settings) {
         *writing(&self.domain) = domain::of(settings);
+        *writing(&self.engine) = engine(settings);
+    }
+
+    /// Returns the winbind that knows the users of the domain.
+    pub(crate) fn winbind(&self) -> Option<Arc<Winbind>> {
+        reading(&self.engine).clone()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_winbind(&self, winbind: Arc<Winbind>) {
+        *writing(&self.engine) = Some(winbind);
     }
 
     pub fn names(&self) -> BTreeSet<String> {
@@ -514,7 +541,7 @@ impl UserDb {
                 (None, Some(entry)) => entry.hash.clone(),
                 (None, None) => {
                     return Err(format!(
-                        "user {}: no password; set one by `headgate user add {}`, or set `password_file`",
+                        "user {}: no password; set one with `headgate user add {}`, or set `password_file`",
                         user.name, user.name
                     ));
                 }
@@ -563,9 +590,20 @@ impl Users for UserDb {
         reading(&self.domain).clone()
     }
 
+    fn engine(&self) -> Option<Arc<dyn Engine>> {
+        let engine = reading(&self.engine).clone()?;
+        Some(Arc::new(OfHost(engine)))
+    }
+
     fn keep_domain(&self, identity: &DomainIdentity) {
         if let Some(files) = &self.files {
             domain::keep(files, identity);
+        }
+    }
+
+    fn keep_identities(&self) {
+        if let (Some(files), Some(domain)) = (&self.files, self.domain()) {
+            self.keeper.keep(files, &domain);
         }
     }
 

@@ -48,7 +48,8 @@ impl Daemon {
         fs::write(path("password"), PASSWORD).unwrap();
         fs::set_permissions(path("password"), Permissions::from_mode(0o600)).unwrap();
         let text = format!(
-            "shares:\n  - name: data\n    path: {}\n    {COMMENT}bind: 0.0.0.0\nadmin: 0.0.0.0:0\nadmin_clients: 0.0.0.0/0\n\
+            "shares:\n  - name: data\n    path: {}\n    {COMMENT}bind: 0.0.0.0\ndiscovery: off\n\
+             admin: 0.0.0.0:0\nadmin_clients: 0.0.0.0/0\n\
              nfs: {{port: 0, rdma_port: 0, portmap: off}}\nsmb: {{port: 0, direct_port: 0}}\n\
              users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]\n{more}",
             path("data").display(),

@@ -24,6 +24,8 @@ use smb_proto::fscc::set::Set;
 use smb_proto::smb2::create::{Disposition, access};
 
 mod common;
+#[path = "audit/reparse.rs"]
+mod reparse;
 #[path = "audit/tls.rs"]
 mod tls;
 

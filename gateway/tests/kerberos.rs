@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use gateway::admin::show::fetch;
@@ -28,6 +29,8 @@ mod own;
 #[path = "kerberos/people.rs"]
 mod people;
 mod smbtorture;
+#[path = "kerberos/winbind.rs"]
+mod winbind;
 
 use kdc::Kdc;
 
@@ -49,7 +52,11 @@ struct Daemon {
     smb: SocketAddr,
     nfs: SocketAddr,
     admin: SocketAddr,
+    /// Held while it listens at the usual port, which only one can have.
+    _usual_port: Option<MutexGuard<'static, ()>>,
 }
+
+static USUAL_PORT: Mutex<()> = Mutex::new(());
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -92,6 +99,8 @@ impl World {
     /// Serves with these additional lines, through a command that ends with the program's name.
     fn serve(&mut self, more: &str, under: &[&str]) {
         self.daemon = None;
+        let is_usual = more.contains(domain::AT_USUAL_PORT);
+        let usual_port = is_usual.then(|| mutex::locked(&USUAL_PORT));
         let text = format!(
             "bind: 127.0.0.1\nadmin: 127.0.0.1:0\nrdma: off\nnfs: {{port: 0, portmap: off}}\n\
              shares:\n  - name: data\n    path: {}\n{more}\n",
@@ -122,7 +131,7 @@ impl World {
             (Ipv4Addr::LOCALHOST, at.port()).into()
         };
         let (smb, nfs, admin) = (port("smb="), port("nfs="), port("admin="));
-        self.daemon = Some(Daemon { child, smb, nfs, admin });
+        self.daemon = Some(Daemon { child, smb, nfs, admin, _usual_port: usual_port });
     }
 
     fn daemon(&self) -> &Daemon {
@@ -141,11 +150,15 @@ impl World {
     }
 
     fn smbclient(&self, cache: &Path, options: &[&str]) -> Command {
+        self.smbclient_in("data", cache, options)
+    }
+
+    fn smbclient_in(&self, share: &str, cache: &Path, options: &[&str]) -> Command {
         // Uses another build instead of the installed one.
         let program = std::env::var("HEADGATE_SMBCLIENT");
         let mut command = self.kdc.command(program.as_deref().unwrap_or("smbclient"));
         command
-            .arg(format!("//{HOST}/data"))
+            .arg(format!("//{HOST}/{share}"))
             .args(["-I", "127.0.0.1", "-p", &self.daemon().smb.port().to_string()])
             .args(["-s", &self.at("smb.conf").display().to_string(), "--use-kerberos=required"])
             .args(options)
@@ -157,7 +170,12 @@ impl World {
 
     /// Returns the output of smbclient, whether or not it succeeded.
     fn said(&self, cache: &Path, options: &[&str], commands: &str) -> String {
-        let done = self.smbclient(cache, options).args(["-c", commands]).output().unwrap();
+        self.said_in("data", cache, options, commands)
+    }
+
+    fn said_in(&self, share: &str, cache: &Path, options: &[&str], commands: &str) -> String {
+        let done =
+            self.smbclient_in(share, cache, options).args(["-c", commands]).output().unwrap();
         String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
     }
 

@@ -26,8 +26,17 @@ fn headgate(args: &[&str]) -> std::process::Output {
 }
 
 /// Users in the documentation, and ids that replace them: a host need not have these users.
-const PEOPLE: [(&str, &str); 5] =
-    [("alice", "1001"), ("bob", "1002"), ("eve", "1003"), ("team", "1004"), ("@staff", "@root")];
+const PEOPLE: [(&str, &str); 9] = [
+    ("alice@example.org", "1001"),
+    ("alice", "1001"),
+    ("bob", "1002"),
+    ("eve", "1003"),
+    ("team", "1004"),
+    ("@staff", "@root"),
+    ("@Domain Users", "@root"),
+    ("@Domain Admins", "@root"),
+    ("@Backup", "@root"),
+];
 
 /// Checks a configuration from the documentation, with existing folders and files.
 fn must_be_sound(what: &str, text: &str) {
@@ -57,7 +66,10 @@ fn must_be_sound(what: &str, text: &str) {
             fs::write(&place, keytab()).unwrap();
             fs::set_permissions(&place, fs::Permissions::from_mode(0o600)).unwrap();
             format!("{indent}{dash}keytab: {place}")
-        } else if rest.starts_with("access: ") || rest.starts_with("force: ") {
+        } else if ["access: ", "force: ", "backup: ", "restore: ", "take_ownership: "]
+            .iter()
+            .any(|key| rest.starts_with(key))
+        {
             PEOPLE.iter().fold(line.to_owned(), |l, (name, of_host)| l.replace(name, of_host))
         } else {
             line.to_owned()

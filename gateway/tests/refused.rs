@@ -308,7 +308,8 @@ const HERE: [&str; 11] = [
 
 /// Rules that need a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
 /// gateway or its server.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 13] = [
+    ("share-access-unresolved", "gateway/src/shares.rs"),
     ("tls-certificate", "tests/tests/tls.rs"),
     ("admin-proof", "tests/tests/admin_tls.rs"),
     ("share-sec", "nfsrdma/tests/gss.rs"),

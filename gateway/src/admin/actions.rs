@@ -89,7 +89,7 @@ impl Denied {
             }
             Self::Origin => "use the status page itself, at the address that the browser shows",
             Self::Token => {
-                "get a new token by `headgate admin-token`; it is valid for ten minutes and one session"
+                "get a new token with `headgate admin-token`; it is valid for ten minutes and one session"
             }
             Self::Session => "log in at the status page with a token of `headgate admin-token`",
         }
@@ -191,7 +191,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T, NotDone>>) -> Result<T,
         Err(_) => {
             count::limit_met(LIMIT);
             let why = format!(
-                "error: not done within {ACTION_LIFE:?}; the gateway goes on with it, see the log"
+                "error: not done within {ACTION_LIFE:?}; the gateway continues, see the log"
             );
             Err(Failed(StatusCode::GATEWAY_TIMEOUT, why))
         }

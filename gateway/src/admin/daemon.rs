@@ -7,16 +7,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use iobuf::Pool;
 use nfsrdma::v4::Callbacks;
+use rdma_transport::ibverbs::failures;
 use rdma_transport::meter::Meters;
 use rdma_transport::{count, refused};
 use recovery::{Store, StoreTrouble};
 use vfs::engine::threads::Engine;
 use vfs::namespace::Namespace;
+use vfs::wastebasket::counters;
 
 use super::process::ProcessStatus;
 use super::snapshot::{
-    AuditStatus, CompressionStatus, HeapStatus, LossStatus, Nfs4Status, PoolStatus, SmbStatus,
-    Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
+    AuditStatus, CompressionStatus, DomainStatus, HeapStatus, LossStatus, Nfs4Status, PoolStatus,
+    SmbStatus, Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{self, Spaces};
 use super::{operations, reloads, rules};
@@ -28,6 +30,7 @@ use crate::listeners::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tls::Tls;
+use crate::winbind::{self, Seen};
 
 /// Sources of a snapshot.
 pub struct Daemon {
@@ -56,6 +59,8 @@ pub struct Daemon {
     pub spaces: Arc<Spaces>,
     /// Shares whose storage does not answer.
     pub stuck: Arc<Stuck>,
+    /// Announcements on the network.
+    pub announced: Arc<discovery::board::Board>,
 }
 
 impl Daemon {
@@ -137,6 +142,11 @@ impl Daemon {
         counts.map(|(event, n)| (event.to_owned(), n.load(Ordering::Relaxed))).into()
     }
 
+    fn discovery_packets(&self) -> BTreeMap<String, u64> {
+        let packets = self.announced.packets().into_iter();
+        packets.map(|(protocol, outcome, n)| (format!("{protocol}/{outcome}"), n)).collect()
+    }
+
     fn pool(&self) -> Vec<PoolStatus> {
         let class = |c: iobuf::ClassStats| PoolStatus {
             buffer_bytes: c.size as u64,
@@ -182,7 +192,11 @@ impl Daemon {
         let shares = self.namespace.shares();
         let of_share = |share: &Arc<vfs::namespace::Share>| {
             let lost = share.backend.losses();
-            LossStatus { share: share.name.clone(), count: lost.count, file: lost.last }
+            LossStatus {
+                share: share.name.clone(),
+                count: lost.count,
+                file: lost.last.map(Into::into),
+            }
         };
         shares.iter().map(of_share).filter(|lost| lost.count > 0).collect()
     }
@@ -211,11 +225,13 @@ impl Source for Daemon {
             *met.entry(limit.to_owned()).or_default() += n;
         }
         let broken = count::broken_rules().into_iter();
+        let failed = failures::counts().into_iter();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
             audit: audit::status().map(AuditStatus::from),
+            domain: winbind::seen().map(DomainStatus::from),
             service: member::standing(),
             tls_certificate_ends: self.tls.ends().map(seconds),
             uptime_seconds: self.connections.uptime_seconds(),
@@ -243,8 +259,17 @@ impl Source for Daemon {
             heap: self.heap(),
             losses: self.losses(),
             syncs: syncs(),
+            announced: self.announced.links().into_iter().map(Into::into).collect(),
+            discovery_packets: self.discovery_packets(),
+            discovery_conflicts: self.announced.conflicts(),
             limits: met,
             violations: broken.map(|(rule, n)| (rule.to_owned(), n)).collect(),
+            wastebasket: counters()
+                .named()
+                .into_iter()
+                .map(|(name, n)| (name.to_owned(), n))
+                .collect(),
+            rdma_failures: failed.map(|(status, n)| (status.to_owned(), n)).collect(),
         }
     }
 
@@ -259,6 +284,28 @@ impl Source for Daemon {
                 "the audit trail cannot be written to {sink}: {why}; what must be recorded is refused until it can"
             ))
         })
+    }
+
+    fn impaired(&self) -> Option<String> {
+        let why = winbind::seen()?.away?;
+        Some(format!("users of the domain cannot log on with passwords: {why}"))
+    }
+}
+
+impl From<Seen> for DomainStatus {
+    fn from(seen: Seen) -> Self {
+        let Seen { machine, away } = seen;
+        let names = machine.map(|of| (of.machine, of.domain, of.dns_domain));
+        let (machine, domain, dns_domain) =
+            names.map_or((None, None, None), |(m, d, dns)| (Some(m), Some(d), Some(dns)));
+        Self {
+            by: "winbind".into(),
+            answers: away.is_none(),
+            why_not: away,
+            machine,
+            domain,
+            dns_domain,
+        }
     }
 }
 

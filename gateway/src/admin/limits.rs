@@ -57,7 +57,7 @@ pub(super) fn all() -> Vec<Bound> {
 }
 
 /// Returns the names of all limits.
-pub(super) fn names() -> Vec<&'static str> {
+pub fn names() -> Vec<&'static str> {
     let cells = |bound: Bound| [bound.total, bound.of_address, bound.of_one];
     all().into_iter().flat_map(cells).flat_map(|cell| cell.names).collect()
 }
@@ -74,7 +74,7 @@ mod tests {
     const HEAD: &str = "\
 # Limits
 
-What clients may have, so that each leaves room for the others. `gateway/src/admin/limits` has this list; a test writes this \
+Limits on clients, so that each leaves room for the others. `gateway/src/admin/limits` has this list; a test writes this \
 page from it.
 
 Each limit has a name, which is in parentheses. The name is in the log line with the address of the client, in `headgate \
@@ -82,7 +82,7 @@ status`, on the
 status page, and in the counter `headgate_limits_met_total{limit=\"NAME\"}`. A client that is refused something is listed with \
 what to change
 ([what was refused](operating.md#what-was-refused)). An address is an IPv4 address or an IPv6 network of 64 bits. *Client* means one
-client of NFS 4, or one host that locks by NFS 3.
+client of NFS 4, or one host with NFS 3 locks.
 
 | what | in all | of one address | of one connection, session, client or file | the next one gets |
 |---|---|---|---|---|
@@ -104,7 +104,9 @@ clients stuck at each point, beside clients that work, and one address that asks
 (`tests/tests/deaf_clients.rs`); ten
 thousand idle connections and a storm of new ones (`gateway/tests/scale.rs`); one address with all connections or receive \
 buffers that it
-gets, beside another that is served within a second (`tests/tests/limits.rs`). `cargo xtask bench neighbours` measures how long \
+gets, beside another that is served within a second (`tests/tests/limits`). A table there has each limit, with a client that \
+fills it or
+the reason why none can. `cargo xtask bench neighbours` measures how long \
 a client waits beside clients that attack
 ([benchmarks](benchmarks.md)). What a connection costs is in [tuning](tuning.md).
 ";

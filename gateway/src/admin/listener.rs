@@ -165,7 +165,7 @@ async fn connection(
         done = handshake => match done {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::info!(peer = %from, %error, "no TLS at the admin address, which other hosts ask by `https`");
+                tracing::info!(peer = %from, %error, "connection to the admin address without TLS; other hosts must use `https`");
                 return;
             }
             Err(_) => return count::limit_met(HEADER),

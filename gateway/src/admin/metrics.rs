@@ -14,12 +14,14 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rdma_transport::ibverbs::failures;
 use rdma_transport::meter::Histogram;
+use vfs::wastebasket::counters;
 
 use super::operations::OperationStatus;
 use super::protocol::Protocol;
 use super::snapshot::{AuditStatus, ConnectionStatus, Moved, PoolStatus, ServiceStatus, Snapshot};
-use super::usage::Space;
+use super::usage::{ShareStatus, Space, WastebasketStatus};
 use super::why::Reason;
 use super::{limits, rules};
 
@@ -165,7 +167,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "connections_max",
         labels: &[],
-        help: "Connections that are let in: `connections`, or fewer where the process may open few files",
+        help: "Connections that are admitted: `connections`, or fewer where the process may open few files",
         values: Values::Gauge(|s| one(s.connections_max)),
     },
     Metric {
@@ -214,15 +216,49 @@ pub static TABLE: &[Metric] = &[
         }),
     },
     Metric {
+        name: "share_wastebasket_files",
+        labels: &["share"],
+        help: "Files in the share's wastebasket, as of the last look at it",
+        values: Values::Gauge(|s| baskets(s, |basket| basket.files)),
+    },
+    Metric {
+        name: "share_wastebasket_bytes",
+        labels: &["share"],
+        help: "Storage of the files in the share's wastebasket, as of the last look at it",
+        values: Values::Gauge(|s| baskets(s, |basket| basket.bytes)),
+    },
+    Metric {
+        name: "share_links",
+        labels: &["share"],
+        help: "Folders of the share that the configuration says are on other servers",
+        values: Values::Gauge(|s| {
+            let linked = s.shares.iter().filter(|share| !share.links.is_empty());
+            keyed(linked.map(|share| (&share.name, share.links.len() as u64)))
+        }),
+    },
+    Metric {
+        name: "share_referrals",
+        labels: &["share", "protocol"],
+        help: "Referrals that clients got for folders of the share that are on other servers",
+        values: Values::Counter(|s| {
+            let linked = s.shares.iter().filter(|share| share.msdfs || !share.links.is_empty());
+            let of = |share: &ShareStatus| {
+                let n = |protocol: &str, n| (vec![share.name.clone(), protocol.into()], n);
+                [n("smb", share.referred.smb), n("nfs", share.referred.nfs)]
+            };
+            linked.flat_map(of).collect()
+        }),
+    },
+    Metric {
         name: "smb_tree_connects",
         labels: &["share"],
-        help: "Tree connects by SMB",
+        help: "SMB tree connects",
         values: Values::Gauge(|s| keyed(s.shares.iter().map(|share| (&share.name, share.trees)))),
     },
     Metric {
         name: "storage_losses",
         labels: &["share"],
-        help: "Failures of storage to keep data or a change that it had accepted; clients were told to send uncommitted data again",
+        help: "Failures of storage to keep data or a change that it had accepted; clients must send uncommitted data again",
         values: Values::Counter(|s| keyed(s.losses.iter().map(|l| (&l.share, l.count)))),
     },
     Metric {
@@ -343,8 +379,8 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "conflicts",
         labels: &["outcome"],
-        help: "Effects of conflicts between clients: a recall of caching rights, a revocation after its time, a wait, a delay \
-               (the client was told to retry), a denial, a forged access control list",
+        help: "Effects of conflicts between clients: a recall of caching rights, a revocation after its time, a \
+            wait, a delay (the client must retry), a denial, a forged access control list",
         values: Values::Counter(conflicts),
     },
     Metric {
@@ -365,7 +401,7 @@ pub static TABLE: &[Metric] = &[
         name: "nfs4_clients_ended",
         labels: &["why"],
         help: "Clients of NFSv4 whose state was released: silent ones (expired), of those some early, to make room or because \
-               of what they kept from others (evicted), and active ones that started anew from another address (moved)",
+               of what they kept from others (evicted), and active ones that restarted from another address (moved)",
         values: Values::Counter(|s| {
             let n =
                 [("expired", s.nfs4.expired), ("evicted", s.nfs4.evicted), ("moved", s.nfs4.moved)];
@@ -423,7 +459,7 @@ pub static TABLE: &[Metric] = &[
     Metric {
         name: "smb_logons",
         labels: &["outcome"],
-        help: "Logons by SMB: of a user, of a guest or without a name, and refused; a connection that joins a session logs on, too",
+        help: "SMB logons: of a user, of a guest or without a name, and refused; a connection that joins a session logs on, too",
         values: Values::Counter(|s| {
             let (smb, n) = (&s.smb, |outcome: &str, n| (vec![outcome.to_owned()], n));
             vec![
@@ -513,12 +549,49 @@ pub static TABLE: &[Metric] = &[
         values: Values::Counter(|s| from_zero(rules::refusals(), &s.refusals)),
     },
     Metric {
+        name: "announced_links",
+        labels: &[],
+        help: "Links on which the gateway is announced under a name that it owns there",
+        values: Values::Gauge(|s| {
+            one(s.announced.iter().filter(|link| link.name.is_some()).count() as u64)
+        }),
+    },
+    Metric {
+        name: "discovery_packets",
+        labels: &["protocol", "outcome"],
+        help: "Packets by which hosts look for others: `answered`, `ignored` because they did not concern this gateway, `far` from \
+               outside of the link's networks, `bad` because they were no message, `limited` because there were too many",
+        values: Values::Counter(|s| keyed(s.discovery_packets.iter().map(|(of, n)| (of, *n)))),
+    },
+    Metric {
+        name: "discovery_conflicts",
+        labels: &[],
+        help: "How often another host of a link had the gateway's name",
+        values: Values::Counter(|s| one(s.discovery_conflicts)),
+    },
+    Metric {
         name: "violations",
         labels: &["rule"],
         help: "How often clients broke a rule of their protocol; the rules are below",
         values: Values::Counter(|s| {
             from_zero(rules::families().into_iter().flat_map(|f| f.names), &s.violations)
         }),
+    },
+    Metric {
+        name: "wastebasket_files",
+        labels: &["outcome"],
+        help: "Files that clients removed from shares with a wastebasket: kept; of these restored, expired or displaced (too \
+               many); not kept, because they are on an other_file_system, or there was no_space, or it is not_supported",
+        values: Values::Counter(|s| {
+            from_zero(counters().named().into_iter().map(|(name, _)| name), &s.wastebasket)
+        }),
+    },
+    Metric {
+        name: "rdma_failures",
+        labels: &["status"],
+        help: "Work requests that an RDMA device completed with an error, which ends their connection; the log has the vendor's \
+               code, and the statuses are below",
+        values: Values::Counter(|s| from_zero(failures::names(), &s.rdma_failures)),
     },
 ];
 
@@ -708,6 +781,11 @@ fn pool(s: &Snapshot, of: fn(&PoolStatus) -> u64) -> Many {
 fn spaces(s: &Snapshot, of: fn(&Space) -> u64) -> Many {
     let known = s.shares.iter().filter_map(|share| Some((&share.name, of(share.space.as_ref()?))));
     keyed(known)
+}
+
+fn baskets(s: &Snapshot, of: fn(&WastebasketStatus) -> u64) -> Many {
+    let with = |share: &'_ ShareStatus| Some(of(share.wastebasket.as_ref()?));
+    keyed(s.shares.iter().filter_map(|share| Some((&share.name, with(share)?))))
 }
 
 /// Encodes a snapshot as text.

@@ -15,7 +15,7 @@ pub mod access;
 pub mod actions;
 pub mod daemon;
 pub mod history;
-mod limits;
+pub mod limits;
 pub mod listener;
 pub mod logins;
 pub mod metrics;
@@ -112,7 +112,10 @@ pub async fn serve(
 
 async fn ready(State(source): State<SharedSource>) -> Response {
     match source.unready() {
-        None => "ready\n".into_response(),
+        None => match source.impaired() {
+            None => "ready\n".into_response(),
+            Some(what) => format!("ready\n{what}\n").into_response(),
+        },
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }

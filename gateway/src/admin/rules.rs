@@ -23,7 +23,7 @@ pub(super) fn families() -> Vec<Family> {
         family("TLS below ONC RPC, RFC 9289", &[tcp::TLS_HANDSHAKE]),
         family("RPC-over-RDMA, RFC 8166 and 8167", rpcrdma::check::Violation::NAMES),
         family("iWARP, RFC 5040, 5041, 5044 and 6581", &iwarp),
-        family("RDMA, as the card tells it", ibverbs::RULES),
+        family("RDMA, as the card reports it", ibverbs::RULES),
         family(
             "no protocol: an address that guesses passwords waits, datagrams beyond those in progress are dropped",
             &[smbd_core::violation::LOGON_SLOWED, crate::portmap::DATAGRAMS_IN_WORK],

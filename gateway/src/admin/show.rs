@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use audit::PeerText;
 use clap::Args;
 use config::Admin;
 use http_body_util::Full;
@@ -14,7 +15,9 @@ use hyper::body::Bytes;
 use tokio::net::TcpStream;
 
 use super::rules;
-use super::snapshot::{ConnectionStatus, Nfs4Status, RefusedStatus, ServiceStatus, Snapshot};
+use super::snapshot::{
+    AnnouncedStatus, ConnectionStatus, Nfs4Status, RefusedStatus, ServiceStatus, Snapshot,
+};
 use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
 use crate::place::DaemonArgs;
@@ -27,7 +30,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Refusals that the text of `status` shows.
 const REFUSED_SHOWN: usize = 20;
 
-/// Which daemon is asked.
+/// The daemon to query.
 #[derive(Debug, Args)]
 pub struct Asked {
     /// Admin address of the daemon, asked by HTTP; default: its control socket, else the admin address of its file, else
@@ -102,7 +105,7 @@ impl Way {
 
     fn understood(&self, text: &str) -> Result<Snapshot, String> {
         let wrong = |e: serde_json::Error| {
-            format!("the answer of {self} is not that of a headgate of this version: {e}")
+            format!("{self} did not answer as a headgate of this version: {e}")
         };
         let mut status: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
         // A new program may be installed while the daemon of the old one still runs. In its first form `refused` was a number.
@@ -188,6 +191,24 @@ fn nfs4(s: &Nfs4Status) -> String {
     text
 }
 
+/// Returns the lines about what is announced on a link.
+fn announced(link: &AnnouncedStatus) -> String {
+    let mut text = match (&link.name, link.by.as_slice()) {
+        (_, []) => format!("not announced on {}\n", link.link),
+        (None, by) => format!("claims its name on {} by {}\n", link.link, by.join(", ")),
+        (Some(name), by) => {
+            format!(
+                "announced on {} as {name} ({}) by {}\n",
+                link.link,
+                link.addresses.join(", "),
+                by.join(", ")
+            )
+        }
+    };
+    link.troubles.iter().for_each(|trouble| text += &format!("  {trouble}\n"));
+    text
+}
+
 /// Formats the snapshot for people: one line for each connection, and below it why it is not on RDMA.
 pub fn show(s: &Snapshot, colour: bool) -> String {
     let (ready, up) = (if s.ready { "serving" } else { "stopping" }, span(s.uptime_seconds));
@@ -196,6 +217,9 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
         "headgate {}: {ready} for {up}, {open} connections of {}\n",
         s.version, s.connections_max
     );
+    if let Some(why) = s.domain.as_ref().and_then(|domain| domain.why_not.as_ref()) {
+        text += &format!("winbind: {why}; users of the domain cannot log on with passwords\n");
+    }
     if let Some(store) = &s.store {
         text += &format!("NOT READY: {}\n", store.what);
     }
@@ -203,6 +227,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
         let left = Duration::from_millis(*lease_left_ms);
         text += &format!("service {name} on {node} in epoch {epoch}, lease valid for {left:?}\n");
     }
+    s.announced.iter().for_each(|link| text += &announced(link));
     text += &certificate(s.tls_certificate_ends, SystemTime::now());
     if s.connections_refused > 0 {
         let n = s.connections_refused;
@@ -250,6 +275,12 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             text += &format!("  {rule}: {n}{of}\n");
         }
     }
+    if !s.rdma_failures.is_empty() {
+        text += "\nwork that RDMA devices failed (the log has the vendor's code):\n";
+        for (status, n) in &s.rdma_failures {
+            text += &format!("  {status}: {n}\n");
+        }
+    }
     text
 }
 
@@ -275,7 +306,40 @@ fn shares(all: &[ShareStatus], colour: bool) -> String {
         cells.extend([space(|s| s.free_bytes), space(|s| s.total_bytes), s.trees.to_string()]);
         table.row(cells, Tone::Plain);
     }
-    format!("\n{}", table.render())
+    format!("\n{}{}{}", table.render(), links(all, colour), snapshots(all, colour))
+}
+
+fn snapshots(all: &[ShareStatus], colour: bool) -> String {
+    let mut table = Table::new(&["snapshots of", "latest", "told", "open"], 2, colour);
+    let mut is_empty = true;
+    for s in all {
+        let Some(its) = &s.snapshots else { continue };
+        is_empty = false;
+        let (latest, tone) = match (&its.trouble, &its.latest) {
+            (Some(why), _) => (why.clone(), Tone::Bad),
+            (None, latest) => (latest.clone().unwrap_or_else(|| "none".into()), Tone::Plain),
+        };
+        table.row(vec![s.name.clone(), latest, its.told.to_string(), its.open.to_string()], tone);
+    }
+    if is_empty { String::new() } else { format!("\n{}", table.render()) }
+}
+
+fn links(all: &[ShareStatus], colour: bool) -> String {
+    let mut table = Table::new(&["link", "to", "referred by smb", "nfs"], 2, colour);
+    let mut is_empty = true;
+    for s in all {
+        let own =
+            s.links.iter().map(|link| (format!("{}/{}", s.name, link.at), link.to.join(", ")));
+        let msdfs = s.msdfs.then(|| (s.name.clone(), "symbolic links of Samba".into()));
+        for (n, (at, to)) in own.chain(msdfs).enumerate() {
+            is_empty = false;
+            // Counted for each share.
+            let count = |of: u64| if n == 0 { of.to_string() } else { String::new() };
+            let cells = vec![at, to, count(s.referred.smb), count(s.referred.nfs)];
+            table.row(cells, Tone::Plain);
+        }
+    }
+    if is_empty { String::new() } else { format!("\n{}", table.render()) }
 }
 
 fn users(all: &[UserStatus], colour: bool) -> String {
@@ -289,8 +353,10 @@ fn users(all: &[UserStatus], colour: bool) -> String {
             (name, true) => format!("{name} (guest)"),
             (name, false) => name.to_owned(),
         };
-        let list = |all: &[String]| if all.is_empty() { "-".into() } else { all.join(" ") };
-        let cells = vec![name, list(&u.clients), list(&u.shares), u.sessions.to_string()];
+        let list = |all: Vec<&str>| if all.is_empty() { "-".into() } else { all.join(" ") };
+        let clients = list(u.clients.iter().map(String::as_str).collect());
+        let shares = list(u.shares.iter().map(PeerText::as_str).collect());
+        let cells = vec![name, clients, shares, u.sessions.to_string()];
         table.row(cells, Tone::Plain);
     }
     format!("\n{}", table.render())
@@ -326,7 +392,7 @@ fn refused(all: &[RefusedStatus], colour: bool) -> String {
     for r in all.iter().take(REFUSED_SHOWN) {
         let or_none = |text: &str| if text.is_empty() { "-".into() } else { text.to_owned() };
         let last = format!("{} ago", span(r.age_seconds));
-        let texts = [&r.client, &r.rule, &r.share, &r.user].map(|text| or_none(text));
+        let texts = [&*r.client, &*r.rule, &*r.share, &*r.user].map(or_none);
         let cells = texts.into_iter().chain([r.count.to_string(), last]).collect();
         table.row(cells, Tone::Plain);
         let [user, share] =
@@ -459,6 +525,15 @@ mod tests {
         assert_eq!(text.matches("the password of the user").count(), REFUSED_SHOWN);
         s.refused.clear();
         assert!(!show(&s, false).contains("refused lately"));
+    }
+
+    #[test]
+    fn failures_of_rdma_devices_are_shown_by_status() {
+        let text = show(&snapshot(), false);
+        let (_, after) = text.split_once("work that RDMA devices failed").unwrap();
+        assert_eq!(after.lines().nth(1), Some("  retries-exceeded: 2"), "{text}");
+        let none = Snapshot { rdma_failures: Default::default(), ..snapshot() };
+        assert!(!show(&none, false).contains("RDMA devices failed"));
     }
 
     #[test]

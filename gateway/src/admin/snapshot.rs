@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
 use audit::PeerText;
+use discovery::board::LinkStatus;
 use rdma_transport::channel::{Facts, Info, Traffic};
 use rdma_transport::refused::Row;
 use serde::{Deserialize, Serialize};
@@ -22,9 +23,9 @@ use super::why::{Story, WhyNot};
 pub struct Moved {
     /// Requests received.
     pub requests: u64,
-    /// Bytes that clients got by RDMA Write.
+    /// Bytes that clients got with RDMA Write.
     pub rdma_write: u64,
-    /// Bytes that clients gave by RDMA Read.
+    /// Bytes that clients gave with RDMA Read.
     pub rdma_read: u64,
     /// Bytes received inside messages.
     pub inline_in: u64,
@@ -104,7 +105,7 @@ pub struct ConnectionStatus {
     /// What it moved.
     pub moved: Moved,
     /// What is known of it and its client, in the order in which it was learnt.
-    pub facts: Vec<(String, String)>,
+    pub facts: Vec<(String, PeerText)>,
 }
 
 /// Facts about a connection that its own state does not contain.
@@ -124,7 +125,7 @@ pub struct Around {
 impl ConnectionStatus {
     /// Returns the current status of a connection.
     pub fn new(protocol: Protocol, info: &Info, around: Around) -> Self {
-        let facts: Vec<(String, String)> = info.facts.list().into_iter().map(fact).collect();
+        let facts: Vec<(String, PeerText)> = info.facts.list().into_iter().map(fact).collect();
         let moved = Moved::of(&info.traffic);
         let placed = moved.rdma_write + moved.rdma_read > 0;
         let protection = match info.facts.get(Facts::PROTECTION).as_deref() {
@@ -174,7 +175,7 @@ pub struct StateStatus {
     pub revocations: u64,
     /// Requests that waited for rights to come back.
     pub waits: u64,
-    /// Requests that clients were told to retry.
+    /// Requests that clients must retry.
     pub delays: u64,
     /// Accesses and opens refused by a share mode or lock.
     pub denials: u64,
@@ -203,7 +204,7 @@ pub struct Nfs4Status {
     pub expired: u64,
     /// Silent clients whose state ended early, to make room or because of what it kept from others.
     pub evicted: u64,
-    /// Active clients that started anew from another address.
+    /// Active clients that restarted from another address.
     pub moved: u64,
     /// Requests refused because the state folder could not be written.
     pub unkept: u64,
@@ -277,7 +278,7 @@ pub struct LossStatus {
     /// Failures of storage to keep data or a change that it had accepted.
     pub count: u64,
     /// The file of the last, on the host.
-    pub file: Option<String>,
+    pub file: Option<PeerText>,
 }
 
 /// Counters of syncs to stable storage.
@@ -317,6 +318,33 @@ pub struct ServiceStatus {
     pub lease_left_ms: u64,
 }
 
+/// What is announced on one link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnnouncedStatus {
+    /// The network device.
+    pub link: String,
+    /// The name that resolves there; null while it is being claimed.
+    pub name: Option<String>,
+    /// The addresses of the name.
+    pub addresses: Vec<String>,
+    /// The protocols by which it is announced.
+    pub by: Vec<String>,
+    /// Why others are not in use.
+    pub troubles: Vec<String>,
+}
+
+impl From<LinkStatus> for AnnouncedStatus {
+    fn from(link: LinkStatus) -> Self {
+        Self {
+            link: link.link,
+            name: link.name.map(|name| format!("{name}.local")),
+            addresses: link.addresses.iter().map(ToString::to_string).collect(),
+            by: link.protocols.into_iter().map(str::to_owned).collect(),
+            troubles: link.troubles,
+        }
+    }
+}
+
 /// The audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditStatus {
@@ -334,9 +362,26 @@ pub struct AuditStatus {
     pub broken: Option<String>,
 }
 
+/// The service of the host that knows the users of the domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainStatus {
+    /// `winbind`.
+    pub by: String,
+    /// It has answered the last question.
+    pub answers: bool,
+    /// Why it has not.
+    pub why_not: Option<String>,
+    /// NetBIOS name of this machine in the domain, once known.
+    pub machine: Option<String>,
+    /// NetBIOS name of the domain, once known.
+    pub domain: Option<String>,
+    /// DNS name of the domain, once known.
+    pub dns_domain: Option<String>,
+}
+
 /// Sanitizes a fact for display, because clients choose the names of users and of clients.
-fn fact((name, value): (&'static str, String)) -> (String, String) {
-    (name.to_owned(), PeerText::from(value).into_string())
+fn fact((name, value): (&'static str, String)) -> (String, PeerText) {
+    (name.to_owned(), value.into())
 }
 
 /// Refusals of one client for the same reason: a logon, a share or a limit.
@@ -345,9 +390,9 @@ pub struct RefusedStatus {
     /// The client's address; IPv4 as IPv4.
     pub client: String,
     /// The user, as far as one is known: a name, or `uid 1000`.
-    pub user: String,
+    pub user: PeerText,
     /// The share; empty if the refusal concerns none in particular.
-    pub share: String,
+    pub share: PeerText,
     /// The rule or limit that refused it.
     pub rule: String,
     /// What to change to let the client in.
@@ -365,8 +410,8 @@ impl From<Row> for RefusedStatus {
         let Row { refused, count, last } = row;
         Self {
             client: refused.peer.to_string(),
-            user: refused.user.into_string(),
-            share: refused.share.into_string(),
+            user: refused.user,
+            share: refused.share,
             rule: refused.rule.to_owned(),
             remedy: refused.remedy.into_owned(),
             count,
@@ -389,6 +434,9 @@ pub struct Snapshot {
     /// The audit trail, where there is one.
     #[serde(default)]
     pub audit: Option<AuditStatus>,
+    /// Who knows the users of the domain, where that is a service of the host.
+    #[serde(default)]
+    pub domain: Option<DomainStatus>,
     /// The service of a cluster that this gateway serves; `None`: it belongs to no cluster.
     #[serde(default)]
     pub service: Option<ServiceStatus>,
@@ -406,12 +454,12 @@ pub struct Snapshot {
     /// Reloads of the configuration.
     #[serde(default)]
     pub reloads: ReloadStatus,
-    /// Users that are logged on by SMB.
+    /// Users that are logged on over SMB.
     #[serde(default)]
     pub users: Vec<UserStatus>,
     /// Open connections.
     pub connections: Vec<ConnectionStatus>,
-    /// Connections that are let in: `connections`, or fewer where the process may open few files.
+    /// Connections that are admitted: `connections`, or fewer where the process may open few files.
     #[serde(default)]
     pub connections_max: u64,
     /// Connections that were refused, by a limit or because no share admits the address.
@@ -442,7 +490,7 @@ pub struct Snapshot {
     pub nlm: BTreeMap<String, u64>,
     /// Memory for payload.
     pub pool: Vec<PoolStatus>,
-    /// Memory of large messages, beside the pool.
+    /// Memory of large messages, outside the pool.
     #[serde(default)]
     pub heap: HeapStatus,
     /// The shares whose storage failed to keep data.
@@ -451,10 +499,27 @@ pub struct Snapshot {
     /// Syncs to stable storage.
     #[serde(default)]
     pub syncs: SyncStatus,
+    /// What is announced on the network, by link.
+    #[serde(default)]
+    pub announced: Vec<AnnouncedStatus>,
+    /// Packets by which hosts look for others, by protocol and outcome: `mdns/answered`, `mdns/ignored` (it did not concern this
+    /// gateway), `mdns/far` (from outside of the link's networks), `mdns/bad` (no message), `mdns/limited` (too many).
+    #[serde(default)]
+    pub discovery_packets: BTreeMap<String, u64>,
+    /// How often another host of a link had the gateway's name.
+    #[serde(default)]
+    pub discovery_conflicts: u64,
     /// How often clients reached each limit.
     pub limits: BTreeMap<String, u64>,
     /// How often peers broke each rule.
     pub violations: BTreeMap<String, u64>,
+    /// Files that clients removed from shares with a wastebasket, by what became of them: `kept`, `restored`, `expired`,
+    /// `displaced` (too many), or why they were not kept: `other_file_system`, `no_space`, `not_supported`.
+    #[serde(default)]
+    pub wastebasket: BTreeMap<String, u64>,
+    /// Work that failed on RDMA devices, by status.
+    #[serde(default)]
+    pub rdma_failures: BTreeMap<String, u64>,
 }
 
 /// A source of snapshots.
@@ -463,6 +528,8 @@ pub trait Source: Send + Sync + 'static {
     fn snapshot(&self) -> Snapshot;
     /// Returns in one line why the daemon is not ready: it accepts no connections, or cannot write state that must survive. Cheap.
     fn unready(&self) -> Option<String>;
+    /// Returns in one line what does not work although the daemon is ready. Cheap.
+    fn impaired(&self) -> Option<String>;
 }
 
 pub type SharedSource = Arc<dyn Source>;

@@ -60,8 +60,8 @@ fn words(kind: &str) -> (String, Option<&str>) {
     match kind {
         "u64" | "u8" => ("number".into(), None),
         "bool" => ("true or false".into(), None),
-        "String" => ("text".into(), None),
-        "(String, String)" => ("[text, text]".into(), None),
+        "String" | "PeerText" => ("text".into(), None),
+        "(String, String)" | "(String, PeerText)" => ("[text, text]".into(), None),
         "(u8, u64)" => ("[number, number]".into(), None),
         "Protocol" => ("`nfs` or `smb`".into(), None),
         further => (format!("[{further}](#{})", further.to_lowercase()), Some(further)),
@@ -142,9 +142,9 @@ fn judge(at: &str, kind: &str, value: &Value) {
     let is = match kind {
         "u64" | "u8" => value.is_u64(),
         "bool" => value.is_boolean(),
-        "String" => value.is_string(),
+        "String" | "PeerText" => value.is_string(),
         "Protocol" => value == "nfs" || value == "smb",
-        "(String, String)" => {
+        "(String, String)" | "(String, PeerText)" => {
             value.as_array().is_some_and(|p| p.len() == 2 && p.iter().all(Value::is_string))
         }
         "(u8, u64)" => {

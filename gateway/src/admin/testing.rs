@@ -5,11 +5,11 @@ use super::process::ProcessStatus;
 use super::protocol::Protocol;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
-    AuditStatus, CompressionStatus, ConnectionStatus, HeapStatus, LossStatus, Moved, Nfs4Status,
-    PoolStatus, RefusedStatus, ServiceStatus, SmbStatus, Snapshot, StateStatus, StoreStatus,
-    SyncStatus,
+    AnnouncedStatus, AuditStatus, CompressionStatus, ConnectionStatus, DomainStatus, HeapStatus,
+    LossStatus, Moved, Nfs4Status, PoolStatus, RefusedStatus, ServiceStatus, SmbStatus, Snapshot,
+    StateStatus, StoreStatus, SyncStatus,
 };
-use super::usage::{ShareStatus, Space, UserStatus};
+use super::usage::{LinkStatus, Referrals, ShareStatus, Space, UserStatus, WastebasketStatus};
 use super::why::WhyNot;
 
 /// Checks that a file of the repository holds this text; writes it first if `HEADGATE_WRITE_DOCS` is set.
@@ -48,7 +48,7 @@ pub(crate) fn refused() -> RefusedStatus {
     RefusedStatus {
         client: "192.0.2.8".into(),
         user: "ann".into(),
-        share: String::new(),
+        share: "".into(),
         rule: "logon".into(),
         remedy: "give the client the password of the user".into(),
         count: 12,
@@ -60,6 +60,17 @@ pub(crate) fn refused() -> RefusedStatus {
 fn audit_trail() -> AuditStatus {
     let to = "/var/log/headgate/audit.jsonl".into();
     AuditStatus { to, required: false, written: 70, lost: 2, waiting: 1, broken: None }
+}
+
+fn domain() -> DomainStatus {
+    DomainStatus {
+        by: "winbind".into(),
+        answers: true,
+        why_not: None,
+        machine: Some("GW".into()),
+        domain: Some("LAB".into()),
+        dns_domain: Some("lab.test".into()),
+    }
 }
 
 fn service() -> ServiceStatus {
@@ -79,6 +90,12 @@ fn shares() -> Vec<ShareStatus> {
             space: Some(Space { free_bytes: 3 << 30, total_bytes: 4 << 30 }),
             ended: Some("its cluster has cut this gateway off".into()),
             trees: 2,
+            links: vec![LinkStatus {
+                at: "projects/old".into(),
+                to: vec!["gw2.example.org:/archive".into()],
+            }],
+            referred: Referrals { smb: 3, nfs: 4 },
+            wastebasket: Some(WastebasketStatus { files: 5, bytes: 6 << 20 }),
             ..ShareStatus::default()
         },
         ShareStatus {
@@ -90,6 +107,29 @@ fn shares() -> Vec<ShareStatus> {
     ]
 }
 
+fn process() -> ProcessStatus {
+    ProcessStatus {
+        cpu_milliseconds: Some(1250),
+        resident_bytes: Some(5 << 20),
+        virtual_bytes: Some(9 << 20),
+        open_fds: Some(33),
+        counted_fds: Some(20),
+        max_fds: Some(1024),
+        threads: Some(7),
+        start_seconds: Some(1_700_000_000),
+    }
+}
+
+fn announced() -> AnnouncedStatus {
+    AnnouncedStatus {
+        link: "eth0".into(),
+        name: Some("gw.local".into()),
+        addresses: vec!["192.0.2.1".into()],
+        by: vec!["mdns".into()],
+        troubles: vec!["llmnr is left to another program".into()],
+    }
+}
+
 /// Returns a snapshot with one item in each list.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
@@ -98,6 +138,7 @@ pub(crate) fn snapshot() -> Snapshot {
         ready: true,
         store: None,
         audit: Some(audit_trail()),
+        domain: Some(domain()),
         service: Some(service()),
         tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,
@@ -150,23 +191,19 @@ pub(crate) fn snapshot() -> Snapshot {
                 in_compressed: 40,
             },
         },
-        process: ProcessStatus {
-            cpu_milliseconds: Some(1250),
-            resident_bytes: Some(5 << 20),
-            virtual_bytes: Some(9 << 20),
-            open_fds: Some(33),
-            counted_fds: Some(20),
-            max_fds: Some(1024),
-            threads: Some(7),
-            start_seconds: Some(1_700_000_000),
-        },
+        process: process(),
         reloads: ReloadStatus { done: 2, refused: 1, last_refused: true, last_done: 1_700_000_100 },
         callbacks: [("CB_RECALL/answered".to_owned(), 2)].into(),
         nlm: [("granted".to_owned(), 4)].into(),
         pool: vec![PoolStatus { buffer_bytes: 4096, used: 1, max: 10, waiting: 0 }],
         heap: HeapStatus { bytes: 5000, max: 1 << 20, waiting: 1 },
+        announced: vec![announced()],
+        discovery_packets: [("mdns/answered".to_owned(), 3)].into(),
+        discovery_conflicts: 1,
         limits: [("opens-of-session".to_owned(), 3)].into(),
         violations: [("smb-signature".to_owned(), 1)].into(),
+        wastebasket: [("kept".to_owned(), 7)].into(),
+        rdma_failures: [("retries-exceeded".to_owned(), 2)].into(),
     }
 }
 

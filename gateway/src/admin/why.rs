@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use audit::PeerText;
 use rdma_transport::channel::Facts;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ pub struct Story<'a> {
     /// Data went directly into or out of the client's memory.
     pub has_placed: bool,
     /// The facts that its layers recorded.
-    pub facts: &'a [(String, String)],
+    pub facts: &'a [(String, PeerText)],
     /// The same client has this many connections on RDMA.
     pub others_on_rdma: usize,
     /// Error of the last attempt of this client on the RDMA port, if it failed and no later one succeeded.
@@ -125,8 +126,8 @@ impl Reason {
                  `Set-SmbClientConfiguration -EnableMultiChannel $true`. Linux uses RDMA with `mount -o rdma`"
             }
             Self::NotAsked => {
-                "The client could use several connections and has not asked for the server's addresses. Windows asks after its \
-                 first traffic; if it stays so, `Get-SmbMultichannelConstraint` may forbid it"
+                "The client could use several connections and has not asked for the server's addresses. Windows \
+                 asks after its first traffic; if this persists, `Get-SmbMultichannelConstraint` may forbid it"
             }
             Self::NoneTold => {
                 "The client asked for the server's addresses, and no address that it may reach has RDMA: `headgate check` says why \
@@ -136,7 +137,8 @@ impl Reason {
                 "The client knows the RDMA addresses and has not tried them. Windows: its adapter has no RDMA \
                 (`Get-SmbClientNetworkInterface`), \
                  or the edition has no SMB Direct (of Windows 10 and 11: Pro for Workstations, Enterprise and Education have it), \
-                 or the feature is switched off. Linux: `mount -o rdma`. Or a firewall closes the port: iWARP dials TCP port 5445, \
+                 or the feature is switched off. Linux uses RDMA only with `mount -o rdma`; from 7.0 on it asks for the \
+                 addresses at every mount. Or a firewall closes the port: iWARP dials TCP port 5445, \
                  RoCE version 2 is UDP port 4791"
             }
             Self::ElsewhereOnRdma => {
@@ -144,13 +146,14 @@ impl Reason {
             }
             Self::Signed => {
                 "The connection is on RDMA, but its messages are signed, and the client has no RDMA transforms, with which its \
-                 data would be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has not; or \
+                 data would be signed and placed directly: Windows 11, Windows Server 2022 and later have them, Linux does not; or \
                  `smb: {rdma_transforms: off}` is set here. On Linux `--smb-signing offered` gives direct placement, unsigned"
             }
             Self::Encrypted => {
                 "The connection is on RDMA, but its session or share encrypts, and the client has no RDMA transforms, with which \
-                 its data would be encrypted and placed directly: Windows 11, Windows Server 2022 and later have them, Linux has \
-                 not; or `smb: {rdma_transforms: off}` is set here. The data travels inside encrypted messages"
+                 its data would be encrypted and placed directly: Windows 11, Windows Server 2022 and later \
+                 have them, Linux does not; or `smb: {rdma_transforms: off}` is set here. The data travels \
+                 inside encrypted messages"
             }
         }
     }
@@ -197,9 +200,10 @@ impl Story<'_> {
             return Reason::Dialect;
         }
         match (self.fact(Facts::MULTICHANNEL), self.fact(Facts::RDMA_TOLD)) {
+            // A client may ask for addresses without being able to use a second connection.
+            (Some("no"), _) => Reason::NoMultichannel,
             (_, Some("0")) => Reason::NoneTold,
             (_, Some(_)) => Reason::NotTried,
-            (Some("no"), None) => Reason::NoMultichannel,
             (_, None) => Reason::NotAsked,
         }
     }
@@ -212,7 +216,7 @@ impl Story<'_> {
         let text = match reason {
             Reason::Off => "RDMA is not served here (`rdma: off`)".to_owned(),
             Reason::MountedTcp => {
-                format!("the client mounted by TCP; to use RDMA it mounts with proto=rdma,port={port}")
+                format!("the client mounted over TCP; to use RDMA it mounts with proto=rdma,port={port}")
             }
             Reason::AttemptFailed => {
                 let how = self.failed.as_deref().unwrap_or_default();
@@ -222,21 +226,22 @@ impl Story<'_> {
                 let dialect = self.fact(Facts::DIALECT).unwrap_or_default();
                 format!("the client speaks SMB {dialect}, which has no RDMA; it needs 3.0 or later")
             }
-            Reason::NoMultichannel => "the client has no multichannel, which it needs to find RDMA; Linux uses RDMA by \
-                                       `mount -o rdma`"
+            Reason::NoMultichannel => "the client has no multichannel, which it needs to find RDMA; Linux uses \
+                RDMA with `mount -o rdma`"
                 .to_owned(),
-            Reason::NotAsked => "the client has not asked where RDMA is served; Linux uses RDMA by `mount -o rdma`"
+            Reason::NotAsked => "the client has not asked where RDMA is served; Linux uses RDMA with `mount -o rdma`"
                 .to_owned(),
-            Reason::NoneTold => "the client asked where RDMA is served, and none of the addresses that it was told of \
-                                 has it: see `headgate check`"
+            Reason::NoneTold => "the client asked where RDMA is served, and none of the addresses that it got \
+                has it: see `headgate check`"
                 .to_owned(),
             Reason::NotTried => format!(
-                "the client was told where RDMA is served and has not connected there: its edition may lack SMB Direct, its \
-                 adapter RDMA, or a firewall closes port {port} (RoCE version 2: UDP port 4791)"
+                "the client knows where RDMA is served and has not connected there: Linux does so only with `mount -o rdma`; the \
+                 edition of Windows may lack SMB Direct, the adapter RDMA, or a firewall closes port {port} (RoCE version 2: UDP \
+                 port 4791)"
             ),
             Reason::ElsewhereOnRdma => {
                 let n = self.others_on_rdma;
-                format!("the client has RDMA by {n} other connection{}", if n == 1 { "" } else { "s" })
+                format!("the client uses RDMA on {n} other connection{}", if n == 1 { "" } else { "s" })
             }
             Reason::Signed => "its messages are signed, and it has no RDMA transforms in common with this server (only Windows 11, \
                                Windows Server 2022 and later have them), so data goes inside messages; for Linux \
@@ -255,11 +260,11 @@ mod tests {
     use super::*;
     use crate::admin::testing;
 
-    fn facts(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
+    fn facts(pairs: &[(&str, &str)]) -> Vec<(String, PeerText)> {
+        pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).into())).collect()
     }
 
-    fn story<'a>(protocol: Protocol, facts: &'a [(String, String)]) -> Story<'a> {
+    fn story<'a>(protocol: Protocol, facts: &'a [(String, PeerText)]) -> Story<'a> {
         let rdma_ports = &[5445];
         let (is_rdma, has_placed) = (false, false);
         Story { protocol, is_rdma, rdma_ports, has_placed, facts, others_on_rdma: 0, failed: None }
@@ -274,6 +279,7 @@ mod tests {
         let single = facts(&[(Facts::DIALECT, "3.1.1"), (Facts::MULTICHANNEL, "no")]);
         let told = |n| facts(&[(Facts::DIALECT, "3.1.1"), (Facts::RDMA_TOLD, n)]);
         let (none, two) = (told("0"), told("2"));
+        let asks_only = [&single[..], &two[1..]].concat();
         let (signed, sealed) =
             (facts(&[(Facts::PROTECTION, "signed")]), facts(&[(Facts::PROTECTION, "encrypted")]));
         let both = |protection| {
@@ -293,6 +299,7 @@ mod tests {
             (Story { others_on_rdma: 1, ..story(Smb, &new) }, Some(R::ElsewhereOnRdma)),
             (story(Smb, &old), Some(R::Dialect)),
             (story(Smb, &single), Some(R::NoMultichannel)),
+            (story(Smb, &asks_only), Some(R::NoMultichannel)),
             (story(Smb, &new), Some(R::NotAsked)),
             (story(Smb, &none), Some(R::NoneTold)),
             (story(Smb, &two), Some(R::NotTried)),

@@ -28,17 +28,17 @@ use sample::Sample;
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// What to measure: nfs://HOST[:PORT]/SHARE[?version=3|4.1|4.2&transport=tcp|rdma&mountport=PORT&crc=on|off&device=on|off],
-    /// with sec=krb5|krb5i|krb5p&keytab=PATH by tickets of Kerberos, or
+    /// with sec=krb5|krb5i|krb5p&keytab=PATH for Kerberos, or
     /// smb://USER@HOST[:PORT]/SHARE[?dialect=3.1.1&transport=tcp|rdma&protect=sign|seal&transforms=on|off&crc=on|off&device=on|off]
     #[arg(value_name = "TARGET", required = true)]
     target: Target,
     /// Measure this one too, in turns, and print ratios of the first to it
     #[arg(long, value_name = "TARGET")]
     compare: Option<Target>,
-    /// Process of the server, if it runs here: its CPU time is measured. With --compare: first of TARGET, then of the other
+    /// Process of the server, if it runs here, to measure its CPU time. With --compare: first of TARGET, then of the other
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
-    /// Only these: write, read, random-read, random-write, mixed, getattr, open, create; or the groups sequential, random,
+    /// Only these loads: write, read, random-read, random-write, mixed, getattr, open, create; or the groups sequential, random,
     /// metadata
     #[arg(long, value_name = "LOAD", value_delimiter = ',')]
     only: Vec<Loads>,
@@ -54,20 +54,20 @@ pub struct BenchArgs {
     /// Bytes of each operation of random-read, random-write and mixed
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block)]
     random_block: u32,
-    /// How long each load but write and read runs
+    /// How long each load runs, except write and read
     #[arg(long, value_name = "TIME", default_value = "1s")]
     time: config::Span,
     /// User and group of the calls
     #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = user)]
     user: (u32, u32),
-    /// Password of the user that a target of SMB names: the first line of FILE; `-` is standard input. Default: ask for it.
+    /// Password of the user that a target of SMB names: the first line of FILE; `-` is standard input. Default: prompt for it.
     /// USER:PASSWORD in the target is for tests: others on this host see it
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Operations in flight [default: 8 of write and read, 32 of the others]; create is always one after the other
     #[arg(long, value_name = "N", value_parser = within::<1024>)]
     depth: Option<usize>,
-    /// Connections that they are spread over
+    /// Connections to spread them over
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<256>)]
     connections: usize,
     /// Write a plot of rates and latency to this file as well
@@ -119,7 +119,7 @@ fn complete(target: &mut Target, file: Option<&Path>) -> Result<(), String> {
         }
         None => {
             let name = &user.name;
-            return Err(format!("no password for {name}; name its file by --password-file FILE"));
+            return Err(format!("no password for {name}; name its file with --password-file FILE"));
         }
     };
     user.password.clone_from(&password);

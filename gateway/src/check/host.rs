@@ -10,7 +10,7 @@ use crate::descriptors::Descriptors;
 /// Capabilities by their numbers in capabilities(7), and the effect of each one's absence.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (6, "CAP_SETGID", "every call acts with this user's groups"),
-    (7, "CAP_SETUID", "every call acts as this user, whoever made it"),
+    (7, "CAP_SETUID", "every call acts as this user, whichever user made it"),
     (2, "CAP_DAC_READ_SEARCH", "handles of files that move while the gateway is down become stale"),
     (10, "CAP_NET_BIND_SERVICE", "the gateway cannot listen on ports below 1024"),
 ];
@@ -68,7 +68,7 @@ impl Rights {
         let (asked, let_in) = (settings.connections, self.connections(settings));
         (let_in < asked).then(|| {
             format!(
-                "{let_in} connections are let in, fewer than the {asked} of `connections`, because this process may open at \
+                "{let_in} connections are admitted, fewer than the {asked} of `connections`, because this process may open at \
                  most {limit} files; raise `ulimit -Hn`, or LimitNOFILE= in the unit"
             )
         })

@@ -83,7 +83,7 @@ fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     // A Windows KDC issues tickets for all services of a computer with one key; other KDCs accept `host/` only for SMB.
     if machine || service == "cifs" && has(entries, &format!("host/{name}")) {
         return format!(
-            "the keytab has no key of {service}/{name}: clients in Active Directory get tickets by the key of the computer, \
+            "the keytab has no key of {service}/{name}: clients in Active Directory get tickets under the key of the computer, \
              clients of MIT Kerberos and FreeIPA get none"
         );
     }
@@ -111,7 +111,7 @@ fn newest(entries: &[Entry]) -> Vec<Keys> {
 
 /// Formats the findings for people.
 pub(super) fn words(facts: &KeytabInfo) -> Vec<String> {
-    let mut words = vec![format!("Kerberos by the keys of {}:", facts.path)];
+    let mut words = vec![format!("Kerberos with the keys of {}:", facts.path)];
     for keys in &facts.keys {
         let enctypes = keys.enctypes.join(", ");
         words.push(format!("  {} (version {}): {enctypes}", keys.principal, keys.kvno));

@@ -41,7 +41,10 @@ pub async fn run(settings: &Settings, name: &str, is_json: bool) -> Result<bool,
             0 => String::new(),
             unread => format!(", {unread} could not be read"),
         };
-        say!("{files} files and folders of `{name}`: {} lists are not obeyed{unread}", found.len());
+        say!(
+            "{files} files and folders of `{name}`: {} lists are not enforced{unread}",
+            found.len()
+        );
     }
     Ok(found.is_empty() && unread == 0)
 }

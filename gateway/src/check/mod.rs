@@ -6,7 +6,9 @@
 //! *Errors.* A wrong configuration is reported with exit code 2. Conditions that would keep `serve` from starting here and now
 //! cause exit code 1; lesser problems are warnings. Ports of a gateway that runs on the same state folder are no conflict.
 
+pub(crate) mod card;
 pub(crate) mod files;
+mod found;
 mod host;
 mod kerberos;
 pub mod lists;
@@ -14,6 +16,7 @@ pub(crate) mod netdev;
 mod show;
 mod smb;
 pub mod user;
+mod winbind;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
@@ -25,9 +28,10 @@ use config::{Portmap, PrivilegedPorts, Rdma, Settings, Share, Source};
 use nfsrdma::source_port::FIRST_UNPRIVILEGED;
 use rdma_transport::devices::Fabric;
 use vfs::Backend;
+use vfs::backend::SnapshotsTold;
 use vfs::ceph::CephBackend;
 use vfs::engine::far::PayloadBudget;
-use vfs::local::LocalConfig;
+use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 
 use crate::portmap::Chosen;
@@ -35,6 +39,7 @@ use crate::rdma;
 use crate::rdma::plan::{self, AddressOffer, Refused};
 use crate::shares::{open_ceph, open_in_time};
 use crate::tls::{Certificate, EXPIRES_SOON};
+use crate::winbind::Seen;
 use crate::writable;
 use crate::{client_names, port, portmap, trail};
 use netdev::Device;
@@ -49,6 +54,7 @@ struct Findings<'a> {
     places: Vec<ServedAddress>,
     smb: smb::Smb,
     kerberos: Option<kerberos::KeytabInfo>,
+    winbind: Option<Seen>,
     rights: host::Rights,
     /// User of the process.
     uid: u32,
@@ -60,6 +66,8 @@ struct Findings<'a> {
     portmap: Chosen,
     /// Set if a gateway runs on the same state folder.
     serves_already: bool,
+    /// Announcements on the network.
+    announced: Vec<found::Announced>,
     remarks: Remarks,
 }
 
@@ -97,6 +105,8 @@ struct ShareFacts<'a> {
     kind: Option<String>,
     /// File systems that are mounted inside the share and served.
     crossed: Vec<String>,
+    /// Its snapshots; `None`: the configuration names none.
+    snapshots: Option<SnapshotsTold>,
 }
 
 impl<'a> ShareFacts<'a> {
@@ -111,6 +121,7 @@ impl<'a> ShareFacts<'a> {
             case: None,
             kind: None,
             crossed: Vec::new(),
+            snapshots: None,
         }
     }
 }
@@ -174,6 +185,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     }
     let smb = smb::facts(settings, &mut remarks);
     let kerberos = kerberos::facts(settings, &mut remarks);
+    let winbind = winbind::facts(settings, &mut remarks);
     let by_iwarp = |p: &ServedAddress| p.offer.device().is_some_and(|d| d.fabric == Fabric::Iwarp);
     let rdma_is_tcp = match settings.rdma {
         Rdma::Off => false,
@@ -181,6 +193,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         Rdma::Verbs => places.iter().any(by_iwarp),
     };
     ports(settings, smb.served, rdma_is_tcp, serves_already, &mut remarks);
+    let announced = found::facts(settings, smb.served, serves_already, &mut remarks);
     if let Some(few) = rights.too_few_files(settings) {
         remarks.warn(few);
     }
@@ -207,12 +220,14 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         places,
         smb,
         kerberos,
+        winbind,
         rights,
         uid,
         certificate,
         locks_are_found,
         portmap,
         serves_already,
+        announced,
         remarks,
     };
     match json {
@@ -326,13 +341,14 @@ fn folder_facts<'a>(
     remarks: &mut Remarks,
 ) -> ShareFacts<'a> {
     let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
-    let its = path.to_owned();
-    let look = move |backend| {
+    let (its, pattern) = (path.to_owned(), share.snapshots.clone());
+    let look = move |backend: Arc<LocalBackend>| {
         let real = std::fs::canonicalize(&its).unwrap_or(its);
         let case = files::tells_case_apart(&real);
-        (backend, real, case)
+        let told = snapshots(&backend, pattern.as_ref());
+        (backend, real, case, told)
     };
-    let (backend, real, case) = match open_in_time(config, look) {
+    let (backend, real, case, told) = match open_in_time(config, look) {
         Ok(found) => found,
         Err(why) => {
             remarks.stop(format!("share `{}` cannot be opened: {why}", share.name));
@@ -356,6 +372,9 @@ fn folder_facts<'a>(
         }
     }
     let caps = backend.capabilities();
+    if let Some(pattern) = &share.snapshots {
+        snapshot_remarks(share, pattern, &told, remarks);
+    }
     if case == Some(false) {
         remarks.warn(format!(
             "share `{}`: its file system ignores case in names; NFS clients expect names that differ in case to be two files",
@@ -371,6 +390,39 @@ fn folder_facts<'a>(
         case,
         kind: mount.map(|m| m.kind.clone()),
         crossed,
+        snapshots: told.ok().flatten(),
+    }
+}
+
+/// Looks for the snapshots of a share. Blocks.
+fn snapshots(
+    backend: &LocalBackend,
+    pattern: Option<&config::SnapshotPattern>,
+) -> Result<Option<SnapshotsTold>, String> {
+    backend.set_snapshots(pattern);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| e.to_string())?;
+    runtime.block_on(backend.snapshots_told()).map_err(|e| e.to_string())
+}
+
+/// Says why clients find no snapshots.
+fn snapshot_remarks(
+    share: &Share,
+    pattern: &config::SnapshotPattern,
+    told: &Result<Option<SnapshotsTold>, String>,
+    remarks: &mut Remarks,
+) {
+    let (name, base) = (&share.name, pattern.base().display());
+    match told {
+        Err(why) => remarks.warn(format!("share `{name}`: the folder of snapshots {base} cannot be read: {why}")),
+        Ok(Some(SnapshotsTold { distrusted: Some(why), .. })) => {
+            remarks.warn(format!("share `{name}`: no snapshot in {base} is told: {why}"));
+        }
+        Ok(Some(told)) if told.told == 0 => remarks.warn(format!(
+            "share `{name}`: no folder in {base} matches `{pattern}`, so clients find no snapshots; compare the names there with \
+             the format of the time"
+        )),
+        Ok(_) => {}
     }
 }
 
@@ -381,6 +433,12 @@ fn places(settings: &Settings, remarks: &mut Remarks) -> Vec<ServedAddress> {
     for ip in settings.bind.iter().filter(|ip| !ip.is_unspecified() && !is_here(**ip)) {
         remarks
             .stop(format!("{ip} is not an address of this host; `headgate serve` will not start"));
+    }
+    if matches!(settings.rdma, Rdma::Auto | Rdma::Verbs) {
+        let lines = card::about_host(&host, &card::Kernel::own());
+        // What keeps a device from an address is told there.
+        let slow = lines.iter().filter(|line| line.is_warning());
+        slow.filter_map(card::Line::problem).for_each(|problem| remarks.warn(problem));
     }
     let offers = plan::offers(settings.rdma, &settings.bind, &host, &Refused::new());
     if let Err(why) = plan::demanded(settings.rdma, &settings.bind, &offers) {

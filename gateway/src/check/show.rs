@@ -7,7 +7,7 @@ use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, ShareTl
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 
-use super::{Findings, Handles, ServedAddress, ShareFacts, kerberos, smb};
+use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, smb, winbind};
 use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
@@ -60,8 +60,8 @@ fn access(share: &Share) -> String {
     };
     let by = match share.protocols {
         Protocols::Both => "",
-        Protocols::Nfs => ", by NFS only",
-        Protocols::Smb => ", by SMB only",
+        Protocols::Nfs => ", NFS only",
+        Protocols::Smb => ", SMB only",
     };
     let sec =
         if share.sec.want_kerberos() { format!(", sec={}", share.sec) } else { String::new() };
@@ -99,6 +99,10 @@ fn features(s: &ShareFacts<'_>) -> String {
     parts.extend([have(s.xattr, "xattrs"), have(s.reflink, "reflinks"), handles.to_owned()]);
     parts.extend(s.lists_sealed.then(|| "sealed lists".to_owned()));
     parts.extend(s.crossed.iter().map(|at| format!("with {at}")));
+    parts.extend(s.snapshots.map(|of| match of.told {
+        1 => "1 snapshot".to_owned(),
+        n => format!("{n} snapshots"),
+    }));
     parts.extend((s.case == Some(false)).then(|| "case lost".to_owned()));
     parts.join(", ")
 }
@@ -146,10 +150,10 @@ fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
             Fabric::InfiniBand => "clients of this fabric",
             Fabric::Iwarp => "clients with an iWARP adapter, or with soft iWARP on any adapter",
         };
-        words.push(format!("RDMA by {}, for {clients}", served(s)));
+        words.push(format!("RDMA over {}, for {clients}", served(s)));
     }
     if place.offer.iwarp.is_ok() {
-        words.push("RDMA by iWARP in user space, for clients with an iWARP adapter, or with soft iWARP on any adapter".into());
+        words.push("RDMA over iWARP in user space, for clients with an iWARP adapter, or with soft iWARP on any adapter".into());
         words.push(
             "  (on the client: `modprobe siw && rdma link add siw0 type siw netdev DEVICE`)".into(),
         );
@@ -159,7 +163,7 @@ fn rdma_words(f: &Findings<'_>, place: &ServedAddress) -> Vec<String> {
             "no RDMA for RoCE and InfiniBand clients: that needs an RDMA device on this host"
                 .into(),
         ),
-        Err(why) => words.push(format!("no RDMA by a device: {why}")),
+        Err(why) => words.push(format!("no RDMA over a device: {why}")),
         Ok(Some(s)) if s.fabric == Fabric::Iwarp => {
             words.push(format!(
                 "no RDMA for RoCE and InfiniBand clients: {} speaks iWARP",
@@ -193,6 +197,7 @@ pub(super) fn text(f: &Findings<'_>) {
     if by_nfs(f).next().is_some() {
         say!("  Port 111, where NFS 3 clients ask for MOUNT and locks: {}\n", portmap(&f.portmap));
     }
+    links(f);
     for place in &f.places {
         at_place(f, place, marks);
     }
@@ -201,6 +206,30 @@ pub(super) fn text(f: &Findings<'_>) {
         say!("  {warn}warning:{off} {warning}");
     }
     say!();
+}
+
+/// Prints the folders of shares that are on other servers.
+fn links(f: &Findings<'_>) {
+    let mut is_first = true;
+    for share in f.settings.shares.iter().filter(|share| !share.links.is_empty()) {
+        let own = share.links.list.iter().map(|link| {
+            let to: Vec<String> = link.to.iter().map(ToString::to_string).collect();
+            format!("{}/{} is on {}", share.name, link.at, to.join(", "))
+        });
+        let msdfs = share
+            .links
+            .msdfs
+            .then(|| format!("{}: symbolic links `msdfs:...` are links", share.name));
+        for line in own.chain(msdfs) {
+            if std::mem::take(&mut is_first) {
+                say!("  Links, to which clients are referred:");
+            }
+            say!("    {line}");
+        }
+    }
+    if !is_first {
+        say!();
+    }
 }
 
 /// Terminal sequences for bold text, for warnings, and for the return to normal text.
@@ -253,14 +282,14 @@ fn at_place(f: &Findings<'_>, place: &ServedAddress, (bold, _, off): Marks) {
 fn of_server(f: &Findings<'_>) {
     let who = match f.rights.acts_as_caller() {
         true => "each call acts as the user who made it",
-        false => "every call acts as this user, whoever made it",
+        false => "every call acts as this user, whichever user made it",
     };
     say!("  runs as user {}: {who}", f.uid);
     for (name, meaning) in f.rights.missing() {
         say!("    without {name}: {meaning}");
     }
     if by_nfs(f).next().is_some() {
-        say!("  by NFS over TCP, {}", ports(f.settings, &f.smb.weakest_squash));
+        say!("  NFS over TCP: {}", ports(f.settings, &f.smb.weakest_squash));
     }
     if f.serves_already {
         say!(
@@ -270,12 +299,18 @@ fn of_server(f: &Findings<'_>) {
     if let Some(certificate) = &f.certificate {
         let days = certificate.days_left();
         say!(
-            "  NFS by TCP with TLS for clients that ask for it: a certificate of {}, valid for {days} days",
+            "  NFS over TCP with TLS for clients that request it: a certificate of {}, valid for {days} days",
             certificate.names.join(", ")
         );
     }
     say!("  {}", smb::summary(f));
+    for line in found::words(f.settings, &f.announced) {
+        say!("  {line}");
+    }
     for line in f.kerberos.iter().flat_map(kerberos::words) {
+        say!("  {line}");
+    }
+    for line in f.winbind.iter().flat_map(winbind::words) {
         say!("  {line}");
     }
     say!(
@@ -309,8 +344,8 @@ fn ports(settings: &Settings, weakest: &[Squash]) -> String {
 /// Describes the identities that a trusted caller can claim, by the weakest squash of the shares served over NFS.
 fn claims(shares: &[Share], weakest: &[Squash]) -> String {
     let whom = [
-        (Squash::None, "anybody, root included"),
-        (Squash::Root, "anybody but root"),
+        (Squash::None, "any user, root included"),
+        (Squash::Root, "any user but root"),
         (Squash::All, "any client and owner of a lock, but no user"),
     ];
     let of = |squash| {
@@ -399,6 +434,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "portmap": { "asked": f.settings.portmap.to_string(), "is": f.portmap.how.to_string(), "why": f.portmap.why },
         "smb": smb::json(f),
         "kerberos": kerberos::json(f.kerberos.as_ref()),
+        "domain": winbind::json(f.winbind.as_ref()),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "tls_certificate_days": f.certificate.as_ref().map(Certificate::days_left),
@@ -409,6 +445,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "state": f.settings.state.display().to_string(),
         "memory": f.settings.memory,
         "serves_already": f.serves_already,
+        "announced": found::json(&f.announced),
         "would_start": f.remarks.stops.is_empty(),
         "stops": f.remarks.stops,
         "warnings": f.remarks.warnings,
@@ -431,6 +468,7 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
         "clients": s.share.clients.as_ref().map(|c| c.iter().map(ToString::to_string).collect::<Vec<_>>()),
         "xattr": s.xattr,
         "reflink": s.reflink,
+        "snapshots": s.snapshots.map(|of| of.told),
         "handles": match s.handles {
             Handles::Kernel => "kernel",
             Handles::Search => "search",
@@ -439,8 +477,15 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
         },
         "lists_sealed": s.lists_sealed,
         "file_system": s.kind,
+        "links": s.share.links.list.iter().map(link_json).collect::<Vec<_>>(),
+        "msdfs": s.share.links.msdfs,
         "case_kept_apart": s.case,
     })
+}
+
+fn link_json(link: &config::Link) -> Value {
+    let to: Vec<String> = link.to.iter().map(ToString::to_string).collect();
+    json!({ "at": link.at, "to": to })
 }
 
 fn place_json(f: &Findings<'_>, p: &ServedAddress) -> Value {
@@ -489,12 +534,12 @@ mod tests {
             let said = ports(&off, &weakest);
             said.rsplit_once("claim to be ").unwrap().1.to_owned()
         };
-        assert_eq!(off(&[&data, &smb]), "anybody but root");
-        assert_eq!(off(&[&open]), "anybody, root included");
+        assert_eq!(off(&[&data, &smb]), "any user but root");
+        assert_eq!(off(&[&open]), "any user, root included");
         assert_eq!(off(&[&drop]), "any client and owner of a lock, but no user");
         assert_eq!(
             off(&[&data, &open, &drop, &Share { name: "more".into(), ..data.clone() }]),
-            "anybody, root included (/open); anybody but root (/data /more); any client and owner of a lock, but no user (/drop)"
+            "any user, root included (/open); any user but root (/data /more); any client and owner of a lock, but no user (/drop)"
         );
     }
 }

@@ -76,6 +76,12 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Smb {
     for (share, rights) in settings.shares.iter().zip(&rights) {
         warn_of_root(share, rights, remarks);
     }
+    if let Err(why) = users::accounts(settings).and_then(|all| {
+        identities::holders(settings, &|name| all.get(&name.to_lowercase()).cloned())
+    }) {
+        remarks.stop(why);
+    }
+    warn_of_squash(settings, &all, remarks);
     let squash = settings.shares.iter().zip(&rights).map(|(s, rights)| rights.weakest_squash(s));
     Smb {
         weakest_squash: squash.collect(),
@@ -92,7 +98,7 @@ fn same(a: &str, b: &str) -> bool {
 fn warn_of_root(share: &Share, rights: &Rights, remarks: &mut Remarks) {
     if rights.makes_root() {
         remarks.warn(format!(
-            "share `{}`: `force` makes every user that it lets in act as root on its files",
+            "share `{}`: `force` makes every user that it admits act as root on its files",
             share.name
         ));
     }
@@ -100,6 +106,33 @@ fn warn_of_root(share: &Share, rights: &Rights, remarks: &mut Remarks) {
         remarks.warn(format!(
             "share `{}`: `anonuid: 0` makes squashed users from {} act as root on its files",
             share.name, client.from
+        ));
+    }
+}
+
+/// Warns where `squash` suggests a limit for SMB users, which it was in earlier versions.
+fn warn_of_squash(settings: &Settings, users: &[(String, Identity)], remarks: &mut Remarks) {
+    let of = |squash| {
+        let shares = settings.by_smb().filter(|s| s.squash == squash && s.force.user.is_none());
+        shares.map(|s| format!("`{}`", s.name)).collect::<Vec<_>>().join(", ")
+    };
+    let (all, root) = (of(Squash::All), of(Squash::Root));
+    if !all.is_empty() {
+        remarks.warn(format!(
+            "`squash: all` applies only to NFS: SMB users of {all} act as themselves, where earlier versions \
+             made them the user 65534; `force: {{user: NAME}}` makes all users act as one"
+        ));
+    }
+    let is_root = |(name, identity): &&(String, Identity)| {
+        resolve(name, identity).is_ok_and(|(cred, _)| cred.uid == 0 || cred.in_group(0))
+    };
+    let roots: Vec<String> =
+        users.iter().filter(is_root).map(|(name, _)| format!("`{name}`")).collect();
+    if !root.is_empty() && !roots.is_empty() {
+        remarks.warn(format!(
+            "`squash: root` applies only to NFS: the SMB users {} have the rights of root or its group in {root}, where earlier \
+             versions gave them those of the user 65534; `access: {{deny: NAME}}` keeps them out",
+            roots.join(", ")
         ));
     }
 }
@@ -176,7 +209,7 @@ impl DirectPort {
         let (fabric, usual) = (self.fabric, self.usual());
         let key = if fabric == Fabric::Iwarp { "direct_port" } else { "port" };
         (!self.is_dialled()).then(|| {
-            format!("  SMB Direct clients with {fabric} dial port {usual} alone: set `smb: {{{key}: {usual}}}`")
+            format!("  SMB Direct clients with {fabric} dial only port {usual}: set `smb: {{{key}: {usual}}}`")
         })
     }
 }
@@ -207,7 +240,7 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
         false => format!(", and RDMA for clients with {}", adapters.join(" or ")),
         true => ", and no RDMA".into(),
     };
-    let mut words = vec![format!("SMB for Windows: {path}; clients are told of {speed}{rdma}")];
+    let mut words = vec![format!("SMB for Windows: {path}; clients see {speed}{rdma}")];
     words.extend(direct.iter().filter_map(DirectPort::remedy));
     let port = f.settings.smb.port;
     if port != SMB_PORT {
@@ -223,7 +256,7 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
                 );
             }
             words.push(
-                "SMB Direct for Linux: data goes inside messages, because a Linux client that signs has none placed directly;"
+                "SMB Direct for Linux: data goes inside messages, because Linux does not place signed data directly;"
                     .into(),
             );
             words.push("  `--smb-signing offered` allows direct placement, unsigned".into());
@@ -231,9 +264,9 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
         if share.encrypt || f.settings.smb.encryption == Encryption::Required {
             let direct = match f.settings.smb.rdma_transforms {
                 RdmaTransforms::On => {
-                    "encrypted data goes inside messages, also by SMB Direct, except with Windows 11, Server 2022 and later"
+                    "encrypted data goes inside messages, also over SMB Direct, except with Windows 11, Server 2022 and later"
                 }
-                RdmaTransforms::Off => "encrypted data goes inside messages, also by SMB Direct",
+                RdmaTransforms::Off => "encrypted data goes inside messages, also over SMB Direct",
             };
             words.push(direct.into());
         }
@@ -244,10 +277,10 @@ pub(super) fn words(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> V
 /// Summarizes SMB in one line.
 pub(super) fn summary(f: &Findings<'_>) -> String {
     if f.settings.by_smb().next().is_none() {
-        return "no SMB: no share is served by SMB".into();
+        return "no SMB: no share is served over SMB".into();
     }
     if !f.smb.served {
-        return "no SMB: there is no user to log on; add one by `headgate user add NAME`, or `--user NAME=FILE`"
+        return "no SMB: no user can log on; add one with `headgate user add NAME`, or `--user NAME=FILE`"
             .into();
     }
     let smb = &f.settings.smb;

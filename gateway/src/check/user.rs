@@ -14,7 +14,7 @@ use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
-use crate::identities::{self, Accounts, Found, Reason};
+use crate::identities::{self, Accounts, Found, InDomain, Reason, Resolver};
 use crate::table::{Table, Tone};
 use crate::writable;
 use crate::{client_names, networks, shares, users};
@@ -41,13 +41,29 @@ pub fn run(
 ) -> Result<(), String> {
     let accounts = users::accounts(settings)?;
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
-    let cred = identities::user_of(name, settings, &account)?;
+    let ticket = identities::by_ticket(settings, name, &account);
+    let cred = match (identities::user_of(name, settings, &account), &ticket) {
+        (Ok(cred), _) => cred,
+        (Err(_), Some(ticket)) => ticket.clone(),
+        (Err(why), None) if settings.kerberos.is_some() => {
+            return Err(format!(
+                "{why}; a user of the domain whose numbers are made of SIDs is known after its first ticket, or by its SID"
+            ));
+        }
+        (Err(why), None) => return Err(why),
+    };
     let asked = Asked {
         accounts: &account,
         found: identities::on_host(settings, &account)?,
+        domain: identities::in_domain(settings),
         local_subnets: LocalSubnets::new(networks::attached()),
         client: client.map(|ip| ip.to_canonical()),
         account: account(name).map(|(cred, _)| cred),
+        knows_groups: settings
+            .kerberos
+            .as_ref()
+            .is_none_or(|k| k.map == config::KerberosMap::Names),
+        ticket,
         cred,
     };
     let names = Arc::default();
@@ -79,12 +95,17 @@ pub fn run(
 struct Asked<'a> {
     /// Identity over NFS.
     cred: Cred,
-    /// Identity over SMB, if the user may log on.
+    /// Identity over SMB, if the user may log on with a password.
     account: Option<Cred>,
+    /// Identity over SMB after a logon with a ticket.
+    ticket: Option<Cred>,
+    /// The groups of users with a ticket are those of this host.
+    knows_groups: bool,
     client: Option<IpAddr>,
     local_subnets: LocalSubnets,
     accounts: Accounts<'a>,
     found: Found,
+    domain: Option<InDomain>,
 }
 
 fn nothing(why: impl Into<String>, at: Vec<Step>) -> Answer {
@@ -112,6 +133,10 @@ fn of_client(why: Refusal) -> &'static str {
 }
 
 impl Asked<'_> {
+    fn names(&self) -> Resolver<'_> {
+        Resolver::new(self.accounts, &self.found, self.domain.as_ref())
+    }
+
     /// Returns why the host denies the user write access that the share grants.
     fn denied(&self, said: &config::Share, answer: &Answer) -> Option<String> {
         let (uid, gid) = answer.acts_as.unwrap_or((self.cred.uid, self.cred.gid));
@@ -136,16 +161,17 @@ impl Asked<'_> {
             Some(ip) => share.squash_from(ip, self.cred.clone()),
             None => share.squash(self.cred.clone()),
         };
-        let reason = identities::reason(said, self.accounts, &self.found, &caller)?;
+        let reason = identities::reason(said, self.names(), &caller)?;
         let entered = share.right_nfs(rule, &self.cred).map(|right| share.clone().granted(right));
         Ok(self.answer(share, rule, entered, reason.as_ref()))
     }
 
     fn by_smb(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
-        let caller = match &self.account {
+        let by_ticket = self.ticket.as_ref().filter(|_| self.account.is_none());
+        let caller = match self.account.as_ref().or(by_ticket) {
             Some(cred) => cred.clone(),
             None if !said.guest => {
-                return Ok(nothing("it has no account; add one by `headgate user add`", vec![]));
+                return Ok(nothing("it has no account; add one with `headgate user add`", vec![]));
             }
             // A user without a password has no key for encryption.
             None if said.encrypt => {
@@ -158,10 +184,14 @@ impl Asked<'_> {
             Ok(rule) => rule.flatten(),
             Err(why) => return Ok(nothing(of_client(why), vec![Key("clients")])),
         };
-        let reason = identities::reason(said, self.accounts, &self.found, &caller)?;
+        let caller = share.identified(caller);
+        let reason = identities::reason(said, self.names(), &caller)?;
         let entered = share.enter_smb(self.client, &caller);
         let mut answer = self.answer(share, rule, entered, reason.as_ref());
-        if self.account.is_none() {
+        if by_ticket.is_some() {
+            let groups = if self.knows_groups { "" } else { ", without the groups of its ticket" };
+            answer.why = format!("by a ticket{groups}: {}", answer.why);
+        } else if self.account.is_none() {
             answer.why = format!("as a guest: {}", answer.why);
         }
         Ok(answer)
@@ -204,7 +234,7 @@ impl Asked<'_> {
         let (may, why) = match (entered.share.read_only, share.read_only) {
             (true, true) => ("read", Some(("`read_only: true`".into(), vec![Key("read_only")]))),
             (true, false) => match reason {
-                Some(reason) if reason.list != "write" => ("read", named),
+                Some(reason) if reason.list == "read" => ("read", named),
                 _ => ("read", Some(range())),
             },
             (false, _) => ("write", named),

@@ -52,6 +52,12 @@ pub(crate) fn service() -> Option<String> {
     Some(format!("{}/{}", env::var(CLUSTER).ok()?, env::var(SERVICE).ok()?))
 }
 
+/// Returns the name of that service.
+pub(crate) fn service_name() -> Option<String> {
+    env::var_os(PARENT)?;
+    env::var(SERVICE).ok()
+}
+
 /// Returns the status of that service.
 pub(crate) fn standing() -> Option<ServiceStatus> {
     let left = lease::left()?.as_millis();

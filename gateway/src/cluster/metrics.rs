@@ -104,7 +104,7 @@ const TABLE: [Metric; 12] = [
     metric(
         "headgate_cluster_gateway_ends_total",
         "counter",
-        "How often the gateway of the service ended by itself",
+        "How often the gateway of the service ended without an order",
         |s| count(s.ended),
     ),
     metric(

@@ -41,7 +41,7 @@ const OPEN_FILES: u64 = 256;
 /// Files for one service: two pipes and a handle of its gateway, the same of a fence or an attachment, sockets for its addresses.
 const OPEN_FILES_OF_SERVICE: u64 = 16;
 
-/// Several machines that serve in each other's place
+/// Several machines that take over each other's services
 #[derive(Debug, Args)]
 pub struct ClusterArgs {
     #[command(subcommand)]
@@ -53,9 +53,9 @@ pub struct ClusterArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Be a candidate for every service that this node may serve, and serve those for which it is elected, until told to stop
+    /// Be a candidate for every service that this node may serve, and serve those for which it is elected, until stopped
     Run,
-    /// Show which node serves what
+    /// Show which node serves which service
     Status {
         /// Print JSON
         #[arg(long)]
@@ -67,7 +67,7 @@ enum Command {
         service: String,
         /// Name of the node
         node: Option<String>,
-        /// Also to a node that no service names and that has never been a candidate
+        /// Also to a node that no service lists and that has never been a candidate
         #[arg(long)]
         force: bool,
     },
@@ -75,16 +75,17 @@ enum Command {
     Drain {
         /// Name of the node; default: this one
         node: Option<String>,
-        /// Also a node that no service names and that has never been a candidate
+        /// Also a node that no service lists and that has never been a candidate
         #[arg(long)]
         force: bool,
     },
     /// Raise the next epochs of a service above that of its records, after etcd has lost data (restored from a backup, created
-    /// anew) and no node may serve them any more
+    /// again) and no node may serve them any more
     Adopt {
         /// Name of the service
         service: String,
-        /// Confirms that no gateway on any node serves these records: one that does would be cut off, or write beside the next
+        /// Confirms that no gateway on any node serves these records: one that does would be cut off, or write at the same time
+        /// as the next
         #[arg(long)]
         nobody_serves: bool,
     },
@@ -216,7 +217,7 @@ fn check_records(services: &[(&config::Service, Settings)]) -> Result<(), Faults
                 "the services `{}` and `{}` both have their records in {ceph}",
                 other.name, service.name
             );
-            return Err(fault(service, what, "give each service a share of its own for `records`"));
+            return Err(fault(service, what, "give each service a separate share for `records`"));
         }
     }
     Ok(())
@@ -465,7 +466,7 @@ async fn status(cluster: &Cluster, etcd: &Etcd, as_json: bool) -> Result<(), Str
         let (node, epoch) =
             s.owner.clone().map_or(("-".into(), "-".into()), |(n, e)| (n, e.to_string()));
         let last = s.last.as_ref().map_or("-".into(), |last| {
-            let how = if last.ended { "released it" } else { "owns it, or has to be fenced" };
+            let how = if last.ended { "released it" } else { "owns it, or must be fenced" };
             format!("{} in epoch {}, {how}", last.node, last.epoch)
         });
         let chosen = s.wanted.clone().unwrap_or_else(|| "any".into());

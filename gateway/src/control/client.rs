@@ -15,6 +15,7 @@ use super::files::HeldFiles;
 use super::{AdminToken, Drained};
 use crate::changes::Changes;
 use crate::http;
+use crate::wastebasket::{Answer, Request as OfWastebasket};
 
 /// Slightly more than the longest drain that the configuration allows.
 const ANSWER_MAX: Duration = Duration::from_secs(660);
@@ -31,8 +32,8 @@ pub enum Refused {
 /// Explains that no daemon answers.
 fn nobody(state: &Path, why: &dyn std::fmt::Display) -> String {
     format!(
-        "no daemon listens at {}: {why}\n  = is it running with this state folder, and are you its user or root? Name its \
-         folder by `--state DIR`, or its file by `--config FILE`",
+        "no daemon listens at {}: {why}\n  = is it running with this state folder, and are you its user or \
+         root? Name its folder with `--state DIR`, or its file with `--config FILE`",
         super::path(state).display()
     )
 }
@@ -60,7 +61,7 @@ async fn order(state: &Path, order: &str, body: String) -> Result<String, Refuse
 
 fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
     serde_json::from_str(text).map_err(|e| {
-        let what = "error: the answer of the daemon is not that of a headgate of this version";
+        let what = "error: the daemon did not answer as a headgate of this version";
         Refused::Failed(format!("{what}: {e}"))
     })
 }
@@ -122,6 +123,12 @@ pub async fn disconnect(state: &Path, client: &Client, json: bool) -> Result<Str
     let text = order(state, "disconnect", client.to_string()).await?;
     let gone: Disconnected = parsed(&text)?;
     Ok(if json { text } else { gone.to_string() })
+}
+
+/// Sends a request about wastebaskets.
+pub(crate) async fn wastebasket(state: &Path, request: &OfWastebasket) -> Result<Answer, Refused> {
+    let body = serde_json::to_string(request).map_err(|e| Refused::Failed(e.to_string()))?;
+    parsed(&order(state, "wastebasket", body).await?)
 }
 
 /// Requests a token for actions on the status page.

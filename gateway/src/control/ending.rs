@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use audit::PeerText;
 use nfsrdma::v4::holdings::Whom;
 use serde::{Deserialize, Serialize};
 use state::{Caching, Operation};
@@ -61,8 +62,11 @@ impl What {
     fn is(&self, file: &HeldFile) -> bool {
         match self {
             Self::Id(id) => file.id == *id,
+            // Names are written as they are shown.
             Self::File(name) => file.path.as_ref().is_some_and(|path| {
-                format!("/{}/{path}", file.share).trim_end_matches('/') == name
+                let (name, shown) =
+                    (PeerText::from(name.as_str()), format!("/{}/{path}", file.share));
+                name.as_str() == shown.trim_end_matches('/')
             }),
         }
     }
@@ -142,7 +146,7 @@ pub(crate) async fn disconnect(
 ) -> Disconnected {
     let theirs = |file: &HeldFile| match whom {
         Whom::At(ip) => file.address == Some(*ip),
-        Whom::Named(name) => file.protocol == "nfs" && file.client == *name,
+        Whom::Named(name) => file.protocol == "nfs" && file.client == name.as_str(),
     };
     write_out(files::find(servers, theirs).await.iter()).await;
     let mut gone = Disconnected::default();

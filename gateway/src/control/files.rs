@@ -8,6 +8,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use audit::PeerText;
 use nfsrdma::v4::holdings::{self as nfs, Held};
 use serde::{Deserialize, Serialize};
 use state::{HolderId, Rights};
@@ -26,13 +27,13 @@ pub struct HeldFile {
     /// Name of the share.
     pub share: String,
     /// Path in the share, with `/` between names; empty for its root. `None`: the file has no name any more.
-    pub path: Option<String>,
+    pub path: Option<PeerText>,
     /// `smb` or `nfs`.
     pub protocol: String,
     /// The address (SMB), or the name that the client gave (NFS).
-    pub client: String,
+    pub client: PeerText,
     /// The user that opened it, only for SMB.
-    pub user: Option<String>,
+    pub user: Option<PeerText>,
     /// The kind of state, in words.
     pub how: String,
     /// Identifies the entry for `headgate close`, while the file is held and the daemon runs.
@@ -91,9 +92,9 @@ async fn of_nfs(servers: &Servers, one: nfs::Holding) -> Holding {
     let path = one.node.path().await.ok();
     let file = HeldFile {
         share: share_of(&servers.namespace, &one.node),
-        path: path.map(|p| String::from_utf8_lossy(&p).into_owned()),
+        path: path.map(|path| PeerText::of(&path)),
         protocol: "nfs".into(),
-        client: one.client,
+        client: one.client.into(),
         user: None,
         how: by_nfs_how(one.held),
         id: one.holder.0,
@@ -113,10 +114,13 @@ fn by_smb(one: smbd_core::holdings::Holding) -> Holding {
     }
     let file = HeldFile {
         share: one.share.name.clone(),
-        path: Some(one.path.replace('\\', "/") + &stream),
+        path: Some(PeerText::from(one.path.replace('\\', "/") + &stream)),
         protocol: "smb".into(),
-        client: one.client.map_or_else(|| "disconnected, may come back".into(), |c| c.to_string()),
-        user: one.user,
+        client: match one.client {
+            Some(at) => at.to_string().into(),
+            None => "disconnected, may come back".into(),
+        },
+        user: one.user.map(PeerText::from),
         how,
         id: one.holder.0,
         address: one.at,
@@ -162,21 +166,19 @@ impl fmt::Display for HeldFiles {
         let mut table = Table::new(&["id", "file", "by", "client", "user", "how"], 6, false);
         for one in &self.files {
             let path = one.path.as_deref().unwrap_or("(removed)");
-            // A name may contain any characters, and some would move a terminal's cursor.
-            let path: String = path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
             // The name of an SMB client already begins with the address while the client is connected.
             let client = match one.address {
                 Some(at) if !one.client.starts_with(|c: char| c.is_ascii_digit() || c == '[') => {
                     format!("{} ({at})", one.client)
                 }
-                _ => one.client.clone(),
+                _ => one.client.to_string(),
             };
             let cells = vec![
                 one.id.to_string(),
                 format!("/{}/{path}", one.share),
                 one.protocol.clone(),
                 client,
-                one.user.clone().unwrap_or_default(),
+                one.user.as_deref().unwrap_or_default().to_owned(),
                 one.how.clone(),
             ];
             table.row(cells, Tone::Plain);
@@ -222,7 +224,7 @@ mod tests {
             "7   /data/a/b",
             "Linux NFSv4.2 host (192.0.2.7)",
             "/data/(removed)",
-            "/data/c?[2Jd?",
+            "/data/c\u{fffd}[2Jd\u{fffd}",
             "open to read",
             "and 3 more",
         ] {

@@ -35,12 +35,16 @@ use axum::serve::IncomingStream;
 use config::LogFilter;
 use serde::{Deserialize, Serialize};
 use tokio::net::{UnixListener, UnixStream, unix};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use vfs::accounts::Directory;
 
 use crate::admin::logins::{Logins, TOKEN_LIFE};
 use crate::admin::snapshot::SharedSource;
 use crate::changes::Changes;
+use crate::servers::Servers;
 use crate::trail::{self, By};
+use crate::wastebasket::{Act, Answer, Refused, Request, perform};
 use ending::{Client, Disconnected, What};
 use files::HeldFiles;
 pub use orders::{Drained, Order};
@@ -59,6 +63,8 @@ pub fn path(state: &Path) -> PathBuf {
 pub(crate) struct Desk {
     /// Source of the daemon's status.
     pub(crate) source: SharedSource,
+    /// The servers, for work that the main loop does not wait for.
+    pub(crate) servers: Arc<Servers>,
     /// Queue to the main loop.
     pub(crate) orders: Orders,
     /// Sessions of the status page.
@@ -153,6 +159,7 @@ async fn serve(listener: UnixListener, desk: Desk) {
         .layer(DefaultBodyLimit::max(ORDER_MAX))
         .with_state(orders)
         .merge(Router::new().route("/status", status).with_state(source))
+        .merge(Router::new().route("/wastebasket", post(wastebasket)).with_state(Basket::of(&desk)))
         .merge(Router::new().route("/admin-token", post(admin_token)).with_state(desk));
     // `/proc/self` belongs to the effective user.
     let uid = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
@@ -222,6 +229,43 @@ async fn disconnect(
 ) -> Result<Json<Disconnected>, NotDone> {
     let client: Client = String::from_utf8_lossy(&body).parse().map_err(NotDone::wrong)?;
     orders.disconnect(client, by).await.map(Json)
+}
+
+/// State of the route of wastebaskets.
+#[derive(Clone)]
+struct Basket {
+    servers: Arc<Servers>,
+    /// Held by the one request in progress.
+    turn: Arc<Semaphore>,
+}
+
+impl Basket {
+    fn of(desk: &Desk) -> Self {
+        Self { servers: desk.servers.clone(), turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+async fn wastebasket(
+    State(Basket { servers, turn }): State<Basket>,
+    ConnectInfo(Caller(by)): ConnectInfo<Caller>,
+    body: Bytes,
+) -> Result<Json<Answer>, NotDone> {
+    let request: Request = serde_json::from_slice(&body).map_err(NotDone::wrong)?;
+    let (act, on) = (request.act, request.on());
+    let _turn = turn.acquire_owned().await.map_err(|_| NotDone::Ending)?;
+    let book = servers.book.clone();
+    let name_of = Arc::new(move |uid| book.user(uid));
+    let done = perform(&servers.namespace.shares(), request, name_of).await;
+    let done = done.map_err(|why| match why {
+        Refused::Wrong(why) => NotDone::wrong(why),
+        Refused::Nothing(why) => NotDone::Nothing(format!("error: {why}")),
+    });
+    match act {
+        Act::List => {}
+        Act::Restore => trail::act("wastebasket-restore", by, &on, &done),
+        Act::Empty => trail::act("wastebasket-empty", by, &on, &done),
+    }
+    done.map(Json)
 }
 
 async fn log(

@@ -157,8 +157,16 @@ impl Orders {
         }
         let By { way, uid, pid } = by;
         for HeldFile { share, path, protocol, client, how, .. } in &closed.files {
+            let (path, client) = (path.as_deref(), client.as_str());
             tracing::warn!(
-                by = way, uid, pid, share, path = ?path, protocol, client, how,
+                by = way,
+                uid,
+                pid,
+                share,
+                path,
+                protocol,
+                client,
+                how,
                 "an administrator has closed what was open"
             );
         }

@@ -2,7 +2,7 @@
 
 use config::{Client, Export, Protocols, Squash, Whom};
 
-use super::{Imported, Share, logical_lines, note, range, share_name};
+use super::{Imported, Share, logical_lines, note, range, referrals, share_name};
 
 /// Options of exports(5) that take no value.
 const FLAGS: [&str; 32] = [
@@ -148,11 +148,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     for (n, client) in clients.iter().enumerate() {
         if let Some(options) = client.strip_prefix('-') {
             common = options;
-            for option in options.split(',') {
-                if OF_BSD.contains(&option.split('=').next().unwrap_or(option)) {
-                    lose(&mut share, of_bsd(option));
-                }
-            }
+            lose_of_bsd(&mut share, options);
             if n > 0 && clients[n..].iter().all(|word| word.starts_with('-')) {
                 behind_clients(&mut share, options);
             }
@@ -183,6 +179,10 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         let rights = options(all, at, &mut share, common);
         specs.push(Spec { text: "*", kind, from, rights });
     }
+    match referrals::of_all(&share.sent, specs.len()) {
+        Ok(servers) => share.refer = servers,
+        Err(why) => share.lost.push(why),
+    }
     all.source_ports.take(at, path, &specs);
     specs.sort_by_key(|spec| spec.kind);
     share.lost.extend(gains(&specs));
@@ -191,7 +191,7 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
         share.lost.push("none of its clients can be written in `clients`".to_owned());
     }
     share.read_only = rights.iter().all(|(_, r)| r.read_only);
-    // The squash of the share applies to SMB as well, so take the strictest.
+    // Clients that are added to the share later get the strictest.
     share.squash = rights.iter().map(|(_, r)| r.squash()).max_by_key(|squash| *squash as u8);
     let client = |(from, its): (Whom, Rights)| Client {
         from,
@@ -204,6 +204,15 @@ fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let clients: Vec<Client> = rights.into_iter().map(client).collect();
     share.clients = (!clients.is_empty()).then_some(clients);
     all.shares.push(share);
+}
+
+/// Excludes a share with options that only BSD and macOS know.
+fn lose_of_bsd(share: &mut Share, options: &str) {
+    for option in options.split(',') {
+        if OF_BSD.contains(&option.split('=').next().unwrap_or(option)) {
+            lose(share, of_bsd(option));
+        }
+    }
 }
 
 /// Excludes a share that has options behind its clients: macOS and BSD apply such options to all clients of the line,
@@ -436,7 +445,12 @@ fn options(all: &mut Imported, at: &At<'_>, share: &mut Share, list: &str) -> Ri
                 continue;
             }
             "refer" => {
-                lose(share, referral(option, value));
+                match referrals::of_exports(value) {
+                    Some(servers) => share.sent.push(servers),
+                    None => {
+                        lose(share, format!("`{option}` referred its clients to another server"))
+                    }
+                }
                 continue;
             }
             "sec" if value.split(':').all(|s| s == "sys") => continue,
@@ -500,23 +514,6 @@ fn require_tls(share: &mut Share, transports: &[&str]) {
         "`xprtsec={modes}` requires TLS; set `tls: {tls}` once the group `tls` has a certificate"
     );
     lose(share, why);
-}
-
-/// Returns the replacement for `refer=PATH@HOST[+HOST...][:PATH@HOST...]`, with which exportfs did not use the folder.
-fn referral(option: &str, value: &str) -> String {
-    let of = |place: &str| -> Option<Vec<config::Refer>> {
-        let (path, hosts) = place.split_once('@')?;
-        hosts.split('+').map(|host| format!("{host}:{path}").parse().ok()).collect()
-    };
-    let places: Option<Vec<_>> = value.split(':').map(of).collect();
-    let told = format!("`{option}` referred its clients to another server");
-    match places.map(|all| all.concat()) {
-        Some(all) => {
-            let list: Vec<String> = all.iter().map(ToString::to_string).collect();
-            format!("{told}; write `refer: [{}]` in place of its folder", list.join(", "))
-        }
-        None => told,
-    }
 }
 
 /// Returns why a list of flavors is not carried over: flavors with tickets need a keytab, which a file of exports does not
@@ -809,7 +806,6 @@ mod tests {
             "anongid=-1",
             "anonuid=4294967295",
             "squash_uids=0-15",
-            "refer=/srv@192.0.2.9",
             "mountpoint",
             "mp=/srv",
         ] {
@@ -824,16 +820,25 @@ mod tests {
     }
 
     #[test]
-    fn what_sends_clients_away_is_told_as_it_is_written_here() {
-        for (option, told) in [
-            ("refer=/srv@192.0.2.9", "write `refer: [192.0.2.9:/srv]`"),
-            ("refer=/a@gw2+gw3:/b@gw4", "write `refer: [gw2:/a, gw3:/a, gw4:/b]`"),
-            ("refer=/a", "another server"),
-            ("refer=/a@[2001:db8::1]", "another server"),
+    fn what_sends_all_clients_away_refers_them() {
+        for (option, servers) in [
+            ("refer=/srv@192.0.2.9", "192.0.2.9:/srv"),
+            ("refer=/a@gw2+gw3:/b@gw4", "gw2:/a, gw3:/a, gw4:/b"),
         ] {
+            let all = read(&format!("/srv 10.0.0.7({option}) 10.0.0.8(rw,{option})\n"));
+            assert!(all.shares[0].lost.is_empty(), "{:?}", all.shares[0].lost);
+            let yaml = super::super::write::one(&all.shares[0]);
+            assert!(
+                yaml.contains(&format!("refer: [\"{}", &servers[..6])) && !yaml.contains("path:"),
+                "{yaml}"
+            );
+            let shown: Vec<_> = all.shares[0].refer.iter().map(ToString::to_string).collect();
+            assert_eq!(shown.join(", "), servers);
+        }
+        for option in ["refer=/a", "refer=/a@[2001:db8::1]"] {
             let all = read(&format!("/srv 10.0.0.7({option})\n"));
             let [lost] = &all.shares[0].lost[..] else { panic!("{option}") };
-            assert!(lost.contains(told), "{option}: {lost}");
+            assert!(lost.contains("another server"), "{option}: {lost}");
         }
     }
 

@@ -7,7 +7,7 @@ pub(super) fn other_form(text: &str) -> Option<&'static str> {
     let by = [
         (
             is_passdb(&lines),
-            "these are accounts of Samba: take them over by `headgate user import FILE`",
+            "these are accounts of Samba: take them over with `headgate user import FILE`",
         ),
         (text.starts_with("TDB file"), PASSDB_TDB),
         (
@@ -21,7 +21,7 @@ pub(super) fn other_form(text: &str) -> Option<&'static str> {
         ),
         (
             lines.iter().any(|line| line.trim_end() == "shares:"),
-            "this is a configuration of headgate already: try it by `headgate check --config FILE`",
+            "this is a configuration of headgate already: try it with `headgate check --config FILE`",
         ),
         (
             lines.iter().any(|line| {
@@ -70,8 +70,8 @@ pub(super) fn other_form(text: &str) -> Option<&'static str> {
     by.into_iter().find(|(is_it, _)| *is_it).map(|(_, sentence)| sentence)
 }
 
-const PASSDB_TDB: &str = "this is a database of Samba: write its accounts by `pdbedit -L -w > FILE`, and take them over by \
-                          `headgate user import FILE`";
+const PASSDB_TDB: &str = "this is a database of Samba: write its accounts with `pdbedit -L -w > FILE`, and take \
+    them over with `headgate user import FILE`";
 
 /// Returns the lines without surrounding blanks and without comments.
 fn lines(text: &str) -> impl Iterator<Item = &str> {

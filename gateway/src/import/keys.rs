@@ -34,6 +34,10 @@ const SYNONYMS: [(&str, &str); 24] = [
     ("rootdir", "rootdirectory"),
 ];
 
+/// The keys of a domain.
+pub(super) const OF_WINBIND: &str = "it stays in smb.conf, which winbind reads: users of the domain log on with \
+                                     `domain: {by: winbind}` and `kerberos: {keytab: FILE}`";
+
 /// Keys that do not affect rights.
 const HARMLESS: &[(&str, &str)] = &[
     ("workgroup", "not needed: clients name the server by its address or by DNS"),
@@ -41,7 +45,7 @@ const HARMLESS: &[(&str, &str)] = &[
     ("serverstring", "not needed"),
     ("serverrole", "not needed: headgate is a standalone server; there is no domain"),
     ("maptoguest", "not needed: users without an account are guests of shares with `guest`"),
-    ("passdbbackend", "not carried over: give each user a password by `headgate user add NAME`"),
+    ("passdbbackend", "not carried over: give each user a password with `headgate user add NAME`"),
     ("accessbasedshareenum", "not needed: lists show each user the shares that it may use"),
     ("streams", "not needed: streams are kept as they are"),
     ("storedosattributes", "not needed: DOS attributes are kept"),
@@ -55,8 +59,16 @@ const HARMLESS: &[(&str, &str)] = &[
 ];
 
 /// Modules whose function the gateway has built in.
-pub(super) const BUILT_IN: [&str; 6] =
-    ["acl_xattr", "aio_pthread", "io_uring", "posix_eadb", "streams_depot", "streams_xattr"];
+pub(super) const BUILT_IN: [&str; 8] = [
+    "acl_xattr",
+    "aio_pthread",
+    "io_uring",
+    "posix_eadb",
+    "recycle",
+    "shadow_copy2",
+    "streams_depot",
+    "streams_xattr",
+];
 
 /// Modules that restrict clients: they forbid changes, or keep rights where the gateway does not look.
 const RESTRICTING: [&str; 9] = [
@@ -86,6 +98,8 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("loadprinters", "not needed: there is no printing"),
     ("disablespoolss", "not needed: there is no printing"),
     ("disablenetbios", "not needed: there is no NetBIOS"),
+    ("idmap", OF_WINBIND),
+    ("winbind", OF_WINBIND),
     ("wins", "not needed: there is no NetBIOS"),
     ("dnsproxy", "not needed: there is no NetBIOS"),
     ("socketoptions", "not needed"),

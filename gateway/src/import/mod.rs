@@ -7,11 +7,15 @@
 //! *Errors.* A share whose restrictions have no counterpart is written as a comment, with the reasons above it. A share is
 //! served over the protocol that served it before, and over both if both files have its folder.
 
+mod dialect;
 mod exports;
 mod forms;
 mod interfaces;
 mod keys;
+mod recycle;
+mod referrals;
 mod samba;
+mod shadow;
 mod users;
 mod write;
 
@@ -21,9 +25,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use config::{
-    Access, Cidr, Client, Encryption, Export, Force, Masks, Mode, NfsLocks, Protocols, Signing,
-    Squash,
+    Access, Cidr, Client, Encryption, Export, Force, Masks, Mode, NfsLocks, Protocols, Refer,
+    Signing, Squash,
 };
+use recycle::Recycle;
+use shadow::Shadow;
 use users::Lists;
 
 /// Maximum size of a file in bytes.
@@ -68,7 +74,16 @@ struct Share {
     guest: bool,
     said: Said,
     locking: Locking,
+    shadow: Shadow,
+    /// The pattern of its snapshots.
+    snapshots: Option<String>,
+    /// What Samba's recycle bin says.
+    recycle: Recycle,
     comment: String,
+    /// The servers that have the share; it is then served there alone.
+    refer: Vec<Refer>,
+    /// The servers to which exports(5) refers some of its clients, an entry for each client.
+    sent: Vec<Vec<Refer>>,
     /// Restrictions without a counterpart: with any, the share is written as a comment.
     lost: Vec<String>,
 }
@@ -91,7 +106,12 @@ impl Share {
             guest: false,
             said: Said::default(),
             locking: Locking::default(),
+            shadow: Shadow::default(),
+            snapshots: None,
+            recycle: Recycle::default(),
             comment: String::new(),
+            refer: Vec::new(),
+            sent: Vec::new(),
             lost: Vec::new(),
         }
     }
@@ -144,6 +164,8 @@ struct View {
     hides_mounts: Option<bool>,
     /// The server does not follow symbolic links.
     leaves_links: Option<bool>,
+    /// Symbolic links with the text `msdfs:...` lead to other servers.
+    msdfs: Option<bool>,
     modes: Modes,
 }
 
@@ -155,6 +177,7 @@ impl View {
             only_visible: self.only_visible.or(other.only_visible),
             hides_mounts: self.hides_mounts.or(other.hides_mounts),
             leaves_links: self.leaves_links.or(other.leaves_links),
+            msdfs: self.msdfs.or(other.msdfs),
             modes: self.modes.or(other.modes),
         }
     }
@@ -323,6 +346,11 @@ fn join(first: &mut Share, mut second: Share) {
     first.view.only_visible = first.view.only_visible.max(second.view.only_visible);
     first.view.hides_mounts = first.view.hides_mounts.max(second.view.hides_mounts);
     first.view.leaves_links = first.view.leaves_links.max(second.view.leaves_links);
+    first.view.msdfs = first.view.msdfs.max(second.view.msdfs);
+    if first.refer != second.refer {
+        let why = "one of two entries for this folder referred its clients to another server";
+        first.lost.push(why.to_owned());
+    }
     first.export = first.export.take().or(second.export);
     if first.force != second.force {
         let why = "two sections differ in the forced user or group, and one would apply to both";

@@ -52,7 +52,7 @@ impl Lists {
         // A user in both lists may write.
         read.retain(|who| !write.contains(who));
         let only = |access: Access| Some(access).filter(|a| a.principals().next().is_some());
-        let some = |read, write| only(Access { read, write, deny: deny.clone() });
+        let some = |read, write| only(Access { admin: vec![], read, write, deny: deny.clone() });
         match (read_only, valid.is_empty()) {
             (true, true) if write.is_empty() => Ok((some(vec![], vec![]), true)),
             (true, true) => Ok((some(vec![Who::Everyone], write), false)),

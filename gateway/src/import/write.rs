@@ -51,6 +51,9 @@ pub(super) fn yaml(all: &Imported) -> String {
 }
 
 pub(super) fn one(share: &Share) -> String {
+    if !share.refer.is_empty() {
+        return elsewhere(share);
+    }
     let mut out = format!("  - name: {}\n    path: {}\n", quoted(&share.name), quoted(&share.path));
     if share.protocols != Protocols::Both {
         out += &format!("    protocols: {}\n", share.protocols);
@@ -73,6 +76,29 @@ pub(super) fn one(share: &Share) -> String {
         out += &format!("    clients: [{}]\n", list.join(", "));
     }
     out += &rights(share);
+    if !share.comment.is_empty() {
+        out += &format!("    comment: {}\n", quoted(&share.comment));
+    }
+    out
+}
+
+/// Returns a share that refers its clients to other servers, which have all settings about its files.
+fn elsewhere(share: &Share) -> String {
+    let to: Vec<String> = share.refer.iter().map(|to| quoted(&to.to_string())).collect();
+    let mut out = format!("  - name: {}\n    refer: [{}]\n", quoted(&share.name), to.join(", "));
+    if share.protocols != Protocols::Both {
+        out += &format!("    protocols: {}\n", share.protocols);
+    }
+    if let Some(clients) = &share.clients {
+        let list: Vec<String> = clients.iter().map(|c| quoted(&c.from.to_string())).collect();
+        out += &format!("    clients: [{}]\n", list.join(", "));
+    }
+    if let Some(export) = &share.export {
+        out += &format!("    export: {}\n", quoted(&export.to_string()));
+    }
+    if share.view.hidden == Some(true) {
+        out += "    hidden: true\n";
+    }
     if !share.comment.is_empty() {
         out += &format!("    comment: {}\n", quoted(&share.comment));
     }
@@ -110,6 +136,10 @@ fn rights(share: &Share) -> String {
     let masks = share.view.modes.masks();
     let mode = |mode: Option<config::Mode>| mode.map(|mode| mode.to_string());
     keys("masks", [("file", mode(masks.file)), ("folder", mode(masks.folder)), ("", None)]);
+    if let Some(exclude) = share.recycle.exclude().filter(|_| !share.read_only) {
+        let exclude: Vec<String> = exclude.iter().map(|one| quoted(one)).collect();
+        out += &format!("    wastebasket: {{keep: 30d, exclude: [{}]}}\n", exclude.join(", "));
+    }
     if share.view.only_visible == Some(true) {
         out += "    list: visible\n";
     }
@@ -118,6 +148,12 @@ fn rights(share: &Share) -> String {
     }
     if share.view.leaves_links == Some(true) {
         out += "    symlinks: client\n";
+    }
+    if share.view.msdfs == Some(true) {
+        out += "    links: msdfs\n";
+    }
+    if let Some(pattern) = &share.snapshots {
+        out += &format!("    snapshots: {}\n", quoted(pattern));
     }
     out
 }

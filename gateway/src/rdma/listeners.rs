@@ -20,6 +20,7 @@ use mutex::{reading, writing};
 use rdma_transport::devices::Fabric;
 use rdma_transport::ibverbs::{self, Verbs, VerbsConfig};
 use rdma_transport::iwarp::{Iwarp, IwarpConfig};
+use rdma_transport::traffic_class::TrafficClass;
 use rdma_transport::verbs::Provider;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -37,12 +38,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Returns the provider that uses RDMA devices, if available.
-fn hardware(settings: &Settings) -> Option<Arc<dyn Provider>> {
+fn hardware(settings: &Settings, class: &TrafficClass) -> Option<Arc<dyn Provider>> {
     ibverbs::available().ok()?;
     let usual = VerbsConfig::default();
     let spin_max = settings.rdma_spin.unwrap_or(usual.spin_max);
     let relaxed_ordering = settings.rdma_relaxed_ordering == RelaxedOrdering::On;
-    Some(Arc::new(Verbs::new(VerbsConfig { spin_max, relaxed_ordering, ..usual })))
+    let class = class.clone();
+    Some(Arc::new(Verbs::new(VerbsConfig { spin_max, relaxed_ordering, class, ..usual })))
 }
 
 /// An open listener.
@@ -167,7 +169,8 @@ impl ListenerReconciler {
         let settings = Settings { rdma: Rdma::Off, ..Settings::default() };
         let watcher = Watcher::default();
         let look = Arc::new(move |settings: &Settings| watcher.look(settings));
-        let listeners = Listeners::new(&settings, shared, Vec::new(), hardware(at_start), look);
+        let verbs = hardware(at_start, &shared.class);
+        let listeners = Listeners::new(&settings, shared, Vec::new(), verbs, look);
         let bound = listeners.bound.clone();
         let (changes, asked) = mpsc::channel(1);
         Self { changes, task: tokio::spawn(listeners.follow(asked)), bound }
@@ -204,11 +207,11 @@ impl Drop for ListenerReconciler {
     }
 }
 
-fn own_iwarp(settings: &Settings) -> IwarpConfig {
+fn own_iwarp(settings: &Settings, class: &TrafficClass) -> IwarpConfig {
     let crc = settings.rdma_crc == RdmaCrc::Always;
     let usual = IwarpConfig::default();
     let handshake_time_max = usual.handshake_time_max.min(settings.limits.introduction);
-    IwarpConfig { crc, handshake_time_max, ..usual }
+    IwarpConfig { crc, handshake_time_max, class: class.clone(), ..usual }
 }
 
 impl Listeners {
@@ -222,7 +225,7 @@ impl Listeners {
         Self {
             settings: settings.clone(),
             look,
-            iwarp: Arc::new(Iwarp::new(own_iwarp(settings))),
+            iwarp: Arc::new(Iwarp::new(own_iwarp(settings, &shared.class))),
             verbs,
             shared: shared.clone(),
             listeners: fronts.into_iter().map(Listening::new).collect(),
@@ -250,16 +253,24 @@ impl Listeners {
         }
     }
 
-    /// Applies these settings. A listener with an unchanged port continues; if the port or its checksums change, it is reopened.
+    /// Applies these settings. A listener with an unchanged port continues; if the port or its checksums change, it is reopened. An
+    /// iWARP card takes the traffic class of connections from their listener, so that listener is reopened if the class changes.
     async fn change(
         &mut self,
         settings: Settings,
         fronts: Vec<(RdmaPort, ProtocolServer)>,
     ) -> Result<(), String> {
-        let other_iwarp = own_iwarp(&settings) != own_iwarp(&self.settings);
+        let class = &self.shared.class;
+        let other_iwarp = own_iwarp(&settings, class) != own_iwarp(&self.settings, class);
+        let other_class = settings.rdma_dscp != self.settings.rdma_dscp;
+        let is_reopened = |spot: &ListenEndpoint| match spot.by {
+            By::Iwarp => other_iwarp,
+            By::Verbs(Fabric::Iwarp) => other_class,
+            By::Verbs(_) => false,
+        };
         let stays = |d: &Listening| {
             let wanted = |(port, _): &(RdmaPort, ProtocolServer)| *port == d.asked;
-            fronts.iter().any(wanted) && !(other_iwarp && d.open.keys().any(|s| s.by == By::Iwarp))
+            fronts.iter().any(wanted) && !d.open.keys().any(is_reopened)
         };
         let mut old = std::mem::take(&mut self.listeners);
         old.iter_mut().for_each(|d| d.is_new = false);
@@ -276,9 +287,10 @@ impl Listeners {
             listening.close(|_, _| true).await;
         }
         let before = std::mem::replace(&mut self.settings, settings);
+        self.set_class();
         let iwarp = match other_iwarp {
             true => {
-                let other = Arc::new(Iwarp::new(own_iwarp(&self.settings)));
+                let other = Arc::new(Iwarp::new(own_iwarp(&self.settings, &self.shared.class)));
                 std::mem::replace(&mut self.iwarp, other)
             }
             false => self.iwarp.clone(),
@@ -291,11 +303,17 @@ impl Listeners {
             self.listeners.retain(|d| !d.is_new);
             self.listeners.append(&mut going);
             (self.settings, self.iwarp) = (before, iwarp);
+            self.set_class();
             if let Err(lost) = self.begin().await {
                 tracing::error!("a listener could not be opened again: {lost}");
             }
         }
         done
+    }
+
+    /// Applies the traffic class to connections from now on.
+    fn set_class(&self) {
+        self.shared.class.set(self.settings.rdma_dscp.map(|dscp| dscp.0));
     }
 
     /// Follows the host and the configuration while the daemon runs.
@@ -421,10 +439,10 @@ impl Listeners {
         self.told.retain(|ip, _| offers.iter().any(|o| o.ip == *ip));
         for o in offers {
             let words = match (&o.verbs, &o.iwarp) {
-                (Ok(Some(d)), Ok(())) => format!("RDMA by {d}, and by iWARP in user space"),
-                (Ok(Some(d)), Err(_)) => format!("RDMA by {d}"),
+                (Ok(Some(d)), Ok(())) => format!("RDMA over {d}, and over iWARP in user space"),
+                (Ok(Some(d)), Err(_)) => format!("RDMA over {d}"),
                 (Ok(None), _) => String::new(),
-                (Err(why), Ok(())) => format!("RDMA by iWARP in user space: {why}"),
+                (Err(why), Ok(())) => format!("RDMA over iWARP in user space: {why}"),
                 (Err(why), Err(_)) => format!("no RDMA: {why}"),
             };
             let before = self.told.insert(o.ip, words.clone()).unwrap_or_default();

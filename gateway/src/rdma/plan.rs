@@ -234,4 +234,4 @@ pub(crate) fn spots(
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -28,10 +28,10 @@ pub struct TopArgs {
     /// Time between two updates
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: config::Span,
-    /// End after so many updates
+    /// Stop after this many updates
     #[arg(long, value_name = "N")]
     count: Option<u64>,
-    /// Print plain lines, on a terminal too
+    /// Print plain lines, even on a terminal
     #[arg(long)]
     plain: bool,
 }

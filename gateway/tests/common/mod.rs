@@ -56,7 +56,7 @@ impl Daemon {
             "users: [{{name: alice, password_file: {}, uid: 0, gid: 0, groups: []}}]",
             password.display()
         );
-        let usual = "bind: '::'\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0, portmap: off}\n\
+        let usual = "bind: '::'\ndiscovery: off\nadmin: 127.0.0.1:0\nnfs: {port: 0, rdma_port: 0, portmap: off}\n\
                      smb: {port: 0, direct_port: 0}\n";
         fs::write(home.path().join("gw.yaml"), format!("{usual}{users}\n{configuration}\n"))
             .unwrap();

@@ -139,6 +139,7 @@ impl World {
 pub(super) fn folders(yaml: &str) -> Vec<String> {
     let read: serde_yaml::Value = serde_yaml::from_str(yaml).unwrap();
     let shares = read["shares"].as_sequence().cloned().unwrap_or_default();
-    let path = |share: &serde_yaml::Value| share["path"].as_str().unwrap().to_owned();
-    shares.iter().map(path).map(|path| path.trim_end_matches("/{user}").to_owned()).collect()
+    // A share on other servers has none.
+    let path = |share: &serde_yaml::Value| share["path"].as_str().map(str::to_owned);
+    shares.iter().filter_map(path).map(|path| path.trim_end_matches("/{user}").to_owned()).collect()
 }

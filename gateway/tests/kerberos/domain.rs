@@ -12,7 +12,9 @@ use super::{HOST, PASSWORD, World, kdc};
 
 const RID_BASE: u32 = 100_000;
 /// smbcacls can only connect to this port.
-const AT_USUAL_PORT: &str = "smb: {port: 445}";
+pub(super) const AT_USUAL_PORT: &str = "smb: {port: 445}";
+/// Services of a controller that only issues tickets.
+const TICKETS: &str = "server services = kdc\ndcerpc endpoint servers = none";
 /// Domain Users (MS-DTYP section 2.4.2.4).
 const DOMAIN_USERS: u32 = 513;
 
@@ -70,22 +72,22 @@ fn logged(at: &Path) -> String {
 }
 
 /// A running controller, and the users that it reported.
-struct Domain {
+pub(super) struct Domain {
     child: Child,
     /// Identifier of the domain.
-    sid: String,
+    pub(super) sid: String,
     rids: Vec<(String, u32)>,
 }
 
 impl Domain {
     /// Starts a controller in the folder `at`, with the programs of another one.
-    fn start(programs: &Path, at: &Path, (kdc, passwords): (u16, u16)) -> Self {
+    fn start(programs: &Path, at: &Path, (kdc, passwords): (u16, u16), services: &str) -> Self {
         let folders = ["private", "state", "cache", "lock", "run", "bind"];
         folders.iter().for_each(|folder| fs::create_dir(at.join(folder)).unwrap());
         let place = at.display();
         let conf = format!(
             "[global]\nrealm = {realm}\nworkgroup = LAB\nnetbios name = DC\nserver role = active directory domain controller\n\
-             interfaces = lo\nbind interfaces only = yes\nserver services = kdc\ndcerpc endpoint servers = none\n\
+             interfaces = lo\nbind interfaces only = yes\n{services}\n\
              krb5 port = {kdc}\nkpasswd port = {passwords}\nprivate dir = {place}/private\nstate directory = {place}/state\n\
              cache directory = {place}/cache\nlock directory = {place}/lock\npid directory = {place}/run\n\
              ncalrpc dir = {place}/run/ncalrpc\nwinbindd socket directory = {place}/run/winbindd\n\
@@ -132,7 +134,7 @@ impl Domain {
     }
 
     /// Returns its identifier.
-    fn sid(&self, name: &str) -> String {
+    pub(super) fn sid(&self, name: &str) -> String {
         format!("{}-{}", self.sid, self.rid(name))
     }
 }
@@ -145,7 +147,7 @@ impl Drop for Domain {
 }
 
 /// Starts a controller, and a world that can accept its tickets; `None` if its programs are missing.
-fn start() -> Option<(Domain, World)> {
+pub(super) fn start(services: &str) -> Option<(Domain, World)> {
     let Some(programs) = std::env::var_os("HEADGATE_SAMBA_DC") else {
         println!("skipped: HEADGATE_SAMBA_DC names no controller");
         return None;
@@ -154,24 +156,24 @@ fn start() -> Option<(Domain, World)> {
     let at = home.path().join("domain");
     fs::create_dir(&at).unwrap();
     let ports = (kdc::free_port(), kdc::free_port());
-    let domain = Domain::start(Path::new(&programs), &at, ports);
+    let domain = Domain::start(Path::new(&programs), &at, ports, services);
     let world = World::by(kdc::Kdc::elsewhere(ports.0), home);
     fs::rename(at.join("keytab"), world.at("keytab")).unwrap();
     Some((domain, world))
 }
 
-fn kerberos(world: &World, map: &str) -> String {
+pub(super) fn kerberos(world: &World, map: &str) -> String {
     let keytab = world.at("keytab").display().to_string();
     format!("kerberos: {{keytab: {keytab}, realm: {}, {map}}}", kdc::REALM)
 }
 
 /// Returns the output of smbcacls for a file with these tickets, with identifiers as numbers.
-fn smbcacls(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
+pub(super) fn smbcacls(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     smbcacls_named(world, cache, file, &[&["--numeric"], args].concat())
 }
 
 /// Runs smbcacls without `--numeric`, which finds the gateway only through its name and at the default port.
-fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
+pub(super) fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> String {
     fs::write(world.at("hosts"), format!("127.0.0.1 localhost {HOST}\n")).unwrap();
     let mut command = world.kdc.command("unshare");
     let done = command
@@ -191,7 +193,7 @@ fn smbcacls_named(world: &World, cache: &Path, file: &str, args: &[&str]) -> Str
 /// Access lists with users and groups of the domain decide, and users of the domain own files, over both protocols.
 #[test]
 fn domain_identities_decide_in_lists() {
-    let Some((domain, mut world)) = start() else { return };
+    let Some((domain, mut world)) = start(TICKETS) else { return };
     let by_rid = kerberos(&world, &format!("map: rid, rid_base: {RID_BASE}"));
     world.serve(&format!("    sec: [krb5]\n{by_rid}\n{AT_USUAL_PORT}"), &[]);
     let (alice, bob) = (world.tickets("alice", &[]), world.tickets("bob", &[]));
@@ -281,7 +283,7 @@ fn accounts_have_identities(world: &mut World, domain: &Domain, (alice, bob): (&
 
 #[test]
 fn users_and_groups_of_a_domain_are_the_same_by_both_protocols() {
-    let Some((domain, mut world)) = start() else { return };
+    let Some((domain, mut world)) = start(TICKETS) else { return };
     let kerberos = kerberos(&world, &format!("map: rid, rid_base: {RID_BASE}"));
     // Only the group can access the folder.
     chown(world.at("data"), Some(0), Some(domain.id("writers"))).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use client::connect::Local;
 use client::nfs3::{Fh, Nfs3};
 use client::nfs4::Nfs4;
-use client::smb::Smb;
+use client::smb::{Options, Smb, User};
 use client::target::Target;
 use client::{Credential, Volume};
 use gateway::admin::show::{fetch, snapshot};
@@ -144,6 +144,15 @@ impl Daemon {
             Volume::Smb(smb) => smb,
             _ => panic!("not SMB"),
         }
+    }
+
+    /// Connects from a machine that the gateway knows again.
+    pub async fn connect_as(&self, machine: u8, share: &str) -> Smb {
+        let user = User { name: "alice".into(), domain: String::new(), password: PASSWORD.into() };
+        let options = Options { machine: Some([machine; 16]), ..Options::default() };
+        let server = ("127.0.0.1", share);
+        let local = Local::default();
+        Smb::connect(self.at("smb="), false, server, &user, options, &local).await.unwrap()
     }
 
     /// Returns the shares whose storage does not respond, according to the status.

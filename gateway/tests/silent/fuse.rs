@@ -176,7 +176,11 @@ impl State {
 impl Fuse {
     /// Mounts the file system; `None` if this user may not mount one.
     pub fn mount() -> Option<Self> {
-        let at = tempfile::tempdir().unwrap();
+        Self::mount_at(tempfile::tempdir().unwrap())
+    }
+
+    /// Mounts it at this folder.
+    pub fn mount_at(at: tempfile::TempDir) -> Option<Self> {
         let device = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         let how = "fd=0,rootmode=40000,user_id=0,group_id=0,allow_other";
         let mut mount = Command::new("mount");

@@ -7,6 +7,9 @@ mod work;
 
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::smb::Caching;
 
 use daemon::{Daemon, configure, headgate, home, within};
 use fuse::{Fuse, Silence};
@@ -141,6 +144,46 @@ async fn a_start_ends_where_persistent_handles_are_on_a_silent_share() {
     fuse.fall(Silence::None);
     let status = within("it ends", tokio::task::spawn_blocking(move || serve.wait())).await;
     assert_eq!(status.unwrap().unwrap().code(), Some(1));
+}
+
+/// A start waits only a while for a silent file system that is mounted inside a share: that alone is unavailable, and the handle
+/// there comes back with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn start_goes_on_where_inner_mount_is_silent() {
+    let outer = tempfile::tempdir().unwrap();
+    let Some(fuse) = Fuse::mount_at(tempfile::tempdir_in(&outer).unwrap()) else {
+        println!("skipped: this user may not mount a file system of FUSE");
+        return;
+    };
+    let home = home(&[("outer", outer.path())]);
+    let file = home.path().join("gw.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let path = format!("{}, squash: none", outer.path().display());
+    let lasting = text.replace(&path, &format!("{path}, continuous_availability: true"));
+    assert_ne!(lasting, text);
+    std::fs::write(&file, lasting).unwrap();
+    let name = format!("{}\\f0", fuse.path().file_name().unwrap().to_str().unwrap());
+    let guid = [7; 16];
+    let daemon = Daemon::at_home(home);
+    let smb = daemon.connect_as(1, "outer").await;
+    let (held, _) = smb.open_persistent(&name, guid, Caching::None).await.unwrap();
+    drop(smb);
+    let home = daemon.kill();
+    fuse.fall(Silence::All);
+    let began = Instant::now();
+    let daemon = within("it starts", tokio::task::spawn_blocking(move || Daemon::at_home(home)));
+    let daemon = daemon.await.unwrap();
+    println!("started after {:?}", began.elapsed());
+    let smb = within("the share is served", daemon.connect_as(1, "outer")).await;
+    let there = within("its own files too", smb.create("f")).await.unwrap();
+    smb.close(there).await.unwrap();
+    fuse.fall(Silence::None);
+    within("the handle comes back", async {
+        while smb.take_up(&name, guid, Some(&held), Caching::None).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
 }
 
 /// A start also fails if its state folder or password file does not respond.

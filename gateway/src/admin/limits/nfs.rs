@@ -2,6 +2,7 @@
 
 use nfsrdma::nlm::limits as nlm;
 use nfsrdma::rpc::gss::table::{CONTEXTS_MAX, CONTEXTS_OF_ADDRESS_MAX};
+use nfsrdma::rpc::outgoing::{CALLS_MAX, CALLS_TO_ADDRESS_MAX};
 use nfsrdma::v4::limits::{
     DELEGATIONS_MAX, DELEGATIONS_OF_ADDRESS_MAX, OWNERS_OF_ADDRESS_MAX, OWNERS_PER_CLIENT_MAX,
     SESSIONS_PER_CLIENT_MAX, SLOTS_MAX,
@@ -102,19 +103,19 @@ fn locks() -> Vec<Bound> {
     let of_file = state::Limits::DEFAULT;
     vec![
         Bound {
-            what: "byte ranges of one file that are locked by NFS",
+            what: "byte ranges of one file that are locked over NFS",
             total: words(format!("{} by all clients", of_file.locks_per_node)),
             of_address: most("locks-of-file-by-address", of_file.locks_per_host),
             of_one: most("locks-of-file", format!("{} of a client", of_file.locks_per_client)),
-            next: "NFS 4.0: NFS4ERR_RESOURCE. NFS 4.1 and 4.2: NFS4ERR_DELAY. NFS 3: NLM4_DENIED_NOLOCKS. Others lock the file \
-            as before",
+            next: "NFS 4.0: NFS4ERR_RESOURCE. NFS 4.1 and 4.2: NFS4ERR_DELAY. NFS 3: NLM4_DENIED_NOLOCKS. Other \
+                clients lock the file as before",
             shown_by: &[
                 "nfsrdma/tests/compound/locks.rs::clients_of_host_share_file_limits",
                 "nfsrdma/tests/nlm/limits.rs::file_locks_per_address_are_limited",
             ],
         },
         Bound {
-            what: "owners of locks by NFS 3, counted once for each file",
+            what: "owners of NFS 3 locks, counted once for each file",
             total: most("nlm-owners", nlm::HOLDERS_MAX),
             of_address: most("nlm-owners-of-address", nlm::HOLDERS_OF_ADDRESS_MAX),
             of_one: most(
@@ -130,7 +131,7 @@ fn locks() -> Vec<Bound> {
             shown_by: &["nfsrdma/src/nlm/hosts.rs::hosts_of_one_address_share_limit"],
         },
         Bound {
-            what: "locks by NFS 3 that are waited for",
+            what: "NFS 3 locks for which clients wait",
             total: most("blocked-locks", nlm::BLOCKED_MAX),
             of_address: most("blocked-locks-of-address", nlm::BLOCKED_OF_ADDRESS_MAX),
             of_one: none(),
@@ -146,7 +147,7 @@ fn locks() -> Vec<Bound> {
 fn of_version_3() -> Vec<Bound> {
     vec![
         Bound {
-            what: "hosts that lock by NFS 3; each name that a client gives itself is one. A host without locks is forgotten \
+            what: "hosts with NFS 3 locks; each name that a client gives itself is one. A host without locks is forgotten \
             after 5 minutes",
             total: most("nlm-hosts", nlm::HOSTS_MAX),
             of_address: most("nlm-hosts-of-address", nlm::HOSTS_OF_ADDRESS_MAX),
@@ -155,12 +156,25 @@ fn of_version_3() -> Vec<Bound> {
             shown_by: &["nfsrdma/tests/nlm/limits.rs::host_limit_is_enforced_and_shown"],
         },
         Bound {
-            what: "LOCKs by NFS 3 that wait until caching of others has come back",
+            what: "NFS 3 LOCKs that wait until other clients have given back caching",
             total: most("patient-locks", nlm::PATIENT_MAX),
             of_address: most("patient-locks-of-address", nlm::PATIENT_OF_ADDRESS_MAX),
             of_one: words(format!("{} s", nlm::RECALL_SECONDS_MAX)),
             next: "it waits for a tenth of a second, then NLM4_DENIED_GRACE_PERIOD",
             shown_by: &["nfsrdma/tests/nlm/holders.rs::waiting_lock_yields_thread"],
+        },
+        Bound {
+            what: "calls to hosts of clients: locks that are granted, restarts, answers of the lock manager. Their sockets count \
+            with the files that clients hold",
+            total: most("calls-to-hosts", CALLS_MAX),
+            of_address: most("calls-to-hosts-of-address", CALLS_TO_ADDRESS_MAX),
+            of_one: words("3 s to connect, 5 s for the answer"),
+            next: "it waits for 5 s; then the call is made again later, and the host has as much longer to \
+                   answer, at most twice its time",
+            shown_by: &[
+                "nfsrdma/src/rpc/outgoing.rs::calls_to_silent_address_leave_others_theirs",
+                "nfsrdma/src/nlm/patience.rs::own_limits_are_not_silence_of_the_host",
+            ],
         },
         Bound {
             what: "answers of the lock manager of NFS 3 that are calls of the gateway (`_RES`) and under way",
@@ -176,22 +190,22 @@ fn of_version_3() -> Vec<Bound> {
 fn of_kerberos() -> Vec<Bound> {
     vec![
         Bound {
-            what: "contexts of Kerberos by NFS",
+            what: "Kerberos contexts of NFS clients",
             total: most("gss-contexts", CONTEXTS_MAX),
             of_address: most("gss-contexts-of-address", CONTEXTS_OF_ADDRESS_MAX),
             of_one: none(),
-            next: "the context that was not used for longest goes, of the same address or of the one with most, and its client \
-            makes a new one",
+            next: "the least recently used context ends, of the same address or of the one with most, and its \
+                client makes a new one",
             shown_by: &["nfsrdma/tests/gss.rs::address_evicts_only_own_contexts"],
         },
         Bound {
-            what: "tickets of NFS that are looked at",
+            what: "NFS tickets in verification",
             total: most(nfsrdma::rpc::gss::LIMIT, "4 at once"),
             of_address: words("2 at once"),
             of_one: words(
                 "5 s for a turn, and 5 s for the keytab and the name service; 48 KiB for a ticket",
             ),
-            next: "the client is told that the server failed, and may try again",
+            next: "the client gets the error of a failed server, and may try again",
             shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
         },
     ]

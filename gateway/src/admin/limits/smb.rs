@@ -1,21 +1,25 @@
 //! Limits of SMB clients.
 
+use smbd_core::domain_logon;
 use smbd_core::limits::{
     ACCOUNT_GUESSES_FREE, ASYNC_MAX, CHANNELS_MAX, LOCKS_OF_FILE_PER_ADDRESS_MAX,
     LOCKS_OF_FILE_PER_SESSION_MAX, LOGONS_MAX, LOGONS_PER_ADDRESS_MAX, LOGONS_PER_CONNECTION_MAX,
     OPENS_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX, OPENS_OF_FILE_PER_SESSION_MAX, OPENS_PER_ADDRESS_MAX,
-    PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX,
+    PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX, PIPE_CALL_WAIT, PIPE_CALL_WAIT_MAX, PIPE_CALLS_MAX,
+    PIPE_CALLS_PER_ADDRESS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX,
     SESSIONS_PER_CONNECTION_MAX, TREES_MAX, TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX,
     WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
 };
+use smbd_core::owners;
 
 use super::super::rules::{NAMES, NAMES_OF_ADDRESS};
 use super::{Bound, both, most, none, words};
+use crate::winbind;
 
 const INSUFFICIENT: &str = "STATUS_INSUFFICIENT_RESOURCES";
 
 pub(super) fn all() -> Vec<Bound> {
-    [logons(), files(), shares(), waits()].into_iter().flatten().collect()
+    [logons(), files(), shares(), waits(), domain()].into_iter().flatten().collect()
 }
 
 fn logons() -> Vec<Bound> {
@@ -46,8 +50,8 @@ fn logons() -> Vec<Bound> {
                 "unfinished-logons-of-connection",
                 format!("{LOGONS_PER_CONNECTION_MAX} of a connection"),
             ),
-            next: "the oldest one gives way, of the same connection, the same address, or the address with most; its client \
-            begins again",
+            next: "the oldest one ends, of the same connection, the same address, or the address with most; its \
+                client begins again",
             shown_by: &[
                 "smbd-core/src/logons.rs::an_address_gives_way_to_itself",
                 "smbd-core/src/logons.rs::the_address_with_most_gives_way_to_a_new_one",
@@ -57,7 +61,7 @@ fn logons() -> Vec<Bound> {
         Bound {
             what: "wrong passwords for one account in ten minutes, from all addresses",
             total: most(smbd_core::users::accounts::LIMIT, ACCOUNT_GUESSES_FREE),
-            of_address: words("addresses by which the account was used before are not slowed"),
+            of_address: words("addresses from which the account was used before are not slowed"),
             of_one: none(),
             next: "all other addresses have one answer in 2 s together, and wait 20 s for it \
             ([security](security.md#passwords)); then \
@@ -105,24 +109,24 @@ fn files() -> Vec<Bound> {
             of_one: most(
                 "opens-of-file-by-session",
                 format!(
-                    "{OPENS_OF_FILE_PER_SESSION_MAX} of a session; {} of a client of NFS",
+                    "{OPENS_OF_FILE_PER_SESSION_MAX} of a session; {} of an NFS client",
                     state::Limits::DEFAULT.opens_per_client
                 ),
             ),
-            next: "STATUS_INSUFFICIENT_RESOURCES. Others open the file as before. By NFS: NFS4ERR_DELAY, not counted here",
+            next: "STATUS_INSUFFICIENT_RESOURCES. Other clients open the file as before. Over NFS: NFS4ERR_DELAY, not counted here",
             shown_by: &[
                 "smbd-core/src/ops/tests/hold.rs::one_session_does_not_keep_others_out_of_a_file",
             ],
         },
         Bound {
-            what: "byte ranges of one file that are locked by SMB",
+            what: "byte ranges of one file that are locked over SMB",
             total: words(format!("{} by all clients", state::Limits::DEFAULT.locks_per_node)),
             of_address: most("locks-of-file-by-address", LOCKS_OF_FILE_PER_ADDRESS_MAX),
             of_one: most(
                 "locks-of-file-by-session",
                 format!("{LOCKS_OF_FILE_PER_SESSION_MAX} of a session"),
             ),
-            next: "STATUS_INSUFFICIENT_RESOURCES. Others lock the file as before",
+            next: "STATUS_INSUFFICIENT_RESOURCES. Other clients lock the file as before",
             shown_by: &[
                 "smbd-core/src/ops/tests/hold.rs::one_session_does_not_keep_others_out_of_a_file",
             ],
@@ -148,7 +152,7 @@ fn shares() -> Vec<Bound> {
             total: most("watches", vfs::watch::WATCHES_MAX),
             of_address: most("watches-of-address", WATCHES_PER_ADDRESS_MAX),
             of_one: words(format!(
-                "{} KiB of what happened wait for a watch, {} MiB for all; beyond that a client is told to list its folder anew",
+                "{} KiB of what happened wait for a watch, {} MiB for all; beyond that a client must list its folder again",
                 vfs::watch::EVENT_BYTES_MAX >> 10,
                 vfs::watch::EVENT_BYTES_OF_ALL_MAX >> 20
             )),
@@ -167,7 +171,7 @@ fn shares() -> Vec<Bound> {
             ),
             of_address: most("covered-folders-of-address", "a quarter of that"),
             of_one: words(format!("{} of a watch", vfs::watch::COVERED_MAX)),
-            next: "nothing is refused: in further folders the watch tells of changes by clients alone",
+            next: "nothing is refused: in further folders the watch reports only changes by clients",
             shown_by: &[
                 "smbd-core/src/ops/tests/listing.rs::covered_folders_count_for_their_address",
             ],
@@ -179,8 +183,7 @@ fn shares() -> Vec<Bound> {
             of_one: words(
                 "a folder is listed once for all that look there; one address has one folder listed at a time, all have eight",
             ),
-            next: "nothing is refused: the folder that was not used for longest is forgotten, and listed again when it is \
-            needed. Of a \
+            next: "nothing is refused: the least recently used folder is forgotten, and listed again when it is needed. Of a \
                    folder with more than 262144 names, or more than fit, only so many are found in another case",
             shown_by: &["vfs/src/names.rs::indexes_fit_into_their_memory"],
         },
@@ -199,6 +202,8 @@ fn shares() -> Vec<Bound> {
 }
 
 fn waits() -> Vec<Bound> {
+    let [compressing, compressing_of_address] = smbd_core::limits::compressing();
+    let seconds = PIPE_CALL_WAIT_MAX.as_secs();
     vec![
         Bound {
             what: "requests of SMB that wait: for another client, for a lock, for the end of the grace period; of a connection \
@@ -218,10 +223,7 @@ fn waits() -> Vec<Bound> {
             total: none(),
             of_address: none(),
             of_one: both(
-                most(
-                    "notice-behind-answer",
-                    "1 s, by not taking the answer that tells of the right",
-                ),
+                most("notice-behind-answer", "1 s, by not taking the answer that grants the right"),
                 most(
                     "notice-unheard",
                     "1.5 s, by acknowledging nothing of what TCP sent, three times the same sent again; where it has another \
@@ -235,12 +237,76 @@ fn waits() -> Vec<Bound> {
             ],
         },
         Bound {
-            what: "tickets of SMB that are looked at",
+            what: "threads on which named pipes call the host, for names of users and groups",
+            total: most("pipe-calls", PIPE_CALLS_MAX),
+            of_address: most("pipe-calls-of-address", PIPE_CALLS_PER_ADDRESS_MAX),
+            of_one: most(
+                PIPE_CALL_WAIT,
+                format!(
+                    "{seconds} s for a turn, {seconds} s for the result; a thread keeps its turn until it ends"
+                ),
+            ),
+            next: INSUFFICIENT,
+            shown_by: &[
+                "smbd-core/src/ops/tests/pipes.rs::pipe_calls_of_address_leave_threads_to_others",
+            ],
+        },
+        Bound {
+            what: "threads that compress and expand messages of more than 64 KiB",
+            total: most(compressing.name, "one for each processor"),
+            of_address: most(compressing_of_address.name, "half of them"),
+            of_one: words(
+                "90 s for a request, as for memory (`message-memory-wait`); 0.1 s for an answer",
+            ),
+            next: "an answer is sent as it is; the connection of a request ends, not as the fault of the client",
+            shown_by: &["rdma-transport/src/turns.rs::amounts_are_waited_for_and_given_back"],
+        },
+        Bound {
+            what: "SMB tickets in verification",
             total: most("kerberos", "4 at once"),
             of_address: words("2 at once"),
             of_one: words("5 s for a turn, and 5 s for the answer"),
             next: "STATUS_INSUFFICIENT_RESOURCES, and the client logs on again",
             shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
+        },
+    ]
+}
+
+fn domain() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "passwords of domain users that winbind is asked about",
+            total: most(domain_logon::LIMIT, "8 at once"),
+            of_address: words("4 at once"),
+            of_one: words("10 s for a turn, and 10 s for the answer"),
+            next: "STATUS_LOGON_FAILURE, with the reason in the log",
+            shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
+        },
+        Bound {
+            what: "questions to winbind whether a client's name is that of a domain",
+            total: most(domain_logon::NAME_LIMIT, "4 at once"),
+            of_address: words("2 at once"),
+            of_one: words("5 s for a turn, and 5 s for the answer"),
+            next: "STATUS_LOGON_FAILURE, with the reason in the log",
+            shown_by: &[
+                "smbd-core/src/domain_logon.rs::users_of_this_server_wait_for_no_password_of_domain",
+            ],
+        },
+        Bound {
+            what: "questions to winbind about owners of files",
+            total: most(owners::LIMIT, "8 at once"),
+            of_address: words("4 at once"),
+            of_one: words("4 s for a turn, and 4 s for the answer"),
+            next: "the owner is shown as a user of this host",
+            shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
+        },
+        Bound {
+            what: "questions to winbind about names and SIDs",
+            total: most(winbind::NAMES_LIMIT, "8 at once"),
+            of_address: most(winbind::NAMES_LIMIT_OF_ADDRESS, "4 at once"),
+            of_one: words("3 s for the answer"),
+            next: "earlier answers, otherwise SIDs and numbers instead of names",
+            shown_by: &["gateway/src/winbind/names.rs::client_leaves_questions_to_others"],
         },
     ]
 }

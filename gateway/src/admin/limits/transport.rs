@@ -1,9 +1,9 @@
 //! Limits of connections and memory.
 
 use rdma_transport::limits::{
-    HEAP_FREE_MAX, LARGE_MESSAGES, MEMORY_WAIT, MEMORY_WAIT_MAX, REQUESTS_IN_WORK,
-    REQUESTS_IN_WORK_MAX, STALL, STALL_BYTES_MIN, STALL_BYTES_PRESSED, STALL_PRESSED,
-    STALL_SECONDS_MAX, STALL_SECONDS_PRESSED, UNTAKEN, UNTAKEN_MAX, UNTAKEN_MORE,
+    HEAP_FREE_MAX, LARGE_MESSAGES, MEMORY_WAIT, MEMORY_WAIT_MAX, MESSAGE_WAIT, MESSAGE_WAIT_MAX,
+    REQUESTS_IN_WORK, REQUESTS_IN_WORK_MAX, STALL, STALL_BYTES_MIN, STALL_BYTES_PRESSED,
+    STALL_PRESSED, STALL_SECONDS_MAX, STALL_SECONDS_PRESSED, UNTAKEN, UNTAKEN_MAX, UNTAKEN_MORE,
 };
 use rdma_transport::receives::{FIRST, FIRST_OF_ADDRESS, RECEIVES, RECEIVES_OF_ADDRESS};
 
@@ -23,7 +23,7 @@ fn connections() -> Vec<Bound> {
             ),
             of_address: most(
                 "connections-of-address",
-                "`limits.client_connections`, three quarters of `connections`",
+                "`limits.client_connections`, three quarters of `connections`; all of them where there are fewer than 64",
             ),
             of_one: most("gave-way", "5 s without a byte, where one of these limits is reached"),
             next: "a connection is closed for it: the one that is idle for longest, first of addresses that have more than their \
@@ -33,17 +33,19 @@ fn connections() -> Vec<Bound> {
                    part and nothing else can go. Else the new connection is closed",
             shown_by: &[
                 "gateway/src/admission.rs::one_address_cannot_take_all_unless_there_are_few",
-                "tests/tests/limits.rs::connections_of_address_leave_others_served",
+                "tests/tests/limits/main.rs::connections_of_address_leave_others_served",
                 "gateway/tests/admission.rs::idle_connections_give_way_when_all_places_are_taken",
                 "tests/tests/watching.rs::client_limits_are_reported_by_name",
             ],
         },
         Bound {
-            what: "newcomers: connections by which no client has logged on (SMB), and for which no share has admitted a call \
-            (NFS). \
+            what: "newcomers: connections on which no client has logged on (SMB), or no share has admitted a call (NFS). \
                    NULL and refused calls do not introduce a client",
             total: most("newcomers", "half of `connections`"),
-            of_address: most("newcomers-of-address", "a quarter of `connections`"),
+            of_address: most(
+                "newcomers-of-address",
+                "a quarter of `connections`; all of them where there are fewer than 64",
+            ),
             of_one: both(
                 most("first-request", "NFS: `limits.introduction`, 45 s"),
                 most("logon", "SMB: the same"),
@@ -53,6 +55,7 @@ fn connections() -> Vec<Bound> {
                 "gateway/src/admission.rs::each_limit_is_met_and_left_again",
                 "gateway/src/admission.rs::one_address_cannot_take_all_unless_there_are_few",
                 "tests/tests/stuck_clients.rs::stuck_clients_do_not_delay_others",
+                "tests/tests/limits/table.rs::limits_filled_by_one_client_leave_others_served",
             ],
         },
         Bound {
@@ -89,11 +92,11 @@ fn of_rdma() -> Vec<Bound> {
             ],
         },
         Bound {
-            what: "looks whether an iWARP connection comes from this host, and from which of its users",
+            what: "look-ups whether an iWARP connection comes from this host, and from which of its users",
             total: both(
                 most(
                     "rdma-own-addresses",
-                    "own addresses: 5 s for a turn, and one look for all that wait",
+                    "own addresses: 5 s for a turn, and one look-up for all that wait",
                 ),
                 most("rdma-local-user", "users: 5 s for a turn, two at a time"),
             ),
@@ -133,23 +136,31 @@ fn of_rdma() -> Vec<Bound> {
 }
 
 fn memory() -> Vec<Bound> {
-    let seconds = MEMORY_WAIT_MAX.as_secs();
+    let [seconds, longer] = [MEMORY_WAIT_MAX, MESSAGE_WAIT_MAX].map(|time| time.as_secs());
     vec![
         Bound {
             what: "payload memory",
             total: words("`memory`, less what other lines of this table have of it"),
             of_address: most("memory-of-address", "`limits.client_memory`, three quarters"),
-            of_one: most(
-                MEMORY_WAIT,
-                format!("{seconds} s for the memory of a READ or of the data of a WRITE"),
+            of_one: both(
+                most(
+                    MEMORY_WAIT,
+                    format!("{seconds} s for the memory of a READ or of the data of a WRITE"),
+                ),
+                most(
+                    MESSAGE_WAIT,
+                    format!("{longer} s for a request without an answer before it is read"),
+                ),
             ),
             next: "it waits, and then NFS3ERR_JUKEBOX, NFS4ERR_DELAY or STATUS_INSUFFICIENT_RESOURCES. The connection stays; the \
             data of \
                    the write is thrown away, and the client sends it again. Writes that begin to wait within 1 s after one was \
                    refused \
-                   are refused with it. Encrypted SMB messages, NFS calls by krb5i or krb5p, and RPC messages that are \
-                   themselves fetched wait on",
+                   are refused with it. Encrypted or compressed SMB messages, NFS 4 with krb5i or krb5p, RPC messages that are \
+                   themselves fetched, and other large requests cannot be answered before they are read: their connection ends, \
+                   not as the fault of the client, which repeats them on the next one",
             shown_by: &[
+                "rdma-transport/tests/tcp.rs::record_without_memory_ends_its_connection_in_time",
                 "gateway/src/admission.rs::connections_of_one_address_share_its_payload_memory",
                 "tests/tests/stuck_clients.rs::address_cannot_exhaust_payload_memory",
             ],
@@ -162,7 +173,9 @@ fn memory() -> Vec<Bound> {
             next: "its connection is read when another has given a buffer back. A client that holds one with half of a request \
             has 5 s \
                    for 1 KiB of progress while others wait (`no-progress-while-others-wait`)",
-            shown_by: &["tests/tests/limits.rs::half_requests_leave_receive_buffers_to_others"],
+            shown_by: &[
+                "tests/tests/limits/main.rs::half_requests_leave_receive_buffers_to_others",
+            ],
         },
         Bound {
             what: "requests that come in pieces, of more than 1 KiB, without the data of WRITEs",
@@ -171,7 +184,7 @@ fn memory() -> Vec<Bound> {
             of_one: words(format!("{HEAP_FREE_MAX} bytes of each request in work are not counted")),
             next: "the rest of the request stays with the client, and its connection is read no further until there is room. Each \
                    request counts with what it weighs until it is answered; while it comes, one that does not say how long it is \
-                   counts as the longest there is",
+                   counts as the longest possible",
             shown_by: &["tests/tests/large_messages.rs::held_calls_are_limited"],
         },
         Bound {
@@ -183,7 +196,7 @@ fn memory() -> Vec<Bound> {
                 format!(
                     "{} KiB of a connection (an RDMA card: 4 MiB that it has not sent), and one byte more for each 128 that the \
                     client \
-                     has taken, up to {} MiB; beside them reads whose data is not there yet: 1 MiB, up to 8 MiB as the client \
+                     has taken, up to {} MiB; in addition, reads whose data has not arrived: 1 MiB, up to 8 MiB as the client \
                      takes answers",
                     UNTAKEN_MAX >> 10,
                     UNTAKEN_MORE >> 20
@@ -200,7 +213,7 @@ fn memory() -> Vec<Bound> {
 fn progress() -> Vec<Bound> {
     vec![
         Bound {
-            what: "time without progress, for each direction by itself: answers that the client takes, the rest of its record, \
+            what: "time without progress, for each direction: answers that the client takes, the rest of its record, \
             its RDMA \
                    Reads that land. A client whose request waits for memory of the gateway does not count",
             total: none(),
@@ -216,7 +229,7 @@ fn progress() -> Vec<Bound> {
             shown_by: &["rdma-transport/src/stall.rs::time_counts_from_last_byte"],
         },
         Bound {
-            what: "the same, of a client that holds memory for which another client, or another request of its own, waits",
+            what: "the same, of a client that holds memory for which another client, or another of its requests, waits",
             total: none(),
             of_address: words(
                 "1 s and 204 bytes, where another of its connections met this limit within a minute",

@@ -36,6 +36,12 @@ fn documented() -> String {
          the request and the remedy.\n",
         quoted(&rules::refusals())
     );
+    let statuses: Vec<&str> = failures::names().collect();
+    out += &format!(
+        "\n## Failures of RDMA devices\n\nThe values of `status` in `headgate_rdma_failures_total`: {}. \
+         [RDMA networks](rdma.md#when-work-fails) says what each may mean.\n",
+        quoted(&statuses)
+    );
     out
 }
 
@@ -72,6 +78,8 @@ fn what_never_happened_is_zero_from_the_start() {
     for line in [
         "headgate_violations_total{rule=\"iwarp_crc_mismatch\"} 0",
         "headgate_violations_total{rule=\"smb-silent\"} 0",
+        "headgate_rdma_failures_total{status=\"remote-access\"} 0",
+        "headgate_rdma_failures_total{status=\"retries-exceeded\"} 2",
         "headgate_violations_total{rule=\"rpcrdma.header.short\"} 0",
         "headgate_limits_met_total{limit=\"connections\"} 0",
         "headgate_limits_met_total{limit=\"opens-of-session\"} 3",

@@ -196,7 +196,7 @@ function tables() {
     h.space ? bytes(h.space.free_bytes) : "-",
     h.space ? bytes(h.space.total_bytes) : "-", h.trees]), "none");
   fill("users", s.users.map((u) => [(u.name || "(without a name)") + (u.guest ? " (guest)" : ""), u.clients.join(" "),
-    u.shares.join(" ") || "-", u.sessions]), "nobody is logged on");
+    u.shares.join(" ") || "-", u.sessions]), "no user is logged on");
   fill("operations", s.operations.map((o) => [o.share, o.protocol, o.transport, o.operation, o.count, o.errors, bytes(o.bytes),
     micros(quantile(o.buckets, 0.5)), micros(quantile(o.buckets, 0.99))]), "none yet");
   fill("pool", s.pool.map((c) => [bytes(c.buffer_bytes), c.used, c.max, c.waiting]), "none");
@@ -207,6 +207,7 @@ function tables() {
     span(r.age_seconds) + " ago", r.remedy]), "none");
   fill("limits", Object.entries(s.limits), "none");
   fill("violations", Object.entries(s.violations), "none");
+  fill("failures", Object.entries(s.rdma_failures), "none");
 }
 
 // ---- acting

@@ -106,6 +106,7 @@ pub(crate) fn shared() -> Arc<Shared> {
         attempts: Arc::default(),
         meters: Arc::default(),
         tls: Arc::default(),
+        class: TrafficClass::default(),
     })
 }
 
@@ -197,7 +198,7 @@ async fn rdma_that_the_kernel_loads_later_is_told_of_and_served_after_a_restart(
     lab.listeners.look_again().await;
     let told = &lab.listeners.told[&ip];
     for words in
-        ["RDMA by iWARP", "rxe0 cannot be used", &class.display().to_string(), "restart it"]
+        ["RDMA over iWARP", "rxe0 cannot be used", &class.display().to_string(), "restart it"]
     {
         assert!(told.contains(words), "no {words} in {told}");
     }
@@ -313,6 +314,34 @@ async fn a_change_leaves_what_stays_and_comes_back_when_it_fails() {
     let off = Settings { rdma: Rdma::Off, ..settings };
     lab.listeners.change(off, vec![(first, nfs())]).await.unwrap();
     assert_eq!((lab.iwarp.at(), lab.heard()), (vec![], 0));
+}
+
+/// Only an iWARP card ties the class of its connections to the listener.
+#[tokio::test]
+async fn other_class_reopens_listeners_of_iwarp_cards_only() {
+    for (fabric, again) in [(Fabric::Iwarp, 1), (Fabric::Roce, 0), (Fabric::InfiniBand, 0)] {
+        let mut lab = lab(Rdma::Auto, 20049, host(vec![card("mlx5_0", fabric, "eth1", WITH)]));
+        lab.listeners.begin().await.unwrap();
+        let (verbs, iwarp) = (lab.verbs.at(), lab.iwarp.at());
+        let tries = |lab: &Lab| [&lab.verbs, &lab.iwarp].map(|p| p.tries.load(Ordering::Relaxed));
+        let [of_card, own] = tries(&lab);
+        let class = lab.listeners.shared.class.clone();
+        let fronts = || vec![(nfs_port(20049), ProtocolServer::Nfs(nfs()))];
+        let marked =
+            Settings { rdma_dscp: Some(config::Dscp(26)), ..lab.listeners.settings.clone() };
+        lab.listeners.change(marked.clone(), fronts()).await.unwrap();
+        assert_eq!(class.byte(), Some(26 << 2));
+        // The listeners of one port are closed and opened together.
+        let own = if again > 0 { own + lab.iwarp.at().len() } else { own };
+        assert_eq!(tries(&lab), [of_card + again, own], "{fabric}");
+        assert_eq!((lab.verbs.at(), lab.iwarp.at()), (verbs, iwarp), "{fabric}");
+        // A change that fails leaves the class.
+        let other = Settings { rdma_dscp: None, ..marked };
+        *lab.iwarp.refuses.lock().unwrap() = Some(io::ErrorKind::AddrInUse);
+        let moved = vec![(nfs_port(20050), ProtocolServer::Nfs(self::nfs()))];
+        lab.listeners.change(other, moved).await.unwrap_err();
+        assert_eq!(class.byte(), Some(26 << 2), "{fabric}");
+    }
 }
 
 /// A gateway that serves only SMB Direct.

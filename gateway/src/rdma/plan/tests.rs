@@ -4,7 +4,7 @@ use super::*;
 use rdma_transport::devices::{Device, Devices, Gid, GidType, Port};
 
 /// Returns a device with one active port, for one address of one network device.
-pub(in crate::rdma) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) -> Device {
+pub(crate) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) -> Device {
     let gid = match ip.parse().unwrap() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -16,6 +16,7 @@ pub(in crate::rdma) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) 
         state: "ACTIVE".into(),
         speed: None,
         gids: vec![gid],
+        roce_mode: None,
         netdevs: vec![netdev.into()],
     };
     let node = Some(format!("uverbs-{name}"));
@@ -23,7 +24,7 @@ pub(in crate::rdma) fn card(name: &str, fabric: Fabric, netdev: &str, ip: &str) 
 }
 
 /// Returns a host with `eth0` without a device, `eth1` for one, and the loopback device.
-pub(in crate::rdma) fn host(cards: Vec<Device>) -> Host {
+pub(crate) fn host(cards: Vec<Device>) -> Host {
     let address =
         |ip: &str, dev: &str| Address { ip: ip.parse().unwrap(), device: Some(dev.into()) };
     let mut devices = Devices::default();

@@ -1,0 +1,80 @@
+//! Announces the gateway on the networks that it serves, as the crate `discovery` does it.
+//!
+//! *Operation.* What is announced follows the addresses of the listeners and of the host: after each reload, and whenever the
+//! kernel reports a change of the network. In a cluster the service has the name, which moves with it.
+//!
+//! *Errors.* Nothing here keeps the gateway from serving: the log and `headgate status` say what cannot be announced.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use config::{Discovery as Mode, Settings};
+use discovery::board::Board;
+use discovery::links::{self, Listening};
+use discovery::name::HostName;
+use discovery::{Discovery, Identity};
+use mutex::locked;
+use rdma_transport::count;
+
+use crate::boot::Run;
+use crate::cluster::member;
+use crate::listeners::{Served, Service};
+use crate::smb;
+
+/// Returns the name under which this gateway is found: the service's in a cluster, else the host's.
+pub(crate) fn name() -> HostName {
+    HostName::of(&member::service_name().unwrap_or_else(smb::host))
+}
+
+/// Says what is announced.
+#[derive(Debug)]
+pub(crate) struct Announcer {
+    discovery: Discovery,
+    served: Arc<Served>,
+    /// Which protocols are announced: SMB, NFS.
+    wanted: Mutex<(bool, bool)>,
+}
+
+impl Announcer {
+    pub(crate) fn new(served: Arc<Served>, run: &Run) -> Self {
+        let board = Arc::new(Board::new(count::limit_met));
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let identity = Identity { name: name(), id: run.server_guid, instance: began.as_secs() };
+        Self { discovery: Discovery::new(identity, board), served, wanted: Mutex::default() }
+    }
+
+    /// Returns counters and status.
+    pub(crate) fn board(&self) -> &Arc<Board> {
+        self.discovery.board()
+    }
+
+    /// Announces what these settings serve. To be called in a runtime.
+    pub(crate) fn set(&self, settings: &Settings) {
+        let is_on = settings.discovery == Mode::On;
+        *locked(&self.wanted) =
+            (is_on && settings.by_smb().next().is_some(), is_on && settings.by_nfs());
+        self.refresh();
+    }
+
+    /// Follows the addresses of listeners and host. To be called in a runtime.
+    pub(crate) fn refresh(&self) {
+        let (smb, nfs) = *locked(&self.wanted);
+        let at =
+            |is_wanted: bool, service| if is_wanted { self.served.at(service) } else { Vec::new() };
+        let listening = Listening { smb: at(smb, Service::Smb), nfs: at(nfs, Service::Nfs) };
+        let links = match links::read() {
+            Ok(links) => links,
+            Err(error) => {
+                tracing::warn!(%error, "the addresses of this host cannot be read: what is announced stays as it was");
+                return;
+            }
+        };
+        self.discovery.set(&links, &listening);
+    }
+
+    /// Withdraws everything.
+    pub(crate) async fn close(&self) {
+        self.discovery.close().await;
+    }
+}

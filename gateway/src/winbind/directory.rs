@@ -1,0 +1,254 @@
+//! Names of NFS 4 owners (RFC 8881 section 5.9) where `nfs.domain` is the Active Directory domain.
+//!
+//! *Operation.* `alice@example.org` is the user of the domain, and an account or a user of this host only if winbind says that the
+//! domain has no such user. While winbind or its controller does not answer and has not answered before, users are shown by
+//! number and names are not taken: a name of the domain always means the same user.
+
+use std::sync::Arc;
+
+use mutex::locked;
+use nfsrdma::v4::{OwnerNames, Unanswered};
+use smbd_core::domain_engine::NamedKind;
+use vfs::accounts::Directory;
+use wbclient_sys::{Error, Number};
+
+use super::Winbind;
+use crate::users::UserDb;
+
+/// The directory of names at NFS.
+pub(crate) struct NfsNames {
+    users: Arc<UserDb>,
+    /// `nfs.domain`.
+    domain: String,
+}
+
+/// The source of names.
+enum Knows {
+    Host,
+    Winbind(Arc<Winbind>),
+    /// The domain of this machine is unknown until winbind answers.
+    Unknown,
+}
+
+impl NfsNames {
+    pub(crate) fn new(users: Arc<UserDb>, domain: &str) -> Self {
+        Self { users, domain: domain.to_owned() }
+    }
+
+    fn knows(&self) -> Knows {
+        let Some(winbind) = self.users.winbind() else { return Knows::Host };
+        match winbind.dns_domain() {
+            Some(dns) if dns.eq_ignore_ascii_case(&self.domain) => Knows::Winbind(winbind),
+            Some(_) => Knows::Host,
+            None => Knows::Unknown,
+        }
+    }
+
+    fn number(&self, name: &str, is_group: bool) -> Result<Option<u32>, Unanswered> {
+        let of_host = || match is_group {
+            true => self.users.gid(name),
+            false => self.users.uid(name),
+        };
+        match self.knows() {
+            Knows::Host => Ok(of_host()),
+            Knows::Unknown => Err(Unanswered),
+            Knows::Winbind(winbind) => {
+                let found = winbind.number_named((&self.domain, name), is_group);
+                found.map_err(|_| Unanswered).map(|found| found.or_of(of_host))
+            }
+        }
+    }
+
+    fn name(&self, number: Number) -> Result<Option<String>, Unanswered> {
+        let of_host = || match number {
+            Number::Gid(gid) => self.users.group(gid),
+            Number::Uid(uid) | Number::Both(uid) => self.users.user(uid),
+        };
+        match self.knows() {
+            Knows::Host => Ok(of_host()),
+            Knows::Unknown => Err(Unanswered),
+            Knows::Winbind(winbind) => {
+                let found = winbind.name_numbered(number);
+                found.map_err(|_| Unanswered).map(|found| found.or_of(of_host))
+            }
+        }
+    }
+}
+
+impl OwnerNames for NfsNames {
+    fn uid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
+        self.number(name, false)
+    }
+
+    fn gid(&self, name: &str) -> Result<Option<u32>, Unanswered> {
+        self.number(name, true)
+    }
+
+    fn user(&self, uid: u32) -> Result<Option<String>, Unanswered> {
+        self.name(Number::Uid(uid))
+    }
+
+    fn group(&self, gid: u32) -> Result<Option<String>, Unanswered> {
+        self.name(Number::Gid(gid))
+    }
+}
+
+/// What the domain says about a name or number.
+enum Found<T> {
+    Known(T),
+    /// The domain has it, but NFS cannot show or take it.
+    Hidden,
+    /// The domain does not have it.
+    Absent,
+}
+
+impl<T> Found<T> {
+    /// Returns the answer of this host where the domain has none.
+    fn or_of(self, host: impl FnOnce() -> Option<T>) -> Option<T> {
+        match self {
+            Self::Known(found) => Some(found),
+            Self::Hidden => None,
+            Self::Absent => host(),
+        }
+    }
+}
+
+impl Winbind {
+    /// Returns the DNS name of the machine's domain, if it is known.
+    fn dns_domain(&self) -> Option<String> {
+        let state = locked(&self.state);
+        if let Some((own, _)) = &state.machine {
+            return Some(own.dns_domain.clone());
+        }
+        state.domain.as_ref()?.identity().map(|kept| kept.dns.clone())
+    }
+
+    /// Returns the number of a user or group of this name.
+    fn number_named(
+        self: &Arc<Self>,
+        name: (&str, &str),
+        is_group: bool,
+    ) -> Result<Found<u32>, Error> {
+        let found = self.identities_of(&[name]).pop().unwrap_or(Ok(None));
+        let Some(named) = found.map_err(|_| Error::NotAvailable)? else {
+            return Ok(Found::Absent);
+        };
+        let has_kind = match named.kind {
+            NamedKind::User | NamedKind::Computer => !is_group,
+            NamedKind::Group | NamedKind::Alias => is_group,
+            NamedKind::Domain | NamedKind::WellKnown => false,
+        };
+        // The name service of this host may show a group as a user.
+        if !has_kind {
+            return Ok(Found::Hidden);
+        }
+        Ok(match self.numbers_of(&[named.sid])?.pop().flatten() {
+            Some(Number::Uid(uid)) if !is_group => Found::Known(uid),
+            Some(Number::Gid(gid)) if is_group => Found::Known(gid),
+            Some(Number::Both(number)) => Found::Known(number),
+            _ => Found::Hidden,
+        })
+    }
+
+    /// Returns the name of a user or group of the machine's domain.
+    fn name_numbered(self: &Arc<Self>, number: Number) -> Result<Found<String>, Error> {
+        let sid = self.sids_of(&[number]).pop().unwrap_or(Ok(None))?;
+        let is_of_domain =
+            |sid: &vfs::acl::Sid| sid.authority() == 5 && sid.subs().first() == Some(&21);
+        let Some(sid) = sid.filter(is_of_domain) else { return Ok(Found::Absent) };
+        let own = locked(&self.state).domain.clone();
+        let own = own.as_ref().and_then(|domain| domain.sid()).ok_or(Error::NotAvailable)?;
+        // Clients would take a user of a trusted domain for one of this domain.
+        if sid.rid_in(own).is_none() {
+            return Ok(Found::Hidden);
+        }
+        let named = self.names_of(&[sid]).pop().unwrap_or(Ok(None));
+        let named = named.map_err(|_| Error::NotAvailable)?;
+        Ok(named.map_or(Found::Hidden, |named| Found::Known(named.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{Names, Settings};
+    use smbd_core::domain_engine::Named;
+    use vfs::acl::Sid;
+    use vfs::{Domain, DomainIdentity};
+    use wbclient_sys::Details;
+
+    use super::*;
+
+    /// A winbind that does not answer any more, and what it has said about alice, a group `sales` and a user `root`.
+    fn known() -> Arc<Winbind> {
+        let winbind = Arc::<Winbind>::default();
+        let of: Sid = "S-1-5-21-1-2-3".parse().unwrap();
+        let domain = Domain::by_service();
+        domain.know(DomainIdentity { sid: of.clone(), name: "LAB".into(), dns: "lab.test".into() });
+        {
+            let mut state = locked(&winbind.state);
+            state.away = Some("silent".into());
+            state.domain = Some(domain);
+            let details = Details {
+                machine: "GW".into(),
+                domain: "LAB".into(),
+                dns_domain: "lab.test".into(),
+                version: String::new(),
+            };
+            state.machine = Some((details, None));
+        }
+        for (rid, name, kind, number) in [
+            (1103, "alice", NamedKind::User, Number::Uid(3001)),
+            (1200, "sales", NamedKind::Group, Number::Gid(3002)),
+            (1104, "root", NamedKind::User, Number::Both(3003)),
+        ] {
+            let sid = of.child(rid).unwrap();
+            let named = Named { sid: sid.clone(), kind, domain: "LAB".into(), name: name.into() };
+            winbind.say(("lab.test", name), named, number);
+        }
+        winbind.say_none(("lab.test", "daemon"), &[Number::Uid(1), Number::Gid(0)]);
+        winbind
+    }
+
+    #[test]
+    fn names_of_domain_come_before_those_of_host() {
+        let settings = Settings { names: Names::Host, ..Settings::default() };
+        let users = Arc::new(UserDb::open(&settings, None).unwrap());
+        let names = |domain: &str| NfsNames::new(users.clone(), domain);
+        assert_eq!(
+            (names("lab.test").uid("root"), names("x").user(0)),
+            (Ok(Some(0)), Ok(Some("root".into())))
+        );
+        users.set_winbind(known());
+        let lab = names("LAB.test");
+        for (name, uid, gid) in [
+            ("alice", Ok(Some(3001)), Ok(None)),
+            ("sales", Ok(None), Ok(Some(3002))),
+            // The user of the domain, and no group of this host.
+            ("root", Ok(Some(3003)), Ok(None)),
+            // Winbind has said that it knows no such user.
+            ("daemon", Ok(Some(1)), Ok(Some(1))),
+            // Winbind is silent about this one.
+            ("bin", Err(Unanswered), Err(Unanswered)),
+        ] {
+            assert_eq!((lab.uid(name), lab.gid(name)), (uid, gid), "{name}");
+        }
+        let shown = [3001, 3003, 1, 7].map(|uid| lab.user(uid));
+        assert_eq!(
+            shown,
+            [Ok("alice"), Ok("root"), Ok("daemon"), Err(Unanswered)]
+                .map(|name| name.map(|name| Some(name.to_owned())))
+        );
+        assert_eq!(
+            (lab.group(3002), lab.group(0)),
+            (Ok(Some("sales".into())), Ok(Some("root".into())))
+        );
+        // Another NFS domain has the names of this host.
+        assert_eq!(
+            (names("other.test").uid("root"), names("other.test").uid("alice")),
+            (Ok(Some(0)), Ok(None))
+        );
+        // Before the first answer it is not known which domain it is.
+        users.set_winbind(Arc::default());
+        assert_eq!((lab.uid("root"), lab.user(0)), (Err(Unanswered), Err(Unanswered)));
+    }
+}

@@ -1,0 +1,594 @@
+//! Names, SIDs and numbers of domain identities.
+//!
+//! *Operation.* Answers are kept; while winbindd does not answer, all kept answers are valid. Questions about names use at most
+//! [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a name does
+//! not exist counts only if a controller of the machine's domain answers afterwards, since winbindd finds no name either without
+//! one. After silence of winbindd or the controller, questions pause for [`REST`].
+//!
+//! *Memory.* [`NAMED_MAX`] names by SID, and as many SIDs by name and by number. Names are at most [`NAME_MAX`] bytes.
+//!
+//! *Errors.* [`Why::Away`] about a name or SID that is not kept.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use mutex::locked;
+use rdma_transport::parts::{Limit, Parts};
+use smbd_core::domain_engine::{Lookup, Named, NamedKind};
+use vfs::acl::Sid;
+use wbclient_sys::{Context, Error, Kind, Name, Number};
+
+use super::kept::Kept;
+use super::{ANSWER_MAX, Winbind, away};
+
+/// Most questions about names at the same time; one client has half of them.
+const QUESTIONS_MAX: usize = 8;
+pub(crate) const LIMIT: &str = "winbind-names";
+pub(crate) const LIMIT_OF_ADDRESS: &str = "winbind-names-of-address";
+/// Most names, and most SIDs and numbers, that are kept; clients invent them.
+const NAMED_MAX: usize = 16_384;
+/// Bytes of a name or domain. The library cuts longer ones to 255 bytes, and would find another account.
+const NAME_MAX: usize = 254;
+/// Time limit of many questions, of which each may take a little longer: less than [`ANSWER_MAX`], so that all is kept that was
+/// answered.
+const QUESTIONS_TIME: Duration = Duration::from_secs(2);
+/// Stands for questions that no client caused.
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// Answers about names.
+pub(super) struct Names {
+    asking: Arc<Parts>,
+    by_sid: Mutex<Kept<Sid, Arc<Named>>>,
+    /// Keys are domain, backslash and name in lower case.
+    by_name: Mutex<Kept<String, Arc<Named>>>,
+    by_number: Mutex<Kept<(bool, u32), Sid>>,
+    /// Questions about owners.
+    rest: Rest,
+    /// Questions about names.
+    rest_of_names: Rest,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            asking: Parts::new([
+                Limit::new(LIMIT, QUESTIONS_MAX),
+                Limit::new(LIMIT_OF_ADDRESS, QUESTIONS_MAX / 2),
+            ]),
+            by_sid: Mutex::default(),
+            by_name: Mutex::default(),
+            by_number: Mutex::default(),
+            rest: Rest::default(),
+            rest_of_names: Rest::default(),
+        }
+    }
+}
+
+/// Pause after a question that was not answered: each file of a listing may ask another.
+const REST: Duration = Duration::from_secs(10);
+
+/// A pause until a time.
+#[derive(Default)]
+struct Rest(Mutex<Option<Instant>>);
+
+impl Rest {
+    /// Asks, except in a pause. It begins if winbindd or a controller of the machine's domain was silent. A question that takes too
+    /// long counts only if `is_own`: others wait for domains that any client may name.
+    fn ask<T>(&self, is_own: bool, ask: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let is_resting = locked(&self.0).is_some_and(|until| Instant::now() < until);
+        if is_resting {
+            return Err(Error::NotAvailable);
+        }
+        let answer = ask();
+        let is_silent = match &answer {
+            Err(Error::NoController) => true,
+            Err(Error::NotAvailable) => is_own,
+            _ => false,
+        };
+        if is_silent {
+            *locked(&self.0) = Some(Instant::now() + REST);
+        }
+        answer
+    }
+}
+
+/// Returns whether it is a group, and its number.
+fn number_key(number: &Number) -> (bool, u32) {
+    match number {
+        Number::Uid(id) | Number::Both(id) => (false, *id),
+        Number::Gid(id) => (true, *id),
+    }
+}
+
+fn key(domain: &str, name: &str) -> String {
+    format!("{domain}\\{name}").to_lowercase()
+}
+
+fn is_short(text: &str) -> bool {
+    text.len() <= NAME_MAX && !text.contains('\0')
+}
+
+/// Converts a name, if an account may have it.
+fn named(sid: &Sid, name: Name) -> Option<Named> {
+    let kind = match name.kind {
+        Kind::User => NamedKind::User,
+        Kind::Group => NamedKind::Group,
+        Kind::Domain => NamedKind::Domain,
+        Kind::Alias => NamedKind::Alias,
+        Kind::WellKnown => NamedKind::WellKnown,
+        Kind::Computer => NamedKind::Computer,
+        Kind::Other => return None,
+    };
+    let is_sound = |text: &str| is_short(text) && !text.contains(char::is_control);
+    let is_named = !name.name.is_empty() || kind == NamedKind::Domain;
+    (is_named && is_sound(&name.name) && is_sound(&name.domain)).then(|| Named {
+        sid: sid.clone(),
+        kind,
+        domain: name.domain,
+        name: name.name,
+    })
+}
+
+impl Winbind {
+    /// Asks on a thread of those for names.
+    fn ask_names<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let from = iobuf::current_client().unwrap_or(OWN);
+        let turn = self.names.asking.take(from).map_err(|limit| {
+            rdma_transport::count::limit_met(limit.name);
+            Error::Busy
+        })?;
+        self.call(ANSWER_MAX, move |context| {
+            // The turn ends when the library returns.
+            let _turn = turn;
+            ask(context)
+        })
+    }
+
+    /// Returns the names of these SIDs in their order.
+    pub(super) fn names_of(self: &Arc<Self>, sids: &[Sid]) -> Vec<Lookup> {
+        let missing: Vec<Sid> = {
+            let known = locked(&self.names.by_sid);
+            sids.iter().filter(|sid| known.fresh(sid).is_none()).cloned().collect()
+        };
+        let mut why = None;
+        if !missing.is_empty() {
+            let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
+            let ask = move |context: &mut Context| {
+                let mut none = Vec::new();
+                let done = context.names_of(&missing, until, |sid, name| match name {
+                    Some(name) => its.keep(sid, named(sid, name)),
+                    None => none.push(sid.clone()),
+                });
+                if !none.is_empty() {
+                    context.reach_controller()?;
+                }
+                none.iter().for_each(|sid| its.keep(sid, None));
+                done
+            };
+            why = self.names.rest_of_names.ask(false, || self.ask_names(ask)).err();
+        }
+        let known = locked(&self.names.by_sid);
+        let of = |sid: &Sid| match (known.any(sid), &why) {
+            (Some(found), _) => Ok(found.map(|found| Named::clone(&found))),
+            (None, Some(error)) => Err(away(error)),
+            (None, None) => Ok(None),
+        };
+        sids.iter().map(of).collect()
+    }
+
+    /// Keeps what was answered about a SID. An earlier name stays: it may be of a trusted domain whose controller is silent.
+    fn keep(&self, sid: &Sid, found: Option<Named>) {
+        let found = found.map(|found| self.spelled(found));
+        let mut known = locked(&self.names.by_sid);
+        let found = found.map(Arc::new).or_else(|| known.any(sid).flatten());
+        known.keep(sid.clone(), found, NAMED_MAX);
+    }
+
+    /// Returns the identities of these names, each with its domain, in their order.
+    pub(super) fn identities_of(self: &Arc<Self>, names: &[(&str, &str)]) -> Vec<Lookup> {
+        let missing: Vec<(String, String)> = {
+            let known = locked(&self.names.by_name);
+            let is_asked = |(domain, name): &&(&str, &str)| {
+                is_short(domain) && is_short(name) && known.fresh(&key(domain, name)).is_none()
+            };
+            let owned = |(domain, name): &(&str, &str)| ((*domain).to_owned(), (*name).to_owned());
+            names.iter().filter(is_asked).map(owned).collect()
+        };
+        let mut why = None;
+        if !missing.is_empty() {
+            let own = locked(&self.state).machine.as_ref().map(|(own, _)| own.clone());
+            let is_own = |domain: &str| {
+                own.as_ref().is_some_and(|own| {
+                    [&own.domain, &own.dns_domain]
+                        .iter()
+                        .any(|one| one.eq_ignore_ascii_case(domain))
+                })
+            };
+            let are_own = missing.iter().all(|(domain, _)| !domain.is_empty() && is_own(domain));
+            let own = own.map(|own| own.domain).unwrap_or_default();
+            let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
+            let ask = move |context: &mut Context| {
+                find_all(context, &own, &missing, until, |(domain, name), found| {
+                    its.keep_name(domain, name, found);
+                })
+            };
+            why = self.names.rest_of_names.ask(are_own, || self.ask_names(ask)).err();
+        }
+        let known = locked(&self.names.by_name);
+        let of = |(domain, name): &(&str, &str)| match (known.any(&key(domain, name)), &why) {
+            (Some(found), _) => Ok(found.map(|found| Named::clone(&found))),
+            (None, Some(error)) if is_short(domain) && is_short(name) => Err(away(error)),
+            _ => Ok(None),
+        };
+        names.iter().map(of).collect()
+    }
+
+    /// Gives a domain its NetBIOS name: winbindd may answer with the DNS name by which a client asked before.
+    fn spelled(&self, mut named: Named) -> Named {
+        let state = locked(&self.state);
+        let own = state.machine.as_ref().and_then(|(_, identity)| identity.as_ref());
+        let own = own.map(|own| (&own.sid, &own.name));
+        let listed = state.domains.iter().flatten().map(|one| (&one.sid, &one.name));
+        let is = |sid: &Sid| named.sid == *sid || named.sid.rid_in(sid).is_some();
+        if let Some((_, name)) = own.into_iter().chain(listed).find(|(sid, _)| is(sid)) {
+            named.domain.clone_from(name);
+        }
+        named
+    }
+
+    fn keep_name(&self, domain: &str, name: &str, found: Option<Named>) {
+        let found = found.map(|found| Arc::new(self.spelled(found)));
+        if let Some(found) = &found {
+            locked(&self.names.by_sid).keep(found.sid.clone(), Some(found.clone()), NAMED_MAX);
+        }
+        let mut known = locked(&self.names.by_name);
+        known.keep(key(domain, name), found, NAMED_MAX);
+    }
+
+    /// Lets the next question about a name reach winbindd. Forgets that the name does not exist.
+    pub(super) fn age_name(&self, domain: &str, name: &str) {
+        locked(&self.names.by_name).age(&key(domain, name));
+    }
+
+    /// Returns how many of these names have no answer that is still valid.
+    pub(super) fn count_unanswered(&self, names: &[(&str, &str)]) -> usize {
+        let known = locked(&self.names.by_name);
+        names.iter().filter(|(domain, name)| known.fresh(&key(domain, name)).is_none()).count()
+    }
+
+    /// Returns whether a name, and the number of its SID, need no question.
+    #[cfg(test)]
+    pub(super) fn knows_afresh(&self, (domain, name): (&str, &str), sid: &Sid) -> [bool; 2] {
+        let is_known = locked(&self.names.by_name).fresh(&key(domain, name)).is_some();
+        [is_known, locked(&self.numbers).fresh(sid).is_some()]
+    }
+
+    /// Returns the SIDs of these users and groups in their order, and tells the domain of this gateway.
+    pub(super) fn sids_of(self: &Arc<Self>, numbers: &[Number]) -> Vec<Result<Option<Sid>, Error>> {
+        let missing: Vec<Number> = {
+            let known = locked(&self.names.by_number);
+            numbers
+                .iter()
+                .filter(|number| known.fresh(&number_key(number)).is_none())
+                .copied()
+                .collect()
+        };
+        let mut why = None;
+        if !missing.is_empty() {
+            let asked = missing.clone();
+            let ask = || self.ask_names(move |context| context.sids_of(&asked));
+            let answer = self.names.rest.ask(true, ask);
+            match answer {
+                Ok(sids) => {
+                    let mut known = locked(&self.names.by_number);
+                    for (number, sid) in missing.iter().zip(sids) {
+                        known.keep(number_key(number), sid, NAMED_MAX);
+                    }
+                }
+                Err(error) => why = Some(error),
+            }
+        }
+        let known = locked(&self.names.by_number);
+        let of = |number: &Number| match (known.any(&number_key(number)), &why) {
+            (Some(found), _) => Ok(found),
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Ok(None),
+        };
+        let found: Vec<_> = numbers.iter().map(of).collect();
+        drop(known);
+        self.tell_owners(numbers, &found);
+        found
+    }
+
+    /// Keeps an answer about an identity.
+    #[cfg(test)]
+    pub(super) fn say(&self, (domain, name): (&str, &str), named: Named, number: Number) {
+        locked(&self.numbers).keep(named.sid.clone(), Some(number), NAMED_MAX);
+        locked(&self.names.by_number).keep(number_key(&number), Some(named.sid.clone()), NAMED_MAX);
+        self.keep_name(domain, name, Some(named));
+    }
+
+    /// Keeps negative answers about a name and these numbers.
+    #[cfg(test)]
+    pub(super) fn say_none(&self, (domain, name): (&str, &str), numbers: &[Number]) {
+        self.keep_name(domain, name, None);
+        for number in numbers {
+            locked(&self.names.by_number).keep(number_key(number), None, NAMED_MAX);
+        }
+    }
+
+    /// Returns whether answers about all these users and groups are kept.
+    pub(super) fn knows_owners(&self, numbers: &[Number]) -> bool {
+        let known = locked(&self.names.by_number);
+        numbers.iter().all(|number| known.fresh(&number_key(number)).is_some())
+    }
+
+    fn tell_owners(&self, numbers: &[Number], found: &[Result<Option<Sid>, Error>]) {
+        let Some(domain) = locked(&self.state).domain.clone() else { return };
+        for (number, sid) in numbers.iter().zip(found) {
+            let Ok(Some(sid)) = sid else { continue };
+            // winbindd of a controller gives users of the host SIDs of their numbers.
+            if sid.authority() != 5 || sid.subs().first() != Some(&21) {
+                continue;
+            }
+            match number {
+                Number::Uid(uid) | Number::Both(uid) => domain.know_uid(*uid, sid),
+                Number::Gid(gid) => domain.know_group(*gid, sid),
+            };
+        }
+    }
+}
+
+impl Names {
+    /// Ends the pauses: winbindd answers again.
+    pub(super) fn end_rests(&self) {
+        *locked(&self.rest.0) = None;
+        *locked(&self.rest_of_names.0) = None;
+    }
+}
+
+/// The questions about one name.
+trait Asked {
+    fn sid_of(&mut self, domain: &str, name: &str) -> Result<Option<Sid>, Error>;
+    fn name_of(&mut self, sid: &Sid) -> Result<Option<Name>, Error>;
+    fn reach_controller(&mut self) -> Result<(), Error>;
+}
+
+impl Asked for Context {
+    fn sid_of(&mut self, domain: &str, name: &str) -> Result<Option<Sid>, Error> {
+        Ok(self.sid_of(domain, name)?.map(|(sid, _)| sid))
+    }
+
+    fn name_of(&mut self, sid: &Sid) -> Result<Option<Name>, Error> {
+        self.name_of(sid)
+    }
+
+    fn reach_controller(&mut self) -> Result<(), Error> {
+        self.reach_controller()
+    }
+}
+
+/// Asks for these names, each with its domain, until this time, and hands over the answers.
+fn find_all(
+    asked: &mut impl Asked,
+    own: &str,
+    names: &[(String, String)],
+    until: Instant,
+    mut tell: impl FnMut((&str, &str), Option<Named>),
+) -> Result<(), Error> {
+    let (mut none, mut result) = (Vec::new(), Ok(()));
+    for (domain, name) in names {
+        if Instant::now() >= until {
+            result = Err(Error::Unfinished);
+            break;
+        }
+        match find(asked, (domain, own), name) {
+            Ok(None) => none.push((&**domain, &**name)),
+            Ok(found) => tell((domain, name), found),
+            Err(Error::NotAvailable) => return Err(Error::NotAvailable),
+            Err(error) => result = Err(error),
+        }
+    }
+    if !none.is_empty() {
+        asked.reach_controller()?;
+    }
+    none.into_iter().for_each(|name| tell(name, None));
+    result
+}
+
+/// Asks for a name, and for its spelling in the directory. An empty domain means that of the machine. `None` may also mean that no
+/// controller answers.
+fn find(
+    asked: &mut impl Asked,
+    (domain, own): (&str, &str),
+    name: &str,
+) -> Result<Option<Named>, Error> {
+    let mut found = match (domain, name.rsplit_once('@')) {
+        ("", Some((plain, of))) if !plain.is_empty() => asked.sid_of(of, plain)?,
+        _ => None,
+    };
+    if found.is_none() {
+        found = asked.sid_of(if domain.is_empty() { own } else { domain }, name)?;
+    }
+    let Some(sid) = found else { return Ok(None) };
+    // The domain has the name, even if its spelling is not known.
+    let name = asked.name_of(&sid)?.and_then(|name| named(&sid, name));
+    name.map(Some).ok_or(Error::Unfinished)
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::Domain;
+
+    use super::*;
+
+    fn named_as(rid: u32, domain: &str, name: &str) -> Named {
+        let sid = Sid::new(5, &[21, 1, 2, 3, rid]).unwrap();
+        Named { sid, kind: NamedKind::User, domain: domain.into(), name: name.into() }
+    }
+
+    fn silent() -> Arc<Winbind> {
+        let winbind = Arc::<Winbind>::default();
+        locked(&winbind.state).away = Some("silent".into());
+        winbind
+    }
+
+    #[test]
+    fn names_stay_while_winbind_is_silent() {
+        let winbind = silent();
+        let alice = named_as(1103, "LAB", "alice");
+        winbind.keep_name("lab.test", "ALICE", Some(alice.clone()));
+        winbind.keep_name("LAB", "nobody", None);
+        let asked = [("LAB.TEST", "alice"), ("LAB", "nobody"), ("LAB", "bob")];
+        let [one, none, unknown] = &winbind.identities_of(&asked)[..] else { panic!("not three") };
+        assert_eq!((one, none), (&Ok(Some(alice.clone())), &Ok(None)));
+        assert_eq!(unknown.as_ref().unwrap_err().detail, "winbindd does not answer");
+        let bob = named_as(1104, "LAB", "bob").sid;
+        let told = winbind.names_of(&[alice.sid.clone(), bob]);
+        assert_eq!(told[0], Ok(Some(alice.clone())), "the SID of a name has this name");
+        assert!(told[1].is_err());
+        // A controller that is away is no reason to forget.
+        winbind.keep(&alice.sid, None);
+        assert_eq!(winbind.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice))]);
+        winbind.age_name("LAB", "nobody");
+        assert!(winbind.identities_of(&[("LAB", "nobody")])[0].is_err(), "it is asked about again");
+    }
+
+    #[test]
+    fn names_that_no_account_has_are_left_out() {
+        let winbind = silent();
+        let long = "x".repeat(NAME_MAX + 1);
+        assert_eq!(winbind.identities_of(&[("LAB", &long), ("LAB", "a\0b")]), [Ok(None), Ok(None)]);
+        let of = |name: &str, kind| {
+            let name = Name { domain: "LAB".into(), name: name.into(), kind };
+            named(&named_as(1, "", "").sid, name)
+        };
+        assert!(of("alice", Kind::User).is_some() && of("", Kind::Domain).is_some());
+        for (name, kind) in [
+            (&*long, Kind::User),
+            ("", Kind::User),
+            ("two\nlines", Kind::Group),
+            ("deleted", Kind::Other),
+        ] {
+            assert!(of(name, kind).is_none(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn domains_have_their_short_names() {
+        let winbind = silent();
+        let sid = Sid::new(5, &[21, 1, 2, 3]).unwrap();
+        let lab = wbclient_sys::DomainNames { name: "LAB".into(), dns: "lab.test".into(), sid };
+        locked(&winbind.state).domains = Some(vec![lab]);
+        winbind.keep_name("lab.test", "bob", Some(named_as(1104, "LAB.TEST", "bob")));
+        let told = winbind.identities_of(&[("lab.test", "bob")]);
+        assert_eq!(told, [Ok(Some(named_as(1104, "LAB", "bob")))]);
+    }
+
+    #[test]
+    fn owners_become_known_to_the_domain() {
+        let winbind = silent();
+        let domain = Domain::by_service();
+        locked(&winbind.state).domain = Some(domain.clone());
+        let (alice, group) = (named_as(1103, "", "").sid, named_as(1200, "", "").sid);
+        let asked = [Number::Uid(3001), Number::Gid(3001), Number::Uid(7), Number::Uid(8)];
+        assert!(!winbind.knows_owners(&asked));
+        for (number, sid) in asked.iter().zip([
+            Some(alice.clone()),
+            Some(group.clone()),
+            Some(Sid::unix_user(7)),
+            None,
+        ]) {
+            locked(&winbind.names.by_number).keep(number_key(number), sid, NAMED_MAX);
+        }
+        assert!(winbind.knows_owners(&asked) && !winbind.knows_owners(&[Number::Gid(7)]));
+        // NFS asks in this way.
+        winbind.sids_of(&asked);
+        assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
+        assert_eq!(domain.sid_of_group(3001), Some(group));
+        assert_eq!((domain.sid_of_user(7), domain.sid_of_user(8)), (None, None));
+        assert_eq!(domain.uid(&alice), Some(3001));
+        // Other owners are not asked about at once after silence.
+        assert_eq!(winbind.sids_of(&[Number::Uid(9)]), [Err(Error::NotAvailable)]);
+        assert!(locked(&winbind.names.rest.0).is_some_and(|until| until > Instant::now()));
+        winbind.names.end_rests();
+        assert!(locked(&winbind.names.rest.0).is_none());
+    }
+
+    #[test]
+    fn client_leaves_questions_to_others() {
+        let winbind = Arc::<Winbind>::default();
+        let take = |n: u8| winbind.names.asking.take([192, 0, 2, n].into());
+        let held: Vec<_> = (0..QUESTIONS_MAX).map_while(|_| take(1).ok()).collect();
+        assert_eq!(held.len(), QUESTIONS_MAX / 2);
+        let _client = iobuf::ClientWork::begin([192, 0, 2, 1].into());
+        let asked = winbind.ask_names(|_| -> Result<(), Error> { panic!("it has its part") });
+        assert_eq!(asked, Err(Error::Busy));
+        assert_eq!(winbind.sids_of(&[Number::Uid(9)]), [Err(Error::Busy)]);
+        assert!(winbind.identities_of(&[("LAB", "bob")])[0].is_err());
+        let rests = [&winbind.names.rest, &winbind.names.rest_of_names];
+        assert!(rests.iter().all(|rest| locked(&rest.0).is_none()), "others may ask");
+        assert!(take(2).is_ok());
+    }
+
+    /// A directory whose controller may be silent.
+    struct Lab {
+        is_silent: bool,
+        has_names: bool,
+    }
+
+    impl Asked for Lab {
+        fn sid_of(&mut self, _: &str, name: &str) -> Result<Option<Sid>, Error> {
+            Ok((!self.is_silent && name == "alice").then(|| named_as(1103, "", "").sid))
+        }
+
+        fn name_of(&mut self, _: &Sid) -> Result<Option<Name>, Error> {
+            let alice = Name { domain: "LAB".into(), name: "alice".into(), kind: Kind::User };
+            Ok(self.has_names.then_some(alice))
+        }
+
+        fn reach_controller(&mut self) -> Result<(), Error> {
+            if self.is_silent { Err(Error::NoController) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn silent_controller_denies_no_name() {
+        let names = ["alice", "bob", "carol"].map(|name| ("LAB".to_owned(), name.to_owned()));
+        let ask = |is_silent, has_names, time| {
+            let (mut lab, mut told) = (Lab { is_silent, has_names }, Vec::new());
+            let until = Instant::now() + Duration::from_secs(time);
+            let tell = |(_, name): (&str, &str), found: Option<Named>| {
+                told.push((name.to_owned(), found.is_some()));
+            };
+            (find_all(&mut lab, "LAB", &names, until, tell), told)
+        };
+        let of = |name: &str, is_found| (name.to_owned(), is_found);
+        let (alice, others) = (of("alice", true), [of("bob", false), of("carol", false)]);
+        assert_eq!(ask(true, true, 60), (Err(Error::NoController), vec![]), "nothing is kept");
+        // Silent between two questions.
+        assert_eq!(ask(false, false, 60), (Err(Error::Unfinished), others.to_vec()));
+        assert_eq!(ask(false, true, 60), (Ok(()), [&[alice][..], &others].concat()));
+        assert_eq!(ask(false, true, 0), (Err(Error::Unfinished), vec![]));
+    }
+
+    #[test]
+    fn pause_follows_silence_only() {
+        for (is_own, error, pauses) in [
+            (true, Error::NotAvailable, true),
+            (false, Error::NotAvailable, false),
+            (false, Error::NoController, true),
+            (true, Error::Busy, false),
+            (true, Error::Unfinished, false),
+        ] {
+            let rest = Rest::default();
+            assert_eq!(rest.ask(is_own, || Err::<(), _>(error.clone())), Err(error.clone()));
+            let next = rest.ask(is_own, || Ok(7));
+            assert_eq!(next.is_err(), pauses, "{error:?}");
+        }
+    }
+}
