@@ -39,7 +39,7 @@ const NFS: [(Version, Transport); 3] = [
 
 fn access(read: &[&str], write: &[&str], deny: &[&str]) -> Access {
     let who = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
-    Access { read: who(read), write: who(write), deny: who(deny) }
+    Access { read: who(read), write: who(write), deny: who(deny), ..Access::default() }
 }
 
 /// A gateway whose share `data` lists its users; all users may access a folder in it and a file.

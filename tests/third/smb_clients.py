@@ -384,6 +384,21 @@ class SmbCrate(Command):
         self.ask("set-mtime", path, str(seconds))
 
 
+class SmbCrateCompressed(SmbCrate):
+    """The same with compressed messages: chains of LZ4 and Pattern_V1 from the server, LZ4 of whole messages from the client."""
+
+    way = "compressed"
+
+    def ask(self, *words, data=None):
+        return super().ask(self.way, *words, data=data)
+
+
+class SmbCrateSealed(SmbCrateCompressed):
+    """Compressed, then encrypted."""
+
+    way = "compressed-sealed"
+
+
 class V9uSmb2(Command):
     """npm's v9u-smb2: tests/third/v9u_smb2.js."""
 

@@ -37,6 +37,7 @@ usage: cargo xtask COMMAND
   graph          checks which crate may depend on which
   tidy           checks line, function and file lengths, words and paths
   prose [PATH]   counts wordings in comments and documentation that readers stumble over; with PATH lists the sentences
+  commit-msg F   checks the subject of the message in file F, for the hook of Git in .githooks
   lab [-v] [--list] [--jobs=A,B] [--options=A,B] [--runs=N] NAME... | --takeovers
                  boots the lab's kernel and runs these scenarios; -v shows what the guest says, --jobs runs some only,
                  --options mounts by these, --runs is how often the job `counting` counts
@@ -80,6 +81,10 @@ fn main() -> ExitCode {
         "prose" => match rest {
             [] => prose::check().map(|tally| tally.report(None)),
             [path, ..] => prose::list(path).map(|()| Outcome::Passed),
+        },
+        "commit-msg" => match rest {
+            [file] => prose::check_message(file).map(|()| Outcome::Passed),
+            _ => Err("cargo xtask commit-msg FILE".into()),
         },
         "lab" => lab::command(rest),
         "page" => page::command(rest),

@@ -69,6 +69,13 @@ const THIRD: &[&str] = &[
     "dbus-bin",
     "dbus-daemon",
     "libsmbclient",
+    "avahi-daemon",
+    "avahi-utils",
+    "wsdd",
+    "nmap",
+    "python3-zeroconf",
+    "python3-netifaces",
+    "python3-click",
 ];
 
 /// A Ceph cluster, and a client of it from another project.
@@ -121,12 +128,13 @@ pub(crate) const DOMAIN_CONTROLLER: &[&str] = &[
     "samba-ad-provision",
     "samba-dsdb-modules",
     "samba-vfs-modules",
+    "winbind",
     "libgpgme11",
     "tdb-tools",
 ];
 
 /// Tools for file systems in images.
-const DISKS: &[&str] = &["e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
+const DISKS: &[&str] = &["btrfs-progs", "e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
 
 /// Tools to make a root file system.
 const CLEAN_ROOT: &[&str] = &["mmdebstrap", "systemd-container", "util-linux"];

@@ -67,6 +67,8 @@ const WORDINGS: [(&str, &str); 14] = [
 
 /// Words that begin a subject which names a thing instead of the change.
 const SUBJECT: &str = r"(?i)^[\w ,/.-]+: (an?|the|what|who|whom|whoever|whose|no|nobody|one|every|how|why|each|there)\b";
+/// Columns of a commit's subject.
+const SUBJECT_COLUMNS_MAX: usize = 72;
 /// Commits whose subjects are checked.
 const SUBJECTS_CHECKED: &str = "40";
 
@@ -154,6 +156,30 @@ fn judge_subjects(subjects: &str) -> Result<Result<()>> {
     } else {
         Err(format!("these begin with an article or pronoun, not a verb: {}", found.join("; ")))
     })
+}
+
+/// Checks the message of a commit that Git is about to make: the hook `.githooks/commit-msg` passes its file.
+///
+/// # Errors
+/// Says what the subject must look like.
+pub(crate) fn check_message(file: &str) -> Result<()> {
+    let message = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+    let subject = message.lines().find(|l| !l.starts_with('#')).unwrap_or_default();
+    judge_subject(subject)
+}
+
+fn judge_subject(subject: &str) -> Result<()> {
+    // Git itself writes these.
+    if ["Merge ", "Revert ", "fixup! ", "squash! "].iter().any(|git| subject.starts_with(git)) {
+        return Ok(());
+    }
+    let area = Regex::new(r"^[a-z0-9][a-z0-9., -]*: \S").map_err(|e| e.to_string())?;
+    if !area.is_match(subject) || subject.chars().count() > SUBJECT_COLUMNS_MAX {
+        return Err(format!(
+            "{subject:?} is not `area: imperative summary` in {SUBJECT_COLUMNS_MAX} columns"
+        ));
+    }
+    judge_subjects(subject)?
 }
 
 fn compiled() -> Result<Vec<(Regex, &'static str)>> {
@@ -297,6 +323,17 @@ mod tests {
     fn subjects_begin_with_a_verb() {
         assert!(judge_subjects("smb: refuse a name").unwrap().is_ok());
         assert!(judge_subjects("smb: a name is refused").unwrap().is_err());
+    }
+
+    #[test]
+    fn hook_refuses_subjects_out_of_form() {
+        for good in ["nfs4: refuse a name", "smb, acl: mend lists", "Merge branch 'x'"] {
+            assert!(judge_subject(good).is_ok(), "{good}");
+        }
+        let long = format!("smb: {}", "x".repeat(68));
+        for bad in ["", "refuse a name", "Smb: refuse", "smb:refuse", "smb: the name", &long] {
+            assert!(judge_subject(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -160,12 +160,16 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
 type Part = fn(&Asked) -> Result<Tally>;
 
 /// The parts that use much CPU time.
-const CLIENTS: [Part; 9] = [
+const CLIENTS: [Part; 13] = [
     transforms,
     nfs_programs,
     smb_programs,
+    smb_compression,
+    msdfs_links,
     |asked| lab::third_parties(&asked.only, asked.verbose),
     rdma_core,
+    found,
+    snapshots,
     import,
     registries,
     in_a_browser,
@@ -186,6 +190,35 @@ fn smb_programs(asked: &Asked) -> Result<Tally> {
     let run = lab::smbprograms::all;
     let name = "smb-programs";
     asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
+}
+
+fn smb_compression(asked: &Asked) -> Result<Tally> {
+    asked.part("smb-compression", lab::smbprograms::compression)
+}
+
+fn msdfs_links(asked: &Asked) -> Result<Tally> {
+    let run = lab::smbprograms::msdfs_links;
+    let name = "msdfs-links";
+    asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
+}
+
+/// Lets programs of other projects look for the gateway. PyPI has one of them; Debian has what it needs.
+fn found(asked: &Asked) -> Result<Tally> {
+    asked.part("found", || {
+        let folder = target_dir().join("third-programs/wsdiscovery");
+        if !folder.join("wsdiscovery").exists() {
+            let dir = folder.to_string_lossy();
+            let pip = ["python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", &dir];
+            output(&[&pip[..], &["WSDiscovery==2.1.2"]].concat())?;
+        }
+        let run = || one_test("gateway", "found", &[&format!("PYTHONPATH={}", folder.display())]);
+        Ok(Tally::of("found", run).once_more("found", run))
+    })
+}
+
+/// Lets programs of other projects look for previous versions.
+fn snapshots(asked: &Asked) -> Result<Tally> {
+    asked.part("snapshots", || one_test("gateway", "snapshots", &[]))
 }
 
 fn rdma_core(asked: &Asked) -> Result<Tally> {
@@ -211,7 +244,7 @@ fn domain(asked: &Asked) -> Result<Tally> {
 fn domain_controller() -> Result<PathBuf> {
     smbtorture::unpack()?;
     let dir = target_dir().join("samba-dc");
-    packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, "usr/sbin/samba")?;
+    packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, "usr/sbin/winbindd")?;
     Ok(dir)
 }
 
@@ -277,7 +310,8 @@ fn prepare(tiers: &[String]) {
     let mut made = Vec::new();
     if wanted("lab") || wanted("third") {
         made.push(lab::gateway::build());
-        made.extend(lab::Linux::ALL.map(|linux| lab::build_kernel(linux).map(drop)));
+        let kernels = lab::Linux::ALL.into_iter().filter(|linux| !linux.may_not_boot());
+        made.extend(kernels.map(|linux| lab::build_kernel(linux).map(drop)));
     }
     if wanted("third") {
         made.push(domain_controller().map(drop));

@@ -39,7 +39,7 @@ def each_address_has_the_best_way():
 
 
 def hindered(words, *wrapper):
-    """The device's address is served by iWARP then, and all of these words say why."""
+    """The device's address is served over iWARP then, and all of these words say why."""
     at = offers(*wrapper)[servers.ADDRESS]
     must_equal(at["rdma_providers"], ["iwarp"], "at the device's address")
     why = at["rdma_device_why_not"] or ""

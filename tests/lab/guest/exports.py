@@ -1,16 +1,20 @@
 """Shares with other rules: read-only, root squashed; and the root that shows them all."""
 
 import errno
+import fcntl
 import os
+import subprocess
 
 import lab
 import servers
 import share
-from lab import check, must, must_equal, must_raise, pread_all, wait_until
+from lab import check, must, must_equal, must_raise, pread_all, run, wait_until
 from semantics import as_other, put
 from sizes import write_all
 
 AT = "/mnt/second"
+INNER = f"{AT}/inner"
+ALONE = "/mnt/third"
 NOBODY = 65534
 SHARES = ["data", "ro", "small", "squashed"] + ["vanishing"] * (not servers.is_here())
 
@@ -82,6 +86,65 @@ def vanished():
         lab.umount(AT)
 
 
+def room(path):
+    found = os.statvfs(path)
+    return found.f_blocks * found.f_frsize
+
+
+def mount_inside():
+    """A file system that is mounted in a share is one of its own, with its own room and locks, by walking and by its path."""
+    mounted("/small")
+    try:
+        lab.mount(ALONE, "/small/inner", extra="nosharecache")
+        put(f"{INNER}/file", b"inside")
+        must(os.stat(INNER).st_dev != os.stat(AT).st_dev, "one device number for two file systems")
+        must_equal((room(INNER), room(AT)), (4 << 20, 16 << 20), "bytes of both")
+        must_raise(errno.EXDEV, os.rename, f"{INNER}/file", f"{AT}/file")
+        must_raise(errno.EXDEV, os.link, f"{INNER}/file", f"{AT}/link")
+        must_equal(pread_all(f"{ALONE}/file"), b"inside")
+        with open(f"{INNER}/file", "r+b") as held, open(f"{ALONE}/file", "r+b") as wants:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            # By version 4 both mounts are one client, whose delegation may grant the lock without a call.
+            if not lab.V4:
+                must_raise(errno.EAGAIN, fcntl.flock, wants, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(held, fcntl.LOCK_UN)
+            fcntl.flock(wants, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        lab.umount(ALONE)
+        unmounted()
+
+
+def mount_comes_and_goes():
+    """The mount goes while a client has its files: an error, not a hang, and the share around it goes on. It comes back empty."""
+    lab.mount(AT, "/small", extra="noac,lookupcache=none")
+    try:
+        put(f"{INNER}/file", b"gone soon")
+        gone = (errno.ESTALE, errno.ENOENT, errno.EACCES)
+        lab.tell_host("unmount inner")
+        wait_until(lambda: error_of(pread_uncached, f"{INNER}/file") in gone, "an error", 30)
+        put(f"{AT}/around", b"goes on")
+        must_equal(pread_all(f"{AT}/around"), b"goes on")
+        lab.tell_host("mount inner")
+        # The client may have unmounted it by itself.
+        subprocess.run(("umount", "--lazy", INNER), capture_output=True, check=False)
+        wait_until(lambda: error_of(room, INNER) is None and room(INNER) == 4 << 20, "the mount again", 30)
+        must_equal(os.listdir(INNER), [])
+        put(f"{INNER}/file", b"new")
+        must_equal(pread_all(f"{INNER}/file"), b"new")
+    finally:
+        unmounted()
+
+
+def pread_uncached(path):
+    lab.drop_caches()
+    return pread_all(path)
+
+
+def unmounted():
+    """The client mounts what is inside by itself."""
+    run("umount", "--recursive", AT)
+
+
 def error_of(call, *args):
     try:
         call(*args)
@@ -142,6 +205,6 @@ def two_mounts():
 
 def job(top):
     checks = [read_only, squashed, not_there, part_of_a_share, two_mounts, full]
-    checks += [all_shares] * lab.V4 + [vanished] * (not servers.is_here())
+    checks += [all_shares] * lab.V4 + [mount_inside, mount_comes_and_goes, vanished] * (not servers.is_here())
     for call in checks:
         check(f"exports/{call.__name__.replace('_', '-')}", call)

@@ -13,7 +13,7 @@ AT = "/mnt/tree"
 THERE = "/mnt/there"
 # The other gateway, beside the first one on the host.
 OTHER = "10.77.0.3"
-NAMES = ["archive", "data", "ro", "small", "spare", "squashed", "vanishing"]
+NAMES = ["archive", "data", "linked", "ro", "small", "spare", "squashed", "vanishing"]
 
 
 def mounted_from(at):
@@ -74,6 +74,36 @@ def next_server():
     must_equal(mounted_from(f"{AT}/spare")[0], f"{OTHER}:/archive")
 
 
+def links_below():
+    """Folders of a share that are there: a link of the configuration, and one of Samba."""
+    with os.scandir(f"{AT}/linked") as entries:
+        must_equal(sorted(e.name for e in entries), ["far", "samba"])
+    must_equal(os.listdir(f"{AT}/linked/far"), ["Old"])
+    for link in ("far/Old", "samba"):
+        at = f"{AT}/linked/{link}"
+        must_equal(pread_all(f"{at}/readme"), b"kept there\n")
+        must_equal(mounted_from(at)[0], f"{OTHER}:/archive")
+        data = share.pattern(link, (1 << 20) + 3)
+        name = f"{at}/by-{link.replace('/', '-')}"
+        write_all(name, data, "buffered")
+        lab.drop_caches()
+        must_hold(pread_all(name), data, f"by {link}")
+        lab.umount(at)
+    # The names stay, and so does the folder above one.
+    must_raise((errno.EACCES, errno.EBUSY, errno.EXDEV), os.rmdir, f"{AT}/linked/far/Old")
+    must_raise((errno.EACCES, errno.EBUSY, errno.EXDEV), os.rename, f"{AT}/linked/far", f"{AT}/linked/near")
+    must_raise(errno.EEXIST, os.mkdir, f"{AT}/linked/far/Old")
+
+
+def empty_by_version_3():
+    lab.mount(THERE, "/linked", vers="3", proto="tcp", port="2049", extra="nolock")
+    try:
+        must_equal(os.listdir(f"{THERE}/far/Old"), [])
+        must_raise(errno.EROFS, os.mkdir, f"{THERE}/far/Old/x")
+    finally:
+        lab.umount(THERE)
+
+
 def by_its_path():
     """The share itself is mounted, by the server that refers."""
     lab.mount(THERE, "/archive")
@@ -99,8 +129,10 @@ def job(_):
         check("refer/walks-in", walks_in)
         check("refer/works-there", works_there)
         check("refer/next-server", next_server)
+        check("refer/links-below", links_below)
         for name in ("archive", "spare"):
             check(f"refer/leaves-{name}", lab.umount, f"{AT}/{name}")
         check("refer/unmount", lab.umount, AT)
     check("refer/by-its-path", by_its_path)
     check("refer/not-by-version-3", not_by_version_3)
+    check("refer/empty-by-version-3", empty_by_version_3)

@@ -5,6 +5,7 @@
 //! values survive encoding, limits are enforced, two parsers of the same bytes agree.
 
 mod compress;
+mod found;
 mod gss;
 mod gss_stranger;
 mod nfs4;
@@ -31,6 +32,7 @@ use vfs::namespace::{Cidr, Enforce, Protocols, Share, Squash};
 use vfs::{Backend, CreateHow, Cred, SetAttr};
 
 pub use compress::{compress_lz4, compress_lz77, compress_lz77_huffman, compress_lznt1};
+pub use found::{discovery_dns, discovery_wsd};
 pub use gss::{gss_calls, gss_tokens};
 pub use gss_stranger::gss_stranger;
 pub use nfs_proto::{nfs3_values, nfs4_values, side_values};
@@ -72,7 +74,7 @@ fn share(bytes: u64, runtime: &Runtime) -> (Share, [NodeRef; 2]) {
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their programs.
-pub const TARGETS: [(&str, Target); 28] = [
+pub const TARGETS: [(&str, Target); 30] = [
     ("mpa_ddp_rdmap", mpa_ddp_rdmap),
     ("rpcrdma_header", rpcrdma_header),
     ("rpc", rpc),
@@ -84,6 +86,8 @@ pub const TARGETS: [(&str, Target); 28] = [
     ("gss_tokens", gss_tokens),
     ("gss_calls", gss_calls),
     ("gss_stranger", gss_stranger),
+    ("discovery_dns", discovery_dns),
+    ("discovery_wsd", discovery_wsd),
     ("pac_logon_info", pac_logon_info),
     ("nfs3_values", nfs3_values),
     ("nfs4_values", nfs4_values),

@@ -3,7 +3,7 @@
 use smb_compress::Algorithm;
 
 use super::{
-    compress, gss, gss_stranger, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds,
+    compress, found, gss, gss_stranger, nfs_proto, pac, side, smb_direct, smb_pipe, smb_seeds,
     smb_session, spnego, tls, wire,
 };
 use crate::raw::{self, MPA_REQUEST, fpdu, tagged, untagged, words};
@@ -21,6 +21,8 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "gss_tokens" => gss::seeds(),
         "gss_calls" => gss::call_seeds(),
         "gss_stranger" => gss_stranger::seeds(),
+        "discovery_dns" => found::dns_seeds(),
+        "discovery_wsd" => found::wsd_seeds(),
         "pac_logon_info" => pac::seeds(),
         "side_calls" => side::seeds(),
         "nfs3_values" => nfs_proto::nfs3_seeds(&nfs3()),

@@ -6,7 +6,7 @@ use smb_proto::fscc::ea::FullEa;
 use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
-use smb_proto::smb2::reparse::Reparse;
+use smb_proto::smb2::reparse::{Buffer, Reparse};
 use smb_proto::smb2::{self, FileId, dfs, fsctl, negotiate};
 use smb_proto::{ndr, rpce};
 use smbd_core::dtyp::SecurityDescriptor;
@@ -304,6 +304,11 @@ fn controls() -> Vec<(u8, Vec<u8>)> {
         (10, Reparse::Symlink { target: "a\\b".into(), relative: true }.emit()),
         (10, Reparse::NfsLink("a/b".into()).emit()),
         (10, Reparse::NfsChar(1, 3).emit()),
+        (10, Reparse::MountPoint("\\??\\C:\\a".into()).emit()),
+        (10, Reparse::LxLink("a/b".into()).emit()),
+        (10, Buffer { tag: 0x8000_0013, guid: None, data: &[1; 9] }.emit()),
+        (10, Buffer { tag: 0x1234, guid: Some([7; 16]), data: &[1; 9] }.emit()),
+        (10, Buffer { tag: 0x1234, guid: Some([7; 16]), data: &[] }.emit()),
         (
             11,
             rpce::Pdu {

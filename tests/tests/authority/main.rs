@@ -220,7 +220,8 @@ impl Cell {
 
 pub(crate) fn user(caller: Caller) -> User {
     match caller {
-        Caller::Guest => User::default(),
+        // SMB users have logged on, and no share squashes them.
+        Caller::Guest | Caller::Squashed => User::default(),
         caller => User { name: format!("{caller:?}").to_lowercase(), ..alice() },
     }
 }
@@ -239,6 +240,7 @@ fn rules(share: &mut Share, by: By) {
                 read: who(&[&group, "other"]),
                 write: who(&["owner", "listed"]),
                 deny: who(&["member"]),
+                ..Access::default()
             });
         }
         By::Denied => {
@@ -283,11 +285,9 @@ pub(crate) async fn world() -> (World, tempfile::TempDir) {
         for caller in Caller::ALL {
             let mut user = settings.users[0].clone();
             user.name = format!("{caller:?}").to_lowercase();
-            // The share squashes it.
-            let is_root = caller == Caller::Squashed;
             user.identity = Identity {
-                uid: Some(if is_root { 0 } else { caller.uid() }),
-                gid: Some(if is_root { 0 } else { caller.gid() }),
+                uid: Some(caller.uid()),
+                gid: Some(caller.gid()),
                 groups: Some(caller.groups().to_vec()),
             };
             settings.users.push(user);

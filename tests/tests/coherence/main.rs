@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod borders;
 mod cell;
 mod deletes;
 mod directories;
@@ -16,7 +17,9 @@ mod markers;
 mod mute;
 mod names;
 mod notify;
+mod overlap;
 mod removed;
+mod reparse_points;
 mod rules;
 mod side;
 mod times;
@@ -27,9 +30,9 @@ use std::sync::{Arc, Mutex};
 
 use cell::{Pace, Seen};
 use headgate_tests::world::World;
-use headgate_tests::world::smb::{alice, with_alice};
+use headgate_tests::world::smb::alice;
 use kinds::{ALL, Kind};
-use side::{Side, Way};
+use side::{At, DATA, Side, Way};
 
 /// Number of cells that run at once.
 const WORKERS: usize = 12;
@@ -65,13 +68,14 @@ fn is_update() -> bool {
     std::env::var_os("HEADGATE_UPDATE").is_some()
 }
 
-async fn all(way: Way, known: &Arc<document::Known>) -> Vec<Cell> {
-    let (world, _dir) = with_alice(|_| ()).await;
+/// Runs all cells; the clients of each reach the file by one of the `ways` to it.
+async fn all(way: Way, known: &Arc<document::Known>, ways: &[(At, At)]) -> Vec<Cell> {
+    let (world, _dir) = overlap::world().await;
     let pairs = ALL.iter().flat_map(|a| ALL.iter().map(|b| (*a, *b)));
     let todo = Arc::new(Mutex::new(pairs.collect::<VecDeque<_>>()));
     let mut workers = Vec::new();
-    for _ in 0..WORKERS {
-        let sides = (side(&world, way).await, side(&world, way).await);
+    for (_, (a, b)) in (0..WORKERS).zip(ways.iter().cycle()) {
+        let sides = (side(&world, way, *a).await, side(&world, way, *b).await);
         workers.push(tokio::spawn(worker(sides, todo.clone(), known.clone())));
     }
     let mut seen = Vec::new();
@@ -84,15 +88,37 @@ async fn all(way: Way, known: &Arc<document::Known>) -> Vec<Cell> {
     seen
 }
 
-async fn side(world: &World, way: Way) -> Side {
-    Side::connect(world, &alice(), way).await.unwrap()
+async fn side(world: &World, way: Way, at: At) -> Side {
+    Side::connect_at(world, &alice(), way, at).await.unwrap()
+}
+
+/// The cells whose results differ from the document.
+fn not_as_known(cells: &[Cell], known: &document::Known) -> Vec<String> {
+    let differs = |(pair, seen): &&Cell| !known.agrees(*pair, seen);
+    let shown = |((a, b), seen): &Cell| format!("{}, then {}: {seen:?}", a.name(), b.name());
+    cells.iter().filter(differs).map(shown).collect()
+}
+
+/// The pairs of clients again, each on different shares that have the file: nothing changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn matrix_of_overlapping_shares_is_the_same() {
+    let known = Arc::new(document::Known::read());
+    let cells = all(Way::Tcp, &known, &overlap::DIFFERENT).await;
+    assert_eq!(cells.len(), ALL.len() * ALL.len());
+    let faulty = |(pair, seen): &Cell| match seen.faults.is_empty() {
+        true => None,
+        false => Some(format!("{}, then {}: {seen:?}", pair.0.name(), pair.1.name())),
+    };
+    let mut faults: Vec<String> = cells.iter().filter_map(faulty).collect();
+    faults.extend(not_as_known(&cells, &known));
+    assert!(faults.is_empty() || is_update(), "{}", faults.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn matrix_matches_document() {
     let known = Arc::new(document::Known::read());
-    let tcp = all(Way::Tcp, &known).await;
-    let rdma = all(Way::Rdma, &known).await;
+    let tcp = all(Way::Tcp, &known, &[(DATA, DATA)]).await;
+    let rdma = all(Way::Rdma, &known, &[(DATA, DATA)]).await;
     let mut faults = Vec::new();
     for ((pair, tcp), (_, rdma)) in tcp.iter().zip(&rdma) {
         let of = format!("{}, then {}", pair.0.name(), pair.1.name());
@@ -108,11 +134,7 @@ async fn matrix_matches_document() {
         times::write(&[times::measure(Way::Tcp).await, times::measure(Way::Rdma).await]);
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    let stale: Vec<String> = tcp
-        .iter()
-        .filter(|(pair, seen)| !known.agrees(*pair, seen))
-        .map(|(pair, seen)| format!("{}, then {}: {seen:?}", pair.0.name(), pair.1.name()))
-        .collect();
+    let stale = not_as_known(&tcp, &known);
     let update = is_update();
     assert!(update || stale.is_empty(), "docs/coherence.md says otherwise:\n{}", stale.join("\n"));
     assert!(update || known.text == document::text(&tcp), "docs/coherence.md is out of date");

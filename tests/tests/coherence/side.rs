@@ -38,8 +38,22 @@ pub(crate) enum Way {
     Rdma,
 }
 
+/// The folder in which a client works: the way to one folder of the host may lead through several shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) share: &'static str,
+    /// A folder of the share; empty for its root.
+    pub(crate) folder: &'static str,
+    /// The same folder in the world's.
+    pub(crate) on_disk: &'static str,
+}
+
+/// The root of the usual share.
+pub(crate) const DATA: At = At { share: "data", folder: "", on_disk: "" };
+
 /// The connections of one client.
 pub(crate) struct Side {
+    pub(crate) at: At,
     pub(crate) smb: Smb,
     pub(crate) breaks: Receiver<Break>,
     pub(crate) nfs4: Nfs4,
@@ -122,13 +136,18 @@ fn flat(data: &[iobuf::Buf]) -> Vec<u8> {
 impl Side {
     /// Connects over every protocol, as root.
     pub(crate) async fn connect(world: &World, user: &User, way: Way) -> Result<Side> {
+        Self::connect_at(world, user, way, DATA).await
+    }
+
+    /// Connects over every protocol, as root, to work in this folder.
+    pub(crate) async fn connect_at(world: &World, user: &User, way: Way, at: At) -> Result<Side> {
         let local = Local::default();
         let rdma = way == Way::Rdma;
         let (smb_at, nfs_at) = match rdma {
             true => (world.running.smb_direct[0], world.running.nfs_rdma[0]),
             false => (world.running.smb[0], world.running.nfs[0]),
         };
-        let share = ("127.0.0.1", "data");
+        let share = ("127.0.0.1", at.share);
         let smb = Smb::connect(smb_at, rdma, share, user, Options::default(), &local).await?;
         let breaks = smb.breaks().ok_or(Error::Protocol("asked twice".into()))?;
         let (callbacks, recalls) = Recalls::new();
@@ -136,14 +155,18 @@ impl Side {
         let number = KEYS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let rpc = dial(rdma, nfs_at, &local, Arc::new(callbacks)).await?;
         let nfs4 = Nfs4::connect(rpc, cred.clone(), Minor::Two, &number, number).await?;
-        let root4 = nfs4.walk("/data").await?;
-        let at = world.running.nfs[0];
-        let mounts = client::connect::tcp(at, &local, Arc::new(NoCallbacks)).await?;
-        let root3 = mount::mount(&mounts, &cred, "/data").await?;
+        let root4 = nfs4.walk(&format!("/{}/{}", at.share, at.folder)).await?;
+        let mounts = world.running.nfs[0];
+        let mounts = client::connect::tcp(mounts, &local, Arc::new(NoCallbacks)).await?;
+        let top3 = mount::mount(&mounts, &cred, &format!("/{}", at.share)).await?;
         let host = format!("host{}", u64::from_be_bytes(number));
         let nlm = Nlm::new(mounts, cred.clone(), &host);
         let rpc = dial(rdma, nfs_at, &local, Arc::new(NoCallbacks)).await?;
         let nfs3 = Nfs3::new(rpc, cred);
+        let root3 = match at.folder {
+            "" => top3,
+            folder => nfs3.lookup(&top3, folder.as_bytes()).await?.0,
+        };
         let mut renewing = JoinSet::new();
         let renewed = nfs4.clone();
         renewing.spawn(async move {
@@ -151,8 +174,16 @@ impl Side {
                 tokio::time::sleep(RENEW).await;
             }
         });
-        let (folder, _renewing) = (world.folder(), renewing);
-        Ok(Side { smb, breaks, nfs4, recalls, nfs3, nlm, root4, root3, folder, _renewing })
+        let (folder, _renewing) = (world.folder().join(at.on_disk), renewing);
+        Ok(Side { at, smb, breaks, nfs4, recalls, nfs3, nlm, root4, root3, folder, _renewing })
+    }
+
+    /// The path of a file for SMB, from the root of the share.
+    pub(crate) fn path(&self, name: &str) -> String {
+        match self.at.folder {
+            "" => name.to_owned(),
+            folder => format!("{folder}\\{name}"),
+        }
     }
 
     /// Acquires the holding, and reads if possible; `mark` is the data that a writing kind stores in the file.
@@ -178,7 +209,7 @@ impl Side {
     async fn take_smb(&self, kind: Kind, name: &str, hold: &mut Hold) -> Result<String> {
         hold.key[..8].copy_from_slice(&KEYS.fetch_add(1, Ordering::Relaxed).to_be_bytes());
         let how = kind.smb(hold.key).ok_or(Error::Protocol("not of SMB".into()))?;
-        let (file, granted) = self.smb.open_cached(name, &how).await?;
+        let (file, granted) = self.smb.open_cached(&self.path(name), &how).await?;
         hold.smb = Some(file);
         let outcome = match kind {
             Kind::Lease(_) => {

@@ -9,7 +9,7 @@ use headgate_tests::world::smb::with_alice;
 
 use crate::cell::{self, Pace, Took};
 use crate::kinds::{ALL, Kind};
-use crate::side::{Side, Way};
+use crate::side::{DATA, Side, Way};
 
 /// Runs of each cell; the median is reported.
 const RUNS: usize = 3;
@@ -38,7 +38,7 @@ pub(crate) struct Times {
 /// Runs all cells, one after the other.
 pub(crate) async fn measure(way: Way) -> Times {
     let (world, _dir) = with_alice(|_| ()).await;
-    let (mut a, b) = (crate::side(&world, way).await, crate::side(&world, way).await);
+    let (mut a, b) = (crate::side(&world, way, DATA).await, crate::side(&world, way, DATA).await);
     let mut took = Vec::new();
     for (n, pair) in pairs().enumerate() {
         let mut runs = Vec::new();

@@ -6,9 +6,11 @@
 
 mod beside;
 mod durability;
+mod earlier;
 mod failover;
 mod neighbours;
 mod protected;
+mod slow;
 mod smb;
 mod yardstick;
 
@@ -41,9 +43,11 @@ const DEVICES_PART: &str = "# RDMA devices\n";
 const NFS_PROTECTED_PART: &str = "# NFS by Kerberos and by TLS\n";
 const DURABILITY_PART: &str = "# Durability\n";
 const NEIGHBOURS_PART: &str = "# Neighbours\n";
+const SLOW_PART: &str = "# SMB over slow links\n";
+const EARLIER_PART: &str = "# An earlier build\n";
 
-/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours] [--rounds N] [--size SIZE]`, or `failover [--runs
-/// N]`.
+/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours|slow] [--rounds N] [--size SIZE]`,
+/// `earlier PROGRAM`, or `failover [--runs N]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
         return inside(&args[1..]).map(|()| Outcome::Passed);
@@ -58,7 +62,8 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
             had.unwrap_or_else(|why| println!("another server is left out: {why}"));
         }
     } else {
-        packages::install(&[if is_durability { "disks" } else { "bench" }])?;
+        let is_slow = args.first().is_some_and(|a| a == "slow");
+        packages::install(&[if is_durability || is_slow { "disks" } else { "bench" }])?;
     }
     if args.first().is_some_and(|a| a == "nfs-protected") {
         // The realm and the certificates of guests.
@@ -70,6 +75,9 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     gateway::build()?;
     if is_durability {
         durability::build()?;
+    }
+    if args.first().is_some_and(|a| a == "slow") {
+        slow::build()?;
     }
     if args.first().is_some_and(|a| a == "devices" || a == "nfs-protected") {
         // Guests have separate networks, and their packages must be downloaded.
@@ -209,7 +217,9 @@ fn inside(args: &[String]) -> Result<()> {
         Some((what, _)) if what == "nfs-protected" => {
             (Some(NFS_PROTECTED_PART), beside::protected()?)
         }
+        Some((what, _)) if what == "slow" => (Some(SLOW_PART), slow::inside()?),
         Some((what, _)) if what == "neighbours" => (Some(NEIGHBOURS_PART), neighbours::inside()?),
+        Some((what, rest)) if what == "earlier" => (Some(EARLIER_PART), earlier::inside(rest)?),
         Some((what, _)) if what == "durability" => (Some(DURABILITY_PART), durability::inside()?),
         _ => (None, nfs_part(args)?),
     };

@@ -119,8 +119,19 @@ pub(super) fn smbd(samba: &Path, folder: &Folder, files: &Folder) -> Result<Serv
     Ok(server)
 }
 
-/// Serves `files` by the program that `command` starts, on these ports.
+/// Serves `files` by the program that `command` starts, on loopback and these ports.
 pub(super) fn ours(
+    command: Command,
+    folder: &Folder,
+    files: &Folder,
+    ports: Ports,
+) -> Result<Server> {
+    ours_at(&["127.0.0.1"], command, folder, files, ports)
+}
+
+/// Like [`ours`], on these addresses, of which one is on loopback.
+pub(super) fn ours_at(
+    addresses: &[&str],
     command: Command,
     folder: &Folder,
     files: &Folder,
@@ -131,7 +142,10 @@ pub(super) fn ours(
     fs::write(&password, PASSWORD).map_err(|e| format!("{password}: {e}"))?;
     output(&["chmod", "600", &password])?;
     let (share, user) = (format!("share={}", files.0.display()), format!("{USER}={password}"));
-    command.args(["serve", "--share", &share, "--bind", "127.0.0.1", "--user", &user]);
+    command.args(["serve", "--share", &share, "--user", &user]);
+    for address in addresses {
+        command.args(["--bind", address]);
+    }
     command.args(["--portmap", "off", "--smb-signing", "offered"]);
     for (option, port) in [
         ("--smb-port", ports.smb),

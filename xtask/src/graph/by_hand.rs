@@ -11,14 +11,16 @@ use crate::sh::Result;
 const FORMATS: [&str; 3] = ["crates/wire", "crates/nfs-proto", "crates/smb-proto"];
 
 /// Other files that build numbers from bytes, and the source of those bytes.
-const KNOWN: [(&str, &str); 40] = [
+const KNOWN: [(&str, &str); 44] = [
     ("crates/cluster/src/announce.rs", "the checksum of a frame that it made"),
     ("crates/cluster/src/lifetime.rs", "an answer of the kernel"),
+    ("crates/discovery/src/unread.rs", "lengths of records, by a walk that ends with the packet"),
     ("gateway/src/boot.rs", "a record of the store"),
     ("gateway/src/networks.rs", "a mask of the host's"),
     ("crates/gss-krb5/src/enctype.rs", "the n-fold of a constant"),
     ("crates/gss-krb5/src/token.rs", "a token's header of 16 bytes"),
     ("crates/sys/gss-sys/src/keytab.rs", "a keytab, a file of the host"),
+    ("crates/sys/wbclient-sys/src/context.rs", "a SID of winbindd, a service of the host"),
     ("nfsrdma/src/fh.rs", "file handles, which this server made"),
     ("nfsrdma/src/rpc/gss/protect.rs", "the head of a reply, which this server made"),
     ("nfsrdma/src/v4/recovery.rs", "random bytes"),
@@ -52,7 +54,7 @@ const KNOWN: [(&str, &str); 40] = [
         "smbd-core/src/request_context.rs",
         "a field of the header that has another meaning by dialect",
     ),
-    ("smbd-core/src/open.rs", "random bytes"),
+    ("smbd-core/src/random_ids.rs", "random bytes"),
     ("smbd-core/src/persist/record.rs", "a record of the store"),
     ("smbd-core/src/ops/pipe_host.rs", "a number that is made of the host's name"),
     ("vfs/examples/", "a handle of the example"),
@@ -63,6 +65,8 @@ const KNOWN: [(&str, &str); 40] = [
     ("vfs/src/hosts.rs", "an address for the kernel"),
     ("vfs/src/local/", "handles, and what the kernel tells"),
     ("vfs/src/mem/", "handles"),
+    ("vfs/src/reparse.rs", "a record that is kept with a file"),
+    ("vfs/src/waste_record.rs", "a record that is kept with a file"),
     ("xtask/", "no program of the product"),
 ];
 

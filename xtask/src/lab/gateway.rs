@@ -40,8 +40,9 @@ const SHARES: [(&str, &str); 5] = [
 pub(super) const LAB_USER: (&str, &str) = ("root", "pass");
 const USERS: [(&str, &str); 2] = [("user", "pass"), ("user2", "pass2")];
 
-/// Each start has separate mounts, which end with it: this file system is soon full.
-const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && ";
+/// Each start has separate mounts, which end with it: this file system is soon full, and has another one inside.
+const SMALL: &str = "mount -t tmpfs -o size=16M small \"$0/small\" && mkdir \"$0/small/inner\" && \
+                     mount -t tmpfs -o size=4M inner \"$0/small/inner\" && ";
 /// Selects the realm of the scenario.
 const REALM: &str = "export KRB5_CONFIG=\"$0/krb5/krb5.conf\" && ";
 /// Selects the Ceph cluster of the scenario.
@@ -75,6 +76,8 @@ pub(crate) struct Demands {
     pub(crate) refers: bool,
     /// True if its first share is in CephFS, on the cluster below this folder.
     pub(crate) ceph: bool,
+    /// Clients of its first share should compress.
+    pub(crate) compress: bool,
     /// Clients of its first share follow links: Linux before SMB 3.1.1 does not announce that it can.
     pub(crate) symlinks_by_client: bool,
 }
@@ -83,7 +86,8 @@ impl Demands {
     fn of_share(self) -> String {
         let tls = self.tls.map_or(String::new(), |tls| format!(",tls={tls}"));
         let sec = if self.kerberos { ",sec=krb5:krb5i:krb5p" } else { "" };
-        tls + sec + if self.symlinks_by_client { ",symlinks=client" } else { "" }
+        let compress = if self.compress { ",compress" } else { "" };
+        tls + sec + compress + if self.symlinks_by_client { ",symlinks=client" } else { "" }
     }
 }
 
@@ -398,10 +402,19 @@ impl<'a> Gateway<'a> {
             "stop-container" => self.stop_and_restart(),
             "cut-connections" => self.cut_connections(),
             "cut-one-channel" => self.cut_one_channel(),
+            "unmount inner" => self.mounts(&["umount", "--lazy"]),
+            "mount inner" => self.mounts(&["mount", "-t", "tmpfs", "-o", "size=4M", "inner"]),
             "remove vanishing" => fs::remove_dir_all(self.dir.join("vanishing"))
                 .map_err(|e| format!("vanishing: {e}")),
             _ => Err("the host does not know how".into()),
         }
+    }
+
+    /// Runs this command on the mount point inside a share, among the mounts of the running gateway.
+    fn mounts(&self, command: &[&str]) -> Result<()> {
+        let pid = self.child.as_ref().ok_or("it was not started")?.id().to_string();
+        let at = self.dir.join("small/inner").display().to_string();
+        output(&[&["nsenter", "--target", &*pid, "--mount"], command, &[&*at]].concat()).map(drop)
     }
 
     fn kill(&mut self) {
@@ -451,12 +464,20 @@ impl<'a> Gateway<'a> {
     }
 }
 
-/// Writes the file with shares at the second address, one of which does not exist at the first. Returns its path.
+/// Writes the file with shares at the second address, one of which does not exist at the first, and with a share some of whose
+/// folders are there. Returns its path.
 fn referring(dir: &Path) -> Result<String> {
     let (first, second) = (host_address(0), second_address(0));
+    let linked = dir.join("linked");
+    make_folder(&linked, 0o777)?;
+    let samba = linked.join("samba");
+    std::os::unix::fs::symlink(format!("msdfs:{second}\\archive"), &samba)
+        .map_err(|e| format!("{}: {e}", samba.display()))?;
     let text = format!(
         "shares:\n  - {{name: archive, refer: '{second}:/archive'}}\n  \
-         - {{name: spare, refer: ['{first}:/none', '{second}:/archive']}}\n"
+         - {{name: spare, refer: ['{first}:/none', '{second}:/archive']}}\n  \
+         - {{name: linked, path: '{}', squash: none, links: [msdfs, {{at: far/Old, to: '{second}:/archive'}}]}}\n",
+        linked.display()
     );
     let file = dir.join("refer.yaml");
     fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;

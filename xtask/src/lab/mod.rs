@@ -13,6 +13,7 @@ mod kerberos;
 mod net;
 pub(crate) mod nfsprograms;
 mod nodes;
+mod posix;
 mod pulse;
 mod rights;
 mod run;
@@ -36,7 +37,7 @@ use run::Place;
 pub(crate) use scenarios::Linux;
 use scenarios::{
     BESIDE, BESIDE_BY_DEVICE, BESIDE_ON_EXT4, BESIDE_PROTECTED, CAPTURED, FAILOVERS, Kind, MOVES,
-    ON_CEPH, SCENARIOS, Scenario, TAKEOVERS, TAKEOVERS_ON_CEPH,
+    ON_CEPH, PJDFSTEST, SCENARIOS, Scenario, TAKEOVERS, TAKEOVERS_ON_CEPH,
 };
 
 use crate::packages;
@@ -68,7 +69,8 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let of_devices = || BESIDE_BY_DEVICE.iter().chain(BESIDE_ON_EXT4);
     let beside = || BESIDE.iter().chain(of_devices()).chain(BESIDE_PROTECTED);
     let clusters = || TAKEOVERS.iter().chain(TAKEOVERS_ON_CEPH).chain(MOVES).chain(&FAILOVERS);
-    let all = || SCENARIOS.iter().chain(CAPTURED).chain(ON_CEPH).chain(clusters()).chain(beside());
+    let apart = || CAPTURED.iter().chain(ON_CEPH).chain(PJDFSTEST);
+    let all = || SCENARIOS.iter().chain(apart()).chain(clusters()).chain(beside());
     let verbose = args.iter().any(|a| a == "-v");
     let given = |option| args.iter().find_map(|a| a.strip_prefix(option)).map(str::to_owned);
     // Leaked until the end of this short-lived program.
@@ -81,6 +83,9 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     let names: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let names: Vec<String> = match args.iter().any(|a| a == "--takeovers") {
         true => TAKEOVERS.iter().map(|s| s.name.to_owned()).collect(),
+        false if names.iter().any(|name| *name == posix::JOB) => {
+            PJDFSTEST.iter().map(|s| s.name.to_owned()).collect()
+        }
         false => names.into_iter().cloned().collect(),
     };
     if args.iter().any(|a| a == "--list") || names.is_empty() {
@@ -115,7 +120,11 @@ pub(crate) fn takeovers_on_ceph(verbose: bool) -> Result<Tally> {
 
 /// Runs the tier `lab`: every scenario that is not a reference.
 pub(crate) fn tier(only: &[String], verbose: bool) -> Result<Tally> {
-    let of_tier = SCENARIOS.iter().filter(|s| !s.is_reference() && wanted(only, s.name));
+    let is_of_tier = |s: &&Scenario| match only {
+        [] => !s.is_reference() && !s.linux.may_not_boot(),
+        _ => !s.is_reference() && wanted(only, s.name),
+    };
+    let of_tier = SCENARIOS.iter().filter(is_of_tier);
     let lab = Lab::new(verbose)?;
     let mut all = lab.run_all(of_tier.copied().collect(), AT_ONCE)?;
     lab.look_again(&mut all);

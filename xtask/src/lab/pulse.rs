@@ -27,18 +27,21 @@ use crate::sh::output;
 const ALARM: Duration = Duration::from_secs(1);
 /// Pause between two probes.
 const KNOCK: Duration = Duration::from_secs(10);
-/// A network that answered once and has not for this long counts as failed. A guest that only waits for a processor answers now and
-/// then.
+/// A network that answered once and then stays silent for this long counts as failed. A guest that only waits for a processor
+/// answers now and then.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Longest time for a guest to boot until its network answers. One takes a second, ten on a machine with much other work.
+const BOOT_MAX: Duration = Duration::from_secs(120);
 
 /// Longest time for a guest to power off after it reported how its jobs ended: some hung there until their time limit, without any
 /// message.
 const POWER_OFF_MAX: Duration = Duration::from_secs(30);
 
 /// Watches the guest that `started` runs, until `end` is closed; a message there means that its jobs have ended. True if its
-/// network failed before: then its kernel was ended, and its state printed.
+/// network failed before, or never answered: then its kernel was ended, and its state printed.
 pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool {
-    let mut silence = Silence::default();
+    let mut silence = Silence::since(Instant::now());
     let mut next_knock = Instant::now() + KNOCK;
     let mut off_until = None;
     loop {
@@ -80,20 +83,28 @@ pub(super) fn watch(guest: &Guest<'_>, started: u32, end: &Receiver<()>) -> bool
     }
 }
 
-/// Since when a guest that answered before no longer does.
-#[derive(Debug, Default)]
+/// Since when a guest does not answer.
+#[derive(Debug)]
 struct Silence {
+    started: Instant,
     last_answer: Option<Instant>,
 }
 
 impl Silence {
+    fn since(started: Instant) -> Self {
+        Silence { started, last_answer: None }
+    }
+
     /// Records the result of a probe; returns true if the guest has been silent for too long.
     fn is_over(&mut self, answered: bool, now: Instant) -> bool {
         if answered {
             self.last_answer = Some(now);
         }
-        // A guest that never answered still boots; another limit applies to it.
-        self.last_answer.is_some_and(|then| now.duration_since(then) > SILENCE_MAX)
+        match self.last_answer {
+            Some(then) => now.duration_since(then) > SILENCE_MAX,
+            // It still boots.
+            None => now.duration_since(self.started) > BOOT_MAX,
+        }
     }
 }
 
@@ -159,12 +170,20 @@ mod tests {
     fn network_silent_after_answer_is_dead() {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
-        let mut silence = Silence::default();
-        assert!(!silence.is_over(false, after(500)), "it boots");
-        assert!(!silence.is_over(true, after(501)));
-        assert!(!silence.is_over(false, after(560)), "it may only wait for a processor");
-        assert!(!silence.is_over(true, after(561)));
-        assert!(!silence.is_over(false, after(620)));
-        assert!(silence.is_over(false, after(622)));
+        let mut silence = Silence::since(begun);
+        assert!(!silence.is_over(false, after(100)), "it boots");
+        assert!(!silence.is_over(true, after(101)));
+        assert!(!silence.is_over(false, after(160)), "it may only wait for a processor");
+        assert!(!silence.is_over(true, after(161)));
+        assert!(!silence.is_over(false, after(220)));
+        assert!(silence.is_over(false, after(222)));
+    }
+
+    #[test]
+    fn guest_that_never_answers_is_dead() {
+        let begun = Instant::now();
+        let mut silence = Silence::since(begun);
+        assert!(!silence.is_over(false, begun + BOOT_MAX));
+        assert!(silence.is_over(false, begun + BOOT_MAX + Duration::from_secs(1)));
     }
 }

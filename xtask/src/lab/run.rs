@@ -14,7 +14,7 @@ use super::kerberos::{self, Realm};
 use super::net::{FIRST_GUEST, INSIDE, Net, SECOND_GUEST, guest_address, host_address};
 use super::scenarios::{Kind, Program, Scenario, Server};
 use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
-use super::{Lab, build_kernel};
+use super::{Lab, build_kernel, posix};
 use super::{takeover, tls};
 use crate::ceph::Cluster;
 use crate::programs::test_program;
@@ -90,6 +90,9 @@ impl Place<'_> {
         if scenario.tls().is_some() {
             env.push(("TLSHD", tls::tlshd()?.display().to_string()));
         }
+        if scenario.jobs == posix::JOB {
+            env.push(("PJDFSTEST", posix::pjdfstest()?.display().to_string()));
+        }
         if scenario.has_kerberos() {
             env.push(("SERVER_NAME", kerberos::SERVER.into()));
         }
@@ -128,7 +131,9 @@ impl Place<'_> {
                 let ceph = cluster.is_some();
                 let symlinks_by_client =
                     scenario.kind == Kind::Cifs && !scenario.vers.starts_with("3.1.1");
-                let demands = Demands { tls, kerberos, rights, refers, ceph, symlinks_by_client };
+                let compress = scenario.jobs == "compress";
+                let demands =
+                    Demands { tls, kerberos, rights, refers, ceph, compress, symlinks_by_client };
                 if demands.tls.is_some() {
                     tls::certificates(dir, &dir.join("scratch/tls"))?;
                 }

@@ -62,7 +62,12 @@ pub(super) fn all(net: &Net, dir: &Path) -> Result<Tally> {
             let label = format!("smbclient/{dialect}-{protection}");
             tally.count(&label, visit.round_trip(dialect, protection));
             let label = format!("smbclient/elsewhere-{dialect}-{protection}");
-            tally.count(&label, visit.goes_there(dialect, protection));
+            tally.count(&label, visit.goes_there("archive", "", dialect, protection));
+            // Links below a share: of the configuration, in another case, and of Samba.
+            for (link, name) in [("FAR\\old", "link"), ("samba", "msdfs")] {
+                let label = format!("smbclient/{name}-{dialect}-{protection}");
+                tally.count(&label, visit.goes_there("linked", link, dialect, protection));
+            }
         }
     }
     tally.count("smbclient/list-of-shares", visit.shares_are_listed());
@@ -128,17 +133,20 @@ impl Visit<'_> {
         gone.then_some(()).ok_or_else(|| format!("{name} is still there"))
     }
 
-    /// Opens a share of another gateway through the referring gateway, and checks that an uploaded file arrives there.
-    fn goes_there(&self, dialect: &str, protection: &str) -> Result<()> {
+    /// Opens a share of another gateway through the referring gateway, by a share or by a link below one, and checks that an
+    /// uploaded file arrives there.
+    fn goes_there(&self, share: &str, link: &str, dialect: &str, protection: &str) -> Result<()> {
         let least = format!("--option=client min protocol={dialect}");
         let protect = format!("--client-protection={protection}");
         let there = self.dir.join("other/archive");
         let made = self.share.join("made-by-host");
         let file = names(&made)?.into_iter().next().ok_or("nothing was made")?;
-        let (name, back) = (format!("{dialect}-{protection}"), self.dir.join("back"));
-        let (from, target) = (made.join(file), format!("//{}/archive", self.host));
+        let name = format!("{share}-{}-{dialect}-{protection}", link.replace('\\', "-"));
+        let back = self.dir.join("back");
+        let (from, target) = (made.join(file), format!("//{}/{share}", self.host));
+        let below = if link.is_empty() { String::new() } else { format!("{link}\\") };
         let commands = format!(
-            "get readme {back}; put {from} {name}; ls",
+            "get {below}readme {back}; put {from} {below}{name}; ls {below}*",
             back = back.display(),
             from = from.display()
         );

@@ -63,17 +63,43 @@ pub(crate) fn all() -> Result<Tally> {
     packages::install(&["third"])?;
     let root = prepare()?;
     let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
-    let work = root.join("work");
-    let _ = fs::remove_dir_all(&work);
-    fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
-    let paths = [&gateway::program(), &work, &smbd].map(|path| path.display().to_string());
-    let root = format!("THIRD_ROOT={}", root.display());
-    let alone = ["timeout", "600", "unshare", "-n", "-m", "-p", "-f", "--kill-child", "env"];
-    let script = [root.as_str(), "python3", "tests/third/smb_programs.py"];
-    let said = output(&[&alone[..], &script, &paths.each_ref().map(String::as_str)].concat())?;
+    let said = alone(&root, "smb_programs.py", "work", &[&smbd])?;
     let mut tally = super::nfsprograms::read(&said)?;
     tally.count("smb-programs/table", documented("smb-programs", &said));
     Ok(tally)
+}
+
+/// Exchanges compressed messages with another implementation.
+pub(crate) fn compression() -> Result<Tally> {
+    gateway::build()?;
+    let root = prepare()?;
+    super::nfsprograms::read(&alone(&root, "smb_compression.py", "compression", &[])?)
+}
+
+/// Compares links of Samba on smbd and on the gateway, which serve one folder.
+pub(crate) fn msdfs_links() -> Result<Tally> {
+    gateway::build()?;
+    packages::install(&["third"])?;
+    let root = target_dir().join("third-programs");
+    modules(&root)?;
+    let smbd = packages::unpack("samba", &target_dir().join("samba"), "usr/sbin/smbd")?;
+    super::nfsprograms::read(&alone(&root, "msdfs_links.py", "msdfs", &[&smbd])?)
+}
+
+/// Runs a script of tests/third in namespaces of its own, with the gateway's program, an empty folder of this name, and `more`.
+fn alone(root: &Path, script: &str, folder: &str, more: &[&Path]) -> Result<String> {
+    let work = root.join(folder);
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir_all(&work).map_err(|e| format!("{}: {e}", work.display()))?;
+    let program = gateway::program();
+    let paths = [program.as_path(), &work].into_iter().chain(more.iter().copied());
+    let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+    let root = format!("THIRD_ROOT={}", root.display());
+    let script = format!("tests/third/{script}");
+    let alone = ["timeout", "600", "unshare", "-n", "-m", "-p", "-f", "--kill-child", "env"];
+    let words: Vec<&str> = alone.into_iter().chain([&*root, "python3", &*script]).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    output(&[words, paths].concat())
 }
 
 /// Fetches and builds what is not there yet. Returns the folder that has it.
@@ -82,10 +108,7 @@ pub(crate) fn prepare() -> Result<PathBuf> {
     let debian = root.join("debian");
     packages::unpack_all(&DEBIAN, &debian, "usr/bin/rclone")?;
     compile_schemas(&debian.join("usr/share/glib-2.0/schemas"))?;
-    once(&root.join("python"), |dir| {
-        let pip = ["python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", dir];
-        output(&[&pip[..], &MODULES].concat()).map(drop)
-    })?;
+    modules(&root)?;
     once(&root.join("node"), |dir| {
         packages::install_program("npm", &["nodejs", "npm"])?;
         output(&["npm", "install", "--silent", "--prefix", dir, NODE]).map(drop)
@@ -96,6 +119,14 @@ pub(crate) fn prepare() -> Result<PathBuf> {
     })?;
     build_crates(&root.join("bin"))?;
     Ok(root)
+}
+
+/// Fetches the modules of Python.
+fn modules(root: &Path) -> Result<()> {
+    once(&root.join("python"), |dir| {
+        let pip = ["python3", "-m", "pip", "install", "--quiet", "--no-deps", "--target", dir];
+        output(&[&pip[..], &MODULES].concat()).map(drop)
+    })
 }
 
 /// Makes a folder, unless an earlier run has made all of it.

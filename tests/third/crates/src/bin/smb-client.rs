@@ -1,4 +1,5 @@
 //! One request by the crate smb: `smb-client HOST USER PASSWORD REQUEST [PATH..]`. It reads what it writes from standard input.
+//! With the word `compressed` or `compressed-sealed` before the request, its messages and those of the server may be compressed.
 
 use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};
@@ -10,7 +11,7 @@ use smb::{
     Client, ClientConfig, CreateOptions, Directory, File, FileAccessMask, FileAttributes,
     FileBasicInformation, FileCreateArgs, FileDirectoryInformation, FileDispositionInformation,
     FileRenameInformation, GetLen, ReadAt, Resource, UncPath, WriteAt,
-    binrw_util::prelude::FileTime,
+    binrw_util::prelude::FileTime, connection::EncryptionMode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -141,7 +142,17 @@ async fn main() -> Result<()> {
     let [host, user, password, request @ ..] = &words[..] else {
         return Err("smb-client HOST USER PASSWORD REQUEST [PATH..]".into());
     };
-    let client = Client::new(ClientConfig::default());
+    let mut config = ClientConfig::default();
+    let (is_compressed, is_sealed, request) = match request {
+        ["compressed", rest @ ..] => (true, false, rest),
+        ["compressed-sealed", rest @ ..] => (true, true, rest),
+        rest => (false, false, rest),
+    };
+    config.connection.compression_enabled = is_compressed;
+    if is_sealed {
+        config.connection.encryption_mode = EncryptionMode::Required;
+    }
+    let client = Client::new(config);
     let share = UncPath::from_str(&format!("\\\\{host}\\data"))?;
     client.share_connect(&share, user, password.to_string()).await?;
     let visit = Visit { client, share };
