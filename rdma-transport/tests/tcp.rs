@@ -321,11 +321,17 @@ fn answers_not_taken_end_despite_calls() {
     run_by_virtual_time(async {
         let payload = pool(12);
         let (client, channel) = pair(pool(8), payload.clone()).await;
-        let server = tokio::spawn(serve(Box::new(channel), Arc::new(Echo::default())));
+        let echo = Echo::default();
+        let received = echo.read_chunks.clone();
+        let server = tokio::spawn(serve(Box::new(channel), Arc::new(echo)));
         let (_unread, mut write) = client.into_split();
         let large = fragments(&Message::new(1, 0, 1 << 20, 0).emit(), &[]);
         for _ in 0..7 {
             write.write_all(&large).await.unwrap();
+        }
+        // Some may still be on their way: without memory they would be refused, with replies that the kernel takes.
+        while received.load(Ordering::SeqCst) < 7 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let _others = exhausted(&payload);
         let began = tokio::time::Instant::now();

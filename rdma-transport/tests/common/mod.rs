@@ -205,6 +205,8 @@ pub async fn pair(recvs: Pool, payload: Pool) -> (TcpStream, TcpChannel) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (server, peer) = listener.accept().await.unwrap();
+    // The kernel would take megabytes of replies that the client does not read, more or fewer from run to run.
+    socket2::SockRef::from(&server).set_send_buffer_size(64 << 10).unwrap();
     let info = Arc::new(Info::new(peer, listener.local_addr().unwrap(), Transport::Tcp, payload));
     (client, TcpChannel::new(server, info, recvs, Arc::new(Locator), Framing::Record).unwrap())
 }
