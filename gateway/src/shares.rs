@@ -232,6 +232,12 @@ impl ShareSet {
                 for links in [old, new] {
                     namespace.links_changed(&one.share, links).await;
                 }
+                if old.msdfs != new.msdfs
+                    && let Err(e) = namespace.samba_links_changed(&one.share).await
+                {
+                    let share = &one.share.name;
+                    tracing::warn!(share, error = %e, "clients may show links of Samba as before until they list again");
+                }
             }
         }
     }

@@ -132,6 +132,7 @@ impl World {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, [b'.'; 16]).unwrap();
         }
+        fs::create_dir(folder.path().join("samples")).unwrap();
         std::os::unix::fs::symlink(SAMBA.0, folder.path().join("samba")).unwrap();
         let daemon = Daemon::start(&shares(folder.path(), ""));
         let smb = connect_smb(&daemon).await;
@@ -179,7 +180,17 @@ impl World {
     /// Reloads while clients watch the share and cache a listing of it. Returns once they know of each changed link.
     async fn reload_watched(&mut self, before: &Stage, stage: &Stage, is_first: bool) {
         let changed = before.changed(stage);
-        let at_top = changed.iter().any(|at| !at.contains('/'));
+        // The link of Samba is there, and any folder may have one.
+        let of_samba = before.msdfs != stage.msdfs;
+        let at_top = of_samba || changed.iter().any(|at| !at.contains('/'));
+        let below = [8; 16];
+        let mut listed_below = None;
+        if of_samba {
+            let how = OpenHow::LIST.cached(Caching::Lease(below, 3));
+            let (listing, granted) = self.smb.open_cached("samples", &how).await.unwrap();
+            assert_eq!(granted, 3, "a lease of a listing below");
+            listed_below = Some(listing);
+        }
         let key = [9; 16];
         let mut lists = None;
         if at_top {
@@ -212,11 +223,18 @@ impl World {
         };
         tokio::join!(watched, reloaded);
         let Some((listing, delegation)) = lists else { return };
-        let told = tokio::time::timeout(ENOUGH, self.breaks.recv()).await.unwrap();
-        let Some(Break::LeaseNotice(notice)) = told else { panic!("{told:?}") };
-        assert_eq!((notice.key, notice.to & 1), (key, 0), "{}", stage.text);
-        self.smb.acknowledge_lease(key, notice.to).await.unwrap();
-        self.smb.close(listing).await.unwrap();
+        let mut keys = BTreeSet::from([key]);
+        keys.extend(listed_below.is_some().then_some(below));
+        while !keys.is_empty() {
+            let told = tokio::time::timeout(ENOUGH, self.breaks.recv()).await.unwrap();
+            let Some(Break::LeaseNotice(notice)) = told else { panic!("{told:?}") };
+            assert!(keys.remove(&notice.key), "{}: {notice:?}", stage.text);
+            assert_eq!(notice.to & 1, 0, "{}: {notice:?}", stage.text);
+            self.smb.acknowledge_lease(notice.key, notice.to).await.unwrap();
+        }
+        for listing in [listing].into_iter().chain(listed_below) {
+            self.smb.close(listing).await.unwrap();
+        }
         let Some(delegation) = delegation else { return };
         let recall = tokio::time::timeout(ENOUGH, self.recalls.recv()).await.unwrap();
         assert_eq!(recall.map(|r| r.stateid), Some(delegation), "{}", stage.text);

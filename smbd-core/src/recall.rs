@@ -72,12 +72,28 @@ impl Recall for Link {
     }
 
     fn handles_below(&self, share: u32, dir: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
+        self.cached_below(share, dir, |rights, _| rights.has(Caching::HANDLE))
+    }
+
+    fn listings_below(&self, share: u32, top: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
+        self.cached_below(share, top, |rights, open| open.is_dir() && rights.has(Caching::READ))
+    }
+}
+
+impl Link {
+    /// Returns the nodes below a directory whose opens have caching rights that `which` accepts.
+    fn cached_below(
+        &self,
+        share: u32,
+        dir: &NodeRef,
+        which: fn(Caching, &Open) -> bool,
+    ) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
         let (core, dir) = (self.0.upgrade(), dir.clone());
         Box::pin(async move {
             let Some(core) = core else { return Ok(Vec::new()) };
             let shares = core.namespace.shares();
             let Some(share) = shares.iter().find(|s| s.id == share) else { return Ok(Vec::new()) };
-            let cached = |o: &Open| lease::rights(&core, o).has(Caching::HANDLE);
+            let cached = |o: &Open| which(lease::rights(&core, o), o);
             path_tracking::below(&core.opens, share, &dir, usize::MAX, cached).await
         })
     }

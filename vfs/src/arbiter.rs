@@ -90,6 +90,12 @@ pub trait Recall: Send + Sync {
         let _none = (share, dir);
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
+    /// Returns the directories below the top of a share of which clients cache the listing, through this share or through one that
+    /// overlaps it.
+    fn listings_below(&self, share: u32, top: &NodeRef) -> BoxFuture<'_, VfsResult<Vec<NodeId>>> {
+        let _none = (share, top);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
     /// Returns true if its clients may remove or rename open files: the front end then needs to know where clients of other front
     /// ends move them.
     fn follows_names(&self) -> bool {
@@ -401,6 +407,16 @@ impl Arbiter {
                 wait_policy,
             )
             .await?;
+        }
+        Ok(())
+    }
+
+    /// Reports that all listings of a share may have changed. Clients that cache only names, as those of NFS do, need no notice.
+    pub(crate) async fn listings_changed(&self, share: u32, top: &NodeRef) -> VfsResult<()> {
+        self.tell(top.id(), None, Operation::Contents);
+        let Some(front) = self.keys.get() else { return Ok(()) };
+        for node in front.listings_below(share, top).await? {
+            self.tell(node, None, Operation::Contents);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use state::Operation;
 
+use crate::error::VfsResult;
 use crate::links::Links;
 use crate::namespace::{Namespace, Share};
 use crate::types::Action;
@@ -15,5 +16,11 @@ impl Namespace {
             let kind = what::ATTRIBUTES;
             self.watches().post(share.id, &dir, &name, Action::Modified, kind).await;
         }
+    }
+
+    /// Tells clients of a share that symbolic links in the style of Samba have become links, or are links no more: any listing may
+    /// have one.
+    pub async fn samba_links_changed(&self, share: &Share) -> VfsResult<()> {
+        self.arbiter().listings_changed(share.id, &share.backend.root()).await
     }
 }
