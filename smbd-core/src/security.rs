@@ -104,11 +104,13 @@ pub(crate) async fn maximal(
 async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option<Grant>), Status> {
     // A user that found the name may read its attributes (MS-FSA section 2.1.5.1.2.1).
     const FOUND: u32 = mask::READ_ATTRIBUTES;
-    if let Some(grant) = Grant::decide(node, attr, &tree.cred).await? {
-        let by_bits = rights_of_bits(tree, node, attr, grant.rights()).await?;
+    let (acl, can) = node.acl_access(&tree.cred, Access(ASKED), attr).await?;
+    if let Some(acl) = acl {
+        let grant = Grant::by_list(node, (&acl, attr), &tree.cred).await?;
+        let by_bits = rights_of_bits(tree, &acl, attr, grant.rights());
         return Ok((grant.rights() | by_bits | FOUND, Some(grant)));
     }
-    let can = node.access(&tree.cred, Access(ASKED), attr).await?.0;
+    let can = can.0;
     let class = u32::from(can & Access::READ != 0) << 2
         | u32::from(can & (Access::MODIFY | Access::EXTEND) != 0) << 1
         | u32::from(can & (Access::EXECUTE | Access::LOOKUP) != 0);
@@ -120,8 +122,10 @@ async fn rights(tree: &Tree, node: &NodeRef, attr: &Attr) -> Result<(u32, Option
 /// Maps the read, write and execute rights that an NFS list gives a user to those that the mode bits would give a Windows client,
 /// so that an extra entry by an NFS client removes no right that the mode gave. The open gets these rights without a grant of the
 /// list: operations that use them are checked against the user's own credentials.
-async fn rights_of_bits(tree: &Tree, node: &NodeRef, attr: &Attr, rights: u32) -> VfsResult<u32> {
-    let Some(acl) = node.acl(attr).await?.filter(|acl| acl.is_of_nfs()) else { return Ok(0) };
+fn rights_of_bits(tree: &Tree, acl: &Acl, attr: &Attr, rights: u32) -> u32 {
+    if !acl.is_of_nfs() {
+        return 0;
+    }
     let has = |all: u32, bit: u32| if rights & all == all { bit } else { 0 };
     let bits = has(mask::READ_DATA, 4)
         | has(mask::WRITE_DATA | mask::APPEND_DATA, 2)
@@ -132,7 +136,7 @@ async fn rights_of_bits(tree: &Tree, node: &NodeRef, attr: &Attr, rights: u32) -
     let of_owner = if is_owner { mask::READ_EA | mask::WRITE_EA } else { 0 };
     let of_reader = if bits & 4 != 0 && attr.kind != Kind::Dir { mask::EXECUTE } else { 0 };
     let denied = acl.denied(&tree.cred, Owner::of(attr));
-    Ok(meant & !(denied & !of_owner & !of_reader))
+    meant & !(denied & !of_owner & !of_reader)
 }
 
 const ASKED: u32 = Access::READ
@@ -155,9 +159,9 @@ async fn delete_by_parent(
     if is_sticky && ![0, attr.uid, victim.uid].contains(&tree.cred.uid) {
         return Ok(0);
     }
-    let may = match dir.acl(&attr).await? {
-        Some(acl) => acl.allowed(&tree.cred, Owner::of(&attr)) & mask::DELETE_CHILD != 0,
-        None => dir.access(&tree.cred, Access(ASKED), &attr).await?.0 & Access::DELETE != 0,
+    let may = match dir.acl_access(&tree.cred, Access(Access::DELETE), &attr).await? {
+        (Some(acl), _) => acl.allowed(&tree.cred, Owner::of(&attr)) & mask::DELETE_CHILD != 0,
+        (None, can) => can.0 != 0,
     };
     Ok(if may { mask::DELETE } else { 0 })
 }
@@ -192,15 +196,16 @@ pub(crate) async fn may_create(
 ) -> Result<(Option<Grant>, bool), Status> {
     let right = if is_dir { mask::APPEND_DATA } else { mask::WRITE_DATA };
     let own = may_add(tree, dir, attr, is_dir).await;
-    let is_denied = match &own {
-        Ok(Some(_)) => false,
-        Ok(None) => dir.access(&tree.cred, Access(Access::MODIFY), attr).await?.0 == 0,
-        Err(why) => *why == Status::ACCESS_DENIED,
-    };
-    let beyond = asked.may(Privileges::RESTORE) && tree.maximal_access & right != 0;
-    if beyond && is_denied && asked.uses(Privileges::RESTORE) {
-        let is_listed = own.is_err();
-        return Ok((Grant::of_privilege(dir, None, right), is_listed));
+    if asked.may(Privileges::RESTORE) && tree.maximal_access & right != 0 {
+        let is_denied = match &own {
+            Ok(Some(_)) => false,
+            Ok(None) => dir.access(&tree.cred, Access(Access::MODIFY), attr).await?.0 == 0,
+            Err(why) => *why == Status::ACCESS_DENIED,
+        };
+        if is_denied && asked.uses(Privileges::RESTORE) {
+            let is_listed = own.is_err();
+            return Ok((Grant::of_privilege(dir, None, right), is_listed));
+        }
     }
     let folder = own?;
     let is_listed = folder.is_some();

@@ -6,7 +6,7 @@
 
 mod grants;
 
-use crate::types::{Cred, NodeId};
+use crate::types::{Attr, Cred, NodeId};
 
 pub(crate) use grants::{still_has, unmake};
 
@@ -54,6 +54,15 @@ pub struct Acting<'a> {
     /// The caller whose own rights count.
     pub cred: &'a Cred,
     powers: Powers,
+    folder: Option<FolderSeen>,
+}
+
+/// What a request has read of the directory just before it makes a node there, so that the backend need not ask again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FolderSeen {
+    pub(crate) attr: Attr,
+    /// True if the directory has a stored list.
+    pub(crate) is_listed: bool,
 }
 
 /// Rights for one change of names: to the node that has the name, to the folder where a name is added, to the folder where a
@@ -63,12 +72,22 @@ pub type Powers = [Option<Power>; 4];
 impl<'a> Acting<'a> {
     /// Acts with the caller's own rights.
     pub fn caller(cred: &'a Cred) -> Self {
-        Self { cred, powers: Powers::default() }
+        Self { cred, powers: Powers::default(), folder: None }
     }
 
     /// Acts with further rights, each to its own node.
     pub fn with(cred: &'a Cred, powers: Powers) -> Self {
-        Self { cred, powers }
+        Self { cred, powers, folder: None }
+    }
+
+    /// Adds what was just read of the directory in which the call makes a node. A backend that waits before the call reads it again.
+    pub(crate) fn having_seen(self, folder: FolderSeen) -> Self {
+        Self { folder: Some(folder), ..self }
+    }
+
+    /// Returns what the request has just read of the directory.
+    pub(crate) fn folder(&self) -> Option<FolderSeen> {
+        self.folder
     }
 
     pub(crate) fn into_parts(self) -> (&'a Cred, Powers) {

@@ -177,6 +177,14 @@ pub struct ReadInto {
     pub attributes: bool,
 }
 
+/// The result of looking a name up.
+pub enum FoundOrFolder {
+    /// The node with its attributes.
+    Found(NodeRef, Attr),
+    /// The name does not exist; contains the attributes of the directory.
+    Missing(Attr),
+}
+
 /// A new or existing node, and the attributes of its directory before and after the call.
 pub struct Made {
     /// The new or existing node.
@@ -289,6 +297,14 @@ pub trait Node: Send + Sync + 'static {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>>;
+    /// Finds a name, as [`Node::lookup`] does; if it does not exist, returns the attributes that the directory had at that time.
+    fn lookup_or_folder<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<FoundOrFolder>> {
+        Box::pin(lookup_or_folder(self, cred, name))
+    }
     /// Lists at most `entries_max` names after `cookie` (0: from the start). True when the listing is at its end.
     fn readdir<'a>(
         &'a self,
@@ -607,6 +623,31 @@ pub trait Node: Send + Sync + 'static {
             Ok(kept.map(|kept| Arc::new(now(kept))))
         })
     }
+    /// Returns the stored list, as [`Node::acl`] does, with the rights of `wanted` that the caller has: one question to a backend that
+    /// decides by both. `attr` was just read.
+    fn acl_access<'a>(
+        &'a self,
+        cred: &'a Cred,
+        wanted: Access,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<(Option<Arc<Acl>>, Access)>> {
+        Box::pin(async move {
+            let acl = self.acl(attr).await?;
+            Ok((acl, self.access(cred, wanted, attr).await?))
+        })
+    }
+    /// Returns what new nodes in this directory may inherit: its stored list, and without one whether the host has a default list
+    /// for them. `attr` was just read.
+    fn passed_on<'a>(
+        &'a self,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<(Option<Arc<Acl>>, bool)>> {
+        Box::pin(async move {
+            let acl = self.acl(attr).await?;
+            let has_default = acl.is_none() && self.posix(attr).await?.default.is_some();
+            Ok((acl, has_default))
+        })
+    }
     /// Returns the list that clients see: the stored one, the host's own, or the equivalent of the mode bits.
     fn acl_shown<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Arc<Acl>>> {
         Box::pin(async move {
@@ -744,6 +785,19 @@ pub async fn judge<'a, N: Node + ?Sized>(
 ) -> VfsResult<Judge<'a>> {
     let list = if cred.uid == 0 { None } else { node.acl(attr).await? };
     Ok(Judge::new(node.id(), attr, cred, list))
+}
+
+/// Finds a name by [`Node::lookup`]; if it does not exist, reads the attributes of the directory.
+pub(crate) async fn lookup_or_folder<N: Node + ?Sized>(
+    dir: &N,
+    cred: &Cred,
+    name: &[u8],
+) -> VfsResult<FoundOrFolder> {
+    match dir.lookup(cred, name).await {
+        Ok((node, attr)) => Ok(FoundOrFolder::Found(node, attr)),
+        Err(VfsError::NotFound) => Ok(FoundOrFolder::Missing(dir.getattr().await?)),
+        Err(e) => Err(e),
+    }
 }
 
 /// Sets the mode with the credentials of the process, which no list restricts.

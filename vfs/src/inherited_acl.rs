@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::acl::{Acl, Owner};
+use crate::authority::FolderSeen;
 use crate::backend::{BoxFuture, Made, NodeRef};
 use crate::error::{VfsError, VfsResult};
 use crate::share::Share;
@@ -27,8 +28,10 @@ pub enum ListOfNew {
 pub(crate) struct InheritedAcl {
     /// The directory's list, if a file or a directory inherits from it.
     passed: Option<Arc<Acl>>,
-    /// Owner and group of the directory.
-    folder: Owner,
+    /// The directory's attributes, read just before.
+    folder: Attr,
+    /// True if the directory has a list.
+    is_listed: bool,
     /// The host gives new files here a default list; not checked where no umask would count.
     has_default: bool,
     list: ListOfNew,
@@ -45,13 +48,21 @@ impl InheritedAcl {
     /// Reads the list of a directory before a client with this umask creates a node in it.
     pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew, umask: u32) -> VfsResult<Self> {
         let attr = dir.getattr().await?;
-        let acl = dir.acl(&attr).await?;
+        let (acl, has_default) = match umask {
+            0 => (dir.acl(&attr).await?, false),
+            _ => dir.passed_on(&attr).await?,
+        };
         // One entry is enough, whether files or directories inherit it.
         let owner = Owner::of(&attr);
         let passes =
             |acl: &Arc<Acl>| acl.inherited(true, owner).or(acl.inherited(false, owner)).is_some();
-        let has_default = acl.is_none() && umask != 0 && dir.posix(&attr).await?.default.is_some();
-        Ok(Self { passed: acl.filter(passes), folder: owner, has_default, list })
+        let is_listed = acl.is_some();
+        Ok(Self { passed: acl.filter(passes), folder: attr, is_listed, has_default, list })
+    }
+
+    /// Returns what was just read of the directory, for the call that creates the node.
+    pub(crate) fn folder(&self) -> FolderSeen {
+        FolderSeen { attr: self.folder, is_listed: self.is_listed }
     }
 
     /// Returns the list that a node of this kind inherits.
@@ -93,7 +104,7 @@ impl InheritedAcl {
         let is_dir = kind == Kind::Dir;
         let most = asked.unwrap_or(if is_dir { 0o777 } else { 0o666 });
         let domain = share.rules.host.domain();
-        let acl = passed.of_new(is_dir, self.folder, owner, most);
+        let acl = passed.of_new(is_dir, Owner::of(&self.folder), owner, most);
         let acl = acl.map(|acl| acl.with_owner_known(owner, domain));
         let unknown = acl.as_ref().filter(|_| domain.is_some()).and_then(Acl::unknown_denied);
         if let Some(sid) = unknown {

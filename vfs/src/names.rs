@@ -27,7 +27,7 @@ use std::time::Duration;
 use mutex::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::backend::NodeRef;
+use crate::backend::{FoundOrFolder, NodeRef};
 use crate::error::{VfsError, VfsResult};
 use crate::memory_return;
 use crate::name_index::NameIndex;
@@ -389,12 +389,11 @@ impl Names {
         cred: &Cred,
         text: &str,
     ) -> VfsResult<Look> {
-        match Spelling::Windows.exact(dir, cred, text).await {
-            Ok(found) => return Ok(Look::Found(found)),
-            Err(VfsError::NotFound) => {}
-            Err(e) => return Err(e),
-        }
-        let before = dir.getattr().await?;
+        let name = Spelling::Windows.to_disk(text)?;
+        let before = match dir.lookup_or_folder(cred, &name).await? {
+            FoundOrFolder::Found(node, attr) => return Ok(Look::Found(Found { node, attr, name })),
+            FoundOrFolder::Missing(before) => before,
+        };
         let Some(name) = self.actual(by, dir, &before, text).await? else {
             return Ok(Look::Missing(before));
         };

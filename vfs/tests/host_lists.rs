@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::XattrFlags;
 use vfs::acl::posix::{self, Change, Lists, Posix, tag};
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
-use vfs::backend::Backend;
+use vfs::backend::{Backend, FoundOrFolder};
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::namespace::{Enforce, Namespace, Protocols, Rules, Share, Squash};
 use vfs::*;
@@ -333,6 +333,73 @@ fn umask_counts_without_default_list() {
                 match name {
                     "dir" => drop(ops.rmdir(share, &folder, &c, b"dir").await.unwrap()),
                     _ => drop(ops.unlink(share, &folder, &c, name.as_bytes()).await.unwrap()),
+                }
+            }
+        }
+    });
+}
+
+/// Each list that a folder may have, by mode, of the host for itself and for new files, and of the gateway, for each caller: one
+/// question for list and rights has the answers of separate ones, whether the folder has just changed or not.
+#[test]
+fn combined_questions_match_separate_ones() {
+    const ALL: Access =
+        Access(Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE);
+    let Some(b) = Bench::new() else { return };
+    let access = host_list([7, 7, 5, 7, 0]);
+    let default = host_list([7, 5, 5, 7, 0]);
+    let lists = [(false, false), (true, false), (false, true), (true, true)];
+    let shapes = [0o755, 0o700, 0o1777].into_iter().flat_map(|mode| {
+        lists.into_iter().flat_map(move |of_host| [(mode, of_host, false), (mode, of_host, true)])
+    });
+    block_on(async {
+        for (number, (bits, (has_access, has_default), is_listed)) in shapes.enumerate() {
+            let (name, c) = (format!("shape{number}"), Cred::root());
+            let by = Acting::caller(&c);
+            let made = b.root.mkdir(by, name.as_bytes(), mode(bits)).await.unwrap();
+            let dir = made.node;
+            if is_listed {
+                dir.acl_set(&all_to(BOB), bits & 0o777).await.unwrap();
+            }
+            // A list of the host that is set later removes that of the gateway from effect.
+            let path = b.path(&name);
+            for (wanted, name, list) in
+                [(has_access, ACCESS, &access), (has_default, DEFAULT, &default)]
+            {
+                if wanted {
+                    let value = list.encode();
+                    rustix::fs::setxattr(&path, name, &value, XattrFlags::empty()).unwrap();
+                }
+            }
+            for is_settled in [false, true] {
+                if is_settled {
+                    tokio::task::yield_now().await;
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+                let case = format!("{bits:o} {has_access} {has_default} {is_listed} {is_settled}");
+                let attr = dir.getattr().await.unwrap();
+                let acl = dir.acl(&attr).await.unwrap();
+                assert_eq!(acl.is_some(), is_listed && !has_access, "{case}");
+                let passed = dir.passed_on(&attr).await.unwrap();
+                assert_eq!(passed, (acl.clone(), has_default && acl.is_none()), "{case}");
+                for uid in [0, ANN, BOB] {
+                    let may = dir.access(&user(uid), ALL, &attr).await.unwrap();
+                    let both = dir.acl_access(&user(uid), ALL, &attr).await.unwrap();
+                    assert_eq!(both, (acl.clone(), may), "{case} {uid}");
+                    let by_list = acl.is_some() && uid == BOB;
+                    let by_host =
+                        acl.is_none() && (bits & 2 != 0 && !has_access || has_access && uid == ANN);
+                    let adds = may.0 & Access::EXTEND != 0;
+                    assert_eq!(adds, uid == 0 || by_list || by_host, "{case} {uid}");
+                    let missing = dir.lookup_or_folder(&user(uid), b"missing").await;
+                    let found = dir.lookup(&user(uid), b"missing").await.map(drop);
+                    match missing {
+                        Ok(FoundOrFolder::Missing(seen)) => {
+                            assert_eq!((found, seen), (Err(VfsError::NotFound), attr), "{case}");
+                        }
+                        Ok(FoundOrFolder::Found(..)) => panic!("{case} {uid}: it is not there"),
+                        Err(e) => assert_eq!((found, e), (Err(e), VfsError::Access), "{case}"),
+                    }
                 }
             }
         }

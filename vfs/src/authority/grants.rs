@@ -3,7 +3,7 @@
 //! *Errors.* Those of reading a list.
 
 use super::{Acting, Actor, Grant};
-use crate::acl::{Owner, mask};
+use crate::acl::{Acl, Owner, mask};
 use crate::backend::{Made, Node, NodeRef};
 use crate::error::VfsResult;
 use crate::types::{Attr, Cred, Kind};
@@ -11,9 +11,20 @@ use crate::types::{Attr, Cred, Kind};
 impl Grant {
     /// Evaluates the list stored with this node; `None` if it has none, so that the kernel checks each call. `attr` was just read.
     pub async fn decide(node: &NodeRef, attr: &Attr, cred: &Cred) -> VfsResult<Option<Self>> {
-        let Some(acl) = node.acl(attr).await? else { return Ok(None) };
+        match node.acl(attr).await? {
+            None => Ok(None),
+            Some(acl) => Self::by_list(node, (&acl, attr), cred).await.map(Some),
+        }
+    }
+
+    /// Evaluates the list of this node, which was read just before with these attributes.
+    pub async fn by_list(
+        node: &NodeRef,
+        (acl, attr): (&Acl, &Attr),
+        cred: &Cred,
+    ) -> VfsResult<Self> {
         let rights = acl.allowed(cred, Owner::of(attr)) & node.bounds(cred).await?;
-        Ok(Some(Self { node: node.id(), rights }))
+        Ok(Self { node: node.id(), rights })
     }
 
     /// Returns the grant for an open of a new file: the creator gets the access that it asks for. `None` for a file that existed.

@@ -15,7 +15,7 @@ use rustix::fs::XattrFlags;
 use crate::acl::posix::{self, Change, Lists, Posix};
 use crate::acl::steps::{Step, steps};
 use crate::acl::{self, Acl, Kept, Owner};
-use crate::authority::Acting;
+use crate::authority::{Acting, FolderSeen};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::*;
@@ -50,49 +50,93 @@ fn remove(fd: BorrowedFd<'_>, name: &str) -> VfsResult<()> {
     }
 }
 
+/// The lists of a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoredLists {
+    /// The list stored by the gateway, unless a list of the host was set since.
+    pub(super) acl: Option<Arc<Acl>>,
+    /// Whether the host has a list for the node itself; `None`: unknown.
+    pub(super) has_access: Option<bool>,
+    /// Whether the host has a list for new nodes in the directory; `None`: unknown.
+    has_default: Option<bool>,
+}
+
+/// Which lists the names of extended attributes tell.
+struct Named {
+    /// Whether a list of the gateway may be stored.
+    is_ours: bool,
+    has_access: Option<bool>,
+    has_default: Option<bool>,
+}
+
 impl LocalNode {
     pub(super) fn do_acl(&self, attr: &Attr) -> VfsResult<Option<Arc<Acl>>> {
-        if let Some((ctime, acl)) = &*locked(&self.acl)
+        Ok(self.stored_lists(attr)?.acl)
+    }
+
+    /// Returns the lists of this node, by one listing of the names of its extended attributes where it has none of ours.
+    pub(super) fn stored_lists(&self, attr: &Attr) -> VfsResult<StoredLists> {
+        if let Some((ctime, lists)) = &*locked(&self.lists)
             && *ctime == attr.ctime
         {
-            return Ok(acl.clone());
+            return Ok(lists.clone());
         }
         let is_settled = self.volume.is_settled(attr.ctime);
-        let (ours, theirs) = self.lists_named()?;
-        if let Some(has) = theirs
+        let named = self.lists_named()?;
+        if let Some(has) = named.has_access
             && is_settled
         {
             *locked(&self.listed) = Some((attr.ctime, has));
         }
-        let record = if ours { self.do_side_get(acl::NAME)? } else { None };
+        let record = if named.is_ours { self.do_side_get(acl::NAME)? } else { None };
         let kept = record.and_then(|record| Kept::decode(&record));
         let is_dir = self.kind == Kind::Dir;
         let acl = kept
-            .filter(|_| !theirs.unwrap_or_else(|| self.has_list(attr)))
+            .filter(|_| !named.has_access.unwrap_or_else(|| self.has_list(attr)))
             .map(|kept| Arc::new(kept.now(Owner::of(attr), attr.mode, is_dir).into_owned()));
+        let lists =
+            StoredLists { acl, has_access: named.has_access, has_default: named.has_default };
         if is_settled {
-            *locked(&self.acl) = Some((attr.ctime, acl.clone()));
+            *locked(&self.lists) = Some((attr.ctime, lists.clone()));
         }
-        Ok(acl)
+        Ok(lists)
     }
 
-    /// Whether a list of ours may exist, and whether a POSIX list exists: most files have neither, which one listing of their
-    /// extended attributes tells. `None`: it must be read, because not every foreign file system reports its lists among the names.
-    fn lists_named(&self) -> VfsResult<(bool, Option<bool>)> {
+    /// Returns which lists there are: most nodes have none, which one listing of their extended attributes tells.
+    fn lists_named(&self) -> VfsResult<Named> {
+        // What must be read, because not every foreign file system reports its lists among the names.
+        let unknown = Named { is_ours: true, has_access: None, has_default: None };
         if !self.volume.posix {
-            return Ok((true, None));
+            return Ok(unknown);
         }
         let ours = self.side_name(acl::NAME)?;
         let path = ProcPath::of(self.fd());
         Ok(match growing(|room| rustix::fs::listxattr(path.bytes(), room)) {
             Ok(names) => {
-                let has = |name: &str| names.split(|b| *b == 0).any(|n| n == name.as_bytes());
-                (has(&ours), Some(has(ACCESS)))
+                let has = |name: &[u8]| names.split(|b| *b == 0).any(|n| n == name);
+                Named {
+                    is_ours: has(ours.as_bytes()),
+                    has_access: Some(has(ACCESS.as_bytes())),
+                    has_default: Some(has(DEFAULT.as_bytes())),
+                }
             }
-            Err(VfsError::NotSupported) => (false, Some(false)),
+            Err(VfsError::NotSupported) => {
+                Named { is_ours: false, has_access: Some(false), has_default: Some(false) }
+            }
             // There may be more names than the kernel lists.
-            Err(_) => (true, None),
+            Err(_) => unknown,
         })
+    }
+
+    /// Returns the list of this directory, and whether the host gives new nodes in it a default list.
+    pub(super) fn do_passed_on(&self, attr: &Attr) -> VfsResult<(Option<Arc<Acl>>, bool)> {
+        let lists = self.stored_lists(attr)?;
+        let has_default = match lists.has_default {
+            _ if lists.acl.is_some() || self.kind != Kind::Dir => false,
+            Some(has) => has,
+            None => read(self.fd(), DEFAULT)?.and_then(|list| Posix::parse(&list)).is_some(),
+        };
+        Ok((lists.acl, has_default))
     }
 
     pub(super) fn do_acl_shown(&self, attr: &Attr) -> VfsResult<Arc<Acl>> {
@@ -179,16 +223,22 @@ impl LocalNode {
         Ok(())
     }
 
-    /// Creates an object under `name` in this directory (with its previous attributes), as the caller.
+    /// Creates an object under `name` in this directory, as the caller. `seen`: what was read of it just before; `is_listed` may also
+    /// be true if that was not read.
     pub(super) fn making<T: Send>(
         &self,
         by: &Acting<'_>,
         need: Need,
         name: &[u8],
-        attr: &Attr,
+        seen: &FolderSeen,
         make: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
-        match self.decide(by, need, attr) {
+        let attr = &seen.attr;
+        let judge = match seen.is_listed || by.is_helped() {
+            true => self.decide(by, need, attr),
+            false => Ok(Judge::Kernel),
+        };
+        match judge {
             Ok(Judge::Kernel) => self.volume.identity.run(by.cred, || make(self.fd())),
             Ok(Judge::List(power)) => power.run(by.cred, make),
             Err(VfsError::Access) if self.permitted(by.cred, perm::EXECUTE, attr).is_ok() => {

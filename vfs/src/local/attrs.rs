@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::acl::{Owner, mask};
+use crate::acl::{Acl, Owner, mask};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
@@ -31,14 +31,15 @@ use super::sys;
 const TICK: Duration = Duration::from_millis(50);
 
 impl LocalNode {
-    /// The rights that mode, owner and group grant the caller, if no other rule applies.
-    fn rights(&self, cred: &Cred, attr: &Attr) -> Option<u32> {
+    /// The rights that mode, owner and group grant the caller, if no other rule applies. `has_list`: whether the host has a list for
+    /// the node; `None`: unknown.
+    fn rights(&self, cred: &Cred, attr: &Attr, has_list: Option<bool>) -> Option<u32> {
         let volume = &self.volume;
         let who = volume.identity.effective(cred);
         if volume.identity.is_single() || !volume.posix || self.fixed.load(Ordering::Relaxed) {
             return None;
         }
-        if who.uid != 0 && self.has_list(attr) {
+        if who.uid != 0 && has_list.unwrap_or_else(|| self.has_list(attr)) {
             return None;
         }
         Some(perm::rights(self.kind, attr.mode, attr.uid, attr.gid, who))
@@ -64,18 +65,26 @@ impl LocalNode {
 
     /// The caller's rights by the stored list; `None` if there is no list, and for the superuser.
     pub(super) fn by_list(&self, cred: &Cred, attr: &Attr) -> VfsResult<Option<u32>> {
+        Ok(self.judged(cred, attr)?.0)
+    }
+
+    /// The caller's rights as [`LocalNode::by_list`] returns them, and whether the host has a list for the node, if that is known.
+    fn judged(&self, cred: &Cred, attr: &Attr) -> VfsResult<(Option<u32>, Option<bool>)> {
         if cred.uid == 0 {
-            return Ok(None);
+            return Ok((None, None));
         }
-        Ok(self.do_acl(attr)?.map(|acl| acl.allowed(cred, Owner::of(attr))))
+        let lists = self.stored_lists(attr)?;
+        let allowed = lists.acl.map(|acl| acl.allowed(cred, Owner::of(attr)));
+        Ok((allowed, lists.has_access))
     }
 
     /// Checks that the caller has the needed rights; `attr` was read just before.
     pub(super) fn permitted(&self, cred: &Cred, need: Need, attr: &Attr) -> VfsResult<()> {
-        if let Some(allowed) = self.by_list(cred, attr)? {
+        let (by_list, has_list) = self.judged(cred, attr)?;
+        if let Some(allowed) = by_list {
             return perm::enough(allowed, need);
         }
-        if self.rights(cred, attr).is_some_and(|r| r & need.bits == need.bits) {
+        if self.rights(cred, attr, has_list).is_some_and(|r| r & need.bits == need.bits) {
             return Ok(());
         }
         self.volume.identity.run(cred, || sys::access(self.fd(), need.bits))
@@ -104,13 +113,14 @@ impl LocalNode {
         };
         // In a sticky directory the owner of the file matters.
         let sticky = need.bits & W != 0 && attr.mode & 0o1000 != 0;
-        if let Some(allowed) = self.by_list(cred, &attr)? {
+        let (by_list, has_list) = self.judged(cred, &attr)?;
+        if let Some(allowed) = by_list {
             perm::enough(allowed, need)?;
             return if sticky && cred.uid != attr.uid { Err(VfsError::Perm) } else { f() };
         }
         let identity = &self.volume.identity;
         let enough = |rights: u32| !sticky && rights & need.bits == need.bits;
-        if !identity.differs(cred) || self.rights(cred, &attr).is_some_and(enough) {
+        if !identity.differs(cred) || self.rights(cred, &attr, has_list).is_some_and(enough) {
             return f();
         }
         identity.run(cred, f)
@@ -158,15 +168,40 @@ impl LocalNode {
     }
 
     pub(super) fn do_access(&self, cred: &Cred, wanted: Access, attr: &Attr) -> VfsResult<Access> {
+        let (by_list, has_list) = self.judged(cred, attr)?;
+        self.access_by(cred, wanted, attr, (by_list, has_list))
+    }
+
+    /// Like [`LocalNode::do_access`], with the stored list by which it was decided.
+    pub(super) fn do_acl_access(
+        &self,
+        cred: &Cred,
+        wanted: Access,
+        attr: &Attr,
+    ) -> VfsResult<(Option<Arc<Acl>>, Access)> {
+        let lists = self.stored_lists(attr)?;
+        let by_list = lists.acl.as_ref().filter(|_| cred.uid != 0);
+        let by_list = by_list.map(|acl| acl.allowed(cred, Owner::of(attr)));
+        let access = self.access_by(cred, wanted, attr, (by_list, lists.has_access))?;
+        Ok((lists.acl, access))
+    }
+
+    fn access_by(
+        &self,
+        cred: &Cred,
+        wanted: Access,
+        attr: &Attr,
+        (by_list, has_list): (Option<u32>, Option<bool>),
+    ) -> VfsResult<Access> {
         const CHANGES: u32 = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
         let asked = || perm::of_access(self.kind).iter().filter(|(bit, _)| wanted.0 & bit != 0);
-        let may = match self.by_list(cred, attr)? {
+        let may = match by_list {
             Some(allowed) => asked()
                 .filter(|(_, need)| allowed & need.rights == need.rights)
                 .fold(0, |may, (bit, _)| may | bit),
             None => {
                 let all = asked().fold(0, |all, (_, need)| all | need.bits);
-                let rights = match self.rights(cred, attr) {
+                let rights = match self.rights(cred, attr, has_list) {
                     Some(rights) => rights & all,
                     None => self.ask(cred, all)?,
                 };

@@ -7,6 +7,7 @@
 //! *Errors.* Those of the kernel. An operation on a mount point is [`VfsError::Access`], on a removed directory
 //! [`VfsError::Stale`].
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use mutex::locked;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::authority::Acting;
-use crate::backend::{Made, Node, check_name};
+use crate::authority::{Acting, FolderSeen};
+use crate::backend::{FoundOrFolder, Made, Node, check_name};
 use crate::creation::{Existing, existing, verifier_times};
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
@@ -99,10 +100,36 @@ impl LocalNode {
         })
     }
 
+    pub(super) fn do_lookup_or_folder(&self, cred: &Cred, name: &[u8]) -> VfsResult<FoundOrFolder> {
+        let dir = self.dir_fd()?;
+        check_name(name, self.volume.caps.name_max)?;
+        if self.hides(name) {
+            return Ok(FoundOrFolder::Missing(self.attr()?));
+        }
+        // Search permission of other callers is checked by the attributes of the directory.
+        let attr = if cred.uid == 0 { None } else { Some(self.attr()?) };
+        match (self.find_in(cred, (dir, attr.as_ref()), name), attr) {
+            (Ok((node, attr)), _) => Ok(FoundOrFolder::Found(node, attr)),
+            (Err(VfsError::NotFound), Some(attr)) => Ok(FoundOrFolder::Missing(attr)),
+            (Err(VfsError::NotFound), None) => Ok(FoundOrFolder::Missing(self.attr()?)),
+            (Err(e), _) => Err(e),
+        }
+    }
+
     pub(super) fn find(
         &self,
         cred: &Cred,
         dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> VfsResult<(Arc<LocalNode>, Attr)> {
+        self.find_in(cred, (dir, None), name)
+    }
+
+    /// Finds a name in this directory. `attr`: its attributes, if they were read just before.
+    fn find_in(
+        &self,
+        cred: &Cred,
+        (dir, attr): (BorrowedFd<'_>, Option<&Attr>),
         name: &[u8],
     ) -> VfsResult<(Arc<LocalNode>, Attr)> {
         let volume = &self.volume;
@@ -136,7 +163,7 @@ impl LocalNode {
             node.renew_by(self, name)?;
             Ok(Ok((node, attr)))
         };
-        match volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, None, find))? {
+        match volume.cache.with_room(|| self.on_names(cred, perm::EXECUTE, attr, find))? {
             Ok(found) => Ok(found),
             Err(mounted) => self.opened_beyond(mounted),
         }
@@ -183,15 +210,32 @@ impl LocalNode {
         Ok(rustix::fs::readlinkat(self.fd(), c"", Vec::with_capacity(256))?.into_bytes())
     }
 
+    /// Returns what the request has read of this directory for the first of several attempts, and reads it now for others and on a
+    /// volume that may have let the request wait.
+    pub(super) fn seen_once(
+        &self,
+        seen: Option<FolderSeen>,
+    ) -> impl Fn() -> VfsResult<FolderSeen> + Send + use<'_> {
+        let seen = Cell::new(seen.filter(|_| self.volume.turns.is_none()));
+        move || match seen.take() {
+            Some(seen) => Ok(seen),
+            None => self.seen_now(),
+        }
+    }
+
+    fn seen_now(&self) -> VfsResult<FolderSeen> {
+        Ok(FolderSeen { attr: self.attr()?, is_listed: true })
+    }
+
     pub(super) fn do_create(
         &self,
         by: &Acting<'_>,
-        name: &[u8],
+        (name, seen): (&[u8], FolderSeen),
         how: CreateHow,
         mut set: SetAttr,
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
-        let before = self.attr()?;
+        let before = seen.attr;
         if let CreateHow::Exclusive(verifier) = how {
             let (a, m) = verifier_times(verifier);
             set.atime = Some(SetTime::At(a));
@@ -203,7 +247,7 @@ impl LocalNode {
         for _ in 0..RACES_MAX {
             let volume = &self.volume;
             let make = |dir: BorrowedFd<'_>| Ok(rustix::fs::openat(dir, name, flags, mode)?);
-            let make = || self.making(by, perm::ADD_FILE, name, &before, make);
+            let make = || self.making(by, perm::ADD_FILE, name, &seen, make);
             match volume.cache.with_room(make) {
                 Ok(file) => {
                     // Follows links, because the name there is a link to the file.
@@ -302,17 +346,16 @@ impl LocalNode {
     fn make(
         &self,
         by: &Acting<'_>,
-        name: &[u8],
+        (name, seen): (&[u8], FolderSeen),
         (kind, need): (Kind, Need),
         set: &SetAttr,
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno> + Send,
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
-        let before = self.attr()?;
         let volume = &self.volume;
         // If no descriptor is available, no object is created, because it would need to be removed again.
         volume.cache.with_room(|| Ok(()))?;
-        self.making(by, need, name, &before, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
+        self.making(by, need, name, &seen, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
         let owner = volume.identity.effective(by.cred).uid;
         let is_ours =
             |made: &Stat| made.attr.kind == kind && !(volume.posix && made.attr.uid != owner);
@@ -327,13 +370,13 @@ impl LocalNode {
         if !is_ours(&stat::of_fd(path.as_fd())?) {
             return Err(VfsError::NotFound);
         }
-        self.made(by.cred, name, (path, None), set, before)
+        self.made(by.cred, name, (path, None), set, seen.attr)
     }
 
     pub(super) fn do_mkdir(
         &self,
         by: &Acting<'_>,
-        name: &[u8],
+        (name, seen): (&[u8], FolderSeen),
         mut set: SetAttr,
     ) -> VfsResult<Made> {
         set.size = None;
@@ -342,7 +385,7 @@ impl LocalNode {
         set.mode = (mode & SET_ID != 0).then_some(mode);
         let mode = Mode::from_raw_mode(mode & 0o1777);
         let what = (Kind::Dir, perm::ADD_DIR);
-        self.make(by, name, what, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
+        self.make(by, (name, seen), what, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
     }
 
     pub(super) fn do_symlink(
@@ -357,7 +400,8 @@ impl LocalNode {
         }
         (set.size, set.mode) = (None, None);
         let what = (Kind::Symlink, perm::ADD_FILE);
-        self.make(by, name, what, &set, |dir| rustix::fs::symlinkat(target, dir, name))
+        let name_seen = (name, self.seen_now()?);
+        self.make(by, name_seen, what, &set, |dir| rustix::fs::symlinkat(target, dir, name))
     }
 
     pub(super) fn do_mknod(
@@ -383,7 +427,8 @@ impl LocalNode {
             self.allows_names(by, perm::ADD_FILE, &self.attr()?)?;
             return Err(VfsError::Perm);
         }
-        self.make(by, name, (kind, perm::ADD_FILE), &set, |dir| {
+        let name_seen = (name, self.seen_now()?);
+        self.make(by, name_seen, (kind, perm::ADD_FILE), &set, |dir| {
             rustix::fs::mknodat(dir, name, file, mode, dev)
         })
     }
@@ -623,7 +668,10 @@ impl LocalNode {
                 self.may_be_linked(by.cred, &its)?;
                 power.run(by.cred, link)
             }
-            _ => target.making(by, perm::ADD_FILE, name, &before, link),
+            _ => {
+                let seen = FolderSeen { attr: before, is_listed: true };
+                target.making(by, perm::ADD_FILE, name, &seen, link)
+            }
         };
         made.map_err(|e| {
             let gone = e == VfsError::NotFound && self.attr().is_ok_and(|a| a.nlink == 0);

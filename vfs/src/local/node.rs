@@ -21,7 +21,7 @@ use super::external;
 use crate::acl::Acl;
 use crate::acl::posix::{self, Lists};
 use crate::authority::Acting;
-use crate::backend::{BoxFuture, Made, Node, NodeRef, ReadInto, ready};
+use crate::backend::{self, BoxFuture, FoundOrFolder, Made, Node, NodeRef, ReadInto, ready};
 use crate::dos::Dos;
 use crate::engine::threads::JobQueue;
 use crate::error::{VfsError, VfsResult};
@@ -33,6 +33,7 @@ use crate::types::*;
 use crate::wastebasket::{Outcome, Waste};
 
 use super::Volume;
+use super::acl::StoredLists;
 use super::descriptors::Fd;
 use super::handle;
 use super::held::{Beside, DataFd, KnownNames, LastSeen, Listing, Moment, NO_SLOT};
@@ -81,8 +82,8 @@ pub(super) struct LocalNode {
     pub(super) fixed: AtomicBool,
     /// Whether it has a POSIX list, and the change time for which that is valid.
     pub(super) listed: Mutex<Option<(Time, bool)>>,
-    /// The stored list, and the change time for which it is valid.
-    pub(super) acl: Mutex<Option<(Time, Option<Arc<Acl>>)>>,
+    /// The lists, and the change time for which they are valid.
+    pub(super) lists: Mutex<Option<(Time, StoredLists)>>,
     /// Attributes set by Windows clients, and the change time for which they are valid.
     pub(super) beside: Mutex<Option<Beside>>,
     /// Sweeps since its last use; the next field is its slot in the clock.
@@ -126,7 +127,7 @@ impl LocalNode {
             plain: AtomicBool::new(false),
             fixed: AtomicBool::new(stat.attr.sealed),
             listed: Mutex::new(None),
-            acl: Mutex::new(None),
+            lists: Mutex::new(None),
             beside: Mutex::new(None),
             age: AtomicU8::new(0),
             slot: AtomicUsize::new(NO_SLOT),
@@ -368,6 +369,17 @@ impl Node for LocalNode {
         self.volume.patient(find)
     }
 
+    fn lookup_or_folder<'a>(
+        &'a self,
+        cred: &'a Cred,
+        name: &'a [u8],
+    ) -> BoxFuture<'a, VfsResult<FoundOrFolder>> {
+        if name == past::NAME || name == b".." {
+            return Box::pin(backend::lookup_or_folder(self, cred, name));
+        }
+        self.volume.patient(move || self.do_lookup_or_folder(cred, name))
+    }
+
     fn readdir<'a>(
         &'a self,
         cred: &'a Cred,
@@ -410,7 +422,8 @@ impl Node for LocalNode {
         how: CreateHow,
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        self.volume.patient(move || self.do_create(&by, name, how, set))
+        let seen = self.seen_once(by.folder());
+        self.volume.patient(move || self.do_create(&by, (name, seen()?), how, set))
     }
 
     fn mkdir<'a>(
@@ -419,7 +432,8 @@ impl Node for LocalNode {
         name: &'a [u8],
         set: SetAttr,
     ) -> BoxFuture<'a, VfsResult<Made>> {
-        self.volume.patient(move || self.do_mkdir(&by, name, set))
+        let seen = self.seen_once(by.folder());
+        self.volume.patient(move || self.do_mkdir(&by, (name, seen()?), set))
     }
 
     fn remove<'a>(
@@ -644,6 +658,22 @@ impl Node for LocalNode {
 
     fn acl_set<'a>(&'a self, acl: &'a Acl, mode: u32) -> BoxFuture<'a, VfsResult<()>> {
         self.volume.at_once(move || self.do_acl_set(acl, mode))
+    }
+
+    fn acl_access<'a>(
+        &'a self,
+        cred: &'a Cred,
+        wanted: Access,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<(Option<Arc<Acl>>, Access)>> {
+        self.volume.at_once(move || self.do_acl_access(cred, wanted, attr))
+    }
+
+    fn passed_on<'a>(
+        &'a self,
+        attr: &'a Attr,
+    ) -> BoxFuture<'a, VfsResult<(Option<Arc<Acl>>, bool)>> {
+        self.volume.at_once(move || self.do_passed_on(attr))
     }
 
     fn posix<'a>(&'a self, attr: &'a Attr) -> BoxFuture<'a, VfsResult<Lists>> {

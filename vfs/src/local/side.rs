@@ -25,6 +25,7 @@ use crate::waste_record;
 use crate::xattrs::{self, PREFIX, SAMBA};
 
 use super::HIDDEN;
+use super::acl::StoredLists;
 use super::held::Beside;
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
@@ -76,7 +77,7 @@ impl LocalNode {
             },
         };
         *locked(&self.beside) = None;
-        *locked(&self.acl) = None;
+        *locked(&self.lists) = None;
         self.changed();
         done.map_err(|e| match e {
             // The node is neither file nor directory, so it has no `user.` attributes.
@@ -90,7 +91,7 @@ impl LocalNode {
     pub(super) fn note_as_born(&self, stat: &Stat) {
         let ctime = stat.attr.ctime;
         if self.volume.exact_times && self.volume.trusted && stat.attr.btime == Some(ctime) {
-            *locked(&self.acl) = Some((ctime, None));
+            *locked(&self.lists) = Some((ctime, StoredLists::default()));
             let (dos, xattrs) = Default::default();
             *locked(&self.beside) = Some(Beside { ctime, dos, xattrs });
         }
