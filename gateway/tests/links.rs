@@ -226,7 +226,8 @@ impl World {
         let mut keys = BTreeSet::from([key]);
         keys.extend(listed_below.is_some().then_some(below));
         while !keys.is_empty() {
-            let told = tokio::time::timeout(ENOUGH, self.breaks.recv()).await.unwrap();
+            let told = tokio::time::timeout(ENOUGH, self.breaks.recv()).await;
+            let told = told.unwrap_or_else(|_| panic!("{}: {keys:?} are not told", stage.text));
             let Some(Break::LeaseNotice(notice)) = told else { panic!("{told:?}") };
             assert!(keys.remove(&notice.key), "{}: {notice:?}", stage.text);
             assert_eq!(notice.to & 1, 0, "{}: {notice:?}", stage.text);
