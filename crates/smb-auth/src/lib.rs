@@ -10,6 +10,7 @@
 #![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod ntlm;
+pub mod password;
 pub mod relay;
 pub mod spnego;
 pub mod ticket;

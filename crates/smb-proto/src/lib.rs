@@ -45,6 +45,7 @@ pub mod ntlm;
 pub mod pac;
 pub(crate) mod parse;
 pub mod rpce;
+pub mod samr;
 pub mod smb2;
 pub mod spnego;
 pub mod status;

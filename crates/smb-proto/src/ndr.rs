@@ -3,7 +3,7 @@
 //! *Operation.* Every number is aligned to its size, counted from the start of the stub, so a [`Reader`] or [`Writer`] tracks its
 //! position. The referents of a structure's pointers follow the structure: [`Writer::later`].
 
-use wire::{Parser, Rule, decode, known, le_u16, le_u32, reject, take};
+use wire::{Parser, Rule, bytes, decode, known, le_u16, le_u32, reject, take};
 
 use crate::dtyp::Sid;
 use crate::parse::{Parsed, size, text};
@@ -42,6 +42,24 @@ impl<'a> Reader<'a> {
     /// Parses this many bytes.
     pub fn bytes(&mut self, len: usize) -> Parsed<&'a [u8]> {
         self.read(1, "bytes", take(len, "bytes"))
+    }
+
+    /// Parses a fixed array of bytes.
+    pub fn array<const N: usize>(&mut self) -> Parsed<[u8; N]> {
+        self.read(1, "bytes", bytes("bytes"))
+    }
+
+    /// Skips to the next multiple of `to`, where a structure with fields of that alignment begins.
+    pub fn align(&mut self, to: usize) -> Parsed<()> {
+        self.read(to, "padding", |i| Ok((i, ())))
+    }
+
+    /// Parses a 64-bit number.
+    pub fn u64(&mut self) -> Parsed<u64> {
+        self.read(8, "hyper", |i| {
+            let (i, (low, high)) = (le_u32("hyper"), le_u32("hyper")).parse(i)?;
+            Ok((i, u64::from(high) << 32 | u64::from(low)))
+        })
     }
 
     /// Parses a 16-bit number.
@@ -289,6 +307,14 @@ mod tests {
         w.old_large(2);
         w.u64(3);
         w.later(vec![Later::Bytes { most: 9, bytes: vec![7, 8] }]);
+        let stub = w.clone().finish();
+        let mut r = Reader::new(&stub);
+        assert_eq!((r.array(), r.u32(), r.u32()), (Ok([1, 0, 0, 0]), Ok(2), Ok(0)));
+        assert_eq!((r.align(8), r.u64(), r.u32()), (Ok(()), Ok(3), Ok(9)));
+        assert_eq!(
+            (r.bytes(9).map(<[u8]>::len), named(r.align(8)), named(r.u64())),
+            (Ok(9), Err("padding"), Err("hyper"))
+        );
         let words: Vec<u8> =
             [1_u32, 2, 0, 0, 3, 0, 9, 0, 2].iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(w.finish(), [&words[..], &[7, 8]].concat());

@@ -4,7 +4,7 @@
 //!
 //! *Errors.* [`wire::Fault`], whose offset counts from the start of the PDU or of the body.
 
-use wire::{Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
+use wire::{Fault, Parser, Rule, bytes, known, le_u8, le_u16, le_u32, reject, take, times};
 
 use crate::parse::{Parsed, whole};
 
@@ -40,6 +40,8 @@ pub mod kind {
 pub mod flag {
     pub const FIRST_FRAG: u8 = 0x01;
     pub const LAST_FRAG: u8 = 0x02;
+    /// In a bind and its answer (MS-RPCE section 2.2.2.3).
+    pub const SUPPORT_HEADER_SIGN: u8 = 0x04;
     pub const DID_NOT_EXECUTE: u8 = 0x20;
     pub const OBJECT_UUID: u8 = 0x80;
 }
@@ -131,6 +133,70 @@ impl<'a> Pdu<'a> {
         out.extend(self.call_id.to_le_bytes());
         out.extend_from_slice(self.body);
         out
+    }
+}
+
+/// Length of a [`Verifier`] before its value, in bytes.
+pub const VERIFIER_HEADER_LEN: usize = 8;
+
+/// `auth_type` of NTLM (MS-RPCE section 2.2.1.1.7).
+pub const AUTH_TYPE_NTLM: u8 = 10;
+/// `auth_level` of calls whose stubs are signed and encrypted (MS-RPCE section 2.2.1.1.8).
+pub const AUTH_LEVEL_PRIVACY: u8 = 6;
+
+/// The authentication verifier at the end of a PDU (`sec_trailer`, MS-RPCE section 2.2.2.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verifier<'a> {
+    /// Number of the security provider.
+    pub kind: u8,
+    /// Level of protection.
+    pub level: u8,
+    /// Bytes of padding before the verifier.
+    pub pad: u8,
+    /// Number of the security context.
+    pub context: u32,
+    /// Token or signature.
+    pub value: &'a [u8],
+}
+
+impl<'a> Verifier<'a> {
+    fn parse(bytes: &'a [u8]) -> Parsed<Self> {
+        whole(bytes, |i| {
+            let (i, (kind, level, pad, _)) = (
+                le_u8("auth_type"),
+                le_u8("auth_level"),
+                le_u8("auth_pad_length"),
+                le_u8("auth_reserved"),
+            )
+                .parse(i)?;
+            let (value, context) = le_u32("auth_context_id")(i)?;
+            Ok((&[], Self { kind, level, pad, context, value }))
+        })
+    }
+
+    /// Appends the padding and the verifier.
+    pub fn put(&self, body: &mut Vec<u8>) {
+        body.resize(body.len() + usize::from(self.pad), 0);
+        body.extend([self.kind, self.level, self.pad, 0]);
+        body.extend(self.context.to_le_bytes());
+        body.extend(self.value);
+    }
+}
+
+impl<'a> Pdu<'a> {
+    /// Splits the body into what comes before padding and verifier, and the verifier; `None` without a verifier.
+    pub fn split_verifier(&self) -> Parsed<Option<(&'a [u8], Verifier<'a>)>> {
+        if self.auth_len == 0 {
+            return Ok(None);
+        }
+        // Offset of auth_length in the header.
+        let too_long = || Fault { field: "auth_length", rule: Rule::Value, offset: 10 };
+        let len = VERIFIER_HEADER_LEN + usize::from(self.auth_len);
+        let start = self.body.len().checked_sub(len).ok_or_else(too_long)?;
+        let (before, verifier) = self.body.split_at(start);
+        let verifier = Verifier::parse(verifier)?;
+        let end = before.len().checked_sub(verifier.pad.into()).ok_or_else(too_long)?;
+        Ok(Some((&before[..end], verifier)))
     }
 }
 
@@ -450,6 +516,22 @@ mod tests {
             prop_assert_eq!(Response::parse(&bytes), Ok(response));
             let fault = FaultBody { context, status: alloc_hint };
             prop_assert_eq!(FaultBody::parse(&fault.emit()), Ok(fault));
+        }
+
+        #[test]
+        fn verifier_is_split_from_the_body(
+            (kind, level, pad, context) in any::<(u8, u8, u8, u32)>(),
+            before in prop::collection::vec(any::<u8>(), 0..40), value in prop::collection::vec(any::<u8>(), 1..40),
+        ) {
+            let verifier = Verifier { kind, level, pad, context, value: &value };
+            let mut body = before.clone();
+            verifier.put(&mut body);
+            let auth_len = u16::try_from(value.len()).unwrap();
+            let pdu = Pdu { version: (5, 0), kind: 0, flags: 3, call_id: 1, auth_len, body: &body };
+            prop_assert_eq!(pdu.split_verifier(), Ok(Some((&before[..], verifier))));
+            prop_assert_eq!(Pdu { auth_len: 0, ..pdu }.split_verifier(), Ok(None));
+            let longer = u16::try_from(body.len()).unwrap();
+            prop_assert_eq!(named(Pdu { auth_len: longer, ..pdu }.split_verifier()), Err("auth_length"));
         }
 
         #[test]

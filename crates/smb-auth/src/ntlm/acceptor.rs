@@ -3,9 +3,9 @@
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::flags;
-use super::keys::{Key, Mic, hmac_md5, ntowf_v2, rc4};
+use super::keys::{Direction, Key, Mic, hmac_md5, ntowf_v2, rc4};
 use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
+use super::{Protection, flags};
 use crate::relay::{Answer, Question};
 use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
 use smb_proto::smb2::utf16;
@@ -65,7 +65,10 @@ impl Acceptor {
     }
 
     /// Processes a NEGOTIATE_MESSAGE and returns a CHALLENGE_MESSAGE.
-    pub(crate) fn negotiate(&mut self, message: &[u8]) -> Result<Vec<u8>, Refusal> {
+    ///
+    /// # Errors
+    /// The client speaks another protocol.
+    pub fn negotiate(&mut self, message: &[u8]) -> Result<Vec<u8>, Refusal> {
         let asked = messages::parse_negotiate(message)?;
         if asked & (flags::UNICODE | flags::OEM) == 0 || asked & flags::NTLM == 0 {
             return Err(Refusal::TooOld);
@@ -147,6 +150,29 @@ impl Acceptor {
         let target_name = client.get(av::TARGET_NAME).and_then(utf16);
         let mic = Mic::new(&key, sent.flags & auth.flags);
         Ok(Judged::Accepted(AcceptedLogon { who, key: Some((key, mic)), target_name }))
+    }
+
+    /// Verifies an AUTHENTICATE_MESSAGE of a client whose further messages NTLM itself protects. Only users with a password on this
+    /// server are accepted.
+    ///
+    /// # Errors
+    /// The user has not proved the password, or the client wants less protection.
+    pub fn authenticate_sealed(
+        &mut self,
+        message: &[u8],
+        secrets: &dyn Secrets,
+    ) -> Result<(Account, Protection), Refusal> {
+        match self.authenticate::<std::convert::Infallible>(message, secrets, None)? {
+            Judged::Accepted(AcceptedLogon {
+                who: Who::User(account),
+                key: Some((_, mic)),
+                ..
+            }) => {
+                let protection = mic.protection(Direction::ServerToClient);
+                protection.map(|protection| (account, protection)).ok_or(Refusal::TooOld)
+            }
+            _ => Err(Refusal::Anonymous),
+        }
     }
 
     /// Returns whether the accounts of this server decide: the client names this machine, or no domain and the name of an account.

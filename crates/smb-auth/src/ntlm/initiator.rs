@@ -2,9 +2,9 @@
 
 use zeroize::Zeroizing;
 
-use super::flags;
-use super::keys::{Key, Mic, hmac_md5, ntowf_v2, rc4};
+use super::keys::{Direction, Key, Mic, hmac_md5, ntowf_v2, rc4};
 use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
+use super::{Protection, flags};
 use crate::{Account, Fresh, NtHash, Refusal};
 use smb_proto::smb2::put_utf16;
 
@@ -35,7 +35,7 @@ impl Initiator {
     }
 
     /// Returns the NEGOTIATE_MESSAGE.
-    pub(crate) fn negotiate(&self) -> Vec<u8> {
+    pub fn negotiate(&self) -> Vec<u8> {
         self.negotiate.clone()
     }
 
@@ -75,6 +75,16 @@ impl Initiator {
         out[messages::MIC_AT..messages::MIC_AT + 16].copy_from_slice(&mic[..]);
         let signer = Mic::new(&key, granted);
         Ok((out, key, signer))
+    }
+
+    /// Processes a CHALLENGE_MESSAGE of a server whose further messages NTLM itself protects; returns the AUTHENTICATE_MESSAGE.
+    ///
+    /// # Errors
+    /// The server offers less protection.
+    pub fn authenticate_sealed(&self, message: &[u8]) -> Result<(Vec<u8>, Protection), Refusal> {
+        let (message, _, mic) = self.authenticate(message)?;
+        let protection = mic.protection(Direction::ClientToServer);
+        protection.map(|protection| (message, protection)).ok_or(Refusal::TooOld)
     }
 
     fn anonymous(&self, granted: u32) -> (Vec<u8>, Key, Mic) {

@@ -23,7 +23,7 @@ pub(super) fn hmac_md5(key: &[u8; 16], pieces: &[&[u8]]) -> Key {
 }
 
 #[allow(clippy::expect_used)]
-pub(super) fn rc4(key: &[u8; 16], data: &mut [u8]) {
+pub(crate) fn rc4(key: &[u8; 16], data: &mut [u8]) {
     // Invariant: RC4 accepts keys of 1 to 256 bytes.
     let mut cipher = Rc4::new_from_slice(key).expect("16 bytes");
     cipher.apply_keystream(data);
@@ -62,8 +62,8 @@ pub(crate) enum Direction {
 /// `GSS_GetMIC` of the first message in a direction, which is all that SPNEGO needs (MS-NLMP section 3.4.4.2).
 #[derive(Clone)]
 pub(crate) struct Mic {
-    key: Key,
-    flags: u32,
+    pub(super) key: Key,
+    pub(super) flags: u32,
 }
 
 impl Mic {

@@ -4,11 +4,13 @@ mod acceptor;
 mod initiator;
 mod keys;
 pub(crate) mod messages;
+mod protection;
 
 pub use acceptor::Acceptor;
 pub(crate) use acceptor::Judged;
 pub use initiator::{Credentials, Initiator};
-pub(crate) use keys::{Direction, Mic};
+pub(crate) use keys::{Direction, Mic, rc4};
+pub use protection::{Protection, SIGNATURE_LEN};
 
 #[cfg(test)]
 pub(crate) use keys::tests::base_key_of;

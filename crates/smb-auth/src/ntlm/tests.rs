@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 use super::keys::{hmac_md5, ntowf_v2, rc4, seal_key, sign_key, upcase};
 use super::messages::{Authenticate, Challenge, ClientChallenge, emit_negotiate, pairs, put_pair};
 use super::*;
-use crate::{Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
+use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
 use smb_proto::smb2::put_utf16;
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -134,4 +134,62 @@ fn oem_names_are_accepted() {
     // The character set of these bytes is unknown.
     let why = logged_on_in_oem(b"Us\xe9r").unwrap_err();
     assert_eq!(why, Refusal::Malformed("UserName"));
+}
+
+#[test]
+fn sealed_example_matches_and_each_message_is_read_once() {
+    let exported = Zeroizing::new([0x55; 16]);
+    let new = |own| Protection::new(&exported, FLAGS, own).unwrap();
+    let mut client = new(Direction::ClientToServer);
+    let mut server = new(Direction::ServerToClient);
+    let mut plain = Vec::new();
+    put_utf16(&mut plain, "Plaintext");
+    let mut message = plain.clone();
+    let signature = client.seal(&mut message, 0..18);
+    assert_eq!(message, unhex("54e50165bf1936dc996020c1811b0f06fb5f"), "4.2.4.4");
+    assert_eq!(signature[..], unhex("010000007fb38ec5c55d497600000000")[..], "4.2.4.4");
+    let sealed = message.clone();
+    assert!(server.unseal(&mut message, 0..18, &signature));
+    assert_eq!(message, plain);
+    assert!(!server.unseal(&mut sealed.clone(), 0..18, &signature), "sent again");
+    assert!(!new(Direction::ServerToClient).unseal(&mut sealed.clone(), 0..19, &signature));
+    assert!(!new(Direction::ServerToClient).unseal(&mut sealed.clone(), 0..18, &signature[..15]));
+    for flag in [flags::SEAL, flags::KEY_128, flags::EXTENDED_SESSIONSECURITY] {
+        assert!(Protection::new(&exported, FLAGS & !flag, Direction::ServerToClient).is_none());
+    }
+}
+
+#[test]
+fn peers_of_a_finished_exchange_read_each_other() {
+    let account =
+        Account { user: "User".into(), domain: "Domain".into(), workstation: String::new() };
+    let logged_on = |password: &str| {
+        let fresh = |n| Fresh { challenge: [n; 8], key: [n; 16], time: 0 };
+        let credentials = Credentials {
+            account: account.clone(),
+            hash: NtHash::of(password),
+            target_name: "host/gate".into(),
+        };
+        let client = Initiator::new(credentials, fresh(1));
+        let mut server =
+            Acceptor::new(Identity::standalone("gate"), fresh(2), Policy::default(), None);
+        let challenge = server.negotiate(&client.negotiate()).unwrap();
+        let (message, ours) = client.authenticate_sealed(&challenge).unwrap();
+        server.authenticate_sealed(&message, &OneUser).map(|(who, theirs)| (who.user, ours, theirs))
+    };
+    let (user, mut client, mut server) = logged_on("Password").unwrap();
+    assert_eq!(user, "User");
+    for n in 0..3 {
+        let (mut there, mut back) = (vec![n; 40], vec![n; 20]);
+        let signature = client.seal(&mut there, 8..32);
+        assert!(there[8..32] != [n; 24] && there[..8] == [n; 8]);
+        assert!(server.unseal(&mut there, 8..32, &signature) && there == [n; 40]);
+        let signature = server.seal(&mut back, 0..20);
+        assert!(client.unseal(&mut back, 0..20, &signature) && back == [n; 20]);
+    }
+    let mut changed = vec![1; 40];
+    let signature = client.seal(&mut changed, 8..32);
+    changed[0] = 2;
+    assert!(!server.unseal(&mut changed, 8..32, &signature), "what is not encrypted is signed");
+    assert!(matches!(logged_on("wrong"), Err(Refusal::WrongPassword(_))));
 }
