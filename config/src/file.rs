@@ -32,7 +32,7 @@ use crate::settings::{
 use crate::targets::{links, targets};
 use crate::tls::{DraftTls, ShareTls};
 use crate::tree::{Node, Value};
-use crate::units::{Dscp, Port, Size, Span, Spin};
+use crate::units::{Dscp, PasswordLength, Port, Size, Span, Spin};
 use crate::wastebasket::wastebasket;
 
 /// A share and the positions of its settings.
@@ -99,6 +99,7 @@ pub(crate) struct Draft {
     pub(crate) compression: Option<Set<Compression>>,
     pub(crate) tls: DraftTls,
     pub(crate) ntlm: Option<Set<Ntlm>>,
+    pub(crate) password_length: Option<Set<PasswordLength>>,
     pub(crate) kerberos: DraftKerberos,
     pub(crate) domain_by: Option<Set<DomainBy>>,
     pub(crate) audit: DraftAudit,
@@ -250,6 +251,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.directory_leases = smb.parse("directory_leases", report);
         draft.compression = smb.parse("compression", report);
         draft.ntlm = smb.parse("ntlm", report);
+        draft.password_length = smb.parse("password_length", report);
     }
     draft.kerberos = top.get("kerberos").map(|node| kerberos(node, report)).unwrap_or_default();
     draft.domain_by = domain_by(&top, report);

@@ -829,6 +829,13 @@ pub(crate) const SMB: Group = Group {
             "on",
             "Logons with passwords (NTLM version 2). `off`: only with [Kerberos](#kerberos) tickets, and no guests.",
         ),
+        key(
+            "password_length",
+            "`8` to `64`",
+            "12",
+            "Fewest characters of new passwords: of those that users [set themselves](windows.md#passwords), and of \
+             `headgate user add` without `--weak`. Passwords that are easily guessed are refused whatever their length.",
+        ),
     ],
 };
 

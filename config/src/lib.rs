@@ -65,7 +65,7 @@ pub use policy::{Cidr, Flavor, Protocols, SnapshotPattern, Squash};
 pub use records::records_of;
 pub use refer::{Refer, ReferHost};
 pub use rights::{Force, List, Masks, Mode, Symlinks};
-pub use rules::{Known, admin_of, load, state_of};
+pub use rules::{Known, admin_of, load, password_length_of, state_of};
 pub use sec::Secs;
 pub use settings::{
     Admin, Compression, DirectoryLeases, Discovery, Domain, Durability, Encryption, Identity,
@@ -74,5 +74,5 @@ pub use settings::{
 };
 pub use suggest::nearest;
 pub use tls::{ShareTls, Tls};
-pub use units::{Dscp, Port, Size, Span, Spin};
+pub use units::{Dscp, PasswordLength, Port, Size, Span, Spin};
 pub use wastebasket::{Age, Excluded, Wastebasket};

@@ -26,7 +26,7 @@ use crate::settings::{
 };
 use crate::text::{FAULTS_MAX, faults, located, read_text, root, text_of};
 use crate::tree;
-use crate::units::{Size, Span, Spin};
+use crate::units::{PasswordLength, Size, Span, Spin};
 
 /// Maximum number of shares, which are searched by name at every mount and by number at every request.
 const SHARES_MAX: usize = 256;
@@ -82,6 +82,12 @@ pub fn load(file: Option<&Path>, options: Options, known: Known) -> Result<Setti
 pub fn state_of(file: &Path) -> Option<PathBuf> {
     let root = tree::read(&read_text(file).ok()?).ok()?;
     draft(&root, &mut Report::default()).state.map(|s| s.value)
+}
+
+/// Returns the fewest characters of new passwords that a file names, in the same way.
+pub fn password_length_of(file: &Path) -> Option<PasswordLength> {
+    let root = tree::read(&read_text(file).ok()?).ok()?;
+    draft(&root, &mut Report::default()).password_length.map(|s| s.value)
 }
 
 /// Returns the admin address that a file names, in the same way.
@@ -569,6 +575,7 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
         directory_leases: settled(draft.directory_leases.clone(), default.directory_leases).value,
         compression: compression.value,
         ntlm: settled(draft.ntlm.clone(), default.ntlm).value,
+        password_length: settled(draft.password_length.clone(), default.password_length).value,
     }
 }
 

@@ -23,7 +23,7 @@ use crate::refer::{self, Refer};
 use crate::rights::{Force, List, Masks, Symlinks};
 use crate::sec::Secs;
 use crate::tls::{ShareTls, Tls};
-use crate::units::Dscp;
+use crate::units::{Dscp, PasswordLength};
 use crate::wastebasket::Wastebasket;
 
 /// All settings of `serve`. Built by [`crate::load`], or directly in tests and in `demo`.
@@ -333,6 +333,7 @@ pub struct Smb {
     pub compression: Compression,
     /// Whether clients may log on with passwords.
     pub ntlm: Ntlm,
+    pub password_length: PasswordLength,
 }
 
 impl Default for Smb {
@@ -347,6 +348,7 @@ impl Default for Smb {
             directory_leases: DirectoryLeases::default(),
             compression: Compression::default(),
             ntlm: Ntlm::default(),
+            password_length: PasswordLength::default(),
         }
     }
 }

@@ -149,6 +149,7 @@ smb:
   directory_leases: off
   compression: on
   ntlm: off
+  password_length: 16
 kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
 audit: {to: journald, required: true}
 tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt, admin_ca: /etc/gw/admin.crt,
@@ -260,6 +261,7 @@ fn every_key_is_accepted() {
                 directory_leases: crate::DirectoryLeases::Off,
                 compression: crate::Compression::On,
                 ntlm: crate::Ntlm::Off,
+                password_length: crate::PasswordLength(16),
             },
             kerberos: Some(kerberos()),
             domain_by: None,

@@ -122,6 +122,37 @@ impl FromStr for Port {
     }
 }
 
+/// The fewest characters of a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PasswordLength(pub u16);
+
+impl PasswordLength {
+    /// Shorter passwords are found from their hash in minutes; longer ones than the most are not typed.
+    const RANGE: std::ops::RangeInclusive<u16> = 8..=64;
+}
+
+impl Default for PasswordLength {
+    fn default() -> Self {
+        Self(12)
+    }
+}
+
+impl FromStr for PasswordLength {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().ok().filter(|n| Self::RANGE.contains(n)).map(Self).ok_or_else(|| {
+            let (least, most) = (Self::RANGE.start(), Self::RANGE.end());
+            format!("`{text}` is not a length of passwords; write a number from {least} to {most}")
+        })
+    }
+}
+
+impl fmt::Display for PasswordLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A differentiated services code point (RFC 2474 section 3): six bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dscp(pub u8);
@@ -159,6 +190,16 @@ mod tests {
         {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn password_lengths_outside_their_range_are_refused() {
+        for (text, length) in
+            [("8", Some(8)), ("64", Some(64)), ("7", None), ("65", None), ("x", None)]
+        {
+            assert_eq!(text.parse().ok(), length.map(PasswordLength), "{text}");
+        }
+        assert_eq!(PasswordLength::default().to_string().parse(), Ok(PasswordLength(12)));
     }
 
     #[test]

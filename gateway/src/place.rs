@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use config::{Admin, Settings};
+use config::{Admin, PasswordLength, Settings};
 
 use crate::records::ServiceFiles;
 
@@ -53,6 +53,12 @@ impl DaemonArgs {
         self.state.is_some() || of_file().is_some()
     }
 
+    /// Returns the fewest characters of new passwords.
+    pub(crate) fn password_length(&self) -> PasswordLength {
+        let of_file = file(self.config.as_deref());
+        of_file.as_deref().and_then(config::password_length_of).unwrap_or_default()
+    }
+
     /// Returns the admin address of the file.
     pub(crate) fn admin(&self) -> Admin {
         file(self.config.as_deref()).as_deref().and_then(config::admin_of).unwrap_or_default()
@@ -66,14 +72,17 @@ mod tests {
     #[test]
     fn an_option_stands_before_the_file_and_the_file_before_the_default() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "state: /srv/state\nno-such-key: 1\nadmin: off\n").unwrap();
+        let text = "state: /srv/state\nno-such-key: 1\nadmin: off\nsmb: {password_length: 20}\n";
+        std::fs::write(file.path(), text).unwrap();
         let of_file = DaemonArgs { state: None, config: Some(file.path().into()) };
         assert_eq!((of_file.state(), of_file.admin()), ("/srv/state".into(), Admin::Off));
         assert!(of_file.names_state());
+        assert_eq!(of_file.password_length(), PasswordLength(20));
         let said = DaemonArgs { state: Some("/x".into()), ..of_file };
         assert_eq!(said.state(), PathBuf::from("/x"));
         let gone = DaemonArgs { state: None, config: Some("/no/such/file".into()) };
         assert_eq!((gone.state(), gone.admin()), (Settings::default().state, Admin::Usual));
         assert!(!gone.names_state());
+        assert_eq!(gone.password_length(), PasswordLength::default());
     }
 }

@@ -121,6 +121,7 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     value("kerberos.keytab", &keys(&old.kerberos), &keys(&new.kerberos));
     value("smb.rdma_transforms", &old.smb.rdma_transforms, &new.smb.rdma_transforms);
     value("smb.directory_leases", &old.smb.directory_leases, &new.smb.directory_leases);
+    value("smb.password_length", &old.smb.password_length, &new.smb.password_length);
     value("smb.compression", &old.smb.compression, &new.smb.compression);
     let files = |tls: &Option<config::Tls>| match tls {
         Some(tls) => tls.certificate.display().to_string(),
@@ -271,6 +272,7 @@ impl Running {
         let added: Vec<Arc<Share>> = shares.gone(&self.shares);
         self.servers.namespace.set_shares(shares.shares());
         let others = self.servers.book.set(users);
+        self.servers.book.set_password_least(new.smb.password_length);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run, shares.holders()));
         let of_domain = |s: &Settings| (s.kerberos.clone(), s.domain_by);
         if of_domain(new) != of_domain(&self.settings) {

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use config::{Identity, user_name};
+use config::{Identity, PasswordLength, user_name};
 use gss_krb5::Enctype;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use smb_auth::NtHash;
@@ -86,7 +86,7 @@ struct AddArgs {
 pub fn run(args: UserArgs) -> Result<(), String> {
     let files = args.place.service_files()?;
     match args.command {
-        Command::Add(add) => self::add(&files, add),
+        Command::Add(add) => self::add(&files, args.place.password_length(), add),
         Command::Import { file, replace } => crate::passdb::import(&files, &file, replace),
         Command::Remove { name } => {
             let found = change_database(&files, |d| Ok(d.remove(&name)))?;
@@ -96,7 +96,7 @@ pub fn run(args: UserArgs) -> Result<(), String> {
     }
 }
 
-fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
+fn add(files: &ServiceFiles, least: PasswordLength, args: AddArgs) -> Result<(), String> {
     let password = match &args.password_file {
         Some(path) => given(path)?,
         None if io::stdin().is_terminal() => ask(&args.name)?,
@@ -104,8 +104,8 @@ fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
     };
     if !args.weak {
         check_strength(
-            &args.name,
-            &password,
+            (&args.name, &password),
+            least,
             "choose a longer one, like a few words; or give `--weak`",
         )?;
     }
@@ -118,13 +118,18 @@ fn add(files: &ServiceFiles, args: AddArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a weak password; the error includes the remedy.
-pub(crate) fn check_strength(name: &str, password: &str, remedy: &str) -> Result<(), String> {
-    weak::why(name, password).map_or(Ok(()), |why| Err(format!("the password {why}; {remedy}")))
+/// Refuses a weak password of the user with this name; the error includes the remedy.
+pub(crate) fn check_strength(
+    (name, password): (&str, &str),
+    least: PasswordLength,
+    remedy: &str,
+) -> Result<(), String> {
+    let why = weak::why(name, password, least);
+    why.map_or(Ok(()), |why| Err(format!("the password {why}; {remedy}")))
 }
 
 /// Derives the Kerberos keys of a password: for all served encryption types, with a random salt. Takes a moment.
-fn keys(password: &str) -> Result<Keys, String> {
+pub(crate) fn keys(password: &str) -> Result<Keys, String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|e| format!("the system has no random numbers: {e}"))?;
     let salt: String = random.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -6,6 +6,8 @@
 //! *Errors.* A database that is damaged, or that others can read, is rejected. At the start this is fatal; later the users
 //! remain unchanged and the error is logged.
 
+mod password;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -13,18 +15,18 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use config::in_time::{self, LOOK_MAX};
-use config::{Identity, Names, Settings, User};
+use config::{Identity, Names, PasswordLength, Settings, User};
 use mutex::{locked, reading, writing};
 use siphasher::sip::SipHasher13;
 use smb_auth::NtHash;
 use smbd_core::domain_engine::Engine;
 use smbd_core::users::database::{Database, key};
-use smbd_core::users::{Account, Ticketed, Users, rid_of_uid};
+use smbd_core::users::{Account, Ticketed, Unchanged, Users, rid_of_uid};
 use vfs::accounts::{self, Directory};
 use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity, Token};
 use zeroize::Zeroizing;
@@ -275,19 +277,22 @@ fn warn_if_open(password: &Path) {
     }
 }
 
-/// Accounts, and whether the host or the configuration defines their identity.
-type Table = HashMap<String, (Account, bool)>;
+/// An account, whether the host or the configuration defines its identity, and the part of it that was given.
+type Row = (Account, bool, Identity);
+
+/// Rows by name in lower case.
+type Table = HashMap<String, Row>;
 
 /// Compares names and identities of two tables, but not passwords.
 fn are_same(a: &Table, b: &Table) -> bool {
-    let is_in_b = |(name, (a, _)): (&String, &(Account, bool))| {
-        b.get(name).is_some_and(|(b, _)| a.name == b.name && a.cred == b.cred)
+    let is_in_b = |(name, (a, ..)): (&String, &Row)| {
+        b.get(name).is_some_and(|(b, ..)| a.name == b.name && a.cred == b.cred)
     };
     a.len() == b.len() && a.iter().all(is_in_b)
 }
 
 fn names(table: &Table) -> BTreeSet<String> {
-    table.values().map(|(a, _)| a.name.clone()).collect()
+    table.values().map(|(a, ..)| a.name.clone()).collect()
 }
 
 /// Describes added and removed users, and those with another password or identity, one line for each kind.
@@ -295,14 +300,14 @@ fn differences(old: &Table, new: &Table) -> Vec<String> {
     let missing_in = |a: &Table, b: &Table| -> BTreeSet<String> {
         a.iter()
             .filter(|(key, _)| !b.contains_key(*key))
-            .map(|(_, (a, _))| a.name.clone())
+            .map(|(_, (a, ..))| a.name.clone())
             .collect()
     };
     let is_same = |a: &Account, b: &Account| a.nt_hash == b.nt_hash && a.cred == b.cred;
     let changed = new
         .iter()
-        .filter(|(key, (now, _))| old.get(*key).is_some_and(|(before, _)| !is_same(before, now)));
-    let changed = changed.map(|(_, (now, _))| now.name.clone()).collect();
+        .filter(|(key, (now, ..))| old.get(*key).is_some_and(|(before, ..)| !is_same(before, now)));
+    let changed = changed.map(|(_, (now, ..))| now.name.clone()).collect();
     let kinds = [
         ("users added", missing_in(new, old)),
         ("users removed", missing_in(old, new)),
@@ -312,8 +317,8 @@ fn differences(old: &Table, new: &Table) -> Vec<String> {
     told.map(|(what, names)| format!("{what}: {}", Vec::from_iter(names).join(", "))).collect()
 }
 
-fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bool), String> {
-    let (cred, known) = resolve(name, identity)?;
+fn account(name: &str, hash: NtHash, identity: Identity) -> Result<Row, String> {
+    let (cred, known) = resolve(name, &identity)?;
     if is_nobody(&cred) {
         let why = why_nobody(name);
         tracing::warn!(user = name, why, "the logons of this user are refused");
@@ -326,13 +331,15 @@ fn account(name: &str, hash: NtHash, identity: &Identity) -> Result<(Account, bo
         );
     }
     let rid = rid_of_uid(cred.uid);
-    Ok((Account { name: name.to_owned(), nt_hash: hash.0, rid, cred }, known))
+    Ok((Account { name: name.to_owned(), nt_hash: hash.0, rid, cred }, known, identity))
 }
 
 /// Users that were read and are not yet in force.
 pub struct Next {
     table: Table,
     configured: Vec<User>,
+    /// Stamp of the database before it was read.
+    seen: Stamp,
 }
 
 impl Next {
@@ -347,7 +354,7 @@ impl Next {
 
     /// Returns the identity of an account, and whether the host or the configuration defines it.
     pub(crate) fn known(&self, name: &str) -> Option<(Cred, bool)> {
-        self.table.get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
+        self.table.get(&key(name)).map(|(a, known, _)| (a.cred.clone(), *known))
     }
 }
 
@@ -375,7 +382,8 @@ pub struct UserDb {
     files: Option<ServiceFiles>,
     /// Stamp of the file at the last successful reading.
     seen: Mutex<Stamp>,
-    /// A later version that could not be read.
+    /// A later version that could not be read. Held while a changed database is read, or a password in it is changed, so that
+    /// neither puts back what the other has replaced.
     unread: Mutex<Option<Unread>>,
     /// The file system of the database did not respond at the last look.
     is_silent: AtomicBool,
@@ -389,17 +397,18 @@ pub struct UserDb {
     keeper: domain::UserKeeper,
     /// The service that knows the users of the domain.
     engine: RwLock<Option<Arc<Winbind>>>,
+    /// Fewest characters of new passwords.
+    password_least: AtomicU16,
 }
 
 impl UserDb {
     /// Reads all users. `files` has the database, if it exists.
     pub fn open(settings: &Settings, files: Option<&ServiceFiles>) -> Result<Self, String> {
-        let seen = files.and_then(|files| files.stamp(DATABASE));
         let book = Self {
             table: RwLock::default(),
             configured: Mutex::default(),
             files: files.cloned(),
-            seen: Mutex::new(seen),
+            seen: Mutex::default(),
             unread: Mutex::default(),
             is_silent: AtomicBool::new(false),
             others: match settings.names {
@@ -411,6 +420,7 @@ impl UserDb {
             domain: RwLock::new(domain::of(settings)),
             keeper: domain::UserKeeper::default(),
             engine: RwLock::new(engine(settings)),
+            password_least: AtomicU16::new(settings.smb.password_length.0),
         };
         book.set(book.next(&settings.users)?);
         Ok(book)
@@ -418,12 +428,19 @@ impl UserDb {
 
     /// Reads the users for this configuration without putting them in force. Blocks.
     pub fn next(&self, configured: &[User]) -> Result<Next, String> {
-        Ok(Next { table: self.load(configured)?, configured: configured.to_owned() })
+        let seen = self.files.as_ref().map(|files| {
+            let its = files.clone();
+            in_time(&files.path(DATABASE), move |_| Ok(its.stamp(DATABASE)))
+        });
+        let seen = seen.transpose()?.flatten();
+        Ok(Next { table: self.load(configured)?, configured: configured.to_owned(), seen })
     }
 
-    /// Puts these users in force; returns true if one was added, removed or has another identity.
+    /// Puts these users in force; returns true if one was added, removed or has another identity. Users that have changed since
+    /// they were read are found by [`UserDb::refresh`].
     pub fn set(&self, next: Next) -> bool {
         *locked(&self.configured) = next.configured;
+        *locked(&self.seen) = next.seen;
         let mut table = writing(&self.table);
         let others = !are_same(&table, &next.table);
         *table = Arc::new(next.table);
@@ -457,7 +474,7 @@ impl UserDb {
 
     /// Returns the identity of an account, and whether the host or the configuration defines it.
     pub(crate) fn known(&self, name: &str) -> Option<(Cred, bool)> {
-        self.current().get(&key(name)).map(|(a, known)| (a.cred.clone(), *known))
+        self.current().get(&key(name)).map(|(a, known, _)| (a.cred.clone(), *known))
     }
 
     /// Reads the database again if it has changed; returns the differences, one line for each kind. Blocks for at most some
@@ -503,7 +520,6 @@ impl UserDb {
             }
         };
         *unread = None;
-        *locked(&self.seen) = now;
         let changes = differences(&self.current(), &next.table);
         self.set(next);
         tracing::info!(users = self.current().len(), "the SMB users have been read again");
@@ -532,7 +548,7 @@ impl UserDb {
         let mut table = Table::new();
         for e in database.entries() {
             let identity = Identity { uid: e.uid, gid: e.gid, groups: e.groups.clone() };
-            table.insert(key(&e.name), account(&e.name, e.hash.clone(), &identity)?);
+            table.insert(key(&e.name), account(&e.name, e.hash.clone(), identity)?);
         }
         // The configuration takes precedence over the database.
         for user in configured {
@@ -546,10 +562,19 @@ impl UserDb {
                     ));
                 }
             };
-            table.insert(key(&user.name), account(&user.name, hash, &user.identity)?);
+            table.insert(key(&user.name), account(&user.name, hash, user.identity.clone())?);
         }
-        refuse_shared_uids(table.values().map(|(a, known)| (&*a.name, a.cred.uid, *known)))?;
+        refuse_shared_uids(table.values().map(|(a, known, _)| (&*a.name, a.cred.uid, *known)))?;
         Ok(table)
+    }
+
+    /// Sets the fewest characters of new passwords.
+    pub(crate) fn set_password_least(&self, least: PasswordLength) {
+        self.password_least.store(least.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn password_least(&self) -> PasswordLength {
+        PasswordLength(self.password_least.load(Ordering::Relaxed))
     }
 
     fn current(&self) -> Arc<Table> {
@@ -559,7 +584,7 @@ impl UserDb {
 
 impl Users for UserDb {
     fn find(&self, name: &str) -> Option<Account> {
-        self.current().get(&key(name)).map(|(account, _)| account.clone())
+        self.current().get(&key(name)).map(|(account, ..)| account.clone())
     }
 
     /// Principals are case-sensitive, so of two that differ only in case only one is the account.
@@ -612,10 +637,18 @@ impl Users for UserDb {
         self.find(name).map(|a| a.cred).or_else(remembered)
     }
 
+    fn password_length(&self) -> u16 {
+        self.password_least().0
+    }
+
+    fn change_password(&self, name: &str, old: &NtHash, new: &str) -> Result<(), Unchanged> {
+        self.replace_password(name, old, new)
+    }
+
     fn by_uid(&self, uid: u32) -> Option<Account> {
         // Always selects the same one of several accounts, and never a guest.
         let table = self.current();
-        let accounts = table.values().map(|(account, _)| account);
+        let accounts = table.values().map(|(account, ..)| account);
         accounts
             .filter(|a| a.cred.uid == uid && !is_nobody(&a.cred))
             .min_by_key(|a| a.name.clone())
@@ -624,7 +657,7 @@ impl Users for UserDb {
 
     fn each(&self, each: &mut dyn FnMut(&str, &Cred)) {
         let table = self.current();
-        let accounts = table.values().map(|(account, _)| account);
+        let accounts = table.values().map(|(account, ..)| account);
         accounts.filter(|a| !is_nobody(&a.cred)).for_each(|a| each(&a.name, &a.cred));
     }
 

@@ -1,11 +1,11 @@
 //! Detects weak passwords, which are rejected by default: those that a list of common passwords or an exhaustive search of
 //! short ones would find. A thief of the NTLM hash can try ten thousand million passwords per second.
 //!
-//! *Operation.* The rule has no side effects and is simple enough to explain: length, the user's own name, few or adjacent
-//! characters, a common word with a few characters added. No list is complete; length matters most.
+//! *Operation.* The rule has no side effects and is simple enough to explain: length (which the configuration sets), the user's own
+//! name, few or adjacent characters, a common word with a few characters added. No list is complete; length matters most.
 
-/// Minimum number of characters.
-pub(crate) const LENGTH_MIN: usize = 12;
+use config::PasswordLength;
+
 /// Minimum number of different characters.
 const DIFFERENT_MIN: usize = 5;
 /// Characters that must be added to a common word or the user's name.
@@ -89,10 +89,10 @@ const ROWS: [&str; 9] = [
 ];
 
 /// Returns why this password is weak, in words that continue "the password"; `None` if this rule finds no weakness.
-pub(crate) fn why(name: &str, password: &str) -> Option<String> {
+pub(crate) fn why(name: &str, password: &str, least: PasswordLength) -> Option<String> {
     let length = password.chars().count();
-    if length < LENGTH_MIN {
-        return Some(format!("has {length} characters, and needs {LENGTH_MIN}"));
+    if is_short(password, least) {
+        return Some(format!("has {length} characters, and needs {least}"));
     }
     let plain: String = password.to_lowercase().chars().map(letter).collect();
     let different: std::collections::BTreeSet<char> = plain.chars().collect();
@@ -109,6 +109,11 @@ pub(crate) fn why(name: &str, password: &str) -> Option<String> {
     }
     let rows = neighbours(&password.to_lowercase());
     (rows + AROUND_MIN > length).then(|| "is little more than a row of keys".into())
+}
+
+/// Returns whether the password has too few characters.
+pub(crate) fn is_short(password: &str, least: PasswordLength) -> bool {
+    password.chars().count() < usize::from(least.0)
 }
 
 /// Replaces digits and signs by the letters that they resemble.
@@ -175,7 +180,7 @@ mod tests {
             ("zyxwvutsrqponm", "a row of keys"),
             ("1q2w3e1234567890", "a row of keys"),
         ] {
-            let why = why("alice", password);
+            let why = why("alice", password, PasswordLength::default());
             let is_told = why.as_ref().is_some_and(|w| w.contains(part) || part == "only");
             assert!(is_told, "{password}: {why:?}");
         }
@@ -191,8 +196,17 @@ mod tests {
             "Übermütige Wörter",
             "alice likes cold porridge",
         ] {
-            assert_eq!(why("alice", password), None, "{password}");
+            assert_eq!(why("alice", password, PasswordLength::default()), None, "{password}");
         }
-        assert_eq!(why("a", "a trumpet lies here"), None, "a short name is in everything");
+        let least = PasswordLength::default();
+        assert_eq!(why("a", "a trumpet lies here", least), None, "a short name is in everything");
+    }
+
+    #[test]
+    fn password_length_is_that_of_the_configuration() {
+        let of = |least| why("alice", "u8!Kd0_w", PasswordLength(least));
+        assert_eq!(of(8), None);
+        assert_eq!(of(9).as_deref(), Some("has 8 characters, and needs 9"));
+        assert!(why("alice", "Summer26", PasswordLength(8)).is_some(), "it is easily guessed");
     }
 }

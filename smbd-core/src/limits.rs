@@ -92,6 +92,12 @@ pub const PIPE_CALLS_PER_ADDRESS_MAX: usize = PIPE_CALLS_MAX / 2;
 pub const PIPE_CALL_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The name of the limit on the result.
 pub const PIPE_CALL_WAIT: &str = "pipe-call-wait";
+/// Threads that derive keys from passwords, each for about a second if the client wants.
+pub const DERIVING_MAX: usize = 2;
+/// The part of [`DERIVING_MAX`] for one address, or IPv6 network of 64 bits.
+pub const DERIVING_PER_ADDRESS_MAX: usize = 1;
+/// A change of a password waits for such a thread for at most this long.
+pub const DERIVING_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Smallest answer worth compressing, as with Windows.
 pub const COMPRESSED_ANSWER_MIN: usize = 4097;
 /// Wrong passwords of one address within [`GUESS_WINDOW`] that are answered without delay.

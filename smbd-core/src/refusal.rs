@@ -1,5 +1,7 @@
 //! Refusals of clients before they have a share, or because of a share's protection: the rule, and the remedy.
 
+use std::net::IpAddr;
+
 use gss_sys::Cause;
 use rdma_transport::refused::{self, Refused};
 
@@ -12,6 +14,8 @@ use crate::conn::Conn;
 pub enum Rule {
     /// A failed logon (MS-SMB2 section 3.3.5.5.3); the remedy.
     Logon(&'static str),
+    /// A password that a client wanted to change; the remedy.
+    PasswordChange(&'static str),
     /// The share admits no guests or anonymous users.
     Guest,
     /// The server requires encryption, and the client does not encrypt.
@@ -28,13 +32,20 @@ pub enum Rule {
 
 impl Rule {
     /// The names of all rules.
-    pub const NAMES: &[&str] =
-        &["logon", "share-guest", "smb-encryption", "smb-signing", "smb-dialect"];
+    pub const NAMES: &[&str] = &[
+        "logon",
+        "password-change",
+        "share-guest",
+        "smb-encryption",
+        "smb-signing",
+        "smb-dialect",
+    ];
 
     /// Returns the stable name for logs and counters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Logon(_) => "logon",
+            Self::PasswordChange(_) => "password-change",
             Self::Guest => "share-guest",
             Self::Encryption | Self::EncryptionOfShare => "smb-encryption",
             Self::Signing => "smb-signing",
@@ -45,7 +56,7 @@ impl Rule {
     /// Returns what to change to admit the client.
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::Logon(remedy) => remedy,
+            Self::Logon(remedy) | Self::PasswordChange(remedy) => remedy,
             Self::Guest => "log on as a user, or say `guest: true` for the share",
             Self::Encryption => {
                 "let the client encrypt (SMB 3, and no guest), or say `smb.encryption: offered`"
@@ -63,17 +74,27 @@ impl Rule {
 
     /// Counts the refusal, stores it for `headgate status` and logs it at most once a minute. `share` is empty if there was none.
     pub(crate) fn note(self, conn: &Conn, user: &str, share: &str) {
-        refused::note(self.refused(conn, user, share));
+        refused::note(self.refused(conn.info.peer.ip(), user, share));
+    }
+
+    /// As [`Rule::note`], for a client at this address and no share.
+    pub(crate) fn note_at(self, peer: IpAddr, user: &str) {
+        refused::note(self.refused(peer, user, ""));
     }
 
     /// As [`Rule::note`], for a logon that was refused for this reason.
     pub(crate) fn note_logon(self, conn: &Conn, user: &str, reason: &'static str) {
-        refused::note_logon(self.refused(conn, user, ""), reason);
+        self.note_logon_at(conn.info.peer.ip(), user, reason);
     }
 
-    fn refused(self, conn: &Conn, user: &str, share: &str) -> Refused {
+    /// As [`Rule::note_logon`], for a client at this address.
+    pub(crate) fn note_logon_at(self, peer: IpAddr, user: &str, reason: &'static str) {
+        refused::note_logon(self.refused(peer, user, ""), reason);
+    }
+
+    fn refused(self, peer: IpAddr, user: &str, share: &str) -> Refused {
         Refused {
-            peer: conn.info.peer.ip(),
+            peer,
             user: user.into(),
             share: share.into(),
             rule: self.name(),
@@ -187,8 +208,19 @@ mod tests {
 
     #[test]
     fn every_rule_has_its_name_in_the_list() {
-        use Rule::{Dialect, Encryption, EncryptionOfShare, Guest, Logon, Signing, Smb1};
-        let all = [Logon(""), Guest, Encryption, EncryptionOfShare, Signing, Dialect, Smb1];
+        use Rule::{
+            Dialect, Encryption, EncryptionOfShare, Guest, Logon, PasswordChange, Signing, Smb1,
+        };
+        let all = [
+            Logon(""),
+            PasswordChange(""),
+            Guest,
+            Encryption,
+            EncryptionOfShare,
+            Signing,
+            Dialect,
+            Smb1,
+        ];
         let mut names = all.map(Rule::name).to_vec();
         names.dedup();
         assert_eq!(names, Rule::NAMES);

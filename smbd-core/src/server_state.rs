@@ -57,6 +57,8 @@ pub struct ServerState {
     pub(crate) compressing: Arc<Turns>,
     /// Threads on which pipes call the host.
     pub(crate) pipe_calls: Arc<Turns>,
+    /// Threads that derive keys from passwords.
+    pub(crate) deriving: Arc<Turns>,
     /// Leases and oplocks.
     pub leases: Arc<Leases>,
     /// CREATEs that may be sent again.
@@ -113,6 +115,10 @@ impl ServerState {
             pipe_calls: Turns::new([
                 Limit::new("pipe-calls", limits::PIPE_CALLS_MAX),
                 Limit::new("pipe-calls-of-address", limits::PIPE_CALLS_PER_ADDRESS_MAX),
+            ]),
+            deriving: Turns::new([
+                Limit::new("password-keys", limits::DERIVING_MAX),
+                Limit::new("password-keys-of-address", limits::DERIVING_PER_ADDRESS_MAX),
             ]),
             leases: Arc::default(),
             creates: Arc::default(),

@@ -160,7 +160,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
 type Part = fn(&Asked) -> Result<Tally>;
 
 /// The parts that use much CPU time.
-const CLIENTS: [Part; 13] = [
+const CLIENTS: [Part; 14] = [
     transforms,
     nfs_programs,
     smb_programs,
@@ -170,6 +170,7 @@ const CLIENTS: [Part; 13] = [
     rdma_core,
     found,
     snapshots,
+    passwords,
     import,
     registries,
     in_a_browser,
@@ -219,6 +220,11 @@ fn found(asked: &Asked) -> Result<Tally> {
 /// Lets programs of other projects look for previous versions.
 fn snapshots(asked: &Asked) -> Result<Tally> {
     asked.part("snapshots", || one_test("gateway", "snapshots", &[]))
+}
+
+/// Lets programs of other projects change passwords of users.
+fn passwords(asked: &Asked) -> Result<Tally> {
+    asked.part("passwords", || one_test("gateway", "passwords", &[]))
 }
 
 fn rdma_core(asked: &Asked) -> Result<Tally> {

@@ -98,6 +98,21 @@ pub const EVENTS: &[About] = &[
         ],
     },
     About {
+        name: "password-change",
+        about: "SMB: a logged-on user has changed the password of an account, or has tried to.",
+        fields: &[
+            PEER,
+            USER,
+            UID,
+            field("account", "the name that the client gave, cut at 80 characters"),
+            field(
+                "result",
+                "`ok`, or the reason: `wrong password`, `no such user`, `too short`, `too weak`, `not kept here`, `too many wrong \
+                 passwords`, `changed meanwhile` or `failed`",
+            ),
+        ],
+    },
+    About {
         name: "logoff",
         about: "SMB: the session of a logged-on user has ended.",
         fields: &[
@@ -409,6 +424,13 @@ pub enum Event {
         user: RecordText,
         reason: &'static str,
     },
+    PasswordChange {
+        peer: IpAddr,
+        #[serde(flatten)]
+        party: Party,
+        account: RecordText,
+        result: &'static str,
+    },
     Logoff {
         #[serde(flatten)]
         party: Party,
@@ -532,7 +554,8 @@ impl Event {
     pub(crate) fn party(&mut self) -> Option<&mut Party> {
         match self {
             Self::Logon(logon) => Some(&mut logon.party),
-            Self::Logoff { party, .. }
+            Self::PasswordChange { party, .. }
+            | Self::Logoff { party, .. }
             | Self::Share { party, .. }
             | Self::ShareEnd { party, .. }
             | Self::Mount { party, .. }
@@ -591,6 +614,7 @@ mod tests {
                 protection: "signed",
             }),
             Event::LogonRefused { peer: PEER, user: text(), reason: "wrong password" },
+            Event::PasswordChange { peer: PEER, party: party(), account: text(), result: "ok" },
             Event::Logoff { party: party(), session: 1, reason: "logoff" },
             Event::Share { peer: PEER, party: party(), share: text(), session: 1, access: "write" },
             Event::ShareEnd { party: party(), share: text(), session: 1, reason: "disconnect" },

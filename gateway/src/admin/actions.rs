@@ -374,8 +374,8 @@ async fn add_user(
     }
     let password = first_line(password.as_bytes()).map_err(wrong)?;
     user::check_strength(
-        &name,
-        &password,
+        (&name, &password),
+        actions.book.password_least(),
         "choose a longer one, or use `headgate user add --weak`",
     )
     .map_err(wrong)?;

@@ -312,6 +312,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
         "directory_leases": smb.directory_leases.to_string(),
         "compression": smb.compression.to_string(),
         "ntlm": smb.ntlm.to_string(),
+        "password_length": smb.password_length.0,
     })
 }
 

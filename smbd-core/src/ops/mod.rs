@@ -16,6 +16,7 @@ pub(crate) mod lock;
 pub(crate) mod logoff;
 pub(crate) mod negotiate;
 pub(crate) mod oplock_break;
+mod password;
 mod pipe;
 mod pipe_host;
 pub(crate) mod query_directory;

@@ -25,6 +25,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::pipe_host::CoreHost;
+use super::session_setup::slow_down;
 use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::lease;
@@ -94,6 +95,9 @@ async fn run<T: Send + 'static>(
     open: &Arc<Open>,
     work: impl FnOnce(&Pipe, &CoreHost) -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
+    if open.pipe().is_some_and(Pipe::takes_passwords) {
+        slow_down(cx).await;
+    }
     let (user, peer) = (cx.session()?.user(), cx.conn.info.peer.ip());
     let host = CoreHost { core: cx.server.clone(), user, peer };
     let open = open.clone();

@@ -7,10 +7,13 @@ use vfs::accounts::Directory;
 use vfs::namespace::Share;
 use vfs::{Cred, Domain};
 
+use super::password::{self, Client};
+use crate::auth::ntlm::{Acceptor, Protection};
+use crate::auth::password::Change;
 use crate::domain_engine::Engine;
 use crate::dtyp::Sid;
 use crate::links;
-use crate::pipe::Host;
+use crate::pipe::{Guard, Host, NotChanged};
 use crate::server_state::ServerState;
 use crate::session::{Kind, User};
 use crate::share_access::{grant, is_told};
@@ -34,6 +37,10 @@ impl CoreHost {
         let tells = || is_told(share, self.peer) && self.user.is_some();
         share.protocols.smb()
             && if share.is_elsewhere() { tells() } else { self.user.as_ref().is_some_and(may) }
+    }
+
+    fn client(&self) -> Client<'_> {
+        Client { core: &self.core, user: self.user.as_ref(), peer: self.peer }
     }
 
     fn told(&self, share: &Share) -> (String, String) {
@@ -124,6 +131,24 @@ impl Host for CoreHost {
 
     fn sessions(&self) -> u32 {
         u32::try_from(self.core.sessions.count()).unwrap_or(u32::MAX)
+    }
+
+    fn password_length(&self) -> u16 {
+        self.core.users.password_length()
+    }
+
+    fn change_password(&self, name: &str, change: &Change) -> Result<(), NotChanged> {
+        password::change(self.client(), name, change)
+    }
+}
+
+impl Guard for CoreHost {
+    fn acceptor(&self) -> Option<Acceptor> {
+        password::acceptor(self.client())
+    }
+
+    fn prove(&self, acceptor: &mut Acceptor, message: &[u8]) -> Option<Protection> {
+        password::prove(self.client(), acceptor, message)
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
 }
 
 /// Delays logons from an address with too many wrong passwords, whether this password is right or not. Holds no lock meanwhile.
-async fn slow_down(cx: &RequestContext) {
+pub(super) async fn slow_down(cx: &RequestContext) {
     let from = cx.conn.info.peer.ip();
     let wait = locked(&cx.server.logon_throttle).delay(from, cx.server.since_start());
     if let Some(wait) = wait {
@@ -179,7 +179,7 @@ async fn ask(
 }
 
 /// Looks up the NT hashes of accounts.
-struct Passwords<'a>(&'a dyn Users);
+pub(super) struct Passwords<'a>(pub(super) &'a dyn Users);
 
 impl auth::Secrets for Passwords<'_> {
     fn nt_hash(&self, _domain: &str, user: &str) -> Option<NtHash> {
@@ -214,7 +214,7 @@ fn begin(cx: &RequestContext, n: &Negotiated, request: &Request<'_>) -> Result<L
         (Purpose::Again, cx.session()?.clone())
     };
     let ticket = place_for_logon(cx, session.id);
-    let made = fresh(cx).map(|fresh| {
+    let made = fresh(&cx.server).map(|fresh| {
         let acceptor =
             Acceptor::new(cx.server.identity(), fresh, policy(cx), cx.server.settings().mechs());
         let (session, preauth) = (session.clone(), cx.conn.preauth());
@@ -279,11 +279,11 @@ impl Terms {
     }
 }
 
-fn fresh(cx: &RequestContext) -> Result<Fresh, Status> {
+pub(super) fn fresh(core: &ServerState) -> Result<Fresh, Status> {
     let (mut challenge, mut key) = ([0; 8], [0; 16]);
     let random = getrandom::fill(&mut challenge).and_then(|()| getrandom::fill(&mut key));
     random.map_err(|_| Status::INSUFFICIENT_RESOURCES)?;
-    Ok(Fresh { challenge, key, time: cx.server.filetime() })
+    Ok(Fresh { challenge, key, time: core.filetime() })
 }
 
 /// Allows guests if at least one share admits guests.

@@ -596,6 +596,8 @@ mod tests {
         }
     }
 
+    impl crate::pipe::Guard for Member {}
+
     impl Host for Member {
         fn computer(&self) -> String {
             "GATE".into()

@@ -28,11 +28,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use vfs::accounts::Directory;
 use vfs::{Cred, Domain};
 
+use crate::auth::password::Change;
 use crate::domain_engine::Engine;
 use crate::dtyp::Sid;
 use crate::parts::Part;
 use crate::status::Status;
 use mutex::locked;
+pub use rpc::Guard;
 use rpc::{Association, Fault};
 use samr::handles::Handles;
 
@@ -42,8 +44,16 @@ pub const UNREAD_MAX: usize = 1 << 20;
 /// Bytes reserved for an answer about one object.
 const PRICE_MIN: usize = 8 << 10;
 
+/// A password that stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotChanged {
+    pub status: Status,
+    /// The rule that the new password breaks; 0 if that is not the reason.
+    pub reason: u32,
+}
+
 /// Data about the server for the interfaces.
-pub trait Host: Send + Sync {
+pub trait Host: Guard + Send + Sync {
     /// NetBIOS name of the machine.
     fn computer(&self) -> String;
     /// Returns the names and comments of the shares that the caller may see, without `IPC$`.
@@ -88,6 +98,14 @@ pub trait Host: Send + Sync {
     fn times(&self) -> (u64, u64);
     /// Returns the number of open sessions.
     fn sessions(&self) -> u32;
+    /// Returns the fewest characters of a new password.
+    fn password_length(&self) -> u16 {
+        0
+    }
+    /// Gives the account of this name another password, if the client knows the present one. May block.
+    fn change_password(&self, _name: &str, _change: &Change) -> Result<(), NotChanged> {
+        Err(NotChanged { status: Status::ACCESS_DENIED, reason: 0 })
+    }
 }
 
 /// The interfaces, one per pipe name.
@@ -120,6 +138,11 @@ impl Interface {
             // MS-SAMR section 2.1 uses another name for the same process.
             Self::Lsarpc | Self::Samr => b"\\PIPE\\lsass\0",
         }
+    }
+
+    /// Returns whether clients of the interface may authenticate once more, and guess passwords by that or by its calls.
+    pub(crate) fn takes_passwords(self) -> bool {
+        self == Self::Samr
     }
 
     /// Returns the interface's UUID and version.
@@ -243,6 +266,11 @@ impl Pipe {
         &self.name
     }
 
+    /// See [`Interface::takes_passwords`].
+    pub(crate) fn takes_passwords(&self) -> bool {
+        Interface::named(&self.name).is_some_and(Interface::takes_passwords)
+    }
+
     /// Takes bytes from the client and answers completed calls at once; the answer waits to be read. Blocks on the host and on
     /// earlier writes.
     pub fn write(&self, host: &dyn Host, bytes: &[u8]) -> Result<(), Status> {
@@ -325,7 +353,7 @@ impl Pipe {
         }
         let Calls { association, handles } = calls;
         let interface = association.interface();
-        let done = association.take(bytes, |answered, op, stub| {
+        let done = association.take(bytes, host, |answered, op, stub| {
             let price = interface.price(host, op, stub);
             let reserved = bytes.len() + answered + price;
             locked(&self.answers).reserve(reserved).map_err(|_| Fault::NO_MEMORY)?;

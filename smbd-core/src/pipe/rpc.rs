@@ -1,4 +1,9 @@
 //! Connection-oriented RPC (C706 chapter 12, MS-RPCE): binding, fragments, faults. Pure.
+//!
+//! *Operation.* The session below a pipe authenticates its client. Clients that change passwords also want calls that NTLM encrypts
+//! ([`secure`]); [`Guard`] then verifies the password.
+
+mod secure;
 
 use smb_proto::rpce::{
     Bind, BindAck, CONTEXTS_MAX, FEATURES, FRAGMENT_MIN, FaultBody, Outcome, Pdu,
@@ -8,6 +13,8 @@ pub(crate) use smb_proto::rpce::{NDR, Syntax};
 use smb_proto::wire;
 
 use super::Interface;
+pub use secure::Guard;
+use secure::Security;
 
 /// Bytes of one fragment, both ways.
 pub(crate) const FRAGMENT_MAX: u16 = 4280;
@@ -70,6 +77,7 @@ pub(crate) struct Association {
     partial: Vec<u8>,
     /// A call without its last fragment.
     call: Option<Call>,
+    security: Security,
 }
 
 impl Association {
@@ -80,6 +88,7 @@ impl Association {
             send_max: usize::from(FRAGMENT_MAX),
             partial: Vec::new(),
             call: None,
+            security: Security::default(),
         }
     }
 
@@ -102,6 +111,7 @@ impl Association {
     pub(crate) fn take(
         &mut self,
         bytes: &[u8],
+        guard: &dyn Guard,
         mut run: impl FnMut(usize, u16, &[u8]) -> Result<Vec<u8>, Fault>,
     ) -> Result<Vec<Vec<u8>>, Broken> {
         let mut partial = std::mem::take(&mut self.partial);
@@ -109,8 +119,9 @@ impl Association {
         let mut rest = &partial[..];
         let mut out = Vec::new();
         while let Some((pdu, after)) = Pdu::parse(rest, FRAGMENT_MAX)? {
+            let message = &rest[..rest.len() - after.len()];
             rest = after;
-            self.one(&pdu, &mut run, &mut out)?;
+            self.one((&pdu, message), guard, &mut run, &mut out)?;
             if bytes_of(&out) > super::UNREAD_MAX {
                 return Err(Broken("more calls than answers fit"));
             }
@@ -119,16 +130,27 @@ impl Association {
         Ok(out)
     }
 
+    /// Takes a fragment, which `message` is with its header.
     fn one(
         &mut self,
-        pdu: &Pdu<'_>,
+        (pdu, message): (&Pdu<'_>, &[u8]),
+        guard: &dyn Guard,
         run: &mut impl FnMut(usize, u16, &[u8]) -> Result<Vec<u8>, Fault>,
         out: &mut Vec<Vec<u8>>,
     ) -> Result<(), Broken> {
         match pdu.kind {
-            kind::BIND | kind::ALTER_CONTEXT => out.push(self.bind(pdu)?),
+            kind::BIND | kind::ALTER_CONTEXT => out.push(self.bind(pdu, guard)?),
+            kind::AUTH_3 => self.security.prove(pdu, guard)?,
+            // No call of a client without the password is read.
+            kind::REQUEST if self.security.is_refused() => {
+                if pdu.flags & flag::LAST_FRAG != 0 {
+                    let call = Call { id: pdu.call_id, context: 0, op: 0, stub: Vec::new() };
+                    out.push(fault_of(&call, Fault::ACCESS_DENIED));
+                }
+            }
             kind::REQUEST => {
-                if let Some(call) = self.gather(pdu)? {
+                let body = self.security.open(pdu, message)?;
+                if let Some(call) = self.gather(pdu, &body)? {
                     let result = if self.contexts.contains(&call.context) {
                         run(bytes_of(out), call.op, &call.stub)
                     } else {
@@ -141,7 +163,7 @@ impl Association {
                 }
             }
             // The cancelled call has been answered already.
-            kind::CO_CANCEL | kind::AUTH_3 => {}
+            kind::CO_CANCEL => {}
             kind::ORPHANED => self.call = None,
             _ => return Err(Broken("PTYPE")),
         }
@@ -149,16 +171,22 @@ impl Association {
     }
 
     /// C706 section 12.6.4.3 and 4.
-    fn bind(&mut self, pdu: &Pdu<'_>) -> Result<Vec<u8>, Broken> {
+    fn bind(&mut self, pdu: &Pdu<'_>, guard: &dyn Guard) -> Result<Vec<u8>, Broken> {
         if !VERSIONS.contains(&pdu.version) {
             // protocol_version_not_supported, followed by the supported version.
             return Ok(whole(kind::BIND_NAK, pdu.call_id, &[4, 0, 1, 5, 0, 0, 0, 0]));
         }
-        if pdu.auth_len != 0 {
+        let takes_passwords = pdu.kind == kind::BIND && self.interface.takes_passwords();
+        let verifier = if takes_passwords { pdu.split_verifier()? } else { None };
+        let token = match &verifier {
+            Some((_, verifier)) => self.security.begin(verifier, guard)?,
+            None => None,
+        };
+        if pdu.auth_len != 0 && token.is_none() {
             // authentication_type_not_recognized: the session under the pipe provides authentication.
             return Ok(whole(kind::BIND_NAK, pdu.call_id, &[8, 0, 1, 5, 0, 0, 0, 0]));
         }
-        let bind = Bind::parse(pdu.body)?;
+        let bind = Bind::parse(verifier.map_or(pdu.body, |(body, _)| body))?;
         let mut results = Vec::with_capacity(bind.contexts.len());
         for context in &bind.contexts {
             let ndr = context.transfer.contains(&NDR);
@@ -187,15 +215,19 @@ impl Association {
         };
         let group = if bind.group == 0 { 1 } else { bind.group };
         let ack = BindAck { xmit_max: send, recv_max: FRAGMENT_MAX, group, address, results };
-        Ok(whole(answer, pdu.call_id, &ack.emit()))
+        let flags = flag::FIRST_FRAG | flag::LAST_FRAG | pdu.flags & flag::SUPPORT_HEADER_SIGN;
+        Ok(match (token, verifier) {
+            (Some(token), Some((_, verifier))) => {
+                let body = (ack.emit(), verifier.context);
+                secure::with_token((answer, flags), pdu.call_id, body, &token)
+            }
+            _ => whole(answer, pdu.call_id, &ack.emit()),
+        })
     }
 
-    /// Joins the fragments of a call.
-    fn gather(&mut self, pdu: &Pdu<'_>) -> Result<Option<Call>, Broken> {
-        if pdu.auth_len != 0 {
-            return Err(Broken("an authenticated call without an authenticated bind"));
-        }
-        let Request { context, op, stub, .. } = Request::parse(pdu.flags, pdu.body)?;
+    /// Joins the fragments of a call. `body`: that of the fragment, decrypted and without its verifier.
+    fn gather(&mut self, pdu: &Pdu<'_>, body: &[u8]) -> Result<Option<Call>, Broken> {
+        let Request { context, op, stub, .. } = Request::parse(pdu.flags, body)?;
         let (id, is_first) = (pdu.call_id, pdu.flags & flag::FIRST_FRAG != 0);
         let mut call = match self.call.take() {
             None if is_first => Call { id, context, op, stub: Vec::new() },
@@ -213,9 +245,9 @@ impl Association {
         Ok(None)
     }
 
-    fn respond(&self, call: &Call, stub: &[u8], out: &mut Vec<Vec<u8>>) {
-        // All fragments but the last hold a multiple of eight bytes.
-        let room = (self.send_max - RESPONSE_HEADER_LEN) / 8 * 8;
+    fn respond(&mut self, call: &Call, stub: &[u8], out: &mut Vec<Vec<u8>>) {
+        // All fragments but the last hold a multiple of eight bytes, and of the alignment of a verifier.
+        let room = (self.send_max - RESPONSE_HEADER_LEN - self.security.overhead()) / 16 * 16;
         let count = stub.len().div_ceil(room).max(1);
         for n in 0..count {
             let from = n * room;
@@ -224,7 +256,7 @@ impl Association {
             let body = Response { alloc_hint, context: call.context, stub: part }.emit();
             let first = if n == 0 { flag::FIRST_FRAG } else { 0 };
             let last = if n + 1 == count { flag::LAST_FRAG } else { 0 };
-            out.push(pdu_of(kind::RESPONSE, first | last, call.id, &body));
+            out.push(self.security.close((kind::RESPONSE, first | last), call.id, body));
         }
     }
 }

@@ -11,12 +11,15 @@ use crate::parts::Parts;
 use crate::wire::put_utf16;
 use rdma_transport::parts::Limit;
 
+mod passwords;
 mod samr;
 
 const ALL: [Interface; 4] =
     [Interface::Srvsvc, Interface::Wkssvc, Interface::Lsarpc, Interface::Samr];
 
 struct Fake;
+
+impl Guard for Fake {}
 
 impl Host for Fake {
     fn computer(&self) -> String {
@@ -531,7 +534,7 @@ fn what_is_kept_is_bounded() {
     let ended = loop {
         let fragment = request(flags, 15, &[0; 4000]);
         flags = 0;
-        match association.take(&fragment, run) {
+        match association.take(&fragment, &Fake, run) {
             Ok(_) => taken += 4000,
             Err(e) => break e,
         }
@@ -555,6 +558,8 @@ fn what_is_kept_is_bounded() {
 
 /// A host that meets its barrier before and after it lists shares.
 struct Slow<'a>(&'a Barrier);
+
+impl Guard for Slow<'_> {}
 
 impl Host for Slow<'_> {
     fn computer(&self) -> String {

@@ -103,15 +103,22 @@ impl Accounts {
         }
     }
 
+    /// Returns whether a logon to this name from this address would have to wait.
+    pub fn is_slowed(&self, name: &str, from: IpAddr, now: Duration) -> bool {
+        let (name, from) = (key(name), host_of(from));
+        self.guessed.get(&name).is_some_and(|g| g.is_hot(now)) && !self.is_known(&name, from)
+    }
+
+    fn is_known(&self, key: &str, host: IpAddr) -> bool {
+        self.known.get(key).is_some_and(|hosts| hosts.iter().any(|(known, _)| *known == host))
+    }
+
     /// Returns when to answer a logon to this name from this address; a turn that is returned is used up.
     pub fn turn(&mut self, name: &str, from: IpAddr, now: Duration) -> LogonDelay {
-        let (name, from) = (key(name), host_of(from));
-        let Some(g) = self.guessed.get_mut(&name).filter(|g| g.is_hot(now)) else {
-            return LogonDelay::Free;
-        };
-        if self.known.get(&name).is_some_and(|hosts| hosts.iter().any(|(host, _)| *host == from)) {
+        if !self.is_slowed(name, from, now) {
             return LogonDelay::Free;
         }
+        let Some(g) = self.guessed.get_mut(&key(name)) else { return LogonDelay::Free };
         let at = g.next.max(now + ACCOUNT_TURN);
         let wait = at.saturating_sub(now);
         if wait > ACCOUNT_WAIT_MAX {
@@ -189,6 +196,8 @@ mod tests {
         (0..500).for_each(|n| accounts.wrong("alice", at(n)));
         while accounts.turn("alice", host(1), at(500)) != LogonDelay::None {}
         assert_eq!(accounts.turn("alice", host(7), at(500)), LogonDelay::Free);
+        assert!(!accounts.is_slowed("ALICE", host(7), at(500)));
+        assert!(accounts.is_slowed("ALICE", host(1), at(500)));
         let six: [IpAddr; 2] = ["2001:db8::1".parse().unwrap(), "2001:db8::ffff".parse().unwrap()];
         accounts.right("alice", six[0], at(500));
         assert_eq!(accounts.turn("alice", six[1], at(500)), LogonDelay::Free, "of one network");

@@ -43,6 +43,21 @@ pub struct Ticketed {
     pub named: bool,
 }
 
+/// The reason why a password stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unchanged {
+    /// The new password has fewer characters than [`Users::password_length`].
+    Short,
+    /// The new password is easily guessed; continues "the password".
+    Weak(String),
+    /// Only an administrator can change it: where it is kept.
+    Elsewhere(String),
+    /// It was changed meanwhile.
+    Replaced,
+    /// It cannot be stored.
+    Failed(String),
+}
+
 pub trait Users: Send + Sync + 'static {
     /// Returns the account of this name, ignoring case.
     fn find(&self, name: &str) -> Option<Account>;
@@ -84,6 +99,20 @@ pub trait Users: Send + Sync + 'static {
     /// not wait.
     fn cred(&self, name: &str) -> Option<Cred> {
         self.find(name).map(|a| a.cred)
+    }
+
+    /// Returns the fewest characters of a new password.
+    fn password_length(&self) -> u16 {
+        0
+    }
+
+    /// Replaces the password of an account, unless its hash is no longer `old`. The new password holds for all logons that begin
+    /// after the call, and after a restart. May wait.
+    ///
+    /// # Errors
+    /// The password stays as it is.
+    fn change_password(&self, _name: &str, _old: &NtHash, _new: &str) -> Result<(), Unchanged> {
+        Err(Unchanged::Elsewhere("this server stores no passwords".to_owned()))
     }
 
     /// Returns an account with this uid.

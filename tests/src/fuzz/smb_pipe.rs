@@ -3,13 +3,35 @@
 use std::net::SocketAddr;
 
 use rdma_transport::parts::Limit;
+use smb_auth::ntlm::{Acceptor, Credentials, Initiator, Protection};
+use smb_auth::password::{Aes, Change, Wrong};
+use smb_auth::{Account, Fresh, Identity, NtHash, Policy, Secrets};
 use smbd_core::dtyp::Sid;
 use smbd_core::parts::Parts;
-use smbd_core::pipe::{self, Host, Pipe, UNREAD_MAX};
+use smbd_core::pipe::{self, Guard, Host, NotChanged, Pipe, UNREAD_MAX};
+use smbd_core::status::Status;
 use vfs::Cred;
 use vfs::accounts::{Directory, Nobody};
 
 struct Fixed;
+
+impl Secrets for Fixed {
+    fn nt_hash(&self, _: &str, user: &str) -> Option<NtHash> {
+        (user == "user").then(|| NtHash::of(PASSWORD))
+    }
+}
+
+impl Guard for Fixed {
+    fn acceptor(&self) -> Option<Acceptor> {
+        let fresh = Fresh { challenge: [2; 8], key: [2; 16], time: 0 };
+        let identity = Identity::standalone("gateway");
+        Some(Acceptor::new(identity, fresh, Policy::default(), None))
+    }
+
+    fn prove(&self, acceptor: &mut Acceptor, message: &[u8]) -> Option<Protection> {
+        acceptor.authenticate_sealed(message, self).ok().map(|(_, protection)| protection)
+    }
+}
 
 impl Host for Fixed {
     fn computer(&self) -> String {
@@ -51,7 +73,20 @@ impl Host for Fixed {
     fn sessions(&self) -> u32 {
         1
     }
+    fn change_password(&self, _: &str, change: &Change) -> Result<(), NotChanged> {
+        let wrong = NotChanged { status: Status::WRONG_PASSWORD, reason: 0 };
+        // Clients choose how long it takes to derive a key.
+        let opened =
+            if change.is_slow() { Err(Wrong::Proof) } else { change.open(&NtHash::of(PASSWORD)) };
+        match opened {
+            Err(Wrong::Proof) => Err(wrong),
+            Err(Wrong::Text) => Err(NotChanged { status: Status::PASSWORD_RESTRICTION, reason: 5 }),
+            Ok(_) => Ok(()),
+        }
+    }
 }
+
+const PASSWORD: &str = "old password";
 
 /// Name, identifier and version of each interface.
 const PIPES: [(&str, [u8; 16], u8); 4] = [
@@ -180,7 +215,67 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         call(4, 33, handle(6)),
         call(4, 3, [handle(3), words(&[4])].concat()),
         call(4, 64, words(&[0, 0x0200_0000, 1, 1, 3, 0])),
+        call(4, 55, by_rc4()),
+        call(4, 63, by_rc4()),
+        call(4, 73, by_aes()),
+        call(5, 255, sealed()),
     ]
+}
+
+/// A null name of the server, and the name of the account.
+fn named() -> Vec<u8> {
+    let mut stub: Vec<u8> =
+        [0_u32, 0x0008_0008, 1, 4, 0, 4].iter().flat_map(|w| w.to_le_bytes()).collect();
+    stub.extend(b"u\0s\0e\0r\0");
+    stub
+}
+
+/// Arguments of a change of a password with RC4.
+fn by_rc4() -> Vec<u8> {
+    let change = Change::seal_rc4(&NtHash::of(PASSWORD), "new password", [7; 512]);
+    let Some(Change::Rc4 { password, verifier }) = change else { return Vec::new() };
+    [&named()[..], &[1, 0, 0, 0], &password[..], &[1, 0, 0, 0], &verifier, &[0; 16]].concat()
+}
+
+/// Arguments of a change of a password with AES.
+fn by_aes() -> Vec<u8> {
+    let aes = Aes::seal(&NtHash::of(PASSWORD), "new password", [7; 16], 5000);
+    let Some(aes) = aes else { return Vec::new() };
+    let (auth_data, salt, cipher, iterations) = aes.fields();
+    let len = u32::try_from(cipher.len()).unwrap_or_default().to_le_bytes();
+    let fixed = [&auth_data[..], salt, &len, &[1, 0, 0, 0], &iterations.to_le_bytes()].concat();
+    [&named()[..], &fixed, &len, cipher].concat()
+}
+
+/// Raw bytes of a client whose calls NTLM encrypts: a second bind, the proof, and one call.
+fn sealed() -> Vec<u8> {
+    let of = |n| Fresh { challenge: [n; 8], key: [n; 16], time: 0 };
+    let account =
+        Account { user: "user".into(), domain: String::new(), workstation: String::new() };
+    let credentials =
+        Credentials { account, hash: NtHash::of(PASSWORD), target_name: "host/gateway".into() };
+    let client = Initiator::new(credentials, of(1));
+    let with = |kind: u8, body: &[u8], pad: u8, value: &[u8]| {
+        let body = [body, &vec![0; pad.into()], &[10, 6, pad, 0, 0, 0, 0, 0], value].concat();
+        let mut out = pdu(kind, &body);
+        out[10..12].copy_from_slice(&u16::try_from(value.len()).unwrap_or_default().to_le_bytes());
+        out
+    };
+    let (_, uuid, version) = PIPES[2];
+    let head = [0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0];
+    let bind = [&head[..], &uuid, &[version, 0, 0, 0], &NDR, &[2, 0, 0, 0]].concat();
+    let first = client.negotiate();
+    let mut stream = with(11, &bind, 0, &first);
+    let challenge = Fixed.acceptor().and_then(|mut server| server.negotiate(&first).ok());
+    let proof = challenge.and_then(|challenge| client.authenticate_sealed(&challenge).ok());
+    let Some((proof, mut protection)) = proof else { return stream };
+    stream.extend(with(16, &[0; 4], 0, &proof));
+    let mut call = with(0, &[0, 0, 0, 0, 0, 0, 56, 0, 0, 0, 0, 0], 12, &[0; 16]);
+    let signed = call.len() - 16;
+    let (message, signature) = call.split_at_mut(signed);
+    signature.copy_from_slice(&protection.seal(message, 24..40));
+    stream.extend(call);
+    stream
 }
 
 #[cfg(test)]

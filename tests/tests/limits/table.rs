@@ -105,6 +105,8 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "large-messages",
             "requests-in-work",
             "memory-of-address",
+            "password-keys",
+            "password-keys-of-address",
             "compressing-threads",
             "compressing-threads-of-address",
             "datagrams-of-unknown",

@@ -2,10 +2,11 @@
 
 use smbd_core::domain_logon;
 use smbd_core::limits::{
-    ACCOUNT_GUESSES_FREE, ASYNC_MAX, CHANNELS_MAX, LOCKS_OF_FILE_PER_ADDRESS_MAX,
-    LOCKS_OF_FILE_PER_SESSION_MAX, LOGONS_MAX, LOGONS_PER_ADDRESS_MAX, LOGONS_PER_CONNECTION_MAX,
-    OPENS_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX, OPENS_OF_FILE_PER_SESSION_MAX, OPENS_PER_ADDRESS_MAX,
-    PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX, PIPE_CALL_WAIT, PIPE_CALL_WAIT_MAX, PIPE_CALLS_MAX,
+    ACCOUNT_GUESSES_FREE, ASYNC_MAX, CHANNELS_MAX, DERIVING_MAX, DERIVING_PER_ADDRESS_MAX,
+    DERIVING_WAIT_MAX, LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX, LOGONS_MAX,
+    LOGONS_PER_ADDRESS_MAX, LOGONS_PER_CONNECTION_MAX, OPENS_MAX, OPENS_OF_FILE_PER_ADDRESS_MAX,
+    OPENS_OF_FILE_PER_SESSION_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX,
+    PIPE_BYTES_PER_ADDRESS_MAX, PIPE_CALL_WAIT, PIPE_CALL_WAIT_MAX, PIPE_CALLS_MAX,
     PIPE_CALLS_PER_ADDRESS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX,
     SESSIONS_PER_CONNECTION_MAX, TREES_MAX, TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX,
     WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
@@ -19,7 +20,7 @@ use crate::winbind;
 const INSUFFICIENT: &str = "STATUS_INSUFFICIENT_RESOURCES";
 
 pub(super) fn all() -> Vec<Bound> {
-    [logons(), files(), shares(), waits(), domain()].into_iter().flatten().collect()
+    [logons(), files(), shares(), waits(), accounts(), domain()].into_iter().flatten().collect()
 }
 
 fn logons() -> Vec<Bound> {
@@ -268,6 +269,24 @@ fn waits() -> Vec<Bound> {
             of_one: words("5 s for a turn, and 5 s for the answer"),
             next: "STATUS_INSUFFICIENT_RESOURCES, and the client logs on again",
             shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
+        },
+    ]
+}
+
+fn accounts() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "threads that derive keys for changes of passwords",
+            total: most("password-keys", DERIVING_MAX),
+            of_address: most("password-keys-of-address", DERIVING_PER_ADDRESS_MAX),
+            of_one: words(format!(
+                "{} s for a turn; 1,000,000 rounds",
+                DERIVING_WAIT_MAX.as_secs()
+            )),
+            next: INSUFFICIENT,
+            shown_by: &[
+                "smbd-core/src/ops/password.rs::derivations_of_an_address_leave_threads_to_others",
+            ],
         },
     ]
 }

@@ -6,6 +6,7 @@
 use smb_proto::ndr::{Later, Writer};
 
 use super::super::Host;
+use super::PASSWORD_PROPERTIES;
 use super::handles::Domain;
 use super::lists::{self, ALL_USERS, ALL_USERS_NAME, BUILTIN};
 use crate::status::Status;
@@ -13,7 +14,7 @@ use crate::status::Status;
 /// A time that never comes, of an account.
 const NEVER: u64 = 0x7fff_ffff_ffff_ffff;
 /// A span of time without an end, of a domain: spans are negative.
-const FOR_EVER: u64 = 0x8000_0000_0000_0000;
+pub(super) const FOR_EVER: u64 = 0x8000_0000_0000_0000;
 /// ACB_NORMAL and ACB_PWNOEXP: a user whose password does not expire.
 pub(super) const ACCOUNT_CONTROL: u32 = 0x0000_0210;
 /// SE_GROUP_MANDATORY, SE_GROUP_ENABLED_BY_DEFAULT and SE_GROUP_ENABLED.
@@ -110,8 +111,8 @@ pub(super) fn domain(host: &dyn Host, domain: Domain, level: u16) -> Result<Writ
     };
     match level {
         1 => {
-            s.shorts(&[0, 0]);
-            s.words(&[0]);
+            s.shorts(&[host.password_length(), 0]);
+            s.words(&[PASSWORD_PROPERTIES]);
             s.times(&[FOR_EVER, 0]);
         }
         2 => general(&mut s),

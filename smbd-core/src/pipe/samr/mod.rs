@@ -1,14 +1,16 @@
-//! Accounts and groups of this server, read-only (MS-SAMR): for the object picker of Windows, `net user` and `net localgroup`.
+//! Accounts and groups of this server, read-only except for passwords (MS-SAMR): for the object picker of Windows, `net user` and
+//! `net localgroup`, and for users who change their passwords ([`change`]).
 //!
 //! *Operation.* A machine outside a domain has two domains. The first has the accounts of the gateway, their groups of the host as
 //! local groups ([`lists`]), and a group of all accounts. The second is S-1-5-32. Handles have rights to read ([`handles`]); every
-//! change is refused.
+//! other change is refused.
 //!
 //! *Memory.* An answer has at most a page of entries or [`MEMBERS_MAX`] members; [`price`] bounds the memory that it takes.
 //!
 //! *Errors.* STATUS_ACCESS_DENIED for guests and anonymous callers, as from Windows with `RestrictAnonymous`; a fault for an
 //! unknown operation.
 
+mod change;
 pub(crate) mod handles;
 mod info;
 mod lists;
@@ -36,6 +38,8 @@ pub(crate) const SYNTAX: Syntax = Syntax {
 
 /// Names or numbers in one call (MS-SAMR section 3.1.5.11).
 const LOOKUPS_MAX: u32 = 1000;
+/// DOMAIN_PASSWORD_COMPLEX: passwords that are easily guessed are refused (MS-SAMR section 2.2.3.10).
+const PASSWORD_PROPERTIES: u32 = 1;
 /// Members of a group: the answer has no continuation.
 const MEMBERS_MAX: usize = 8192;
 /// Bytes of a list: a page of entries or all members, twice in results, and the RIDs of all accounts.
@@ -118,10 +122,12 @@ pub(crate) fn call(
         39 => groups_of_user(handles, r),
         // SamrQueryDisplayInformation, 2 and 3
         40 | 48 | 51 => display(host, handles, r),
-        44 => user_password_rules(handles, r),
+        44 => user_password_rules(host, handles, r),
+        // SamrUnicodeChangePasswordUser2, 3 and 4
+        55 | 63 | 73 => change::password(host, op, r),
         56 => password_rules(host, r),
         65 => rid_to_sid(host, handles, r),
-        // Changes of objects and passwords.
+        // Changes of objects, and of passwords by methods that store or send weak hashes.
         2
         | 4
         | 9
@@ -136,11 +142,9 @@ pub(crate) fn call(
         | 38
         | 45
         | 50
-        | 52..=55
+        | 52..=54
         | 58
-        | 63
-        | 66
-        | 73 => Err(Fault::ACCESS_DENIED),
+        | 66 => Err(Fault::ACCESS_DENIED),
         _ => Err(Fault::NO_OPERATION),
     }
 }
@@ -202,14 +206,16 @@ fn connect(host: &dyn Host, handles: &mut Handles, op: u16, r: &mut Reader<'_>) 
     let access = r.u32()?;
     let mut w = Writer::default();
     if op == 64 {
+        /// The client may encrypt passwords with AES (section 2.2.7.15).
+        const AES: u32 = 0x10;
         let (version, switch) = (r.u32()?, r.u32()?);
         if (version, switch) != (1, 1) {
             return Err(Fault::BAD_STUB);
         }
         r.u32()?;
         r.u32()?;
-        // SAMPR_REVISION_INFO_V1: revision 3, no features.
-        [1, 1, 3, 0].into_iter().for_each(|word| w.u32(word));
+        // SAMPR_REVISION_INFO_V1: revision 3.
+        [1, 1, 3, AES].into_iter().for_each(|word| w.u32(word));
     }
     let may = if host.knows_caller() { Ok(()) } else { Err(Status::ACCESS_DENIED) };
     Ok(opened(w, may.and_then(|()| handles.open(Object::Server, access))))
@@ -679,9 +685,9 @@ fn put_entries(w: &mut Writer, level: u16, start: usize, found: Vec<(u32, String
 }
 
 /// SamrGetUserDomainPasswordInformation (section 3.1.5.13.2)
-fn user_password_rules(handles: &Handles, r: &mut Reader<'_>) -> Read<Vec<u8>> {
+fn user_password_rules(host: &dyn Host, handles: &Handles, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     let held = handles.of(Named::read(r)?, right::USER_READ_ACCOUNT, user_of);
-    Ok(rules(held.err().unwrap_or(Status::SUCCESS)))
+    Ok(rules(held.map(|_| host.password_length())))
 }
 
 /// SamrGetDomainPasswordInformation (section 3.1.5.13.3)
@@ -689,15 +695,16 @@ fn password_rules(host: &dyn Host, r: &mut Reader<'_>) -> Read<Vec<u8>> {
     if r.pointer()? && r.string_head()? {
         r.text()?;
     }
-    Ok(rules(if host.knows_caller() { Status::SUCCESS } else { Status::ACCESS_DENIED }))
+    let may = if host.knows_caller() { Ok(()) } else { Err(Status::ACCESS_DENIED) };
+    Ok(rules(may.map(|()| host.password_length())))
 }
 
-/// USER_DOMAIN_PASSWORD_INFORMATION: no password is too short or too simple.
-fn rules(status: Status) -> Vec<u8> {
+/// USER_DOMAIN_PASSWORD_INFORMATION: the least length of a password.
+fn rules(length: Result<u16, Status>) -> Vec<u8> {
     let mut w = Writer::default();
-    w.u16(0);
-    w.u32(0);
-    w.u32(status.0);
+    w.u16(length.unwrap_or_default());
+    w.u32(if length.is_ok() { PASSWORD_PROPERTIES } else { 0 });
+    w.u32(length.err().unwrap_or(Status::SUCCESS).0);
     w.finish()
 }
 
