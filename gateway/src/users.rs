@@ -589,6 +589,7 @@ impl Users for UserDb {
 
     /// Principals are case-sensitive, so of two that differ only in case only one is the account.
     fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
+        self.look_again(name);
         if let Some(a) = self.find(name).filter(|a| a.name == name) {
             return Ok(Some(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true }));
         }
@@ -635,6 +636,31 @@ impl Users for UserDb {
     fn cred(&self, name: &str) -> Option<Cred> {
         let remembered = || locked(&self.ticketed).get(name).cloned();
         self.find(name).map(|a| a.cred).or_else(remembered)
+    }
+
+    fn look_again(&self, name: &str) {
+        let Some((before, was_known, identity)) = self.current().get(&key(name)).cloned() else {
+            return;
+        };
+        let (cred, known) = match resolve(&before.name, &identity) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "the groups of a user stay as they were");
+                return;
+            }
+        };
+        if cred == before.cred && known == was_known {
+            return;
+        }
+        // A user with another uid must first be compared with the other users.
+        if cred.uid == before.cred.uid
+            && let Some((now, ..)) = Arc::make_mut(&mut writing(&self.table)).get_mut(&key(name))
+            && now.cred == before.cred
+        {
+            now.cred = cred;
+        }
+        // The next look at the database reads everything again, and the tasks that depend on it run. No file has this stamp.
+        *locked(&self.seen) = Some((0, 0, 0, 0));
     }
 
     fn password_length(&self) -> u16 {
@@ -869,6 +895,38 @@ mod tests {
         assert_eq!(open(Names::Own).by_ticket("nobody").unwrap(), None);
         change_database(&local(&dir), |d| Ok(d.put(entry("root", "one")))).unwrap();
         assert!(open(Names::Host).by_ticket("root").unwrap().unwrap().named);
+    }
+
+    #[test]
+    fn groups_of_the_host_count_from_the_next_logon() {
+        let dir = tempfile::tempdir().unwrap();
+        let of_host = |name| Entry { uid: None, ..entry(name, "one") };
+        change_database(&local(&dir), |d| Ok((d.put(of_host("root")), d.put(of_host("daemon")))))
+            .unwrap();
+        let book = UserDb::open(&Settings::default(), Some(&local(&dir))).unwrap();
+        let cred = |name| book.find(name).unwrap().cred;
+        let now = [cred("root"), cred("daemon")];
+        let plant = |name: &str, uid, groups: &[u32]| {
+            let mut table = writing(&book.table);
+            let (account, ..) = Arc::make_mut(&mut table).get_mut(name).unwrap();
+            account.cred = Cred { uid, groups: groups.into(), ..account.cred.clone() };
+        };
+        plant("root", now[0].uid, &[54_321]);
+        plant("daemon", now[1].uid, &[54_321]);
+        book.look_again("ROOT");
+        assert_eq!(cred("root"), now[0]);
+        assert_ne!(cred("daemon"), now[1], "did not log on");
+        assert!(book.refresh().is_some(), "older sessions are compared with it");
+        assert_eq!(cred("daemon"), now[1]);
+        book.look_again("root");
+        assert!(book.refresh().is_none(), "it is the same");
+        // Another number might be that of another user.
+        plant("root", 54_321, &[]);
+        book.look_again("root");
+        assert_eq!(cred("root").uid, 54_321);
+        assert!(book.refresh().is_some());
+        assert_eq!(cred("root"), now[0]);
+        book.look_again("nobody-of-this-name");
     }
 
     #[test]

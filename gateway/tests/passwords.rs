@@ -290,3 +290,26 @@ fn impacket_changes_passwords_with_encrypted_calls_and_without() {
     }
     assert_eq!(gateway.results("alice"), ["too short", "ok", "too short", "ok"]);
 }
+
+#[test]
+fn membership_of_a_group_counts_from_the_next_logon() {
+    if !is_root() {
+        return;
+    }
+    let gateway = Gateway::new();
+    let list = || {
+        let (share, user) = (format!("//{HOST}/team"), format!("daemon%{FIRST}"));
+        gateway.run(&["smbclient", &share, "-U", &user, "-c", "ls"], "")
+    };
+    let groups = gateway.home.path().join("group");
+    let before = fs::read_to_string(&groups).unwrap();
+    let told = list();
+    assert!(told.contains("NT_STATUS_ACCESS_DENIED"), "{told}");
+    // The file keeps its inode, which is mounted.
+    fs::write(&groups, format!("{before}team:x:{TEAM}:daemon\n")).unwrap();
+    let told = list();
+    assert!(told.contains("blocks of size"), "{told}\n{}", gateway.log());
+    fs::write(&groups, before).unwrap();
+    let told = list();
+    assert!(told.contains("NT_STATUS_ACCESS_DENIED"), "{told}");
+}

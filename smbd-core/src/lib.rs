@@ -47,6 +47,7 @@ mod links;
 pub mod locate;
 mod lock_sequences;
 pub mod logons;
+pub mod membership;
 mod node_replacement;
 mod notice;
 pub mod notify;

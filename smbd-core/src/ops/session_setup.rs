@@ -23,6 +23,7 @@ use crate::limits::{
     SESSIONS_PER_CONNECTION_MAX,
 };
 use crate::logons::Ticket;
+use crate::membership;
 use crate::reauthorize::{denied_from, end_fallen_trees, session_stands};
 use crate::refusal::Rule;
 use crate::request_context::RequestContext;
@@ -61,7 +62,9 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         step => step,
     };
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
-    let step = refuse_anonymous(&*cx.server.users, in_turn(cx, made, step).await);
+    let step = in_turn(cx, made.clone(), step).await;
+    look_again(cx, made, &step).await;
+    let step = refuse_anonymous(&*cx.server.users, step);
     match step {
         // A result never requires another call.
         Step::Prove(_) | Step::Ask(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
@@ -114,6 +117,15 @@ async fn in_turn(
             Step::Refused(Refusal::NoTurn(account.clone()))
         }
     }
+}
+
+/// Looks up the groups of an account whose user has proved the password. `made`: as for [`in_turn`].
+async fn look_again(cx: &RequestContext, made: Option<Arc<Session>>, step: &Step<Ticketed>) {
+    let Step::Done { who: Who::User(account), .. } = step else { return };
+    let mut unproved = Unproved { cx, session: made };
+    let (from, users) = (cx.conn.info.peer.ip(), cx.server.users.clone());
+    membership::look_again(from, users, account.user.clone()).await;
+    unproved.session = None;
 }
 
 /// Refuses users whose account has the uid shared by guests and squashed NFS users, because they could access each other's files.

@@ -76,6 +76,9 @@ pub trait Users: Send + Sync + 'static {
         }))
     }
 
+    /// Looks up the groups of an account again, before a logon to it. May wait.
+    fn look_again(&self, _name: &str) {}
+
     /// Stores the identity of a user that logged on with a ticket and is neither an account nor a user of the host.
     fn remember(&self, _user: &Ticketed) {}
 

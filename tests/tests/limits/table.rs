@@ -136,6 +136,7 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "kerberos",
             "kerberos-nfs",
             "domain-logons",
+            "logon-groups",
             "domain-name-questions",
             "owner-questions",
             "winbind-names",

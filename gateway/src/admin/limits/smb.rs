@@ -11,7 +11,7 @@ use smbd_core::limits::{
     SESSIONS_PER_CONNECTION_MAX, TREES_MAX, TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX,
     WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
 };
-use smbd_core::owners;
+use smbd_core::{membership, owners};
 
 use super::super::rules::{NAMES, NAMES_OF_ADDRESS};
 use super::{Bound, both, most, none, words};
@@ -287,6 +287,14 @@ fn accounts() -> Vec<Bound> {
             shown_by: &[
                 "smbd-core/src/ops/password.rs::derivations_of_an_address_leave_threads_to_others",
             ],
+        },
+        Bound {
+            what: "questions to the host about groups of users that log on",
+            total: most(membership::LIMIT, "8 at once"),
+            of_address: words("4 at once"),
+            of_one: words("2 s for a turn, and 2 s for the answer"),
+            next: "the user has the groups that were known",
+            shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
         },
     ]
 }
