@@ -306,10 +306,11 @@ const HERE: [&str; 11] = [
     "rpc-credential",
 ];
 
-/// Rules that need a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
+/// Rules that need programs of Samba, a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
 /// gateway or its server.
-const ELSEWHERE: [(&str, &str); 13] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("share-access-unresolved", "gateway/src/shares.rs"),
+    ("password-change", "gateway/tests/passwords.rs"),
     ("tls-certificate", "tests/tests/tls.rs"),
     ("admin-proof", "tests/tests/admin_tls.rs"),
     ("share-sec", "nfsrdma/tests/gss.rs"),
