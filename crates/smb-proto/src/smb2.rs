@@ -8,6 +8,7 @@
 //! `STATUS_INVALID_PARAMETER`. Every offset and length is checked against the message before use, and the `StructureSize` of each
 //! body against its value.
 
+pub mod aapl;
 #[cfg(test)]
 mod buffer_places;
 pub mod change_notify;

@@ -65,6 +65,7 @@ macro_rules! nt_statuses {
             ACCOUNT_RESTRICTION = 0xc000_006e,
             RANGE_NOT_LOCKED = 0xc000_007e,
             DISK_FULL = 0xc000_007f,
+            ALLOTTED_SPACE_EXCEEDED = 0xc000_0099,
             INSUFFICIENT_RESOURCES = 0xc000_009a,
             MEDIA_WRITE_PROTECTED = 0xc000_00a2,
             FILE_IS_A_DIRECTORY = 0xc000_00ba,

@@ -84,6 +84,14 @@ impl Sid {
     pub fn unix_group(gid: u32) -> Self {
         Self::fixed(22, &[2, gid])
     }
+    /// S-1-5-88-1-UID: as [`Sid::unix_user`], in entries of lists for clients without the POSIX extensions.
+    pub fn nfs_user(uid: u32) -> Self {
+        Self::fixed(5, &[88, 1, uid])
+    }
+    /// S-1-5-88-2-GID: as [`Sid::unix_group`], in such entries.
+    pub fn nfs_group(gid: u32) -> Self {
+        Self::fixed(5, &[88, 2, gid])
+    }
     /// S-1-5-88-3-MODE: contains the mode bits of a file, for clients without the POSIX extensions.
     pub fn unix_mode(mode: u32) -> Self {
         Self::fixed(5, &[88, 3, mode])
@@ -111,6 +119,11 @@ impl Sid {
             (5, [88, 3, mode]) => Some(*mode),
             _ => None,
         }
+    }
+
+    /// Returns true for an S-1-5-88 identifier, which has a number of NFS.
+    pub fn is_of_nfs(&self) -> bool {
+        matches!((self.authority, &*self.subs), (5, [88, ..]))
     }
 
     /// Appends a subauthority.
@@ -244,6 +257,12 @@ mod tests {
         assert_eq!(s.emit(), [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 0x20, 2, 0, 0]);
         assert_eq!("S-1-22-1-1000".parse::<Sid>().unwrap().as_unix_user(), Some(1000));
         assert_eq!("S-1-5-88-3-33188".parse::<Sid>().unwrap().as_unix_mode(), Some(0o100_644));
+        assert_eq!(Sid::nfs_user(7).to_string(), "S-1-5-88-1-7");
+        assert_eq!(Sid::nfs_group(7).to_string(), "S-1-5-88-2-7");
+        for (text, wanted) in [("S-1-5-88-9", true), ("S-1-5-88-3-1", true), ("S-1-22-1-7", false)]
+        {
+            assert_eq!(text.parse::<Sid>().unwrap().is_of_nfs(), wanted, "{text}");
+        }
     }
 
     #[test]

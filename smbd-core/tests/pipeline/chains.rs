@@ -71,7 +71,7 @@ fn statuses(all: &[Answer]) -> Vec<Status> {
 async fn related_commands_mean_the_file_before_them() {
     let server = server(|_| {});
     let mut peer = Peer::ready(&server, &Offer::default()).await;
-    let flush = flush::Request { file: FileId::PREVIOUS }.emit();
+    let flush = flush::Request::of(FileId::PREVIOUS).emit();
     let all = send(
         &mut peer,
         vec![
@@ -93,7 +93,7 @@ async fn a_command_with_a_file_of_its_own_gives_it_to_the_next() {
     let server = server(|_| {});
     let mut peer = Peer::ready(&server, &Offer::default()).await;
     let id = file(&peer.ask(Command::Create, &create("a", 0)).await);
-    let flush = flush::Request { file: id }.emit();
+    let flush = flush::Request::of(id).emit();
     let all = send(
         &mut peer,
         vec![(Command::Flush, flush, usual), (Command::Close, close_previous(), related)],
@@ -114,7 +114,7 @@ async fn a_related_command_means_the_file_before_it_whatever_it_says() {
         &mut peer,
         vec![
             (Command::Create, create("a", 0), usual),
-            (Command::Flush, flush::Request { file: old }.emit(), related),
+            (Command::Flush, flush::Request::of(old).emit(), related),
             (Command::Close, close_old, related),
         ],
     )

@@ -7,7 +7,7 @@ use smb_auth::ticket::{Refused, Why};
 use smb_auth::{
     Acceptor, Account, Fresh, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
 };
-use smb_proto::fscc::{dir, ea, notify, set, stream};
+use smb_proto::fscc::{dir, ea, mac, notify, set, stream};
 use smb_proto::smb2::reparse::{Buffer, Reparse};
 use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smb_proto::wire::Fault;
@@ -153,7 +153,27 @@ pub fn smb2_values(data: &[u8]) {
         8 | 9 => accept(bytes),
         10 => initiate(bytes),
         11 => drop(smb2::rdma::descriptors(bytes)),
+        13 => of_macos(bytes),
         _ => transform(bytes),
+    }
+}
+
+/// What macOS keeps with a file, its directory entries, and the contexts of both directions.
+fn of_macos(bytes: &[u8]) {
+    if let Ok(read) = mac::AfpInfo::parse(bytes) {
+        assert_eq!(mac::AfpInfo::parse(&read.emit()), Ok(read));
+    }
+    if let Ok((name, facts)) = dir::Level::parse_for_mac(bytes) {
+        let written = dir::Level::IdBothDirectory.entry(&name, 0, &facts);
+        assert_eq!(dir::Level::parse_for_mac(&written), Ok((name, facts)));
+    }
+    let context = [smb2::create::Context::new(context::name::AAPL, bytes.to_vec())];
+    if let Ok(read) = context::Told::parse(&context) {
+        assert_eq!(context::Told::parse(&read.contexts()), Ok(read));
+    }
+    if let Some(query) = context::Asked::parse(&context).ok().and_then(|asked| asked.aapl) {
+        let written = [query.context()];
+        assert_eq!(context::Asked::parse(&written).map(|asked| asked.aapl), Ok(Some(query)));
     }
 }
 

@@ -2,7 +2,10 @@
 
 use smb_auth::ntlm::Credentials;
 use smb_auth::{Acceptor, Account, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step};
+use smb_proto::fscc::dir::Level;
 use smb_proto::fscc::ea::FullEa;
+use smb_proto::fscc::file::FileInfo;
+use smb_proto::fscc::mac;
 use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
@@ -64,6 +67,7 @@ pub(super) fn create(name: &str) -> Vec<u8> {
             Context::new(b"AlSi", vec![0, 0, 1, 0, 0, 0, 0, 0]),
             Context::new(b"ExtA", ea()),
             Context::new(b"SecD", descriptor().emit()),
+            smb2::aapl::Query { parts: 7, client: 0x3f }.context(),
         ],
     };
     request.emit()
@@ -172,7 +176,7 @@ pub(super) fn bodies() -> Vec<(u8, Vec<u8>)> {
         (3, path.emit()),
         (5, create("folder\\file:stream")),
         (6, smb2::close::Request { flags: 1, file: FILE }.emit()),
-        (7, smb2::flush::Request { file: FILE }.emit()),
+        (7, smb2::flush::Request::of(FILE).emit()),
         (8, read().emit()),
         (9, [write().emit(), b"hello".to_vec()].concat()),
         (13, smb2::simple::BODY.to_vec()),
@@ -346,11 +350,26 @@ pub(super) fn values() -> Vec<Vec<u8>> {
         of(8, [sized(&first), sized(&second)].concat()),
         of(10, challenge),
         of(12, le_words(&[0x1000, 0, 7, 4096])),
+        of(13, mac::AfpInfo::default().emit()),
+        of(13, for_macos()),
+        of(13, smb2::aapl::Query { parts: 7, client: 0x3f }.context().data.into_owned()),
+        of(13, told_macos().context().data.into_owned()),
     ]
     .into_iter()
     .chain(controls().into_iter().map(|(kind, bytes)| of(0x10 | kind, bytes)))
     .chain(referrals().into_iter().map(|(kind, bytes)| of(0x20 | kind, bytes)))
     .collect()
+}
+
+/// A directory entry with what Finder shows.
+fn for_macos() -> Vec<u8> {
+    let entry = mac::Entry { access: 0x1f_01ff, resource: 3, finder: [7; 16], mode: 0o100_644 };
+    let facts = FileInfo { mac: Some(entry), file_id: 7, ..FileInfo::default() };
+    Level::IdBothDirectory.entry("name", 0, &facts)
+}
+
+fn told_macos() -> smb2::aapl::Told {
+    smb2::aapl::Told { server: Some(15), volume: Some(4), model: Some("RackMac".into()) }
 }
 
 /// Requests and responses of DFS by their kind.

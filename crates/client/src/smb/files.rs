@@ -115,7 +115,7 @@ impl Smb {
 
     /// Makes written data stable.
     pub async fn flush(&self, file: &SmbFile) -> Result<()> {
-        let request = flush::Request { file: file.id };
+        let request = flush::Request::of(file.id);
         self.plain(Command::Flush, request.emit()).await.map(drop)
     }
 

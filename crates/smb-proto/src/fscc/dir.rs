@@ -2,8 +2,8 @@
 
 use wire::{Parser, le_u32, le_u64, take};
 
-use super::attribute;
 use super::file::FileInfo;
+use super::{attribute, mac};
 use crate::NtStatus;
 use crate::dtyp::{FileTime, Sid};
 use crate::parse::{Parsed, put_utf16, size, text, whole};
@@ -140,9 +140,14 @@ impl Level {
                 out.extend(facts.file_id.to_le_bytes());
             }
             Self::IdBothDirectory => {
-                out.extend(ea.to_le_bytes());
-                out.extend(NO_SHORT_NAME);
-                out.extend([0; 2]);
+                match &facts.mac {
+                    Some(entry) => entry.put(out),
+                    None => {
+                        out.extend(ea.to_le_bytes());
+                        out.extend(NO_SHORT_NAME);
+                        out.extend([0; 2]);
+                    }
+                }
                 out.extend(facts.file_id.to_le_bytes());
             }
             Self::IdExtdDirectory
@@ -183,6 +188,20 @@ impl Level {
             }
             let (i, len) = le_u32("FileNameLength")(i)?;
             let (i, ()) = self.parse_rest(i, &mut facts)?;
+            let (i, name) = take(size(len), "FileName")(i)?;
+            Ok((i, (text(name, "FileName")?, facts)))
+        })
+    }
+
+    /// Parses an entry of FileIdBothDirectoryInformation as a client does that agreed on READ_DIR_ATTR.
+    pub fn parse_for_mac(entry: &[u8]) -> Parsed<(String, FileInfo)> {
+        whole(entry, |i| {
+            let (i, _) = (le_u32("NextEntryOffset"), le_u32("FileIndex")).parse(i)?;
+            let mut facts = FileInfo::default();
+            let (i, ()) = parse_basics(i, &mut facts)?;
+            let (i, (len, mac, id)) =
+                (le_u32("FileNameLength"), mac::Entry::parse, le_u64("FileId")).parse(i)?;
+            (facts.mac, facts.file_id) = (Some(mac), id);
             let (i, name) = take(size(len), "FileName")(i)?;
             Ok((i, (text(name, "FileName")?, facts)))
         })
@@ -268,6 +287,31 @@ mod tests {
         }
         for none in [4, 50, 63, 82] {
             assert_eq!(level(none), Err(NtStatus::INVALID_INFO_CLASS));
+        }
+    }
+
+    #[test]
+    fn entries_for_macos_round_trip() {
+        let mac = mac::Entry {
+            access: 0x1f_01ff,
+            resource: 3,
+            finder: *b"SMB,OLE!........",
+            mode: 0o100_644,
+        };
+        let facts = FileInfo { mac: Some(mac), file_id: 7, ..FileInfo::default() };
+        let entry = Level::IdBothDirectory.entry("a", 0, &facts);
+        assert_eq!(entry.len(), Level::IdBothDirectory.fixed_len() + 2);
+        // ShortNameLength, then the length of the resource fork, then FinderInfo.
+        assert_eq!(entry[68..70], [24, 0]);
+        assert_eq!((entry[70], &entry[78..86]), (3, &b"SMB,OLE!"[..]));
+        let (name, read) = Level::parse_for_mac(&entry).unwrap();
+        assert_eq!((&name[..], read.mac, read.file_id), ("a", Some(mac), 7));
+        for cut in 0..entry.len() {
+            assert!(Level::parse_for_mac(&entry[..cut]).is_err(), "{cut}");
+        }
+        for level in Level::ALL.into_iter().filter(|level| *level != Level::IdBothDirectory) {
+            let plain = FileInfo { mac: None, ..facts.clone() };
+            assert_eq!(level.entry("a", 0, &facts), level.entry("a", 0, &plain), "{level:?}");
         }
     }
 

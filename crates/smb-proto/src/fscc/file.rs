@@ -3,7 +3,7 @@
 //! *Operation.* [`FileInfo`] has the facts of all classes; [`query`] selects and orders them. [`Class::fixed_len`] and [`fit`]
 //! decide how much fits into the client's buffer, and which status is returned if not all does.
 
-use super::{attribute, fixed};
+use super::{attribute, fixed, mac};
 use crate::NtStatus;
 use crate::dtyp::{FileTime, Sid};
 use crate::parse::put_utf16;
@@ -152,6 +152,8 @@ pub struct FileInfo {
     pub reparse_tag: u32,
     /// Facts for the POSIX extensions.
     pub posix: Posix,
+    /// What macOS gets in a directory entry, if it agreed on that.
+    pub mac: Option<mac::Entry>,
 }
 
 /// Facts that only clients with the POSIX extensions get.

@@ -14,6 +14,7 @@ use crate::parse::{Parsed, size, whole};
 pub mod dir;
 pub mod ea;
 pub mod file;
+pub mod mac;
 pub mod notify;
 pub mod pipe;
 pub mod set;

@@ -1,12 +1,12 @@
-//! Create contexts (MS-SMB2 sections 2.2.13.2.1 to 2.2.13.2.16, 2.2.14.2.1 to 2.2.14.2.14, and the context of the POSIX extensions
-//! of dialect 3.1.1).
+//! Create contexts (MS-SMB2 sections 2.2.13.2.1 to 2.2.13.2.16, 2.2.14.2.1 to 2.2.14.2.14, the context of the POSIX extensions of
+//! dialect 3.1.1, and that of macOS).
 //!
 //! Each context has a type for both directions. [`Asked`] has all contexts of a request, [`Told`] all contexts of a response.
 
 use wire::{Malformed, Parser, Rule, bytes, le_u16, le_u32, le_u64, reject, take};
 
 use super::create::Context;
-use super::{FileId, Parsed};
+use super::{FileId, Parsed, aapl};
 use crate::parse::{constant, whole};
 
 /// Names of contexts.
@@ -30,7 +30,7 @@ pub mod name {
     pub const SVHDX_OPEN_DEVICE: &[u8] =
         b"\x9c\xcb\xcf\x9e\x04\xc1\xe6\x43\x98\x0e\x15\x8d\xa1\xf6\xec\x83";
     pub const POSIX: &[u8] = b"\x93\xad\x25\x50\x9c\xb4\x11\xe7\xb4\x23\x83\xde\x96\x8b\xcd\x7c";
-    pub const AAPL: &[u8] = b"AAPL";
+    pub use crate::smb2::aapl::NAME as AAPL;
 }
 
 /// The bits of `LeaseFlags`.
@@ -192,6 +192,8 @@ pub struct Asked<'a> {
     pub svhdx: bool,
     /// POSIX: the mode of a new file.
     pub posix: Option<u32>,
+    /// macOS asks for extensions.
+    pub aapl: Option<aapl::Query>,
 }
 
 impl<'a> Asked<'a> {
@@ -255,6 +257,10 @@ impl<'a> Asked<'a> {
             name::SVHDX_OPEN_DEVICE => self.svhdx = true,
             name::POSIX => {
                 first(&mut self.posix, sized(data, 4, "POSIX", le_u32("Mode"))?);
+            }
+            name::AAPL => {
+                let len = aapl::Query::LEN;
+                first(&mut self.aapl, sized(data, len, "AAPL", aapl::Query::parse)?);
             }
             _ => {}
         }
@@ -322,6 +328,8 @@ pub struct Told {
     pub lease: Option<Lease>,
     /// The POSIX context.
     pub posix: Option<PosixTold>,
+    /// The answer to macOS.
+    pub aapl: Option<aapl::Told>,
 }
 
 impl Told {
@@ -348,6 +356,7 @@ impl Told {
                 name::POSIX => {
                     t.posix = Some(whole(data, PosixTold::parse)?);
                 }
+                name::AAPL => t.aapl = Some(whole(data, aapl::Told::parse)?),
                 _ => {}
             }
         }
@@ -380,6 +389,7 @@ impl Told {
             data.extend(&p.sids);
             out.push(Context::new(name::POSIX, data));
         }
+        out.extend(self.aapl.as_ref().map(aapl::Told::context));
         out
     }
 }
@@ -432,7 +442,6 @@ mod tests {
         version[0] = 24;
         assert_eq!(asked(name::APP_INSTANCE_VERSION, &version), Ok(()));
         assert_eq!(asked(b"WhAt", &[1, 2, 3]), Ok(()), "what is not known is passed over");
-        assert_eq!(asked(name::AAPL, &[1]), Ok(()));
     }
 
     #[test]
@@ -465,6 +474,7 @@ mod tests {
             durable_v2: Some((1000, 0)),
             lease: Some(Lease { key: [1; 16], state: 5, flags: 0, v2: None }),
             posix: Some(PosixTold { nlink: 1, reparse_tag: 0, mode: 0o100644, sids: vec![1; 24] }),
+            aapl: Some(aapl::Told { server: Some(15), ..aapl::Told::default() }),
         };
         assert_eq!(Told::parse(&told.contexts()), Ok(told));
     }

@@ -1,6 +1,6 @@
 //! FLUSH (MS-SMB2 sections 2.2.17 and 2.2.18).
 
-use wire::{Parser, take};
+use wire::{Parser, le_u16, take};
 
 use super::{FileId, Parsed};
 use crate::parse::body;
@@ -10,14 +10,25 @@ use crate::parse::body;
 pub struct Request {
     /// The open file.
     pub file: FileId,
+    /// macOS asks for F_FULLFSYNC, by a value of a reserved field, if the volume has FULL_SYNC ([`super::aapl::volume`]).
+    pub full_sync: bool,
 }
 
+/// Reserved1 of a request for F_FULLFSYNC.
+const FULL_SYNC: u16 = 0xffff;
+
 impl Request {
+    /// Builds a request for the durability that any client gets.
+    pub fn of(file: FileId) -> Self {
+        Self { file, full_sync: false }
+    }
+
     /// Parses a message that starts at its header.
     pub fn parse(message: &[u8]) -> Parsed<Self> {
         body(message, 24, |i| {
-            let (i, (_, file)) = (take(6, "Reserved"), FileId::parse).parse(i)?;
-            Ok((i, Self { file }))
+            let (i, (reserved, _, file)) =
+                (le_u16("Reserved1"), take(4, "Reserved2"), FileId::parse).parse(i)?;
+            Ok((i, Self { file, full_sync: reserved == FULL_SYNC }))
         })
     }
 
@@ -25,7 +36,8 @@ impl Request {
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(24);
         out.extend(24_u16.to_le_bytes());
-        out.extend([0; 6]);
+        out.extend(if self.full_sync { FULL_SYNC } else { 0 }.to_le_bytes());
+        out.extend([0; 4]);
         out.extend(self.file.emit());
         out
     }
@@ -55,10 +67,12 @@ mod tests {
 
     #[test]
     fn request_and_response_round_trip() {
-        let r = Request { file: FileId { persistent: 3, volatile: 4 } };
-        let m = message(Command::Flush, &r.emit());
-        assert_eq!(Request::parse(&m), Ok(r));
-        assert!(Request::parse(&m[..m.len() - 1]).is_err());
+        for full_sync in [false, true] {
+            let r = Request { file: FileId { persistent: 3, volatile: 4 }, full_sync };
+            let m = message(Command::Flush, &r.emit());
+            assert_eq!(Request::parse(&m), Ok(r));
+            assert!(Request::parse(&m[..m.len() - 1]).is_err());
+        }
         assert_eq!(Response::parse(&message(Command::Flush, &Response.emit())), Ok(Response));
     }
 }

@@ -30,7 +30,7 @@ fn closes() -> (Command, Vec<u8>) {
 }
 
 fn flushes() -> (Command, Vec<u8>) {
-    (Command::Flush, flush::Request { file: RELATED }.emit())
+    (Command::Flush, flush::Request::of(RELATED).emit())
 }
 
 fn renames(file: FileId, name: &str) -> (Command, Vec<u8>) {

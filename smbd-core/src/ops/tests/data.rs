@@ -92,7 +92,7 @@ async fn a_body_that_breaks_its_format_breaks_a_rule() {
     };
     let f = c.open("f").await;
     let good = [
-        (Command::Flush, flush::Request { file: f }.emit()),
+        (Command::Flush, flush::Request::of(f).emit()),
         (Command::Read, reading(f, 0, 1).emit()),
         (Command::Close, close::Request { flags: 0, file: f }.emit()),
         (Command::SessionSetup, session_setup::Request::default().emit()),
@@ -129,7 +129,7 @@ async fn nothing_large_stands_behind_a_command_without_data() {
     };
     let cases = [
         (Command::Lock, locks(1).emit()),
-        (Command::Flush, flush::Request { file: f }.emit()),
+        (Command::Flush, flush::Request::of(f).emit()),
         (Command::Read, reading(f, 0, 1).emit()),
         (Command::Close, close::Request { flags: 0, file: f }.emit()),
     ];
@@ -167,7 +167,7 @@ async fn what_is_written_is_read() {
     assert_eq!(a.payloads[0].at, 80);
     assert_eq!(a.data()[..5], [0; 5]);
     assert!(a.data()[5..] == data);
-    let body = flush::Request { file: f }.emit();
+    let body = flush::Request::of(f).emit();
     assert_eq!(c.ask(Command::Flush, &body).await.status(), Status::SUCCESS);
     let body = close::Request { flags: close::POSTQUERY_ATTRIB, file: f }.emit();
     let a = c.ask(Command::Close, &body).await;
@@ -221,7 +221,7 @@ async fn an_open_does_what_it_was_granted() {
     let open = async |access| c.create("f", |r| r.access = access).await.unwrap().file;
     let reader = open(mask::READ_DATA).await;
     assert_eq!(write(&c, reader, 0, b"x").await, Status::ACCESS_DENIED);
-    let body = flush::Request { file: reader }.emit();
+    let body = flush::Request::of(reader).emit();
     assert_eq!(c.ask(Command::Flush, &body).await.status(), Status::ACCESS_DENIED);
     let writer = open(mask::WRITE_DATA).await;
     assert_eq!(read(&c, &reading(writer, 0, 1)).await.status(), Status::ACCESS_DENIED);
@@ -468,7 +468,7 @@ async fn each_open_with_unflushed_writes_learns_that_they_are_lost() {
     for f in [a, b, closed] {
         assert_eq!(write(&c, f, 0, b"data").await, Status::SUCCESS);
     }
-    let flush = async |file| c.ask(Command::Flush, &flush::Request { file }.emit()).await.status();
+    let flush = async |file| c.ask(Command::Flush, &flush::Request::of(file).emit()).await.status();
     assert_eq!(flush(a).await, Status::UNEXPECTED_IO_ERROR, "the system's own report");
     assert_eq!(flush(a).await, Status::SUCCESS, "told once");
     assert_eq!(flush(b).await, Status::UNEXPECTED_IO_ERROR);

@@ -151,7 +151,7 @@ async fn a_session_that_has_run_out_goes_on_when_its_user_logs_on_again() {
     let harness = Harness::new();
     let (mut client, file) = run_out(&harness).await;
     let (session, tree) = (client.session_id, client.tree_id);
-    let flush = flush::Request { file }.emit();
+    let flush = flush::Request::of(file).emit();
     let flushed = client.ask(Command::Flush, &flush).await.status();
     assert_eq!(flushed, Status::NETWORK_SESSION_EXPIRED);
     assert_eq!(log_on(&mut client, "user", "pw").await, Status::SUCCESS);
