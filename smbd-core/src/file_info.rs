@@ -14,6 +14,7 @@ use crate::dtyp::time::file_time;
 use crate::fscc::attribute;
 use crate::fscc::ea::FullEa;
 use crate::fscc::file::{Basic, FileInfo, Posix, Standard, shown_attributes};
+use crate::mac;
 use crate::open::{File, Open};
 use crate::security::{sid_of_gid, sid_of_uid};
 use crate::status::Status;
@@ -113,6 +114,25 @@ pub(crate) fn posix_mode(attr: &Attr) -> u32 {
     kind << 12 | attr.mode
 }
 
+/// Returns mode bits with the file type above them as stat(2) has them, for macOS.
+pub(crate) fn stat_mode(attr: &Attr) -> u32 {
+    let kind = match attr.kind {
+        Kind::Fifo => 1,
+        Kind::Char => 2,
+        Kind::Dir => 4,
+        Kind::Block => 6,
+        Kind::File => 8,
+        Kind::Symlink => 10,
+        Kind::Socket => 12,
+    };
+    kind << 12 | attr.mode
+}
+
+/// Returns the creation time in seconds since 1970.
+pub(crate) fn created(facts: &FileInfo) -> i64 {
+    facts.basic.creation.to_unix().map_or(0, |(seconds, _)| seconds)
+}
+
 /// Builds the information that a node's attributes give. Fields of an open (position, rights, name) keep their defaults.
 pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> FileInfo {
     let is_dir = attr.kind == Kind::Dir;
@@ -147,8 +167,9 @@ pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<FileI
     let dos = file.base().dos(&attr).await?;
     let place = file.place();
     let mut facts = of(&attr, &dos, &place.name);
-    if file.is_stream() {
+    if let Some(stream) = file.stream() {
         let data = file.node().getattr().await?;
+        let data = Attr { size: mac::shown_size(&stream, data.size), ..data };
         facts.standard.end_of_file = data.size;
         facts.standard.allocation = allocation(&data, &dos);
         facts.standard.directory = 0;

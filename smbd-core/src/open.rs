@@ -30,9 +30,12 @@ use crate::dtyp::mask;
 use crate::folders::{Above, Folders};
 use crate::limits::OPENS_MAX;
 pub use crate::lock_sequences::{LOCK_SEQUENCES, LockSequences};
+use crate::mac::Special;
 use crate::open_durable::OpenDurable;
 use crate::open_state::OpenState;
 use crate::parts::Part;
+pub use crate::path_in_share::PathInShare;
+pub(crate) use crate::path_in_share::{Walk, walked};
 use crate::pipe::Pipe;
 use crate::random_ids;
 use crate::seen::Seen;
@@ -40,39 +43,6 @@ use crate::sequence::Sequence;
 use crate::status::Status;
 use crate::wire::create::{option, share};
 pub use crate::wire::file_id::FileId;
-
-/// The directory and name of a file; changes when the file is renamed.
-#[derive(Clone)]
-pub struct PathInShare {
-    /// The directory; the root of a share is its own directory.
-    pub dir: NodeRef,
-    /// The file's name in that directory, as the file system has it; empty for the root.
-    pub name: Vec<u8>,
-    /// The path from the root of the share as clients see it: `\` between names, without a leading one.
-    pub path: String,
-    /// The walk that led to the directory.
-    pub(crate) walk: Option<Walk>,
-}
-
-/// The directories that a path walk passed through. Stale, and then ignored, if any directory was renamed since the walk began.
-#[derive(Clone)]
-pub(crate) struct Walk {
-    /// The last directory and those above it.
-    pub(crate) above: Arc<Above<NodeRef>>,
-    /// [`Opens::renames`] when the walk began.
-    pub(crate) began: u64,
-}
-
-/// Records that a walk reached `node` from `parent`, which is `None` for the first directory.
-pub(crate) fn walked(node: &NodeRef, parent: Option<Arc<Above<NodeRef>>>) -> Arc<Above<NodeRef>> {
-    Arc::new(Above { id: node.id(), node: node.clone(), parent })
-}
-
-impl PathInShare {
-    fn is(&self, other: &Self) -> bool {
-        self.dir.id() == other.dir.id() && self.name == other.name
-    }
-}
 
 struct Nodes {
     node: NodeRef,
@@ -117,6 +87,11 @@ impl File {
     /// Returns whether this is a stream of a file rather than the file itself.
     pub fn is_stream(&self) -> bool {
         reading(&self.stream).is_some()
+    }
+
+    /// Returns what the open stream is to macOS, if it has rules of its own.
+    pub(crate) fn special(&self) -> Option<Special> {
+        Special::named(&self.stream()?)
     }
 
     /// Returns the node that is read and written: the file, the directory or one of the file's streams.
@@ -249,6 +224,7 @@ pub struct Open {
     pub(crate) locks: AtomicUsize,
     delete_on_close: AtomicBool,
     goes_at_once: AtomicBool,
+    goes_if_empty: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -315,6 +291,7 @@ impl Open {
             locks: AtomicUsize::new(0),
             delete_on_close: AtomicBool::new(false),
             goes_at_once: AtomicBool::new(false),
+            goes_if_empty: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
     }
@@ -404,6 +381,16 @@ impl Open {
         self.goes_at_once.store(at_once, Ordering::Release);
     }
 
+    /// Has its stream removed at its close if that is the last, and the stream has no bytes even then.
+    pub(crate) fn set_goes_if_empty(&self) {
+        self.goes_if_empty.store(true, Ordering::Release);
+    }
+
+    /// See [`Open::set_goes_if_empty`].
+    pub(crate) fn goes_if_empty(&self) -> bool {
+        self.goes_if_empty.load(Ordering::Acquire)
+    }
+
     /// See [`Open::set_goes_at_once`].
     fn goes_now(&self) -> bool {
         self.goes_at_once.load(Ordering::Acquire) && self.is_closed()
@@ -466,6 +453,11 @@ impl Record {
             .iter()
             .filter_map(|d| file_of(d))
             .any(|d| d.same_name(file) || !d.is_stream() && d.is_at(file))
+    }
+
+    /// Returns whether the stream or file of this name is open.
+    fn has_open(&self, file: &File) -> bool {
+        self.opens.iter().filter_map(|o| file_of(o)).any(|o| o.same_name(file))
     }
 
     /// Marks the name of this open for removal and ends the watches of a directory's opens.
@@ -670,6 +662,9 @@ impl Opens {
         record.opens.retain(|o| !Arc::ptr_eq(o, open));
         if open.delete_on_close() && !record.is_doomed(file) {
             record.doom(open);
+        }
+        if open.goes_if_empty() && !record.is_doomed(file) && !record.has_open(file) {
+            record.doomed.push(open.clone());
         }
         let ripe = record.ripe();
         record.doomed.extend(ripe.iter().cloned());

@@ -8,6 +8,8 @@
 //!
 //! *Errors.* An unreadable list counts as missing, because the mode bits were set together with it.
 
+pub(crate) mod unix_entries;
+
 use std::sync::OnceLock;
 
 use vfs::acl::{Ace, Acl, Owner, Who, kind, sid_of_group, sid_of_user};
@@ -481,6 +483,40 @@ fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
 /// The parts of a descriptor that are stored. A request with only other parts changes no state, but needs the rights for those
 /// parts ([`needs`]).
 const KEPT: u32 = part::OWNER | part::GROUP | part::DACL | part::SACL;
+
+/// Changes parts of a file's descriptor for a client of macOS, which sends back the list that it read with another mode. A list
+/// that is otherwise unchanged is not set: a file whose mode decides continues without one.
+pub(crate) async fn set_by_macos(
+    tree: &Tree,
+    file_ops: &FileOps<'_>,
+    share: &Share,
+    node: &NodeRef,
+    (mut parts, asked): (u32, &Asked),
+    mut new: SecurityDescriptor,
+) -> Result<(), Status> {
+    if parts & part::DACL == 0 {
+        return set(tree, file_ops, share, node, (parts, asked), new).await;
+    }
+    let taken = unix_entries::take(&mut new);
+    let attr = node.getattr().await?;
+    if taken.mode.is_some() {
+        let now = descriptor(node, &attr, tree.cred.token.domain()).await?;
+        let entries = |sd: &SecurityDescriptor| sd.dacl.as_ref().map(|dacl| dacl.aces.clone());
+        if taken.was_all || entries(&now) == entries(&new) {
+            parts &= !part::DACL;
+        }
+    }
+    if parts != 0 {
+        set(tree, file_ops, share, node, (parts, asked), new).await?;
+    }
+    // A client that changes the list alone sends back the mode that it read.
+    if let Some(mode) = taken.mode.filter(|mode| attr.mode & 0o777 != *mode) {
+        let mode = Some(attr.mode & 0o7000 | mode);
+        let set = SetAttr { mode, ..SetAttr::default() };
+        file_ops.setattr(share, node, &tree.cred, set, false).await?;
+    }
+    Ok(())
+}
 
 /// Changes parts of a file's descriptor. The caller has checked the rights of the open.
 pub(crate) async fn set(

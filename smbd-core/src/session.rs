@@ -21,6 +21,7 @@ use crate::conn::Conn;
 use crate::crypto::seal::{Opener, Sealer};
 use crate::crypto::sign::Signer;
 use crate::limits::{CHANNELS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX, TREES_MAX};
+use crate::mac::{Agreed, agreed};
 use crate::parts::{Part, Parts};
 use crate::session_places::{Full, Limits, Places};
 use crate::status::Status;
@@ -134,6 +135,8 @@ pub struct Session {
     used: AtomicU64,
     /// The audit records of this session so far.
     told: Told,
+    /// What its client agreed on if it is macOS.
+    pub(crate) mac: Agreed,
 }
 
 /// Orders a session's audit records: its end comes after its logon, and without a logon there is no record of the end.
@@ -185,6 +188,11 @@ impl Session {
     /// Returns the client that made it.
     pub fn client_guid(&self) -> [u8; 16] {
         self.terms.client_guid
+    }
+
+    /// Returns whether its client is macOS.
+    pub(crate) fn is_macos(&self) -> bool {
+        self.mac.has(agreed::MACOS)
     }
 
     /// Returns the state at `now`.
@@ -460,6 +468,7 @@ impl Sessions {
                     channels: Mutex::default(),
                     used: AtomicU64::new(0),
                     told: Told::default(),
+                    mac: Agreed::default(),
                 });
                 place.insert(session.clone());
                 self.by_client.entry(terms.client_guid).or_default().insert(id);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::auth::Mechs;
 use crate::limits::{IO_BYTES_MAX, OPENS_PER_SESSION_MAX};
 use crate::privileges::Holders;
+use crate::time_machine::TimeMachine;
 use crate::wire::negotiate::Dialect;
 
 /// When messages are encrypted.
@@ -46,6 +47,8 @@ pub struct ShareSettings {
     pub comment: String,
     /// Selects the side that follows its symbolic links.
     pub symlinks: Symlinks,
+    /// Offers it to macOS for backups.
+    pub time_machine: Option<TimeMachine>,
 }
 
 /// Settings for Kerberos tickets.
@@ -103,6 +106,8 @@ pub struct Settings {
     pub transact_max: u32,
     /// Most files that one session may have open.
     pub opens_per_session: usize,
+    /// The model of computer that macOS is told, by which it chooses an icon.
+    pub model: String,
     /// The holders of privileges.
     pub privileges: Holders,
     /// Settings by share name; a share that is missing here has the defaults.
@@ -126,6 +131,7 @@ impl Default for Settings {
             write_max: IO_BYTES_MAX,
             transact_max: IO_BYTES_MAX,
             opens_per_session: OPENS_PER_SESSION_MAX,
+            model: "RackMac".into(),
             privileges: Holders::default(),
             shares: HashMap::new(),
         }

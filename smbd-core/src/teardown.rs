@@ -22,6 +22,7 @@ use vfs::{Kind, NodeId, VfsError};
 
 use crate::conn::Conn;
 use crate::lease;
+use crate::mac::Special;
 use crate::open::{File, Open};
 use crate::pace::Pace;
 use crate::path_tracking;
@@ -54,6 +55,9 @@ pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) {
 /// Ends an open, and leaves its record to the caller. Returns false if the record is deleted later, after names whose removal
 /// waits, or if the open had ended before.
 async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
+    if is_left_empty(open).await {
+        open.set_goes_if_empty();
+    }
     let Some(ripe) = core.opens.remove(open) else { return false };
     if let Ok(file) = open.file() {
         core.namespace.arbiter().close(file.node().id(), open.party.holder);
@@ -78,6 +82,22 @@ async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
         core.opens.removed(&ripe);
     }
     !waits
+}
+
+/// Returns whether the open leaves a stream of macOS behind that clients take as missing, because it has no bytes.
+async fn is_left_empty(open: &Open) -> bool {
+    let Ok(file) = open.file() else { return false };
+    let is_kept = file.special().is_none() || file.share.read_only;
+    !is_kept && file.node().getattr().await.is_ok_and(|attr| attr.size == 0)
+}
+
+/// Returns whether a stream stays although its open has marked it for removal: it got bytes since it was found without, or it is a
+/// resource fork with contents, which macOS removes by cutting it.
+async fn stays(open: &Open, file: &File) -> bool {
+    if !open.goes_if_empty() && file.special() != Some(Special::Resource) {
+        return false;
+    }
+    file.node().getattr().await.is_ok_and(|attr| attr.size > 0)
 }
 
 /// Recalls cached handles of a file that has other opens and is marked for removal by the close of this one (MS-FSA section
@@ -123,6 +143,9 @@ async fn remove_name(
     let who = Requester { client: open.party.client(), via: 0, holder: None };
     let file_ops = core.namespace.by_smb(Some(who)).from_parent(parent).audited(open);
     if let Some(stream) = file.stream() {
+        if stays(open, file).await {
+            return Ok(());
+        }
         return file_ops.stream_remove(&file.share, &file.base(), &stream).await.map(drop);
     }
     let place = path_tracking::look(&core.opens, file).await?;

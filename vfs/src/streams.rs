@@ -181,6 +181,23 @@ pub async fn list(share: &Share, file: &NodeRef) -> VfsResult<Vec<Stream>> {
     Ok(out)
 }
 
+/// The streams of a file or directory that has some, or had.
+pub struct Folder(NodeRef);
+
+impl Folder {
+    /// Returns those of a file; `None` if it has none.
+    pub async fn of(share: &Share, file: &NodeRef) -> VfsResult<Option<Self>> {
+        Ok(folder(share, file).await?.map(Self))
+    }
+
+    /// Finds a stream by its name in this case only, which takes no listing.
+    pub async fn exact(&self, name: &str) -> VfsResult<Option<Stream>> {
+        let disk = to_disk(name)?;
+        let found = if_there(self.0.lookup(&Cred::root(), &disk).await)?;
+        Ok(found.map(|(node, attr)| Stream { name: name.to_owned(), node, attr }))
+    }
+}
+
 /// Finds a stream in any case.
 pub async fn find(share: &Share, file: &NodeRef, name: &str) -> VfsResult<Stream> {
     to_disk(name)?;

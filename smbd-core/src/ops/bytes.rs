@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use iobuf::Buf;
 use tokio::sync::MutexGuard;
-use vfs::backend::NodeRef;
+use vfs::backend::{NodeRef, ReadInto};
 use vfs::namespace::FileOps;
 use vfs::types::SetAttr;
 use vfs::watch::what;
@@ -23,8 +23,11 @@ use vfs::{AppendAt, Attr, Dos, Stable, VfsError, VfsResult};
 
 use super::{held_times, stream_notice};
 use crate::dtyp::mask;
+use crate::fscc::mac::AfpInfo;
 use crate::lease;
+use crate::mac::{self, InfoWrite, Special};
 use crate::open::{File, Open};
+use crate::pace::Pace;
 use crate::request_context::RequestContext;
 use crate::status::Status;
 
@@ -107,6 +110,45 @@ pub(crate) async fn empty(
     note_kept(cx, open, file, Kept::ByShare);
     settle(cx, open).await?;
     Ok(attr)
+}
+
+/// Copies a stream into a stream of the file that `open` has open for writing, for a copy of a whole file, in steps of at most
+/// `step` bytes. The target loses what it had.
+pub(crate) async fn copy_stream(
+    cx: &RequestContext,
+    open: &Open,
+    (from, reader): (&NodeRef, &FileOps<'_>),
+    to: &NodeRef,
+    step: u64,
+) -> Result<(), Status> {
+    let (share, file_ops, mut pace) = (&open.file()?.share, cx.file_ops(open), Pace::begin());
+    file_ops.empty(share, to, &open.cred).await?;
+    let (size, mut at) = (from.getattr().await?.size, 0);
+    while at < size {
+        pace.keep().await;
+        let count = step.min(size - at);
+        let copied = file_ops.copy_range_from(share, to, (from, reader), at, at, count).await;
+        let some = match copied {
+            Err(VfsError::NotSupported | VfsError::CrossDevice) => {
+                let count = usize::try_from(count).unwrap_or(0);
+                // The data does not go to the client, so ignore whether the client reads its responses.
+                let into = ReadInto { backpressure: None, ..cx.conn.read_into.clone() };
+                let read = reader.read(from, None, at, count, &into).await?;
+                let stable = stable(open, false);
+                file_ops.write(share, to, None, at, read.data, stable).await?.count as u64
+            }
+            copied => copied?,
+        };
+        if some == 0 {
+            // The source became shorter, or the target's volume is full.
+            return Err(Status::DISK_FULL);
+        }
+        at += some;
+    }
+    if open.writes_through() {
+        cx.by_storage(vfs::durability::make_node_durable(to)).await??;
+    }
+    Ok(())
 }
 
 /// The part of a file that a handle's access lets a change reach.
@@ -266,6 +308,10 @@ impl<'a> Changing<'a> {
     ) -> Result<(u64, usize), Status> {
         let stable = stable(self.open, through);
         let len: usize = data.iter().map(Buf::len).sum();
+        if self.is_info() {
+            self.write_info(skip, &data, stable).await?;
+            return Ok((0, len));
+        }
         let at = self.place(skip, len as u64).await?;
         self.begin().await?;
         let (share, node) = (&self.file.share, self.file.node());
@@ -296,6 +342,48 @@ impl<'a> Changing<'a> {
         }
     }
 
+    /// Returns whether the stream is FinderInfo, which is only written as a whole.
+    fn is_info(&self) -> bool {
+        self.file.special() == Some(Special::Info)
+    }
+
+    /// Writes FinderInfo as Apple's servers do ([`mac::info_write`]).
+    async fn write_info(&self, skip: u64, data: &[Buf], stable: Stable) -> Result<(), Status> {
+        if self.reach != Reach::Anywhere {
+            return Err(Status::ACCESS_DENIED);
+        }
+        let sent = data.iter().flat_map(|piece| piece.as_slice()).copied();
+        let (sent, count): (Vec<u8>, usize) =
+            (sent.take(AfpInfo::LEN).collect(), data.iter().map(Buf::len).sum());
+        let at = self.change.range().0.saturating_add(skip);
+        let (share, node, file_ops) = (&self.file.share, self.file.node(), self.file_ops());
+        let whole = match mac::info_write(at, count, &sent)? {
+            InfoWrite::Nothing => return Ok(()),
+            InfoWrite::Remove => None,
+            InfoWrite::Keep(whole) => Some(whole),
+        };
+        self.begin().await?;
+        // Earlier bytes of another length are no FinderInfo, and would stay behind it.
+        if whole.is_none() || node.getattr().await?.size > mac::INFO_LEN {
+            self.note(Kept::ByShare);
+            file_ops.empty(share, &node, &self.open.cred).await?;
+        }
+        let Some(whole) = whole else { return Ok(()) };
+        let write = file_ops.write(share, &node, None, 0, vec![whole.into()], stable);
+        let write = self.cx.wholly_by_storage(write);
+        let written = match stable {
+            Stable::Unstable => {
+                self.note(Kept::Cache);
+                self.unflushed(write).await?
+            }
+            Stable::Data | Stable::File => {
+                self.note(Kept::Storage);
+                write.await?
+            }
+        };
+        if written.count < AfpInfo::LEN { Err(Status::DISK_FULL) } else { Ok(()) }
+    }
+
     /// Returns the append position if the volume must find the end again: other writers could append between our check and the
     /// write.
     fn append_at(&self, at: u64) -> Option<AppendAt> {
@@ -317,6 +405,9 @@ impl<'a> Changing<'a> {
         from_at: u64,
         count: u64,
     ) -> Result<VfsResult<u64>, Status> {
+        if self.is_info() {
+            return Ok(Err(VfsError::NotSupported));
+        }
         if self.reach == Reach::BehindTheEnd {
             // Between a check of the end and the copy, other writers could append data, which the copy would overwrite.
             return Ok(Err(VfsError::NotSupported));
@@ -336,6 +427,9 @@ impl<'a> Changing<'a> {
         from: (&NodeRef, &FileOps<'_>),
         from_at: u64,
     ) -> VfsResult<()> {
+        if self.is_info() {
+            return Err(VfsError::NotSupported);
+        }
         self.begin().await?;
         let (at, len) = self.change.range();
         let (share, node) = (&self.file.share, self.file.node());
@@ -346,6 +440,9 @@ impl<'a> Changing<'a> {
 
     /// Frees the storage of the whole range, which then reads as zeros.
     pub(crate) async fn deallocate(&self) -> VfsResult<()> {
+        if self.is_info() {
+            return Err(VfsError::NotSupported);
+        }
         self.begin().await?;
         let (at, len) = self.change.range();
         let (file_ops, node) = (self.file_ops(), self.file.node());
@@ -364,6 +461,9 @@ impl<'a> Changing<'a> {
 
     /// Allocates storage for the whole range.
     pub(crate) async fn allocate(&self) -> VfsResult<()> {
+        if self.is_info() {
+            return Err(VfsError::NotSupported);
+        }
         self.begin().await?;
         let (at, len) = self.change.range();
         self.note(Kept::ByShare);
@@ -374,6 +474,11 @@ impl<'a> Changing<'a> {
     /// 2.1.5.15.1 and 2.1.5.15.4): Linux clients have no mapping to EFBIG and map this status to EINVAL, which truncate(2) may also
     /// return.
     pub(crate) async fn resize(self) -> Result<(), Status> {
+        if self.is_info() {
+            // Apple's servers let no client cut it.
+            let fits = self.change.range().0 <= mac::INFO_LEN;
+            return if fits { Ok(()) } else { Err(Status::ALLOTTED_SPACE_EXCEEDED) };
+        }
         let node = self.file.node();
         let size_max = self.file.share.backend.capabilities_of(&node).size_max;
         if self.change.range().0 > size_max {

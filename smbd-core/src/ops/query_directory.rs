@@ -1,9 +1,11 @@
 //! QUERY_DIRECTORY (MS-SMB2 section 3.3.5.18, MS-FSA section 2.1.5.6.3).
 //!
-//! *Operation.* A listing continues from a directory cookie and stores no other state. Names are matched first; then attributes of
-//! matching entries are fetched one by one, and names that have disappeared are skipped. A pattern without wildcards is found by
-//! name, without listing the directory. A folder with few matching or visible entries can be of any length: the request yields
-//! after each fetch, sends an interim response, and can be cancelled; a later query continues from the old position.
+//! *Operation.* A listing continues from a directory cookie and stores no other state. Names are matched first; then attributes
+//! of matching entries are fetched one by one, and names that have disappeared are skipped. A pattern without wildcards is found
+//! by name, without listing the directory. A folder with few matching or visible entries can be of any length: the request yields
+//! after each fetch, sends an interim response, and can be cancelled; a later query continues from the old position. For macOS,
+//! each entry costs also a look-up of its streams, and two more where there are some, in place of the size of its extended
+//! attributes.
 //!
 //! *Memory.* One buffer of the size that the client requested, reserved with [`room`], and names of [`NAMES_MAX`] entries.
 
@@ -13,9 +15,10 @@ use std::sync::atomic::Ordering;
 
 use rdma_transport::turn;
 use vfs::authority::Actor;
-use vfs::backend::NodeRef;
+use vfs::backend::{NodeRef, ReadInto};
 use vfs::names::Spelling;
 use vfs::namespace::{LOOKS_AT_ONCE, Share};
+use vfs::streams::Folder;
 use vfs::types::{Attr, Kind};
 use vfs::{Cred, VfsError, names};
 
@@ -26,13 +29,16 @@ use crate::folders::Above;
 use crate::fscc::Chain;
 use crate::fscc::dir::{Level, level};
 use crate::fscc::file::FileInfo;
+use crate::fscc::mac::{self as mac_entry, AFP_INFO, AFP_RESOURCE, AfpInfo};
 use crate::links;
+use crate::mac::{self, agreed};
 use crate::open::{File, Open};
 use crate::open_state::{Scan, Stage};
 use crate::ops::room::room;
 use crate::path_tracking;
 use crate::pattern::{CHARS_MAX, Pattern, has_wildcards, is_wildcard};
 use crate::request_context::RequestContext;
+use crate::security;
 use crate::status::Status;
 use crate::symlinks::{self, LinkFacts};
 use crate::wire::query_directory::{Request, Response, flag};
@@ -71,6 +77,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         share: &share,
         file,
         level,
+        for_macos: level == Level::IdBothDirectory && cx.session()?.mac.has(agreed::READ_DIR_ATTR),
         chain: Chain::new(limit),
         follows: symlinks::are_followed(cx, cx.tree()?),
         above: None,
@@ -129,6 +136,8 @@ struct Listing<'a> {
     share: &'a Share,
     file: &'a File,
     level: Level,
+    /// Whether entries have what Finder shows.
+    for_macos: bool,
     /// Whether links are shown as their targets.
     follows: bool,
     /// The directory and its ancestors, filled in when a link needs them.
@@ -351,10 +360,62 @@ impl Listing<'_> {
             let link = LinkFacts::read(tree, self.share, &above, node, self.open.posix).await;
             link.add_to(&mut facts);
         }
-        if self.level.tells_ea_size() {
+        if self.for_macos {
+            facts.mac = self.for_finder(name, node, attr, &facts).await?;
+        } else if self.level.tells_ea_size() {
             facts.ea_size = file_info::extended_len(node, attr).await?;
         }
         Ok(self.put(shown, &facts))
+    }
+
+    /// Returns what Finder shows of a file or folder; `None` for a reparse point, whose entry has the tag in the first of these
+    /// fields. FinderInfo goes to users that may read the file.
+    async fn for_finder(
+        &self,
+        name: &[u8],
+        node: &NodeRef,
+        attr: &Attr,
+        facts: &FileInfo,
+    ) -> Result<Option<mac_entry::Entry>, Status> {
+        if facts.reparse_tag != 0 {
+            return Ok(None);
+        }
+        let dir = self.file.node();
+        // The folder of `.` and `..` is not at hand; clients delete neither.
+        let parent = Some(&dir).filter(|_| !matches!(name, b"." | b".."));
+        // A file that is gone by now, or whose list cannot be read, shows no right instead of failing the listing.
+        let access = security::maximal(self.cx.tree()?, node, attr, parent).await.unwrap_or(0);
+        let mut entry = mac_entry::Entry {
+            access,
+            mode: u16::try_from(file_info::stat_mode(attr)).unwrap_or(0),
+            ..mac_entry::Entry::default()
+        };
+        let (mut info, created) = (None, file_info::created(facts));
+        match Folder::of(self.share, node).await {
+            Ok(Some(streams)) => {
+                if let Some(fork) = streams.exact(AFP_RESOURCE).await? {
+                    entry.resource = fork.attr.size;
+                }
+                if access & mask::READ_DATA != 0 {
+                    info = self.finder_info(&streams).await?;
+                }
+            }
+            Ok(None) | Err(VfsError::NotSupported | VfsError::NotFound | VfsError::Stale) => {}
+            Err(e) => return Err(e.into()),
+        }
+        entry.finder = mac_entry::compressed(info.as_ref(), attr.kind == Kind::Dir, created);
+        Ok(Some(entry))
+    }
+
+    async fn finder_info(&self, streams: &Folder) -> Result<Option<AfpInfo>, Status> {
+        let Some(stream) = streams.exact(AFP_INFO).await? else { return Ok(None) };
+        if stream.attr.size != mac::INFO_LEN {
+            return Ok(None);
+        }
+        let into = ReadInto { backpressure: None, ..self.cx.conn.read_into.clone() };
+        let read = stream.node.read(None, 0, AfpInfo::LEN, &into).await?;
+        let bytes: Vec<u8> = read.data.iter().flat_map(|piece| piece.as_slice()).copied().collect();
+        Ok(AfpInfo::parse(&bytes).ok())
     }
 
     /// Adds an entry. Only the first one may be truncated, with STATUS_BUFFER_OVERFLOW; later ones go into the next response.

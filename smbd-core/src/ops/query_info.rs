@@ -15,13 +15,14 @@ use crate::fscc::ea::{self, FullEa};
 use crate::fscc::file::{self, Class, fit};
 use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
+use crate::mac;
 use crate::open::{File, Open};
 use crate::ops::room::room;
 use crate::owners;
 use crate::pace::Pace;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
-use crate::security;
+use crate::security::{self, unix_entries};
 use crate::status::Status;
 use crate::symlinks::LinkFacts;
 use crate::wire::error;
@@ -100,7 +101,7 @@ async fn of_file(
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
     match class {
-        Class::Stream => return of_streams(&cx.file_ops(open), file, limit(r)).await,
+        Class::Stream => return of_streams(cx, &cx.file_ops(open), file, limit(r)).await,
         Class::FullEa => return of_full_ea(cx, open, file, r).await,
         _ => {}
     }
@@ -140,6 +141,7 @@ async fn path(cx: &RequestContext, file: &File, spelling: Spelling) -> String {
 /// Lists the streams of a file, its own data first (MS-FSA section 2.1.5.12.27). Looks streams up only while the buffer has room,
 /// and ends before the first that does not fit.
 async fn of_streams(
+    cx: &RequestContext,
     file_ops: &FileOps<'_>,
     file: &File,
     limit: usize,
@@ -147,6 +149,7 @@ async fn of_streams(
     let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
     let (mut chain, mut pace) = (Chain::new(limit), Pace::begin());
+    let is_macos = cx.session()?.is_macos();
     let entry = |name: &str, attr: &vfs::Attr| Stream {
         name: format!(":{name}:$DATA"),
         size: attr.size,
@@ -156,8 +159,10 @@ async fn of_streams(
     match Streams::of(&file.share, &file.base()).await {
         Ok(mut named) => {
             while fits && let Some(stream) = named.next().await? {
-                fits = chain.push(&entry(&stream.name, &stream.attr).emit());
                 pace.keep().await;
+                if mac::exists(&stream.name, stream.attr.size, is_macos) {
+                    fits = chain.push(&entry(&stream.name, &stream.attr).emit());
+                }
             }
         }
         Err(VfsError::NotSupported) => {}
@@ -249,12 +254,17 @@ async fn volume_facts(
     /// Characters per name. The host counts bytes; clients get the same limit as from Windows (MS-FSCC section 2.5.1).
     const NAME_MAX: u32 = 255;
     let node = open.node()?;
-    let stat = share.backend.statfs_of(&node).await?;
+    let tree = cx.tree()?;
+    let mut stat = share.backend.statfs_of(&node).await?;
+    if let Some(machine) = &tree.settings.time_machine {
+        let top = tree.top(share);
+        let used = machine.used(&top, &cx.conn.read_into);
+        stat = machine.limited(stat, cx.by_storage(used).await?);
+    }
     let can = share.backend.capabilities_of(&node);
     let root = share.backend.root().getattr().await?;
     let units = |bytes: u64| bytes / u64::from(UNIT);
     let when = |is: bool, bit: u32| if is { bit } else { 0 };
-    let tree = cx.tree()?;
     let mut id = [0; 16];
     id[..4].copy_from_slice(&share.id.to_le_bytes());
     id[4..12].copy_from_slice(&node.getattr().await?.fsid.to_le_bytes());
@@ -299,7 +309,10 @@ async fn of_security(
     let attr = file.base().getattr().await?;
     owners::learn(cx, &file.base(), &attr).await?;
     let domain = open.cred.token.domain();
-    let sd = security::descriptor(&file.base(), &attr, domain).await?;
+    let mut sd = security::descriptor(&file.base(), &attr, domain).await?;
+    if cx.session()?.is_macos() {
+        unix_entries::add(&mut sd, &attr);
+    }
     let sd = security::only(sd, r.additional);
     let bytes = sd.emit();
     Ok(if bytes.len() <= limit(r) { Ok(bytes) } else { Err(bytes.len()) })

@@ -16,6 +16,8 @@ use rdma_transport::channel::Place;
 use crate::answer::{Answer, Bulk, ERROR_BODY};
 use crate::compression;
 use crate::dtyp::mask;
+use crate::fscc::mac::AfpInfo;
+use crate::mac::{self, Special};
 use crate::open::Open;
 use crate::ops::pipe;
 use crate::ops::remote::{self, Remote};
@@ -68,6 +70,15 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
         // An empty read cannot conflict with a lock or a lease.
         return answer(cx, Vec::new(), None, 0, remote);
     }
+    if open.file()?.special() == Some(Special::Info) {
+        let info = finder_info(cx, &open, r.offset, count).await?;
+        let len = u32::try_from(info.len()).map_err(|_| Status::INTERNAL_ERROR)?;
+        if len == 0 || len < r.minimum_count {
+            return Err(Status::END_OF_FILE);
+        }
+        cx.moved(len);
+        return answer(cx, vec![info.into()], None, len, remote);
+    }
     let file_ops = cx.file_ops(&open);
     let compresses = remote.is_none() && asks_compressed(cx, r);
     let into = if remote.is_none() && !compresses { cx.unseen() } else { &cx.conn.read_into };
@@ -81,6 +92,22 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
     open.open_state.set_position(r.offset + u64::from(len));
     cx.moved(len);
     answer(cx, got.data, got.pages, len, remote)
+}
+
+/// Reads FinderInfo as Apple's servers do ([`mac::info_read`]).
+async fn finder_info(
+    cx: &RequestContext,
+    open: &Open,
+    at: u64,
+    count: usize,
+) -> Result<Vec<u8>, Status> {
+    // One byte more shows a stream that is too long.
+    let (node, most) = (open.node()?, AfpInfo::LEN + 1);
+    let file_ops = cx.file_ops(open);
+    let got = file_ops.read(&node, None, 0, most, &cx.conn.read_into);
+    let got = cx.by_storage(got).await??;
+    let stored = got.data.iter().flat_map(|piece| piece.as_slice()).copied().collect();
+    Ok(mac::info_read(stored, at, count))
 }
 
 /// Returns whether the client requests compression and has negotiated it. Other large responses to it may then be compressed too.

@@ -314,13 +314,13 @@ async fn check_sharing(cx: &RequestContext, open: &Open, dir: &NodeRef) -> Resul
     if is_shared() { Ok(()) } else { Err(Status::SHARING_VIOLATION) }
 }
 
-/// Fails if a file below the directory is open, except for clients with the POSIX extensions. Breaks cached handles first (MS-SMB2
-/// section 3.3.1.4).
+/// Fails if a file below the directory is open, except for clients with the POSIX extensions and for macOS, whose programs rename
+/// such directories. Breaks cached handles first (MS-SMB2 section 3.3.1.4).
 async fn nothing_open_below(cx: &RequestContext, open: &Open, file: &File) -> Result<(), Status> {
     let (share, dir) = (file.share.id, file.base());
     let arbiter = cx.server.namespace.arbiter();
     arbiter.check_moved(share, &dir, Some(open.party.requester()), Some(cx)).await?;
-    if open.posix {
+    if open.posix || cx.session()?.is_macos() {
         return Ok(());
     }
     let below = path_tracking::below(&cx.server.opens, &file.share, &dir, 1, |_| true).await?;

@@ -51,7 +51,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if share.is_elsewhere() {
         return elsewhere(cx, &share, &user);
     }
-    let settings = cx.server.settings().share(&share.name);
+    let mut settings = cx.server.settings().share(&share.name);
     let granted = grant_to_all(cx, &share, &settings, &user)?;
     if settings.encrypt || cx.encrypted {
         // Encryption need not come from the session: the share may require it, or the client may choose it.
@@ -61,6 +61,10 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         true => Some(home(cx, &granted, &user).await?),
         false => None,
     };
+    if home.is_some() {
+        // Each user's folder has backups of its own.
+        settings.time_machine = settings.time_machine.map(|machine| machine.of_another_folder());
+    }
     let is_read_only = granted.share.read_only;
     let is_admin = granted.cred.uid == 0 && user.cred.uid != 0 && share.makes_admin(&user.cred);
     let tree = |id, session_id| Tree {

@@ -35,6 +35,7 @@ use crate::durable::{self, Begun};
 use crate::file_info;
 use crate::lease;
 use crate::links;
+use crate::mac;
 use crate::open::{File, Open, Target};
 use crate::open_state::OpenState;
 use crate::path::Path;
@@ -48,6 +49,7 @@ use crate::status::Status;
 use crate::symlinks::{self, LinkFacts};
 use crate::tree::{TakesUp, Tree};
 use crate::wire::Flags;
+use crate::wire::aapl;
 use crate::wire::context::{Asked, PosixTold, Told};
 use crate::wire::create::{Disposition, Request, Response, action, option};
 use crate::wire::reparse::TAG_SYMLINK;
@@ -474,6 +476,9 @@ async fn answer(
     if open.posix {
         told.posix = Some(posix(&attr, &dos));
     }
+    if let Some(query) = &asked.aapl {
+        told.aapl = Some(agree_with_macos(cx, query)?);
+    }
     let file = open.file()?;
     let mut basics = file_info::basics(&attr, &dos, &file.place().name);
     if let Some(link) = LinkFacts::of_open(cx, &open, file).await {
@@ -489,6 +494,14 @@ async fn answer(
         contexts: told.contexts(),
     };
     Ok(Answer { opened: Some(open.id), ..Answer::ok(response.emit()) })
+}
+
+/// Answers macOS, and remembers for its session what is agreed.
+fn agree_with_macos(cx: &RequestContext, query: &aapl::Query) -> Result<aapl::Told, Status> {
+    let for_backups = cx.tree()?.settings.time_machine.is_some();
+    let (told, bits) = mac::agree(query, for_backups, &cx.server.settings().model);
+    cx.session()?.mac.add(bits);
+    Ok(told)
 }
 
 /// Builds the response context of the POSIX extensions.

@@ -14,6 +14,7 @@ use super::rights::{check_delete, granted_beside};
 use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::dtyp::mask;
+use crate::mac;
 use crate::open::File;
 use crate::ops::{bytes, stream_notice};
 use crate::path_tracking;
@@ -36,6 +37,8 @@ pub(super) async fn open(
         Err(VfsError::NotFound) => None,
         other => Some(other?),
     };
+    let is_macos = cx.session()?.is_macos();
+    let there = there.filter(|stream| mac::exists(name, stream.attr.size, is_macos));
     match (&there, w.disposition) {
         (Some(_), Disposition::Create) => return Err(Status::OBJECT_NAME_COLLISION),
         (None, d) if !d.makes() => return Err(Status::OBJECT_NAME_NOT_FOUND),
@@ -54,7 +57,8 @@ pub(super) async fn open(
     }
     let (stream, made) = match there {
         Some(stream) => (stream, false),
-        None => new(cx, w, &found, name, granted.by_list.as_ref()).await?,
+        // The volume may have it, without bytes.
+        None => (new(cx, w, &found, name, granted.by_list.as_ref()).await?.0, true),
     };
     enter(cx, w, at, (found, dos), (stream, made), granted).await.map(Some)
 }
@@ -114,7 +118,8 @@ async fn enter(
     };
     let action = if made { action::CREATED } else { action_on_existing(w.disposition) };
     // A stream has its file's attributes but its own size.
-    let attr = Attr { size: now.size, used: now.used, kind: now.kind, ..attr };
+    let size = mac::shown_size(&stream.name, now.size);
+    let attr = Attr { size, used: now.used, kind: now.kind, ..attr };
     Ok(Opened { open, attr, dos, action })
 }
 

@@ -1,6 +1,8 @@
 //! IOCTL (MS-SMB2 section 3.3.5.15): makes the checks common to all control codes and dispatches to the handler.
 
 mod copy;
+mod copy_file;
+mod copy_range;
 pub(crate) mod dfs;
 mod duplicate;
 mod marks;

@@ -17,6 +17,7 @@ mod ioctl;
 mod links;
 mod listing;
 mod logon;
+mod mac;
 mod notices;
 mod persist;
 mod pipes;
