@@ -19,6 +19,7 @@ use crate::keys::{
 };
 use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
+use crate::macos::{Model, time_machine};
 use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
@@ -100,6 +101,7 @@ pub(crate) struct Draft {
     pub(crate) tls: DraftTls,
     pub(crate) ntlm: Option<Set<Ntlm>>,
     pub(crate) password_length: Option<Set<PasswordLength>>,
+    pub(crate) model: Option<Set<Model>>,
     pub(crate) kerberos: DraftKerberos,
     pub(crate) domain_by: Option<Set<DomainBy>>,
     pub(crate) audit: DraftAudit,
@@ -240,19 +242,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.portmap = nfs.parse("portmap", report);
         draft.domain = nfs.parse("domain", report);
     }
-    if let Some(node) = top.get("smb")
-        && let Some(smb) = Group::read(node, "`smb`", &SMB, report)
-    {
-        draft.smb_port = smb.parse("port", report);
-        draft.smb_direct_port = smb.parse("direct_port", report);
-        draft.signing = smb.parse("signing", report);
-        draft.encryption = smb.parse("encryption", report);
-        draft.rdma_transforms = smb.parse("rdma_transforms", report);
-        draft.directory_leases = smb.parse("directory_leases", report);
-        draft.compression = smb.parse("compression", report);
-        draft.ntlm = smb.parse("ntlm", report);
-        draft.password_length = smb.parse("password_length", report);
-    }
+    smb(&top, &mut draft, report);
     draft.kerberos = top.get("kerberos").map(|node| kerberos(node, report)).unwrap_or_default();
     draft.domain_by = domain_by(&top, report);
     draft.tls = top.get("tls").map_or_else(DraftTls::default, |node| tls(node, report));
@@ -406,6 +396,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let symlinks =
         group.parse::<Symlinks>("symlinks", report).map_or(Symlinks::default(), |l| l.value);
     let wastebasket = wastebasket(&group, report);
+    let time_machine = time_machine(&group, report);
     let links = group.get("links").map_or(Links::default(), |node| links(node, report));
     let snapshots = group.parse::<SnapshotPattern>("snapshots", report);
     let (name, source) = (name?, source?);
@@ -430,6 +421,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             force,
             masks,
             wastebasket,
+            time_machine,
             list,
             symlinks,
             links,
@@ -449,6 +441,24 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
         audit_at,
         principals,
     })
+}
+
+/// Parses the settings of SMB.
+fn smb(top: &Group<'_>, draft: &mut Draft, report: &mut Report) {
+    if let Some(node) = top.get("smb")
+        && let Some(smb) = Group::read(node, "`smb`", &SMB, report)
+    {
+        draft.smb_port = smb.parse("port", report);
+        draft.smb_direct_port = smb.parse("direct_port", report);
+        draft.signing = smb.parse("signing", report);
+        draft.encryption = smb.parse("encryption", report);
+        draft.rdma_transforms = smb.parse("rdma_transforms", report);
+        draft.directory_leases = smb.parse("directory_leases", report);
+        draft.compression = smb.parse("compression", report);
+        draft.ntlm = smb.parse("ntlm", report);
+        draft.password_length = smb.parse("password_length", report);
+        draft.model = smb.parse("model", report);
+    }
 }
 
 /// Parses the name of a share; `None` if it is missing or invalid.

@@ -2,10 +2,12 @@
 //! that the other lacks.
 
 mod cluster;
+mod macos;
 mod operation;
 mod wastebasket;
 
 pub(crate) use cluster::{CLUSTER, CLUSTER_FILE, SERVICE};
+pub(crate) use macos::TIME_MACHINE;
 pub(crate) use operation::{AUDIT, DOMAIN, KERBEROS, LIMITS, LOG};
 pub(crate) use wastebasket::WASTEBASKET;
 
@@ -317,6 +319,12 @@ pub(crate) const SHARE: Group = Group {
             "group",
             "",
             "Removed and replaced files are kept for a time. See [wastebasket](#wastebasket).",
+        ),
+        key(
+            "time_machine",
+            "group",
+            "",
+            "SMB: Time Machine of macOS may back up to the share. See [time_machine](#time_machine).",
         ),
         key(
             "list",
@@ -836,11 +844,17 @@ pub(crate) const SMB: Group = Group {
             "Fewest characters of new passwords: of those that users [set themselves](windows.md#passwords), and of \
              `headgate user add` without `--weak`. Passwords that are easily guessed are refused whatever their length.",
         ),
+        key(
+            "model",
+            "1 to 31 letters, digits, `-`, `_`, `.` or `,`",
+            "RackMac",
+            "The model of computer that macOS shows an icon for.",
+        ),
     ],
 };
 
 /// All groups, the top level first.
-pub const GROUPS: [Group; 24] = [
+pub const GROUPS: [Group; 25] = [
     TOP,
     SHARE,
     REFER,
@@ -851,6 +865,7 @@ pub const GROUPS: [Group; 24] = [
     FORCE,
     MASKS,
     WASTEBASKET,
+    TIME_MACHINE,
     CEPH,
     USER,
     NFS,
@@ -901,7 +916,7 @@ This page is made from the program's own tables (`cargo run --package config --e
 addresses given there are added to it. `headgate check --config FILE` reports every fault with line and column and serves nothing.
 
 * An unknown key is an error, with the nearest known key as a suggestion. So is a key that is set twice.
-* Sizes are bytes, or have a unit: `KiB`, `MiB`, `GiB`. Times have a unit: `s`, `m`, `h`.
+* Sizes are bytes, or have a unit: `KiB`, `MiB`, `GiB`, `TiB`. Times have a unit: `s`, `m`, `h`.
 * A list of one may be written as a single value.
 * Paths are absolute. A key or a password may be a credential that systemd gives: `credential:NAME`
   ([security](security.md#credentials)).

@@ -244,6 +244,7 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
                 "remove `wastebasket`, or `read_only`",
             );
         }
+        check_time_machine(s, report);
         if s.share.homes && s.share.guest {
             report.add_help(
                 s.source_at,
@@ -538,6 +539,22 @@ fn check_ports(nfs: [(u16, Origin); 2], smb: [(u16, Origin); 2], rdma: Rdma, rep
     }
 }
 
+/// Checks that Time Machine can write backups to the share that is offered for them.
+fn check_time_machine(s: &DraftShare, report: &mut Report) {
+    let share = &s.share;
+    let (why, remedy) = match share.time_machine {
+        None => return,
+        Some(_) if share.read_only => ("is read-only", "read_only"),
+        Some(_) if !share.protocols.smb() => ("is not served over SMB", "protocols"),
+        Some(_) => return,
+    };
+    report.add_help(
+        s.name_at,
+        format!("the share `{}` has `time_machine`, and {why}", share.name),
+        format!("remove `time_machine`, or `{remedy}`"),
+    );
+}
+
 /// Checks that no share requires encryption if encryption is off.
 fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Report) -> Smb {
     let default = Smb::default();
@@ -576,6 +593,7 @@ fn check_smb(draft: &Draft, nfs: [(u16, Origin); 2], rdma: Rdma, report: &mut Re
         compression: compression.value,
         ntlm: settled(draft.ntlm.clone(), default.ntlm).value,
         password_length: settled(draft.password_length.clone(), default.password_length).value,
+        model: settled(draft.model.clone(), default.model).value,
     }
 }
 

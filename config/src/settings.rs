@@ -18,6 +18,7 @@ use crate::fault::Fault;
 use crate::kerberos::{DomainBy, Kerberos};
 use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
+use crate::macos::{Model, TimeMachine};
 use crate::paths::{USER, real_in_time};
 use crate::refer::{self, Refer};
 use crate::rights::{Force, List, Masks, Symlinks};
@@ -199,6 +200,8 @@ pub struct Share {
     pub masks: Masks,
     /// How removed and replaced files are kept; `None`: not at all.
     pub wastebasket: Option<Wastebasket>,
+    /// SMB: offers the share to macOS for backups.
+    pub time_machine: Option<TimeMachine>,
     /// The entries that folder listings show.
     pub list: List,
     /// SMB: whether gateway or client follows symbolic links.
@@ -243,6 +246,7 @@ impl Share {
             force: Force::default(),
             masks: Masks::default(),
             wastebasket: None,
+            time_machine: None,
             list: List::default(),
             symlinks: Symlinks::default(),
             links: Links::default(),
@@ -334,6 +338,8 @@ pub struct Smb {
     /// Whether clients may log on with passwords.
     pub ntlm: Ntlm,
     pub password_length: PasswordLength,
+    /// The model that the gateway shows itself as to macOS.
+    pub model: Model,
 }
 
 impl Default for Smb {
@@ -349,6 +355,7 @@ impl Default for Smb {
             compression: Compression::default(),
             ntlm: Ntlm::default(),
             password_length: PasswordLength::default(),
+            model: Model::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ mod audit;
 mod ceph;
 mod domain;
 mod links;
+mod macos;
 mod refer;
 mod sound;
 mod wastebasket;
@@ -150,6 +151,7 @@ smb:
   compression: on
   ntlm: off
   password_length: 16
+  model: MacSamba
 kerberos: {keytab: /etc/gw.keytab, realm: LAB.TEST, names: [gw, GW.lab.test], map: rid, rid_base: 5000}
 audit: {to: journald, required: true}
 tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt, admin_ca: /etc/gw/admin.crt,
@@ -182,6 +184,7 @@ fn both_shares() -> Vec<Share> {
                 group: Some(Who::Group("7".into())),
             },
             wastebasket: None,
+            time_machine: None,
             masks: Masks { file: Some(Mode(0o660)), folder: Some(Mode(0o2770)) },
             list: List::Visible,
             symlinks: Symlinks::Client,
@@ -262,6 +265,7 @@ fn every_key_is_accepted() {
                 compression: crate::Compression::On,
                 ntlm: crate::Ntlm::Off,
                 password_length: crate::PasswordLength(16),
+                model: "MacSamba".parse().unwrap(),
             },
             kerberos: Some(kerberos()),
             domain_by: None,
@@ -546,7 +550,7 @@ rdma: roce
             "`30` is not a span of time; write a number with ms, s, m or h, like `30s`",
             "`a@b` is not a domain; write at most 128 letters, digits, `.`, `-` and `_`, like `example.org`",
             "`all` is not a source of names; write `host` or `own`",
-            "`64MB` is not a size; write a number with KiB, MiB or GiB, like `256MiB`",
+            "`64MB` is not a size; write a number with KiB, MiB, GiB or TiB, like `256MiB`",
             "`many` is not a whole number",
             "`localhost` is a name; write an address of this host, like `192.0.2.1` (`getent ahosts localhost` shows its own)",
             "`state` is not an absolute path; begin it with `/`",
@@ -969,7 +973,7 @@ fn documented_defaults_are_actual() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
         !g.is_list
-            && !"access privileges force masks wastebasket ceph tls kerberos domain audit cluster"
+            && !"access privileges force masks wastebasket time_machine ceph tls kerberos domain audit cluster"
                 .split(' ')
                 .any(|n| n == g.name)
             && !g.name.contains(' ')

@@ -4,11 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of bytes, written `4096`, `64KiB`, `256MiB` or `2GiB`.
+/// A number of bytes, written `4096`, `64KiB`, `256MiB`, `2GiB` or `1TiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
+const SIZES: [(&str, u64); 5] =
+    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("B", 1)];
 
 /// Splits `12abc` into `12` and `abc`; `None` if the text does not begin with a digit.
 fn number_and_unit(text: &str) -> Option<(&str, &str)> {
@@ -20,7 +21,9 @@ impl FromStr for Size {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("`{text}` is not a size; write a number with KiB, MiB or GiB, like `256MiB`")
+            format!(
+                "`{text}` is not a size; write a number with KiB, MiB, GiB or TiB, like `256MiB`"
+            )
         };
         let (number, unit) = number_and_unit(text).ok_or_else(wrong)?;
         let factor = if unit.is_empty() {
@@ -35,7 +38,7 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, factor) in SIZES[..3].iter().rev() {
+        for (name, factor) in SIZES[..4].iter().rev() {
             if self.0 >= *factor && self.0.is_multiple_of(*factor) {
                 return write!(f, "{}{name}", self.0 / factor);
             }
@@ -178,12 +181,18 @@ mod tests {
 
     #[test]
     fn sizes_round_trip() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("7B", 7), ("64KiB", 65536), ("2 GiB", 2 << 30)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("7B", 7),
+            ("64KiB", 65536),
+            ("2 GiB", 2 << 30),
+            ("1TiB", 1 << 40),
+        ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
         assert_eq!(Size(3 << 20).to_string(), "3MiB");
+        assert_eq!(Size(2 << 40).to_string(), "2TiB");
         assert_eq!(Size(1025).to_string(), "1025");
         assert_eq!(Size(0).to_string(), "0");
         for text in ["", "MiB", "64MB", "-1", "1.5GiB", "99999999999999999999", "99999999999999GiB"]

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::{Discovery as Mode, Settings};
 use discovery::board::Board;
-use discovery::links::{self, Listening};
+use discovery::links::{self, Listening, Macos};
 use discovery::name::HostName;
 use discovery::{Discovery, Identity};
 use mutex::locked;
@@ -32,8 +32,21 @@ pub(crate) fn name() -> HostName {
 pub(crate) struct Announcer {
     discovery: Discovery,
     served: Arc<Served>,
-    /// Which protocols are announced: SMB, NFS.
-    wanted: Mutex<(bool, bool)>,
+    wanted: Mutex<Wanted>,
+}
+
+/// What is announced of the settings.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    smb: bool,
+    nfs: bool,
+    macos: Macos,
+}
+
+/// Returns what macOS is told: the model, and the shares for its backups. Hidden shares are not announced.
+pub(crate) fn macos(settings: &Settings) -> Macos {
+    let backups = settings.by_smb().filter(|s| s.time_machine.is_some() && !s.hidden);
+    Macos::new(&settings.smb.model.to_string(), backups.map(|s| s.name.as_str()))
 }
 
 impl Announcer {
@@ -52,17 +65,20 @@ impl Announcer {
     /// Announces what these settings serve. To be called in a runtime.
     pub(crate) fn set(&self, settings: &Settings) {
         let is_on = settings.discovery == Mode::On;
-        *locked(&self.wanted) =
-            (is_on && settings.by_smb().next().is_some(), is_on && settings.by_nfs());
+        *locked(&self.wanted) = Wanted {
+            smb: is_on && settings.by_smb().next().is_some(),
+            nfs: is_on && settings.by_nfs(),
+            macos: macos(settings),
+        };
         self.refresh();
     }
 
     /// Follows the addresses of listeners and host. To be called in a runtime.
     pub(crate) fn refresh(&self) {
-        let (smb, nfs) = *locked(&self.wanted);
+        let Wanted { smb, nfs, macos } = locked(&self.wanted).clone();
         let at =
             |is_wanted: bool, service| if is_wanted { self.served.at(service) } else { Vec::new() };
-        let listening = Listening { smb: at(smb, Service::Smb), nfs: at(nfs, Service::Nfs) };
+        let listening = Listening { smb: at(smb, Service::Smb), nfs: at(nfs, Service::Nfs), macos };
         let links = match links::read() {
             Ok(links) => links,
             Err(error) => {

@@ -115,6 +115,7 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     value("smb.signing", &old.smb.signing, &new.smb.signing);
     value("smb.encryption", &old.smb.encryption, &new.smb.encryption);
     value("smb.ntlm", &old.smb.ntlm, &new.smb.ntlm);
+    value("smb.model", &old.smb.model, &new.smb.model);
     let keys = |kerberos: &Option<config::Kerberos>| {
         kerberos.as_ref().map_or("none".to_owned(), ToString::to_string)
     };

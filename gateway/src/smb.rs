@@ -11,6 +11,7 @@ use smbd_core::server_state::ServerState;
 use smbd_core::settings::{
     Encryption as Sealing, Kerberos, Map, Settings as SmbSettings, ShareSettings, Symlinks,
 };
+use smbd_core::time_machine::TimeMachine;
 use vfs::namespace::Namespace;
 
 use crate::boot::Run;
@@ -52,6 +53,7 @@ pub fn smb_settings(settings: &Settings, run: &Run, holders: &Holders) -> SmbSet
             continuous: s.continuous_availability,
             comment: s.comment.clone(),
             symlinks: symlinks(s),
+            time_machine: s.time_machine.map(|t| TimeMachine::of(t.size.map(|size| size.0))),
         };
         (s.name.clone(), settings)
     };
@@ -70,6 +72,7 @@ pub fn smb_settings(settings: &Settings, run: &Run, holders: &Holders) -> SmbSet
         ntlm: settings.smb.ntlm == Ntlm::On,
         kerberos: settings.kerberos.as_ref().map(kerberos),
         opens_per_session: settings.limits.client_opens,
+        model: settings.smb.model.to_string(),
         privileges: holders.clone(),
         shares: settings.by_smb().map(share).collect(),
         ..SmbSettings::default()

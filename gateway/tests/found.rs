@@ -12,7 +12,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const CONFIG: &str = "shares: [{name: data, memory: true, guest: true}]\nadmin: 127.0.0.1:9464\nrdma: off\n\
+const CONFIG: &str = "shares: [{name: data, memory: true, guest: true, time_machine: {}}]\n\
+    smb: {model: MacSamba}\nadmin: 127.0.0.1:9464\nrdma: off\n\
     nfs: {portmap: off}\n";
 
 /// Sets up a gateway `gw` at 198.51.100.1 and 2001:db8:1::1, and functions that run programs at a client beside it.
@@ -96,7 +97,7 @@ if what == "zeroconf":
             print("zeroconf", name, info.server, info.port, at, dict(info.properties), flush=True)
         def update_service(self, zc, kind, name): pass
         def remove_service(self, zc, kind, name): print("zeroconf removed", name, flush=True)
-    kinds = ["_smb._tcp.local.", "_nfs._tcp.local.", "_device-info._tcp.local."]
+    kinds = ["_smb._tcp.local.", "_nfs._tcp.local.", "_device-info._tcp.local.", "_adisk._tcp.local."]
     browser = ServiceBrowser(zc, kinds, Listener())
     time.sleep(float(sys.argv[2]))
     zc.close()
@@ -165,11 +166,14 @@ in_client timeout 60 nmap -n -e there --script broadcast-wsdd-discover 2>&1
 in_client timeout 15 wsdd -v --discovery --no-host --interface there 2>&1
 "#;
     let Some((told, log, home)) = run(CONFIG, script) else { return };
-    for name in ["gw._smb._tcp.local.", "gw._nfs._tcp.local.", "gw._device-info._tcp.local."] {
+    for kind in ["_smb", "_nfs", "_device-info", "_adisk"] {
+        let name = format!("gw.{kind}._tcp.local.");
         has(&told, &format!("zeroconf {name} gw.local."), &log);
     }
     has(&told, "gw.local. 445 ['198.51.100.1'", &log);
     has(&told, "b'path': b'/'", &log);
+    has(&told, "b'model': b'MacSamba'", &log);
+    has(&told, "b'dk0': b'adVN=data,adVF=0x82'", &log);
     has(&told, "['Device', 'Computer']", &log);
     has(&told, ":5357/", &log);
     has(&told, ";gw;Microsoft Windows Network;local;gw.local;198.51.100.1;445;", &log);

@@ -10,6 +10,10 @@ pub const LINKS_MAX: usize = 8;
 pub const LINKS: &str = "discovery-links";
 /// Most addresses of a link that are announced.
 pub const ADDRESSES_MAX: usize = 8;
+/// Most shares for backups that macOS is told of.
+pub const BACKUPS_MAX: usize = 8;
+/// Longest name of such a share, in bytes: all names fit in a message.
+const BACKUP_NAME_MAX: usize = 100;
 
 /// An address of this host with the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +90,35 @@ pub fn read() -> io::Result<Vec<Link>> {
     Ok(links)
 }
 
+/// What macOS is told of the SMB server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Macos {
+    /// The model, by which it chooses an icon.
+    pub model: String,
+    /// The shares to which Time Machine may back up.
+    backups: Vec<String>,
+}
+
+impl Default for Macos {
+    fn default() -> Self {
+        Self::new("RackMac", std::iter::empty())
+    }
+}
+
+impl Macos {
+    /// Takes the first [`BACKUPS_MAX`] of these shares. A comma would end a name.
+    pub fn new<'a>(model: &str, backups: impl Iterator<Item = &'a str>) -> Self {
+        let fits = |name: &&str| name.len() <= BACKUP_NAME_MAX && !name.contains(',');
+        let backups = backups.filter(fits).take(BACKUPS_MAX).map(str::to_owned).collect();
+        Self { model: model.to_owned(), backups }
+    }
+
+    /// Returns the shares for backups.
+    pub fn backups(&self) -> &[String] {
+        &self.backups
+    }
+}
+
 /// Addresses at which the gateway listens for each protocol; an unspecified address means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
@@ -93,6 +126,8 @@ pub struct Listening {
     pub smb: Vec<SocketAddr>,
     /// NFS over TCP.
     pub nfs: Vec<SocketAddr>,
+    /// What macOS is told with SMB.
+    pub macos: Macos,
 }
 
 /// The services on one link.
@@ -104,6 +139,8 @@ pub struct Offer {
     pub smb: Option<u16>,
     /// Port of NFS.
     pub nfs: Option<u16>,
+    /// What macOS is told with SMB.
+    pub macos: Macos,
 }
 
 impl Offer {
@@ -125,6 +162,9 @@ impl Offer {
                 offer.smb = offer.smb.or(smb);
                 offer.nfs = offer.nfs.or(nfs);
             }
+        }
+        if offer.smb.is_some() {
+            offer.macos = listening.macos.clone();
         }
         let near = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         if offer.addresses.iter().all(near) { Self::default() } else { offer }
@@ -211,7 +251,8 @@ mod tests {
     fn an_offer_has_the_addresses_that_serve() {
         let all = link(&[("192.0.2.7", 24), ("198.51.100.7", 24), ("2001:db8::7", 64)]);
         let of = |smb: &str, nfs: &str| {
-            let offer = Offer::of(&all, &Listening { smb: at(smb), nfs: at(nfs) });
+            let offer =
+                Offer::of(&all, &Listening { smb: at(smb), nfs: at(nfs), ..Listening::default() });
             (offer.addresses.len(), offer.smb, offer.nfs)
         };
         assert_eq!(of("[::]:445", ""), (3, Some(445), None));
@@ -224,7 +265,7 @@ mod tests {
         );
         assert_eq!(of("", ""), (0, None, None));
         let bridge = link(&[("fe80::7", 64)]);
-        let all_addresses = Listening { smb: at("[::]:445"), nfs: Vec::new() };
+        let all_addresses = Listening { smb: at("[::]:445"), ..Listening::default() };
         assert!(Offer::of(&bridge, &all_addresses).is_empty());
     }
 
@@ -236,7 +277,7 @@ mod tests {
             ..link(&[(&format!("10.0.{n}.1"), 24)])
         };
         let links: Vec<Link> = (0..40).rev().map(device).collect();
-        let listening = Listening { smb: at("[::]:445"), nfs: Vec::new() };
+        let listening = Listening { smb: at("[::]:445"), ..Listening::default() };
         let (served, left_out) = served(&links, &listening);
         assert_eq!((served.len(), left_out.len()), (LINKS_MAX, 40 - LINKS_MAX));
         assert!(served.iter().all(|(link, _)| (link.index as usize) < LINKS_MAX), "the first stay");

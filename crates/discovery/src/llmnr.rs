@@ -75,7 +75,7 @@ mod tests {
     fn offer() -> Offer {
         let addresses =
             ["192.0.2.7", "192.0.2.8", "2001:db8::7"].map(|ip| ip.parse().unwrap()).into();
-        Offer { addresses, smb: Some(445), nfs: None }
+        Offer { addresses, smb: Some(445), ..Offer::default() }
     }
 
     fn query(asked: &'static str, kind: QTYPE) -> Packet<'static> {

@@ -85,8 +85,7 @@ mod tests {
             "gw.local",
             &crate::links::Offer {
                 addresses: ["192.0.2.7", "2001:db8::7"].map(|ip| ip.parse().unwrap()).into(),
-                smb: None,
-                nfs: None,
+                ..crate::links::Offer::default()
             },
         );
         packet.answers = records.iter().map(|record| record.wire(9, false)).collect();

@@ -34,6 +34,7 @@ pub(super) fn facts(
     let listening = Listening {
         smb: at(by_smb, settings.smb.port),
         nfs: at(settings.by_nfs(), settings.nfs_port),
+        macos: announce::macos(settings),
     };
     let all = match links::read() {
         Ok(all) => all,

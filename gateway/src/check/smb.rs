@@ -313,6 +313,7 @@ pub(super) fn json(f: &Findings<'_>) -> Value {
         "compression": smb.compression.to_string(),
         "ntlm": smb.ntlm.to_string(),
         "password_length": smb.password_length.0,
+        "model": smb.model.to_string(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use discovery::dice::Dice;
 use discovery::guard::reply_max;
-use discovery::links::Offer;
+use discovery::links::{Macos, Offer};
 use discovery::mdns::{Out, Responder, To};
 use discovery::name::HostName;
 use discovery::wsd::{Device, request};
@@ -16,7 +16,12 @@ const ASKING: ([u8; 4], u16) = ([192, 0, 2, 9], 40_000);
 fn offer() -> Offer {
     let addresses =
         vec![IpAddr::from([192, 0, 2, 7]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 7])];
-    Offer { addresses, smb: Some(445), nfs: Some(2049) }
+    Offer {
+        addresses,
+        smb: Some(445),
+        nfs: Some(2049),
+        macos: Macos::new("RackMac", ["backups", "more"].into_iter()),
+    }
 }
 
 /// A link on which the gateway has announced itself gets two packets, from a simple resolver and from another responder; the first

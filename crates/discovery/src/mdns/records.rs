@@ -132,6 +132,17 @@ struct Service {
     strings: Vec<String>,
 }
 
+/// The port of a service that nothing connects to: Time Machine takes only the strings of `_adisk._tcp`.
+const DISCARD: u16 = 9;
+
+/// Returns the strings with which Time Machine finds shares for backups, as Samba and Netatalk write them: one of the host
+/// (`waMa`: no hardware address), and one of each share (`adVF`: over SMB, for backups). `None`: no share is one.
+fn backups(shares: &[String]) -> Option<Vec<String>> {
+    let one = |(n, name): (usize, &String)| format!("dk{n}=adVN={name},adVF=0x82");
+    let host = std::iter::once("sys=waMa=0,adVF=0x100".to_owned());
+    (!shares.is_empty()).then(|| host.chain(shares.iter().enumerate().map(one)).collect())
+}
+
 fn services(offer: &Offer) -> Vec<Service> {
     let mut all = Vec::new();
     if let Some(port) = offer.smb {
@@ -140,8 +151,11 @@ fn services(offer: &Offer) -> Vec<Service> {
         all.push(Service {
             kind: "_device-info._tcp.local",
             port: 0,
-            strings: vec!["model=RackMac".into()],
+            strings: vec![format!("model={}", offer.macos.model)],
         });
+        if let Some(strings) = backups(offer.macos.backups()) {
+            all.push(Service { kind: "_adisk._tcp.local", port: DISCARD, strings });
+        }
     }
     if let Some(port) = offer.nfs {
         // The root that contains every share: names of shares are not told to the network.
@@ -194,10 +208,11 @@ fn reverse(ip: IpAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::Macos;
 
     fn offer() -> Offer {
         let addresses = ["192.0.2.7", "2001:db8::7"].map(|ip| ip.parse().unwrap()).into();
-        Offer { addresses, smb: Some(445), nfs: Some(2049) }
+        Offer { addresses, smb: Some(445), nfs: Some(2049), ..Offer::default() }
     }
 
     #[test]
@@ -219,9 +234,33 @@ mod tests {
         assert_eq!(kinds(&Offer { smb: None, ..offer() }), ["_nfs"].map(of));
     }
 
+    fn with_backups() -> Offer {
+        let names = ["Backups", "a,b", "More backups"].into_iter();
+        Offer { macos: Macos::new("MacSamba", names), ..offer() }
+    }
+
+    #[test]
+    fn shares_for_backups_are_announced_with_smb_alone() {
+        let told = |offer: &Offer, kind: &str| -> Option<Vec<String>> {
+            let is_it = |record: &Record| record.name == format!("gw.{kind}._tcp.local");
+            let txt = |record: Record| match record.data {
+                Data::Txt(strings) => Some(strings),
+                _ => None,
+            };
+            all("gw", offer).into_iter().filter(is_it).find_map(txt)
+        };
+        let offer = with_backups();
+        let disks = told(&offer, "_adisk").unwrap();
+        let two = ["dk0=adVN=Backups,adVF=0x82", "dk1=adVN=More backups,adVF=0x82"];
+        assert_eq!(disks, ["sys=waMa=0,adVF=0x100", two[0], two[1]]);
+        assert_eq!(told(&offer, "_device-info").unwrap(), ["model=MacSamba"]);
+        assert_eq!(told(&Offer { macos: Macos::default(), ..offer.clone() }, "_adisk"), None);
+        assert_eq!(told(&Offer { smb: None, ..offer }, "_adisk"), None);
+    }
+
     #[test]
     fn sizes_are_upper_bounds() {
-        for record in all("a-longer-label", &offer()) {
+        for record in all("a-longer-label", &with_backups()) {
             let mut packet = simple_dns::Packet::new_reply(0);
             packet.answers.push(record.wire(1, true));
             let bytes = packet.build_bytes_vec().unwrap();

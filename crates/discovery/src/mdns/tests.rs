@@ -25,7 +25,7 @@ fn ms(n: u64) -> Duration {
 
 fn offer() -> Offer {
     let addresses = [OURS, "2001:db8::7"].map(|ip| ip.parse().unwrap()).into();
-    Offer { addresses, smb: Some(445), nfs: Some(2049) }
+    Offer { addresses, smb: Some(445), nfs: Some(2049), ..Offer::default() }
 }
 
 struct Net {
