@@ -59,9 +59,10 @@ const HARMLESS: &[(&str, &str)] = &[
 ];
 
 /// Modules whose function the gateway has built in.
-pub(super) const BUILT_IN: [&str; 8] = [
+pub(super) const BUILT_IN: [&str; 9] = [
     "acl_xattr",
     "aio_pthread",
+    "fruit",
     "io_uring",
     "posix_eadb",
     "recycle",
@@ -109,7 +110,6 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("level2oplocks", "not needed: oplocks and leases are always on"),
     ("widelinks", "not carried over: links are followed inside the share, and never out of it"),
     ("kerneloplocks", "not needed: oplocks and leases are always on"),
-    ("fruit:", "not carried over: there are no extensions for macOS"),
     ("unixpasswordsync", "not needed: passwords here are those of `headgate user add`"),
     ("passwd", "not needed: passwords here are those of `headgate user add`"),
     ("pampasswordchange", "not needed: passwords here are those of `headgate user add`"),

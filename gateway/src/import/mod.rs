@@ -10,6 +10,7 @@
 mod dialect;
 mod exports;
 mod forms;
+mod fruit;
 mod interfaces;
 mod keys;
 mod recycle;
@@ -28,6 +29,7 @@ use config::{
     Access, Cidr, Client, Encryption, Export, Force, Masks, Mode, NfsLocks, Protocols, Refer,
     Signing, Squash,
 };
+use fruit::Fruit;
 use recycle::Recycle;
 use shadow::Shadow;
 use users::Lists;
@@ -51,6 +53,8 @@ struct Imported {
     smb_port: Option<u16>,
     signing: Option<Signing>,
     encryption: Option<Encryption>,
+    /// The model that macOS shows.
+    model: Option<config::Model>,
     source_ports: exports::SourcePorts,
     notes: Vec<Note>,
 }
@@ -79,6 +83,8 @@ struct Share {
     snapshots: Option<String>,
     /// What Samba's recycle bin says.
     recycle: Recycle,
+    /// What Samba's module for macOS says.
+    fruit: Fruit,
     comment: String,
     /// The servers that have the share; it is then served there alone.
     refer: Vec<Refer>,
@@ -109,6 +115,7 @@ impl Share {
             shadow: Shadow::default(),
             snapshots: None,
             recycle: Recycle::default(),
+            fruit: Fruit::default(),
             comment: String::new(),
             refer: Vec::new(),
             sent: Vec::new(),

@@ -4,6 +4,7 @@
 use config::{Client, Encryption, Protocols, Signing, Who, Whom};
 
 use super::dialect::Dialect;
+use super::fruit::Fruit;
 use super::interfaces::{Bound, Interfaces};
 use super::keys::{
     self, BUILT_IN, limits_logons, main_name, meaning, module_restricts, takes, truth,
@@ -101,6 +102,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     }
     close(all, open);
     bind(all, file, &mut of_all);
+    all.model = all.model.take().or(of_all.fruit.model().cloned());
     let encrypts_all = all.encryption == Some(Encryption::Required);
     let mut said = Vec::new();
     for share in &mut all.shares[first..] {
@@ -108,6 +110,7 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
         share.locking = share.locking.or(of_all.locking).or(LOCKING);
         share.view = share.view.or(of_all.view);
         share.recycle = std::mem::take(&mut share.recycle).or(&of_all.recycle);
+        share.fruit = std::mem::take(&mut share.fruit).or(&of_all.fruit);
         settle(share, &of_all);
         said.extend(snapshots(share, &of_all.shadow));
         if let Some(dialect) = &of_all.dialect
@@ -231,6 +234,7 @@ struct OfAll {
     view: View,
     shadow: Shadow,
     recycle: Recycle,
+    fruit: Fruit,
     /// `guest account`, unless it is `nobody`.
     guest: Option<String>,
     interfaces: Interfaces,
@@ -342,6 +346,7 @@ impl Section {
             },
             _ if view(line, &mut share.view) => {}
             _ if recycle(all, line, &mut share.recycle) => {}
+            _ if fruit(all, line, &mut share.fruit) => {}
             _ if share.shadow.line(&line.key, line.value) => {}
             ("vfsobjects", _) if names_shadow(line, &mut share.shadow) => unknown(all, line),
             ("inheritpermissions" | "inheritacls", _) => {
@@ -416,6 +421,17 @@ fn recycle(all: &mut Imported, line: &Line<'_>, recycle: &mut Recycle) -> bool {
     true
 }
 
+/// Takes over a line about macOS. Returns false if the line is about something else, or about other modules as well.
+fn fruit(all: &mut Imported, line: &Line<'_>, fruit: &mut Fruit) -> bool {
+    if line.key == "vfsobjects" {
+        fruit.set_modules(modules_of(line));
+        return false;
+    }
+    let Some(said) = fruit.line(&line.key, line.value) else { return false };
+    note(all, line.file, line.number, line.whole, said);
+    true
+}
+
 /// Takes over a list of users. Returns false if `access` cannot express some of them.
 fn users(line: &Line<'_>, lists: &mut Lists) -> bool {
     match (users::names(line.value), lists.of(&line.key)) {
@@ -444,6 +460,7 @@ fn names_shadow(line: &Line<'_>, shadow: &mut Shadow) -> bool {
 fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
     match line.key.as_str() {
         _ if recycle(all, line, &mut of_all.recycle) => {}
+        _ if fruit(all, line, &mut of_all.fruit) => {}
         _ if of_all.shadow.line(&line.key, line.value) => {}
         "vfsobjects" if names_shadow(line, &mut of_all.shadow) => unknown(all, line),
         "serversigning" => match line.value.to_lowercase().as_str() {
@@ -619,7 +636,10 @@ fn modules(all: &mut Imported, line: &Line<'_>) {
     let missing: Vec<&str> = modules_of(line).filter(|m| !BUILT_IN.contains(m)).collect();
     let mut said = match missing.is_empty() {
         true if modules_of(line).any(|m| m == MODULE) => CARRIED.into(),
-        true => "not needed: streams, attributes and descriptors are kept without modules".into(),
+        true => {
+            "not needed: streams, attributes, descriptors and what macOS expects need no modules"
+                .into()
+        }
         false => format!("not carried over: headgate has no counterpart of {}", missing.join(", ")),
     };
     if modules_of(line).any(|m| m.eq_ignore_ascii_case("acl_xattr")) {

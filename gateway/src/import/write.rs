@@ -44,6 +44,9 @@ pub(super) fn yaml(all: &Imported) -> String {
     if let Some(encryption) = all.encryption {
         smb += &format!("  encryption: {}\n", quoted(&encryption.to_string()));
     }
+    if let Some(model) = &all.model {
+        smb += &format!("  model: {}\n", quoted(&model.to_string()));
+    }
     if !smb.is_empty() {
         out += &format!("smb:\n{smb}");
     }
@@ -139,6 +142,9 @@ fn rights(share: &Share) -> String {
     if let Some(exclude) = share.recycle.exclude().filter(|_| !share.read_only) {
         let exclude: Vec<String> = exclude.iter().map(|one| quoted(one)).collect();
         out += &format!("    wastebasket: {{keep: 30d, exclude: [{}]}}\n", exclude.join(", "));
+    }
+    if let Some(backups) = share.fruit.time_machine().filter(|_| !share.read_only) {
+        out += &format!("    time_machine: {backups}\n");
     }
     if share.view.only_visible == Some(true) {
         out += "    list: visible\n";

@@ -354,3 +354,21 @@ fn a_folder_for_each_user_is_one_share() {
     assert_eq!(lost.collect::<Vec<_>>(), [0, 0, 1], "a name that is the share's is no user's");
     assert!(all.notes[0].meaning.contains(r"`\\SERVER\homes`"), "{}", all.notes[0]);
 }
+
+#[test]
+fn shares_for_backups_of_macs_are_carried_over() {
+    let all = read(
+        "[global]\nvfs objects = fruit streams_xattr\nfruit:model = MacSamba\nfruit:metadata = netatalk\n\
+         [TM]\npath=/tm\nread only=no\nfruit:time machine = yes\nfruit:time machine max size = 1T\n\
+         [a]\npath=/a\nread only=no\n[b]\npath=/b\nfruit:time machine = yes\n\
+         [c]\npath=/c\nread only=no\nvfs objects = streams_xattr\nfruit:time machine = yes\n",
+    );
+    let written: Vec<_> = all.shares.iter().map(crate::import::write::one).collect();
+    assert!(written[0].contains("    time_machine: {size: 1TiB}\n"), "{}", written[0]);
+    for other in &written[1..] {
+        assert!(!other.contains("time_machine"), "{other}");
+    }
+    assert!(crate::import::write::yaml(&all).ends_with("smb:\n  model: MacSamba\n"));
+    let said: Vec<_> = all.notes.iter().map(|note| note.meaning.as_str()).collect();
+    assert!(said.iter().any(|said| said.contains("is not read")), "{said:?}");
+}
