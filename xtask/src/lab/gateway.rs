@@ -511,12 +511,15 @@ impl Drop for Gateway<'_> {
     }
 }
 
-/// Returns a share whose listings show only what a user may use: that needs a file, because it has no option.
+/// Tests of what macOS expects want the model that Samba shows itself as.
+const MODEL: &str = "smb: {model: MacSamba}\n";
+
+/// Returns a file with [`MODEL`], and with a share whose listings show only what a user may use: neither has an option.
 fn visible_share(dir: &Path) -> Result<[String; 2]> {
     let (folder, file) = (dir.join("hideunread"), dir.join("hideunread.yaml"));
     make_folder(&folder, 0o777)?;
-    let text =
-        format!("shares: [{{name: hideunread, path: {}, list: visible}}]\n", folder.display());
+    let share = format!("{{name: hideunread, path: {}, list: visible}}", folder.display());
+    let text = format!("shares: [{share}]\n{MODEL}");
     fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
     Ok(["--config".into(), file.display().to_string()])
 }

@@ -25,6 +25,8 @@ use crate::lab::{Gateway, Net};
 use crate::sh::{Outcome, Result, Tally, output, target_dir};
 use crate::{lab, packages};
 
+/// How names of tests begin: of SMB, and of what macOS expects, which Samba tests of its module `fruit`.
+const SUITES: [&str; 2] = ["smb2.", "vfs.fruit."];
 /// Tests that run at once.
 const AT_ONCE: usize = 8;
 /// A listed test that failed while others ran is repeated without them, if there are no more than this.
@@ -153,7 +155,8 @@ fn all_tests(root: &Root) -> Result<Vec<String>> {
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     words.push("--list");
     let listed = output(&words)?;
-    let names = listed.lines().map(str::trim).filter(|l| l.starts_with("smb2."));
+    let names =
+        listed.lines().map(str::trim).filter(|l| SUITES.iter().any(|suite| l.starts_with(suite)));
     let mut names: Vec<String> =
         names.filter_map(|l| Some(l.rsplit_once('.')?.0.to_owned())).collect();
     names.dedup();

@@ -284,7 +284,7 @@ fn one(server: &Server, name: &str, worker: usize, dir: &Path) -> Verdict {
     server.clean(worker);
     if !verdict.passed() {
         // The verdict is enough if the log cannot be written.
-        let _ = fs::write(dir.join(format!("{name}.log")), log);
+        let _ = fs::write(dir.join(format!("{}.log", name.replace('/', "-"))), log);
     }
     verdict
 }
