@@ -262,6 +262,7 @@ impl Backend for Own {
             block: 4096,
             handles_persist: false,
             read_only: false,
+            quotas: false,
         }
     }
 

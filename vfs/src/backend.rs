@@ -32,6 +32,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::external_change;
 use crate::judge::{Judge, regular};
 use crate::place::Place;
+use crate::quota::{Quota, QuotaKind, QuotaLimits, QuotaState};
 use crate::reparse::{self, Tagged};
 use crate::types::*;
 use crate::wastebasket::{Basket, NotKept, Outcome, Waste};
@@ -105,6 +106,55 @@ pub trait Backend: Send + Sync + 'static {
     fn statfs_of<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<FsStat>> {
         let _ = node;
         self.statfs()
+    }
+    /// Returns how the volume of this node treats quotas of this kind; [`VfsError::NotSupported`] if it does not count.
+    fn quota_state<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+    ) -> BoxFuture<'a, VfsResult<QuotaState>> {
+        let _ = (node, kind);
+        ready(Err(VfsError::NotSupported))
+    }
+    /// Returns the quota of one user, group or project on the volume of this node. The caller checks permission.
+    fn quota<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+        id: u32,
+    ) -> BoxFuture<'a, VfsResult<Quota>> {
+        let _ = (node, kind, id);
+        ready(Err(VfsError::NotSupported))
+    }
+    /// Returns at most `entries_max` quotas of this kind, in the order of their numbers, from this number on. The caller checks
+    /// permission. [`VfsError::Perm`] if the process may ask for single ones only.
+    fn quotas<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+        from: u32,
+        entries_max: usize,
+    ) -> BoxFuture<'a, VfsResult<Vec<Quota>>> {
+        let _ = (node, kind, from, entries_max);
+        ready(Err(VfsError::NotSupported))
+    }
+    /// Sets the limits of storage of one user, group or project. The caller checks permission. [`VfsError::Perm`] if the process
+    /// may not.
+    fn quota_set<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+        id: u32,
+        limits: QuotaLimits,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        let _ = (node, kind, id, limits);
+        ready(Err(VfsError::NotSupported))
+    }
+    /// Limits the storage of the folder to this many bytes, which clients then see as the size of the volume; if `sets` is false,
+    /// only checks whether that is possible. The error says what is wrong and what to do. Blocks.
+    fn limit_size(&self, bytes: u64, sets: bool) -> Result<(), String> {
+        let _ = (bytes, sets);
+        Err("`size` needs a folder of this host".into())
     }
     /// Returns a text that explains why no operation works until the volume is opened again; `None` while the volume works.
     fn ended(&self) -> Option<&'static str> {

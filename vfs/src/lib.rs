@@ -9,6 +9,7 @@
 pub mod accounts;
 pub mod acl;
 mod actor;
+pub mod allowance;
 mod append;
 pub mod arbiter;
 pub mod audited;
@@ -45,6 +46,7 @@ pub mod overlap;
 mod pending;
 mod perm;
 pub mod place;
+pub mod quota;
 pub mod refer;
 mod refusal;
 pub mod reparse;

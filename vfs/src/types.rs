@@ -503,6 +503,8 @@ pub struct Capabilities {
     /// Handles survive a restart of the gateway.
     pub handles_persist: bool,
     pub read_only: bool,
+    /// The volume counted the use of users when it was opened ([`crate::quota`]).
+    pub quotas: bool,
 }
 
 /// The target of a search from an offset (RFC 7862 SEEK).

@@ -20,6 +20,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     block: 4096,
     handles_persist: true,
     read_only: true,
+    quotas: false,
 };
 
 const FILEID: u64 = 1;

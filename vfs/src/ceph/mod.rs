@@ -528,6 +528,7 @@ impl Backend for CephBackend {
             block: 4096,
             handles_persist: true,
             read_only: self.volume.read_only,
+            quotas: false,
         }
     }
 

@@ -65,6 +65,8 @@ mod node;
 mod past;
 mod probe;
 mod proc_path;
+mod quota;
+mod quotactl;
 mod renew;
 mod seal;
 mod search;
@@ -96,6 +98,7 @@ use crate::engine::threads::Engine;
 use crate::error::{VfsError, VfsResult};
 use crate::fnv::fnv;
 use crate::place::Place;
+use crate::quota::{Quota, QuotaKind, QuotaLimits, QuotaState};
 use crate::types::Losses;
 use crate::types::{Attr, Capabilities, FsStat, Handle, Kind};
 use crate::wastebasket::Basket;
@@ -785,6 +788,51 @@ impl Backend for LocalBackend {
     fn statfs_of<'a>(&'a self, node: &'a NodeRef) -> BoxFuture<'a, VfsResult<FsStat>> {
         let volume = self.volume_of(node).clone();
         Box::pin(async move { volume.statfs().await })
+    }
+
+    fn quota_state<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+    ) -> BoxFuture<'a, VfsResult<QuotaState>> {
+        let volume = self.volume_of(node).clone();
+        Box::pin(async move { volume.quota_state(kind).await })
+    }
+
+    fn quota<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+        id: u32,
+    ) -> BoxFuture<'a, VfsResult<Quota>> {
+        let volume = self.volume_of(node).clone();
+        Box::pin(async move { volume.quota(kind, id).await })
+    }
+
+    fn quotas<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+        from: u32,
+        entries_max: usize,
+    ) -> BoxFuture<'a, VfsResult<Vec<Quota>>> {
+        let volume = self.volume_of(node).clone();
+        Box::pin(async move { volume.quotas(kind, from, entries_max).await })
+    }
+
+    fn quota_set<'a>(
+        &'a self,
+        node: &'a NodeRef,
+        kind: QuotaKind,
+        id: u32,
+        limits: QuotaLimits,
+    ) -> BoxFuture<'a, VfsResult<()>> {
+        let volume = self.volume_of(node).clone();
+        Box::pin(async move { volume.quota_set(kind, id, limits).await })
+    }
+
+    fn limit_size(&self, bytes: u64, sets: bool) -> Result<(), String> {
+        self.volume.limit_size(bytes, sets)
     }
 
     fn set_strict(&self, nfs: bool, smb: bool) {

@@ -7,10 +7,11 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, StatVfsMountFlags, Xatt
 
 use crate::error::{VfsError, VfsResult};
 use crate::fnv::fnv;
+use crate::quota::QuotaKind;
 use crate::types::Capabilities;
 
 use super::handle::Form;
-use super::sys;
+use super::{quotactl, sys};
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
@@ -76,6 +77,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         block: 4096,
         handles_persist: true,
         read_only,
+        quotas: quotactl::enforces(root, QuotaKind::User).is_ok(),
     };
     Ok(Found {
         caps,
@@ -107,8 +109,13 @@ fn magic_of(fd: BorrowedFd<'_>) -> VfsResult<u64> {
     Ok(rustix::fs::fstatfs(fd)?.f_type as u64 & 0xffff_ffff)
 }
 
-/// Checks for the capability that the kernel requires for `trusted.` attributes.
-fn may_administer() -> bool {
+/// Checks whether a descriptor is of a file of XFS.
+pub(super) fn is_xfs(fd: BorrowedFd<'_>) -> VfsResult<bool> {
+    Ok(magic_of(fd)? == XFS_MAGIC)
+}
+
+/// Checks for the capability that the kernel requires for `trusted.` attributes, and to set quotas.
+pub(super) fn may_administer() -> bool {
     let own = rustix::thread::capabilities(None);
     own.is_ok_and(|c| c.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
 }

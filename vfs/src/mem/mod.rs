@@ -118,6 +118,7 @@ impl Backend for MemBackend {
             block: 4096,
             handles_persist: false,
             read_only: self.volume.read_only,
+            quotas: false,
         }
     }
 
