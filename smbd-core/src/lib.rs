@@ -54,6 +54,7 @@ mod notice;
 pub mod notify;
 pub mod open;
 pub mod open_durable;
+mod open_quotas;
 pub mod open_state;
 mod ops;
 pub mod owners;

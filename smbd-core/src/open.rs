@@ -32,6 +32,7 @@ use crate::limits::OPENS_MAX;
 pub use crate::lock_sequences::{LOCK_SEQUENCES, LockSequences};
 use crate::mac::Special;
 use crate::open_durable::OpenDurable;
+use crate::open_quotas::Quotas;
 use crate::open_state::OpenState;
 use crate::parts::Part;
 pub use crate::path_in_share::PathInShare;
@@ -180,6 +181,8 @@ pub enum Target {
     File(File),
     /// A named pipe of `IPC$`.
     Pipe(Pipe),
+    /// The quotas of a share's volume.
+    Quotas(Quotas),
 }
 
 pub struct Open {
@@ -315,14 +318,14 @@ impl Open {
     pub fn file(&self) -> Result<&File, Status> {
         match &self.target {
             Target::File(file) => Ok(file),
-            Target::Pipe(_) => Err(Status::INVALID_DEVICE_REQUEST),
+            Target::Pipe(_) | Target::Quotas(_) => Err(Status::INVALID_DEVICE_REQUEST),
         }
     }
 
     pub fn pipe(&self) -> Option<&Pipe> {
         match &self.target {
             Target::Pipe(pipe) => Some(pipe),
-            Target::File(_) => None,
+            Target::File(_) | Target::Quotas(_) => None,
         }
     }
 

@@ -5,14 +5,16 @@
 //!
 //! *Errors.* Without an answer in time the number is shown as a user or group of this host.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gss_sys::Pool;
 use iobuf::ClientWork;
 use rdma_transport::channel::host_of;
 use vfs::acl::{Ace, Acl, Owner, Who};
-use vfs::{ANONYMOUS, Attr, NodeRef};
+use vfs::{ANONYMOUS, Attr, Domain, NodeRef};
 
+use crate::domain_engine::Engine;
 use crate::request_context::RequestContext;
 use crate::status::Status;
 
@@ -48,11 +50,27 @@ pub(crate) async fn learn(cx: &RequestContext, node: &NodeRef, attr: &Attr) -> R
     let users = &cx.server.users;
     let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(()) };
     let list = node.acl(attr).await?;
-    let (mut uids, mut gids) = numbers(Owner::of(attr), list.as_deref());
+    learn_numbers(cx, (&*domain, engine), numbers(Owner::of(attr), list.as_deref())).await;
+    Ok(())
+}
+
+/// Learns the SIDs of users, where winbind knows them.
+pub(crate) async fn learn_users(cx: &RequestContext, uids: Vec<u32>) {
+    let users = &cx.server.users;
+    if let (Some(engine), Some(domain)) = (users.engine(), users.domain()) {
+        learn_numbers(cx, (&*domain, engine), (uids, Vec::new())).await;
+    }
+}
+
+async fn learn_numbers(
+    cx: &RequestContext,
+    (domain, engine): (&Domain, Arc<dyn Engine>),
+    (mut uids, mut gids): Numbers,
+) {
     uids.retain(|uid| ![0, ANONYMOUS].contains(uid) && domain.sid_of_user(*uid).is_none());
     gids.retain(|gid| ![0, ANONYMOUS].contains(gid) && domain.sid_of_group(*gid).is_none());
     if engine.knows_owners(&uids, &gids) {
-        return Ok(());
+        return;
     }
     let from = cx.conn.info.peer.ip();
     let ask = move || {
@@ -62,7 +80,6 @@ pub(crate) async fn learn(cx: &RequestContext, node: &NodeRef, attr: &Attr) -> R
     if TURNS.run(host_of(from), ask).await.is_err() {
         rdma_transport::count::limit_met(LIMIT);
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub struct Path {
     /// True if it names an index other than that of directories, as `$Extend\$Quota:$Q:$INDEX_ALLOCATION` does: the error then
     /// depends on whether the file exists, because no file has such an index.
     pub other_index: bool,
+    /// True if that index is `$Q`.
+    quota_index: bool,
     /// True if it ends with `\`, so that only a directory may match.
     pub slash: bool,
 }
@@ -128,6 +130,7 @@ impl Path {
             None if stream.is_empty() => return Err(Status::OBJECT_NAME_INVALID),
             Some(Type::Index) => {
                 self.other_index = !stream.is_empty() && !stream.eq_ignore_ascii_case("$I30");
+                self.quota_index = stream.eq_ignore_ascii_case("$Q");
             }
             _ if stream.is_empty() => {}
             _ => self.stream = Some(stream.to_owned()),
@@ -147,6 +150,14 @@ impl Path {
         let (at, sec) = found?;
         self.names.remove(at);
         Some(sec)
+    }
+
+    /// Returns whether it names the quotas of the volume: `$Extend\$Quota:$Q:$INDEX_ALLOCATION` (MS-FSCC section 2.4.41).
+    pub fn is_of_quotas(&self) -> bool {
+        let names = self.names.iter().map(String::as_str);
+        self.quota_index
+            && self.names.len() == 2
+            && names.zip(["$Extend", "$Quota"]).all(|(own, name)| own.eq_ignore_ascii_case(name))
     }
 
     /// Returns the last component and the path before it; `None` for the root.
@@ -210,6 +221,23 @@ mod tests {
             ),
         ] {
             assert_eq!(taken(text), (want.0, want.1.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn quotas_have_one_name() {
+        let is = |text: &str| Path::of(text).is_ok_and(|path| path.is_of_quotas());
+        assert!(is("$Extend\\$Quota:$Q:$INDEX_ALLOCATION"));
+        assert!(is("$extend\\$quota:$q:$index_allocation"));
+        for other in [
+            "$Quota:$Q:$INDEX_ALLOCATION",
+            "a\\$Extend\\$Quota:$Q:$INDEX_ALLOCATION",
+            "$Extend\\$Quota:$O:$INDEX_ALLOCATION",
+            "$Extend\\$Quota:$Q:$DATA",
+            "$Extend\\$Quota:$Q",
+            "$Extend\\$Quota",
+        ] {
+            assert!(!is(other), "{other}");
         }
     }
 

@@ -22,6 +22,7 @@ macro_rules! nt_statuses {
             NOTIFY_ENUM_DIR = 0x0000_010c,
             BUFFER_OVERFLOW = 0x8000_0005,
             NO_MORE_FILES = 0x8000_0006,
+            NO_MORE_ENTRIES = 0x8000_001a,
             NO_EAS_ON_FILE = 0xc000_0052,
             EA_TOO_LARGE = 0xc000_0050,
             NONEXISTENT_EA_ENTRY = 0xc000_0051,

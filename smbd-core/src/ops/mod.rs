@@ -21,6 +21,7 @@ mod pipe;
 mod pipe_host;
 pub(crate) mod query_directory;
 pub(crate) mod query_info;
+mod quota;
 pub(crate) mod read;
 mod remote;
 mod rename;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use vfs::VfsError;
+use vfs::allowance::space_of;
 use vfs::names::Spelling;
-use vfs::namespace::{FileOps, Share};
+use vfs::namespace::FileOps;
 use vfs::streams::Streams;
+use vfs::{FsStat, Time, VfsError};
 
 use crate::answer::Answer;
 use crate::dtyp::time::file_time;
@@ -17,6 +18,7 @@ use crate::fscc::stream::Stream;
 use crate::fscc::{Chain, volume};
 use crate::mac;
 use crate::open::{File, Open};
+use crate::ops::quota;
 use crate::ops::room::room;
 use crate::owners;
 use crate::pace::Pace;
@@ -59,8 +61,7 @@ async fn answer(cx: &RequestContext) -> Result<Answer, Status> {
             Ok(buffer) => (Status::SUCCESS, buffer),
             Err(needed) => return Ok(too_small(cx, needed)),
         },
-        // Volumes have no quotas, as their attributes show.
-        info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
+        info_type::QUOTA => (Status::SUCCESS, quota::query(cx, &open, &r.input, limit(&r)).await?),
         _ => return Err(Status::INVALID_PARAMETER),
     };
     Ok(Answer::with_status(status, Response { buffer }.emit()))
@@ -233,34 +234,44 @@ async fn of_volume(
     if class == volume::Class::Posix {
         super::check_posix(cx)?;
     }
-    let share = open.share()?;
+    quota::volume(open)?;
     if limit(r) < class.fixed_len() {
         return Err(Status::INFO_LENGTH_MISMATCH);
     }
-    let facts = volume_facts(cx, open, share).await?;
+    let facts = volume_facts(cx, open, class).await?;
     let (status, bytes) = fit(volume::query(class, &facts)?, class.fixed_len(), limit(r))?;
     Ok((status.into(), bytes))
 }
 
-/// Collects the properties of the volume that contains a file.
+/// Collects the properties of the volume that contains a file, as far as the class has them.
 async fn volume_facts(
     cx: &RequestContext,
     open: &Open,
-    share: &Share,
+    class: volume::Class,
 ) -> Result<volume::VolumeInfo, Status> {
+    use volume::Class;
     use volume::attribute as a;
     /// Bytes per allocation unit. The host reports no unit; this is the page size and the block size of most of its file systems.
     const UNIT: u32 = 4096;
     /// Characters per name. The host counts bytes; clients get the same limit as from Windows (MS-FSCC section 2.5.1).
     const NAME_MAX: u32 = 255;
-    let node = open.node()?;
+    let (share, node) = quota::volume(open)?;
     let tree = cx.tree()?;
-    let mut stat = share.backend.statfs_of(&node).await?;
+    let mut stat = match class {
+        Class::Size | Class::FullSize | Class::Posix => {
+            space_of(&*share.backend, &node, &open.cred, Time::now().sec).await?
+        }
+        _ => FsStat::default(),
+    };
     if let Some(machine) = &tree.settings.time_machine {
         let top = tree.top(share);
         let used = machine.used(&top, &cx.conn.read_into);
         stat = machine.limited(stat, cx.by_storage(used).await?);
     }
+    let control = match class {
+        Class::Control => quota::control(share, &node).await?,
+        _ => volume::Control::default(),
+    };
     let can = share.backend.capabilities_of(&node);
     let root = share.backend.root().getattr().await?;
     let units = |bytes: u64| bytes / u64::from(UNIT);
@@ -286,11 +297,13 @@ async fn volume_facts(
             | a::SUPPORTS_HARD_LINKS
             | when(can.xattr, a::SUPPORTS_EXTENDED_ATTRIBUTES)
             | when(can.reflink, a::SUPPORTS_BLOCK_REFCOUNTING)
+            | when(can.quotas, a::VOLUME_QUOTAS)
             | when(can.read_only || share.read_only, a::READ_ONLY_VOLUME),
         name_max: NAME_MAX,
         id,
         fsid: root.fsid,
         trims: can.deallocate && !can.read_only && !share.read_only,
+        control,
     })
 }
 

@@ -19,6 +19,7 @@ use crate::open::{File, Open};
 use crate::ops::bytes::{self, Change};
 use crate::ops::held_times::change_record;
 use crate::ops::pipe_host::machine;
+use crate::ops::quota;
 use crate::pace::Pace;
 use crate::path_tracking;
 use crate::privilege_use::Asked;
@@ -47,26 +48,25 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
             bytes::settle(cx, &open).await?;
             done?;
         }
-        info_type::FILESYSTEM => return Err(refuse_volume(&open, &r)),
+        info_type::FILESYSTEM => of_volume(cx, &open, &r).await?,
         info_type::SECURITY => of_security(cx, &open, &r).await?,
-        info_type::QUOTA => return Err(Status::NOT_SUPPORTED),
+        info_type::QUOTA => quota::set(cx, &open, &r.buffer).await?,
         _ => return Err(Status::INVALID_PARAMETER),
     }
     Ok(Answer::ok(Response.emit()))
 }
 
-/// Refuses to set volume information: only the host sets volume identifiers, as on Windows (MS-SMB2 section 3.3.5.21.2), and the
-/// server keeps no quotas (MS-FSA section 2.1.5.16.6).
-fn refuse_volume(open: &Open, r: &Request) -> Status {
+/// Sets volume information: default quotas only. Only the host sets volume identifiers, as on Windows (MS-SMB2 section 3.3.5.21.2).
+async fn of_volume(cx: &RequestContext, open: &Open, r: &Request) -> Result<(), Status> {
     const CONTROL: u8 = 6;
     const CONTROL_LEN: usize = 48;
     const OBJECT_ID: u8 = 8;
     match r.class {
-        OBJECT_ID => Status::ACCESS_DENIED,
-        CONTROL if open.check(mask::WRITE_DATA).is_err() => Status::ACCESS_DENIED,
-        CONTROL if r.buffer.len() < CONTROL_LEN => Status::INFO_LENGTH_MISMATCH,
-        CONTROL => Status::INVALID_PARAMETER,
-        _ => volume::Class::refusal(r.class).into(),
+        OBJECT_ID => Err(Status::ACCESS_DENIED),
+        CONTROL if open.check(mask::WRITE_DATA).is_err() => Err(Status::ACCESS_DENIED),
+        CONTROL if r.buffer.len() < CONTROL_LEN => Err(Status::INFO_LENGTH_MISMATCH),
+        CONTROL => quota::set_control(cx, open, &r.buffer).await,
+        _ => Err(volume::Class::refusal(r.class).into()),
     }
 }
 

@@ -7,7 +7,7 @@ use smb_auth::ticket::{Refused, Why};
 use smb_auth::{
     Acceptor, Account, Fresh, Identity, Initiator, Mechs, NtHash, Policy, Secrets, Step,
 };
-use smb_proto::fscc::{dir, ea, mac, notify, set, stream};
+use smb_proto::fscc::{dir, ea, mac, notify, quota, set, stream};
 use smb_proto::smb2::reparse::{Buffer, Reparse};
 use smb_proto::smb2::{self, HEADER_LEN, Header, context, transform};
 use smb_proto::wire::Fault;
@@ -154,6 +154,7 @@ pub fn smb2_values(data: &[u8]) {
         10 => initiate(bytes),
         11 => drop(smb2::rdma::descriptors(bytes)),
         13 => of_macos(bytes),
+        14 | 15 => quotas(kind & 1 == 0, bytes),
         _ => transform(bytes),
     }
 }
@@ -185,6 +186,16 @@ macro_rules! value {
             Err(fault) => inside($bytes, &fault),
         }
     };
+}
+
+/// Requests for quotas, and lists of them.
+fn quotas(is_query: bool, bytes: &[u8]) {
+    if is_query {
+        return value!(bytes, quota::Query::parse);
+    }
+    list(quota::Quota::parse_list(bytes), |l| {
+        quota::Quota::parse_list(&quota::Quota::emit_list(l))
+    });
 }
 
 /// Requests and responses of DFS.

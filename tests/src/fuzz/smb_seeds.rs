@@ -6,6 +6,7 @@ use smb_proto::fscc::dir::Level;
 use smb_proto::fscc::ea::FullEa;
 use smb_proto::fscc::file::FileInfo;
 use smb_proto::fscc::mac;
+use smb_proto::fscc::quota;
 use smb_proto::smb2::create::Context;
 use smb_proto::smb2::negotiate_context::NegotiateContext;
 use smb_proto::smb2::rdma::{Channel, Protection, Transform};
@@ -13,7 +14,7 @@ use smb_proto::smb2::reparse::{Buffer, Reparse};
 use smb_proto::smb2::{self, FileId, dfs, fsctl, negotiate};
 use smb_proto::{ndr, rpce};
 use smbd_core::dtyp::SecurityDescriptor;
-use smbd_core::dtyp::{Ace, Acl, Sid};
+use smbd_core::dtyp::{Ace, Acl, FileTime, Sid};
 
 use rdma_transport::verbs::RemoteSeg;
 
@@ -354,6 +355,8 @@ pub(super) fn values() -> Vec<Vec<u8>> {
         of(13, for_macos()),
         of(13, smb2::aapl::Query { parts: 7, client: 0x3f }.context().data.into_owned()),
         of(13, told_macos().context().data.into_owned()),
+        of(14, quota_query()),
+        of(15, quotas()),
     ]
     .into_iter()
     .chain(controls().into_iter().map(|(kind, bytes)| of(0x10 | kind, bytes)))
@@ -370,6 +373,23 @@ fn for_macos() -> Vec<u8> {
 
 fn told_macos() -> smb2::aapl::Told {
     smb2::aapl::Told { server: Some(15), volume: Some(4), model: Some("RackMac".into()) }
+}
+
+/// A request for the quotas of two users.
+fn quota_query() -> Vec<u8> {
+    let asked = quota::Asked::Of(vec![Sid::unix_user(1000), Sid::unix_user(1001)]);
+    quota::Query { single: false, restarts: true, asked }.emit()
+}
+
+fn quotas() -> Vec<u8> {
+    let one = |uid| quota::Quota {
+        changed: FileTime(0),
+        used: 5 << 20,
+        threshold: quota::NO_LIMIT,
+        limit: 1 << 30,
+        sid: Sid::unix_user(uid),
+    };
+    quota::Quota::emit_list(&[one(1000), one(1001)])
 }
 
 /// Requests and responses of DFS by their kind.

@@ -17,6 +17,7 @@ pub mod file;
 pub mod mac;
 pub mod notify;
 pub mod pipe;
+pub mod quota;
 pub mod set;
 pub mod stream;
 pub mod volume;

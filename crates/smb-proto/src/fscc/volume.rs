@@ -164,6 +164,8 @@ pub struct VolumeInfo {
     pub fsid: u64,
     /// The volume frees the storage of trimmed ranges.
     pub trims: bool,
+    /// Limits of users without own quotas, and what the volume does with quotas.
+    pub control: Control,
 }
 
 /// Serializes a class.
@@ -200,12 +202,7 @@ pub fn query(class: Class, f: &VolumeInfo) -> Result<Vec<u8>, NtStatus> {
             let len = put_utf16(&mut out, "NTFS");
             out[8..12].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_le_bytes());
         }
-        Class::Control => {
-            // The gateway keeps no quotas; limits of the host appear in the sizes.
-            let none = u64::MAX;
-            Control { default_threshold: none, default_limit: none, ..Default::default() }
-                .put(&mut out);
-        }
+        Class::Control => f.control.put(&mut out),
         Class::FullSize => FullSize {
             total,
             caller_available: available,

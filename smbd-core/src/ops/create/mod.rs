@@ -167,6 +167,9 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
         // Some clients name the snapshot in the path.
         asked.timewarp = path.take_time().map(|sec| FileTime::of_unix(sec, 0).0);
     }
+    if path.is_of_quotas() && share.backend.capabilities().quotas {
+        return super::quota::create(cx, &request, disposition, &share);
+    }
     let follows_links = symlinks::are_followed(cx, tree);
     let beyond = beyond(cx, &request)?;
     let wanted = Wanted {

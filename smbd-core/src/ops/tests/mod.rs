@@ -23,6 +23,7 @@ mod persist;
 mod pipes;
 mod posix;
 mod privileges;
+mod quota;
 mod referral_inputs;
 mod remote_links;
 mod reparse;
