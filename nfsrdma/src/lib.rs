@@ -1,4 +1,4 @@
-//! ONC RPC and the NFS server: version 3 with MOUNT, NLM and NSM, versions 4.0 to 4.2.
+//! ONC RPC and the NFS server: version 3 with MOUNT, NLM and NSM, versions 4.0 to 4.2, and RQUOTA.
 //!
 //! Each file may use the modules on its own line or above in this list, never those below; [`v4`] has its own list:
 //!
@@ -9,7 +9,7 @@
 //! server_state                                                what all connections share
 //! v3 v4 mount portmap                                         programs by themselves
 //! nlm                                                         locks of version 3, in the grace period of version 4
-//! nsm claim tls                                               what concerns several programs
+//! nsm claim tls rquota                                        what concerns several programs
 //! server                                                      what calls all of these
 //! ```
 
@@ -32,6 +32,7 @@ pub mod operation;
 pub mod portmap;
 pub mod replay;
 pub mod rpc;
+pub mod rquota;
 pub mod served_programs;
 pub mod server;
 pub mod server_state;

@@ -156,10 +156,10 @@ fn flavors(sec: Flavors) -> Vec<u32> {
     sec.iter().flat_map(numbers).collect()
 }
 
-type Found = (Arc<Share>, NodeRef);
+pub(crate) type Found = (Arc<Share>, NodeRef);
 
 /// Finds the directory of a path. Symbolic links are followed if they are relative and stay inside their share.
-async fn find(
+pub(crate) async fn find(
     core: &ServerState,
     conn: &Conn,
     call: &CallContext,

@@ -1,4 +1,4 @@
-//! The programs behind every connection: NFS versions 3 and 4, NFSACL, MOUNT, NLM, NSM, and a minimal port mapper.
+//! The programs behind every connection: NFS versions 3 and 4, NFSACL, MOUNT, NLM, NSM, RQUOTA, and a minimal port mapper.
 //!
 //! *Operation.* The serve loop passes each request to [`Service::call`] of the connection's [`Session`]. It decodes the head and
 //! the credential, and awaits the procedure in place; requests get no task here. Calls that are not idempotent pass through
@@ -35,7 +35,7 @@ use crate::served_programs::ServedPrograms;
 use crate::server_state::ServerState;
 use crate::v4::Nfs4;
 use crate::violation::Violation;
-use crate::{claim, nsm, portmap, tls, v3, v4};
+use crate::{claim, nsm, portmap, rquota, tls, v3, v4};
 use nfs_proto::nfs3::Nfsstat3;
 use nfs_proto::nfs4;
 use nfs_proto::rpcsec_gss::RPCSEC_GSS;
@@ -355,6 +355,13 @@ impl Server {
             (program::NLM, _) => Err(AcceptStat::ProgMismatch(nlm::VERSION, nlm::VERSION)),
             (program::NSM, nsm::VERSION) => Ok(nsm::serve(&self.nlm, conn, number, args, out)),
             (program::NSM, _) => Err(AcceptStat::ProgMismatch(nsm::VERSION, nsm::VERSION)),
+            (program::RQUOTA, 1 | 2) => {
+                let which = (version, number);
+                Ok(Box::pin(rquota::serve(&self.core, (conn, call), which, args, out)).await)
+            }
+            (program::RQUOTA, _) => {
+                Err(AcceptStat::ProgMismatch(rquota::VERSIONS.0, rquota::VERSIONS.1))
+            }
             (program::PORTMAP, 2..=4) => {
                 Ok(portmap::serve(&self.ports, conn, (version, number), args, out))
             }

@@ -104,7 +104,7 @@ fn other_versions_of_programs_are_found() {
     }
     assert_eq!(port(NFS, 3, UDP), 0, "not by datagrams");
     assert_eq!(port(MOUNT, 0, UDP), 2049);
-    assert_eq!((port(MAPPER, 9, TCP), port(100_011, 1, TCP), port(NFS, 3, 99)), (111, 0, 0));
+    assert_eq!((port(MAPPER, 9, TCP), port(100_026, 1, TCP), port(NFS, 3, 99)), (111, 0, 0));
     // GETVERSADDR finds the exact version only.
     for (version, is_served) in [(0, false), (2, false), (3, true), (4, true), (5, false)] {
         let found = ask(&server, 4, GETVERSADDR, &rpcb(NFS, version, "tcp")).unwrap();
@@ -136,7 +136,7 @@ fn lists_contain_every_served_program() {
         let list = ask(&server, 4, GETADDRLIST, &rpcb(prog, vers, "tcp")).unwrap();
         decode::<EntryList<'_>>(&list).unwrap().1.entries.0.len()
     };
-    assert_eq!((count(NFS, 3), count(NFS, 2), count(100_011, 1)), (1, 0, 0));
+    assert_eq!((count(NFS, 3), count(NFS, 2), count(100_026, 1)), (1, 0, 0));
     let now = ask(&server, 4, GETTIME, &0_u32).unwrap();
     assert!(decode::<u32>(&now).unwrap().1 > 1_700_000_000);
 }

@@ -39,7 +39,7 @@ fn null_is_answered_by_all_programs() {
 
 #[test]
 fn unserved_calls_get_specific_error() {
-    assert_eq!(to(100_011, 1, 0), Some(vec![9, 1, 0, 0, 0, 1]));
+    assert_eq!(to(100_026, 1, 0), Some(vec![9, 1, 0, 0, 0, 1]));
     assert_eq!(to(100_021, 3, 0), Some(vec![9, 1, 0, 0, 0, 2, 4, 4]));
     assert_eq!(to(NFS, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 4]));
     assert_eq!(to(NFSACL, 2, 0), Some(vec![9, 1, 0, 0, 0, 2, 3, 3]));

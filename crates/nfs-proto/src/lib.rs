@@ -37,6 +37,7 @@ pub mod nsm;
 pub mod oncrpc;
 pub mod rpcbind;
 pub mod rpcsec_gss;
+pub mod rquota;
 pub mod xdr;
 
 pub use wire;

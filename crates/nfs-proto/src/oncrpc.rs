@@ -34,6 +34,8 @@ pub mod program {
     pub const NFS: u32 = 100_003;
     /// MOUNT (RFC 1813 section 5).
     pub const MOUNT: u32 = 100_005;
+    /// Quotas of users, RQUOTA.
+    pub const RQUOTA: u32 = 100_011;
     /// The lock manager, NLM (RFC 1813 appendix II).
     pub const NLM: u32 = 100_021;
     /// The status monitor, NSM.

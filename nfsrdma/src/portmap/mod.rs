@@ -1,6 +1,6 @@
-//! Port mapper: gives clients the ports of NFS, NFSACL, MOUNT, NLM and NSM. It serves version 2 (RFC 1833 section 3), and versions
-//! 3 and 4 (RFC 1833 section 2) except the two procedures that translate addresses of the host. Other programs cannot register, and
-//! calls are never forwarded: a caller could misuse the gateway's address.
+//! Port mapper: gives clients the ports of NFS, NFSACL, MOUNT, NLM, NSM and RQUOTA. It serves version 2 (RFC 1833 section 3), and
+//! versions 3 and 4 (RFC 1833 section 2) except the two procedures that translate addresses of the host. Other programs cannot
+//! register, and calls are never forwarded: a caller could misuse the gateway's address.
 //!
 //! The port mapper answers on the NFS port, and on port 111 in place of rpcbind. If the machine runs rpcbind, [`register`]
 //! registers the programs there. Answers follow rpcbind: GETPORT and GETADDR find a program even if the requested version is not
@@ -34,7 +34,7 @@ pub const VERSIONS: (u32, u32) = (2, 4);
 pub const PORT: u16 = 111;
 
 /// Programs and versions served over TCP. All but NFS and NFSACL are served over UDP as well.
-const SERVED: [(u32, u32); 7] = [
+const SERVED: [(u32, u32); 9] = [
     (program::NFS, 3),
     (program::NFS, 4),
     (program::NFSACL, acl::VERSION),
@@ -42,6 +42,8 @@ const SERVED: [(u32, u32); 7] = [
     (program::MOUNT, 3),
     (program::NLM, 4),
     (program::NSM, 1),
+    (program::RQUOTA, 1),
+    (program::RQUOTA, 2),
 ];
 
 /// The ports of this server; 0 for a transport without listener.
@@ -67,7 +69,7 @@ impl Ports {
         self.tcp.store(port, Ordering::Relaxed);
     }
 
-    /// Sets the port that serves MOUNT, NLM and NSM over UDP.
+    /// Sets the port that serves MOUNT, NLM, NSM and RQUOTA over UDP.
     pub fn set_udp(&self, port: u16) {
         self.udp.store(port, Ordering::Relaxed);
     }

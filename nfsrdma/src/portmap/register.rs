@@ -47,6 +47,7 @@ fn name(program: u32) -> &'static str {
         program::MOUNT => "MOUNT",
         program::NLM => "NLM (locks)",
         program::NSM => "NSM (status)",
+        program::RQUOTA => "RQUOTA (quotas)",
         _ => "a program",
     }
 }

@@ -6,7 +6,7 @@ use nfs_proto::nfs4::{self, cb, ops};
 use nfs_proto::oncrpc::{AuthSys, CallHead, OpaqueAuth, ReplyHead};
 use nfs_proto::rpcsec_gss::{GssCred, GssInitArg, GssInitRes, GssInteg, GssMic, GssPriv};
 use nfs_proto::xdr::Xdr;
-use nfs_proto::{mount, nfs3, nlm, nsm, rpcbind};
+use nfs_proto::{mount, nfs3, nlm, nsm, rpcbind, rquota};
 
 /// Parses, encodes and parses again.
 fn again<'a, T: PartialEq + std::fmt::Debug>(
@@ -60,11 +60,12 @@ macro_rules! choices {
     };
 }
 
-/// Input: kind (a byte), procedure (a byte), then heads of RPC, RPCSEC_GSS wrappers, or values of MOUNT, rpcbind, NLM and NSM.
+/// Input: kind (a byte), procedure (a byte), then heads of RPC, RPCSEC_GSS wrappers, or values of MOUNT, rpcbind, NLM, NSM
+/// and RQUOTA.
 pub fn side_values(data: &[u8]) {
     let [choice, procedure, data @ ..] = data else { return };
     let procedure = u32::from(*procedure % 25);
-    types! { choice % 20, data;
+    types! { choice % 23, data;
         0 => CallHead<'_>,
         1 => ReplyHead<'_>,
         2 => OpaqueAuth<'_>,
@@ -76,7 +77,7 @@ pub fn side_values(data: &[u8]) {
         18 => GssMic<'_>,
         19 => GssPriv,
     }
-    choices! { choice % 20, procedure, data;
+    choices! { choice % 23, procedure, data;
         4 => mount::Args<'_>,
         5 => mount::Results<'_>,
         6 => rpcbind::Args2<'_>,
@@ -87,6 +88,9 @@ pub fn side_values(data: &[u8]) {
         11 => nlm::Results<'_>,
         12 => nsm::Args<'_>,
         13 => nsm::Results,
+        20 => rquota::Args1<'_>,
+        21 => rquota::Args2<'_>,
+        22 => rquota::Results,
     }
 }
 

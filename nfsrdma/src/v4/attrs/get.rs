@@ -8,6 +8,7 @@ use nfs_proto::nfs4::ops::{Component4, NfsFh4};
 use nfs_proto::nfs4::{Fsid4, Nfsstat4, Nfstime4, Specdata4};
 use nfs_proto::xdr::Xdr;
 use vfs::acl::{Acl, Owner, mask};
+use vfs::allowance::{Allowance, allowance};
 use vfs::dos::Dos;
 use vfs::{Attr, Capabilities, FsStat, Kind, Time};
 
@@ -110,6 +111,10 @@ const OF_VOLUME: Bitmap = Bitmap::of(&[
     attr::SPACE_TOTAL,
 ]);
 
+/// Attributes that need the caller's quotas; supported only if the volume counts them.
+const OF_QUOTAS: Bitmap =
+    Bitmap::of(&[attr::QUOTA_AVAIL_HARD, attr::QUOTA_AVAIL_SOFT, attr::QUOTA_USED]);
+
 /// Attributes that need the node's attributes.
 const OF_NODE: Bitmap = Bitmap::of(&[
     attr::ACL,
@@ -165,6 +170,9 @@ pub fn supported(minor: u32, caps: &Capabilities) -> Bitmap {
             all.add(attr::DACL);
         }
     }
+    if caps.quotas {
+        all = all.or(&OF_QUOTAS);
+    }
     if minor >= 2 {
         all = all.or(&MINOR_2);
         if caps.reflink {
@@ -213,6 +221,7 @@ pub struct ObjectAttrs {
     mounted_on: u64,
     caps: Capabilities,
     volume: FsStat,
+    allowance: Allowance,
     lease_secs: u32,
     supported: Bitmap,
     place: FsLocations,
@@ -268,6 +277,7 @@ impl ObjectAttrs {
                     mounted_on: attr.fileid,
                     caps: above::CAPABILITIES,
                     volume: FsStat::default(),
+                    allowance: Allowance::default(),
                     lease_secs,
                     supported,
                     place,
@@ -287,6 +297,10 @@ impl ObjectAttrs {
         } else {
             backend.statfs_of(&l.node).await?
         };
+        let allowance = match want.and(&OF_QUOTAS).and(&supported).is_empty() {
+            true => Allowance::default(),
+            false => allowance(&**backend, &l.node, &l.cred, Time::now().sec).await?,
+        };
         let acl = list(l, want, &attr).await?;
         let dos = match want.has(attr::TIME_CREATE) {
             true => l.node.dos(&attr).await?,
@@ -302,6 +316,7 @@ impl ObjectAttrs {
             mounted_on,
             caps: backend.capabilities_of(&l.node),
             volume,
+            allowance,
             lease_secs,
             supported,
             place: FsLocations::Here,
@@ -327,6 +342,7 @@ impl ObjectAttrs {
             mounted_on: fileid,
             caps: above::CAPABILITIES,
             volume: FsStat::default(),
+            allowance: Allowance::default(),
             lease_secs: 0,
             supported: supported(minor, &above::CAPABILITIES),
             place: FsLocations::Here,
@@ -429,9 +445,12 @@ impl ObjectAttrs {
         std::mem::forget(value);
     }
 
-    /// Values of attributes of minor versions 1 and 2.
+    /// Values of quotas, and of attributes of minor versions 1 and 2.
     fn later_value(&self, number: u32) -> Option<Value<'_>> {
         Some(match number {
+            attr::QUOTA_AVAIL_HARD => Value::QuotaAvailHard(self.allowance.left),
+            attr::QUOTA_AVAIL_SOFT => Value::QuotaAvailSoft(self.allowance.left_to_soft),
+            attr::QUOTA_USED => Value::QuotaUsed(self.allowance.used),
             attr::SUPPATTR_EXCLCREAT => {
                 Value::SuppattrExclcreat(SUPPORTED_BY_EXCLUSIVE.and(&self.supported))
             }
