@@ -399,6 +399,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let time_machine = time_machine(&group, report);
     let links = group.get("links").map_or(Links::default(), |node| links(node, report));
     let snapshots = group.parse::<SnapshotPattern>("snapshots", report);
+    let size = group.parse::<Size>("size", report);
     let (name, source) = (name?, source?);
     let (source, source_at) = (source.value, source.origin);
     Some(DraftShare {
@@ -426,6 +427,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             symlinks,
             links,
             snapshots: snapshots.map(|s| s.value),
+            size: size.map(|s| s.value.0),
             encrypt,
             compress,
             tls: tls.map_or(ShareTls::default(), |t| t.value),

@@ -362,6 +362,15 @@ pub(crate) const SHARE: Group = Group {
              then reach it by `.snapshot` only. See [snapshots](operating.md#snapshots).",
         ),
         key(
+            "size",
+            "size, like `2TiB`",
+            "",
+            "The size of the share: clients see it as the size of the disk, and more is refused. The gateway sets it as the \
+             limit of the folder's own project on the host, so it needs XFS or ext4 with project quotas, a project that no \
+             other folder has, and CAP_SYS_ADMIN; `headgate check` says what is missing. A limit that the project already has \
+             is shown without this key. See [quotas](operating.md#quotas).",
+        ),
+        key(
             "encrypt",
             "`true` or `false`",
             "false",

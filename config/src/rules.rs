@@ -230,6 +230,7 @@ fn check_shares(shares: &[DraftShare], share_id: fn(&str) -> u32, report: &mut R
             );
         }
         check_snapshots(s, report);
+        check_size(s, report);
         if s.share.wastebasket.is_some() && !matches!(s.share.source, Source::Folder(_)) {
             report.add_help(
                 s.name_at,
@@ -406,6 +407,27 @@ fn check_snapshots(s: &DraftShare, report: &mut Report) {
         ),
         _ => ("has no folder on this host, and `snapshots`", "remove `snapshots`"),
     };
+    report.add_help(s.name_at, format!("the share `{}` {what}", s.share.name), help);
+}
+
+/// Checks that only a folder of this host has a size, and that it is one.
+fn check_size(s: &DraftShare, report: &mut Report) {
+    const SIZE_MIN: u64 = 1 << 20;
+    let what = match (s.share.size, &s.share.source) {
+        (None, _) => return,
+        (Some(_), Source::Ceph(_)) => {
+            return report.add_help(
+                s.name_at,
+                format!("the share `{}` is in CephFS, and `size`", s.share.name),
+                "remove `size`, and set the quota of the folder: clients see it as the size of the share \
+                 (`setfattr -n ceph.quota.max_bytes -v BYTES FOLDER`)",
+            );
+        }
+        (Some(size), Source::Folder(_)) if size >= SIZE_MIN => return,
+        (Some(_), Source::Folder(_)) => "is smaller than 1MiB",
+        (Some(_), _) => "has no folder on this host, and `size`",
+    };
+    let help = "write a size like `size: 2TiB` for a share with a `path`, or remove `size`";
     report.add_help(s.name_at, format!("the share `{}` {what}", s.share.name), help);
 }
 

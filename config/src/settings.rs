@@ -210,6 +210,8 @@ pub struct Share {
     pub links: Links,
     /// The folders of the host that are its snapshots.
     pub snapshots: Option<SnapshotPattern>,
+    /// Bytes that its folder may hold, by the quota of the folder's project on the host.
+    pub size: Option<u64>,
     /// SMB: refuse unencrypted access.
     pub encrypt: bool,
     /// SMB: clients are told to compress.
@@ -251,6 +253,7 @@ impl Share {
             symlinks: Symlinks::default(),
             links: Links::default(),
             snapshots: None,
+            size: None,
             encrypt: false,
             compress: false,
             tls: ShareTls::default(),

@@ -110,6 +110,7 @@ shares:
     list: visible
     symlinks: client
     snapshots: .zfs/snapshot/{time:%Y-%m-%d_%H%M%S}
+    size: 2TiB
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     compress: true
@@ -198,6 +199,7 @@ fn both_shares() -> Vec<Share> {
             compress: true,
             links: crate::Links::default(),
             snapshots: Some(".zfs/snapshot/{time:%Y-%m-%d_%H%M%S}".parse().unwrap()),
+            size: Some(2 << 40),
             tls: ShareTls::Offered,
             guest: true,
             continuous_availability: true,
@@ -736,6 +738,16 @@ fn snapshots_need_a_folder_and_a_time() {
     let ceph = with(&format!("ceph: {{filesystem: fs, path: /}}, {pattern}"));
     assert!(ceph.contains("they are found in `.snap`"), "{ceph}");
     assert!(with("path: /usr, snapshots: /s").contains("has no time"));
+}
+
+#[test]
+fn size_needs_a_folder() {
+    let with = |share: &str| told(&format!("shares: [{{name: d, {share}}}]\n"));
+    assert!(read("shares: [{name: d, path: /usr, size: 1MiB}]\n").is_ok());
+    assert!(with("path: /usr, size: 1023KiB").contains("is smaller than 1MiB"));
+    assert!(with("memory: true, size: 1GiB").contains("has no folder on this host"));
+    let ceph = with("ceph: {filesystem: fs, path: /}, size: 1GiB");
+    assert!(ceph.contains("ceph.quota.max_bytes"), "{ceph}");
 }
 
 #[test]

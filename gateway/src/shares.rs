@@ -8,7 +8,7 @@
 //! and all served shares remain unchanged.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,6 +129,13 @@ impl ShareSet {
                     opened
                 }
             };
+            let had = kept.and_then(|one| one.configured.size);
+            if let (Some(size), Source::Folder(folder)) =
+                (s.size.filter(|_| s.size != had), &s.source)
+            {
+                limit(folder, size, backend.clone())
+                    .map_err(|e| format!("share {}: {e}", s.name))?;
+            }
             let rules = match placed(s, &rules.links, &backend, was) {
                 Ok(links) => Rules { links, ..rules },
                 Err(why) if self.is_first() => {
@@ -323,6 +330,14 @@ pub(crate) fn open_in_time<T: Send + 'static>(
     match opened {
         Ok(opened) => opened.map_err(|e| format!("{}: {e}", path.display())),
         Err(Silent) => Err(format!("{}: {SILENT}", path.display())),
+    }
+}
+
+/// Limits the size of a share. The error says what is wrong and what to do, without the name of the share.
+fn limit(folder: &Path, size: u64, backend: Arc<dyn Backend>) -> Result<(), String> {
+    match in_time::ask(folder, OPEN_MAX, move || backend.limit_size(size, true)) {
+        Ok(done) => done,
+        Err(Silent) => Err(format!("{}: {SILENT}", folder.display())),
     }
 }
 

@@ -33,6 +33,7 @@ use vfs::ceph::CephBackend;
 use vfs::engine::far::PayloadBudget;
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
+use vfs::quota::QuotaKind;
 
 use crate::portmap::Chosen;
 use crate::rdma;
@@ -107,6 +108,8 @@ struct ShareFacts<'a> {
     crossed: Vec<String>,
     /// Its snapshots; `None`: the configuration names none.
     snapshots: Option<SnapshotsTold>,
+    /// The kinds of quotas that its file system counts, and whether it enforces them.
+    quotas: Vec<(QuotaKind, bool)>,
 }
 
 impl<'a> ShareFacts<'a> {
@@ -122,6 +125,7 @@ impl<'a> ShareFacts<'a> {
             kind: None,
             crossed: Vec::new(),
             snapshots: None,
+            quotas: Vec::new(),
         }
     }
 }
@@ -342,13 +346,16 @@ fn folder_facts<'a>(
 ) -> ShareFacts<'a> {
     let config = LocalConfig { read_only: share.read_only, ..LocalConfig::new(path) };
     let (its, pattern) = (path.to_owned(), share.snapshots.clone());
+    let size = share.size;
     let look = move |backend: Arc<LocalBackend>| {
         let real = std::fs::canonicalize(&its).unwrap_or(its);
         let case = files::tells_case_apart(&real);
         let told = snapshots(&backend, pattern.as_ref());
-        (backend, real, case, told)
+        let sized = size.map_or(Ok(()), |size| backend.limit_size(size, false));
+        let quotas = quotas(&*backend);
+        (backend, real, case, told, (sized, quotas))
     };
-    let (backend, real, case, told) = match open_in_time(config, look) {
+    let (backend, real, case, told, (sized, quotas)) = match open_in_time(config, look) {
         Ok(found) => found,
         Err(why) => {
             remarks.stop(format!("share `{}` cannot be opened: {why}", share.name));
@@ -375,6 +382,9 @@ fn folder_facts<'a>(
     if let Some(pattern) = &share.snapshots {
         snapshot_remarks(share, pattern, &told, remarks);
     }
+    if let Err(why) = sized {
+        remarks.stop(format!("share `{}`: {why}", share.name));
+    }
     if case == Some(false) {
         remarks.warn(format!(
             "share `{}`: its file system ignores case in names; NFS clients expect names that differ in case to be two files",
@@ -391,7 +401,20 @@ fn folder_facts<'a>(
         kind: mount.map(|m| m.kind.clone()),
         crossed,
         snapshots: told.ok().flatten(),
+        quotas,
     }
+}
+
+/// Returns the kinds of quotas that the file system of a share counts, and whether it enforces them. Blocks.
+fn quotas(backend: &dyn Backend) -> Vec<(QuotaKind, bool)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return Vec::new() };
+    let root = backend.root();
+    let of = |kind| {
+        let state = runtime.block_on(backend.quota_state(&root, kind)).ok()?;
+        Some((kind, state.enforces))
+    };
+    [QuotaKind::User, QuotaKind::Group, QuotaKind::Project].into_iter().filter_map(of).collect()
 }
 
 /// Looks for the snapshots of a share. Blocks.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use config::{Portmap, PrivilegedPorts, Protocols, Rdma, Settings, Share, ShareTls, Squash};
 use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
+use vfs::quota::QuotaKind;
 
 use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, smb, winbind};
 use crate::portmap::Chosen;
@@ -103,8 +104,29 @@ fn features(s: &ShareFacts<'_>) -> String {
         1 => "1 snapshot".to_owned(),
         n => format!("{n} snapshots"),
     }));
+    parts.extend(quotas(&s.quotas));
     parts.extend((s.case == Some(false)).then(|| "case lost".to_owned()));
     parts.join(", ")
+}
+
+/// Names the kinds of quotas, those that are only counted apart.
+fn quotas(of: &[(QuotaKind, bool)]) -> Vec<String> {
+    let names = |enforced: bool| {
+        let kinds = of.iter().filter(|(_, enforces)| *enforces == enforced);
+        kinds.map(|(kind, _)| quota_name(*kind)).collect::<Vec<_>>().join("+")
+    };
+    let line = |what: &str, kinds: String| {
+        if kinds.is_empty() { None } else { Some(format!("{kinds} quotas{what}")) }
+    };
+    line("", names(true)).into_iter().chain(line(" not enforced", names(false))).collect()
+}
+
+fn quota_name(kind: QuotaKind) -> &'static str {
+    match kind {
+        QuotaKind::User => "user",
+        QuotaKind::Group => "group",
+        QuotaKind::Project => "project",
+    }
 }
 
 fn device(place: &ServedAddress) -> String {
@@ -469,6 +491,8 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
         "xattr": s.xattr,
         "reflink": s.reflink,
         "snapshots": s.snapshots.map(|of| of.told),
+        "size": s.share.size,
+        "quotas": s.quotas.iter().map(quota_json).collect::<Vec<_>>(),
         "handles": match s.handles {
             Handles::Kernel => "kernel",
             Handles::Search => "search",
@@ -481,6 +505,10 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
         "msdfs": s.share.links.msdfs,
         "case_kept_apart": s.case,
     })
+}
+
+fn quota_json((kind, enforces): &(QuotaKind, bool)) -> Value {
+    json!({ "of": quota_name(*kind), "enforced": enforces })
 }
 
 fn link_json(link: &config::Link) -> Value {
