@@ -35,6 +35,7 @@ const LAB: &[&str] = &[
     "krb5-kdc",
     "krb5-admin-server",
     "krb5-user",
+    "smbclient",
 ];
 
 /// Clients and decoders of other projects, the headers of rdma-core, and a Ceph cluster.

@@ -141,16 +141,17 @@ def lock_services():
 
 
 def mount_one(folder, in_memory):
-    """A file system of the kind $FS, and of that size if it is tmpfs."""
-    kind = ENV.get("FS", "ext4")
+    """A file system of the kind $FS, and of that size if it is tmpfs. `+quota` behind the kind: with quotas."""
+    kind, with_quotas, _ = ENV.get("FS", "ext4").partition("+quota")
     os.makedirs(folder, exist_ok=True)
     if kind == "tmpfs":
         run("mount", "-t", "tmpfs", "-o", f"size={in_memory}", "share", folder)
         return
     image = f"/scratch/{lab.LABEL}{folder.replace('/', '-')}.img"
     run("truncate", "-s", "3G", image)
-    run(f"mkfs.{kind}", "-q", image)
-    run("mount", "-o", "loop", image, folder)
+    make = ["-O", "quota,project", "-E", "quotatype=usrquota:grpquota:prjquota"] if with_quotas and kind == "ext4" else []
+    run(f"mkfs.{kind}", "-q", *make, image)
+    run("mount", "-o", "loop,usrquota,grpquota,prjquota" if with_quotas else "loop", image, folder)
 
 
 def file_system():
@@ -266,8 +267,14 @@ def smb_user():
     return ["--smb-signing", "offered", "--user", f"{lab.USER}=/tmp/password,uid=0,gid=0"]
 
 
+def has_quotas():
+    return ENV.get("FS", "").endswith("+quota")
+
+
 def headgate():
-    more = smb_user() if lab.CIFS or "ROUTER" in ENV else []
+    more = smb_user() if lab.CIFS or "ROUTER" in ENV or has_quotas() else []
+    if has_quotas():
+        more += ["--user", "alice=/tmp/password,uid=1000,gid=1000"]
     # The second client's network comes later than the gateway's last look at its networks.
     data = f"data={FOLDER},squash=none,clients=10.0.0.0/8"
     shares = (data, "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")

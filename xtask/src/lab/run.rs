@@ -17,6 +17,7 @@ use super::third::{Capture, NFS_RDMA, SMB_DIRECT, SMB_TCP};
 use super::{Lab, build_kernel, posix};
 use super::{takeover, tls};
 use crate::ceph::Cluster;
+use crate::packages;
 use crate::programs::test_program;
 use crate::sh::{Result, Tally, output, target_dir};
 
@@ -346,6 +347,10 @@ impl Place<'_> {
                 fs::copy(test_program(package, test)?, guest.scratch.join(job))
                     .map_err(|e| format!("{job}: {e}"))?;
             }
+        }
+        if scenario.jobs.contains("quota") {
+            // Not installed, because the package would start a server of its own.
+            packages::unpack("quota", &guest.scratch.join("quota"), "usr/bin/quota")?;
         }
         if scenario.jobs.contains("changes") {
             output(&[

@@ -317,6 +317,8 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         .jobs("sizes,v42,semantics")
         .on(Server::Guest("xfs")),
     Scenario::new("connects-iwarp", "4.1", "rdma").jobs("connects,names").on(Server::Guest("ext4")),
+    Scenario::new("quota-ext4", "4.2", "rdma").jobs("quota").on(Server::Guest("ext4+quota")),
+    Scenario::new("quota-xfs", "4.2", "rdma").jobs("quota").on(Server::Guest("xfs+quota")),
     Scenario::new("verbs-rxe-v3", "3", "rdma").jobs("sizes,semantics").verbs("rxe"),
     Scenario::new("verbs-rxe-v4.1", "4.1", "rdma").jobs("sizes,semantics,locks,auto").verbs("rxe"),
     Scenario::new("verbs-rxe-v4.2", "4.2", "rdma").jobs("sizes,v42,exports").verbs("rxe"),
