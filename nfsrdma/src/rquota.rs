@@ -1,7 +1,7 @@
 //! RQUOTA versions 1 and 2: tells users what they use of a share's file system, and their limits.
 //!
-//! *Operation.* A call names a path like MOUNT, with the same rules for clients and folders ([`mount::find`]). The answer is about the
-//! caller or one of its groups; the superuser, unless the share squashes it, may ask about every user. If the share serves the
+//! *Operation.* A call names a path like MOUNT, with the same rules for clients and folders ([`mount::find`]). The answer is about
+//! the caller or one of its groups; the superuser, unless the share squashes it, may ask about every user. If the share serves the
 //! caller as another user, the answer is about that user. Calls that set limits are refused, like in rpc.rquotad of Linux without
 //! `-S`.
 //!

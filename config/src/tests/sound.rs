@@ -3,6 +3,16 @@
 use super::*;
 use crate::{Cidr, RelaxedOrdering};
 
+#[test]
+fn size_needs_a_folder() {
+    let with = |share: &str| told(&format!("shares: [{{name: d, {share}}}]\n"));
+    assert!(read("shares: [{name: d, path: /usr, size: 1MiB}]\n").is_ok());
+    assert!(with("path: /usr, size: 1023KiB").contains("is smaller than 1MiB"));
+    assert!(with("memory: true, size: 1GiB").contains("has no folder on this host"));
+    let ceph = with("ceph: {filesystem: fs, path: /}, size: 1GiB");
+    assert!(ceph.contains("ceph.quota.max_bytes"), "{ceph}");
+}
+
 /// A file is one file, whatever share a client uses.
 #[test]
 fn overlapping_shares_are_no_fault() {
