@@ -730,17 +730,6 @@ error: gw.yaml:4:14: no client may use this share: the list of clients is empty
 }
 
 #[test]
-fn snapshots_need_a_folder_and_a_time() {
-    let with = |share: &str| told(&format!("shares: [{{name: d, {share}}}]\n"));
-    let pattern = "snapshots: '/s/{time:%Y%m%d}'";
-    assert!(read(&format!("shares: [{{name: d, path: /usr, {pattern}}}]\n")).is_ok());
-    assert!(with(&format!("memory: true, {pattern}")).contains("has no folder on this host"));
-    let ceph = with(&format!("ceph: {{filesystem: fs, path: /}}, {pattern}"));
-    assert!(ceph.contains("they are found in `.snap`"), "{ceph}");
-    assert!(with("path: /usr, snapshots: /s").contains("has no time"));
-}
-
-#[test]
 fn conflicting_values_are_refused() {
     let with = |rest: &str| told(&format!("shares: [{{name: d, memory: true}}]\n{rest}"));
     assert_eq!(

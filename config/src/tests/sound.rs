@@ -13,6 +13,17 @@ fn size_needs_a_folder() {
     assert!(ceph.contains("ceph.quota.max_bytes"), "{ceph}");
 }
 
+#[test]
+fn snapshots_need_a_folder_and_a_time() {
+    let with = |share: &str| told(&format!("shares: [{{name: d, {share}}}]\n"));
+    let pattern = "snapshots: '/s/{time:%Y%m%d}'";
+    assert!(read(&format!("shares: [{{name: d, path: /usr, {pattern}}}]\n")).is_ok());
+    assert!(with(&format!("memory: true, {pattern}")).contains("has no folder on this host"));
+    let ceph = with(&format!("ceph: {{filesystem: fs, path: /}}, {pattern}"));
+    assert!(ceph.contains("they are found in `.snap`"), "{ceph}");
+    assert!(with("path: /usr, snapshots: /s").contains("has no time"));
+}
+
 /// A file is one file, whatever share a client uses.
 #[test]
 fn overlapping_shares_are_no_fault() {
