@@ -306,8 +306,8 @@ const HERE: [&str; 11] = [
     "rpc-credential",
 ];
 
-/// Rules that need programs of Samba, a name service, a KDC, certificates, a browser or another gateway, and the test that provokes each with a
-/// gateway or its server.
+/// Rules that need programs of Samba, a name service, a KDC, certificates, a browser or another gateway, and the test that provokes
+/// each with a gateway or its server.
 const ELSEWHERE: [(&str, &str); 14] = [
     ("share-access-unresolved", "gateway/src/shares.rs"),
     ("password-change", "gateway/tests/passwords.rs"),

@@ -80,7 +80,8 @@ impl<'a> Acting<'a> {
         Self { cred, powers, folder: None }
     }
 
-    /// Adds what was just read of the directory in which the call makes a node. A backend that waits before the call reads it again.
+    /// Adds what was just read of the directory in which the call makes a node. A backend that waits before the call reads it
+    /// again.
     pub(crate) fn having_seen(self, folder: FolderSeen) -> Self {
         Self { folder: Some(folder), ..self }
     }

@@ -673,8 +673,8 @@ pub trait Node: Send + Sync + 'static {
             Ok(kept.map(|kept| Arc::new(now(kept))))
         })
     }
-    /// Returns the stored list, as [`Node::acl`] does, with the rights of `wanted` that the caller has: one question to a backend that
-    /// decides by both. `attr` was just read.
+    /// Returns the stored list, as [`Node::acl`] does, with the rights of `wanted` that the caller has: one question to a backend
+    /// that decides by both. `attr` was just read.
     fn acl_access<'a>(
         &'a self,
         cred: &'a Cred,

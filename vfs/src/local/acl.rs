@@ -21,6 +21,7 @@ use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::decide::Judge;
+use super::held::StoredLists;
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::xattr::growing;
@@ -48,17 +49,6 @@ fn remove(fd: BorrowedFd<'_>, name: &str) -> VfsResult<()> {
         Err(VfsError::NoXattr | VfsError::NotSupported) => Ok(()),
         other => other,
     }
-}
-
-/// The lists of a node.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StoredLists {
-    /// The list stored by the gateway, unless a list of the host was set since.
-    pub(super) acl: Option<Arc<Acl>>,
-    /// Whether the host has a list for the node itself; `None`: unknown.
-    pub(super) has_access: Option<bool>,
-    /// Whether the host has a list for new nodes in the directory; `None`: unknown.
-    has_default: Option<bool>,
 }
 
 /// Which lists the names of extended attributes tell.
@@ -223,8 +213,8 @@ impl LocalNode {
         Ok(())
     }
 
-    /// Creates an object under `name` in this directory, as the caller. `seen`: what was read of it just before; `is_listed` may also
-    /// be true if that was not read.
+    /// Creates an object under `name` in this directory, as the caller. `seen`: what was read of it just before; `is_listed` may
+    /// also be true if that was not read.
     pub(super) fn making<T: Send>(
         &self,
         by: &Acting<'_>,

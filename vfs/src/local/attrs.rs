@@ -31,8 +31,8 @@ use super::sys;
 const TICK: Duration = Duration::from_millis(50);
 
 impl LocalNode {
-    /// The rights that mode, owner and group grant the caller, if no other rule applies. `has_list`: whether the host has a list for
-    /// the node; `None`: unknown.
+    /// The rights that mode, owner and group grant the caller, if no other rule applies. `has_list`: whether the host has a list
+    /// for the node; `None`: unknown.
     fn rights(&self, cred: &Cred, attr: &Attr, has_list: Option<bool>) -> Option<u32> {
         let volume = &self.volume;
         let who = volume.identity.effective(cred);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
+use crate::acl::Acl;
 use crate::dos::Dos;
 use crate::types::{Attr, DirEntry, Time, XattrSizes};
 
@@ -50,6 +51,17 @@ pub(super) struct Beside {
     pub(super) ctime: Time,
     pub(super) dos: Dos,
     pub(super) xattrs: XattrSizes,
+}
+
+/// The lists of a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoredLists {
+    /// The list stored by the gateway, unless a list of the host was set since.
+    pub(super) acl: Option<Arc<Acl>>,
+    /// Whether the host has a list for the node itself; `None`: unknown.
+    pub(super) has_access: Option<bool>,
+    /// Whether the host has a list for new nodes in the directory; `None`: unknown.
+    pub(super) has_default: Option<bool>,
 }
 
 /// Marks a record outside the clock.

@@ -33,10 +33,9 @@ use crate::types::*;
 use crate::wastebasket::{Outcome, Waste};
 
 use super::Volume;
-use super::acl::StoredLists;
 use super::descriptors::Fd;
 use super::handle;
-use super::held::{Beside, DataFd, KnownNames, LastSeen, Listing, Moment, NO_SLOT};
+use super::held::{Beside, DataFd, KnownNames, LastSeen, Listing, Moment, NO_SLOT, StoredLists};
 use super::past::{self, PastNode, Versions};
 use super::stat::Stat;
 use super::sync_queue::{self, SyncQueue};

@@ -25,8 +25,7 @@ use crate::waste_record;
 use crate::xattrs::{self, PREFIX, SAMBA};
 
 use super::HIDDEN;
-use super::acl::StoredLists;
-use super::held::Beside;
+use super::held::{Beside, StoredLists};
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::stat::{self, Stat};
