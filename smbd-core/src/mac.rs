@@ -1,12 +1,12 @@
-//! What clients of macOS agree on with the server, and the two streams in which they keep what Finder shows of a file.
+//! The agreement of a macOS client with the server, and the two streams in which macOS keeps the data that Finder shows of a file.
 //!
 //! *Operation.* macOS asks with the context `AAPL` of a CREATE ([`agree`]). The session remembers the answer, for all its
 //! connections and trees, because the client does: one that mounts a second share relies on what it learned with the first.
 //!
-//! The streams [`AFP_INFO`](crate::fscc::mac::AFP_INFO) and [`AFP_RESOURCE`](crate::fscc::mac::AFP_RESOURCE) have rules of their
-//! own, those of Apple's servers, for every client: FinderInfo is read and written whole and from its start, and either stream
-//! exists only while it has contents. So a stream of these names without bytes, which the volume may have, is missing to clients.
-//! Sizes of open streams follow from that, and the last close removes such a stream ([`crate::teardown`]). Pure.
+//! The streams [`AFP_INFO`](crate::fscc::mac::AFP_INFO) and [`AFP_RESOURCE`](crate::fscc::mac::AFP_RESOURCE) follow the rules of
+//! Apple's servers for every client: FinderInfo is read and written whole and from its start, and either stream exists only while
+//! it has contents. Clients do not see such a stream if the volume has it without bytes. Sizes of open streams follow from that,
+//! and the last close removes such a stream ([`crate::teardown`]). Pure.
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for data that is no FinderInfo.
 
@@ -18,7 +18,7 @@ use crate::fscc::mac::{AFP_INFO, AFP_RESOURCE, AfpInfo};
 use crate::status::Status;
 use crate::wire::aapl::{Query, Told, caps, part, volume};
 
-/// What a session and its client agreed on.
+/// Bits of the agreement between a session and its client.
 pub(crate) mod agreed {
     /// The client is macOS.
     pub(crate) const MACOS: u8 = 1;
@@ -69,7 +69,7 @@ pub(crate) fn agree(query: &Query, for_backups: bool, model: &str) -> (Told, u8)
     (told, bits)
 }
 
-/// A stream with rules of its own.
+/// A stream that follows the rules of Apple's servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     /// FinderInfo.
@@ -82,7 +82,7 @@ pub(crate) enum Special {
 pub(crate) const INFO_LEN: u64 = AfpInfo::LEN as u64;
 
 impl Special {
-    /// Returns what the stream of this name is; `None` for one like any other.
+    /// Returns the kind of the stream of this name; `None` for an ordinary stream.
     pub(crate) fn named(name: &str) -> Option<Self> {
         if same(name, AFP_INFO) {
             Some(Self::Info)
@@ -94,8 +94,8 @@ impl Special {
     }
 }
 
-/// Returns whether a stream that has this many bytes on the volume exists for a client. For macOS no stream is empty, as on its own
-/// volumes.
+/// Returns whether a stream that has this many bytes on the volume exists for a client. Empty streams do not exist for macOS, as on
+/// Apple's volumes.
 pub(crate) fn exists(name: &str, size: u64, is_macos: bool) -> bool {
     match Special::named(name) {
         Some(Special::Info) => size == INFO_LEN,
@@ -139,8 +139,8 @@ pub(crate) fn info_write(at: u64, count: usize, data: &[u8]) -> Result<InfoWrite
     Ok(if info.is_empty() { InfoWrite::Remove } else { InfoWrite::Keep(whole) })
 }
 
-/// Returns what a read of FinderInfo gets. `stored`: what the volume has, of which anything but a whole FinderInfo counts as
-/// none. An offset up to the end means the start: Apple's servers do so.
+/// Returns the bytes that a read of FinderInfo gets. `stored`: the stream on the volume, which is ignored unless it is a whole
+/// FinderInfo. Any offset up to the end reads from the start, as Apple's servers do.
 pub(crate) fn info_read(stored: Vec<u8>, at: u64, count: usize) -> Vec<u8> {
     if at > INFO_LEN {
         return Vec::new();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was kept is read back; what was removed reads like none.
+        /// Reads return the FinderInfo that was kept, and an empty one after a removal.
         #[test]
         fn reads_return_what_writes_kept(
             writes in proptest::collection::vec((0..3_u64, proptest::collection::vec(0..3_u8, 0..70), any::<bool>()), 0..8),

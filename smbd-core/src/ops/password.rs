@@ -1,7 +1,7 @@
 //! Changes of passwords by clients that know the present ones, and the passwords of clients that want encrypted calls.
 //!
-//! *Operation.* Every logged-on user may try an account: the change itself proves the present password. Wrong passwords count like
-//! those of logons, by address and by account. An account under attack can be changed only from addresses that it was used from
+//! *Operation.* Every logged-on user may try an account: the change itself proves the present password. Wrong passwords count as
+//! failed logons do, by address and by account. An account under attack can be changed only from addresses that it was used from
 //! ([`crate::users::accounts`]).
 //!
 //! *Errors.* A record in the audit trail for each attempt; without room for it the change is refused.
@@ -45,7 +45,7 @@ impl Client<'_> {
     }
 }
 
-/// The reason why a password stays as it is.
+/// The reason why a password was not changed.
 #[derive(Debug, PartialEq, Eq)]
 enum Why {
     /// Other addresses guess it.
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(right(), Status::ACCOUNT_LOCKED_OUT, "from where alice never logged on");
         locked(&host.core.accounts).right("alice", peer, now);
         assert_eq!(right(), Status::SUCCESS, "an attack does not lock alice out");
-        // What is not a guess does not count.
+        // A new password that breaks a rule is no guess and does not count.
         let before = locked(&host.core.logon_throttle).wrong(peer, now);
         assert_eq!(
             status(host.change_password("alice", &rc4(NEW, "short"))),

@@ -3,9 +3,8 @@
 //! *Operation.* A listing continues from a directory cookie and stores no other state. Names are matched first; then attributes
 //! of matching entries are fetched one by one, and names that have disappeared are skipped. A pattern without wildcards is found
 //! by name, without listing the directory. A folder with few matching or visible entries can be of any length: the request yields
-//! after each fetch, sends an interim response, and can be cancelled; a later query continues from the old position. For macOS,
-//! each entry costs also a look-up of its streams, and two more where there are some, in place of the size of its extended
-//! attributes.
+//! after each fetch, sends an interim response, and can be cancelled; a later query continues from the old position. An entry
+//! for macOS also costs a look-up of its streams, and two more if it has some, in place of the size of its extended attributes.
 //!
 //! *Memory.* One buffer of the size that the client requested, reserved with [`room`], and names of [`NAMES_MAX`] entries.
 

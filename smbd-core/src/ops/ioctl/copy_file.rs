@@ -1,5 +1,5 @@
 //! FSCTL_SRV_COPYCHUNK without chunks, by which macOS copies a file with its streams, if the session agreed on OSX_COPYFILE
-//! ([`crate::mac`]). For all other clients such a request copies no byte.
+//! ([`crate::mac`]). Such a request of any other client copies no byte.
 //!
 //! *Operation.* The data is copied in the steps of a copy with chunks, so that locks, leases and watchers see the same. Then the
 //! target gets each stream of the source, and loses the data that it had beyond the source's.

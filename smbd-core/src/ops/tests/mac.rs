@@ -1,4 +1,4 @@
-//! What macOS asks of a server: the context AAPL, directory entries with what Finder shows, FinderInfo and resource forks beside
+//! Requests of macOS: the context AAPL, directory entries with what Finder shows, FinderInfo and resource forks beside
 //! a slow model, copies of whole files, modes in lists, backups. The requests have the form that Apple's client smbfs gives them.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use crate::wire::{Command, flush, query_directory};
 const INFO: &str = "f:AFP_AfpInfo";
 const FORK: &str = "f:AFP_Resource";
 
-/// What Apple's client asks: all parts, and all that it can do.
+/// The query of Apple's client: all parts, with all of its capabilities.
 const ASKS: Query = Query { parts: 7, client: 0x3f };
 
 fn how(disposition: Disposition) -> impl FnOnce(&mut Request<'static>) {
@@ -299,7 +299,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the two streams have; empty: missing.
+/// Contents of the two streams; an empty one is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     finder: Vec<u8>,
