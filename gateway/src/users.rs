@@ -15,7 +15,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -340,6 +340,8 @@ pub struct Next {
     configured: Vec<User>,
     /// Stamp of the database before it was read.
     seen: Stamp,
+    /// Number of passwords that users had changed before.
+    changes: u64,
 }
 
 impl Next {
@@ -399,6 +401,8 @@ pub struct UserDb {
     engine: RwLock<Option<Arc<Winbind>>>,
     /// Fewest characters of new passwords.
     password_least: AtomicU16,
+    /// Number of passwords that users have changed.
+    changes: AtomicU64,
 }
 
 impl UserDb {
@@ -421,6 +425,7 @@ impl UserDb {
             keeper: domain::UserKeeper::default(),
             engine: RwLock::new(engine(settings)),
             password_least: AtomicU16::new(settings.smb.password_length.0),
+            changes: AtomicU64::new(0),
         };
         book.set(book.next(&settings.users)?);
         Ok(book)
@@ -428,20 +433,37 @@ impl UserDb {
 
     /// Reads the users for this configuration without putting them in force. Blocks.
     pub fn next(&self, configured: &[User]) -> Result<Next, String> {
+        let changes = self.changes.load(Ordering::SeqCst);
         let seen = self.files.as_ref().map(|files| {
             let its = files.clone();
             in_time(&files.path(DATABASE), move |_| Ok(its.stamp(DATABASE)))
         });
         let seen = seen.transpose()?.flatten();
-        Ok(Next { table: self.load(configured)?, configured: configured.to_owned(), seen })
+        let table = self.load(configured)?;
+        Ok(Next { table, configured: configured.to_owned(), seen, changes })
     }
 
     /// Puts these users in force; returns true if one was added, removed or has another identity. Users that have changed since
     /// they were read are found by [`UserDb::refresh`].
     pub fn set(&self, next: Next) -> bool {
+        let _turn = locked(&self.unread);
+        self.install(next)
+    }
+
+    /// Like [`UserDb::set`], for a caller that holds the lock of `unread`.
+    fn install(&self, mut next: Next) -> bool {
+        let mut table = writing(&self.table);
+        if self.changes.load(Ordering::SeqCst) != next.changes {
+            // A user has changed its password since they were read: the old one must open nothing again. The next look reads all.
+            next.seen = Stamp::default();
+            for (key, (account, ..)) in &mut next.table {
+                if let Some((now, ..)) = table.get(key) {
+                    account.nt_hash = now.nt_hash.clone();
+                }
+            }
+        }
         *locked(&self.configured) = next.configured;
         *locked(&self.seen) = next.seen;
-        let mut table = writing(&self.table);
         let others = !are_same(&table, &next.table);
         *table = Arc::new(next.table);
         others
@@ -521,7 +543,7 @@ impl UserDb {
         };
         *unread = None;
         let changes = differences(&self.current(), &next.table);
-        self.set(next);
+        self.install(next);
         tracing::info!(users = self.current().len(), "the SMB users have been read again");
         Some(changes)
     }

@@ -4,6 +4,7 @@
 //! restart never brings an old one back. Passwords in files are the administrator's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mutex::{locked, writing};
 use smb_auth::NtHash;
@@ -44,6 +45,7 @@ impl UserDb {
         self.store_password(name, old, (hash.clone(), keys))?;
         // The next logon needs it. Other changes of the file come with the next look at it.
         let mut table = writing(&self.table);
+        self.changes.fetch_add(1, Ordering::SeqCst);
         if let Some((account, ..)) = Arc::make_mut(&mut table).get_mut(&key(name)) {
             account.nt_hash = hash.0;
         }
@@ -70,11 +72,17 @@ impl UserDb {
         };
         let (name, old) = (name.to_owned(), old.clone());
         let path = files.path(DATABASE);
+        // True once either side has decided. A client that gets no answer in time learns that its password stays.
+        let decided = Arc::new(AtomicBool::new(false));
+        let its = decided.clone();
         let is_stored = in_time(&path, move |_| {
             change_database(&files, |database| {
                 let Some(entry) = database.get(&name).filter(|e| e.hash == old).cloned() else {
                     return Ok(false);
                 };
+                if its.swap(true, Ordering::SeqCst) {
+                    return Err("the client has its answer".to_owned());
+                }
                 let (hash, keys) = new;
                 database.put(Entry { hash, keys: Some(keys), ..entry });
                 Ok(true)
@@ -83,7 +91,10 @@ impl UserDb {
         match is_stored {
             Ok(true) => Ok(()),
             Ok(false) => Err(Unchanged::Replaced),
-            Err(why) => Err(Unchanged::Failed(why)),
+            Err(why) => {
+                decided.store(true, Ordering::SeqCst);
+                Err(Unchanged::Failed(why))
+            }
         }
     }
 }
@@ -146,6 +157,21 @@ mod tests {
         assert_eq!(book.refresh(), Some(vec![]));
         assert_eq!(book.refresh(), None);
         assert!(opens(&book, "alice", NEW));
+    }
+
+    /// Another command holds the lock for longer than the client waits.
+    #[test]
+    fn change_that_came_too_late_is_not_made() {
+        let (dir, files, book) = kept(&["alice"]);
+        let held = crate::users::lock(dir.path()).unwrap();
+        assert!(matches!(change(&book, "alice", OLD, NEW), Err(Unchanged::Failed(_))));
+        drop(held);
+        // The next command gets the lock after the one that waits.
+        change_database(&files, |d| Ok(d.put(entry("bob")))).unwrap();
+        change_database(&files, |d| Ok(d.put(entry("carol")))).unwrap();
+        let database = read_database(&files).unwrap();
+        assert_eq!(database.get("alice"), Some(&entry("alice")));
+        assert!(opens(&book, "alice", OLD));
     }
 
     #[test]
@@ -232,6 +258,7 @@ mod tests {
         change_database(&files, |d| Ok(d.put(entry("bob")))).unwrap();
         assert!(book.refresh().is_some());
         book.set(read_before);
+        assert!(opens(&book, "alice", NEW), "the old password opens nothing meanwhile");
         assert!(book.refresh().is_some(), "the file differs from what was read");
         assert!(opens(&book, "alice", NEW) && book.find("bob").is_some());
     }

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::session_setup::{Passwords, fresh};
 use crate::auth::ntlm::{Acceptor, Protection};
 use crate::auth::password::{Change, Wrong};
-use crate::auth::{NtHash, Policy};
+use crate::auth::{NtHash, Policy, Secrets};
 use crate::limits::DERIVING_WAIT_MAX;
 use crate::pipe::NotChanged;
 use crate::refusal::Rule;
@@ -223,21 +223,35 @@ pub(super) fn acceptor(client: Client<'_>) -> Option<Acceptor> {
     Some(Acceptor::new(client.core.identity(), fresh, Policy::default(), None))
 }
 
-/// Verifies the last message of such a client. Accepts only the user of the session, so that no client looks for the passwords of
-/// others here.
+/// The password of the user of a session, if that is an account. No other account exists here, so that no client looks for the
+/// passwords of others.
+struct OfCaller<'a> {
+    core: &'a ServerState,
+    caller: Option<&'a str>,
+}
+
+impl Secrets for OfCaller<'_> {
+    fn nt_hash(&self, domain: &str, user: &str) -> Option<NtHash> {
+        let account = self.core.users.find(user)?;
+        let is_caller = self.caller == Some(&*account.name);
+        Passwords(&*self.core.users).nt_hash(domain, user).filter(|_| is_caller)
+    }
+}
+
+/// Verifies the last message of such a client. Accepts only the user of the session.
 pub(super) fn prove(
     client: Client<'_>,
     acceptor: &mut Acceptor,
     message: &[u8],
 ) -> Option<Protection> {
-    match acceptor.authenticate_sealed(message, &Passwords(&*client.core.users)) {
-        Ok((account, protection)) => {
-            let found = client.core.users.find(&account.user);
-            let is_caller = |user: &&Arc<User>| {
-                user.way == LogonWay::Account && found.is_some_and(|a| a.name == user.name)
-            };
-            client.user.filter(is_caller).map(|_| protection)
-        }
+    let caller = client.user.filter(|user| user.way == LogonWay::Account);
+    let caller = caller.map(|user| &*user.name);
+    let now = client.core.since_start();
+    if caller.is_some_and(|name| locked(&client.core.accounts).is_slowed(name, client.peer, now)) {
+        return None;
+    }
+    match acceptor.authenticate_sealed(message, &OfCaller { core: client.core, caller }) {
+        Ok((_, protection)) => Some(protection),
         Err(why) => {
             if why.is_guess() {
                 count_guess(client, why.user());
@@ -261,7 +275,7 @@ mod tests {
     use crate::auth::{Account as Named, Fresh};
     use crate::harness::Harness;
     use crate::limits::{ACCOUNT_GUESSES_FREE, DERIVING_PER_ADDRESS_MAX, GUESSES_FREE};
-    use crate::ops::pipe_host::CoreHost;
+    use crate::ops::pipe_host::{CoreHost, Tried};
     use crate::pipe::{Guard, Host};
     use crate::settings::Settings;
     use crate::users::{Account, Users};
@@ -317,7 +331,8 @@ mod tests {
         let namespace = Harness::new().core.namespace.clone();
         let book = Arc::new(Book(Mutex::new(OLD.to_owned())));
         let core = Arc::new(ServerState::new(namespace, Settings::default(), book));
-        CoreHost { core, user: Some(user(name, LogonWay::Account)), peer: [192, 0, 2, 1].into() }
+        let user = Some(user(name, LogonWay::Account));
+        CoreHost { core, user, peer: [192, 0, 2, 1].into(), tried: Tried::default() }
     }
 
     fn user(name: &str, way: LogonWay) -> Arc<User> {
@@ -328,6 +343,10 @@ mod tests {
         Change::seal_rc4(&NtHash::of(old), new, [7; 512]).unwrap()
     }
 
+    fn client(host: &CoreHost) -> Client<'_> {
+        Client { core: &host.core, user: host.user.as_ref(), peer: host.peer }
+    }
+
     fn status(changed: Result<(), NotChanged>) -> Status {
         changed.err().map_or(Status::SUCCESS, |why| why.status)
     }
@@ -335,7 +354,7 @@ mod tests {
     #[test]
     fn change_needs_the_present_password_and_no_more() {
         let host = host("bob");
-        let change = |name, old, new| status(host.change_password(name, &rc4(old, new)));
+        let change = |name, old, new| status(super::change(client(&host), name, &rc4(old, new)));
         assert_eq!(change("alice", "other", NEW), Status::WRONG_PASSWORD);
         assert_eq!(change("ALICE", OLD, NEW), Status::SUCCESS, "by another user who knows it");
         assert_eq!(change("alice", OLD, NEW), Status::WRONG_PASSWORD);
@@ -351,8 +370,25 @@ mod tests {
             assert_eq!(change("alice", NEW, new), expected, "{new}");
         }
         let of_domain = CoreHost { user: Some(user("DOM\\carol", LogonWay::Domain)), ..host };
-        let refused = of_domain.change_password("carol", &rc4(OLD, NEW));
+        let refused = super::change(client(&of_domain), "carol", &rc4(OLD, NEW));
         assert_eq!(status(refused), Status::ACCOUNT_RESTRICTION, "the domain keeps it");
+    }
+
+    /// A request may have thousands of calls, and only the request waits for wrong passwords before it.
+    #[test]
+    fn one_request_tries_one_change_and_one_logon() {
+        let alice = host("alice");
+        assert_eq!(status(alice.change_password("alice", &rc4("x", NEW))), Status::WRONG_PASSWORD);
+        let again = alice.change_password("alice", &rc4(OLD, NEW));
+        assert_eq!(status(again), Status::ACCOUNT_LOCKED_OUT);
+        let mut acceptor = alice.acceptor().unwrap();
+        assert!(alice.prove(&mut acceptor, b"no message").is_none());
+        let credentials = proof(&alice, "alice", OLD);
+        assert!(alice.prove(&mut { credentials.0 }, &credentials.1).is_none());
+        let next = CoreHost { tried: Tried::default(), ..alice };
+        assert_eq!(status(next.change_password("alice", &rc4(OLD, NEW))), Status::SUCCESS);
+        let (mut acceptor, proof) = proof(&next, "alice", NEW);
+        assert!(next.prove(&mut acceptor, &proof).is_some());
     }
 
     #[test]
@@ -361,20 +397,20 @@ mod tests {
         let (peer, now) = (host.peer, host.core.since_start());
         for n in 1..=ACCOUNT_GUESSES_FREE {
             assert_eq!(
-                status(host.change_password("alice", &rc4("x", NEW))),
+                status(change(client(&host), "alice", &rc4("x", NEW))),
                 Status::WRONG_PASSWORD
             );
             let slow = locked(&host.core.logon_throttle).delay(peer, now).is_some();
             assert_eq!(slow, n >= GUESSES_FREE, "{n}");
         }
-        let right = || status(host.change_password("alice", &rc4(OLD, NEW)));
+        let right = || status(change(client(&host), "alice", &rc4(OLD, NEW)));
         assert_eq!(right(), Status::ACCOUNT_LOCKED_OUT, "from where alice never logged on");
         locked(&host.core.accounts).right("alice", peer, now);
         assert_eq!(right(), Status::SUCCESS, "an attack does not lock alice out");
         // A new password that breaks a rule is no guess and does not count.
         let before = locked(&host.core.logon_throttle).wrong(peer, now);
         assert_eq!(
-            status(host.change_password("alice", &rc4(NEW, "short"))),
+            status(change(client(&host), "alice", &rc4(NEW, "short"))),
             Status::PASSWORD_RESTRICTION
         );
         assert_eq!(locked(&host.core.logon_throttle).wrong(peer, now), before + 1);
@@ -389,7 +425,7 @@ mod tests {
         };
         let run = async |change_to: Change| {
             let host = host.clone();
-            let work = move || status(host.change_password("alice", &change_to));
+            let work = move || status(change(client(&host), "alice", &change_to));
             tokio::task::spawn_blocking(work).await.unwrap()
         };
         let mut held = Vec::new();
@@ -417,25 +453,33 @@ mod tests {
 
     /// Returns whether a client that logs on to a pipe with this name and password is accepted.
     fn proves(host: &CoreHost, name: &str, password: &str) -> bool {
+        let (mut acceptor, proof) = proof(host, name, password);
+        prove(client(host), &mut acceptor, &proof).is_some()
+    }
+
+    /// Returns the last message of such a client, and the acceptor that expects it.
+    fn proof(host: &CoreHost, name: &str, password: &str) -> (Acceptor, Vec<u8>) {
         let fresh = Fresh { challenge: [1; 8], key: [1; 16], time: 0 };
         let account =
             Named { user: name.into(), domain: String::new(), workstation: String::new() };
         let hash = NtHash::of(password);
         let credentials = Credentials { account, hash, target_name: "host/gate".into() };
-        let client = Initiator::new(credentials, fresh);
+        let initiator = Initiator::new(credentials, fresh);
         let mut acceptor = host.acceptor().unwrap();
-        let challenge = acceptor.negotiate(&client.negotiate()).unwrap();
-        let (proof, _) = client.authenticate_sealed(&challenge).unwrap();
-        host.prove(&mut acceptor, &proof).is_some()
+        let challenge = acceptor.negotiate(&initiator.negotiate()).unwrap();
+        let (proof, _) = initiator.authenticate_sealed(&challenge).unwrap();
+        (acceptor, proof)
     }
 
     #[test]
     fn pipe_accepts_the_user_of_its_session_only() {
         let alice = host("alice");
         assert!(proves(&alice, "alice", OLD));
-        assert!(!proves(&alice, "bob", OLD), "with the right password of another user");
         let peer = alice.peer;
         let count = || locked(&alice.core.logon_throttle).wrong(peer, alice.core.since_start());
+        let before = count();
+        assert!(!proves(&alice, "bob", OLD), "with the right password of another user");
+        assert_eq!(count(), before + 2, "which counts like a wrong one");
         let before = count();
         assert!(!proves(&alice, "alice", "other"));
         assert_eq!(count(), before + 2, "the wrong password counts");

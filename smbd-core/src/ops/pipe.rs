@@ -24,7 +24,7 @@ use smb_proto::fscc::pipe::{
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::pipe_host::CoreHost;
+use super::pipe_host::{CoreHost, Tried};
 use super::session_setup::slow_down;
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -99,7 +99,7 @@ async fn run<T: Send + 'static>(
         slow_down(cx).await;
     }
     let (user, peer) = (cx.session()?.user(), cx.conn.info.peer.ip());
-    let host = CoreHost { core: cx.server.clone(), user, peer };
+    let host = CoreHost { core: cx.server.clone(), user, peer, tried: Tried::default() };
     let open = open.clone();
     let turn = cx.server.pipe_calls.take(peer, 1, PIPE_CALL_WAIT_MAX).await;
     let turn = turn.ok_or(Status::INSUFFICIENT_RESOURCES)?;

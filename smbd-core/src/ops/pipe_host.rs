@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vfs::accounts::Directory;
 use vfs::namespace::Share;
@@ -18,6 +19,7 @@ use crate::server_state::ServerState;
 use crate::session::{Kind, User};
 use crate::share_access::{grant, is_told};
 use crate::share_descriptor;
+use crate::status::Status;
 
 /// The server as seen by one user.
 pub(crate) struct CoreHost {
@@ -26,6 +28,28 @@ pub(crate) struct CoreHost {
     pub(crate) user: Option<Arc<User>>,
     /// The client's address.
     pub(crate) peer: IpAddr,
+    /// What the request has tried already.
+    pub(crate) tried: Tried,
+}
+
+/// The passwords that one request has tried. A request may have thousands of calls, and waits only once for the wrong passwords
+/// before it.
+#[derive(Default)]
+pub(crate) struct Tried {
+    logon: AtomicBool,
+    change: AtomicBool,
+}
+
+impl Tried {
+    /// Returns true at the first logon.
+    fn first_logon(&self) -> bool {
+        !self.logon.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns true at the first change of a password.
+    fn first_change(&self) -> bool {
+        !self.change.swap(true, Ordering::Relaxed)
+    }
 }
 
 impl CoreHost {
@@ -138,6 +162,9 @@ impl Host for CoreHost {
     }
 
     fn change_password(&self, name: &str, change: &Change) -> Result<(), NotChanged> {
+        if !self.tried.first_change() {
+            return Err(NotChanged { status: Status::ACCOUNT_LOCKED_OUT, reason: 0 });
+        }
         password::change(self.client(), name, change)
     }
 }
@@ -148,6 +175,9 @@ impl Guard for CoreHost {
     }
 
     fn prove(&self, acceptor: &mut Acceptor, message: &[u8]) -> Option<Protection> {
+        if !self.tried.first_logon() {
+            return None;
+        }
         password::prove(self.client(), acceptor, message)
     }
 }
@@ -172,7 +202,8 @@ mod tests {
         let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE };
         let user =
             Arc::new(User { name: "alice".into(), kind, cred, rid: 1000, way: LogonWay::Account });
-        CoreHost { core: core.clone(), user: Some(user), peer: [192, 0, 2, 1].into() }
+        let peer = [192, 0, 2, 1].into();
+        CoreHost { core: core.clone(), user: Some(user), peer, tried: Tried::default() }
     }
 
     #[test]
