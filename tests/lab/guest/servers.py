@@ -274,7 +274,8 @@ def has_quotas():
 def headgate():
     more = smb_user() if lab.CIFS or "ROUTER" in ENV or has_quotas() else []
     if has_quotas():
-        more += ["--user", "alice=/tmp/password,uid=1000,gid=1000"]
+        # Another address is for a second gateway: the clients cannot be told a port.
+        more += ["--user", "alice=/tmp/password,uid=1000,gid=1000", "--bind", ADDRESS]
     # The second client's network comes later than the gateway's last look at its networks.
     data = f"data={FOLDER},squash=none,clients=10.0.0.0/8"
     shares = (data, "ro=/ro,ro,squash=none", "squashed=/squashed", "small=/small,squash=none")
