@@ -4,7 +4,7 @@
 //! *Operation.* The host counts and enforces ([`vfs::quota`]); `QuotaThreshold` is its soft limit, `QuotaLimit` its hard limit.
 //! Clients open the name `$Extend\$Quota:$Q:$INDEX_ALLOCATION` and use that handle. As in smbd, only the superuser can open it:
 //! root, or an administrator of the share. An enumeration follows the numbers of users and keeps only the next number. If the
-//! process may not enumerate the quotas of the host, it lists those of the users that it knows.
+//! process may not enumerate the quotas of the host, it lists only users that it knows.
 //!
 //! *Errors.* STATUS_NOT_SUPPORTED if the volume counts no users, STATUS_INVALID_HANDLE for another handle,
 //! STATUS_NO_MORE_ENTRIES at the end of an enumeration.
@@ -204,7 +204,7 @@ async fn batch(
     Ok(all)
 }
 
-/// Returns the users of all accounts, and those of the domain that have logged on.
+/// Returns the users of all accounts, and users of the domain that have logged on.
 fn known(cx: &RequestContext) -> BTreeSet<u32> {
     let users = &cx.server.users;
     let mut all = BTreeSet::from([0]);
@@ -235,7 +235,7 @@ fn uid_of(cx: &RequestContext, open: &Open, sid: &Sid) -> Option<u32> {
     }
 }
 
-/// Converts limits of the protocol to those of the host.
+/// Converts limits of the protocol to limits of the host.
 fn limits(threshold: u64, limit: u64) -> Result<QuotaLimits, Status> {
     let of = |n: u64| match n {
         NO_LIMIT => Ok(None),
@@ -304,7 +304,7 @@ fn flags(state: Option<QuotaState>) -> u32 {
     }
 }
 
-/// Returns what the volume does, `None` if it does not count users, and its default limits.
+/// Returns how the volume treats quotas, if it counts users, and its default limits.
 async fn defaults(
     share: &Share,
     node: &NodeRef,
