@@ -60,7 +60,8 @@ pub struct Acting<'a> {
 /// What a request has read of the directory just before it makes a node there, so that the backend need not ask again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FolderSeen {
-    pub(crate) attr: Attr,
+    /// `None`: the backend reads them just before the call, because an index of names must learn of each change in between.
+    pub(crate) attr: Option<Attr>,
     /// True if the directory has a stored list.
     pub(crate) is_listed: bool,
 }

@@ -60,9 +60,11 @@ impl InheritedAcl {
         Ok(Self { passed: acl.filter(passes), folder: attr, is_listed, has_default, list })
     }
 
-    /// Returns what was just read of the directory, for the call that creates the node.
-    pub(crate) fn folder(&self) -> FolderSeen {
-        FolderSeen { attr: self.folder, is_listed: self.is_listed }
+    /// Returns what was just read of the directory, for the call that creates the node. `is_indexed`: an index of names follows the
+    /// directory's changes.
+    pub(crate) fn folder(&self, is_indexed: bool) -> FolderSeen {
+        let attr = (!is_indexed).then_some(self.folder);
+        FolderSeen { attr, is_listed: self.is_listed }
     }
 
     /// Returns the list that a node of this kind inherits.

@@ -414,6 +414,11 @@ impl Names {
         self.lock().displaced
     }
 
+    /// Returns whether the names of some directory are indexed.
+    pub(crate) fn has_indexes(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns the memory that indexes take now.
     pub fn memory_used(&self) -> usize {
         self.lock().bytes

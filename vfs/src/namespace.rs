@@ -545,7 +545,9 @@ impl<'a> FileOps<'a> {
             }
         }
         let inherited = InheritedAcl::of_dir(dir, self.list, set.umask).await?;
-        let by = self.acting(cred, mask::WRITE_DATA).having_seen(inherited.folder());
+        let by = self
+            .acting(cred, mask::WRITE_DATA)
+            .having_seen(inherited.folder(self.names.has_indexes()));
         let made = dir.create(by, name, how, inherited.masked(set, Kind::File)).await;
         let mut made = match made {
             // A volume that takes no changes, such as a snapshot.
@@ -591,7 +593,9 @@ impl<'a> FileOps<'a> {
         let _announced = self.check_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
         let inherited = InheritedAcl::of_dir(dir, self.list, new.set.umask).await?;
-        let by = self.acting(cred, mask::APPEND_DATA).having_seen(inherited.folder());
+        let by = self
+            .acting(cred, mask::APPEND_DATA)
+            .having_seen(inherited.folder(self.names.has_indexes()));
         let mut made = dir.mkdir(by, name, inherited.masked(new.set, Kind::Dir)).await?;
         self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;
         self.made(share, dir, name, &made, what::DIR_NAME).await;

@@ -15,13 +15,13 @@ use rustix::fs::XattrFlags;
 use crate::acl::posix::{self, Change, Lists, Posix};
 use crate::acl::steps::{Step, steps};
 use crate::acl::{self, Acl, Kept, Owner};
-use crate::authority::{Acting, FolderSeen};
+use crate::authority::Acting;
 use crate::error::{VfsError, VfsResult};
 use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::decide::Judge;
-use super::held::StoredLists;
+use super::held::{FolderNow, StoredLists};
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::xattr::growing;
@@ -213,18 +213,17 @@ impl LocalNode {
         Ok(())
     }
 
-    /// Creates an object under `name` in this directory, as the caller. `seen`: what was read of it just before; `is_listed` may
-    /// also be true if that was not read.
+    /// Creates an object under `name` in this directory, as the caller.
     pub(super) fn making<T: Send>(
         &self,
         by: &Acting<'_>,
         need: Need,
         name: &[u8],
-        seen: &FolderSeen,
+        folder: &FolderNow,
         make: impl FnOnce(BorrowedFd<'_>) -> VfsResult<T> + Send,
     ) -> VfsResult<T> {
-        let attr = &seen.attr;
-        let judge = match seen.is_listed || by.is_helped() {
+        let attr = &folder.attr;
+        let judge = match folder.may_be_listed || by.is_helped() {
             true => self.decide(by, need, attr),
             false => Ok(Judge::Kernel),
         };

@@ -64,6 +64,14 @@ pub(super) struct StoredLists {
     pub(super) has_default: Option<bool>,
 }
 
+/// A directory just before a call that makes a node in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FolderNow {
+    pub(super) attr: Attr,
+    /// False only if it is known to have no stored list.
+    pub(super) may_be_listed: bool,
+}
+
 /// Marks a record outside the clock.
 pub(super) const NO_SLOT: usize = usize::MAX;
 

@@ -23,7 +23,7 @@ use crate::perm::{self, Need};
 use crate::types::*;
 
 use super::decide::{Judge, Override};
-use super::held::DataFd;
+use super::held::{DataFd, FolderNow};
 use super::node::LocalNode;
 use super::past;
 use super::proc_path::decimal;
@@ -215,27 +215,30 @@ impl LocalNode {
     pub(super) fn seen_once(
         &self,
         seen: Option<FolderSeen>,
-    ) -> impl Fn() -> VfsResult<FolderSeen> + Send + use<'_> {
+    ) -> impl Fn() -> VfsResult<FolderNow> + Send + use<'_> {
         let seen = Cell::new(seen.filter(|_| self.volume.turns.is_none()));
         move || match seen.take() {
-            Some(seen) => Ok(seen),
-            None => self.seen_now(),
+            Some(FolderSeen { attr, is_listed }) => {
+                let attr = attr.map_or_else(|| self.attr(), Ok)?;
+                Ok(FolderNow { attr, may_be_listed: is_listed })
+            }
+            None => self.folder_now(),
         }
     }
 
-    fn seen_now(&self) -> VfsResult<FolderSeen> {
-        Ok(FolderSeen { attr: self.attr()?, is_listed: true })
+    fn folder_now(&self) -> VfsResult<FolderNow> {
+        Ok(FolderNow { attr: self.attr()?, may_be_listed: true })
     }
 
     pub(super) fn do_create(
         &self,
         by: &Acting<'_>,
-        (name, seen): (&[u8], FolderSeen),
+        (name, folder): (&[u8], FolderNow),
         how: CreateHow,
         mut set: SetAttr,
     ) -> VfsResult<Made> {
         let dir = self.change_name(name)?;
-        let before = seen.attr;
+        let before = folder.attr;
         if let CreateHow::Exclusive(verifier) = how {
             let (a, m) = verifier_times(verifier);
             set.atime = Some(SetTime::At(a));
@@ -247,7 +250,7 @@ impl LocalNode {
         for _ in 0..RACES_MAX {
             let volume = &self.volume;
             let make = |dir: BorrowedFd<'_>| Ok(rustix::fs::openat(dir, name, flags, mode)?);
-            let make = || self.making(by, perm::ADD_FILE, name, &seen, make);
+            let make = || self.making(by, perm::ADD_FILE, name, &folder, make);
             match volume.cache.with_room(make) {
                 Ok(file) => {
                     // Follows links, because the name there is a link to the file.
@@ -346,7 +349,7 @@ impl LocalNode {
     fn make(
         &self,
         by: &Acting<'_>,
-        (name, seen): (&[u8], FolderSeen),
+        (name, folder): (&[u8], FolderNow),
         (kind, need): (Kind, Need),
         set: &SetAttr,
         make: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno> + Send,
@@ -355,7 +358,7 @@ impl LocalNode {
         let volume = &self.volume;
         // If no descriptor is available, no object is created, because it would need to be removed again.
         volume.cache.with_room(|| Ok(()))?;
-        self.making(by, need, name, &seen, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
+        self.making(by, need, name, &folder, |dir| Ok(make(dir)?)).map_err(|e| self.or_stale(e))?;
         let owner = volume.identity.effective(by.cred).uid;
         let is_ours =
             |made: &Stat| made.attr.kind == kind && !(volume.posix && made.attr.uid != owner);
@@ -370,13 +373,13 @@ impl LocalNode {
         if !is_ours(&stat::of_fd(path.as_fd())?) {
             return Err(VfsError::NotFound);
         }
-        self.made(by.cred, name, (path, None), set, seen.attr)
+        self.made(by.cred, name, (path, None), set, folder.attr)
     }
 
     pub(super) fn do_mkdir(
         &self,
         by: &Acting<'_>,
-        (name, seen): (&[u8], FolderSeen),
+        (name, folder): (&[u8], FolderNow),
         mut set: SetAttr,
     ) -> VfsResult<Made> {
         set.size = None;
@@ -385,7 +388,7 @@ impl LocalNode {
         set.mode = (mode & SET_ID != 0).then_some(mode);
         let mode = Mode::from_raw_mode(mode & 0o1777);
         let what = (Kind::Dir, perm::ADD_DIR);
-        self.make(by, (name, seen), what, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
+        self.make(by, (name, folder), what, &set, |dir| rustix::fs::mkdirat(dir, name, mode))
     }
 
     pub(super) fn do_symlink(
@@ -400,8 +403,8 @@ impl LocalNode {
         }
         (set.size, set.mode) = (None, None);
         let what = (Kind::Symlink, perm::ADD_FILE);
-        let name_seen = (name, self.seen_now()?);
-        self.make(by, name_seen, what, &set, |dir| rustix::fs::symlinkat(target, dir, name))
+        let place = (name, self.folder_now()?);
+        self.make(by, place, what, &set, |dir| rustix::fs::symlinkat(target, dir, name))
     }
 
     pub(super) fn do_mknod(
@@ -427,8 +430,8 @@ impl LocalNode {
             self.allows_names(by, perm::ADD_FILE, &self.attr()?)?;
             return Err(VfsError::Perm);
         }
-        let name_seen = (name, self.seen_now()?);
-        self.make(by, name_seen, (kind, perm::ADD_FILE), &set, |dir| {
+        let place = (name, self.folder_now()?);
+        self.make(by, place, (kind, perm::ADD_FILE), &set, |dir| {
             rustix::fs::mknodat(dir, name, file, mode, dev)
         })
     }
@@ -669,8 +672,8 @@ impl LocalNode {
                 power.run(by.cred, link)
             }
             _ => {
-                let seen = FolderSeen { attr: before, is_listed: true };
-                target.making(by, perm::ADD_FILE, name, &seen, link)
+                let folder = FolderNow { attr: before, may_be_listed: true };
+                target.making(by, perm::ADD_FILE, name, &folder, link)
             }
         };
         made.map_err(|e| {
