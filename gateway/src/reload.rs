@@ -256,7 +256,18 @@ impl Running {
             tracing::error!(%error, "the UDP sockets of NFSv3 could not be changed");
         }
         self.judge(&gone, &mut changes).await;
+        self.limit_sizes().await;
         Ok(changes)
+    }
+
+    /// Sets the sizes of the shares in force on a blocking thread. A failure cannot refuse the reload, whose check has found that
+    /// the sizes can be set.
+    async fn limit_sizes(&self) {
+        let shares = self.shares.clone();
+        let limited = tokio::task::spawn_blocking(move || shares.limit_sizes()).await;
+        if let Err(why) = limited.unwrap_or_else(|e| Err(e.to_string())) {
+            tracing::error!("not every share has its size; the next reload sets it again: {why}");
+        }
     }
 
     /// Changes to another audit trail on a blocking thread, since the old one may still write.

@@ -314,8 +314,8 @@ pub async fn start(mut settings: Settings) -> Result<Running, String> {
     let mut listeners = Listeners::new(shared.clone(), fronts.0, fronts.1, &settings);
     let with_smb = smb::is_wanted(&settings, !book.is_empty());
     let step = prepare(&mut listeners, &mut settings, portmap_asked, with_smb).await?;
-    let spaces = Arc::new(Spaces::default());
-    let stuck = watch_storage(&settings, &shares, &namespace);
+    shares.limit_sizes()?;
+    let (spaces, stuck) = (Arc::<Spaces>::default(), watch_storage(&settings, &shares, &namespace));
     let announcer = Arc::new(Announcer::new(listeners.served().clone(), &run));
     let source: SharedSource = Arc::new(Daemon {
         connections: shared.connections.clone(),

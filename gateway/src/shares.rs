@@ -90,8 +90,8 @@ impl ShareSet {
         self.names.clone()
     }
 
-    /// Opens the shares of these settings that this set does not have. The error is one line for the user. Blocks, for each share
-    /// at most [`OPEN_MAX`].
+    /// Opens the shares of these settings that this set does not have, without a change to their sizes on the host
+    /// ([`Self::limit_sizes`]). The error is one line for the user. Blocks, for each share at most [`OPEN_MAX`].
     pub(crate) fn next(&self, settings: &Settings, accounts: Accounts<'_>) -> Result<Self, String> {
         let rights = self.rights(settings, accounts)?;
         let payload = match &self.payload {
@@ -133,7 +133,7 @@ impl ShareSet {
             if let (Some(size), Source::Folder(folder)) =
                 (s.size.filter(|_| s.size != had), &s.source)
             {
-                limit(folder, size, backend.clone())
+                limit(folder, (size, false), backend.clone())
                     .map_err(|e| format!("share {}: {e}", s.name))?;
             }
             let rules = match placed(s, &rules.links, &backend, was) {
@@ -183,6 +183,22 @@ impl ShareSet {
             one.share.backend.set_snapshots(one.configured.snapshots.as_ref());
         }
         self.opened.iter().map(|o| o.share.clone()).collect()
+    }
+
+    /// Sets the sizes of all shares on the host, also those that have not changed: the host may have another limit now. The error
+    /// is one line for the user, after all other shares have their sizes. Blocks, for each share at most [`OPEN_MAX`].
+    pub(crate) fn limit_sizes(&self) -> Result<(), String> {
+        let sized = |one: &Opened| match (one.configured.size, &one.configured.source) {
+            (Some(size), Source::Folder(folder)) => {
+                let limited = limit(folder, (size, true), one.share.backend.clone());
+                limited.err().map(|why| format!("share {}: {why}", one.share.name))
+            }
+            _ => None,
+        };
+        match self.opened.iter().filter_map(sized).collect::<Vec<_>>() {
+            none if none.is_empty() => Ok(()),
+            some => Err(some.join("; ")),
+        }
     }
 
     /// Returns true if this is the set before the first.
@@ -333,9 +349,14 @@ pub(crate) fn open_in_time<T: Send + 'static>(
     }
 }
 
-/// Limits the size of a share. The error says what is wrong and what to do, without the name of the share.
-fn limit(folder: &Path, size: u64, backend: Arc<dyn Backend>) -> Result<(), String> {
-    match in_time::ask(folder, OPEN_MAX, move || backend.limit_size(size, true)) {
+/// Limits the size of a share, or only checks whether that is possible ([`Backend::limit_size`]). The error says what is wrong and
+/// what to do, without the name of the share.
+fn limit(
+    folder: &Path,
+    (size, sets): (u64, bool),
+    backend: Arc<dyn Backend>,
+) -> Result<(), String> {
+    match in_time::ask(folder, OPEN_MAX, move || backend.limit_size(size, sets)) {
         Ok(done) => done,
         Err(Silent) => Err(format!("{}: {SILENT}", folder.display())),
     }
@@ -549,7 +570,46 @@ fn memory_volume_max() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use vfs::{BoxFuture, Capabilities, FsStat, Handle, NodeRef, VfsResult};
+
     use super::*;
+
+    /// A volume that remembers its size.
+    struct Sized {
+        volume: Arc<MemBackend>,
+        size: Mutex<Option<u64>>,
+    }
+
+    impl Backend for Sized {
+        fn root(&self) -> NodeRef {
+            self.volume.root()
+        }
+
+        fn resolve<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, VfsResult<NodeRef>> {
+            self.volume.resolve(handle)
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.volume.capabilities()
+        }
+
+        fn statfs(&self) -> BoxFuture<'_, VfsResult<FsStat>> {
+            self.volume.statfs()
+        }
+
+        fn limit_size(&self, bytes: u64, sets: bool) -> Result<(), String> {
+            const MOST: u64 = 1 << 40;
+            if bytes > MOST {
+                return Err("too large".into());
+            }
+            if sets {
+                *self.size.lock().unwrap() = Some(bytes);
+            }
+            Ok(())
+        }
+    }
 
     fn set(before: &ShareSet, shares: Vec<config::Share>) -> ShareSet {
         before.next(&Settings { shares, ..Settings::default() }, &|_| None).unwrap()
@@ -625,6 +685,34 @@ mod tests {
         assert_eq!(names(first.gone_from_nfs(&second)), ["a", "c"]);
         assert_eq!(first.difference(&second).changed, ["a", "b"]);
         assert!(Arc::ptr_eq(&first.opened[0].share.backend, &second.opened[0].share.backend));
+    }
+
+    #[test]
+    fn sizes_are_set_apart_from_opening_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let with = |size| {
+            let source = Source::Folder(dir.path().to_owned());
+            let share = config::Share { size: Some(size), ..config::Share::new("a", source) };
+            Settings { shares: vec![share], ..Settings::default() }
+        };
+        let volume =
+            Arc::new(Sized { volume: MemBackend::new(1 << 20).unwrap(), size: None.into() });
+        let mut settings = with(5);
+        settings.shares[0].size = None;
+        let mut before = ShareSet::default().next(&settings, &|_| None).unwrap();
+        let opened = &mut before.opened[0];
+        let rules = Rules::default();
+        opened.share = Arc::new(share(&opened.configured, rules, volume.clone(), &before.names));
+        let size = || *volume.size.lock().unwrap();
+        let refused = before.next(&with(2 << 40), &|_| None).err();
+        assert_eq!(refused.as_deref(), Some("share a: too large"));
+        let first = before.next(&with(5), &|_| None).unwrap();
+        assert_eq!(size(), None, "a reload may still fail");
+        first.limit_sizes().unwrap();
+        assert_eq!(size(), Some(5));
+        *volume.size.lock().unwrap() = Some(6);
+        first.next(&with(5), &|_| None).unwrap().limit_sizes().unwrap();
+        assert_eq!(size(), Some(5), "the host had another limit");
     }
 
     #[test]
