@@ -136,7 +136,7 @@ pub(super) fn next(fd: BorrowedFd<'_>, kind: QuotaKind, from: u32) -> VfsResult<
     }
 }
 
-/// Sets the limits of space. A limit below the kernel's unit becomes one unit, because zero would remove the limit.
+/// Sets the limits of space, in whole units. A limit below one unit becomes one unit, because zero would remove the limit.
 pub(super) fn set(
     fd: BorrowedFd<'_>,
     kind: QuotaKind,
@@ -234,7 +234,11 @@ impl Drop for Effective {
         const KEEP: u32 = u32::MAX;
         let call = if self.is_user { libc::SYS_setresuid } else { libc::SYS_setresgid };
         // SAFETY: as in `enter`. The real and the saved identity never changed, so the kernel always allows the way back.
-        unsafe { libc::syscall(call, KEEP, self.own, KEEP) };
+        if unsafe { libc::syscall(call, KEEP, self.own, KEEP) } != 0 {
+            let error = io::Error::last_os_error();
+            tracing::error!(%error, "a thread cannot leave the identity of a caller: the gateway ends");
+            std::process::abort();
+        }
         // It restores all permitted capabilities, also those that this thread had given up.
         if let Err(error) = rustix::thread::set_capabilities(None, self.had) {
             tracing::warn!(%error, "a thread has capabilities that it had given up");
