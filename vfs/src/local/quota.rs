@@ -59,16 +59,7 @@ impl Volume {
         entries_max: usize,
     ) -> BoxFuture<'_, VfsResult<Vec<Quota>>> {
         self.on_thread(move |volume| {
-            let (mut all, mut from) = (Vec::new(), Some(from));
-            while all.len() < entries_max.min(ENTRIES_MAX)
-                && let Some(at) = from
-                && let Some(found) = quotactl::next(volume.root.as_fd(), kind, at)?
-            {
-                // A file system that counts backwards would never end.
-                from = found.id.checked_add(1).filter(|next| *next > at);
-                all.push(found);
-            }
-            Ok(all)
+            list(from, entries_max, |at| quotactl::next(volume.root.as_fd(), kind, at))
         })
     }
 
@@ -110,9 +101,11 @@ impl Volume {
                 ));
             }
         };
+        let block = rustix::fs::fstatvfs(root).map_or(0, |s| s.f_frsize);
+        let bytes = whole(bytes, block);
         let limits = QuotaLimits { soft: None, hard: Some(bytes) };
-        let is_so = quotactl::get(root, QuotaKind::Project, id)
-            .is_ok_and(|now| now.limits == QuotaLimits { hard: Some(bytes.max(1)), ..limits });
+        let is_so =
+            quotactl::get(root, QuotaKind::Project, id).is_ok_and(|now| now.limits == limits);
         if is_so {
             return Ok(());
         }
@@ -130,12 +123,75 @@ impl Volume {
     }
 }
 
+/// Lists quotas by calls for the next one at this number or a greater one.
+fn list(
+    from: u32,
+    entries_max: usize,
+    mut next: impl FnMut(u32) -> VfsResult<Option<Quota>>,
+) -> VfsResult<Vec<Quota>> {
+    /// The kernel has no such user, and refuses to begin with it.
+    const END: u32 = u32::MAX;
+    let (mut all, mut at) = (Vec::new(), from);
+    while all.len() < entries_max.min(ENTRIES_MAX)
+        && at != END
+        && let Some(found) = next(at)?
+    {
+        all.push(found);
+        // A file system that counts backwards would never end.
+        at = found.id.checked_add(1).filter(|next| *next > at).unwrap_or(END);
+    }
+    Ok(all)
+}
+
+/// Rounds a limit up to what the host stores unchanged: ext4 whole units of the kernel, XFS whole blocks.
+fn whole(bytes: u64, block: u64) -> u64 {
+    let unit = block.max(1).next_multiple_of(quotactl::UNIT);
+    bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX / unit * unit)
+}
+
 /// Says how the limit of a project is set if the gateway has no right to.
 fn lacks_right(id: u32, bytes: u64) -> String {
     format!(
         "`size`: the gateway may not set the limit of project {id}, which needs CAP_SYS_ADMIN: give it (`systemctl edit headgate`: \
          `CapabilityBoundingSet=CAP_SYS_ADMIN` in `[Service]`), or set the limit with `setquota -P {id} 0 {} 0 0 MOUNTPOINT` and \
          remove `size`: clients see that limit as the size of the share",
-        bytes.div_ceil(quotactl::UNIT)
+        bytes / quotactl::UNIT
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_ends_behind_last_user() {
+        let users = [3, 7, u32::MAX - 1];
+        let next = |from| match from {
+            u32::MAX => Err(VfsError::NotSupported),
+            from => {
+                let id = users.into_iter().find(|id| *id >= from);
+                Ok(id.map(|id| Quota { id, ..Quota::default() }))
+            }
+        };
+        let ids = |from, entries_max| {
+            list(from, entries_max, next).map(|all| all.iter().map(|q| q.id).collect::<Vec<_>>())
+        };
+        assert_eq!(ids(0, 9), Ok(users.to_vec()));
+        assert_eq!(ids(4, 1), Ok(vec![7]));
+        assert_eq!(ids(u32::MAX, 9), Ok(vec![]));
+        let backwards = |_| Ok(Some(Quota { id: 2, ..Quota::default() }));
+        assert_eq!(list(2, 9, backwards).unwrap().len(), 2);
+        let fails = list(0, 9, |_| Err(VfsError::Io));
+        assert_eq!(fails, Err(VfsError::Io));
+    }
+
+    #[test]
+    fn size_is_rounded_to_what_host_stores() {
+        let mib = 1 << 20;
+        for (block, wanted) in [(4096, mib + 4096), (512, mib + 1024), (0, mib + 1024)] {
+            assert_eq!(whole(mib + 1, block), wanted, "{block}");
+        }
+        assert_eq!(whole(mib, 65_536), mib);
+        assert_eq!(whole(u64::MAX, 4096), u64::MAX - 4095);
+    }
 }
