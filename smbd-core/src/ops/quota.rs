@@ -4,7 +4,8 @@
 //! *Operation.* The host counts and enforces ([`vfs::quota`]); `QuotaThreshold` is its soft limit, `QuotaLimit` its hard limit.
 //! Clients open the name `$Extend\$Quota:$Q:$INDEX_ALLOCATION` and use that handle. As in smbd, only the superuser can open it:
 //! root, or an administrator of the share. An enumeration follows the numbers of users and keeps only the next number. If the
-//! process may not enumerate the quotas of the host, it lists only users that it knows.
+//! process may not enumerate the quotas of the host, it lists only users that it knows. The superuser has no limit: what XFS keeps
+//! under its number are the default limits.
 //!
 //! *Errors.* STATUS_NOT_SUPPORTED if the volume counts no users, STATUS_INVALID_HANDLE for another handle,
 //! STATUS_NO_MORE_ENTRIES at the end of an enumeration.
@@ -34,6 +35,8 @@ use crate::users;
 use crate::wire::close::Basics;
 use crate::wire::create::{Disposition, Request, Response, action};
 
+/// The superuser.
+const ROOT: u32 = 0;
 /// Entries that are read from the volume at once.
 const BATCH: usize = 256;
 
@@ -55,7 +58,7 @@ pub(super) fn create(
     let asked = mask::map_generic(request.access);
     let most = tree.maximal_access;
     let wanted = asked & !mask::MAXIMUM_ALLOWED;
-    if tree.cred.uid != 0 || wanted & !most != 0 {
+    if tree.cred.uid != ROOT || wanted & !most != 0 {
         return Err(Status::ACCESS_DENIED);
     }
     let all = if asked & mask::MAXIMUM_ALLOWED == 0 { 0 } else { mask::FILE_ALL & most };
@@ -106,7 +109,9 @@ pub(super) async fn query(
 ) -> Result<Vec<u8>, Status> {
     let quotas = quotas(open)?;
     let query = cx.parse_part(input, Query::parse)?;
-    let listing = Listing { cx, open, quotas, chain: Chain::new(limit), single: query.single };
+    let (chain, single) = (Chain::new(limit), query.single);
+    let has_default = has_default(quotas).await?;
+    let listing = Listing { cx, open, quotas, has_default, chain, single };
     match query.asked {
         Asked::Of(sids) => listing.of(sids).await,
         Asked::From(sid) => {
@@ -123,6 +128,7 @@ struct Listing<'a> {
     cx: &'a RequestContext,
     open: &'a Open,
     quotas: &'a Quotas,
+    has_default: bool,
     chain: Chain,
     single: bool,
 }
@@ -134,7 +140,9 @@ impl Listing<'_> {
         let mut pace = Pace::begin();
         for sid in sids {
             let entry = match uid_of(self.cx, self.open, &sid) {
-                Some(uid) => shown(&share.backend.quota(node, QuotaKind::User, uid).await?, sid),
+                Some(uid) => {
+                    self.shown(&share.backend.quota(node, QuotaKind::User, uid).await?, sid)
+                }
                 None => Quota { changed: FileTime(0), used: 0, threshold: 0, limit: 0, sid },
             };
             if !self.chain.push(&entry.emit()) || self.single {
@@ -159,7 +167,7 @@ impl Listing<'_> {
                 next = None;
             }
             for quota in found {
-                let entry = shown(&quota, sid_of_user(quota.id, domain));
+                let entry = self.shown(&quota, sid_of_user(quota.id, domain));
                 if !self.chain.push(&entry.emit()) {
                     next = Some(quota.id);
                     break 'fits;
@@ -178,6 +186,26 @@ impl Listing<'_> {
             (true, None) => Err(Status::NO_MORE_ENTRIES),
         }
     }
+
+    /// Returns the entry that clients see.
+    fn shown(&self, quota: &vfs::quota::Quota, sid: Sid) -> Quota {
+        let limits = match self.has_default && quota.id == ROOT {
+            true => QuotaLimits::default(),
+            false => quota.limits,
+        };
+        Quota {
+            changed: FileTime(0),
+            used: quota.used,
+            threshold: limits.soft.unwrap_or(NO_LIMIT),
+            limit: limits.hard.unwrap_or(NO_LIMIT),
+            sid,
+        }
+    }
+}
+
+/// Returns whether the limits that the host keeps for the superuser are default limits.
+async fn has_default(Quotas { share, node, .. }: &Quotas) -> Result<bool, Status> {
+    Ok(share.backend.quota_state(node, QuotaKind::User).await?.has_default)
 }
 
 /// Returns the next entries of the volume, from this user on; of known users only, if the process may not enumerate.
@@ -207,7 +235,7 @@ async fn batch(
 /// Returns the users of all accounts, and users of the domain that have logged on.
 fn known(cx: &RequestContext) -> BTreeSet<u32> {
     let users = &cx.server.users;
-    let mut all = BTreeSet::from([0]);
+    let mut all = BTreeSet::from([ROOT]);
     users.each(&mut |_, cred| {
         all.insert(cred.uid);
     });
@@ -216,26 +244,17 @@ fn known(cx: &RequestContext) -> BTreeSet<u32> {
     all
 }
 
-/// Returns the entry that clients see.
-fn shown(quota: &vfs::quota::Quota, sid: Sid) -> Quota {
-    Quota {
-        changed: FileTime(0),
-        used: quota.used,
-        threshold: quota.limits.soft.unwrap_or(NO_LIMIT),
-        limit: quota.limits.hard.unwrap_or(NO_LIMIT),
-        sid,
-    }
-}
-
 /// Returns the user of a SID: of this host, of the accounts that SAMR lists, or of the domain.
 fn uid_of(cx: &RequestContext, open: &Open, sid: &Sid) -> Option<u32> {
-    match sid.rid_in(&machine(&cx.server.settings().server_guid)) {
+    let uid = match sid.rid_in(&machine(&cx.server.settings().server_guid)) {
         Some(rid) => users::uid_of_rid(rid),
         None => sid.as_unix_user().or_else(|| open.cred.token.domain()?.uid(sid)),
-    }
+    };
+    // The kernel has no such user.
+    uid.filter(|uid| *uid != u32::MAX)
 }
 
-/// Converts limits of the protocol to limits of the host.
+/// Converts limits of the protocol to limits of the host. XFS ignores limits with a threshold above the limit, without an error.
 fn limits(threshold: u64, limit: u64) -> Result<QuotaLimits, Status> {
     let of = |n: u64| match n {
         NO_LIMIT => Ok(None),
@@ -245,7 +264,10 @@ fn limits(threshold: u64, limit: u64) -> Result<QuotaLimits, Status> {
     };
     match limit {
         DELETED => Ok(QuotaLimits::default()),
-        limit => Ok(QuotaLimits { soft: of(threshold)?, hard: of(limit)? }),
+        limit => {
+            let (soft, hard) = (of(threshold)?, of(limit)?);
+            Ok(QuotaLimits { soft: soft.map(|n| n.min(hard.unwrap_or(n))), hard })
+        }
     }
 }
 
@@ -257,19 +279,28 @@ fn check_sets(open: &Open, share: &Share) -> Result<(), Status> {
 
 /// Sets the limits of users. No limit changes if one of them is invalid, or of no user.
 pub(super) async fn set(cx: &RequestContext, open: &Open, buffer: &[u8]) -> Result<(), Status> {
-    let Quotas { share, node, .. } = quotas(open)?;
+    let quotas = quotas(open)?;
+    let Quotas { share, node, .. } = quotas;
     check_sets(open, share)?;
     let mut changes = Vec::new();
     for quota in cx.parse_part(buffer, Quota::parse_list)? {
-        if quota.sid == Sid::administrators() {
-            // They have no limit (MS-FSA section 2.1.5.22).
-            if quota.limit != NO_LIMIT {
-                return Err(Status::ACCESS_DENIED);
-            }
+        let administrators = quota.sid == Sid::administrators();
+        let uid = match administrators {
+            true => ROOT,
+            false => uid_of(cx, open, &quota.sid).ok_or(Status::NO_SUCH_USER)?,
+        };
+        if uid != ROOT {
+            changes.push((uid, limits(quota.threshold, quota.limit)?));
             continue;
         }
-        let uid = uid_of(cx, open, &quota.sid).ok_or(Status::NO_SUCH_USER)?;
-        changes.push((uid, limits(quota.threshold, quota.limit)?));
+        // They have no limit (MS-FSA section 2.1.5.22).
+        if quota.limit != NO_LIMIT {
+            return Err(Status::ACCESS_DENIED);
+        }
+        // The host may have limited the user.
+        if !administrators && !has_default(quotas).await? {
+            changes.push((ROOT, QuotaLimits::default()));
+        }
     }
     let mut pace = Pace::begin();
     for (uid, limits) in changes {
@@ -319,7 +350,7 @@ async fn defaults(
         state => state?,
     };
     let default = match state.has_default {
-        true => backend.quota(node, QuotaKind::User, 0).await?.limits,
+        true => backend.quota(node, QuotaKind::User, ROOT).await?.limits,
         false => none,
     };
     Ok((Some(state), default))
@@ -352,7 +383,7 @@ pub(super) async fn set_control(
     if !state.is_some_and(|state| state.has_default) {
         return Err(Status::INVALID_PARAMETER);
     }
-    share.backend.quota_set(node, QuotaKind::User, 0, wanted_limits).await?;
-    note(cx, share, 0, wanted_limits);
+    share.backend.quota_set(node, QuotaKind::User, ROOT, wanted_limits).await?;
+    note(cx, share, ROOT, wanted_limits);
     Ok(())
 }

@@ -56,6 +56,11 @@ impl Counting {
     }
 }
 
+/// The kernel has no such user.
+fn check(id: u32) -> VfsResult<()> {
+    if id == u32::MAX { Err(VfsError::NotSupported) } else { Ok(()) }
+}
+
 fn now<'a, T: Send + 'a>(value: VfsResult<T>) -> BoxFuture<'a, VfsResult<T>> {
     Box::pin(std::future::ready(value))
 }
@@ -92,7 +97,7 @@ impl Backend for Counting {
         kind: QuotaKind,
         id: u32,
     ) -> BoxFuture<'a, VfsResult<vfs::quota::Quota>> {
-        if kind != QuotaKind::User {
+        if kind != QuotaKind::User || check(id).is_err() {
             return now(Err(VfsError::NotSupported));
         }
         let found = self.table.lock().unwrap().get(&id).copied();
@@ -118,8 +123,12 @@ impl Backend for Counting {
         id: u32,
         limits: QuotaLimits,
     ) -> BoxFuture<'a, VfsResult<()>> {
-        if let Err(e) = self.right() {
+        if let Err(e) = self.right().and(check(id)) {
             return now(Err(e));
+        }
+        // XFS changes nothing then.
+        if limits.hard.is_some_and(|hard| limits.soft.is_some_and(|soft| soft > hard)) {
+            return now(Ok(()));
         }
         let mut table = self.table.lock().unwrap();
         table.entry(id).or_insert(vfs::quota::Quota { id, ..Default::default() }).limits = limits;
@@ -175,7 +184,7 @@ async fn set(c: &Client, file: FileId, list: &[Quota]) -> Status {
 #[tokio::test]
 async fn listing_continues_where_buffer_ended() {
     let users = (1000..1700).map(|uid| (uid, u64::from(uid), None));
-    let volume = Counting::new(users.chain([(u32::MAX, 7, Some(9))]));
+    let volume = Counting::new(users.chain([(u32::MAX - 1, 7, Some(9))]));
     let harness = Harness::on(volume, None);
     let c = harness.client();
     let file = open(&c).await;
@@ -194,7 +203,7 @@ async fn listing_continues_where_buffer_ended() {
     }
     assert_eq!(found.len(), 701);
     assert_eq!(found[0], (user(1000), 1000, NO_LIMIT));
-    assert_eq!(found[700], (user(u32::MAX), 7, 9));
+    assert_eq!(found[700], (user(u32::MAX - 1), 7, 9));
     assert!(found.iter().zip(1000..).take(700).all(|(one, uid)| one.0 == user(uid)));
     let again = query(&c, file, &all(false), 1000).await;
     assert_eq!(again, Err(Status::NO_MORE_ENTRIES), "it stays at its end");
@@ -231,8 +240,10 @@ async fn named_users_are_told_in_their_order() {
     assert_eq!(query(&c, file, &single, 65_536).await.unwrap(), wanted[..1]);
     assert_eq!(query(&c, file, &asked, 60).await.unwrap(), wanted[..1], "what fits");
     assert_eq!(query(&c, file, &asked, 20).await, Err(Status::BUFFER_TOO_SMALL));
-    let from = Query { asked: Asked::From(foreign), ..asked };
-    assert_eq!(query(&c, file, &from, 60).await, Err(Status::INVALID_SID));
+    for sid in [foreign, user(u32::MAX)] {
+        let from = Query { asked: Asked::From(sid), ..asked };
+        assert_eq!(query(&c, file, &from, 60).await, Err(Status::INVALID_SID));
+    }
     let short = ask(&c, file, info_type::QUOTA, 0, 1000).await.status();
     assert_eq!(short, Status::INVALID_PARAMETER, "no SMB2_QUERY_QUOTA_INFO");
 }
@@ -251,6 +262,7 @@ async fn limits_are_set_together_or_not_at_all() {
     let foreign = Sid::new(5, &[21, 9, 9, 9, 500]).unwrap();
     for (bad, status) in [
         (entry(foreign, 1, 1), Status::NO_SUCH_USER),
+        (entry(user(u32::MAX), 1, 1), Status::NO_SUCH_USER),
         (entry(user(7), 1 << 63, 1), Status::INVALID_PARAMETER),
         (entry(user(7), 1, 1 << 63), Status::INVALID_PARAMETER),
         (entry(Sid::administrators(), 1, 1), Status::ACCESS_DENIED),
@@ -262,8 +274,38 @@ async fn limits_are_set_together_or_not_at_all() {
     let list = [entry(Sid::administrators(), NO_LIMIT, NO_LIMIT), entry(user(1000), 0, DELETED)];
     assert_eq!(set(&c, file, &list).await, Status::SUCCESS);
     assert_eq!(volume.limits(1000), limits(None, None));
+    let above = entry(user(1000), 3 * MIB, 2 * MIB);
+    assert_eq!(set(&c, file, &[above]).await, Status::SUCCESS);
+    assert_eq!(volume.limits(1000), limits(Some(2 * MIB), Some(2 * MIB)));
     let cut = put(&c, file, info_type::QUOTA, 0, 0, &[0; 39]).await;
     assert_eq!(cut, Status::INVALID_PARAMETER);
+}
+
+/// XFS keeps the default limits under the number of the superuser.
+#[tokio::test]
+async fn superuser_has_no_limit() {
+    let volume = Counting::new([(0, 10, Some(MIB)), (1000, 10, Some(20))]);
+    volume.has_default.store(true, Ordering::Relaxed);
+    let harness = Harness::on(volume.clone(), None);
+    let c = harness.client();
+    let file = open(&c).await;
+    let list = [entry(user(1000), 5, 5), entry(user(0), MIB, 2 * MIB)];
+    assert_eq!(set(&c, file, &list).await, Status::ACCESS_DENIED);
+    assert_eq!(volume.limits(1000).hard, Some(20));
+    let unlimited = [entry(user(0), NO_LIMIT, NO_LIMIT)];
+    assert_eq!(set(&c, file, &unlimited).await, Status::SUCCESS);
+    assert_eq!(volume.limits(0).hard, Some(MIB), "the default stays");
+    let wanted = vec![(user(0), 10, NO_LIMIT), (user(1000), 10, 20)];
+    assert_eq!(query(&c, file, &all(true), 1000).await, Ok(wanted.clone()));
+    let of = Asked::Of(vec![user(0), user(1000)]);
+    let asked = Query { single: false, restarts: false, asked: of };
+    assert_eq!(query(&c, file, &asked, 1000).await, Ok(wanted));
+    // A limit that the host has set.
+    volume.has_default.store(false, Ordering::Relaxed);
+    assert_eq!(query(&c, file, &asked, 1000).await.unwrap()[0], (user(0), 10, MIB));
+    assert_eq!(set(&c, file, &list).await, Status::ACCESS_DENIED);
+    assert_eq!(set(&c, file, &unlimited).await, Status::SUCCESS);
+    assert_eq!(volume.limits(0), QuotaLimits::default());
 }
 
 /// As with smbd, the superuser only.
@@ -337,6 +379,9 @@ async fn volume_tells_flags_and_defaults() {
     assert_eq!(told().await.default_limit, 5 * MIB);
     assert_eq!(change(limited).await, Status::SUCCESS);
     assert_eq!(told().await, limited);
+    let above = Control { default_threshold: 2 * MIB, ..limited };
+    assert_eq!(change(above).await, Status::SUCCESS);
+    assert_eq!(told().await.default_threshold, MIB, "not above the limit");
     let plain = c.open("f").await;
     let refused = put(&c, plain, info_type::FILESYSTEM, CONTROL, 0, &now.emit()).await;
     assert_eq!(refused, Status::INVALID_PARAMETER, "not through a file");
