@@ -271,6 +271,11 @@ async fn walk_once(share: &Share, folder: &NodeRef) -> VfsResult<Option<Arc<Abov
 
 /// Returns whether an open file is below this path, which is relative to the root of its share.
 async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
+    let place = file.place();
+    if place.name.is_empty() {
+        // The top of its share, or a stream of it, is below no folder of the share, and has no name to look up.
+        return Ok(false);
+    }
     let below = |path: VfsResult<Vec<u8>>| match path {
         Ok(path) => Ok(lies_below(&path, dir)),
         // It has no name any more.
@@ -281,7 +286,6 @@ async fn is_below(file: &File, dir: &[u8]) -> VfsResult<bool> {
         return Ok(true);
     }
     // The file system may report another name of a file with several.
-    let place = file.place();
     let mut named = place.dir.path().await;
     if let Ok(path) = &mut named {
         path.push(b'/');

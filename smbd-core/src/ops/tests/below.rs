@@ -188,3 +188,13 @@ async fn folders_take_their_opens_along() {
         assert_eq!(set(&c, other, Set::Rename(to("y", 0))).await, Status::SUCCESS);
     }
 }
+
+/// An open of the top of a share, or of a stream of it, has no name to look up.
+#[tokio::test]
+async fn opens_of_the_top_are_below_nothing() {
+    let c = Harness::new().client();
+    c.open("f").await;
+    c.open(":stream").await;
+    let top = c.create("", |r| r.options = option::DIRECTORY_FILE).await.unwrap().file;
+    assert_eq!(below(&c, top).await, 1);
+}
