@@ -282,6 +282,21 @@ impl FileOps<'_> {
         self.writable(share)?;
         let disk = to_disk(name)?;
         self.check_new_stream(file, cred).await?;
+        match self.create_in_folder(share, file, (name, &disk)).await {
+            // The last other stream was removed meanwhile, and the folder with it.
+            Err(VfsError::NotFound | VfsError::Stale) => {
+                self.create_in_folder(share, file, (name, &disk)).await
+            }
+            done => done,
+        }
+    }
+
+    async fn create_in_folder(
+        &self,
+        share: &Share,
+        file: &NodeRef,
+        (name, disk): (&str, &[u8]),
+    ) -> VfsResult<(Stream, bool)> {
         let hidden = share.backend.hidden(true).await?.ok_or(VfsError::NotSupported)?;
         let all = made_folder(&hidden, FOLDER).await?;
         let folder = made_folder(&all, folder_of(share, &file.handle()).as_bytes()).await?;
@@ -301,7 +316,7 @@ impl FileOps<'_> {
             ..SetAttr::default()
         };
         let made =
-            folder.create(Acting::caller(&Cred::root()), &disk, CreateHow::Unchecked, set).await?;
+            folder.create(Acting::caller(&Cred::root()), disk, CreateHow::Unchecked, set).await?;
         self.told(share, file, name, Action::AddedStream, what::STREAM_NAME).await;
         self.make_durable(share, &[&hidden, &all, &folder, &made.node]).await?;
         let stream = Stream { name: name.to_owned(), node: made.node, attr: made.attr };
