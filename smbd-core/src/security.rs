@@ -499,10 +499,13 @@ pub(crate) async fn set_by_macos(
     }
     let taken = unix_entries::take(&mut new);
     let attr = node.getattr().await?;
-    if taken.mode.is_some() {
+    if taken.was_all {
+        // Set as a list without entries, it would deny everything to everyone.
+        parts &= !part::DACL;
+    } else if taken.mode.is_some() {
         let now = descriptor(node, &attr, tree.cred.token.domain()).await?;
         let entries = |sd: &SecurityDescriptor| sd.dacl.as_ref().map(|dacl| dacl.aces.clone());
-        if taken.was_all || entries(&now) == entries(&new) {
+        if entries(&now) == entries(&new) {
             parts &= !part::DACL;
         }
     }

@@ -12,11 +12,15 @@ use crate::file_info;
 /// ACCESS_DENIED_ACE_TYPE
 const DENIED: u8 = 1;
 
+/// Returns whether this is such an entry: one that [`add`] makes, or a mode. An entry that gives an owner or a group of NFS rights
+/// is like any other.
 fn is_unix(ace: &Ace) -> bool {
-    matches!(ace, Ace::Simple { sid, .. } if sid.is_of_nfs())
+    let Ace::Simple { kind, mask, sid, .. } = ace else { return false };
+    sid.is_of_nfs() && ((*kind, *mask) == (DENIED, 0) || sid.as_unix_mode().is_some())
 }
 
-/// Adds the entries for a file with these attributes. A descriptor without a list stays so.
+/// Adds the entries for a file with these attributes. A descriptor without a list stays so, and so does a list in which they have
+/// no room.
 pub(crate) fn add(sd: &mut SecurityDescriptor, attr: &Attr) {
     let Some(dacl) = &mut sd.dacl else { return };
     dacl.aces.retain(|ace| !is_unix(ace));
@@ -26,7 +30,11 @@ pub(crate) fn add(sd: &mut SecurityDescriptor, attr: &Attr) {
         Sid::nfs_group(attr.gid),
     ];
     let entry = |sid| Ace::Simple { kind: DENIED, flags: 0, mask: 0, sid };
+    let few = dacl.aces.len();
     dacl.aces.extend(ids.map(entry));
+    if dacl.wire_len() > usize::from(u16::MAX) {
+        dacl.aces.truncate(few);
+    }
 }
 
 /// What a client wants of a file by the entries of a list.
@@ -109,9 +117,30 @@ mod tests {
     }
 
     #[test]
+    fn list_without_room_stays_as_it_is() {
+        let most = usize::from(u16::MAX);
+        let mut sd = list(&vec![Sid::everyone(); (most - 8) / 20]);
+        let full = sd.clone();
+        assert!(full.dacl.as_ref().unwrap().wire_len() > most - 20);
+        add(&mut sd, &attr());
+        assert_eq!(sd, full);
+        sd.dacl.as_mut().unwrap().aces.truncate(full.dacl.as_ref().unwrap().aces.len() - 5);
+        add(&mut sd, &attr());
+        assert!(sd.dacl.as_ref().unwrap().wire_len() <= most && sd != full);
+        assert_eq!(take(&mut sd).mode, Some(0o640));
+    }
+
+    #[test]
     fn mode_alone_leaves_no_list_to_set() {
-        let mut sd = list(&[Sid::unix_mode(0o107_755), Sid::unix_mode(0o600), Sid::nfs_user(0)]);
+        let mut sd = list(&[Sid::unix_mode(0o107_755), Sid::unix_mode(0o600)]);
         assert_eq!(take(&mut sd), Taken { mode: Some(0o755), was_all: true });
+        let told = [Sid::nfs_user(0), Sid::nfs_group(0)];
+        let mut sd = list(&told);
+        assert_eq!(take(&mut sd), Taken::default(), "rights of an owner are an entry like others");
+        assert_eq!(sd, list(&told));
+        let aces = told.map(|sid| Ace::Simple { kind: DENIED, flags: 0, mask: 0, sid }).into();
+        let mut sd = SecurityDescriptor { dacl: Some(Acl::new(aces)), ..Default::default() };
+        assert_eq!(take(&mut sd), Taken { mode: None, was_all: true });
         let mut empty = list(&[]);
         assert_eq!(take(&mut empty), Taken::default(), "an empty list is one");
         let mut none = SecurityDescriptor::default();
