@@ -360,7 +360,7 @@ impl Listing<'_> {
             link.add_to(&mut facts);
         }
         if self.for_macos {
-            facts.mac = self.for_finder(name, node, attr, &facts).await?;
+            facts.mac = self.for_finder(name, node, attr, &facts).await;
         } else if self.level.tells_ea_size() {
             facts.ea_size = file_info::extended_len(node, attr).await?;
         }
@@ -368,53 +368,52 @@ impl Listing<'_> {
     }
 
     /// Returns what Finder shows of a file or folder; `None` for a reparse point, whose entry has the tag in the first of these
-    /// fields. FinderInfo goes to users that may read the file.
+    /// fields. FinderInfo goes to users that may read the file. A stream or file that another client removes just now shows no
+    /// such data, instead of failing the listing.
     async fn for_finder(
         &self,
         name: &[u8],
         node: &NodeRef,
         attr: &Attr,
         facts: &FileInfo,
-    ) -> Result<Option<mac_entry::Entry>, Status> {
+    ) -> Option<mac_entry::Entry> {
         if facts.reparse_tag != 0 {
-            return Ok(None);
+            return None;
         }
         let dir = self.file.node();
         // The folder of `.` and `..` is not at hand; clients delete neither.
         let parent = Some(&dir).filter(|_| !matches!(name, b"." | b".."));
-        // A file that is gone by now, or whose list cannot be read, shows no right instead of failing the listing.
-        let access = security::maximal(self.cx.tree()?, node, attr, parent).await.unwrap_or(0);
+        let access = match self.cx.tree() {
+            Ok(tree) => security::maximal(tree, node, attr, parent).await.unwrap_or(0),
+            Err(_) => 0,
+        };
         let mut entry = mac_entry::Entry {
             access,
             mode: u16::try_from(file_info::stat_mode(attr)).unwrap_or(0),
             ..mac_entry::Entry::default()
         };
         let (mut info, created) = (None, file_info::created(facts));
-        match Folder::of(self.share, node).await {
-            Ok(Some(streams)) => {
-                if let Some(fork) = streams.exact(AFP_RESOURCE).await? {
-                    entry.resource = fork.attr.size;
-                }
-                if access & mask::READ_DATA != 0 {
-                    info = self.finder_info(&streams).await?;
-                }
+        if let Ok(Some(streams)) = Folder::of(self.share, node).await {
+            if let Ok(Some(fork)) = streams.exact(AFP_RESOURCE).await {
+                entry.resource = fork.attr.size;
             }
-            Ok(None) | Err(VfsError::NotSupported | VfsError::NotFound | VfsError::Stale) => {}
-            Err(e) => return Err(e.into()),
+            if access & mask::READ_DATA != 0 {
+                info = self.finder_info(&streams).await;
+            }
         }
         entry.finder = mac_entry::compressed(info.as_ref(), attr.kind == Kind::Dir, created);
-        Ok(Some(entry))
+        Some(entry)
     }
 
-    async fn finder_info(&self, streams: &Folder) -> Result<Option<AfpInfo>, Status> {
-        let Some(stream) = streams.exact(AFP_INFO).await? else { return Ok(None) };
+    async fn finder_info(&self, streams: &Folder) -> Option<AfpInfo> {
+        let stream = streams.exact(AFP_INFO).await.ok()??;
         if stream.attr.size != mac::INFO_LEN {
-            return Ok(None);
+            return None;
         }
         let into = ReadInto { backpressure: None, ..self.cx.conn.read_into.clone() };
-        let read = stream.node.read(None, 0, AfpInfo::LEN, &into).await?;
+        let read = stream.node.read(None, 0, AfpInfo::LEN, &into).await.ok()?;
         let bytes: Vec<u8> = read.data.iter().flat_map(|piece| piece.as_slice()).copied().collect();
-        Ok(AfpInfo::parse(&bytes).ok())
+        AfpInfo::parse(&bytes).ok()
     }
 
     /// Adds an entry. Only the first one may be truncated, with STATUS_BUFFER_OVERFLOW; later ones go into the next response.
