@@ -3,7 +3,7 @@
 //! *Operation.* Time Machine fills a volume, and removes old backups when it is full. So a share with a size shows that size, and
 //! as used the size of all backups in its folder: as Samba counts it, the number of files in `bands` of each bundle, times the
 //! size of a band in its `Info.plist`. A count is kept for [`KEPT_MIN`], and for [`SHARE`] times as long as it took: a large one
-//! takes seconds. While one query counts, others get the count before it.
+//! takes seconds. While one query counts, others get the count before it, and wait up to [`FIRST_MAX`] for the first.
 //!
 //! *Memory.* One number for each share, or for each tree connect to a share with a folder for each user. A count holds a block of
 //! names, and reads at most [`PLIST_MAX`] bytes of a bundle. It ends after [`BUNDLES_MAX`] bundles, and when the share is full.
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mutex::locked;
+use tokio::sync::Notify;
 use vfs::backend::{NodeRef, ReadInto};
 use vfs::{Cred, FsStat, Kind, VfsResult};
 
@@ -22,6 +23,8 @@ use vfs::{Cred, FsStat, Kind, VfsResult};
 const KEPT_MIN: Duration = Duration::from_secs(30);
 /// A count is kept for this many times as long as it took.
 const SHARE: u32 = 20;
+/// Longest wait for a first count, in which the share would seem to be empty.
+const FIRST_MAX: Duration = Duration::from_secs(10);
 /// Most bundles of a share that are counted; each Mac has one.
 const BUNDLES_MAX: usize = 1024;
 /// Largest `Info.plist` in bytes; Macs write about 500.
@@ -53,6 +56,8 @@ struct Used {
     last: Mutex<Option<Count>>,
     /// A query counts now.
     is_counting: AtomicBool,
+    /// A count has ended.
+    ended: Notify,
 }
 
 /// A count, and until when it holds.
@@ -63,11 +68,12 @@ struct Count {
 }
 
 /// Marks a count as ended, also if its query is cancelled.
-struct Counting<'a>(&'a AtomicBool);
+struct Counting<'a>(&'a Used);
 
 impl Drop for Counting<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.is_counting.store(false, Ordering::Release);
+        self.0.ended.notify_waiters();
     }
 }
 
@@ -85,14 +91,13 @@ impl TimeMachine {
     /// Returns the bytes that the backups in a folder have, as counted now or a short while ago.
     pub(crate) async fn used(&self, top: &NodeRef, into: &ReadInto) -> u64 {
         let Some(size) = self.size else { return 0 };
-        let last = *locked(&self.used.last);
-        if let Some(count) = last.filter(|count| Instant::now() < count.until) {
-            return count.bytes;
-        }
-        if self.used.is_counting.swap(true, Ordering::AcqRel) {
-            return last.map_or(0, |count| count.bytes);
-        }
-        let _counting = Counting(&self.used.is_counting);
+        let by_others = tokio::time::timeout(FIRST_MAX, self.counted_by_others());
+        let last = match by_others.await {
+            Ok(Ok(bytes)) => return bytes,
+            Ok(Err(last)) => last,
+            Err(_) => return 0,
+        };
+        let _counting = Counting(&self.used);
         let began = Instant::now();
         let bytes = match of_bundles(top, size, into).await {
             Ok(bytes) => bytes,
@@ -104,6 +109,26 @@ impl TimeMachine {
         let until = Instant::now() + KEPT_MIN.max(began.elapsed().saturating_mul(SHARE));
         *locked(&self.used.last) = Some(Count { bytes, until });
         bytes
+    }
+
+    /// Returns the bytes of a count that holds, or of the one before a count in progress; waits for the first count. Otherwise the
+    /// caller must count, and gets the last count.
+    async fn counted_by_others(&self) -> Result<u64, Option<Count>> {
+        loop {
+            let mut ended = std::pin::pin!(self.used.ended.notified());
+            ended.as_mut().enable();
+            let last = *locked(&self.used.last);
+            if let Some(count) = last.filter(|count| Instant::now() < count.until) {
+                return Ok(count.bytes);
+            }
+            if !self.used.is_counting.swap(true, Ordering::AcqRel) {
+                return Err(last);
+            }
+            if let Some(count) = last {
+                return Ok(count.bytes);
+            }
+            ended.await;
+        }
     }
 
     /// Returns the space of the share on a file system with this much, if its backups have so many bytes.
@@ -297,5 +322,18 @@ mod tests {
         assert!(yields.await);
         drop(first);
         assert_eq!(machine.used(&top, &into).await, 8192);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queries_wait_for_the_first_count() {
+        let backend = MemBackend::new(64 << 20).unwrap();
+        let (top, into) = (backend.root(), into());
+        bundle(&top, "a.sparsebundle", PLIST, 3).await;
+        let machine = TimeMachine::of(Some(1 << 30));
+        let counts = tokio::join!(machine.used(&top, &into), machine.used(&top, &into));
+        assert_eq!(counts, (3 * 8192, 3 * 8192));
+        machine.used.is_counting.store(true, Ordering::Release);
+        *locked(&machine.used.last) = None;
+        assert_eq!(machine.used(&top, &into).await, 0, "no longer than is useful");
     }
 }
