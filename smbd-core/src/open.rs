@@ -666,7 +666,10 @@ impl Opens {
         if open.delete_on_close() && !record.is_doomed(file) {
             record.doom(open);
         }
-        if open.goes_if_empty() && !record.is_doomed(file) && !record.has_open(file) {
+        // The caller has given back its own share access. Opens that are not in the table yet have theirs, and copies.
+        let is_used = || self.namespace.arbiter().state().opens(file.node().id(), None) > 0;
+        let is_last = !record.is_doomed(file) && !record.has_open(file);
+        if open.goes_if_empty() && is_last && !is_used() {
             record.doomed.push(open.clone());
         }
         let ripe = record.ripe();
@@ -687,6 +690,8 @@ impl Opens {
             self.tidy(&mut files, file.base().id());
             self.publish(&files, file.base().id());
         }
+        drop(files);
+        self.namespace.arbiter().released();
     }
 
     fn tidy(&self, files: &mut Files, id: NodeId) {

@@ -16,9 +16,9 @@
 
 use std::sync::Arc;
 
-use state::{Caching, ClientId, Operation, Requester};
+use state::{Caching, ClientId, Operation, Requester, Rights};
 use tokio::time::{Duration, Instant};
-use vfs::{Kind, NodeId, VfsError};
+use vfs::{Kind, NodeId, VfsError, streams};
 
 use crate::conn::Conn;
 use crate::lease;
@@ -57,6 +57,7 @@ pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) {
 async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     if is_left_empty(open).await {
         open.set_goes_if_empty();
+        give_back_share(core, open);
     }
     let Some(ripe) = core.opens.remove(open) else { return false };
     if let Ok(file) = open.file() {
@@ -84,6 +85,14 @@ async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     !waits
 }
 
+/// Gives back the share access of an open that is about to leave the table. Other opens keep theirs.
+fn give_back_share(core: &ServerState, open: &Open) {
+    if let Ok(node) = open.node() {
+        let none = state::Share::new(Rights::NONE, Rights::NONE);
+        core.namespace.arbiter().state().narrow(node.id(), open.party.holder, none);
+    }
+}
+
 /// Returns whether the open leaves a stream of macOS behind that clients take as missing, because it has no bytes.
 async fn is_left_empty(open: &Open) -> bool {
     let Ok(file) = open.file() else { return false };
@@ -98,6 +107,12 @@ async fn stays(open: &Open, file: &File) -> bool {
         return false;
     }
     file.node().getattr().await.is_ok_and(|attr| attr.size > 0)
+}
+
+/// Returns whether the name of an open stream still leads to it, and not to one that a client has made since.
+async fn has_its_name(file: &File, stream: &str) -> Result<bool, VfsError> {
+    let named = streams::find(&file.share, &file.base(), stream).await?;
+    Ok(named.node.id() == file.node().id())
 }
 
 /// Recalls cached handles of a file that has other opens and is marked for removal by the close of this one (MS-FSA section
@@ -143,7 +158,7 @@ async fn remove_name(
     let who = Requester { client: open.party.client(), via: 0, holder: None };
     let file_ops = core.namespace.by_smb(Some(who)).from_parent(parent).audited(open);
     if let Some(stream) = file.stream() {
-        if stays(open, file).await {
+        if stays(open, file).await || open.goes_if_empty() && !has_its_name(file, &stream).await? {
             return Ok(());
         }
         return file_ops.stream_remove(&file.share, &file.base(), &stream).await.map(drop);

@@ -4,6 +4,7 @@
 //! stream adds data to the file, so it requires the right to write to the file, whatever access the stream is opened with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vfs::authority::Grant;
 use vfs::names::Found;
@@ -15,7 +16,7 @@ use super::sharing::{after_grace, give_back, share_with};
 use super::{Opened, Walked, Wanted, action_on_existing, entry, implied};
 use crate::dtyp::mask;
 use crate::mac;
-use crate::open::File;
+use crate::open::{File, Open, Opens};
 use crate::ops::{bytes, stream_notice};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
@@ -60,7 +61,7 @@ pub(super) async fn open(
         // The volume may have it, without bytes.
         None => (new(cx, w, &found, name, granted.by_list.as_ref()).await?.0, true),
     };
-    enter(cx, w, at, (found, dos), (stream, made), granted).await.map(Some)
+    enter(cx, w, at, (found, dos), (stream, made), granted).await
 }
 
 /// Creates the stream `name` of a file that was just created. The file's maker gets the requested access.
@@ -73,7 +74,9 @@ pub(super) async fn make(
     granted: Granted,
 ) -> Result<Opened, Status> {
     let stream = new(cx, w, &found, name, maker).await?;
-    enter(cx, w, at, (found, dos), stream, granted).await
+    let entered = enter(cx, w, at, (found, dos), stream, granted).await?;
+    // Another client opened the new file and its stream, and left it without bytes: begin again with the file.
+    entered.ok_or(Status::OBJECT_NAME_COLLISION)
 }
 
 /// Returns the stream, and whether it was created now. `file`: the access granted by the file's list or by its creation.
@@ -88,7 +91,8 @@ async fn new(
     Ok(file_ops.stream_create(w.share, &found.node, &w.tree.cred, name).await?)
 }
 
-/// Registers share access for the stream and adds its open to the table.
+/// Registers share access for the stream and adds its open to the table. The caller must look the stream up again if the
+/// result is empty: another client has left the stream without bytes, so that it was removed.
 async fn enter(
     cx: &RequestContext,
     w: &Wanted<'_>,
@@ -96,13 +100,13 @@ async fn enter(
     (found, dos): (Found, Dos),
     (stream, made): (Stream, bool),
     granted: Granted,
-) -> Result<Opened, Status> {
+) -> Result<Option<Opened>, Status> {
     let Found { node: base, attr, name } = found;
     let (place, nodes) = (at.place(&name), (stream.node.clone(), base));
     let file = File::new(nodes, Some(stream.name.clone()), w.share.clone(), place, attr.nlink);
     path_tracking::look_for_doomed(&cx.server.opens, &file).await;
     if cx.server.opens.is_doomed(&file) {
-        return Err(Status::DELETE_PENDING);
+        return if has_left(cx, &file).await? { Ok(None) } else { Err(Status::DELETE_PENDING) };
     }
     let access = granted.access;
     let open = Arc::new(entry(cx, w, file, granted)?);
@@ -110,26 +114,38 @@ async fn enter(
     after_grace(cx, &open, access).await?;
     share_with(cx, &open, access | implied(w.disposition), cuts).await?;
     let now = match finish(cx, &open, &stream, cuts).await {
-        Ok(now) => now,
-        Err(status) => {
+        Ok(Some(now)) => now,
+        ended => {
             give_back(cx, &open);
-            return Err(status);
+            return ended.map(|_| None);
         }
     };
     let action = if made { action::CREATED } else { action_on_existing(w.disposition) };
     // A stream has its file's attributes but its own size.
     let size = mac::shown_size(&stream.name, now.size);
     let attr = Attr { size, used: now.used, kind: now.kind, ..attr };
-    Ok(Opened { open, attr, dos, action })
+    Ok(Some(Opened { open, attr, dos, action }))
 }
 
+/// Returns the stream's attributes. An empty result has the meaning of an empty one of [`enter`].
 async fn finish(
     cx: &RequestContext,
-    open: &Arc<crate::open::Open>,
+    open: &Arc<Open>,
     stream: &Stream,
     cuts: bool,
-) -> Result<Attr, Status> {
+) -> Result<Option<Attr>, Status> {
     let mut attr = stream.attr;
+    if open.file()?.special().is_some() {
+        // The share access that this open has by now keeps the stream. It may have been removed before.
+        if has_left(cx, open.file()?).await? {
+            return Ok(None);
+        }
+        attr = match stream.node.getattr().await {
+            Ok(now) if now.nlink > 0 => now,
+            Ok(_) | Err(VfsError::NotFound | VfsError::Stale) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+    }
     if cuts {
         attr = bytes::empty(cx, open, &stream.node).await?;
         stream_notice::changed(cx, open.file()?, Some(stream.attr.size), 0).await;
@@ -137,5 +153,36 @@ async fn finish(
         attr = stream.node.getattr().await?;
     }
     cx.server.opens.insert(open.clone())?;
-    Ok(attr)
+    Ok(Some(attr))
+}
+
+/// Waits until a stream that a client left without bytes has been removed. Returns false at once if it is not being removed.
+pub(in crate::ops) async fn has_left(cx: &RequestContext, file: &File) -> Result<bool, Status> {
+    /// Longest wait. The caller tries again, and fails if the removal hangs.
+    const WAIT_MAX: Duration = Duration::from_secs(1);
+    let opens = &cx.server.opens;
+    if !is_leaving(opens, file) {
+        return Ok(false);
+    }
+    let left = async {
+        loop {
+            let mut removed = std::pin::pin!(cx.server.namespace.arbiter().returned());
+            removed.as_mut().enable();
+            if !is_leaving(opens, file) {
+                return;
+            }
+            removed.await;
+        }
+    };
+    // After the longest wait the caller finds it again.
+    let _ = cx.or_cancelled(tokio::time::timeout(WAIT_MAX, left)).await?;
+    Ok(true)
+}
+
+/// Returns whether a stream of this name is being removed because it was left without bytes.
+fn is_leaving(opens: &Opens, file: &File) -> bool {
+    let base = file.base().id();
+    let has_name = |open: &Arc<Open>| open.file().is_ok_and(|other| other.same_name(file));
+    opens.doomed(base).iter().any(|open| open.goes_if_empty() && has_name(open))
+        && !opens.of_node(base).iter().any(has_name)
 }
