@@ -112,8 +112,14 @@ pub(crate) async fn empty(
     Ok(attr)
 }
 
+/// Takes all bytes of a file or stream.
+fn no_bytes() -> SetAttr {
+    SetAttr { size: Some(0), ..SetAttr::default() }
+}
+
 /// Copies a stream into a stream of the file that `open` has open for writing, for a copy of a whole file, in steps of at most
-/// `step` bytes. The target loses what it had.
+/// `step` bytes. The target loses what it had. The caller has opened the target for it, and has other clients write what they have
+/// of the source.
 pub(crate) async fn copy_stream(
     cx: &RequestContext,
     open: &Open,
@@ -122,7 +128,7 @@ pub(crate) async fn copy_stream(
     step: u64,
 ) -> Result<(), Status> {
     let (share, file_ops, mut pace) = (&open.file()?.share, cx.file_ops(open), Pace::begin());
-    file_ops.empty(share, to, &open.cred).await?;
+    file_ops.setattr(share, to, &open.cred, no_bytes(), true).await?;
     let (size, mut at) = (from.getattr().await?.size, 0);
     while at < size {
         pace.keep().await;
@@ -366,7 +372,7 @@ impl<'a> Changing<'a> {
         // Earlier bytes of another length are no FinderInfo, and would stay behind it.
         if whole.is_none() || node.getattr().await?.size > mac::INFO_LEN {
             self.note(Kept::ByShare);
-            file_ops.empty(share, &node, &self.open.cred).await?;
+            file_ops.setattr(share, &node, &self.open.cred, no_bytes(), true).await?;
         }
         let Some(whole) = whole else { return Ok(()) };
         let write = file_ops.write(share, &node, None, 0, vec![whole.into()], stable);

@@ -54,6 +54,7 @@ use crate::wire::context::{Asked, PosixTold, Told};
 use crate::wire::create::{Disposition, Request, Response, action, option};
 use crate::wire::reparse::TAG_SYMLINK;
 pub(super) use rights::check_folder;
+pub(super) use stream::has_left;
 use walk::{Ended, Stopped, Walked};
 
 /// A request in the form used by all steps.

@@ -6,19 +6,26 @@
 //!
 //! *Memory.* One step.
 //!
-//! *Errors.* A copy that fails or is cancelled has changed a part of the target.
+//! *Errors.* A copy that fails or is cancelled has changed a part of the target. STATUS_SHARING_VIOLATION if an open of a stream of
+//! the target forbids others to write.
 
+use state::HolderId;
 use vfs::VfsError;
+use vfs::arbiter::Arbiter;
+use vfs::backend::NodeRef;
 use vfs::streams::Streams;
 
 use super::Asked;
 use super::copy_range::{CHUNK_MAX, copy};
 use crate::answer::Answer;
+use crate::dtyp::mask;
 use crate::mac;
 use crate::open::{File, Open};
 use crate::ops::bytes::{self, Change};
+use crate::ops::create::has_left;
 use crate::pace::Pace;
 use crate::status::Status;
+use crate::wire::create::share;
 use crate::wire::fsctl::{Chunk, Copied};
 
 /// Copies the file that `source` has open. The caller has checked the rights of both opens.
@@ -30,6 +37,8 @@ pub(super) async fn whole(a: &Asked<'_>, source: &Open, from: &File) -> Result<A
 
 async fn copied(a: &Asked<'_>, source: &Open, from: &File) -> Result<u64, Status> {
     let target = a.file()?;
+    // A handle that may only append cannot replace what the file has.
+    a.open.check(mask::WRITE_DATA)?;
     if from.node().id() == target.node().id() {
         return Err(Status::INVALID_PARAMETER);
     }
@@ -58,14 +67,66 @@ async fn streams(a: &Asked<'_>, source: &Open, from: &File, to: &File) -> Result
         Err(VfsError::NotSupported) => return Ok(()),
         named => named?,
     };
-    let (reader, writer, base) = (a.file_ops_of(source), a.file_ops(), to.base());
+    let reader = a.file_ops_of(source);
     while let Some(stream) = named.next().await? {
-        if !mac::exists(&stream.name, stream.attr.size, true) {
-            continue;
+        // A client that caches it may have more of it than the volume.
+        reader.check_unwritten(&stream.node).await?;
+        let size = match stream.node.getattr().await {
+            Err(VfsError::NotFound | VfsError::Stale) => continue,
+            attr => attr?.size,
+        };
+        if mac::exists(&stream.name, size, true) {
+            let target = Target::open(a, to, &stream.name).await?;
+            let from = (&stream.node, &reader);
+            bytes::copy_stream(a.cx, &a.open, from, &target.node, CHUNK_MAX.into()).await?;
         }
-        let made = writer.stream_create(&to.share, &base, &a.open.cred, &stream.name).await?.0;
-        let from = (&stream.node, &reader);
-        bytes::copy_stream(a.cx, &a.open, from, &made.node, CHUNK_MAX.into()).await?;
     }
     Ok(())
+}
+
+/// A stream of the target while it is written. It counts as an open: share modes of others may forbid it, caching of others is
+/// recalled first, and the last close of another client does not remove the stream meanwhile.
+struct Target<'a> {
+    node: NodeRef,
+    arbiter: &'a Arbiter,
+    holder: HolderId,
+}
+
+impl<'a> Target<'a> {
+    /// Opens or creates the stream of this name.
+    async fn open(a: &'a Asked<'_>, to: &File, name: &str) -> Result<Self, Status> {
+        /// Attempts to open a stream that other clients keep removing.
+        const RACES_MAX: usize = 4;
+        let (opens, arbiter) = (&a.cx.server.opens, a.cx.server.namespace.arbiter());
+        let opening =
+            Open::opening(mask::WRITE_DATA, share::READ | share::WRITE | share::DELETE, true);
+        let (party, base) = (&a.open.party, to.base());
+        for _ in 0..RACES_MAX {
+            let made = a.file_ops().stream_create(&to.share, &base, &a.open.cred, name).await?.0;
+            let (node, place) = (made.node, to.place());
+            let nodes = (node.clone(), base.clone());
+            let file = File::new(nodes, Some(made.name), to.share.clone(), place, 1);
+            let wait = arbiter.open_waiting(node.id(), party, opening, Some(a.cx));
+            a.cx.or_cancelled(wait).await??;
+            let target = Self { node, arbiter, holder: party.holder };
+            if has_left(a.cx, &file).await? {
+                continue;
+            }
+            if opens.is_doomed(&file) {
+                return Err(Status::DELETE_PENDING);
+            }
+            match target.node.getattr().await {
+                Ok(attr) if attr.nlink > 0 => return Ok(target),
+                Ok(_) | Err(VfsError::NotFound | VfsError::Stale) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(Status::SHARING_VIOLATION)
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        self.arbiter.close(self.node.id(), self.holder);
+    }
 }

@@ -2,6 +2,8 @@
 //! a slow model, copies of whole files, modes in lists, backups. The requests have the form that Apple's client smbfs gives them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use vfs::types::Cred;
@@ -18,17 +20,17 @@ use crate::fscc::set::{Set, disposition};
 use crate::fscc::stream::Stream;
 use crate::fscc::volume;
 use crate::harness::{Client, Harness, doom};
-use crate::open::FileId;
+use crate::open::{FileId, Open};
 use crate::settings::ShareSettings;
 use crate::status::Status;
 use crate::time_machine::TimeMachine;
 use crate::tree::{LastTakeUp, Target, Tree};
 use crate::wire::aapl::{Query, Told as Agreement, caps, part, volume as volume_caps};
 use crate::wire::context::{DurableV2, Lease, LeaseV2, Told, name};
-use crate::wire::create::{Context, Disposition, Request, oplock, option};
+use crate::wire::create::{Context, Disposition, Request, oplock, option, share};
 use crate::wire::fsctl::{Copied, code};
 use crate::wire::query_info::{Response, info_type, security_information as about};
-use crate::wire::{Command, flush, query_directory};
+use crate::wire::{Command, create, flush, query_directory};
 
 const INFO: &str = "f:AFP_AfpInfo";
 const FORK: &str = "f:AFP_Resource";
@@ -252,6 +254,63 @@ async fn resource_fork_exists_while_it_has_data() {
     assert_eq!(contents(&c, "f").await.as_deref(), Ok(&b"data"[..]));
 }
 
+/// An open that has its share access, but is in no table yet, counts as one.
+#[tokio::test]
+async fn stream_without_data_stays_for_an_open_in_progress() {
+    let c = Harness::new().client();
+    make(&c, "f", b"data").await;
+    let file = c.open(FORK).await;
+    let node = c.core.opens.get(file).unwrap().node().unwrap();
+    let arbiter = c.core.namespace.arbiter();
+    let lease = Arc::new(state::Lease::held(arbiter.state().key()));
+    let party = state::Holder { holder: arbiter.state().holder(), lease, via: 0 };
+    let writes = Open::opening(mask::WRITE_DATA, share::READ | share::WRITE | share::DELETE, false);
+    arbiter.open(node.id(), &party, writes).await.unwrap();
+    c.close(file).await;
+    assert_eq!(node.getattr().await.unwrap().nlink, 1);
+    arbiter.close(node.id(), party.holder);
+    let file = c.open(FORK).await;
+    c.close(file).await;
+    assert_eq!(node.getattr().await.unwrap().nlink, 0);
+}
+
+/// The close for which an open waits removes the stream that the open has found.
+#[tokio::test]
+async fn open_that_waited_finds_the_stream_that_replaced_an_empty_one() {
+    let harness = Harness::new();
+    let (mac, other) = (macos(&harness).await, harness.client());
+    make(&other, "f", b"data").await;
+    for name in [FORK, INFO] {
+        let alone = |r: &mut Request<'static>| (r.oplock_level, r.share) = (oplock::BATCH, 0);
+        let first = other.create(name, alone).await.unwrap();
+        assert_eq!(first.oplock_level, oplock::BATCH);
+        assert_eq!(mac.create(name, |_| {}).await.unwrap_err(), Status::PENDING);
+        other.pushed().await;
+        assert_eq!(other.close(first.file).await, Status::SUCCESS);
+        let second = mac.pushed().await.ok().unwrap();
+        let second = create::Response::parse(&second.message).unwrap().file;
+        put(&mac, second, 0, &picture()).await;
+        mac.close(second).await;
+        assert_eq!(contents(&other, name).await, Ok(picture()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn removal_of_finder_info_recalls_what_others_cache() {
+    let harness = Harness::new();
+    let (mac, other) = (macos(&harness).await, harness.client());
+    make(&other, "f", b"data").await;
+    make(&other, INFO, &picture()).await;
+    let held = other.create(INFO, |r| r.oplock_level = oplock::II).await.unwrap();
+    assert_eq!(held.oplock_level, oplock::II);
+    let file = mac.open(INFO).await;
+    let zeros = info([0; 32]);
+    let ((), told) = tokio::join!(put(&mac, file, 0, &zeros), async {
+        tokio::time::timeout(Duration::from_secs(5), other.pushed()).await
+    });
+    assert_eq!(told.unwrap().status(), Status::SUCCESS);
+}
+
 /// Other streams may be empty, but macOS knows no such streams.
 #[tokio::test]
 async fn macos_sees_no_empty_streams() {
@@ -442,6 +501,58 @@ async fn copy_without_chunks_copies_file_and_streams_for_macos_alone() {
     assert_eq!(contents(&mac, "to:com.apple.quarantine").await.as_deref(), Ok(&b"0081"[..]));
 }
 
+#[tokio::test]
+async fn copy_of_a_file_respects_opens_of_streams() {
+    let harness = Harness::new();
+    let (mac, other) = (macos(&harness).await, harness.client());
+    for (name, data) in
+        [("f", b"data"), (FORK, b"fork"), ("to", b"also"), ("to:AFP_Resource", b"kept")]
+    {
+        make(&other, name, data).await;
+    }
+    let (from, to) = (opens(&mac, "f").await.unwrap(), opens(&mac, "to").await.unwrap());
+    let copies = copying(key_of(&mac, from).await, &[]).emit();
+    let held = other
+        .create("to:AFP_Resource", |r| r.share = share::READ | share::DELETE)
+        .await
+        .unwrap()
+        .file;
+    let refused = status(&mac, to, code::SRV_COPYCHUNK_WRITE, &copies).await;
+    assert_eq!(refused, Status::SHARING_VIOLATION);
+    assert_eq!(get(&other, held).await, b"kept");
+    other.close(held).await;
+    let appends = |r: &mut Request<'static>| r.access = mask::APPEND_DATA;
+    let end = mac.create("to", appends).await.unwrap().file;
+    let refused = status(&mac, end, code::SRV_COPYCHUNK_WRITE, &copies).await;
+    assert_eq!(refused, Status::ACCESS_DENIED);
+    assert_eq!(contents(&other, "to:AFP_Resource").await.as_deref(), Ok(&b"kept"[..]));
+    assert_eq!(status(&mac, to, code::SRV_COPYCHUNK_WRITE, &copies).await, Status::SUCCESS);
+    assert_eq!(contents(&other, "to:AFP_Resource").await.as_deref(), Ok(&b"fork"[..]));
+    let table = harness.core.namespace.arbiter().state();
+    let held = other.open("to:AFP_Resource").await;
+    let node = harness.core.opens.get(held).unwrap().node().unwrap();
+    assert_eq!(table.opens(node.id(), None), 1, "the copy has given back what it had");
+}
+
+#[tokio::test]
+async fn copy_of_a_file_has_what_others_have_not_written_yet() {
+    let harness = Harness::new();
+    let (mac, other) = (macos(&harness).await, harness.client());
+    make(&other, "f", b"data").await;
+    make(&other, "to", b"").await;
+    let cached = other.create(FORK, |r| r.oplock_level = oplock::BATCH).await.unwrap();
+    assert_eq!(cached.oplock_level, oplock::BATCH);
+    let (from, to) = (opens(&mac, "f").await.unwrap(), opens(&mac, "to").await.unwrap());
+    let copies = copying(key_of(&mac, from).await, &[]).emit();
+    let copied = status(&mac, to, code::SRV_COPYCHUNK_WRITE, &copies).await;
+    assert_eq!(copied, Status::PENDING);
+    other.pushed().await;
+    put(&other, cached.file, 0, b"fork").await;
+    other.close(cached.file).await;
+    assert_eq!(mac.pushed().await.status(), Status::SUCCESS);
+    assert_eq!(contents(&other, "to:AFP_Resource").await.as_deref(), Ok(&b"fork"[..]));
+}
+
 /// Returns the descriptor of an open, and its entries about mode and owners.
 async fn descriptor(c: &Client, file: FileId) -> (SecurityDescriptor, Vec<String>) {
     let answer = ask(c, file, info_type::SECURITY, 0, 65_536).await.ok().unwrap();
@@ -477,7 +588,29 @@ async fn macos_reads_and_changes_the_mode_in_the_list() {
     assert_eq!(done, Status::SUCCESS);
     let (_, told) = descriptor(&mac, file).await;
     assert_eq!(told[0], format!("S-1-5-88-3-{}", 0o100_640));
-    assert!(descriptor(&other, theirs).await.1.is_empty(), "no list stores them");
+    assert!(descriptor(&other, theirs).await.1.is_empty());
+    let node = mac.core.opens.get(file).unwrap().node().unwrap();
+    let attr = node.getattr().await.unwrap();
+    assert_eq!(attr.mode & 0o777, 0o640);
+    assert_eq!(node.acl(&attr).await.unwrap(), None, "the mode decides as before");
+}
+
+/// A list of the owner and group alone, as one without a mode, says nothing about rights.
+#[tokio::test]
+async fn list_of_owners_alone_takes_no_rights() {
+    let harness = Harness::new();
+    let mac = macos(&harness).await;
+    let file = mac.open("f").await;
+    let (before, _) = descriptor(&mac, file).await;
+    let mut sd = before.clone();
+    let is_owner = |sid: &Sid| sid.is_of_nfs() && sid.as_unix_mode().is_none();
+    let dacl = sd.dacl.as_mut().unwrap();
+    dacl.aces.retain(|ace| matches!(ace, Ace::Simple { sid, .. } if is_owner(sid)));
+    assert_eq!(dacl.aces.len(), 2);
+    (sd.owner, sd.group) = (None, None);
+    let done = set_raw(&mac, file, info_type::SECURITY, 0, about::DACL, &sd.emit()).await;
+    assert_eq!(done, Status::SUCCESS);
+    assert_eq!(descriptor(&mac, file).await.0, before);
 }
 
 #[tokio::test]
