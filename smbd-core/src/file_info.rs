@@ -161,15 +161,20 @@ pub(crate) fn of(attr: &Attr, dos: &Dos, name: &[u8]) -> FileInfo {
     }
 }
 
-/// Returns the present information of an open file or stream: times and attributes of the file, sizes of the stream.
-pub(crate) async fn of_file(file_ops: &FileOps<'_>, file: &File) -> Result<FileInfo, Status> {
+/// Returns the present information of an open file or stream: times and attributes of the file, sizes of the stream. `by_macos`: a
+/// client of macOS has it open.
+pub(crate) async fn of_file(
+    file_ops: &FileOps<'_>,
+    file: &File,
+    by_macos: bool,
+) -> Result<FileInfo, Status> {
     let attr = file_ops.getattr(&file.base()).await?;
     let dos = file.base().dos(&attr).await?;
     let place = file.place();
     let mut facts = of(&attr, &dos, &place.name);
     if let Some(stream) = file.stream() {
         let data = file.node().getattr().await?;
-        let data = Attr { size: mac::shown_size(&stream, data.size), ..data };
+        let data = Attr { size: mac::shown_size(&stream, data.size, by_macos), ..data };
         facts.standard.end_of_file = data.size;
         facts.standard.allocation = allocation(&data, &dos);
         facts.standard.directory = 0;

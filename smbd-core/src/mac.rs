@@ -6,7 +6,8 @@
 //! The streams [`AFP_INFO`](crate::fscc::mac::AFP_INFO) and [`AFP_RESOURCE`](crate::fscc::mac::AFP_RESOURCE) follow the rules of
 //! Apple's servers for every client: FinderInfo is read and written whole and from its start, and either stream exists only while
 //! it has contents. Clients do not see such a stream if the volume has it without bytes. Sizes of open streams follow from that,
-//! and the last close removes such a stream ([`crate::teardown`]). Pure.
+//! and the last close removes such a stream ([`crate::teardown`]). In a stream of that name,
+//! other data than FinderInfo is missing for macOS, and other clients get the stored bytes. Pure.
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for data that is no FinderInfo.
 
@@ -98,16 +99,16 @@ impl Special {
 /// Apple's volumes.
 pub(crate) fn exists(name: &str, size: u64, is_macos: bool) -> bool {
     match Special::named(name) {
-        Some(Special::Info) => size == INFO_LEN,
+        Some(Special::Info) => size == INFO_LEN || size > 0 && !is_macos,
         Some(Special::Resource) => size > 0,
         None => size > 0 || !is_macos,
     }
 }
 
 /// Returns the size of an open stream that has this many bytes on the volume.
-pub(crate) fn shown_size(name: &str, size: u64) -> u64 {
+pub(crate) fn shown_size(name: &str, size: u64, is_macos: bool) -> u64 {
     match Special::named(name) {
-        Some(Special::Info) => INFO_LEN,
+        Some(Special::Info) if is_macos || size == 0 => INFO_LEN,
         _ => size,
     }
 }
@@ -139,16 +140,18 @@ pub(crate) fn info_write(at: u64, count: usize, data: &[u8]) -> Result<InfoWrite
     Ok(if info.is_empty() { InfoWrite::Remove } else { InfoWrite::Keep(whole) })
 }
 
+/// Returns whether a stream with these bytes is a whole FinderInfo.
+pub(crate) fn is_info(stored: &[u8]) -> bool {
+    stored.len() == AfpInfo::LEN && AfpInfo::parse(stored).is_ok()
+}
+
 /// Returns the bytes that a read of FinderInfo gets. `stored`: the stream on the volume, which is ignored unless it is a whole
 /// FinderInfo. Any offset up to the end reads from the start, as Apple's servers do.
 pub(crate) fn info_read(stored: Vec<u8>, at: u64, count: usize) -> Vec<u8> {
     if at > INFO_LEN {
         return Vec::new();
     }
-    let mut info = match AfpInfo::parse(&stored) {
-        Ok(_) if stored.len() == AfpInfo::LEN => stored,
-        _ => AfpInfo::default().emit(),
-    };
+    let mut info = if is_info(&stored) { stored } else { AfpInfo::default().emit() };
     info.truncate(count);
     info
 }
@@ -208,14 +211,18 @@ mod tests {
             ("AFP_Resource", 0, false, false),
             ("AFP_Resource", 1, true, true),
             ("AFP_AfpInfo", 0, false, false),
-            ("AFP_AfpInfo", 59, false, false),
+            ("AFP_AfpInfo", 59, true, false),
             ("AFP_AfpInfo", 60, true, true),
-            ("AFP_AfpInfo", 61, false, false),
+            ("AFP_AfpInfo", 61, true, false),
         ] {
             assert_eq!([false, true].map(|mac| exists(name, size, mac)), [others, macos], "{name}");
         }
-        assert_eq!(shown_size("AFP_AfpInfo", 0), 60);
-        assert_eq!(shown_size("AFP_Resource", 7), 7);
+        for (name, size, others, macos) in
+            [("AFP_AfpInfo", 0, 60, 60), ("AFP_AfpInfo", 59, 59, 60), ("AFP_Resource", 7, 7, 7)]
+        {
+            let shown = [false, true].map(|mac| shown_size(name, size, mac));
+            assert_eq!(shown, [others, macos], "{name}");
+        }
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct OpenState {
     mode: AtomicU32,
     holds: AtomicBool,
     unarchived: AtomicBool,
+    /// A client of macOS opened it.
+    pub(crate) by_macos: bool,
     held: Mutex<Held>,
     /// Serializes setting the last-write time and changing bytes while preserving that time.
     pub(crate) timed: tokio::sync::Mutex<()>,

@@ -32,7 +32,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
 }
 
 async fn basics(cx: &RequestContext, open: &Open, file: &File) -> Option<Basics> {
-    let mut facts = file_info::of_file(&cx.file_ops(open), file).await.ok()?;
+    let by_macos = open.open_state.by_macos;
+    let mut facts = file_info::of_file(&cx.file_ops(open), file, by_macos).await.ok()?;
     if let Some(link) = LinkFacts::of_open(cx, open, file).await {
         link.add_to(&mut facts);
     }

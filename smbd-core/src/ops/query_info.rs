@@ -107,8 +107,8 @@ async fn of_file(
         _ => {}
     }
     let pending = cx.server.opens.is_delete_pending(open);
-    let mut facts =
-        file_info::of_open(open, file_info::of_file(&cx.file_ops(open), file).await?, pending);
+    let facts = file_info::of_file(&cx.file_ops(open), file, open.open_state.by_macos).await?;
+    let mut facts = file_info::of_open(open, facts, pending);
     if let Some(link) = LinkFacts::of_open(cx, open, file).await {
         link.add_to(&mut facts);
     }

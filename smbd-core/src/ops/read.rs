@@ -70,8 +70,9 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
         // An empty read cannot conflict with a lock or a lease.
         return answer(cx, Vec::new(), None, 0, remote);
     }
-    if open.file()?.special() == Some(Special::Info) {
-        let info = finder_info(cx, &open, r.offset, count).await?;
+    if open.file()?.special() == Some(Special::Info)
+        && let Some(info) = finder_info(cx, &open, r.offset, count).await?
+    {
         let len = u32::try_from(info.len()).map_err(|_| Status::INTERNAL_ERROR)?;
         if len == 0 || len < r.minimum_count {
             return Err(Status::END_OF_FILE);
@@ -94,20 +95,25 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
     answer(cx, got.data, got.pages, len, remote)
 }
 
-/// Reads FinderInfo as Apple's servers do ([`mac::info_read`]).
+/// Reads FinderInfo as Apple's servers do ([`mac::info_read`]). The result is empty if a client other than macOS reads other
+/// data; the caller then reads the stored bytes.
 async fn finder_info(
     cx: &RequestContext,
     open: &Open,
     at: u64,
     count: usize,
-) -> Result<Vec<u8>, Status> {
+) -> Result<Option<Vec<u8>>, Status> {
     // One byte more shows a stream that is too long.
     let (node, most) = (open.node()?, AfpInfo::LEN + 1);
     let file_ops = cx.file_ops(open);
     let got = file_ops.read(&node, None, 0, most, &cx.conn.read_into);
     let got = cx.by_storage(got).await??;
-    let stored = got.data.iter().flat_map(|piece| piece.as_slice()).copied().collect();
-    Ok(mac::info_read(stored, at, count))
+    let stored: Vec<u8> = got.data.iter().flat_map(|piece| piece.as_slice()).copied().collect();
+    let is_other = !stored.is_empty() && !mac::is_info(&stored);
+    if is_other && !open.open_state.by_macos {
+        return Ok(None);
+    }
+    Ok(Some(mac::info_read(stored, at, count)))
 }
 
 /// Returns whether the client requests compression and has negotiated it. Other large responses to it may then be compressed too.

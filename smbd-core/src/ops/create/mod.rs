@@ -398,6 +398,7 @@ fn entry(
     open.options = w.request.options;
     open.posix = w.posix;
     open.open_state = OpenState::new(w.request.options);
+    open.open_state.by_macos = cx.session()?.is_macos();
     if w.share.rules.audit != audit::Files::NONE && audit::is_on() {
         open.opener = Some(Box::new(cx.acting()));
     }

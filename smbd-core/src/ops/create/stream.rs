@@ -122,7 +122,7 @@ async fn enter(
     };
     let action = if made { action::CREATED } else { action_on_existing(w.disposition) };
     // A stream has its file's attributes but its own size.
-    let size = mac::shown_size(&stream.name, now.size);
+    let size = mac::shown_size(&stream.name, now.size, open.open_state.by_macos);
     let attr = Attr { size, used: now.used, kind: now.kind, ..attr };
     Ok(Some(Opened { open, attr, dos, action }))
 }

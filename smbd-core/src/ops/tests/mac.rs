@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use vfs::Stable;
 use vfs::types::Cred;
 
 use super::data::{reading, write};
@@ -228,6 +229,32 @@ async fn finder_info_is_read_and_written_as_by_apples_servers() {
     c.close(file).await;
     assert!(streams(&c, "f").await.is_empty(), "FinderInfo of zeros is none");
     assert_eq!(opens(&c, INFO).await, Err(Status::OBJECT_NAME_NOT_FOUND));
+}
+
+/// Programs of the host may leave such a stream.
+#[tokio::test]
+async fn finder_info_of_a_wrong_form_is_a_stream_for_others_than_macos() {
+    let harness = Harness::new();
+    let (mac, other) = (macos(&harness).await, harness.client());
+    let file = other.open("f").await;
+    let base = harness.core.opens.get(file).unwrap().node().unwrap();
+    let (share, volume) =
+        (harness.core.namespace.shares()[0].clone(), harness.core.namespace.by(None));
+    let made = volume.stream_create(&share, &base, &Cred::root(), "AFP_AfpInfo").await.unwrap().0;
+    let data = vec![b"foo".to_vec().into()];
+    volume.write(&share, &made.node, None, 0, data, Stable::Unstable).await.unwrap();
+    assert!(streams(&mac, "f").await.is_empty());
+    assert_eq!(opens(&mac, INFO).await, Err(Status::OBJECT_NAME_NOT_FOUND));
+    let made = mac.create(INFO, |_| {}).await.unwrap();
+    assert_eq!((made.basics.end_of_file, get(&mac, made.file).await), (60, info([0; 32])));
+    mac.close(made.file).await;
+    assert_eq!(streams(&other, "f").await, [("AFP_AfpInfo".to_owned(), 3)].into());
+    let found = other.create(INFO, how(Disposition::Open)).await.unwrap();
+    assert_eq!((found.basics.end_of_file, get(&other, found.file).await), (3, b"foo".to_vec()));
+    other.close(found.file).await;
+    let doomed = other.create(INFO, doom).await.unwrap().file;
+    other.close(doomed).await;
+    assert!(streams(&other, "f").await.is_empty());
 }
 
 #[tokio::test]
@@ -595,7 +622,7 @@ async fn macos_reads_and_changes_the_mode_in_the_list() {
     assert_eq!(node.acl(&attr).await.unwrap(), None, "the mode decides as before");
 }
 
-/// A list of the owner and group alone, as one without a mode, says nothing about rights.
+/// Entries with the owner and the group of a file give and take no rights, with a mode or without one.
 #[tokio::test]
 async fn list_of_owners_alone_takes_no_rights() {
     let harness = Harness::new();
