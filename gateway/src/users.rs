@@ -660,6 +660,10 @@ impl Users for UserDb {
         self.find(name).map(|a| a.cred).or_else(remembered)
     }
 
+    fn has_groups_of_host(&self, name: &str) -> bool {
+        self.current().get(&key(name)).is_some_and(|(.., identity)| identity.groups.is_none())
+    }
+
     fn look_again(&self, name: &str) {
         let Some((before, was_known, identity)) = self.current().get(&key(name)).cloned() else {
             return;
@@ -949,6 +953,15 @@ mod tests {
         assert!(book.refresh().is_some());
         assert_eq!(cred("root"), now[0]);
         book.look_again("nobody-of-this-name");
+        // Logons to an account whose groups are given ask nothing.
+        let given = Entry { groups: Some(vec![8]), ..entry("given", "one") };
+        change_database(&local(&dir), |d| Ok(d.put(given))).unwrap();
+        assert!(book.refresh().is_some());
+        let asks = |name| book.has_groups_of_host(name);
+        assert_eq!(
+            (asks("ROOT"), asks("given"), asks("nobody-of-this-name")),
+            (true, false, false)
+        );
     }
 
     #[test]

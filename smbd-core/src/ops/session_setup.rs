@@ -122,6 +122,9 @@ async fn in_turn(
 /// Looks up the groups of an account whose user has proved the password. `made`: as for [`in_turn`].
 async fn look_again(cx: &RequestContext, made: Option<Arc<Session>>, step: &Step<Ticketed>) {
     let Step::Done { who: Who::User(account), .. } = step else { return };
+    if !cx.server.users.has_groups_of_host(&account.user) {
+        return;
+    }
     let mut unproved = Unproved { cx, session: made };
     let (from, users) = (cx.conn.info.peer.ip(), cx.server.users.clone());
     membership::look_again(from, users, account.user.clone()).await;

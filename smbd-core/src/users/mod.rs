@@ -76,6 +76,11 @@ pub trait Users: Send + Sync + 'static {
         }))
     }
 
+    /// Returns whether an account has the groups that the host gives it, which may have changed since they were looked up.
+    fn has_groups_of_host(&self, _name: &str) -> bool {
+        false
+    }
+
     /// Looks up the groups of an account again, before a logon to it. May wait.
     fn look_again(&self, _name: &str) {}
 
