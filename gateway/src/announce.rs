@@ -35,7 +35,7 @@ pub(crate) struct Announcer {
     wanted: Mutex<Wanted>,
 }
 
-/// What is announced of the settings.
+/// The announced part of the settings.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     smb: bool,
@@ -43,7 +43,7 @@ struct Wanted {
     macos: Macos,
 }
 
-/// Returns what macOS is told: the model, and the shares for its backups. Hidden shares are not announced.
+/// Returns the announcement for macOS: the model, and the shares for its backups. Hidden shares are not announced.
 pub(crate) fn macos(settings: &Settings) -> Macos {
     let backups = settings.by_smb().filter(|s| s.time_machine.is_some() && !s.hidden);
     Macos::new(&settings.smb.model.to_string(), backups.map(|s| s.name.as_str()))

@@ -23,7 +23,7 @@ fn file(given: Option<&Path>) -> Option<PathBuf> {
     file_or(given, Path::new(USUAL_FILE))
 }
 
-/// Which daemon a command is about.
+/// The daemon that a command refers to.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
     /// State folder of the daemon; default: from its file, else /var/lib/headgate

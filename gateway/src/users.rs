@@ -454,7 +454,7 @@ impl UserDb {
     fn install(&self, mut next: Next) -> bool {
         let mut table = writing(&self.table);
         if self.changes.load(Ordering::SeqCst) != next.changes {
-            // A user has changed its password since they were read: the old one must open nothing again. The next look reads all.
+            // A user has changed its password since they were read, and the old one must stay invalid. The next look reads all.
             next.seen = Stamp::default();
             for (key, (account, ..)) in &mut next.table {
                 if let Some((now, ..)) = table.get(key) {
@@ -953,7 +953,7 @@ mod tests {
         assert!(book.refresh().is_some());
         assert_eq!(cred("root"), now[0]);
         book.look_again("nobody-of-this-name");
-        // Logons to an account whose groups are given ask nothing.
+        // Logons to an account whose groups are given skip the look-up.
         let given = Entry { groups: Some(vec![8]), ..entry("given", "one") };
         change_database(&local(&dir), |d| Ok(d.put(given))).unwrap();
         assert!(book.refresh().is_some());

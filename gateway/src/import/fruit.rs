@@ -5,7 +5,7 @@ use config::{Model, Size};
 
 use super::keys::truth;
 
-/// What `vfs objects` and the keys `fruit:` say of a share, or of all.
+/// The settings of `vfs objects` and the keys `fruit:` for a share, or for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fruit {
     /// `vfs objects` names the module, or does not.

@@ -81,9 +81,9 @@ struct Share {
     shadow: Shadow,
     /// The pattern of its snapshots.
     snapshots: Option<String>,
-    /// What Samba's recycle bin says.
+    /// Settings of Samba's recycle bin.
     recycle: Recycle,
-    /// What Samba's module for macOS says.
+    /// Settings of Samba's module for macOS.
     fruit: Fruit,
     comment: String,
     /// The servers that have the share; it is then served there alone.

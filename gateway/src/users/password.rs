@@ -153,7 +153,7 @@ mod tests {
             (&unchanged, true),
             "with keys of the new password"
         );
-        // The tasks that depend on the file are told as after `headgate user add`.
+        // The tasks that depend on the file run, as after `headgate user add`.
         assert_eq!(book.refresh(), Some(vec![]));
         assert_eq!(book.refresh(), None);
         assert!(opens(&book, "alice", NEW));
