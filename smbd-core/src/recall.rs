@@ -93,8 +93,7 @@ impl Link {
             let Some(core) = core else { return Ok(Vec::new()) };
             let shares = core.namespace.shares();
             let Some(share) = shares.iter().find(|s| s.id == share) else { return Ok(Vec::new()) };
-            let is_below = |o: &Open| o.node().is_ok_and(|node| node.id() != dir.id());
-            let cached = |o: &Open| is_below(o) && which(lease::rights(&core, o), o);
+            let cached = |o: &Open| which(lease::rights(&core, o), o);
             path_tracking::below(&core.opens, share, &dir, usize::MAX, cached).await
         })
     }
