@@ -6,8 +6,8 @@
 //! The streams [`AFP_INFO`](crate::fscc::mac::AFP_INFO) and [`AFP_RESOURCE`](crate::fscc::mac::AFP_RESOURCE) follow the rules of
 //! Apple's servers for every client: FinderInfo is read and written whole and from its start, and either stream exists only while
 //! it has contents. Clients do not see such a stream if the volume has it without bytes. Sizes of open streams follow from that,
-//! and the last close removes such a stream ([`crate::teardown`]). In a stream of that name,
-//! other data than FinderInfo is missing for macOS, and other clients get the stored bytes. Pure.
+//! and the last close removes such a stream ([`crate::teardown`]). If a stream with the name of FinderInfo has other data, it does
+//! not exist for macOS, and other clients get the stored bytes. Pure.
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for data that is no FinderInfo.
 

@@ -90,9 +90,9 @@ impl File {
         reading(&self.stream).is_some()
     }
 
-    /// Returns what the open stream is to macOS, if it has rules of its own.
+    /// Returns the kind of the open stream if it follows the rules of Apple's servers.
     pub(crate) fn special(&self) -> Option<Special> {
-        Special::named(&self.stream()?)
+        reading(&self.stream).as_deref().and_then(Special::named)
     }
 
     /// Returns the node that is read and written: the file, the directory or one of the file's streams.

@@ -145,8 +145,11 @@ pub(crate) async fn copy_stream(
             }
             copied => copied?,
         };
+        if some == 0 && from.getattr().await?.size <= at {
+            // Another client has cut the source.
+            break;
+        }
         if some == 0 {
-            // The source became shorter, or the target's volume is full.
             return Err(Status::DISK_FULL);
         }
         at += some;
