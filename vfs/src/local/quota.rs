@@ -152,9 +152,10 @@ fn whole(bytes: u64, block: u64) -> u64 {
 /// Says how the limit of a project is set if the gateway has no right to.
 fn lacks_right(id: u32, bytes: u64) -> String {
     format!(
-        "`size`: the gateway may not set the limit of project {id}, which needs CAP_SYS_ADMIN: give it (`systemctl edit headgate`: \
-         `CapabilityBoundingSet=CAP_SYS_ADMIN` in `[Service]`), or set the limit with `setquota -P {id} 0 {} 0 0 MOUNTPOINT` and \
-         remove `size`: clients see that limit as the size of the share",
+        "`size`: the gateway may not set the limit of project {id}, which needs CAP_SYS_ADMIN: set it with \
+         `setquota -P {id} 0 {} 0 0 MOUNTPOINT` and remove `size`, since clients see that limit as the size of the share; or give \
+         the gateway that right, which is nearly all of root's (`systemctl edit headgate`: `CapabilityBoundingSet=CAP_SYS_ADMIN` \
+         in `[Service]`)",
         bytes / quotactl::UNIT
     )
 }
