@@ -49,19 +49,33 @@ pub(crate) fn sid_of_gid(gid: u32) -> Sid {
     Sid::unix_group(gid)
 }
 
+/// The directory of a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Parent<'a> {
+    pub(crate) dir: &'a NodeRef,
+    /// Its attributes, if they were just read.
+    pub(crate) attr: Option<Attr>,
+}
+
+impl<'a> Parent<'a> {
+    pub(crate) fn of(dir: &'a NodeRef) -> Self {
+        Self { dir, attr: None }
+    }
+}
+
 /// Grants the access that CREATE requests for an existing file, or returns the reason for refusing it. `parent`: the directory in
 /// which it was found, or `None` for the root of a share, which cannot be deleted.
 pub(crate) async fn granted(
     tree: &Tree,
     node: &NodeRef,
     attr: &Attr,
-    parent: Option<&NodeRef>,
+    parent: Option<Parent<'_>>,
     (desired, asked): (u32, &Asked),
 ) -> Result<Granted, Status> {
     if desired & !mask::VALID != 0 {
         return Err(Status::ACCESS_DENIED);
     }
-    let is_admin = tree.cred.uid == 0;
+    let (is_admin, is_root) = (tree.cred.uid == 0, parent.is_none());
     if desired & mask::ACCESS_SYSTEM_SECURITY != 0 && !is_admin && !asked.may_see_sacl() {
         return Err(Status::PRIVILEGE_NOT_HELD);
     }
@@ -75,7 +89,7 @@ pub(crate) async fn granted(
     if (wants_all || wanted & mask::DELETE != 0) && rights & mask::DELETE == 0 {
         rights |= delete_by_parent(tree, parent, attr).await?;
     }
-    let root = if parent.is_none() { mask::DELETE } else { 0 };
+    let root = if is_root { mask::DELETE } else { 0 };
     let most = (tree.maximal_access | mask::ACCESS_SYSTEM_SECURITY) & !root;
     rights &= most;
     let mut by_privilege = asked.give(wanted & most & !rights, false);
@@ -98,6 +112,7 @@ pub(crate) async fn maximal(
     attr: &Attr,
     parent: Option<&NodeRef>,
 ) -> Result<u32, Status> {
+    let parent = parent.map(Parent::of);
     let desired = (mask::MAXIMUM_ALLOWED, &Asked::nothing());
     granted(tree, node, attr, parent, desired).await.map(|g| g.access)
 }
@@ -152,11 +167,14 @@ const ASKED: u32 = Access::READ
 /// only the owners of the directory and of the file may (inode(7)).
 async fn delete_by_parent(
     tree: &Tree,
-    parent: Option<&NodeRef>,
+    parent: Option<Parent<'_>>,
     victim: &Attr,
 ) -> Result<u32, Status> {
-    let Some(dir) = parent else { return Ok(0) };
-    let attr = dir.getattr().await?;
+    let Some(Parent { dir, attr }) = parent else { return Ok(0) };
+    let attr = match attr {
+        Some(attr) => attr,
+        None => dir.getattr().await?,
+    };
     let is_sticky = attr.mode & 0o1000 != 0;
     if is_sticky && ![0, attr.uid, victim.uid].contains(&tree.cred.uid) {
         return Ok(0);

@@ -336,7 +336,7 @@ async fn set_disposition(
         return Err(Status::CANNOT_DELETE);
     }
     if !file.is_stream() {
-        super::create::check_folder(&place.dir).await?;
+        super::create::check_folder(place.dir.getattr().await.ok().as_ref())?;
     }
     if !file.is_stream() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
         return Err(Status::DIRECTORY_NOT_EMPTY);

@@ -15,7 +15,7 @@ pub(super) async fn granted(
     parent: Option<&NodeRef>,
     desired: u32,
 ) -> Result<Granted, Status> {
-    super::granted(tree, node, attr, parent, (desired, &Asked::nothing())).await
+    super::granted(tree, node, attr, parent.map(Parent::of), (desired, &Asked::nothing())).await
 }
 
 /// As [`super::inherit`], without privileges.

@@ -17,7 +17,7 @@ use crate::open::{File, Open};
 use crate::ops::bytes;
 use crate::path_tracking;
 use crate::request_context::RequestContext;
-use crate::security;
+use crate::security::{self, Parent};
 use crate::status::Status;
 use crate::symlinks::{self, LinkFacts};
 use crate::teardown;
@@ -46,14 +46,20 @@ pub(super) async fn open(
     if cx.server.opens.is_doomed(&file) {
         return Err(Status::DELETE_PENDING);
     }
-    let mut granted = granted(w, &node, &attr, &dos, (!is_root).then_some(&at.dir)).await?;
+    let folder = match w.has(option::DELETE_ON_CLOSE) {
+        // A deleted folder is no error.
+        true => at.dir.getattr().await.ok(),
+        false => None,
+    };
+    let parent = (!is_root).then_some(Parent { dir: &at.dir, attr: folder });
+    let mut granted = granted(w, &node, &attr, &dos, parent).await?;
     if at.link.is_some() {
         granted.access = symlinks::without_delete(granted.access);
     }
     attributes(w, &dos)?;
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, &attr, &dos)?;
-        check_folder(&at.dir).await?;
+        check_folder(folder.as_ref())?;
     }
     if teardown::go_with_file(&cx.server, node.id()).await {
         return Ok(None);

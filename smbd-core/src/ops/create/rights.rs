@@ -5,7 +5,7 @@ use vfs::{Attr, Dos, Kind, NodeRef};
 use super::{Wanted, implied};
 use crate::dtyp::mask;
 use crate::fscc::attribute;
-use crate::security::{self, Granted};
+use crate::security::{self, Granted, Parent};
 use crate::status::Status;
 
 /// Returns the access that the user gets out of the requested access.
@@ -14,7 +14,7 @@ pub(super) async fn granted(
     node: &NodeRef,
     attr: &Attr,
     dos: &Dos,
-    parent: Option<&NodeRef>,
+    parent: Option<Parent<'_>>,
 ) -> Result<Granted, Status> {
     granted_beside(w, (node, attr, dos), parent, implied(w.disposition)).await
 }
@@ -23,7 +23,7 @@ pub(super) async fn granted(
 pub(super) async fn granted_beside(
     w: &Wanted<'_>,
     (node, attr, dos): (&NodeRef, &Attr, &Dos),
-    parent: Option<&NodeRef>,
+    parent: Option<Parent<'_>>,
     implied: u32,
 ) -> Result<Granted, Status> {
     const WRITES: u32 = mask::WRITE_DATA | mask::APPEND_DATA;
@@ -56,8 +56,8 @@ pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<
     Ok(())
 }
 
-/// Refuses to remove a name from an immutable or append-only folder. A deleted folder is not an error.
-pub(in crate::ops) async fn check_folder(dir: &NodeRef) -> Result<(), Status> {
-    let sealed = dir.getattr().await.is_ok_and(|attr| attr.sealed);
-    if sealed { Err(Status::CANNOT_DELETE) } else { Ok(()) }
+/// Refuses to remove a name from an immutable or append-only folder. `folder`: its attributes, or `None` for a deleted folder, which
+/// is not an error.
+pub(in crate::ops) fn check_folder(folder: Option<&Attr>) -> Result<(), Status> {
+    if folder.is_some_and(|attr| attr.sealed) { Err(Status::CANNOT_DELETE) } else { Ok(()) }
 }

@@ -20,7 +20,7 @@ use crate::open::{File, Open, Opens};
 use crate::ops::{bytes, stream_notice};
 use crate::path_tracking;
 use crate::request_context::RequestContext;
-use crate::security::Granted;
+use crate::security::{Granted, Parent};
 use crate::status::Status;
 use crate::teardown;
 use crate::wire::create::{Disposition, action, option};
@@ -46,7 +46,7 @@ pub(super) async fn open(
         _ => {}
     }
     let dos = base.dos(attr).await?;
-    let parent = (!found.name.is_empty()).then_some(&at.dir);
+    let parent = (!found.name.is_empty()).then(|| Parent::of(&at.dir));
     let writes = if there.is_none() { mask::WRITE_DATA } else { 0 };
     let rights = implied(w.disposition) | writes;
     let granted = granted_beside(w, (base, attr, &dos), parent, rights).await?;
