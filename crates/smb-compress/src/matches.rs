@@ -3,7 +3,7 @@
 use crate::Fault;
 
 /// Bytes that a short copy moves in one step.
-const WIDE: usize = 16;
+pub(crate) const WIDE: usize = 16;
 
 /// Appends `len` bytes that begin `distance` bytes before `at`. The source may overlap the bytes being appended.
 #[inline]
@@ -19,6 +19,8 @@ pub(crate) fn copy(out: &mut [u8], at: usize, distance: usize, len: usize) -> Re
         if len > WIDE {
             copy_wide(out, from + WIDE, at + WIDE);
         }
+    } else if distance < WIDE && len <= REPEATED && room >= 2 * WIDE {
+        repeat(&mut out[from..at + 2 * WIDE], distance);
     } else if distance >= len {
         out.copy_within(from..from + len, at);
     } else {
@@ -35,6 +37,50 @@ fn copy_wide(out: &mut [u8], from: usize, at: usize) {
         *to = chunk;
     }
 }
+
+/// Bytes that [`repeat`] writes at least.
+const REPEATED: usize = 9 + WIDE;
+
+/// Repeats the first `distance` bytes, fewer than [`WIDE`], so that at least [`REPEATED`] bytes follow them.
+#[inline]
+fn repeat(both: &mut [u8], distance: usize) {
+    let Repeat { mask, factor, step } = REPEATS[distance % WIDE];
+    let Some(first) = both.first_chunk::<WIDE>() else { return };
+    let bytes = (u128::from_le_bytes(*first) & mask).wrapping_mul(factor).to_le_bytes();
+    for at in [distance, distance + step] {
+        if let Some(to) = both.get_mut(at..).and_then(|o| o.first_chunk_mut()) {
+            *to = bytes;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Repeat {
+    /// Selects the bytes that are repeated.
+    mask: u128,
+    /// Repeats them in all 16 bytes.
+    factor: u128,
+    /// Bytes of all whole repetitions in 16 bytes: nine or more.
+    step: usize,
+}
+
+/// Lists how to repeat as many bytes as the index says.
+const REPEATS: [Repeat; WIDE] = {
+    let mut rows = [Repeat { mask: 0, factor: 0, step: 0 }; WIDE];
+    let mut distance = 1;
+    while distance < WIDE {
+        let row = &mut rows[distance];
+        row.mask = (1 << (8 * distance)) - 1;
+        row.step = WIDE - WIDE % distance;
+        let mut shift = 0;
+        while shift < 128 {
+            row.factor |= 1 << shift;
+            shift += 8 * distance;
+        }
+        distance += 1;
+    }
+    rows
+};
 
 /// Repeats the bytes between `from` and `at`. Each copy doubles the data available to the next one.
 #[inline(never)]
@@ -81,8 +127,9 @@ pub(crate) fn common(data: &[u8], first: usize, second: usize, end: usize) -> us
     }
 }
 
+/// Does the same for matches that are longer than most.
 #[inline(never)]
-fn common_further(data: &[u8], first: usize, second: usize, end: usize) -> usize {
+pub(crate) fn common_further(data: &[u8], first: usize, second: usize, end: usize) -> usize {
     let later = &data[second..end];
     let earlier = &data[first..first + later.len()];
     let mut n = 0;
@@ -96,6 +143,20 @@ fn common_further(data: &[u8], first: usize, second: usize, end: usize) -> usize
         n += 8;
     }
     n + earlier[n..].iter().zip(&later[n..]).take_while(|(a, b)| a == b).count()
+}
+
+/// Returns the bits that differ in the first and in the last eight bytes. They are two numbers because the compiler would use
+/// vector registers for one, and the way back from these takes longer.
+#[inline]
+pub(crate) fn differing(one: &[u8; WIDE], other: &[u8; WIDE]) -> [u64; 2] {
+    let ([a, b], [c, d]) = (halves(one), halves(other));
+    [a ^ c, b ^ d]
+}
+
+#[inline]
+fn halves(bytes: &[u8; WIDE]) -> [u64; 2] {
+    let (halves, _) = bytes.as_chunks::<8>();
+    [u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1])]
 }
 
 /// Hashes four bytes to `BITS` bits.
