@@ -56,8 +56,8 @@ pub(super) fn check_delete(granted: &Granted, attr: &Attr, dos: &Dos) -> Result<
     Ok(())
 }
 
-/// Refuses to remove a name from an immutable or append-only folder. `folder`: its attributes, or `None` for a deleted folder, which
-/// is not an error.
+/// Refuses to remove a name from an immutable or append-only folder. `folder`: its attributes, or `None` for a deleted folder,
+/// which is not an error.
 pub(in crate::ops) fn check_folder(folder: Option<&Attr>) -> Result<(), Status> {
     if folder.is_some_and(|attr| attr.sealed) { Err(Status::CANNOT_DELETE) } else { Ok(()) }
 }
