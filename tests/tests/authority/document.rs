@@ -1,4 +1,4 @@
-//! Writes the observed results to the end of `docs/permissions.md`, and compares them with it.
+//! Writes the observed results to `table.md` beside this file, and compares them with it.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const MODES: &str = "modes of what is new";
 const LINE_MAX: usize = 132;
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/permissions.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/authority/table.md")
 }
 
 fn named(caller: Caller) -> &'static str {
@@ -135,6 +135,9 @@ pub(crate) fn compare(table: &[Seen], asked: &[Asked]) {
     if std::env::var_os("HEADGATE_UPDATE").is_some() {
         std::fs::write(path(), format!("{head}{BEGIN}{now}")).unwrap();
     } else {
-        assert!(old == now, "docs/permissions.md is out of date: HEADGATE_UPDATE=1 writes it");
+        assert!(
+            old == now,
+            "tests/tests/authority/table.md is out of date: HEADGATE_UPDATE=1 writes it"
+        );
     }
 }

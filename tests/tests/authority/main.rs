@@ -3,7 +3,7 @@
 //!
 //! *Operation.* Each cell has a separate folder and file. The gateway's answer is compared with the state of the host afterwards,
 //! with a slow, obvious model ([`model`]), and, if mode bits and POSIX ACLs decide, with the kernel, which performs the same call
-//! in a thread with the caller's credentials ([`kernel`]). The table in `docs/permissions.md` is compared with the results (or
+//! in a thread with the caller's credentials ([`kernel`]). The table in `table.md` is compared with the results (or
 //! written, with `HEADGATE_UPDATE=1`). On CephFS (`cargo xtask ceph authority`) the kernel is the cluster's own client, ceph-fuse.
 
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! Writes the observed results to `docs/coherence.md`, and compares them with it.
+//! Writes the observed results to `table.md` beside this file, and compares them with it.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::rules::rule;
 const BEGIN: &str = "<!-- Written by tests/tests/coherence: do not edit below. -->\n";
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/coherence.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/coherence/table.md")
 }
 
 /// The table as the document contains it now.

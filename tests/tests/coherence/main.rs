@@ -1,8 +1,8 @@
 //! Every pair of holdings of one file, over all protocols: the first client's holding, the second client's operation, and the
-//! notices to each. The results are compared with `docs/coherence.md`.
+//! notices to each. The results are compared with `table.md` beside this file.
 //!
-//! `HEADGATE_UPDATE=1 cargo test --release -p headgate-tests --test coherence the_matrix` rewrites the document, and
-//! `docs/coherence-times.md` with the durations.
+//! `HEADGATE_UPDATE=1 cargo test --release -p headgate-tests --test coherence the_matrix` rewrites the table, and
+//! `times.md` with the durations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -136,6 +136,13 @@ async fn matrix_matches_document() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     let stale = not_as_known(&tcp, &known);
     let update = is_update();
-    assert!(update || stale.is_empty(), "docs/coherence.md says otherwise:\n{}", stale.join("\n"));
-    assert!(update || known.text == document::text(&tcp), "docs/coherence.md is out of date");
+    assert!(
+        update || stale.is_empty(),
+        "tests/tests/coherence/table.md says otherwise:\n{}",
+        stale.join("\n")
+    );
+    assert!(
+        update || known.text == document::text(&tcp),
+        "tests/tests/coherence/table.md is out of date"
+    );
 }

@@ -1,4 +1,4 @@
-//! `docs/coherence-times.md`: how long the second client waits for its result, and when the first is notified, if the first answers
+//! `times.md` beside this file: how long the second client waits for its result, and when the first is notified, if the first answers
 //! at once. Written together with the matrix, one cell at a time, and never compared, because durations depend on the machine.
 
 use std::fmt::Write;
@@ -19,7 +19,7 @@ const TRIES: usize = 5;
 const HEAD: &str = "\
 # How long one client waits for another
 
-The test of [the matrix](coherence.md) writes this page and compares it with no other figures: read them as magnitudes on one
+The test of [the matrix](table.md) writes this page and compares it with no other figures: read them as magnitudes on one
 machine. The first client, at the left, holds something; then the second, at the top, comes. The first answers breaks and recalls at
 once and sends its cached data. Times are in milliseconds, medians of three runs, over the loopback device. `A > B`: the first was
 notified after A, and the second had its answer after B. The second does more than one request: it opens, and reads, writes or
@@ -105,6 +105,6 @@ pub(crate) fn write(all: &[Times]) {
             out.push('\n');
         }
     }
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/coherence-times.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/coherence/times.md");
     std::fs::write(path, out).unwrap();
 }
