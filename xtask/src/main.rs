@@ -59,7 +59,7 @@ usage: cargo xtask COMMAND
   bench [ARG]... figures beside other servers, written to docs/benchmarks.md; `bench durability`: the price of stable names;
                  `bench neighbours`: what a client waits for beside attackers;
                  `bench nfs-protected`: Kerberos and TLS beside the kernel's server; `bench failover [--runs N]`: what clients
-                 wait for when a server goes, beside NFS-Ganesha, written to docs/cluster.md
+                 wait for when a server goes, beside NFS-Ganesha, written to docs/dev/takeovers.md
 ";
 
 fn main() -> ExitCode {

@@ -7,7 +7,7 @@ use crate::lab::{self, gateway};
 use crate::packages;
 use crate::sh::{Outcome, Result};
 
-const DOCUMENT: &str = "docs/cluster.md";
+const DOCUMENT: &str = "docs/dev/takeovers.md";
 const HEAD: &str = "Ganesha dies | Headgate dies | Ganesha stopped | Headgate stopped |\n";
 const COLUMNS: usize = 4;
 
