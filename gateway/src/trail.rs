@@ -212,7 +212,10 @@ mod tests {
     use super::*;
     use crate::admin::testing;
 
-    fn fields(fields: &[Field]) -> String {
+    /// Number of events with a field from which on the page describes the field once.
+    const MANY: usize = 4;
+
+    fn table(fields: &[Field]) -> String {
         let mut out = String::from("| field | what it holds |\n|---|---|\n");
         for Field { name, about, may_miss } in fields {
             let left_out = if *may_miss { "; may be left out" } else { "" };
@@ -221,14 +224,45 @@ mod tests {
         out
     }
 
+    fn is_same(a: &Field, b: &Field) -> bool {
+        (a.name, a.about, a.may_miss) == (b.name, b.about, b.may_miss)
+    }
+
+    fn is_shared(field: &Field) -> bool {
+        let has = |event: &&About| event.fields.iter().any(|f| is_same(f, field));
+        EVENTS.iter().filter(has).count() >= MANY
+    }
+
+    /// Returns the fields that many events have, in the order of the events.
+    fn shared() -> Vec<Field> {
+        let mut all: Vec<Field> = Vec::new();
+        for field in EVENTS.iter().flat_map(|event| event.fields) {
+            if is_shared(field) && !all.iter().any(|f| is_same(f, field)) {
+                all.push(*field);
+            }
+        }
+        all
+    }
+
     #[test]
     fn the_page_of_the_audit_trail_is_in_step() {
         let mut page = String::from(include_str!("trail/page.md"));
-        page += &format!("\n## Every record\n\n{}\n## Events\n", fields(COMMON));
-        for About { name, about, fields: own } in EVENTS {
+        page += &format!("\n## Every record\n\n{}", table(COMMON));
+        page += &format!(
+            "\nAn event names those of the following fields that it has:\n\n{}",
+            table(&shared())
+        );
+        page += "\n## Events\n";
+        for About { name, about, fields } in EVENTS {
             page += &format!("\n### {name}\n\n{about}\n");
+            let (shared, own): (Vec<Field>, Vec<Field>) =
+                fields.iter().copied().partition(is_shared);
+            let names: Vec<String> = shared.iter().map(|f| format!("`{}`", f.name)).collect();
+            if !names.is_empty() {
+                page += &format!("\nFields: {}.\n", names.join(", "));
+            }
             if !own.is_empty() {
-                page += &format!("\n{}", fields(own));
+                page += &format!("\n{}", table(&own));
             }
         }
         testing::in_step("docs/audit.md", &page);
