@@ -1,4 +1,4 @@
-//! Writes the observed results to `table.md` beside this file, and compares them with it.
+//! Writes the observed results to `table.md` in this folder, and compares them with it.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! Every pair of holdings of one file, over all protocols: the first client's holding, the second client's operation, and the
-//! notices to each. The results are compared with `table.md` beside this file.
+//! notices to each. The results are compared with `table.md` in this folder.
 //!
 //! `HEADGATE_UPDATE=1 cargo test --release -p headgate-tests --test coherence the_matrix` rewrites the table, and
 //! `times.md` with the durations.

@@ -1,4 +1,4 @@
-//! `times.md` beside this file: how long the second client waits for its result, and when the first is notified, if the first answers
+//! `times.md` in this folder: how long the second client waits for its result, and when the first is notified, if the first answers
 //! at once. Written together with the matrix, one cell at a time, and never compared, because durations depend on the machine.
 
 use std::fmt::Write;
