@@ -11,10 +11,11 @@ use std::path::Path;
 use crate::sh::Result;
 
 /// The crates, and the cycles of files that each still has: a file that joins one, or makes another, is refused.
-pub(super) const CLEARED: [(&str, &[&str]); 26] = [
+pub(super) const CLEARED: [(&str, &[&str]); 27] = [
     ("mutex", &[]),
     ("wire", &[]),
     ("policy", &[]),
+    ("rates", &[]),
     ("nfs-proto", &[]),
     ("smb-proto", &[]),
     ("smb-crypto", &[]),

@@ -1,0 +1,648 @@
+//! Decides which requests pass and in which order those that wait do. Pure: time is an argument.
+//!
+//! *Operation.* A request passes when each bucket of its scopes has the tokens that it costs, and takes them from all at once.
+//! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their
+//! arrival. Lanes alternate. A lane passes [`QUANTUM`] bytes and then moves behind all others, so that each gets about
+//! the same from a bucket that they share. A lane whose turn has come but that must wait for a bucket lets later ones pass, as long
+//! as this does not delay it: a slow bucket stops only its users, and no lane starves.
+//!
+//! *Memory.* Requests that wait are limited, in all and for each address, as are the bytes that they hold ([`Most`]). Buckets of
+//! addresses are forgotten when they are full again.
+
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Bound;
+use std::time::Duration;
+
+use policy::{Measure, Rates};
+
+use crate::bucket::Bucket;
+use crate::{Full, Most, Plan, Reading, ScopeName};
+
+/// Bytes that a lane passes before it goes behind the others.
+const QUANTUM: i64 = 1 << 20;
+/// The least that a request counts in a turn.
+const LEAST: i64 = 4096;
+/// Lanes of one address and share for users without own rates. A client that claims many users gets no more turns.
+const SLOTS: u64 = 8;
+/// Addresses with own buckets; the clients beyond share one. Buckets that are full are forgotten before.
+const ADDRESSES_MAX: usize = 65_536;
+/// The shortest time between two looks for full buckets of addresses.
+const FORGET_PAUSE: Duration = Duration::from_secs(1);
+/// The address in place of those beyond.
+const FURTHER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+/// The time that repays the largest debt of work that was not asked for.
+const DEBT_MAX: Duration = Duration::from_secs(10);
+
+/// The work of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Reads file data.
+    Read,
+    /// Writes file data.
+    Write,
+    /// Works on names, attributes or state.
+    Other,
+}
+
+impl Kind {
+    /// Returns what a request of `bytes` costs in this measure.
+    fn cost(self, measure: Measure, bytes: u64) -> u64 {
+        match (self, measure) {
+            (Self::Read, Measure::Read) | (Self::Write, Measure::Write) => bytes,
+            (Self::Read, Measure::ReadOperations)
+            | (Self::Write, Measure::WriteOperations)
+            | (_, Measure::Operations) => 1,
+            _ => 0,
+        }
+    }
+
+    fn uses(self, measure: Measure) -> bool {
+        self.cost(measure, 1) > 0
+    }
+}
+
+/// The user of a request: one with rates, by the hash of the name, or the slot of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum User {
+    Named(u64),
+    Slot(u64),
+}
+
+/// Requests that take turns together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) share: u32,
+    pub(crate) host: IpAddr,
+    pub(crate) user: User,
+    pub(crate) kind: Kind,
+}
+
+/// The user that a protocol knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller<'a> {
+    /// A number, as NFS has it.
+    Uid(u32),
+    /// A name, as SMB has it; case is ignored.
+    Name(&'a str),
+}
+
+/// The buckets of a scope.
+#[derive(Debug, Default)]
+struct Scope {
+    buckets: [Option<Bucket>; Measure::ALL.len()],
+    counts: [Counts; Measure::ALL.len()],
+    /// Requests that wait and use the scope.
+    waiting: usize,
+}
+
+/// Counters of requests that use a bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    waited: u64,
+    waited_for: Duration,
+}
+
+impl Scope {
+    /// Changes the rates; buckets that remain keep their tokens.
+    fn set(&mut self, rates: &Rates, now: Duration) {
+        for (measure, bucket) in Measure::ALL.into_iter().zip(&mut self.buckets) {
+            match (rates.of(measure), bucket.as_mut()) {
+                (Some(rate), Some(bucket)) => bucket.set(rate, rates.burst, now),
+                (Some(rate), None) => *bucket = Some(Bucket::new(rate, rates.burst, now)),
+                (None, _) => *bucket = None,
+            }
+        }
+    }
+
+    fn with(rates: &Rates, now: Duration) -> Self {
+        let mut scope = Self::default();
+        scope.set(rates, now);
+        scope
+    }
+
+    fn used(&mut self, kind: Kind) -> impl Iterator<Item = (Measure, &mut Bucket)> {
+        let all = Measure::ALL.into_iter().zip(&mut self.buckets);
+        all.filter_map(move |(m, b)| kind.uses(m).then_some(m).zip(b.as_mut()))
+    }
+}
+
+/// The name of a scope in the maps of [`Engine`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Of {
+    All,
+    Share(u32),
+    User(u64),
+    Client(IpAddr),
+    /// Never in the map.
+    Nobody,
+}
+
+struct Waiter<T> {
+    id: u64,
+    bytes: u64,
+    held: u64,
+    since: Duration,
+    token: T,
+}
+
+struct Lane<T> {
+    key: Key,
+    /// Bytes that it may still pass in this turn.
+    left: i64,
+    waiters: VecDeque<Waiter<T>>,
+}
+
+/// The waiting requests of one address, or of all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    requests: usize,
+    bytes: u64,
+}
+
+/// Buckets, and the requests that wait for them. `T` tells a request that it passes.
+pub(crate) struct Engine<T> {
+    plan: Plan,
+    scopes: HashMap<Of, Scope>,
+    users_by_uid: HashMap<u32, u64>,
+    lanes: BTreeMap<u64, Lane<T>>,
+    turns: HashMap<Key, u64>,
+    next_turn: u64,
+    next_id: u64,
+    most: Most,
+    all: Held,
+    held: HashMap<IpAddr, Held>,
+    /// Number of addresses at which full buckets are forgotten next.
+    forget_at: usize,
+    /// When they were last forgotten: a look at all takes time.
+    forgot: Option<Duration>,
+    clients: usize,
+}
+
+/// The outcome for an arriving request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// No rate applies to it.
+    Free,
+    /// It has passed.
+    Passed,
+    /// It waits under this number.
+    Waits(u64),
+}
+
+impl<T> Engine<T> {
+    pub(crate) fn new(most: Most) -> Self {
+        Self {
+            plan: Plan::default(),
+            scopes: HashMap::new(),
+            users_by_uid: HashMap::new(),
+            lanes: BTreeMap::new(),
+            turns: HashMap::new(),
+            next_turn: 0,
+            next_id: 0,
+            most,
+            all: Held::default(),
+            held: HashMap::new(),
+            forget_at: 1024,
+            forgot: None,
+            clients: 0,
+        }
+    }
+
+    /// Changes the limits of requests that wait; those that wait already stay.
+    pub(crate) fn set_most(&mut self, most: Most) {
+        self.most = most;
+    }
+
+    /// Returns true if any rate is set.
+    pub(crate) fn is_on(&self) -> bool {
+        let plan = &self.plan;
+        let all = plan.shares.iter().map(|s| &s.rates).chain(plan.users.iter().map(|u| &u.rates));
+        all.chain([&plan.all, &plan.client]).any(|rates| !rates.is_empty())
+    }
+
+    /// Changes the rates. Buckets of scopes that remain keep their tokens and their counters.
+    pub(crate) fn set(&mut self, plan: Plan, now: Duration) {
+        let mut old = std::mem::take(&mut self.scopes);
+        let shares = plan.shares.iter().map(|s| (Of::Share(s.id), &s.rates));
+        let users = plan.users.iter().map(|u| (Of::User(number(&u.name)), &u.rates));
+        let clients: Vec<_> =
+            old.keys().filter(|of| matches!(of, Of::Client(_))).copied().collect();
+        let clients = clients.into_iter().map(|of| (of, &plan.client));
+        let all = [(Of::All, &plan.all)].into_iter().chain(shares).chain(users).chain(clients);
+        for (of, rates) in all.filter(|(_, rates)| !rates.is_empty()) {
+            let mut scope = old.remove(&of).unwrap_or_default();
+            scope.waiting = 0;
+            scope.set(rates, now);
+            self.scopes.insert(of, scope);
+        }
+        self.clients = self.scopes.keys().filter(|of| matches!(of, Of::Client(_))).count();
+        // The first of several users with one number counts.
+        let by_uid = plan.users.iter().rev();
+        self.users_by_uid = by_uid.filter_map(|u| Some((u.uid?, number(&u.name)))).collect();
+        self.plan = plan;
+        let lanes: Vec<_> = self.lanes.values().map(|l| (l.key, l.waiters.len())).collect();
+        for (key, waiting) in lanes {
+            self.client(key.host, now);
+            self.count_waiting(key, isize::try_from(waiting).unwrap_or(isize::MAX));
+        }
+    }
+
+    /// Returns the lane of a request.
+    pub(crate) fn key(&self, share: u32, host: IpAddr, caller: Caller<'_>, kind: Kind) -> Key {
+        let named = match caller {
+            _ if self.plan.users.is_empty() => None,
+            Caller::Uid(uid) => self.users_by_uid.get(&uid).copied(),
+            Caller::Name(name) => {
+                let number = number(name);
+                self.scopes.contains_key(&Of::User(number)).then_some(number)
+            }
+        };
+        let slot = || match caller {
+            Caller::Uid(uid) => u64::from(uid) % SLOTS,
+            Caller::Name(name) => name.bytes().map(u64::from).sum::<u64>() % SLOTS,
+        };
+        let user = named.map_or_else(|| User::Slot(slot()), User::Named);
+        Key { share, host, user, kind }
+    }
+
+    /// Lets a request pass, or makes it wait. `token` is called if it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: too many wait, or they hold too many bytes.
+    pub(crate) fn arrive(
+        &mut self,
+        key: Key,
+        (bytes, held): (u64, u64),
+        now: Duration,
+        token: impl FnOnce() -> T,
+    ) -> Result<Arrival, Full> {
+        self.client(key.host, now);
+        let scopes = self.scopes_of(key);
+        let (mut is_free, mut must_wait) = (true, false);
+        for of in scopes {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            let others = scope.waiting > 0;
+            for (measure, bucket) in scope.used(key.kind) {
+                is_free = false;
+                must_wait |= others || !bucket.wait(key.kind.cost(measure, bytes), now).is_zero();
+            }
+        }
+        if is_free {
+            return Ok(Arrival::Free);
+        }
+        if !must_wait {
+            self.take(key, bytes, now);
+            return Ok(Arrival::Passed);
+        }
+        self.hold(key.host, held)?;
+        let id = self.next_id;
+        self.next_id += 1;
+        let waiter = Waiter { id, bytes, held, since: now, token: token() };
+        self.count_waiting(key, 1);
+        let turn = self.turns.get(&key).copied().unwrap_or_else(|| {
+            self.next_turn += 1;
+            self.turns.insert(key, self.next_turn);
+            self.next_turn
+        });
+        let fresh = || Lane { key, left: QUANTUM, waiters: VecDeque::new() };
+        self.lanes.entry(turn).or_insert_with(fresh).waiters.push_back(waiter);
+        Ok(Arrival::Waits(id))
+    }
+
+    /// Lets pass all requests that can pass now, in turns: the tokens of those that pass, and the time until the next may.
+    pub(crate) fn turn(&mut self, now: Duration) -> (Vec<T>, Option<Duration>) {
+        let (mut passed, mut next) = (Vec::new(), None::<Duration>);
+        let mut reserved: HashMap<(Of, Measure), (Duration, u64)> = HashMap::new();
+        let mut at = 0;
+        while let Some((&turn, _)) =
+            self.lanes.range((Bound::Excluded(at), Bound::Unbounded)).next()
+        {
+            at = turn;
+            while let Some((key, bytes)) = self.head(turn) {
+                let wait = self.wait(key, bytes, now);
+                if !wait.is_zero() {
+                    next = Some(next.map_or(wait, |n| n.min(wait)));
+                }
+                if !wait.is_zero() || !self.leaves_room(key, bytes, &reserved, now) {
+                    self.reserve(key, bytes, now + wait, &mut reserved);
+                    break;
+                }
+                self.take(key, bytes, now);
+                passed.extend(self.pop(turn, now));
+            }
+        }
+        (passed, next)
+    }
+
+    /// Returns the first request of the lane, unless the lane has moved behind the others.
+    fn head(&self, turn: u64) -> Option<(Key, u64)> {
+        let lane = self.lanes.get(&turn)?;
+        Some((lane.key, lane.waiters.front()?.bytes))
+    }
+
+    /// Removes the first request of a lane, which passes. A lane whose turn is over goes behind all others.
+    fn pop(&mut self, turn: u64, now: Duration) -> Option<T> {
+        let lane = self.lanes.get_mut(&turn)?;
+        let key = lane.key;
+        let waiter = lane.waiters.pop_front()?;
+        lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).max(LEAST);
+        let is_over = lane.left <= 0;
+        if lane.waiters.is_empty() {
+            self.end_lane(turn);
+        } else if is_over && let Some(lane) = self.lanes.remove(&turn) {
+            self.next_turn += 1;
+            self.turns.insert(key, self.next_turn);
+            self.lanes.insert(self.next_turn, Lane { left: QUANTUM, ..lane });
+        }
+        self.count_waiting(key, -1);
+        self.release(key.host, waiter.held);
+        let waited = now.saturating_sub(waiter.since);
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            let counts = Measure::ALL.into_iter().zip(&mut scope.counts);
+            for (_, count) in counts.filter(|(m, _)| key.kind.uses(*m)) {
+                count.waited += 1;
+                count.waited_for += waited;
+            }
+        }
+        Some(waiter.token)
+    }
+
+    fn end_lane(&mut self, turn: u64) {
+        if let Some(lane) = self.lanes.remove(&turn) {
+            self.turns.remove(&lane.key);
+        }
+    }
+
+    /// Removes a request that waits no longer. False: it has passed.
+    pub(crate) fn give_up(&mut self, key: Key, id: u64) -> bool {
+        let Some(turn) = self.turns.get(&key).copied() else { return false };
+        let Some(lane) = self.lanes.get_mut(&turn) else { return false };
+        let Some(at) = lane.waiters.iter().position(|w| w.id == id) else { return false };
+        let removed = lane.waiters.remove(at);
+        if lane.waiters.is_empty() {
+            self.end_lane(turn);
+        }
+        self.count_waiting(key, -1);
+        self.release(key.host, removed.map_or(0, |w| w.held));
+        true
+    }
+
+    /// Lets all requests pass that wait, whatever the rates.
+    pub(crate) fn release_all(&mut self) -> Vec<T> {
+        let lanes = std::mem::take(&mut self.lanes);
+        self.turns.clear();
+        self.held.clear();
+        self.all = Held::default();
+        self.scopes.values_mut().for_each(|scope| scope.waiting = 0);
+        lanes.into_values().flat_map(|lane| lane.waiters).map(|w| w.token).collect()
+    }
+
+    /// Settles a request that has passed for `asked` bytes and has moved `moved`.
+    pub(crate) fn settle(&mut self, key: Key, asked: u64, moved: u64, now: Duration) {
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            for (measure, bucket) in scope.used(key.kind).filter(|(m, _)| m.is_bytes()) {
+                let cost = |bytes| key.kind.cost(measure, bytes);
+                match cost(moved).checked_sub(cost(asked)) {
+                    Some(more) => bucket.owe(more, DEBT_MAX, now),
+                    None => bucket.put_back(cost(asked) - cost(moved), now),
+                }
+            }
+        }
+    }
+
+    /// Puts back all that a request took, which passed but was given up.
+    pub(crate) fn undo(&mut self, key: Key, asked: u64, now: Duration) {
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            for (measure, bucket) in scope.used(key.kind) {
+                bucket.put_back(key.kind.cost(measure, asked), now);
+            }
+        }
+    }
+
+    /// Returns the number of addresses with buckets.
+    #[cfg(test)]
+    pub(crate) fn clients(&self) -> usize {
+        self.clients
+    }
+
+    /// Returns the number of lanes, which a look at all of them takes time for.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Returns the number of requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.all.requests
+    }
+
+    fn scopes_of(&self, key: Key) -> [Of; 4] {
+        let has_own = self.scopes.contains_key(&Of::Client(key.host));
+        let client = Of::Client(if has_own { key.host } else { FURTHER });
+        let user = match key.user {
+            User::Named(number) => Of::User(number),
+            // The others have no scope, and the one of all is visited once.
+            User::Slot(_) => Of::Nobody,
+        };
+        [client, user, Of::Share(key.share), Of::All]
+    }
+
+    /// Makes the buckets of an address, if clients have rates.
+    fn client(&mut self, host: IpAddr, now: Duration) {
+        if self.plan.client.is_empty() || self.scopes.contains_key(&Of::Client(host)) {
+            return;
+        }
+        let is_soon = self.forgot.is_some_and(|at| now < at + FORGET_PAUSE);
+        if self.clients >= self.forget_at && !is_soon {
+            self.forgot = Some(now);
+            self.scopes.retain(|of, scope| {
+                let is_full = |b: &mut Option<Bucket>| b.as_mut().is_none_or(|b| b.is_full(now));
+                !matches!(of, Of::Client(_))
+                    || scope.waiting > 0
+                    || !scope.buckets.iter_mut().all(is_full)
+            });
+            self.clients = self.scopes.keys().filter(|of| matches!(of, Of::Client(_))).count();
+            self.forget_at = (self.clients * 2).clamp(1024, ADDRESSES_MAX);
+        }
+        let host = if self.clients < ADDRESSES_MAX { host } else { FURTHER };
+        if let Entry::Vacant(place) = self.scopes.entry(Of::Client(host)) {
+            place.insert(Scope::with(&self.plan.client, now));
+            self.clients += 1;
+        }
+    }
+
+    fn count_waiting(&mut self, key: Key, by: isize) {
+        for of in self.scopes_of(key) {
+            if let Some(scope) = self.scopes.get_mut(&of) {
+                scope.waiting = scope.waiting.saturating_add_signed(by);
+            }
+        }
+    }
+
+    fn wait(&mut self, key: Key, bytes: u64, now: Duration) -> Duration {
+        let mut wait = Duration::ZERO;
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            for (measure, bucket) in scope.used(key.kind) {
+                wait = wait.max(bucket.wait(key.kind.cost(measure, bytes), now));
+            }
+        }
+        wait
+    }
+
+    /// Returns true if the request delays no earlier lane that has reserved a bucket.
+    fn leaves_room(
+        &mut self,
+        key: Key,
+        bytes: u64,
+        reserved: &HashMap<(Of, Measure), (Duration, u64)>,
+        now: Duration,
+    ) -> bool {
+        if reserved.is_empty() {
+            return true;
+        }
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            for (measure, bucket) in scope.used(key.kind) {
+                if let Some((at, later)) = reserved.get(&(of, measure))
+                    && !bucket.leaves_room(key.kind.cost(measure, bytes), *later, *at, now)
+                {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Keeps the buckets of a request for the time at which it can pass, unless an earlier lane has reserved them.
+    fn reserve(
+        &mut self,
+        key: Key,
+        bytes: u64,
+        at: Duration,
+        reserved: &mut HashMap<(Of, Measure), (Duration, u64)>,
+    ) {
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            for (measure, _) in scope.used(key.kind) {
+                let cost = key.kind.cost(measure, bytes);
+                reserved.entry((of, measure)).or_insert((at, cost));
+            }
+        }
+    }
+
+    fn take(&mut self, key: Key, bytes: u64, now: Duration) {
+        for of in self.scopes_of(key) {
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            for (measure, bucket) in scope.used(key.kind) {
+                bucket.take(key.kind.cost(measure, bytes), now);
+            }
+        }
+    }
+
+    /// Counts a request that begins to wait.
+    fn hold(&mut self, host: IpAddr, bytes: u64) -> Result<(), Full> {
+        let one = self.held.get(&host).copied().unwrap_or_default();
+        let Most { requests, requests_of_address, bytes: most, bytes_of_address } = self.most;
+        let full = match () {
+            () if self.all.requests >= requests => Some(Full::Requests(requests)),
+            () if one.requests >= requests_of_address => {
+                Some(Full::RequestsOfAddress(requests_of_address))
+            }
+            // Only requests that hold data meet these.
+            () if bytes > 0 && self.all.bytes.saturating_add(bytes) > most => {
+                Some(Full::Bytes(most))
+            }
+            () if bytes > 0 && one.bytes.saturating_add(bytes) > bytes_of_address => {
+                Some(Full::BytesOfAddress(bytes_of_address))
+            }
+            () => None,
+        };
+        if let Some(full) = full {
+            return Err(full);
+        }
+        for held in [&mut self.all, self.held.entry(host).or_default()] {
+            held.requests += 1;
+            held.bytes += bytes;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, host: IpAddr, bytes: u64) {
+        let less = |held: &mut Held| {
+            held.requests = held.requests.saturating_sub(1);
+            held.bytes = held.bytes.saturating_sub(bytes);
+        };
+        less(&mut self.all);
+        if let Some(held) = self.held.get_mut(&host) {
+            less(held);
+            if held.requests == 0 {
+                self.held.remove(&host);
+            }
+        }
+    }
+
+    /// Returns the counters of all rates. Those of clients are one sum.
+    pub(crate) fn read(&self) -> Vec<Reading> {
+        let mut out: Vec<Reading> = Vec::new();
+        let named = |of: &Of| match of {
+            Of::All => Some((ScopeName::All, &self.plan.all)),
+            Of::Share(id) => {
+                let share = self.plan.shares.iter().find(|s| s.id == *id)?;
+                Some((ScopeName::Share(share.name.clone()), &share.rates))
+            }
+            Of::User(n) => {
+                let user = self.plan.users.iter().find(|u| number(&u.name) == *n)?;
+                Some((ScopeName::User(user.name.clone()), &user.rates))
+            }
+            Of::Client(_) => Some((ScopeName::EachClient, &self.plan.client)),
+            Of::Nobody => None,
+        };
+        for (of, scope) in &self.scopes {
+            let Some((name, rates)) = named(of) else { continue };
+            let all = Measure::ALL.into_iter().zip(&scope.buckets).zip(&scope.counts);
+            for ((measure, bucket), counts) in all {
+                let (Some(bucket), Some(rate)) = (bucket, rates.of(measure)) else { continue };
+                let known = out.iter().position(|r| r.scope == name && r.measure == measure);
+                let at = known.unwrap_or_else(|| {
+                    let scope = name.clone();
+                    out.push(Reading { scope, measure, rate, ..Reading::default() });
+                    out.len() - 1
+                });
+                let reading = &mut out[at];
+                reading.burst = rates.burst;
+                reading.passed = reading.passed.wrapping_add(bucket.passed);
+                reading.waited += counts.waited;
+                reading.waited_for += counts.waited_for;
+            }
+        }
+        let waiting = |name: &ScopeName, measure: Measure| {
+            let of_lane = |lane: &Lane<T>| {
+                let scopes = self.scopes_of(lane.key);
+                let is_in = scopes.iter().filter(|of| self.scopes.contains_key(of));
+                let mut names = is_in.filter_map(&named).map(|(name, _)| name);
+                let counts = lane.key.kind.uses(measure) && names.any(|n| n == *name);
+                if counts { lane.waiters.len() } else { 0 }
+            };
+            self.lanes.values().map(of_lane).sum()
+        };
+        for reading in &mut out {
+            reading.waiting = waiting(&reading.scope, reading.measure);
+        }
+        out.sort_by(|a, b| (&a.scope, a.measure).cmp(&(&b.scope, b.measure)));
+        out
+    }
+}
+
+/// Returns the number of a user's name in any case: the same before and after a reload.
+fn number(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.to_lowercase().hash(&mut hasher);
+    hasher.finish()
+}
