@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use policy::{Cidr, Flavor, Protocols, SnapshotPattern, Squash};
+use policy::{Cidr, Flavor, Protocols, Rates, SnapshotPattern, Squash};
 
 use crate::access::{Access, Privileges, Who};
 use crate::addresses;
@@ -20,6 +20,7 @@ use crate::keys::{
 use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
 use crate::macos::{Model, time_machine};
+use crate::rates::{rates_in, rates_of};
 use crate::reader::{
     Absolute, Flag, Group, Origin, Report, Secret, Set, Text, groups, parse, parse_list, shown,
 };
@@ -124,6 +125,8 @@ pub(crate) struct Draft {
     pub(crate) client_opens: Option<Set<usize>>,
     pub(crate) nfs_clients: Option<Set<usize>>,
     pub(crate) introduction: Option<Set<Span>>,
+    pub(crate) rates: Rates,
+    pub(crate) client_rates: Rates,
     pub(crate) admin: Option<Set<Admin>>,
     pub(crate) admin_clients: Vec<Set<Cidr>>,
     /// `admin.clients` was set, possibly to an empty list.
@@ -230,6 +233,9 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
         draft.client_opens = map(limits.parse("client_opens", report), |n: Number| n.0);
         draft.nfs_clients = map(limits.parse("nfs_clients", report), |n: Number| n.0);
         draft.introduction = limits.parse("introduction", report);
+        draft.rates = rates_of(&limits, report);
+        let client = limits.get("client").and_then(|node| rates_in(node, "each client", report));
+        draft.client_rates = client.unwrap_or_default();
     }
     if let Some(node) = top.get("nfs")
         && let Some(nfs) = Group::read(node, "`nfs`", &NFS, report)
@@ -349,8 +355,14 @@ fn user(node: &Node, report: &mut Report) -> Option<DraftUser> {
         name: checked,
         password_file: file.map(|f| f.value.0),
         identity: Identity { uid, gid, groups },
+        limits: limits(&group, "a user", report),
     };
     Some(DraftUser { user, name_at: name.origin, file_at })
+}
+
+/// Parses the rates of a share or user.
+fn limits(group: &Group<'_>, whose: &str, report: &mut Report) -> Rates {
+    group.get("limits").and_then(|node| rates_in(node, whose, report)).unwrap_or_default()
 }
 
 /// Parses `sec` and returns its position.
@@ -400,6 +412,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
     let links = group.get("links").map_or(Links::default(), |node| links(node, report));
     let snapshots = group.parse::<SnapshotPattern>("snapshots", report);
     let size = group.parse::<Size>("size", report);
+    let limits = limits(&group, "a share", report);
     let (name, source) = (name?, source?);
     let (source, source_at) = (source.value, source.origin);
     Some(DraftShare {
@@ -428,6 +441,7 @@ fn share(node: &Node, report: &mut Report) -> Option<DraftShare> {
             links,
             snapshots: snapshots.map(|s| s.value),
             size: size.map(|s| s.value.0),
+            limits,
             encrypt,
             compress,
             tls: tls.map_or(ShareTls::default(), |t| t.value),

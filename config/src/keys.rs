@@ -4,11 +4,13 @@
 mod cluster;
 mod macos;
 mod operation;
+mod rates;
 mod wastebasket;
 
 pub(crate) use cluster::{CLUSTER, CLUSTER_FILE, SERVICE};
 pub(crate) use macos::TIME_MACHINE;
 pub(crate) use operation::{AUDIT, DOMAIN, KERBEROS, LIMITS, LOG};
+pub(crate) use rates::RATES;
 pub(crate) use wastebasket::WASTEBASKET;
 
 /// A key of a group.
@@ -175,7 +177,7 @@ pub(crate) const TOP: Group = Group {
             "Where NFSv4 and SMB find the names of users and groups. `host`: in `users` and on this host; `own`: in `users` \
              only.",
         ),
-        key("limits", "group", "", "Limits per client. See [limits](#limits)."),
+        key("limits", "group", "", "Limits per client, and rates of all. See [limits](#limits)."),
         key("log", "group", "", "Level and format of the log. See [log](#log)."),
         key("nfs", "group", "", "Settings of NFS. See [nfs](#nfs)."),
         key("smb", "group", "", "Settings of SMB. See [smb](#smb)."),
@@ -370,6 +372,7 @@ pub(crate) const SHARE: Group = Group {
              other folder has, and CAP_SYS_ADMIN; `headgate check` says what is missing. A limit that the project already has \
              is shown without this key. See [quotas](operating.md#quotas).",
         ),
+        key("limits", "group", "", "Bytes and operations for each second. See [rates](#rates)."),
         key(
             "encrypt",
             "`true` or `false`",
@@ -700,6 +703,13 @@ pub(crate) const USER: Group = Group {
             "",
             "Its further groups. If not set: as the host has them.",
         ),
+        key(
+            "limits",
+            "group",
+            "",
+            "Bytes and operations for each second, over all shares: of SMB sessions of this name, and of NFS calls with its \
+             number. See [rates](#rates).",
+        ),
     ],
 };
 
@@ -863,7 +873,7 @@ pub(crate) const SMB: Group = Group {
 };
 
 /// All groups, the top level first.
-pub const GROUPS: [Group; 25] = [
+pub const GROUPS: [Group; 26] = [
     TOP,
     SHARE,
     REFER,
@@ -885,6 +895,7 @@ pub const GROUPS: [Group; 25] = [
     DOMAIN,
     AUDIT,
     LIMITS,
+    RATES,
     LOG,
     CLUSTER_FILE,
     CLUSTER,

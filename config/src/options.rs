@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use policy::Cidr;
+use policy::{Cidr, Rates};
 
 use crate::audit::AuditTo;
 use crate::ceph;
@@ -197,7 +197,12 @@ impl FromStr for UserOption {
                 }
             }
         }
-        Ok(Self(User { name: user_name(name)?, password_file: file, identity }))
+        Ok(Self(User {
+            name: user_name(name)?,
+            password_file: file,
+            identity,
+            limits: Rates::default(),
+        }))
     }
 }
 

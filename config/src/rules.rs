@@ -789,6 +789,8 @@ fn check_limits(draft: &Draft, connections: usize, memory: u64, report: &mut Rep
         client_opens: opens.value,
         nfs_clients: clients.value,
         introduction: introduction.value.0,
+        all: draft.rates,
+        client: draft.client_rates,
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use policy::{Cidr, Protocols, SnapshotPattern, Squash, words};
+use policy::{Cidr, Protocols, Rates, SnapshotPattern, Squash, words};
 
 use crate::access::{Access, OnHost, Privileges, Who};
 use crate::audit::{Audit, Audited};
@@ -20,6 +20,7 @@ use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
 use crate::macos::{Model, TimeMachine};
 use crate::paths::{USER, real_in_time};
+use crate::rates::rates_text;
 use crate::refer::{self, Refer};
 use crate::rights::{Force, List, Masks, Symlinks};
 use crate::sec::Secs;
@@ -157,6 +158,18 @@ impl Settings {
         self.shares.iter().any(|s| s.protocols.nfs())
     }
 
+    /// Describes all rates in one line; `none` without any.
+    pub fn rates(&self) -> String {
+        let (all, client) = ("all".to_owned(), "each client".to_owned());
+        let of_all = [(all, self.limits.all), (client, self.limits.client)].into_iter();
+        let of_shares = self.shares.iter().map(|s| (format!("share {}", s.name), s.limits));
+        let of_users = self.users.iter().map(|u| (format!("user {}", u.name), u.limits));
+        let rates = of_all.chain(of_shares).chain(of_users).filter(|(_, rates)| !rates.is_empty());
+        let told: Vec<String> =
+            rates.map(|(whose, rates)| format!("{whose}: {}", rates_text(&rates))).collect();
+        if told.is_empty() { "none".into() } else { told.join("; ") }
+    }
+
     /// Returns the shares that are served over SMB.
     pub fn by_smb(&self) -> impl Iterator<Item = &Share> {
         self.shares.iter().filter(|s| s.protocols.smb())
@@ -212,6 +225,8 @@ pub struct Share {
     pub snapshots: Option<SnapshotPattern>,
     /// Bytes that its folder may hold, by the quota of the folder's project on the host.
     pub size: Option<u64>,
+    /// Bytes and operations of its clients in each second.
+    pub limits: Rates,
     /// SMB: refuse unencrypted access.
     pub encrypt: bool,
     /// SMB: clients are told to compress.
@@ -254,6 +269,7 @@ impl Share {
             links: Links::default(),
             snapshots: None,
             size: None,
+            limits: Rates::default(),
             encrypt: false,
             compress: false,
             tls: ShareTls::default(),
@@ -307,6 +323,10 @@ pub struct Limits {
     pub nfs_clients: usize,
     /// Time within which a new connection must log on or send its first request.
     pub introduction: Duration,
+    /// Bytes and operations of all clients together in each second.
+    pub all: Rates,
+    /// Bytes and operations of each client address in each second.
+    pub client: Rates,
 }
 
 impl Default for Limits {
@@ -317,6 +337,8 @@ impl Default for Limits {
             client_opens: 65_536,
             nfs_clients: 16_384,
             introduction: Duration::from_secs(45),
+            all: Rates::default(),
+            client: Rates::default(),
         }
     }
 }
@@ -467,6 +489,8 @@ pub struct User {
     pub password_file: Option<PathBuf>,
     /// Identity in the file system.
     pub identity: Identity,
+    /// Its bytes and operations in each second, over all protocols and shares.
+    pub limits: Rates,
 }
 
 /// The identity of an SMB user in the file system. Missing values come from the host's user of the same name.

@@ -6,6 +6,7 @@ mod ceph;
 mod domain;
 mod links;
 mod macos;
+mod rates;
 mod refer;
 mod sound;
 mod wastebasket;
@@ -20,9 +21,9 @@ use access::told_of_access;
 use crate::rules::settle;
 use crate::sec::Secs;
 use crate::{
-    Access, Client, Durability, Encryption, Faults, Force, Identity, Known, Limits, List, Masks,
-    Mode, NfsLocks, OnHost, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings,
-    Share, ShareOption, ShareTls, Signing, Smb, Source, Squash, Symlinks, Tls, User, Who,
+    Access, Client, Durability, Encryption, Faults, Force, Known, Limits, List, Masks, Mode,
+    NfsLocks, OnHost, Options, Portmap, Protocols, Rdma, RdmaCrc, RdmaTransforms, Settings, Share,
+    ShareOption, ShareTls, Signing, Smb, Source, Squash, Symlinks, Tls, Who,
 };
 
 fn id(name: &str) -> u32 {
@@ -111,6 +112,7 @@ shares:
     symlinks: client
     snapshots: .zfs/snapshot/{time:%Y-%m-%d_%H%M%S}
     size: 2TiB
+    limits: {read: 500MiB/s, burst: 2s}
     access: {read: [alice, '@7'], write: BOB, deny: ['9', '*']}
     encrypt: true
     compress: true
@@ -133,7 +135,8 @@ state: /var/lib/gw
 recall: 20s
 memory: 1GiB
 connections: 64
-limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, nfs_clients: 500, introduction: 20s}
+limits: {client_connections: 32, client_memory: 24MiB, client_opens: 1000, nfs_clients: 500, introduction: 20s,
+  write: 1GiB/s, client: {operations: 100/s}}
 admin: 127.0.0.1:9000
 admin_clients: [192.0.2.0/24, '2001:db8::/32']
 privileged_ports: required
@@ -158,7 +161,7 @@ audit: {to: journald, required: true}
 tls: {certificate: /etc/gw/tls.crt, key: /etc/gw/tls.key, ca: /etc/gw/ca.crt, admin_ca: /etc/gw/admin.crt,
   admin_token: /etc/gw/token}
 users:
-  - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8]}
+  - {name: alice, password_file: /etc/passwd, uid: 1000, gid: 100, groups: [7, 8], limits: {read: 10MiB/s}}
   - name: bob
 ";
 
@@ -200,6 +203,7 @@ fn both_shares() -> Vec<Share> {
             links: crate::Links::default(),
             snapshots: Some(".zfs/snapshot/{time:%Y-%m-%d_%H%M%S}".parse().unwrap()),
             size: Some(2 << 40),
+            limits: rates::of_share(),
             tls: ShareTls::Offered,
             guest: true,
             continuous_availability: true,
@@ -272,18 +276,7 @@ fn every_key_is_accepted() {
             kerberos: Some(kerberos()),
             domain_by: None,
             audit: Some(crate::Audit { to: crate::AuditTo::Journal, required: true }),
-            users: vec![
-                User {
-                    name: "alice".into(),
-                    password_file: Some("/etc/passwd".into()),
-                    identity: Identity {
-                        uid: Some(1000),
-                        gid: Some(100),
-                        groups: Some(vec![7, 8]),
-                    },
-                },
-                User { name: "bob".into(), password_file: None, identity: Identity::default() },
-            ],
+            users: rates::users(),
             tls: Some(Tls {
                 certificate: "/etc/gw/tls.crt".into(),
                 key: "/etc/gw/tls.key".into(),
@@ -304,7 +297,7 @@ fn every_key_is_accepted() {
             on_host: std::collections::BTreeMap::new(),
             memory: 1 << 30,
             connections: 64,
-            limits: Limits { nfs_clients: 500, ..limits(32, 24, 1000, 20) },
+            limits: rates::with(Limits { nfs_clients: 500, ..limits(32, 24, 1000, 20) }),
             admin: crate::Admin::At(([127, 0, 0, 1], 9000).into()),
             admin_clients: ["192.0.2.0/24", "2001:db8::/32"].map(|c| c.parse().unwrap()).into(),
             privileged_ports: crate::PrivilegedPorts::Required,
@@ -964,7 +957,7 @@ fn documented_defaults_are_actual() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
         !g.is_list
-            && !"access privileges force masks wastebasket time_machine ceph tls kerberos domain audit cluster"
+            && !"access privileges force masks wastebasket time_machine ceph tls kerberos domain audit cluster rates"
                 .split(' ')
                 .any(|n| n == g.name)
             && !g.name.contains(' ')
@@ -973,7 +966,9 @@ fn documented_defaults_are_actual() {
             said += &format!("{}:\n", group.name);
         }
         let indent = if group.name.is_empty() { "" } else { "  " };
-        for k in group.keys.iter().filter(|k| (k.name, indent) != ("rdma", "")) {
+        // `burst` needs a rate.
+        let is_read = |k: &&crate::keys::Key| (k.name, indent) != ("rdma", "") && k.name != "burst";
+        for k in group.keys.iter().filter(is_read) {
             let unset = if k.default.is_empty() { "# " } else { indent };
             said += &format!("{unset}{}: {}\n", k.name, k.default);
         }

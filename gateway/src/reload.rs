@@ -103,6 +103,7 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     value("limits.client_opens", &old.limits.client_opens, &new.limits.client_opens);
     value("limits.nfs_clients", &old.limits.nfs_clients, &new.limits.nfs_clients);
     let time = |s: &config::Limits| config::Span(s.introduction);
+    value("rates", &old.rates(), &new.rates());
     value("limits.introduction", &time(&old.limits), &time(&new.limits));
     value("memory", &config::Size(old.memory), &config::Size(new.memory));
     let dscp = |s: &Settings| s.rdma_dscp.map_or("default".to_owned(), |dscp| dscp.to_string());

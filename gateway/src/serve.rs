@@ -117,6 +117,8 @@ impl Running {
         self.announcer.close().await;
         self.listeners.close().await;
         self.mapper.close().await;
+        // Requests that wait for a rate would take longer than the drain.
+        self.servers.namespace.limits.lift();
         let begun = tokio::time::Instant::now();
         let all_gone = self.shared.connections.drain(self.settings.drain).await;
         // Work that a cut connection left for its client is not awaited either.

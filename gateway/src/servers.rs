@@ -5,6 +5,7 @@ use std::sync::Arc;
 use config::{PrivilegedPorts, Settings};
 use nfsrdma::server::Server;
 use nfsrdma::source_port::Asked;
+use rates::{Most, OfShare, OfUser, Plan};
 use tokio::sync::Notify;
 use vfs::namespace::Namespace;
 
@@ -21,6 +22,28 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
+    /// Puts the rates in force. Numbers of users come from the database, so it must have the users of the settings.
+    fn limit_rates(&self, settings: &Settings) {
+        let shares = self.namespace.shares();
+        let of_shares = settings.shares.iter().filter_map(|s| {
+            let share = shares.iter().find(|share| share.name == s.name)?;
+            Some(OfShare { id: share.id, name: s.name.clone(), rates: s.limits })
+        });
+        let of_users = settings.users.iter().map(|user| {
+            // A number that is the gateway's own, or made of the name, is no user's of NFS.
+            let known = self.book.known(&user.name).filter(|(_, is_known)| *is_known);
+            let uid = known.map(|(cred, _)| cred.uid);
+            OfUser { name: user.name.clone(), uid, rates: user.limits }
+        });
+        let plan = Plan {
+            all: settings.limits.all,
+            client: settings.limits.client,
+            shares: of_shares.filter(|s| !s.rates.is_empty()).collect(),
+            users: of_users.filter(|u| !u.rates.is_empty()).collect(),
+        };
+        self.namespace.limits.set(plan, Most::of_memory(settings.memory));
+    }
+
     /// Sets the limits of one client on the state of these servers.
     pub(crate) fn limit(&self, settings: &Settings) {
         self.nfs.set_replies_max(kept_replies(settings));
@@ -30,6 +53,7 @@ impl Servers {
             PrivilegedPorts::Required => Asked::All,
             PrivilegedPorts::Off => Asked::Nobody,
         });
+        self.limit_rates(settings);
         self.nfs.v4().clients.set_clients_max(settings.limits.nfs_clients);
         // An open can come with the state of a lock owner, a state of another owner, and a delegation.
         self.nfs.v4().clients.set_states_max(settings.limits.client_opens.saturating_mul(4));

@@ -870,8 +870,12 @@ mod tests {
         fs::write(&file, "two\nsecond line\n").unwrap();
         let mut settings = Settings::default();
         let identity = Identity { uid: Some(9), ..Identity::default() };
-        settings.users =
-            vec![User { name: "ALICE".into(), password_file: Some(file.clone()), identity }];
+        settings.users = vec![User {
+            name: "ALICE".into(),
+            password_file: Some(file.clone()),
+            identity,
+            limits: config::Rates::default(),
+        }];
         let book = UserDb::open(&settings, Some(&local(&dir))).unwrap();
         let alice = book.find("alice").unwrap();
         assert_eq!((alice.nt_hash, alice.cred.uid), (NtHash::of("two").0, 9));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_transport::channel::{Handle, Info};
@@ -32,6 +32,8 @@ pub struct Conn {
     /// A bit for each version that the peer has called.
     versions: AtomicU32,
     pub(crate) last_cred: std::sync::Mutex<Option<LastCred>>,
+    /// Its calls that wait for a rate.
+    pub(crate) rate_waits: AtomicUsize,
 }
 
 /// The credential of the last call and its decoded form. Most callers repeat it.
@@ -60,6 +62,7 @@ impl Conn {
             reported: AtomicU32::new(0),
             versions: AtomicU32::new(0),
             last_cred: std::sync::Mutex::new(None),
+            rate_waits: AtomicUsize::new(0),
         }
     }
 

@@ -29,6 +29,7 @@ mod mounted;
 pub mod nlm;
 pub mod nsm;
 pub mod operation;
+mod pace;
 pub mod portmap;
 pub mod replay;
 pub mod rpc;

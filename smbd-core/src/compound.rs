@@ -322,6 +322,7 @@ async fn one(mut cx: RequestContext, before: &mut Option<Before>) -> Result<(), 
         (true, Some(b)) => dispatch::message(&mut cx, b.failed).await?,
         (false, _) => dispatch::message(&mut cx, None).await?,
     };
+    cx.settle_rates();
     record(&cx, began, answer.as_ref().map_or_else(|status| *status, |a| a.status));
     let is_create = cx.header.command() == Some(Command::Create);
     let failed = match &answer {

@@ -21,7 +21,9 @@ use crate::crypto::seal::Cipher;
 use crate::crypto::sign::Algorithm;
 use crate::in_flight::InFlight;
 use crate::kerberos::User;
-use crate::limits::{ASYNC_MAX, CHAIN_MAX, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX};
+use crate::limits::{
+    ASYNC_MAX, CHAIN_MAX, CREDITS_BEFORE_LOGON_MAX, CREDITS_MAX, CREDITS_PACED_MAX,
+};
 use crate::logons::Ticket;
 use crate::session::{Channel, Session};
 use crate::status::Status;
@@ -275,6 +277,8 @@ pub struct Conn {
     /// Permits for messages that continue outside the serve loop after an interim answer.
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
+    /// True if its last request met a rate: it gets fewer credits.
+    pub(crate) is_paced: AtomicBool,
     /// Set once a READ has requested a compressed answer, which shows that the client can expand it.
     pub(crate) wants_compressed: AtomicBool,
     /// Break notifications that are not queued for sending yet.
@@ -306,6 +310,7 @@ impl Conn {
             chains: Mutex::default(),
             apart: Arc::new(Semaphore::new(ASYNC_MAX)),
             reported: AtomicU32::new(0),
+            is_paced: AtomicBool::new(false),
             wants_compressed: AtomicBool::new(false),
             notices: Arc::default(),
         }
@@ -334,7 +339,11 @@ impl Conn {
     }
 
     pub(crate) fn grant(&self, asked: u16) -> u16 {
-        let max = if self.is_used() { CREDITS_MAX } else { CREDITS_BEFORE_LOGON_MAX };
+        let max = match self.is_used() {
+            false => CREDITS_BEFORE_LOGON_MAX,
+            true if self.is_paced.load(Ordering::Relaxed) => CREDITS_PACED_MAX,
+            true => CREDITS_MAX,
+        };
         locked(&self.window).grant(asked, max)
     }
 

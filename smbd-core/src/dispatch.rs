@@ -43,7 +43,8 @@ pub(crate) async fn message(
         Violation::Format.note(&cx.conn, "a message that is longer than its command can be");
         return Ok(Err(Status::INVALID_PARAMETER));
     }
-    if waits_for_client(command, cx) && cx.message.len() <= FIXED_COMMAND_BYTES_MAX {
+    let waits = waits_for_client(command, cx) || cx.server.namespace.limits.is_on();
+    if waits && cx.message.len() <= FIXED_COMMAND_BYTES_MAX {
         // The message is a view of its whole chain and of a receive buffer. Copy it, so that a long wait does not keep those.
         cx.message = Buf::from(cx.message.to_vec());
     }
@@ -182,6 +183,7 @@ fn tree_connect_is_protected(cx: &RequestContext) -> Result<(), Fatal> {
 /// Answers a command whose session and tree were found. Every request moves its whole future to the heap, so the large ones have an
 /// allocation of their own: the small ones, which are the frequent ones, do not pay for their size.
 async fn command(cx: &RequestContext, command: Command) -> Result<Answer, Status> {
+    cx.in_rates(command).await?;
     match command {
         Command::SessionSetup => boxed(|| ops::session_setup::call(cx)).await,
         Command::Logoff => ops::logoff::call(cx).await,

@@ -39,6 +39,7 @@ pub mod folders;
 mod harness;
 pub mod holdings;
 mod in_flight;
+mod in_rates;
 pub mod interfaces;
 mod kerberos;
 pub mod lease;

@@ -20,6 +20,10 @@ pub const FIXED_COMMAND_BYTES_MAX: usize = 4096;
 pub const CREDITS_MAX: u16 = 8192;
 /// The same before a user has logged on.
 pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
+/// The same while rates limit the connection's requests: what it sends while it waits is 16 MiB at most.
+pub const CREDITS_PACED_MAX: u16 = 256;
+/// The longest wait for a rate. Clients wait longer for a request with an interim answer.
+pub const RATE_WAIT_MAX: Duration = Duration::from_secs(600);
 /// Messages of one connection that are answered outside its serve loop; a chain counts until its end. Together with the refused one
 /// these are 512, as with Windows Server.
 pub const ASYNC_MAX: usize = 511;

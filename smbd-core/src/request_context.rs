@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use audit::Party;
 use iobuf::Buf;
+use rates::Admitted;
 use rdma_transport::channel::{ReadChunkData, host_of};
 use rdma_transport::count;
 use smb_proto::wire::Fault;
@@ -71,6 +72,10 @@ pub struct RequestContext {
     pub(crate) unsettled: AtomicBool,
     /// Bytes of file data that it transferred.
     pub(crate) moved: AtomicU64,
+    /// Bytes of file data that it copied within the server.
+    pub(crate) copied: AtomicU64,
+    /// Its pass by the rates, if it asked for one.
+    pub(crate) admitted: OnceLock<Admitted>,
     /// True if its answer should be compressed.
     pub(crate) compresses: AtomicBool,
     pub(crate) slot: Arc<Slot>,
@@ -108,6 +113,8 @@ impl RequestContext {
             silent: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
+            admitted: OnceLock::new(),
             compresses: AtomicBool::new(false),
             slot,
         }

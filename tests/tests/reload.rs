@@ -28,7 +28,12 @@ fn user(dir: &Path, name: &str) -> config::User {
     fs::write(&file, "correct horse\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let identity = Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) };
-    config::User { name: name.into(), password_file: Some(file), identity }
+    config::User {
+        name: name.into(),
+        password_file: Some(file),
+        identity,
+        limits: config::Rates::default(),
+    }
 }
 
 fn mem(name: &str) -> Share {

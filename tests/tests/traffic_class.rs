@@ -113,7 +113,13 @@ async fn packets_carry_configured_class_and_reload_changes_it() {
     let identity = Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) };
     let mut settings = Settings::default();
     let mut world = World::with(|s| {
-        s.users = vec![config::User { name: "alice".into(), password_file: Some(file), identity }];
+        let limits = config::Rates::default();
+        s.users = vec![config::User {
+            name: "alice".into(),
+            password_file: Some(file),
+            identity,
+            limits,
+        }];
         (s.smb.port, s.smb.direct_port, s.smb.signing) = (0, 0, Signing::Offered);
         s.rdma_dscp = Some(Dscp(26));
         settings = s.clone();

@@ -45,6 +45,8 @@ pub struct Namespace {
     names: Names,
     watches: Arc<Hub>,
     overlaps: Arc<Overlaps>,
+    /// The rates of shares, users and clients. Protocols ask once for each request, after the rights of its caller are known.
+    pub limits: rates::Limits,
 }
 
 impl Namespace {
@@ -65,6 +67,7 @@ impl Namespace {
             names: Names::default(),
             watches: Hub::of(overlaps.clone()),
             overlaps,
+            limits: rates::Limits::default(),
         }
     }
 

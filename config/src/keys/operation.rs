@@ -1,5 +1,6 @@
 //! Keys of logons by tickets, of the audit trail, of limits and of the log.
 
+use super::rates::{BURST, OPERATIONS, READ, READ_OPERATIONS, WRITE, WRITE_OPERATIONS};
 use super::{Group, key};
 
 pub(crate) const KERBEROS: Group = Group {
@@ -91,7 +92,8 @@ pub(crate) const LIMITS: Group = Group {
     is_list: false,
     about: "Limits per client, so that each client leaves enough for the others; `connections` and `memory` limit all clients \
             together. The gateway refuses the request that would exceed a limit; the log names the limit, and the metric \
-            `headgate_limits_met_total` counts it.",
+            `headgate_limits_met_total` counts it. The rates from `read` to `burst` are of all clients together: what exceeds them \
+            waits (see [rates](#rates)).",
     keys: &[
         key(
             "client_connections",
@@ -127,6 +129,18 @@ pub(crate) const LIMITS: Group = Group {
             "How long a connection may take until a user has logged on (SMB) or a share has admitted a call (NFS), including \
              the set-up of RDMA. Until then it counts as new: all new connections together may use half of `connections`, \
              and those from one address a quarter.",
+        ),
+        READ,
+        WRITE,
+        OPERATIONS,
+        READ_OPERATIONS,
+        WRITE_OPERATIONS,
+        BURST,
+        key(
+            "client",
+            "group",
+            "",
+            "The rates of each client address by itself (IPv6: of each /64). See [rates](#rates).",
         ),
     ],
 };

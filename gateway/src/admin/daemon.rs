@@ -250,6 +250,7 @@ impl Source for Daemon {
             opened,
             moved,
             operations: operations::list(&self.meters),
+            rates: self.namespace.limits.read().into_iter().map(Into::into).collect(),
             state: self.state(),
             nfs4: self.nfs4(),
             smb: self.smb(),

@@ -20,7 +20,9 @@ use vfs::wastebasket::counters;
 
 use super::operations::OperationStatus;
 use super::protocol::Protocol;
-use super::snapshot::{AuditStatus, ConnectionStatus, Moved, PoolStatus, ServiceStatus, Snapshot};
+use super::snapshot::{
+    AuditStatus, ConnectionStatus, Moved, PoolStatus, RateStatus, ServiceStatus, Snapshot,
+};
 use super::usage::{ShareStatus, Space, WastebasketStatus};
 use super::why::Reason;
 use super::{limits, rules};
@@ -54,6 +56,8 @@ enum Values {
     Counter(fn(&Snapshot) -> Many),
     /// Milliseconds; the metric is in seconds.
     Milliseconds(fn(&Snapshot) -> Option<u64>),
+    /// As [`Self::Milliseconds`], with labels.
+    ManyMilliseconds(fn(&Snapshot) -> Many),
     Latency(fn(&Snapshot) -> Latencies),
 }
 
@@ -62,7 +66,7 @@ impl Metric {
     pub fn kind(&self) -> &'static str {
         match self.values {
             Values::Gauge(_) => "gauge",
-            Values::Counter(_) | Values::Milliseconds(_) => "counter",
+            Values::Counter(_) | Values::Milliseconds(_) | Values::ManyMilliseconds(_) => "counter",
             Values::Latency(_) => "histogram",
         }
     }
@@ -73,7 +77,9 @@ impl Metric {
         let name = format!("{}_{}", if of_process { PROCESS_PREFIX } else { PREFIX }, self.name);
         match self.values {
             Values::Gauge(_) => vec![name],
-            Values::Counter(_) | Values::Milliseconds(_) => vec![format!("{name}_total")],
+            Values::Counter(_) | Values::Milliseconds(_) | Values::ManyMilliseconds(_) => {
+                vec![format!("{name}_total")]
+            }
             Values::Latency(_) => ["bucket", "count", "sum"].map(|s| format!("{name}_{s}")).into(),
         }
     }
@@ -82,6 +88,7 @@ impl Metric {
 const WAY: &[&str] = &["protocol", "transport"];
 const OPERATION: &[&str] = &["protocol", "transport", "operation"];
 const OF_SHARE: &[&str] = &["share", "operation"];
+const RATE: &[&str] = &["scope", "name", "measure"];
 
 /// NFS operations with their own latency series; the others share the series [`OTHER`]. This bounds the series, however many kinds
 /// of operations clients send, at [`LATENCY_OCTAVES`] buckets for each of these.
@@ -570,6 +577,36 @@ pub static TABLE: &[Metric] = &[
         values: Values::Counter(|s| one(s.discovery_conflicts)),
     },
     Metric {
+        name: "rate",
+        labels: RATE,
+        help: "What may pass in each second, for each rate of `limits`: bytes (`read`, `write`) or operations",
+        values: Values::Gauge(|s| rates(s, |r| r.rate)),
+    },
+    Metric {
+        name: "rate_passed",
+        labels: RATE,
+        help: "What passed under the rate: bytes or operations; of scope `client`, of all clients together",
+        values: Values::Counter(|s| rates(s, |r| r.passed)),
+    },
+    Metric {
+        name: "rate_waits",
+        labels: RATE,
+        help: "Requests that had to wait for the rate and passed",
+        values: Values::Counter(|s| rates(s, |r| r.waited)),
+    },
+    Metric {
+        name: "rate_waited_seconds",
+        labels: RATE,
+        help: "The time that these requests waited",
+        values: Values::ManyMilliseconds(|s| rates(s, |r| r.waited_ms)),
+    },
+    Metric {
+        name: "rate_waiting",
+        labels: RATE,
+        help: "Requests that wait for the rate now",
+        values: Values::Gauge(|s| rates(s, |r| r.waiting)),
+    },
+    Metric {
         name: "violations",
         labels: &["rule"],
         help: "How often clients broke a rule of their protocol; the rules are below",
@@ -643,6 +680,11 @@ pub static PROCESS: &[Metric] = &[
         values: Values::Gauge(|s| some(s.process.start_seconds)),
     },
 ];
+
+fn rates(s: &Snapshot, of: fn(&RateStatus) -> u64) -> Many {
+    let labels = |r: &RateStatus| vec![r.scope.clone(), r.name.clone(), r.measure.clone()];
+    s.rates.iter().map(|r| (labels(r), of(r))).collect()
+}
 
 fn some(value: Option<u64>) -> Many {
     value.into_iter().map(|value| (Vec::new(), value)).collect()
@@ -817,7 +859,9 @@ impl Collector for Scrape {
 fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> fmt::Result {
     let kind = match metric.values {
         Values::Gauge(_) => MetricType::Gauge,
-        Values::Counter(_) | Values::Milliseconds(_) => MetricType::Counter,
+        Values::Counter(_) | Values::Milliseconds(_) | Values::ManyMilliseconds(_) => {
+            MetricType::Counter
+        }
         Values::Latency(_) => MetricType::Histogram,
     };
     let mut out = e.encode_descriptor(metric.name, metric.help, None, kind)?;
@@ -837,6 +881,11 @@ fn encode_one(e: &mut DescriptorEncoder<'_>, metric: &Metric, s: &Snapshot) -> f
         Values::Milliseconds(of) => {
             of(s).map_or(Ok(()), |n| ConstCounter::new(n as f64 / 1000.0).encode(out))
         }
+        #[allow(clippy::cast_precision_loss)] // As above.
+        Values::ManyMilliseconds(of) => of(s).iter().try_for_each(|(labels, n)| {
+            let seconds = ConstCounter::new(*n as f64 / 1000.0);
+            seconds.encode(out.encode_family(&pairs(metric, labels).as_slice())?)
+        }),
         Values::Latency(of) => of(s).iter().try_for_each(|(labels, took)| {
             histogram(&mut out.encode_family(&pairs(metric, labels).as_slice())?, took)
         }),

@@ -16,7 +16,8 @@ use tokio::net::TcpStream;
 
 use super::rules;
 use super::snapshot::{
-    AnnouncedStatus, ConnectionStatus, Nfs4Status, RefusedStatus, ServiceStatus, Snapshot,
+    AnnouncedStatus, ConnectionStatus, Nfs4Status, RateStatus, RefusedStatus, ServiceStatus,
+    Snapshot,
 };
 use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
@@ -260,6 +261,7 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
             text += &story(c);
         }
     }
+    text += &rates(&s.rates, colour);
     text += &nfs4(&s.nfs4);
     text += &refused(&s.refused, colour);
     if !s.limits.is_empty() {
@@ -357,6 +359,29 @@ fn users(all: &[UserStatus], colour: bool) -> String {
         let clients = list(u.clients.iter().map(String::as_str).collect());
         let shares = list(u.shares.iter().map(PeerText::as_str).collect());
         let cells = vec![name, clients, shares, u.sessions.to_string()];
+        table.row(cells, Tone::Plain);
+    }
+    format!("\n{}", table.render())
+}
+
+fn rates(all: &[RateStatus], colour: bool) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let head = ["rate of", "a second", "burst", "passed", "waited", "on average", "wait now"];
+    let mut table = Table::new(&head, 1, colour);
+    for r in all {
+        let amount = |n: u64| if r.is_bytes() { bytes(n) } else { n.to_string() };
+        let average = r.waited_ms.checked_div(r.waited).map_or("-".into(), |ms| format!("{ms} ms"));
+        let cells = vec![
+            r.title(),
+            amount(r.rate),
+            config::Span(Duration::from_millis(r.burst_ms)).to_string(),
+            amount(r.passed),
+            r.waited.to_string(),
+            average,
+            r.waiting.to_string(),
+        ];
         table.row(cells, Tone::Plain);
     }
     format!("\n{}", table.render())

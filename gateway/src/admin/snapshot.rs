@@ -270,6 +270,63 @@ pub struct HeapStatus {
     pub waiting: u64,
 }
 
+/// A rate that an administrator has set (`limits`), and what it made of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateStatus {
+    /// `all`, `client` (each client address), `share` or `user`.
+    pub scope: String,
+    /// The name of the share or user; empty for others.
+    pub name: String,
+    /// `read` and `write` count bytes; `operations`, `read_operations` and `write_operations` count operations.
+    pub measure: String,
+    /// What may pass in each second.
+    pub rate: u64,
+    /// What may pass at once after idle time, as the time in which the rate would pass it.
+    pub burst_ms: u64,
+    /// What has passed since the rate was set; of all clients together.
+    pub passed: u64,
+    /// Requests that had to wait before they passed.
+    pub waited: u64,
+    /// The time that they waited, together.
+    pub waited_ms: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
+}
+
+impl From<rates::Reading> for RateStatus {
+    fn from(reading: rates::Reading) -> Self {
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            scope: reading.scope.kind().to_owned(),
+            name: reading.scope.name().to_owned(),
+            measure: reading.measure.to_string(),
+            rate: reading.rate,
+            burst_ms: ms(reading.burst),
+            passed: reading.passed,
+            waited: reading.waited,
+            waited_ms: ms(reading.waited_for),
+            waiting: reading.waiting as u64,
+        }
+    }
+}
+
+impl RateStatus {
+    /// Names the scope and what is counted, for people.
+    pub fn title(&self) -> String {
+        let whose = match self.scope.as_str() {
+            "client" => "each client".to_owned(),
+            scope if self.name.is_empty() => scope.to_owned(),
+            scope => format!("{scope} {}", self.name),
+        };
+        format!("{whose}, {}", self.measure.replace('_', " "))
+    }
+
+    /// Returns true if it counts bytes.
+    pub fn is_bytes(&self) -> bool {
+        matches!(self.measure.as_str(), "read" | "write")
+    }
+}
+
 /// Data and changes that the storage below a share lost since the share was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossStatus {
@@ -477,6 +534,9 @@ pub struct Snapshot {
     pub moved: BTreeMap<String, Moved>,
     /// Operations, by share, protocol, transport and name.
     pub operations: Vec<OperationStatus>,
+    /// The rates that are set, in the order all, each client, shares, users.
+    #[serde(default)]
+    pub rates: Vec<RateStatus>,
     /// What clients hold.
     pub state: StateStatus,
     /// The clients of NFSv4.

@@ -6,8 +6,8 @@ use super::protocol::Protocol;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
     AnnouncedStatus, AuditStatus, CompressionStatus, ConnectionStatus, DomainStatus, HeapStatus,
-    LossStatus, Moved, Nfs4Status, PoolStatus, RefusedStatus, ServiceStatus, SmbStatus, Snapshot,
-    StateStatus, StoreStatus, SyncStatus,
+    LossStatus, Moved, Nfs4Status, PoolStatus, RateStatus, RefusedStatus, ServiceStatus, SmbStatus,
+    Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{LinkStatus, Referrals, ShareStatus, Space, UserStatus, WastebasketStatus};
 use super::why::WhyNot;
@@ -130,6 +130,20 @@ fn announced() -> AnnouncedStatus {
     }
 }
 
+fn rate() -> RateStatus {
+    RateStatus {
+        scope: "share".into(),
+        name: "data".into(),
+        measure: "read".into(),
+        rate: 8 << 20,
+        burst_ms: 1000,
+        passed: 40960,
+        waited: 4,
+        waited_ms: 1200,
+        waiting: 3,
+    }
+}
+
 /// Returns a snapshot with one item in each list.
 pub(crate) fn snapshot() -> Snapshot {
     let moved = Moved { requests: 7, rdma_write: 4 << 20, ..Moved::default() };
@@ -175,6 +189,7 @@ pub(crate) fn snapshot() -> Snapshot {
             // Nine operations took about 50 microseconds, one about 3 milliseconds.
             buckets: vec![(26, 9), (50, 1)],
         }],
+        rates: vec![rate()],
         state: StateStatus { nodes: 5, ..StateStatus::default() },
         nfs4: Nfs4Status { clients: 3, lapsed: 1, lapsed_states: 7, ..Nfs4Status::default() },
         smb: SmbStatus {

@@ -492,6 +492,7 @@ fn share_json(s: &ShareFacts<'_>) -> Value {
         "reflink": s.reflink,
         "snapshots": s.snapshots.map(|of| of.told),
         "size": s.share.size,
+        "limits": (!s.share.limits.is_empty()).then(|| config::rates_text(&s.share.limits)),
         "quotas": s.quotas.iter().map(quota_json).collect::<Vec<_>>(),
         "handles": match s.handles {
             Handles::Kernel => "kernel",

@@ -149,6 +149,7 @@ fn settings(
                 gid: Some(owner.gid()),
                 groups: Some(Vec::new()),
             },
+            limits: config::Rates::default(),
         }],
         bind: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
         rdma: Rdma::Iwarp,

@@ -104,6 +104,7 @@ const HARMLESS_BEGINNINGS: &[(&str, &str)] = &[
     ("wins", "not needed: there is no NetBIOS"),
     ("dnsproxy", "not needed: there is no NetBIOS"),
     ("socketoptions", "not needed"),
+    ("aio_ratelimit:", "not carried over: write it as `limits` of the share"),
     ("aio", "not needed: reads and writes never block each other"),
     ("usesendfile", "not needed"),
     ("oplocks", "not needed: oplocks and leases are always on, and NFS clients take part in them"),

@@ -11,7 +11,7 @@ use rdma_transport::meter::Histogram;
 
 use super::model::{Client, Operation, Pane, Screen, View};
 use crate::admin::show::span;
-use crate::admin::snapshot::RefusedStatus;
+use crate::admin::snapshot::{RateStatus, RefusedStatus};
 use crate::table::{bytes, count};
 
 const HELP: &str =
@@ -52,6 +52,28 @@ fn refused_line(r: &RefusedStatus) -> String {
     )
 }
 
+/// Most rates that are shown above the lists.
+const RATES_SHOWN: usize = 4;
+
+/// Describes the rates that are nearest to their limit.
+fn rates(all: &[(f64, RateStatus)]) -> Option<String> {
+    #[allow(clippy::cast_precision_loss)] // For reading.
+    let used = |(passes, r): &(f64, RateStatus)| passes / r.rate.max(1) as f64;
+    let mut all: Vec<_> = all.iter().collect();
+    all.sort_by(|a, b| b.1.waiting.cmp(&a.1.waiting).then(used(b).total_cmp(&used(a))));
+    let more = all.len().saturating_sub(RATES_SHOWN);
+    let told = all.iter().take(RATES_SHOWN).map(|(passes, r)| {
+        #[allow(clippy::cast_precision_loss)] // For reading.
+        let of = r.rate as f64;
+        let show = |n: f64| if r.is_bytes() { per_second(n) } else { format!("{}/s", count(n)) };
+        let waiting = if r.waiting > 0 { format!(" {} wait", r.waiting) } else { String::new() };
+        format!("{} {} of {}{waiting}", r.title(), show(*passes), show(of))
+    });
+    let told: Vec<String> = told.collect();
+    let more = if more > 0 { format!("; {more} more") } else { String::new() };
+    (!told.is_empty()).then(|| format!("rates: {}{more}", told.join("; ")))
+}
+
 /// Returns the lines above the lists.
 fn summary(v: &View) -> Vec<String> {
     let m = &v.moved;
@@ -89,6 +111,7 @@ fn summary(v: &View) -> Vec<String> {
         ),
         format!("buffers {}  credits waiting {}", pool.join("  "), v.credits_waiting),
     ];
+    lines.extend(rates(&v.limits));
     lines.extend(trouble);
     lines.extend(v.refused_last.as_ref().map(refused_line));
     lines

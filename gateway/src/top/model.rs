@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use rdma_transport::meter::Histogram;
 
 use crate::admin::operations::OperationStatus;
-use crate::admin::snapshot::{ConnectionStatus, Moved, PoolStatus, RefusedStatus, Snapshot};
+use crate::admin::snapshot::{
+    ConnectionStatus, Moved, PoolStatus, RateStatus, RefusedStatus, Snapshot,
+};
 
 /// Rates of the time between two snapshots.
 pub(super) struct View {
@@ -25,6 +27,8 @@ pub(super) struct View {
     pub(super) refused: u64,
     /// The newest refusal.
     pub(super) refused_last: Option<RefusedStatus>,
+    /// The rates of `limits`: what passed a second, and the rest of their state.
+    pub(super) limits: Vec<(f64, RateStatus)>,
     pub(super) clients: Vec<Client>,
     pub(super) operations: Vec<Operation>,
     pub(super) shares: Vec<Operation>,
@@ -132,11 +136,24 @@ impl View {
             credits_waiting: now.connections.iter().map(|c| c.credits_waiting).sum(),
             refused: now.connections_refused,
             refused_last: now.refused.first().cloned(),
+            limits: limits(before, now, seconds),
             clients: now.connections.iter().map(client).collect(),
             shares: by_share(&operations),
             operations,
         }
     }
+}
+
+/// Returns what passed under each rate in a second of the interval.
+#[allow(clippy::cast_precision_loss)] // As above.
+fn limits(before: &Snapshot, now: &Snapshot, seconds: f64) -> Vec<(f64, RateStatus)> {
+    let of = |r: &RateStatus| {
+        let same =
+            |b: &&RateStatus| (&b.scope, &b.name, &b.measure) == (&r.scope, &r.name, &r.measure);
+        let earlier = before.rates.iter().find(same).map_or(0, |b| b.passed);
+        (r.passed.saturating_sub(earlier) as f64 / seconds, r.clone())
+    };
+    now.rates.iter().map(of).collect()
 }
 
 /// Sums the operations of each share; operations without a share are left out.

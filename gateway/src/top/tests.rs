@@ -21,6 +21,7 @@ fn view() -> View {
     now.moved.values_mut().for_each(|m| m.rdma_write += 20 << 20);
     now.operations[0].buckets[1].1 += 20;
     now.operations[0].bytes += 20 << 20;
+    now.rates[0].passed += 20 << 20;
     View::new(&before, &now, 2.0)
 }
 
@@ -43,12 +44,12 @@ headgate 1.2.3 serving for 2 h: 2 connections, 2 refused
 RDMA Write 10 MiB/s  RDMA Read 0 B/s  inline out 0 B/s  inline in 0 B/s
 requests 0/s  errors 0/s  latency p50 3584 us  p95 3584 us  p99 3584 us
 buffers 4.0 KiB 1/10  credits waiting 3
+rates: share data, read 10 MiB/s of 8.0 MiB/s 3 wait
 refused 192.0.2.8 logon user ann, 12 times, last 61 s ago: give the client the password of the user
  1 clients  2 operations  3 shares   by bytes
 client         protocol   by     age   requests/s  by RDMA   inline  why not RDMA
 192.0.2.9:800  smb 3.1.1  iwarp  61 s  20          10 MiB/s  0 B/s
 192.0.2.7:700  smb 3.1.1  tcp    61 s  0           0 B/s     0 B/s   not-asked
-
 
 
 

@@ -234,7 +234,12 @@ mod tests {
         let file = dir.path().join("password");
         fs::write(&file, OLD).unwrap();
         let identity = Identity { uid: Some(7), ..Identity::default() };
-        let user = User { name: "ALICE".into(), password_file: Some(file.clone()), identity };
+        let user = User {
+            name: "ALICE".into(),
+            password_file: Some(file.clone()),
+            identity,
+            limits: config::Rates::default(),
+        };
         let mut settings = Settings { users: vec![user], ..Settings::default() };
         let book = UserDb::open(&settings, Some(&files)).unwrap();
         let Err(Unchanged::Elsewhere(why)) = change(&book, "alice", OLD, NEW) else {

@@ -68,6 +68,10 @@ pub struct Compound<'a> {
     pub(super) slot: Option<SlotUse>,
     /// Bytes of file data transferred by the current operation.
     pub(super) moved: u64,
+    /// Bytes that the current operation has copied within the server.
+    pub(super) copied: u64,
+    /// The rates have counted an operation.
+    pub(super) is_rated: bool,
     /// The status for all operations after the first: the reply to this retransmission was not cached.
     pub(super) refuse_rest: Option<Status>,
 }

@@ -39,6 +39,7 @@ pub mod compound;
 mod deleg;
 mod dispatch;
 pub mod holdings;
+mod in_rates;
 pub mod limits;
 mod links;
 mod locks;

@@ -98,7 +98,7 @@ impl Compound<'_> {
         let body = self.out.len();
         self.once |= self.minor == 0 && dispatch::changes_something(opcode);
         let mut done = match self.admit(opcode) {
-            Ok(()) => dispatch::perform(self, opcode).await,
+            Ok(()) => self.in_rates(opcode).await,
             Err(status) => Err(status),
         };
         if done.is_ok() && self.out.total_len() > self.limits.reply_max {
@@ -234,6 +234,8 @@ pub(super) async fn run(
         client: None,
         slot: None,
         moved: 0,
+        copied: 0,
+        is_rated: false,
         refuse_rest: None,
     };
     cx.perform_all(start, results_at).await;

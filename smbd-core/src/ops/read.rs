@@ -11,6 +11,7 @@
 use std::sync::atomic::Ordering;
 
 use iobuf::{Buf, Pages};
+use rates::Kind;
 use rdma_transport::channel::Place;
 
 use crate::answer::{Answer, Bulk, ERROR_BODY};
@@ -70,6 +71,7 @@ async fn read(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resul
         // An empty read cannot conflict with a lock or a lease.
         return answer(cx, Vec::new(), None, 0, remote);
     }
+    cx.in_rates_of(&open, Kind::Read, r.length, 0).await?;
     if open.file()?.special() == Some(Special::Info)
         && let Some(info) = finder_info(cx, &open, r.offset, count).await?
     {

@@ -8,9 +8,11 @@
 //! *Errors.* The token of an RDMA_V1_INVALIDATE request is invalidated also if the request fails.
 
 use iobuf::Buf;
+use rates::Kind;
 use rdma_transport::channel::PullError;
 
 use crate::answer::{Answer, ERROR_BODY};
+use crate::dtyp::mask;
 use crate::open::Open;
 use crate::ops::bytes::Change;
 use crate::ops::pipe;
@@ -66,6 +68,10 @@ async fn write(cx: &RequestContext, r: &Request, remote: Option<Remote>) -> Resu
     }
     if is_through(cx, r) && !is_unbuffered(cx, &open, r) {
         return Err(Status::INVALID_PARAMETER);
+    }
+    // Fails below with the status of each reason.
+    if open.check(mask::WRITE_DATA | mask::APPEND_DATA).is_ok() {
+        cx.in_rates_of(&open, Kind::Write, len, r.length).await?;
     }
     let right = cx.changing(&open, Change::Write { at: r.offset, len: len.into() }).await?;
     let data = fetch(cx, r, remote, len).await?;

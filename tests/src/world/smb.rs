@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use client::smb::User;
-use config::{Identity, Settings, Signing};
+use config::{Identity, Rates, Settings, Signing};
 use tempfile::TempDir;
 
 use super::World;
@@ -24,6 +24,7 @@ fn add_alice(settings: &mut Settings, dir: &Path) {
         name: "alice".into(),
         password_file: Some(file),
         identity: Identity { uid: Some(0), gid: Some(0), groups: Some(Vec::new()) },
+        limits: Rates::default(),
     });
     settings.smb.asked_for = true;
     settings.smb.port = 0;

@@ -52,6 +52,8 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "rdma-first-receives",
             "rdma-receives",
             "watches",
+            "rate-waits",
+            "rate-bytes",
         ],
     ),
     (
@@ -67,6 +69,7 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "notice-behind-answer",
             "notice-unheard",
             "admin-header",
+            "rate-wait",
         ],
     ),
     (
@@ -118,6 +121,9 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "discovery-connections",
             "discovery-connections-of-address",
             "clients",
+            "rate-waits-of-address",
+            "rate-waits-of-connection",
+            "rate-bytes-of-address",
         ],
     ),
     (

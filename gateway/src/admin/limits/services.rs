@@ -8,10 +8,10 @@ use vfs::wastebasket::FILES_MAX;
 use super::super::listener::{CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX, HEADER_SECONDS};
 use super::super::rules::SILENT_STORAGE;
 use super::super::{actions, logins};
-use super::{Bound, most, none, words};
+use super::{Bound, both, most, none, words};
 
 pub(super) fn all() -> Vec<Bound> {
-    [names(), storage(), baskets(), admin(), found()].into_iter().flatten().collect()
+    [names(), storage(), baskets(), paced(), admin(), found()].into_iter().flatten().collect()
 }
 
 fn baskets() -> Vec<Bound> {
@@ -138,6 +138,48 @@ fn storage() -> Vec<Bound> {
         },
     ]
 }
+
+fn paced() -> Vec<Bound> {
+    vec![
+        Bound {
+            what: "requests that wait for a [rate](tuning.md#rates)",
+            total: most("rate-waits", rates::Most::REQUESTS),
+            of_address: most("rate-waits-of-address", rates::Most::REQUESTS_OF_ADDRESS),
+            of_one: both(
+                most(
+                    "rate-waits-of-connection",
+                    format!("{} of an NFS connection", nfsrdma::limits::RATE_WAITS_MAX),
+                ),
+                most(
+                    "rate-wait",
+                    format!(
+                        "{} s by NFS, {} s by SMB",
+                        rates::Limits::LONGEST.as_secs(),
+                        smbd_core::limits::RATE_WAIT_MAX.as_secs()
+                    ),
+                ),
+            ),
+            next: NOT_YET,
+            shown_by: &[
+                "crates/rates/src/tests.rs::who_waits_is_limited_in_all_and_of_each_address",
+                "crates/rates/src/tests.rs::late_and_cancelled_requests_leave_their_places",
+            ],
+        },
+        Bound {
+            what: "data of writes that wait for a rate",
+            total: most("rate-bytes", "half of `memory`"),
+            of_address: most("rate-bytes-of-address", "a quarter of `memory`"),
+            of_one: words("16 MiB of an SMB connection, by its credits"),
+            next: NOT_YET,
+            shown_by: &[
+                "crates/rates/src/tests.rs::who_waits_is_limited_in_all_and_of_each_address",
+            ],
+        },
+    ]
+}
+
+/// The answer to a request that may not wait any longer.
+const NOT_YET: &str = "NFS: NFS3ERR_JUKEBOX, NFS4ERR_DELAY; SMB: STATUS_INSUFFICIENT_RESOURCES";
 
 fn found() -> Vec<Bound> {
     use discovery::{guard, link, links, metadata};

@@ -8,13 +8,14 @@ mod make;
 mod names;
 mod volume;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use iobuf::Buf;
 use nfs_proto::nfs3::acl::Args as AclArgs;
 use nfs_proto::nfs3::{Args, Nfsstat3, WccData};
 use nfs_proto::xdr::Xdr;
+use rates::Admitted;
 use rdma_transport::meter::{Done, NO_SHARE};
 use rdma_transport::watchdog;
 use state::Rights;
@@ -25,7 +26,9 @@ use super::attr::{post_op, wcc};
 use super::procedure;
 use crate::context::{CallContext, Conn, Outcome};
 use crate::fh::Fh;
+use crate::limits::TRANSFER_MAX;
 use crate::operation;
+use crate::pace::{self, Asked};
 use crate::server_state::ServerState;
 use crate::status::Failed;
 use rdma_transport::xdr::{Reader, Writer, XdrResult};
@@ -52,6 +55,9 @@ struct Op<'a> {
     moved: AtomicU64,
     /// The call protects less than the share requires.
     too_weak: AtomicBool,
+    /// What it is about to do, and its pass once it has one.
+    asked: Asked,
+    admitted: OnceLock<Admitted>,
 }
 
 /// The file of a handle, and the caller's identity in its share.
@@ -64,29 +70,52 @@ struct Target {
 }
 
 impl<'a> Op<'a> {
-    fn new(core: &'a ServerState, conn: &'a Conn, call: &'a CallContext) -> Self {
+    fn new(core: &'a ServerState, conn: &'a Conn, call: &'a CallContext, asked: Asked) -> Self {
         let (share, moved) = (AtomicU32::new(NO_SHARE), AtomicU64::new(0));
-        Self { core, conn, call, share, moved, too_weak: AtomicBool::new(false) }
+        let (too_weak, admitted) = (AtomicBool::new(false), OnceLock::new());
+        Self { core, conn, call, share, moved, too_weak, asked, admitted }
     }
 
     async fn target(&self, wire: &[u8]) -> Result<Target, Failed> {
-        let (share, node) = self.resolve(wire).await?;
-        let entered = self.core.enter(self.conn, self.call, share);
-        Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
+        self.target_by(wire, |share, _| self.core.enter(self.conn, self.call, share)).await
     }
 
     /// Like [`Op::target`], for calls that a client makes on a share's root while mounting.
     async fn target_of_mount(&self, wire: &[u8]) -> Result<Target, Failed> {
-        let (share, node) = self.resolve(wire).await?;
-        let entered = self.core.enter_to_mount(self.conn, self.call, share, &node);
-        Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
+        let enter = |share, node: &_| self.core.enter_to_mount(self.conn, self.call, share, node);
+        self.target_by(wire, enter).await
     }
 
     /// Like [`Op::target`], for the space of a share.
     async fn target_of_space(&self, wire: &[u8]) -> Result<Target, Failed> {
-        let (share, node) = self.resolve(wire).await?;
-        let entered = self.core.enter_to_measure(self.conn, self.call, share, &node);
-        Ok(self.found(entered.map_err(|why| self.refused(why))?, node))
+        let enter = |share, node: &_| self.core.enter_to_measure(self.conn, self.call, share, node);
+        self.target_by(wire, enter).await
+    }
+
+    /// Finds the file and enters its share. The call waits here for the rates of the share; then it looks again, because the file
+    /// may be gone and the configuration another.
+    async fn target_by(
+        &self,
+        wire: &[u8],
+        enter: impl Fn(Arc<Share>, &NodeRef) -> Result<Entered, Refusal>,
+    ) -> Result<Target, Failed> {
+        loop {
+            let (share, node) = self.resolve(wire).await?;
+            let entered = enter(share, &node).map_err(|why| self.refused(why))?;
+            if self.admitted.get().is_some() {
+                return Ok(self.found(entered, node));
+            }
+            let id = entered.share.id;
+            let admitted = pace::admit(self.core, (self.conn, self.call), id, self.asked).await;
+            // RFC 1813 section 2.6: the client shall retry later.
+            let admitted = admitted.map_err(|_| Nfsstat3::Jukebox)?;
+            let has_waited = admitted.has_waited();
+            // It was unset just above, and only this task answers the call.
+            let _ = self.admitted.set(admitted);
+            if !has_waited {
+                return Ok(self.found(entered, node));
+            }
+        }
     }
 
     fn refused(&self, why: Refusal) -> Nfsstat3 {
@@ -154,6 +183,9 @@ impl<'a> Op<'a> {
         let failed = out.word_at(mark).is_some_and(|status| status != OK);
         let share = self.share.load(Ordering::Relaxed);
         let bytes = self.moved.load(Ordering::Relaxed);
+        if let Some(admitted) = self.admitted.get() {
+            self.core.namespace.limits.settle(*admitted, bytes);
+        }
         let done = Done { share, operation, bytes, failed };
         let named = || self.core.namespace.share(share).map(|s| s.name.clone());
         self.conn.info.meter.record(self.call.began, done, || named().unwrap_or_default());
@@ -246,7 +278,14 @@ pub async fn serve(
         _ => Ok(Vec::new()),
     };
     watchdog::operation(operation::name(operation::of_v3(number)));
-    let op = Op::new(core, conn, call);
+    let asked = match (&parsed, &data) {
+        (Args::Read(a), _) => {
+            Asked::read(usize::try_from(a.count).unwrap_or(TRANSFER_MAX).min(TRANSFER_MAX))
+        }
+        (Args::Write(_), Ok(data)) => Asked::write(data.iter().map(Buf::len).sum()),
+        _ => Asked::OTHER,
+    };
+    let op = Op::new(core, conn, call, asked);
     let mark = out.len();
     let done = match data {
         Ok(data) => run(&op, &parsed, data, out).await,
@@ -271,7 +310,7 @@ pub async fn serve_acl(
     let args = args.parse(|i| AclArgs::parse(number, i))?;
     let Some(args) = args else { return Ok(Outcome::NoProcedure) };
     watchdog::operation(operation::name(operation::of_acl(number)));
-    let op = Op::new(core, conn, call);
+    let op = Op::new(core, conn, call, Asked::OTHER);
     let mark = out.len();
     let done = match args {
         AclArgs::Null => return Ok(Outcome::Repeatable),

@@ -86,6 +86,7 @@ pub(in crate::v4) async fn copy(cx: &mut Compound<'_>) -> Result<(), Status> {
             file_ops.copy_range(&p.to.share, &p.to.node, &p.from.node, p.from_at, p.to_at, count);
         cx.recorded(&p.to, &p.to_right, copy).await?
     };
+    cx.copied = done;
     cx.out.value(&Copied {
         response: WriteResponse4 {
             callback_id: Vec::new(),

@@ -5,6 +5,9 @@
 //! *Memory.* One chunk of at most [`CHUNK_MAX`] bytes.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rates::Kind;
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -53,6 +56,8 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.open.is_dir() || source.is_dir() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
+    let all = asked.chunks.iter().fold(0u32, |all, chunk| all.saturating_add(chunk.len));
+    a.cx.in_rates_of(&a.open, Kind::Write, all, 0).await?;
     if asked.count == 0 && a.cx.session()?.mac.has(agreed::COPYFILE) {
         return copy_file::whole(a, &source, from).await;
     }
@@ -62,6 +67,7 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
         pace.keep().await;
         let (n, status) = copy(a, &source, from, chunk).await;
         done.total = done.total.saturating_add(n);
+        a.cx.copied.store(done.total.into(), Ordering::Relaxed);
         if status != Status::SUCCESS {
             done.chunk_bytes = n;
             return Ok(Answer::with_status(status, a.response(&done.emit())));

@@ -9,6 +9,8 @@
 //! *Errors.* A copy that fails or is cancelled has changed a part of the target. STATUS_SHARING_VIOLATION if an open of a stream of
 //! the target forbids others to write.
 
+use std::sync::atomic::Ordering;
+
 use state::HolderId;
 use vfs::VfsError;
 use vfs::arbiter::Arbiter;
@@ -31,6 +33,7 @@ use crate::wire::fsctl::{Chunk, Copied};
 /// Copies the file that `source` has open. The caller has checked the rights of both opens.
 pub(super) async fn whole(a: &Asked<'_>, source: &Open, from: &File) -> Result<Answer, Status> {
     let size = a.cx.by_storage(copied(a, source, from)).await??;
+    a.cx.copied.store(size, Ordering::Relaxed);
     let done = Copied { total: u32::try_from(size).unwrap_or(u32::MAX), ..Copied::default() };
     a.answer(&done.emit())
 }

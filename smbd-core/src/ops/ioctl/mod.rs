@@ -14,6 +14,7 @@ mod snapshots;
 
 use std::sync::Arc;
 
+use rates::Kind;
 use smb_proto::wire::Fault;
 use vfs::namespace::FileOps;
 
@@ -87,6 +88,9 @@ async fn on_open(cx: &RequestContext, r: &Request<'_>) -> Result<Answer, Status>
         let max = usize::try_from(r.output_max).unwrap_or(usize::MAX);
         let (status, out) = crate::ops::pipe::ioctl(cx, &a.open, r.code, r.input, max).await?;
         return Ok(Answer::with_status(status, a.response(&out)));
+    }
+    if !matches!(r.code, code::SRV_COPYCHUNK | code::SRV_COPYCHUNK_WRITE) {
+        cx.in_rates_of(&a.open, Kind::Other, 0, 0).await?;
     }
     let done = on_file(&a).await;
     // A copy that failed halfway has changed data as well.
