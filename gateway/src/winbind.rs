@@ -5,7 +5,8 @@
 //! kept for [`kept::KEPT`], negative answers for [`kept::KEPT_NONE`]; while winbindd does not answer, they stay valid. Answers
 //! about passwords are not kept. The library connects again when winbindd is back.
 //!
-//! *Memory.* At most [`CALLS_MAX`] threads and connections to winbindd, [`NUMBERS_MAX`] numbers and [`NAMES_MAX`] names of domains.
+//! *Memory.* At most [`CALLS_MAX`] threads and connections to winbindd, and [`LATE_MAX`] threads of questions without an answer in
+//! time; [`NUMBERS_MAX`] numbers and [`NAMES_MAX`] names of domains.
 //!
 //! *Errors.* [`Why::Away`] if winbindd does not answer and nothing is kept; status, log and `check` have the reason.
 
@@ -13,8 +14,8 @@ mod directory;
 mod kept;
 mod names;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,10 @@ const PASSWORD_MAX: Duration = Duration::from_secs(9);
 const RESOLVE_MAX: Duration = Duration::from_secs(6);
 /// Most questions at the same time, over all clients.
 const CALLS_MAX: usize = 16;
+/// Most further threads that wait for the library after the time limit of their question; some calls may not return.
+const LATE_MAX: usize = 48;
+/// While the last question of the watch has not returned, it asks again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Most SIDs whose numbers are kept.
 const NUMBERS_MAX: usize = 65_536;
 /// Most names of domains that are kept; clients invent them.
@@ -64,12 +69,60 @@ struct State {
     domain: Option<Arc<Domain>>,
 }
 
+/// Questions whose threads run: those that are in time, and the others.
+#[derive(Default)]
+struct Calls {
+    in_time: usize,
+    late: usize,
+}
+
+/// A question, until its thread ends.
+struct Call {
+    of: Arc<Winbind>,
+    is_late: AtomicBool,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut calls = locked(&self.of.calls);
+        match self.is_late.load(Ordering::SeqCst) {
+            true => calls.late -= 1,
+            false => calls.in_time -= 1,
+        }
+    }
+}
+
+impl Call {
+    /// # Errors
+    /// [`Error::Busy`].
+    fn begin(of: &Arc<Winbind>) -> Result<Arc<Self>, Error> {
+        let mut calls = locked(&of.calls);
+        if calls.in_time >= CALLS_MAX || calls.late >= LATE_MAX {
+            return Err(Error::Busy);
+        }
+        calls.in_time += 1;
+        drop(calls);
+        Ok(Arc::new(Self { of: of.clone(), is_late: AtomicBool::new(false) }))
+    }
+
+    /// Leaves its place to others: its time is over.
+    fn is_over(&self) {
+        let mut calls = locked(&self.of.calls);
+        if !self.is_late.swap(true, Ordering::SeqCst) {
+            calls.in_time -= 1;
+            calls.late += 1;
+        }
+    }
+}
+
 /// The winbindd of this host.
 #[derive(Default)]
 pub(crate) struct Winbind {
     state: Mutex<State>,
     contexts: Mutex<Vec<Context>>,
-    calls: AtomicUsize,
+    calls: Mutex<Calls>,
+    /// The last question of the watch, and its time.
+    looking: Mutex<Option<(Weak<Call>, Instant)>>,
     numbers: Mutex<Kept<Sid, Number>>,
     domains: Mutex<Kept<String, ()>>,
     names: Names,
@@ -196,7 +249,7 @@ impl Winbind {
             let domains = context.domains().ok().flatten();
             Ok((details, identity, domains))
         };
-        let answer = self.call_anyway(ANSWER_MAX, ask);
+        let answer = self.call_of_watch(ask);
         let mut state = locked(&self.state);
         let was_away = state.away.is_some();
         match answer {
@@ -250,22 +303,51 @@ impl Winbind {
         limit: Duration,
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.calls.fetch_add(1, Ordering::SeqCst) >= CALLS_MAX {
-            self.calls.fetch_sub(1, Ordering::SeqCst);
-            return Err(Error::Busy);
-        }
-        let (its, (answer, answered)) = (self.clone(), mpsc::channel());
+        let call = Call::begin(self)?;
+        self.begin(call, limit, ask)
+    }
+
+    fn begin<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: Arc<Call>,
+        limit: Duration,
+        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (answer, answered) = mpsc::channel();
+        let running = Arc::downgrade(&call);
         let work = move || {
-            let done = its.ask(ask);
-            its.calls.fetch_sub(1, Ordering::SeqCst);
+            let done = call.of.ask(ask);
+            drop(call);
             // The caller may have gone.
             let _ = answer.send(done);
         };
         if thread::Builder::new().name("winbind-call".into()).spawn(work).is_err() {
-            self.calls.fetch_sub(1, Ordering::SeqCst);
             return Err(Error::Busy);
         }
-        answered.recv_timeout(limit).unwrap_or(Err(Error::NotAvailable))
+        answered.recv_timeout(limit).unwrap_or_else(|_| {
+            if let Some(call) = running.upgrade() {
+                call.is_over();
+            }
+            Err(Error::NotAvailable)
+        })
+    }
+
+    /// As [`Self::call_anyway`], for the watch: with a silent winbindd its questions would soon hold all threads.
+    fn call_of_watch<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let mut looking = locked(&self.looking);
+        let is_asked = |(last, since): &(Weak<Call>, Instant)| {
+            last.strong_count() > 0 && since.elapsed() < LOOK_AGAIN
+        };
+        if looking.as_ref().is_some_and(is_asked) {
+            return Err(Error::NotAvailable);
+        }
+        let call = Call::begin(self)?;
+        *looking = Some((Arc::downgrade(&call), Instant::now()));
+        drop(looking);
+        self.begin(call, ANSWER_MAX, ask)
     }
 
     fn ask<T>(&self, ask: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
@@ -329,14 +411,21 @@ impl Winbind {
             return Ok(found.into_iter().map(Option::flatten).collect());
         }
         let its = asked.clone();
-        let answer = self.call(ANSWER_MAX, move |context| context.numbers(&its));
+        let answer = self.call(ANSWER_MAX, move |context| {
+            let numbers = context.numbers(&its)?;
+            // The numbers may come from the directory, and then need a controller.
+            let is_sure = !numbers.contains(&None) || context.reach_controller(None).is_ok();
+            Ok((numbers, is_sure))
+        });
         let mut numbers = locked(&self.numbers);
         let answered: Vec<Option<Number>> = match answer {
-            Ok(mut answered) => {
+            Ok((mut answered, is_sure)) => {
                 for (sid, number) in asked.iter().zip(&mut answered) {
-                    // winbindd has no number either while its controller is silent.
                     *number = number.or_else(|| numbers.any(sid).flatten());
-                    numbers.keep(sid.clone(), *number, NUMBERS_MAX);
+                    match number {
+                        None if !is_sure => numbers.keep_unsure(sid.clone(), NUMBERS_MAX),
+                        _ => numbers.keep(sid.clone(), *number, NUMBERS_MAX),
+                    }
                 }
                 answered
             }
@@ -566,6 +655,35 @@ mod tests {
         assert_eq!(winbind.count_unanswered(&[("lab", "ALICE"), ("LAB", "bob")]), 1);
     }
 
+    /// Questions that never return take no place of others, and their threads have a limit as well.
+    #[test]
+    fn late_questions_leave_their_places() {
+        let winbind = Arc::<Winbind>::default();
+        let all: Vec<_> = (0..CALLS_MAX).map(|_| Call::begin(&winbind).unwrap()).collect();
+        assert!(Call::begin(&winbind).is_err());
+        all.iter().for_each(|call| call.is_over());
+        all[0].is_over();
+        let counts = || {
+            let calls = locked(&winbind.calls);
+            (calls.in_time, calls.late)
+        };
+        assert_eq!(counts(), (0, CALLS_MAX));
+        drop(Call::begin(&winbind).unwrap());
+        let mut late = all;
+        while let Ok(call) = Call::begin(&winbind) {
+            call.is_over();
+            late.push(call);
+        }
+        assert_eq!(late.len(), LATE_MAX);
+        drop(late);
+        assert_eq!(counts(), (0, 0));
+        // The watch does not ask again at once.
+        let asked = Call::begin(&winbind).unwrap();
+        *locked(&winbind.looking) = Some((Arc::downgrade(&asked), Instant::now()));
+        let none = |_: &mut Context| -> Result<(), Error> { panic!("it has asked") };
+        assert_eq!(winbind.call_of_watch(none), Err(Error::NotAvailable));
+    }
+
     /// While winbindd is silent, no thread waits for it, and kept numbers serve.
     #[test]
     fn silence_fails_at_once() {
@@ -581,6 +699,6 @@ mod tests {
         assert_eq!((numbers.uid, numbers.gid), (1001, 100));
         let unknown = of.numbers(&user, &group, &[sid(1200)]).unwrap_err();
         assert_eq!(unknown.why, Why::Away, "mode bits would decide without this group");
-        assert_eq!(of.0.calls.load(Ordering::SeqCst), 0);
+        assert_eq!(locked(&of.0.calls).in_time, 0);
     }
 }

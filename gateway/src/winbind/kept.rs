@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 pub(super) const KEPT: Duration = Duration::from_secs(3600);
 /// How long the opposite is kept.
 pub(super) const KEPT_NONE: Duration = Duration::from_secs(300);
+/// How long it is kept while the controller is silent.
+pub(super) const KEPT_UNSURE: Duration = Duration::from_secs(10);
 
-/// Answers with their time; without one they serve only silence.
+/// Answers with the time until which they are valid; without one they serve only silence.
 pub(super) struct Kept<K, V>(HashMap<K, (Option<V>, Option<Instant>)>);
 
 impl<K, V> Default for Kept<K, V> {
@@ -21,8 +23,8 @@ impl<K, V> Default for Kept<K, V> {
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     /// Returns an answer that is still valid.
     pub(super) fn fresh(&self, key: &K) -> Option<Option<V>> {
-        let (value, at) = self.0.get(key)?;
-        (at.as_ref()?.elapsed() < Self::time(value.as_ref())).then(|| value.clone())
+        let (value, until) = self.0.get(key)?;
+        (Instant::now() < *until.as_ref()?).then(|| value.clone())
     }
 
     /// Returns an answer of any age.
@@ -33,25 +35,33 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     /// Removes a negative answer; a positive one serves only silence from now on.
     pub(super) fn age(&mut self, key: &K) {
         match self.0.get_mut(key) {
-            Some((Some(_), at)) => *at = None,
+            Some((Some(_), until)) => *until = None,
             Some(_) => drop(self.0.remove(key)),
             None => {}
         }
     }
 
-    fn time(value: Option<&V>) -> Duration {
-        if value.is_some() { KEPT } else { KEPT_NONE }
+    /// Keeps an answer.
+    pub(super) fn keep(&mut self, key: K, value: Option<V>, most: usize) {
+        let time = if value.is_some() { KEPT } else { KEPT_NONE };
+        self.keep_for(time, key, value, most);
     }
 
-    pub(super) fn keep(&mut self, key: K, value: Option<V>, most: usize) {
+    /// Keeps a negative answer of a domain with a silent controller.
+    pub(super) fn keep_unsure(&mut self, key: K, most: usize) {
+        self.keep_for(KEPT_UNSURE, key, None, most);
+    }
+
+    fn keep_for(&mut self, time: Duration, key: K, value: Option<V>, most: usize) {
         if self.0.len() >= most && !self.0.contains_key(&key) {
-            let is_new = |at: &Option<Instant>| at.is_some_and(|at| at.elapsed() < KEPT);
-            self.0.retain(|_, (value, at)| value.is_some() && is_new(at));
+            let now = Instant::now();
+            let is_new = |until: &Option<Instant>| until.is_some_and(|until| now < until);
+            self.0.retain(|_, (value, until)| value.is_some() && is_new(until));
             if self.0.len() >= most {
                 self.0.clear();
             }
         }
-        self.0.insert(key, (value, Some(Instant::now())));
+        self.0.insert(key, (value, Some(Instant::now() + time)));
     }
 }
 
@@ -73,13 +83,17 @@ mod tests {
     #[test]
     fn old_answers_serve_only_silence() {
         let mut kept = Kept::<u32, u32>::default();
-        let old = Instant::now().checked_sub(KEPT_NONE);
-        kept.0.insert(1, (None, old));
+        kept.keep_for(Duration::ZERO, 1, None, 10);
         assert_eq!((kept.fresh(&1), kept.any(&1)), (None, Some(None)));
-        kept.0.insert(2, (Some(7), old));
-        if old.is_some() {
-            assert_eq!(kept.fresh(&2), Some(Some(7)), "a number stays valid for longer");
-        }
+        let left = |kept: &Kept<u32, u32>, key| kept.0[&key].1.unwrap() - Instant::now();
+        kept.keep(2, Some(7), 10);
+        assert_eq!(kept.fresh(&2), Some(Some(7)));
+        kept.keep(5, None, 10);
+        kept.keep_unsure(6, 10);
+        assert_eq!((kept.fresh(&5), kept.fresh(&6)), (Some(None), Some(None)));
+        // A number stays valid for longer; what could not be asked is asked again soon.
+        assert!(left(&kept, 2) > KEPT_NONE && left(&kept, 5) > KEPT_UNSURE);
+        assert!(left(&kept, 5) <= KEPT_NONE && left(&kept, 6) <= KEPT_UNSURE);
         kept.keep(3, Some(8), 10);
         kept.age(&3);
         assert_eq!((kept.fresh(&3), kept.any(&3)), (None, Some(Some(8))));

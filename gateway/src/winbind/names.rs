@@ -3,12 +3,14 @@
 //! *Operation.* Answers are kept; while winbindd does not answer, all kept answers are valid. Questions about names use at most
 //! [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a name does
 //! not exist counts only if a controller of the machine's domain answers afterwards, since winbindd finds no name either without
-//! one. After silence of winbindd or the controller, questions pause for [`REST`].
+//! one; for names of a trusted domain with a silent controller it counts only for seconds. After silence of winbindd or the
+//! controller, questions pause for [`REST`].
 //!
 //! *Memory.* [`NAMED_MAX`] names by SID, and as many SIDs by name and by number. Names are at most [`NAME_MAX`] bytes.
 //!
 //! *Errors.* [`Why::Away`] about a name or SID that is not kept.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -163,10 +165,11 @@ impl Winbind {
                     Some(name) => its.keep(sid, named(sid, name)),
                     None => none.push(sid.clone()),
                 });
-                if !none.is_empty() {
-                    context.reach_controller()?;
+                let of: Vec<_> = none.iter().map(|sid| its.trusted_domain_of(sid)).collect();
+                let are_sure = reach_controllers(context, &of)?;
+                for (sid, is_sure) in none.iter().zip(are_sure) {
+                    if is_sure { its.keep(sid, None) } else { its.keep_unsure(sid) }
                 }
-                none.iter().for_each(|sid| its.keep(sid, None));
                 done
             };
             why = self.names.rest_of_names.ask(false, || self.ask_names(ask)).err();
@@ -186,6 +189,33 @@ impl Winbind {
         let mut known = locked(&self.names.by_sid);
         let found = found.map(Arc::new).or_else(|| known.any(sid).flatten());
         known.keep(sid.clone(), found, NAMED_MAX);
+    }
+
+    /// Keeps for seconds that a SID has no name; an earlier name stays.
+    fn keep_unsure(&self, sid: &Sid) {
+        let mut known = locked(&self.names.by_sid);
+        match known.any(sid).flatten() {
+            Some(found) => known.keep(sid.clone(), Some(found), NAMED_MAX),
+            None => known.keep_unsure(sid.clone(), NAMED_MAX),
+        }
+    }
+
+    /// Returns the trusted domain of a SID, if it is of one.
+    fn trusted_domain_of(&self, sid: &Sid) -> Option<String> {
+        let state = locked(&self.state);
+        let own = state.machine.as_ref().and_then(|(_, identity)| identity.as_ref());
+        let of = |domain: &Sid| sid == domain || sid.rid_in(domain).is_some();
+        let is_own = own.is_some_and(|own| of(&own.sid));
+        let found = state.domains.iter().flatten().find(|one| of(&one.sid) && !is_own)?;
+        (found.sid.subs().first() == Some(&21)).then(|| found.name.clone())
+    }
+
+    /// Returns whether a name is that of a trusted domain.
+    fn is_trusted(&self, domain: &str) -> bool {
+        let own = locked(&self.state).machine.as_ref().map(|(own, _)| own.clone());
+        let is = |one: &str| one.eq_ignore_ascii_case(domain);
+        let is_own = own.is_some_and(|own| is(&own.domain) || is(&own.dns_domain));
+        !is_own && self.knows_domain(domain) == Some(true)
     }
 
     /// Returns the identities of these names, each with its domain, in their order.
@@ -212,8 +242,13 @@ impl Winbind {
             let own = own.map(|own| own.domain).unwrap_or_default();
             let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
             let ask = move |context: &mut Context| {
-                find_all(context, &own, &missing, until, |(domain, name), found| {
-                    its.keep_name(domain, name, found);
+                let is_trusted = |domain: &str| its.is_trusted(domain);
+                find_all(context, (&own, &is_trusted), &missing, until, |(domain, name), told| {
+                    match told {
+                        Told::Unsure => its.keep_name_unsure(domain, name),
+                        Told::None => its.keep_name(domain, name, None),
+                        Told::Some(found) => its.keep_name(domain, name, Some(found)),
+                    }
                 })
             };
             why = self.names.rest_of_names.ask(are_own, || self.ask_names(ask)).err();
@@ -247,6 +282,10 @@ impl Winbind {
         }
         let mut known = locked(&self.names.by_name);
         known.keep(key(domain, name), found, NAMED_MAX);
+    }
+
+    fn keep_name_unsure(&self, domain: &str, name: &str) {
+        locked(&self.names.by_name).keep_unsure(key(domain, name), NAMED_MAX);
     }
 
     /// Lets the next question about a name reach winbindd. Forgets that the name does not exist.
@@ -355,7 +394,7 @@ impl Names {
 trait Asked {
     fn sid_of(&mut self, domain: &str, name: &str) -> Result<Option<Sid>, Error>;
     fn name_of(&mut self, sid: &Sid) -> Result<Option<Name>, Error>;
-    fn reach_controller(&mut self) -> Result<(), Error>;
+    fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error>;
 }
 
 impl Asked for Context {
@@ -367,18 +406,47 @@ impl Asked for Context {
         self.name_of(sid)
     }
 
-    fn reach_controller(&mut self) -> Result<(), Error> {
-        self.reach_controller()
+    fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
+        self.reach_controller(domain)
     }
 }
 
-/// Asks for these names, each with its domain, until this time, and hands over the answers.
+/// The answer about a name.
+enum Told {
+    Some(Named),
+    None,
+    /// Not found, while the controller of the domain is silent.
+    Unsure,
+}
+
+/// Returns which of these domains have a controller that answers; `None` stands for the machine's domain.
+///
+/// # Errors
+/// The machine's domain has none.
+fn reach_controllers(
+    asked: &mut impl Asked,
+    domains: &[Option<String>],
+) -> Result<Vec<bool>, Error> {
+    if !domains.is_empty() {
+        asked.reach_controller(None)?;
+    }
+    let mut known = HashMap::new();
+    let mut reach = |domain: &str| asked.reach_controller(Some(domain)).is_ok();
+    let of = |domain: &Option<String>| match domain {
+        Some(domain) => *known.entry(domain.clone()).or_insert_with(|| reach(domain)),
+        None => true,
+    };
+    Ok(domains.iter().map(of).collect())
+}
+
+/// Asks for these names, each with its domain, until this time, and hands over the answers. The second of the pair says which
+/// domains are trusted.
 fn find_all(
     asked: &mut impl Asked,
-    own: &str,
+    (own, is_trusted): (&str, &dyn Fn(&str) -> bool),
     names: &[(String, String)],
     until: Instant,
-    mut tell: impl FnMut((&str, &str), Option<Named>),
+    mut tell: impl FnMut((&str, &str), Told),
 ) -> Result<(), Error> {
     let (mut none, mut result) = (Vec::new(), Ok(()));
     for (domain, name) in names {
@@ -388,15 +456,19 @@ fn find_all(
         }
         match find(asked, (domain, own), name) {
             Ok(None) => none.push((&**domain, &**name)),
-            Ok(found) => tell((domain, name), found),
+            Ok(Some(found)) => tell((domain, name), Told::Some(found)),
             Err(Error::NotAvailable) => return Err(Error::NotAvailable),
             Err(error) => result = Err(error),
         }
     }
-    if !none.is_empty() {
-        asked.reach_controller()?;
+    // `alice@other.test` without a domain may be of a trusted one.
+    let of = |(domain, name): &(&str, &str)| match (*domain, name.rsplit_once('@')) {
+        ("", Some((_, domain))) | (domain, _) => is_trusted(domain).then(|| domain.to_owned()),
+    };
+    let domains: Vec<_> = none.iter().map(of).collect();
+    for (name, is_sure) in none.into_iter().zip(reach_controllers(asked, &domains)?) {
+        tell(name, if is_sure { Told::None } else { Told::Unsure });
     }
-    none.into_iter().for_each(|name| tell(name, None));
     result
 }
 
@@ -551,8 +623,9 @@ mod tests {
             Ok(self.has_names.then_some(alice))
         }
 
-        fn reach_controller(&mut self) -> Result<(), Error> {
-            if self.is_silent { Err(Error::NoController) } else { Ok(()) }
+        fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
+            let is_silent = domain.map_or(self.is_silent, |domain| domain == "SILENT");
+            if is_silent { Err(Error::NoController) } else { Ok(()) }
         }
     }
 
@@ -562,10 +635,11 @@ mod tests {
         let ask = |is_silent, has_names, time| {
             let (mut lab, mut told) = (Lab { is_silent, has_names }, Vec::new());
             let until = Instant::now() + Duration::from_secs(time);
-            let tell = |(_, name): (&str, &str), found: Option<Named>| {
-                told.push((name.to_owned(), found.is_some()));
+            let tell = |(_, name): (&str, &str), answer: Told| {
+                assert!(!matches!(answer, Told::Unsure), "{name} is of the machine's domain");
+                told.push((name.to_owned(), matches!(answer, Told::Some(_))));
             };
-            (find_all(&mut lab, "LAB", &names, until, tell), told)
+            (find_all(&mut lab, ("LAB", &|_| false), &names, until, tell), told)
         };
         let of = |name: &str, is_found| (name.to_owned(), is_found);
         let (alice, others) = (of("alice", true), [of("bob", false), of("carol", false)]);
@@ -574,6 +648,70 @@ mod tests {
         assert_eq!(ask(false, false, 60), (Err(Error::Unfinished), others.to_vec()));
         assert_eq!(ask(false, true, 60), (Ok(()), [&[alice][..], &others].concat()));
         assert_eq!(ask(false, true, 0), (Err(Error::Unfinished), vec![]));
+    }
+
+    /// That a name does not exist is sure where a controller of its domain answers.
+    #[test]
+    fn silent_controller_of_trusted_domain_leaves_names_unsure() {
+        let is_trusted = |domain: &str| ["SILENT", "OTHER"].contains(&domain);
+        let names = [("SILENT", "bob"), ("OTHER", "bob"), ("NONE", "bob"), ("", "bob@SILENT")];
+        let names = names.map(|(domain, name)| (domain.to_owned(), name.to_owned()));
+        let (mut lab, mut told) = (Lab { is_silent: false, has_names: true }, Vec::new());
+        let until = Instant::now() + Duration::from_secs(60);
+        let tell = |(domain, _): (&str, &str), answer: Told| {
+            told.push((domain.to_owned(), matches!(answer, Told::Unsure)));
+        };
+        assert_eq!(find_all(&mut lab, ("LAB", &is_trusted), &names, until, tell), Ok(()));
+        let wanted = [("SILENT", true), ("OTHER", false), ("NONE", false), ("", true)];
+        assert_eq!(told, wanted.map(|(domain, is_unsure)| (domain.to_owned(), is_unsure)));
+        // An earlier name stays.
+        let winbind = Arc::<Winbind>::default();
+        let alice = named_as(1103, "LAB", "alice");
+        winbind.keep(&alice.sid, Some(alice.clone()));
+        winbind.keep_unsure(&alice.sid);
+        assert_eq!(winbind.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice))]);
+    }
+
+    /// Only SIDs and names of trusted domains need their controllers.
+    #[test]
+    fn trusted_domains_are_told_apart() {
+        let winbind = silent();
+        let listed = |name: &str, sid: &str| wbclient_sys::DomainNames {
+            name: name.into(),
+            dns: format!("{}.test", name.to_lowercase()),
+            sid: sid.parse().unwrap(),
+        };
+        let details = wbclient_sys::Details {
+            machine: "GW".into(),
+            domain: "LAB".into(),
+            dns_domain: "lab.test".into(),
+            version: String::new(),
+        };
+        let (sid, name, dns) = ("S-1-5-21-1-2-3".parse().unwrap(), "LAB".into(), "lab.test".into());
+        let own = vfs::DomainIdentity { sid, name, dns };
+        {
+            let mut state = locked(&winbind.state);
+            state.machine = Some((details, Some(own)));
+            state.domains = Some(vec![
+                listed("BUILTIN", "S-1-5-32"),
+                listed("LAB", "S-1-5-21-1-2-3"),
+                listed("OTHER", "S-1-5-21-4-5-6"),
+            ]);
+        }
+        for (sid, wanted) in [
+            ("S-1-5-21-4-5-6-1103", Some("OTHER")),
+            ("S-1-5-21-1-2-3-1103", None),
+            ("S-1-5-21-7-8-9-1103", None),
+            ("S-1-5-32-544", None),
+        ] {
+            let found = winbind.trusted_domain_of(&sid.parse().unwrap());
+            assert_eq!(found.as_deref(), wanted, "{sid}");
+        }
+        let told = ["OTHER", "other.test", "LAB", "lab.test", "NONE", ""];
+        assert_eq!(
+            told.map(|name| winbind.is_trusted(name)),
+            [true, true, false, false, false, false]
+        );
     }
 
     #[test]

@@ -195,13 +195,16 @@ impl Context {
         Ok(Some(DomainNames { name: text(found.short_name), dns: text(found.dns_name), sid }))
     }
 
-    /// Checks that a controller of the machine's domain answers: without one, winbindd says that names do not exist. May block.
+    /// Checks that a controller of a domain answers, by default that of the machine's: without one, winbindd says that names do not
+    /// exist. May block.
     ///
     /// # Errors
-    /// [`Error::NoController`], also if the library is too old to ask.
-    pub fn reach_controller(&mut self) -> Result<(), Error> {
-        // SAFETY: the context lives. Null means the machine's domain, and that the caller wants no details.
-        let code = unsafe { ffi::wbcCtxPingDc(self.at(), ptr::null(), ptr::null_mut()) };
+    /// [`Error::NoController`], also if the library is too old to ask, or winbindd cannot connect to that domain.
+    pub fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
+        let domain = domain.map(given).transpose()?;
+        let name = domain.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        // SAFETY: the context and the name live. Null means the machine's domain, and that the caller wants no details.
+        let code = unsafe { ffi::wbcCtxPingDc(self.at(), name, ptr::null_mut()) };
         match code {
             ffi::SUCCESS => Ok(()),
             ffi::NOT_AVAILABLE => Err(Error::NotAvailable),

@@ -8,6 +8,9 @@ use crate::error::Error;
 use crate::ffi::{self, AuthUserParams, ResponseParams};
 use crate::text::{copied, given};
 
+/// Most identifiers of a user; a longer list is taken for damaged. Windows issues no ticket with more than 1,015 groups.
+const SIDS_MAX: usize = 16_384;
+
 /// A client's proof that it knows a password.
 #[derive(Clone, Debug)]
 pub struct Response<'a> {
@@ -99,7 +102,7 @@ impl Context {
 /// key of the session, which proves nothing about the messages of the session.
 fn logged_on(info: &ffi::AuthUserInfo) -> Option<LoggedOn> {
     let count = usize::try_from(info.num_sids).ok()?;
-    if info.sids.is_null() || info.user_flags & ffi::USER_GUEST != 0 {
+    if info.sids.is_null() || count > SIDS_MAX || info.user_flags & ffi::USER_GUEST != 0 {
         return None;
     }
     // SAFETY: the list has `num_sids` entries and belongs to `info`, which lives.
