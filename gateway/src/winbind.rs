@@ -493,6 +493,10 @@ impl Engine for OfHost {
         self.0.sids_of(&numbers(users, groups));
     }
 
+    fn learn_numbers(&self, user: Option<&Sid>, group: Option<&Sid>) {
+        self.0.learn_numbers(user, group);
+    }
+
     fn ask(&self, question: &Question) -> Verdict {
         let domain = &question.account.domain;
         let its = question.clone();

@@ -131,6 +131,10 @@ mod tests {
             panic!("no owner is asked about")
         }
 
+        fn learn_numbers(&self, _: Option<&Sid>, _: Option<&Sid>) {
+            panic!("no owner is set")
+        }
+
         fn learn_owners(&self, _: &[u32], _: &[u32]) {
             panic!("no owner is asked about")
         }

@@ -1,9 +1,10 @@
-//! Owners of files whose SIDs the gateway does not know yet.
+//! Owners of files whose SIDs or numbers the gateway does not know yet.
 //!
-//! *Operation.* Users and groups of a domain have numbers by a service of this host, and become known by their logons. Before a
-//! descriptor is shown, the service is asked about the other numbers in it, on one of [`TURNS_MAX`] threads. No access check asks.
+//! *Operation.* Users and groups of a domain have numbers by a service of this host, and become known by their logons. The service
+//! is asked, on one of [`TURNS_MAX`] threads, about other numbers in a descriptor before it is shown, and about the number of an
+//! owner or group before it is set. No access check asks.
 //!
-//! *Errors.* Without an answer in time the number is shown as a user or group of this host.
+//! *Errors.* Without an answer in time the number is shown as a user or group of this host, and the SID is stored with the list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,14 @@ use std::time::Duration;
 use gss_sys::Pool;
 use iobuf::ClientWork;
 use rdma_transport::channel::host_of;
-use vfs::acl::{Ace, Acl, Owner, Who};
+use vfs::acl::{Ace, Acl, Owner, Sid, Who};
 use vfs::{ANONYMOUS, Attr, Domain, NodeRef};
 
 use crate::domain_engine::Engine;
+use crate::dtyp::SecurityDescriptor;
 use crate::request_context::RequestContext;
 use crate::status::Status;
+use crate::wire::query_info::security_information as part;
 
 /// Questions about owners at the same time; one address has half of them.
 pub const TURNS_MAX: usize = 8;
@@ -62,6 +65,22 @@ pub(crate) async fn learn_users(cx: &RequestContext, uids: Vec<u32>) {
     }
 }
 
+/// Learns the numbers of the owner and the group that a client sets, where winbind knows them, so that the file has them on the
+/// host, also before their first logon.
+pub(crate) async fn learn_new(cx: &RequestContext, parts: u32, new: &SecurityDescriptor) {
+    let users = &cx.server.users;
+    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return };
+    let is_of_domain = |sid: &&Sid| sid.authority() == 5 && sid.subs().first() == Some(&21);
+    let set = |bit: u32, sid: &Option<Sid>| {
+        sid.as_ref().filter(is_of_domain).filter(|_| parts & bit != 0).cloned()
+    };
+    let user = set(part::OWNER, &new.owner).filter(|sid| domain.uid(sid).is_none());
+    let group = set(part::GROUP, &new.group).filter(|sid| domain.gid(sid).is_none());
+    if user.is_some() || group.is_some() {
+        ask(cx, move || engine.learn_numbers(user.as_ref(), group.as_ref())).await;
+    }
+}
+
 async fn learn_numbers(
     cx: &RequestContext,
     (domain, engine): (&Domain, Arc<dyn Engine>),
@@ -72,10 +91,15 @@ async fn learn_numbers(
     if engine.knows_owners(&uids, &gids) {
         return;
     }
+    ask(cx, move || engine.learn_owners(&uids, &gids)).await;
+}
+
+/// Asks on a thread, for this client.
+async fn ask(cx: &RequestContext, question: impl FnOnce() + Send + 'static) {
     let from = cx.conn.info.peer.ip();
     let ask = move || {
         let _client = ClientWork::begin(from);
-        engine.learn_owners(&uids, &gids);
+        question();
     };
     if TURNS.run(host_of(from), ask).await.is_err() {
         rdma_transport::count::limit_met(LIMIT);

@@ -366,6 +366,32 @@ impl Winbind {
         numbers.iter().all(|number| known.fresh(&number_key(number)).is_some())
     }
 
+    /// Tells the domain of this gateway the numbers of a user and of a group. A number of both kinds is a uid only for a user.
+    pub(super) fn learn_numbers(self: &Arc<Self>, user: Option<&Sid>, group: Option<&Sid>) {
+        let Some(domain) = locked(&self.state).domain.clone() else { return };
+        let sids: Vec<Sid> = user.into_iter().chain(group).cloned().collect();
+        let Ok(numbers) = self.numbers_of(&sids) else { return };
+        let mut numbers = numbers.into_iter();
+        match user.and_then(|user| Some((user, numbers.next()??))) {
+            Some((user, Number::Uid(uid))) => drop(domain.know_uid(uid, user)),
+            Some((user, Number::Both(uid))) if self.is_user(user) => {
+                domain.know_uid(uid, user);
+            }
+            _ => {}
+        }
+        if let Some((group, Number::Gid(gid) | Number::Both(gid))) =
+            group.and_then(|group| Some((group, numbers.next()??)))
+        {
+            domain.know_group(gid, group);
+        }
+    }
+
+    fn is_user(self: &Arc<Self>, sid: &Sid) -> bool {
+        let found = self.names_of(std::slice::from_ref(sid)).pop();
+        let kind = found.and_then(|answer| Some(answer.ok()??.kind));
+        matches!(kind, Some(NamedKind::User | NamedKind::Computer))
+    }
+
     fn tell_owners(&self, numbers: &[Number], found: &[Result<Option<Sid>, Error>]) {
         let Some(domain) = locked(&self.state).domain.clone() else { return };
         for (number, sid) in numbers.iter().zip(found) {
@@ -589,6 +615,26 @@ mod tests {
         assert!(locked(&winbind.names.rest.0).is_some_and(|until| until > Instant::now()));
         winbind.names.end_rests();
         assert!(locked(&winbind.names.rest.0).is_none());
+    }
+
+    /// Where each number is that of a user and of a group, the kind of the SID decides who may be an owner.
+    #[test]
+    fn new_owners_become_known_to_the_domain() {
+        let winbind = silent();
+        let domain = Domain::by_service();
+        locked(&winbind.state).domain = Some(domain.clone());
+        let alice = named_as(1103, "LAB", "alice");
+        let sales = Named { kind: NamedKind::Group, ..named_as(1200, "LAB", "sales") };
+        winbind.say(("LAB", "alice"), alice.clone(), Number::Both(3001));
+        winbind.say(("LAB", "sales"), sales.clone(), Number::Both(3002));
+        winbind.learn_numbers(Some(&sales.sid), Some(&alice.sid));
+        assert_eq!((domain.uid(&sales.sid), domain.gid(&alice.sid)), (None, Some(3001)));
+        winbind.learn_numbers(Some(&alice.sid), Some(&sales.sid));
+        assert_eq!((domain.uid(&alice.sid), domain.gid(&sales.sid)), (Some(3001), Some(3002)));
+        // The number of this one is unknown.
+        let bob = named_as(1104, "LAB", "bob").sid;
+        winbind.learn_numbers(Some(&bob), None);
+        assert_eq!(domain.uid(&bob), None);
     }
 
     #[test]

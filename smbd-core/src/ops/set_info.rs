@@ -20,6 +20,7 @@ use crate::ops::bytes::{self, Change};
 use crate::ops::held_times::change_record;
 use crate::ops::pipe_host::machine;
 use crate::ops::quota;
+use crate::owners;
 use crate::pace::Pace;
 use crate::path_tracking;
 use crate::privilege_use::Asked;
@@ -77,6 +78,7 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     }
     let mut sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
     security::know_accounts(&mut sd, &machine(&cx.server.settings().server_guid));
+    owners::learn_new(cx, r.additional, &sd).await;
     let file = open.file()?;
     let file_ops = cx.file_ops(open);
     let tree = cx.tree()?;

@@ -584,6 +584,7 @@ mod tests {
             true
         }
         fn learn_owners(&self, _: &[u32], _: &[u32]) {}
+        fn learn_numbers(&self, _: Option<&Sid>, _: Option<&Sid>) {}
         fn names(&self, sids: &[Sid]) -> Vec<Lookup> {
             sids.iter().map(|sid| self.found(|one| one.sid == *sid)).collect()
         }

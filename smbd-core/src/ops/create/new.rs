@@ -15,11 +15,13 @@ use crate::fscc::attribute;
 use crate::lease;
 use crate::open::{File, Open};
 use crate::ops::pipe_host::machine;
+use crate::owners;
 use crate::privileges::Privileges;
 use crate::request_context::RequestContext;
 use crate::security::{self, Granted};
 use crate::status::Status;
 use crate::wire::create::{action, option};
+use crate::wire::query_info::security_information as part;
 
 /// Default permission bits of new files. The bits of [`UMASK`] are removed unless an access control list is inherited.
 const FILE_MODE: u32 = 0o666;
@@ -53,6 +55,7 @@ pub(super) async fn make(
         w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
     if let Some(sd) = &mut given {
         security::know_accounts(sd, &machine(&cx.server.settings().server_guid));
+        owners::learn_new(cx, part::OWNER | part::GROUP, sd).await;
     }
     let granted = granted(w)?;
     if w.has(option::DELETE_ON_CLOSE) && granted & mask::DELETE == 0 {
