@@ -130,6 +130,7 @@ pub(crate) const DOMAIN_CONTROLLER: &[&str] = &[
     "samba-dsdb-modules",
     "samba-vfs-modules",
     "winbind",
+    "libnss-winbind",
     "libgpgme11",
     "tdb-tools",
 ];

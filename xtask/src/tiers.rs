@@ -141,8 +141,12 @@ fn parse(args: &[String]) -> Result<Asked> {
 
 /// Runs programs of other projects, four at once, because most of them wait.
 fn third_parties(asked: &Asked) -> Result<Tally> {
-    let lanes =
-        vec![vec![cephfs as Part], vec![smbtorture], vec![domain, cluster], CLIENTS.to_vec()];
+    let lanes = vec![
+        vec![cephfs as Part],
+        vec![smbtorture],
+        vec![domain, members, winbind_faults, cluster],
+        CLIENTS.to_vec(),
+    ];
     let run = |lane: Vec<Part>| {
         let mut tally = Tally::default();
         for part in lane {
@@ -246,11 +250,26 @@ fn domain(asked: &Asked) -> Result<Tally> {
     })
 }
 
+/// Compares the gateway with Samba's server as members of one domain.
+fn members(asked: &Asked) -> Result<Tally> {
+    let run = || lab::smbprograms::domain_members(&domain_controller()?);
+    asked.part("domain-members", || {
+        Ok(Tally::of("domain-members", run).once_more("domain-members", run))
+    })
+}
+
+fn winbind_faults(asked: &Asked) -> Result<Tally> {
+    let run = lab::smbprograms::winbind_faults;
+    let name = "winbind-faults";
+    asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
+}
+
 /// Returns the folder of the domain controller, together with the libraries of the suite.
-fn domain_controller() -> Result<PathBuf> {
+pub(crate) fn domain_controller() -> Result<PathBuf> {
     smbtorture::unpack()?;
     let dir = target_dir().join("samba-dc");
-    packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, "usr/sbin/winbindd")?;
+    let last = format!("lib/{}-linux-gnu/libnss_winbind.so.2", std::env::consts::ARCH);
+    packages::unpack_all(packages::DOMAIN_CONTROLLER, &dir, &last)?;
     Ok(dir)
 }
 

@@ -86,6 +86,23 @@ pub(crate) fn msdfs_links() -> Result<Tally> {
     super::nfsprograms::read(&alone(&root, "msdfs_links.py", "msdfs", &[&smbd])?)
 }
 
+/// Compares a joined smbd with the gateway as members of one domain. `controller` is the folder with Samba's programs.
+pub(crate) fn domain_members(controller: &Path) -> Result<Tally> {
+    gateway::build()?;
+    let root = target_dir().join("third-programs");
+    let said = alone(&root, "domain_members.py", "members", &[controller])?;
+    let mut tally = super::nfsprograms::read(&said)?;
+    tally.count("domain-members/table", documented("domain-members", &said));
+    Ok(tally)
+}
+
+/// Lets the library of winbind's clients fail in all ways.
+pub(crate) fn winbind_faults() -> Result<Tally> {
+    gateway::build()?;
+    let root = target_dir().join("third-programs");
+    super::nfsprograms::read(&alone(&root, "winbind_faults.py", "faults", &[])?)
+}
+
 /// Runs a script of tests/third in namespaces of its own, with the gateway's program, an empty folder of this name, and `more`.
 fn alone(root: &Path, script: &str, folder: &str, more: &[&Path]) -> Result<String> {
     let work = root.join(folder);
@@ -96,7 +113,7 @@ fn alone(root: &Path, script: &str, folder: &str, more: &[&Path]) -> Result<Stri
     let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
     let root = format!("THIRD_ROOT={}", root.display());
     let script = format!("tests/third/{script}");
-    let alone = ["timeout", "600", "unshare", "-n", "-m", "-p", "-f", "--kill-child", "env"];
+    let alone = ["timeout", "900", "unshare", "-n", "-m", "-p", "-f", "--kill-child", "env"];
     let words: Vec<&str> = alone.into_iter().chain([&*root, "python3", &*script]).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     output(&[words, paths].concat())
