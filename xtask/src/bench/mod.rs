@@ -5,6 +5,7 @@
 //! ends with it. Both servers keep their files on tmpfs, and the same client measures them alternately.
 
 mod beside;
+mod domain;
 mod durability;
 mod earlier;
 mod failover;
@@ -44,9 +45,10 @@ const NFS_PROTECTED_PART: &str = "# NFS by Kerberos and by TLS\n";
 const DURABILITY_PART: &str = "# Durability\n";
 const NEIGHBOURS_PART: &str = "# Neighbours\n";
 const SLOW_PART: &str = "# SMB over slow links\n";
+const DOMAIN_PART: &str = "# A member of a domain\n";
 const EARLIER_PART: &str = "# An earlier build\n";
 
-/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours|slow] [--rounds N] [--size SIZE]`,
+/// `cargo xtask bench [smb|protected|nfs-protected|devices|durability|neighbours|slow|domain] [--rounds N] [--size SIZE]`,
 /// `earlier PROGRAM`, or `failover [--runs N]`.
 pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == INSIDE) {
@@ -79,7 +81,7 @@ pub(crate) fn command(args: &[String]) -> Result<Outcome> {
     if args.first().is_some_and(|a| a == "slow") {
         slow::build()?;
     }
-    if args.first().is_some_and(|a| a == "devices" || a == "nfs-protected") {
+    if args.first().is_some_and(|a| ["devices", "nfs-protected", "domain"].contains(&&**a)) {
         // Guests have separate networks, and their packages must be downloaded.
         return inside(args).map(|()| Outcome::Passed);
     }
@@ -217,6 +219,7 @@ fn inside(args: &[String]) -> Result<()> {
         Some((what, _)) if what == "nfs-protected" => {
             (Some(NFS_PROTECTED_PART), beside::protected()?)
         }
+        Some((what, _)) if what == "domain" => (Some(DOMAIN_PART), domain::measure()?),
         Some((what, _)) if what == "slow" => (Some(SLOW_PART), slow::inside()?),
         Some((what, _)) if what == "neighbours" => (Some(NEIGHBOURS_PART), neighbours::inside()?),
         Some((what, rest)) if what == "earlier" => (Some(EARLIER_PART), earlier::inside(rest)?),

@@ -96,6 +96,12 @@ pub(crate) fn domain_members(controller: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
+/// Measures both. `client` is the program that loads them. Returns what the script prints.
+pub(crate) fn domain_bench(controller: &Path, client: &Path) -> Result<String> {
+    let root = target_dir().join("third-programs");
+    alone(&root, "domain_bench.py", "bench", &[controller, client])
+}
+
 /// Lets the library of winbind's clients fail in all ways.
 pub(crate) fn winbind_faults() -> Result<Tally> {
     gateway::build()?;
