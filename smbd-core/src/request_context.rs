@@ -561,6 +561,10 @@ impl WaitPolicy for RequestContext {
         })
     }
 
+    fn has_waited(&self) -> bool {
+        RequestContext::has_waited(self)
+    }
+
     fn ended(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.cancelled().await;

@@ -64,6 +64,11 @@ pub trait WaitPolicy: Send + Sync {
     fn goes_on(&self) -> bool {
         true
     }
+
+    /// Returns true if the request has waited, so that what it read before may be out of date.
+    fn has_waited(&self) -> bool {
+        true
+    }
 }
 
 /// Functions of a front end that `state` needs when one of its clients must return rights. Called without any lock.

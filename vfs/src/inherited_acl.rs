@@ -45,9 +45,12 @@ fn closed(mode: u32, kind: Kind) -> u32 {
 }
 
 impl InheritedAcl {
-    /// Reads the list of a directory before a client with this umask creates a node in it.
-    pub(crate) async fn of_dir(dir: &NodeRef, list: ListOfNew, umask: u32) -> VfsResult<Self> {
-        let attr = dir.getattr().await?;
+    /// Reads the list of a directory with these attributes before a client with this umask creates a node in it.
+    pub(crate) async fn of_dir(
+        (dir, attr): (&NodeRef, Attr),
+        list: ListOfNew,
+        umask: u32,
+    ) -> VfsResult<Self> {
         let (acl, has_default) = match umask {
             0 => (dir.acl(&attr).await?, false),
             _ => dir.passed_on(&attr).await?,

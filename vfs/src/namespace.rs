@@ -140,6 +140,7 @@ impl Namespace {
             list: ListOfNew::default(),
             giver: None,
             changes_list: true,
+            folder: None,
             actor: None,
         }
     }
@@ -292,6 +293,8 @@ pub struct FileOps<'a> {
     pub(crate) actor: Option<&'a dyn Actor>,
     /// True if setting the mode changes the list of the file (RFC 8881 section 6.4.1.1).
     pub(crate) changes_list: bool,
+    /// Attributes of the folder of a new name, which the request has just read.
+    pub(crate) folder: Option<Attr>,
 }
 
 impl<'a> FileOps<'a> {
@@ -309,6 +312,21 @@ impl<'a> FileOps<'a> {
     /// Waits for holders without a time limit.
     pub fn waiting(self, wait_policy: &'a dyn WaitPolicy) -> Self {
         Self { wait_policy: Some(wait_policy), ..self }
+    }
+
+    /// Uses these attributes of the folder of a new name, which the request has just read, unless the request waits meanwhile.
+    pub fn having_read(self, folder: Option<Attr>) -> Self {
+        Self { folder, ..self }
+    }
+
+    /// Reads what a new node in this directory inherits.
+    async fn inherited(&self, dir: &NodeRef, umask: u32) -> VfsResult<InheritedAcl> {
+        let is_fresh = self.wait_policy.is_some_and(|policy| !policy.has_waited());
+        let attr = match self.folder.filter(|_| is_fresh) {
+            Some(attr) => attr,
+            None => dir.getattr().await?,
+        };
+        InheritedAcl::of_dir((dir, attr), self.list, umask).await
     }
 
     /// Excludes a directory lease with this key from the breaks for changes in the directory.
@@ -547,7 +565,7 @@ impl<'a> FileOps<'a> {
                 Err(_) => drop(self.check_added(dir, cred, name, Kind::File).await?),
             }
         }
-        let inherited = InheritedAcl::of_dir(dir, self.list, set.umask).await?;
+        let inherited = self.inherited(dir, set.umask).await?;
         let by = self
             .acting(cred, mask::WRITE_DATA)
             .having_seen(inherited.folder(self.names.has_indexes()));
@@ -595,7 +613,7 @@ impl<'a> FileOps<'a> {
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, Kind::Dir).await?;
         let new = share.rules.masks.of_new(set, Kind::Dir, self.smb);
-        let inherited = InheritedAcl::of_dir(dir, self.list, new.set.umask).await?;
+        let inherited = self.inherited(dir, new.set.umask).await?;
         let by = self
             .acting(cred, mask::APPEND_DATA)
             .having_seen(inherited.folder(self.names.has_indexes()));
@@ -640,7 +658,7 @@ impl<'a> FileOps<'a> {
         self.check_new_entry(dir).await?;
         let _announced = self.check_added(dir, cred, name, special.kind()).await?;
         let new = share.rules.masks.of_new(set, special.kind(), self.smb);
-        let inherited = InheritedAcl::of_dir(dir, self.list, new.set.umask).await?;
+        let inherited = self.inherited(dir, new.set.umask).await?;
         let set = inherited.masked(new.set, special.kind());
         let mut made = dir.mknod(cred, name, special, set).await?;
         self.give_list(&inherited, (share, dir, cred, name), &mut made, &new).await?;

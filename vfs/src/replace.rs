@@ -196,7 +196,7 @@ async fn resemble(
         }
     } else if to.kind != Kind::Symlink {
         let attr = new.getattr().await?;
-        InheritedAcl::of_dir(dir, ListOfNew::Inherited, 0)
+        InheritedAcl::of_dir((dir, dir.getattr().await?), ListOfNew::Inherited, 0)
             .await?
             .give_to(share, (new, &attr), new_mode)
             .await?;

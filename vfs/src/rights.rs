@@ -135,7 +135,8 @@ mod tests {
     /// Returns the mode with which a node is created for which the client asked for `mode`.
     async fn made_with(dir: &NodeRef, list: ListOfNew, kind: Kind, mode: u32) -> u32 {
         let set = SetAttr { mode: Some(mode), umask: 0o022, ..SetAttr::default() };
-        let inherited = InheritedAcl::of_dir(dir, list, set.umask).await.unwrap();
+        let place = (dir, dir.getattr().await.unwrap());
+        let inherited = InheritedAcl::of_dir(place, list, set.umask).await.unwrap();
         inherited.masked(set, kind).mode.unwrap()
     }
 

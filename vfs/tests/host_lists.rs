@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::fs::XattrFlags;
 use vfs::acl::posix::{self, Change, Lists, Posix, tag};
 use vfs::acl::{Ace, Acl, Owner, Who, flag, mask};
-use vfs::backend::{Backend, FoundOrFolder};
+use vfs::arbiter::WaitPolicy;
+use vfs::backend::{Backend, BoxFuture, FoundOrFolder};
 use vfs::local::{LocalBackend, LocalConfig};
 use vfs::namespace::{Enforce, Namespace, Protocols, Rules, Share, Squash};
 use vfs::*;
@@ -285,11 +286,8 @@ fn list_cannot_permit_foreign_links() {
     });
 }
 
-/// RFC 8275 section 5: the client's umask applies if the folder has no default list, which would otherwise limit the mode.
-#[test]
-fn umask_counts_without_default_list() {
-    let Some(b) = Bench::new() else { return };
-    let share = Share {
+fn share_of(b: &Bench) -> Share {
+    Share {
         name: "data".into(),
         id: Share::id_of("data"),
         backend: open(b.dir.path(), false),
@@ -299,8 +297,14 @@ fn umask_counts_without_default_list() {
         nfs_locks: Enforce::Smb,
         clients: None,
         rules: Rules::default(),
-    };
-    let namespace = Namespace::new(vec![share]);
+    }
+}
+
+/// RFC 8275 section 5: the client's umask applies if the folder has no default list, which would otherwise limit the mode.
+#[test]
+fn umask_counts_without_default_list() {
+    let Some(b) = Bench::new() else { return };
+    let namespace = Namespace::new(vec![share_of(&b)]);
     let share = &namespace.shares()[0];
     let default = host_list([7, 5, 5, 7, 0]);
     block_on(async {
@@ -335,6 +339,47 @@ fn umask_counts_without_default_list() {
                     _ => drop(ops.unlink(share, &folder, &c, name.as_bytes()).await.unwrap()),
                 }
             }
+        }
+    });
+}
+
+/// A request of SMB, which may have waited for another client.
+struct Request {
+    has_waited: bool,
+}
+
+impl WaitPolicy for Request {
+    fn begin(&self) -> BoxFuture<'_, VfsResult<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+}
+
+#[test]
+fn folder_is_read_again_after_a_wait() {
+    let Some(b) = Bench::new() else { return };
+    let namespace = Namespace::new(vec![share_of(&b)]);
+    let share = &namespace.shares()[0];
+    block_on(async {
+        let c = Cred::root();
+        let folder = share.backend.root().lookup(&c, b"folder").await.unwrap().0;
+        let then = folder.getattr().await.unwrap();
+        folder.create(Acting::caller(&c), b"other", CreateHow::Guarded, mode(0o644)).await.unwrap();
+        assert_ne!(then.change, folder.getattr().await.unwrap().change);
+        for (has_waited, is_read) in [(None, true), (Some(true), true), (Some(false), false)] {
+            let request = has_waited.map(|has_waited| Request { has_waited });
+            let ops = namespace.by(None).having_read(Some(then));
+            let ops = match &request {
+                Some(request) => ops.waiting(request),
+                None => ops,
+            };
+            let (how, set) = (CreateHow::Guarded, mode(0o644));
+            let made = ops.create(share, &folder, &c, b"new", how, set).await.unwrap();
+            assert_eq!(made.dir.before.change != then.change, is_read, "{has_waited:?}");
+            namespace.unlink(share, &folder, &c, b"new").await.unwrap();
         }
     });
 }

@@ -164,6 +164,7 @@ async fn node(
     let parent = lease::parent_of_new(cx, w.request.oplock_level, w.asked.lease.as_ref(), &at.dir);
     let file_ops = cx.server.namespace.by_smb(None).waiting(cx).from_parent(parent).audited(cx);
     let file_ops = file_ops.with_deletes().granted(None, folder).with_list(list, &giver);
+    let file_ops = file_ops.having_read(at.dir_attr);
     let cred = &w.tree.cred;
     let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
     let made = match w.is_dir() {
