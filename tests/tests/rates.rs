@@ -408,3 +408,30 @@ async fn each_scope_counts_each_measure() {
     }
     world.running.stop().await;
 }
+
+/// Other clients may wait for a close, so it does not wait behind operations that do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn close_does_not_wait_for_a_rate() {
+    let few = Rates { operations: Some(10), burst: Duration::from_millis(10), ..Rates::default() };
+    let (world, _dir) = with_alice(|s| limit_data(s, few)).await;
+    for way in [WAYS[2], WAYS[3], WAYS[4], WAYS[5]] {
+        let volume = Arc::new(dial(&world, way, "data").await);
+        let name = format!("{way:?}");
+        let held = volume.create(&name).await.unwrap();
+        // A second open of the same file would change the stateid of the first.
+        let other = volume.create(&format!("{name} 2")).await.unwrap();
+        let looks: Vec<_> = (0..30)
+            .map(|_| {
+                let (volume, other) = (volume.clone(), other.clone());
+                tokio::spawn(async move { volume.size(&other).await.map(drop) })
+            })
+            .collect();
+        until("they wait", || waiting(&world) >= 20).await;
+        volume.close(held).await.unwrap();
+        assert!(waiting(&world) > 0, "{way:?}: the close came after all others");
+        for look in looks {
+            look.await.unwrap().unwrap();
+        }
+    }
+    world.running.stop().await;
+}
