@@ -32,6 +32,7 @@ mod folder;
 mod homes;
 pub mod hosts;
 mod inherited_acl;
+mod inheriting;
 pub mod judge;
 mod link_guard;
 mod link_notices;

@@ -17,7 +17,6 @@ use crate::authority::Grant;
 use crate::backend::{Made, NodeRef, ReadInto};
 use crate::dos::Dos;
 use crate::error::{VfsError, VfsResult};
-use crate::inherited_acl::InheritedAcl;
 pub use crate::inherited_acl::{GiveList, ListOfNew};
 use crate::links::Change;
 use crate::names::Names;
@@ -312,26 +311,6 @@ impl<'a> FileOps<'a> {
     /// Waits for holders without a time limit.
     pub fn waiting(self, wait_policy: &'a dyn WaitPolicy) -> Self {
         Self { wait_policy: Some(wait_policy), ..self }
-    }
-
-    /// Uses these attributes of the folder of a new name, which the request has just read, unless the request waits meanwhile.
-    pub fn having_read(self, folder: Option<Attr>) -> Self {
-        Self { folder, ..self }
-    }
-
-    /// Reads what a new node in this directory inherits.
-    async fn inherited(&self, dir: &NodeRef, umask: u32) -> VfsResult<InheritedAcl> {
-        let is_fresh = self.wait_policy.is_some_and(|policy| !policy.has_waited());
-        let attr = match self.folder.filter(|_| is_fresh) {
-            Some(attr) => attr,
-            None => dir.getattr().await?,
-        };
-        InheritedAcl::of_dir((dir, attr), self.list, umask).await
-    }
-
-    /// Excludes a directory lease with this key from the breaks for changes in the directory.
-    pub fn from_parent(self, key: Option<ClientId>) -> Self {
-        Self { parent: key, ..self }
     }
 
     pub(crate) async fn check_conflicts(
