@@ -1,6 +1,6 @@
 //! Measures the codecs: `cargo run --release -p smb-compress --example speed [FILE]`. The default input is text composed of words
-//! of the license, which is the same in each version. Prints the compression ratio, and the speed of compression and decompression in megabytes per second
-//! of processor time.
+//! of the license, which is the same in each version. Prints the compression ratio, and the speed of compression and decompression
+//! in megabytes per second of processor time.
 
 use std::fs;
 use std::hint::black_box;
