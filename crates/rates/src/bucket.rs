@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Parts of a token: levels are exact, without loss over many short waits.
 const PARTS: i128 = 1_000_000_000;
+/// The time that repays the largest debt of work that was not asked for, and of a rate that was lowered.
+pub(crate) const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// A bucket of tokens. Times count from any origin and never decrease.
 #[derive(Clone, Debug)]
@@ -19,23 +21,26 @@ pub(crate) struct Bucket {
     /// Tokens in parts of [`PARTS`]; negative: debt.
     level: i128,
     at: Duration,
-    /// Tokens that requests have used.
-    pub(crate) passed: u64,
 }
 
 impl Bucket {
     /// Builds a full bucket. `burst` is the time in which `rate` fills it.
     pub(crate) fn new(rate: u64, burst: Duration, now: Duration) -> Self {
         let (rate, burst) = (i128::from(rate.max(1)), tokens(rate, burst));
-        Self { rate, burst, level: burst * PARTS, at: now, passed: 0 }
+        Self { rate, burst, level: burst * PARTS, at: now }
     }
 
-    /// Changes the rate from `now` on. Its tokens and its debt stay, up to its new size.
+    /// Changes the rate from `now` on. Its tokens stay, up to its new size, and its debt, up to what [`DEBT_MAX`] repays where the
+    /// rate is lowered: a second's debt of a fast rate would be hours of a slow one.
     pub(crate) fn set(&mut self, rate: u64, burst: Duration, now: Duration) {
         self.fill(now);
+        let is_lowered = i128::from(rate) < self.rate;
         self.rate = i128::from(rate.max(1));
         self.burst = tokens(rate, burst);
         self.level = self.level.min(self.burst * PARTS);
+        if is_lowered {
+            self.level = self.level.max(-i128::from(tokens_of(self.rate, DEBT_MAX)) * PARTS);
+        }
     }
 
     fn fill(&mut self, now: Duration) {
@@ -79,14 +84,12 @@ impl Bucket {
     pub(crate) fn take(&mut self, cost: u64, now: Duration) {
         self.fill(now);
         self.level = self.level.saturating_sub(i128::from(cost) * PARTS);
-        self.passed = self.passed.wrapping_add(cost);
     }
 
     /// Returns tokens that a request did not use.
     pub(crate) fn put_back(&mut self, unused: u64, now: Duration) {
         self.fill(now);
         self.level = self.level.saturating_add(i128::from(unused) * PARTS).min(self.burst * PARTS);
-        self.passed = self.passed.wrapping_sub(unused);
     }
 
     /// Takes tokens for what was done without asking. The debt stays below what `most` of time repays, so that one large copy does
@@ -95,7 +98,6 @@ impl Bucket {
         self.fill(now);
         let floor = (-i128::from(tokens_of(self.rate, most)) * PARTS).min(self.level);
         self.level = self.level.saturating_sub(i128::from(cost) * PARTS).max(floor);
-        self.passed = self.passed.wrapping_add(cost);
     }
 
     /// Returns true if it is as full as a new one.

@@ -1,24 +1,25 @@
 //! Decides which requests pass and in which order those that wait do. Pure: time is an argument.
 //!
 //! *Operation.* A request passes when each bucket of its scopes has the tokens that it costs, and takes them from all at once.
-//! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their
-//! arrival. Lanes alternate. A lane passes [`QUANTUM`] bytes and then moves behind all others, so that each gets about
-//! the same from a bucket that they share. A lane whose turn has come but that must wait for a bucket lets later ones pass, as long
-//! as this does not delay it: a slow bucket stops only its users, and no lane starves.
+//! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their arrival. Lanes alternate. A
+//! lane passes [`QUANTUM`] bytes and then moves behind all others, so that each gets about the same from a bucket that they share;
+//! after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket lets
+//! later ones pass, as long as this does not delay it: a slow bucket stops only its users, and no lane starves.
 //!
 //! *Memory.* Requests that wait are limited, in all and for each address, as are the bytes that they hold ([`Most`]). Buckets of
 //! addresses are forgotten when they are full again.
 
 use std::collections::hash_map::{DefaultHasher, Entry};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use policy::{Measure, Rates};
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, DEBT_MAX};
 use crate::{Full, Most, Plan, Reading, ScopeName};
 
 /// Bytes that a lane passes before it goes behind the others.
@@ -33,8 +34,8 @@ const ADDRESSES_MAX: usize = 65_536;
 const FORGET_PAUSE: Duration = Duration::from_secs(1);
 /// The address in place of those beyond.
 const FURTHER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-/// The time that repays the largest debt of work that was not asked for.
-const DEBT_MAX: Duration = Duration::from_secs(10);
+/// The most that a request counts in a turn.
+const LARGEST: i64 = 64 * QUANTUM;
 
 /// The work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,16 @@ impl Kind {
 
     fn uses(self, measure: Measure) -> bool {
         self.cost(measure, 1) > 0
+    }
+
+    const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Other];
+
+    fn index(self) -> usize {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::Other => 2,
+        }
     }
 }
 
@@ -93,16 +104,30 @@ pub enum Caller<'a> {
 #[derive(Debug, Default)]
 struct Scope {
     buckets: [Option<Bucket>; Measure::ALL.len()],
-    counts: [Counts; Measure::ALL.len()],
-    /// Requests that wait and use the scope.
-    waiting: usize,
+    /// Counters of the scope. Buckets of addresses use [`Engine::of_clients`] instead.
+    counts: AllCounts,
+    /// Requests that wait and use the scope, by kind.
+    waiting: ByKind,
 }
+
+type AllCounts = [Counts; Measure::ALL.len()];
+type ByKind = [usize; Kind::ALL.len()];
 
 /// Counters of requests that use a bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// Tokens that requests have used, or have asked for and not settled yet.
+    passed: u64,
+    /// The most that was shown of `passed`: a counter that others read never goes down.
+    shown: u64,
     waited: u64,
     waited_for: Duration,
+}
+
+impl Counts {
+    fn show(&mut self) {
+        self.shown = self.shown.max(self.passed);
+    }
 }
 
 impl Scope {
@@ -127,6 +152,10 @@ impl Scope {
         let all = Measure::ALL.into_iter().zip(&mut self.buckets);
         all.filter_map(move |(m, b)| kind.uses(m).then_some(m).zip(b.as_mut()))
     }
+
+    fn has_waiting(&self) -> bool {
+        self.waiting.iter().any(|n| *n > 0)
+    }
 }
 
 /// The name of a scope in the maps of [`Engine`].
@@ -150,7 +179,8 @@ struct Waiter<T> {
 
 struct Lane<T> {
     key: Key,
-    /// Bytes that it may still pass in this turn.
+    /// Bytes that it may still pass in this turn. Negative after a request larger than its turn, for which the others get as many
+    /// turns.
     left: i64,
     waiters: VecDeque<Waiter<T>>,
 }
@@ -164,8 +194,14 @@ struct Held {
 
 /// Buckets, and the requests that wait for them. `T` tells a request that it passes.
 pub(crate) struct Engine<T> {
-    plan: Plan,
+    plan: Arc<Plan>,
     scopes: HashMap<Of, Scope>,
+    /// The scopes that have a reading, apart from addresses.
+    readable: Vec<(Of, Place)>,
+    /// Counters of all addresses together, also of those that were forgotten.
+    of_clients: AllCounts,
+    /// Requests that wait and use buckets of addresses.
+    clients_waiting: ByKind,
     users_by_uid: HashMap<u32, u64>,
     lanes: BTreeMap<u64, Lane<T>>,
     turns: HashMap<Key, u64>,
@@ -195,8 +231,11 @@ pub(crate) enum Arrival {
 impl<T> Engine<T> {
     pub(crate) fn new(most: Most) -> Self {
         Self {
-            plan: Plan::default(),
+            plan: Arc::default(),
             scopes: HashMap::new(),
+            readable: Vec::new(),
+            of_clients: AllCounts::default(),
+            clients_waiting: ByKind::default(),
             users_by_uid: HashMap::new(),
             lanes: BTreeMap::new(),
             turns: HashMap::new(),
@@ -234,7 +273,7 @@ impl<T> Engine<T> {
         let all = [(Of::All, &plan.all)].into_iter().chain(shares).chain(users).chain(clients);
         for (of, rates) in all.filter(|(_, rates)| !rates.is_empty()) {
             let mut scope = old.remove(&of).unwrap_or_default();
-            scope.waiting = 0;
+            scope.waiting = ByKind::default();
             scope.set(rates, now);
             self.scopes.insert(of, scope);
         }
@@ -242,7 +281,12 @@ impl<T> Engine<T> {
         // The first of several users with one number counts.
         let by_uid = plan.users.iter().rev();
         self.users_by_uid = by_uid.filter_map(|u| Some((u.uid?, number(&u.name)))).collect();
-        self.plan = plan;
+        if plan.client.is_empty() {
+            self.of_clients = AllCounts::default();
+        }
+        self.readable = readable(&plan);
+        self.plan = Arc::new(plan);
+        self.clients_waiting = ByKind::default();
         let lanes: Vec<_> = self.lanes.values().map(|l| (l.key, l.waiters.len())).collect();
         for (key, waiting) in lanes {
             self.client(key.host, now);
@@ -285,7 +329,7 @@ impl<T> Engine<T> {
         let (mut is_free, mut must_wait) = (true, false);
         for of in scopes {
             let Some(scope) = self.scopes.get_mut(&of) else { continue };
-            let others = scope.waiting > 0;
+            let others = scope.has_waiting();
             for (measure, bucket) in scope.used(key.kind) {
                 is_free = false;
                 must_wait |= others || !bucket.wait(key.kind.cost(measure, bytes), now).is_zero();
@@ -323,13 +367,26 @@ impl<T> Engine<T> {
         {
             at = turn;
             while let Some((key, bytes)) = self.head(turn) {
+                let owes = self.owes(turn);
+                if owes && !self.is_reserved(key, &reserved) {
+                    self.go_behind(turn);
+                    break;
+                }
                 let wait = self.wait(key, bytes, now);
                 if !wait.is_zero() {
                     next = Some(next.map_or(wait, |n| n.min(wait)));
                 }
-                if !wait.is_zero() || !self.leaves_room(key, bytes, &reserved, now) {
-                    self.reserve(key, bytes, now + wait, &mut reserved);
-                    break;
+                let waits = !wait.is_zero() || !self.leaves_room(key, bytes, &reserved, now);
+                match (waits, owes) {
+                    // Those before it have their turns first.
+                    (true, true) => break,
+                    (true, false) => {
+                        self.reserve(key, bytes, now + wait, &mut reserved);
+                        break;
+                    }
+                    // Lanes before it cannot use these tokens, so it owes no turn.
+                    (false, true) => self.forgive(turn),
+                    (false, false) => {}
                 }
                 self.take(key, bytes, now);
                 passed.extend(self.pop(turn, now));
@@ -344,31 +401,45 @@ impl<T> Engine<T> {
         Some((lane.key, lane.waiters.front()?.bytes))
     }
 
+    /// Returns true if the lane has passed more than its turn, and the others have not had as many turns since.
+    fn owes(&self, turn: u64) -> bool {
+        self.lanes.get(&turn).is_some_and(|lane| lane.left <= 0)
+    }
+
+    fn forgive(&mut self, turn: u64) {
+        if let Some(lane) = self.lanes.get_mut(&turn) {
+            lane.left = QUANTUM;
+        }
+    }
+
+    /// Moves a lane behind all others, for its next turn.
+    fn go_behind(&mut self, turn: u64) {
+        if let Some(lane) = self.lanes.remove(&turn) {
+            self.next_turn += 1;
+            self.turns.insert(lane.key, self.next_turn);
+            self.lanes.insert(self.next_turn, Lane { left: lane.left + QUANTUM, ..lane });
+        }
+    }
+
     /// Removes the first request of a lane, which passes. A lane whose turn is over goes behind all others.
     fn pop(&mut self, turn: u64, now: Duration) -> Option<T> {
         let lane = self.lanes.get_mut(&turn)?;
         let key = lane.key;
         let waiter = lane.waiters.pop_front()?;
-        lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).max(LEAST);
+        lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).clamp(LEAST, LARGEST);
         let is_over = lane.left <= 0;
         if lane.waiters.is_empty() {
             self.end_lane(turn);
-        } else if is_over && let Some(lane) = self.lanes.remove(&turn) {
-            self.next_turn += 1;
-            self.turns.insert(key, self.next_turn);
-            self.lanes.insert(self.next_turn, Lane { left: QUANTUM, ..lane });
+        } else if is_over {
+            self.go_behind(turn);
         }
         self.count_waiting(key, -1);
         self.release(key.host, waiter.held);
         let waited = now.saturating_sub(waiter.since);
-        for of in self.scopes_of(key) {
-            let Some(scope) = self.scopes.get_mut(&of) else { continue };
-            let counts = Measure::ALL.into_iter().zip(&mut scope.counts);
-            for (_, count) in counts.filter(|(m, _)| key.kind.uses(*m)) {
-                count.waited += 1;
-                count.waited_for += waited;
-            }
-        }
+        self.each_used(key, |_, _, counts| {
+            counts.waited += 1;
+            counts.waited_for += waited;
+        });
         Some(waiter.token)
     }
 
@@ -398,30 +469,56 @@ impl<T> Engine<T> {
         self.turns.clear();
         self.held.clear();
         self.all = Held::default();
-        self.scopes.values_mut().for_each(|scope| scope.waiting = 0);
+        self.scopes.values_mut().for_each(|scope| scope.waiting = ByKind::default());
+        self.clients_waiting = ByKind::default();
         lanes.into_values().flat_map(|lane| lane.waiters).map(|w| w.token).collect()
     }
 
     /// Settles a request that has passed for `asked` bytes and has moved `moved`.
     pub(crate) fn settle(&mut self, key: Key, asked: u64, moved: u64, now: Duration) {
-        for of in self.scopes_of(key) {
-            let Some(scope) = self.scopes.get_mut(&of) else { continue };
-            for (measure, bucket) in scope.used(key.kind).filter(|(m, _)| m.is_bytes()) {
-                let cost = |bytes| key.kind.cost(measure, bytes);
-                match cost(moved).checked_sub(cost(asked)) {
-                    Some(more) => bucket.owe(more, DEBT_MAX, now),
-                    None => bucket.put_back(cost(asked) - cost(moved), now),
-                }
+        self.each_used(key, |measure, bucket, counts| {
+            if !measure.is_bytes() {
+                return;
             }
-        }
+            let (asked, moved) = (key.kind.cost(measure, asked), key.kind.cost(measure, moved));
+            bucket.owe(moved.saturating_sub(asked), DEBT_MAX, now);
+            bucket.put_back(asked.saturating_sub(moved), now);
+            counts.passed = counts.passed.saturating_sub(asked).saturating_add(moved);
+        });
+    }
+
+    /// Counts a request that acts without waiting; its bytes follow by [`Self::settle`]. False: no rate applies to it.
+    pub(crate) fn owe(&mut self, key: Key, now: Duration) -> bool {
+        self.client(key.host, now);
+        let mut is_limited = false;
+        self.each_used(key, |measure, bucket, counts| {
+            is_limited = true;
+            let cost = key.kind.cost(measure, 0);
+            bucket.owe(cost, DEBT_MAX, now);
+            counts.passed = counts.passed.saturating_add(cost);
+        });
+        is_limited
     }
 
     /// Puts back all that a request took, which passed but was given up.
     pub(crate) fn undo(&mut self, key: Key, asked: u64, now: Duration) {
+        self.each_used(key, |measure, bucket, counts| {
+            let cost = key.kind.cost(measure, asked);
+            bucket.put_back(cost, now);
+            counts.passed = counts.passed.saturating_sub(cost);
+        });
+    }
+
+    /// Calls `act` with each bucket that a request uses, and its counters.
+    fn each_used(&mut self, key: Key, mut act: impl FnMut(Measure, &mut Bucket, &mut Counts)) {
         for of in self.scopes_of(key) {
             let Some(scope) = self.scopes.get_mut(&of) else { continue };
-            for (measure, bucket) in scope.used(key.kind) {
-                bucket.put_back(key.kind.cost(measure, asked), now);
+            let Scope { buckets, counts, .. } = scope;
+            let counts = if matches!(of, Of::Client(_)) { &mut self.of_clients } else { counts };
+            for ((measure, bucket), counts) in Measure::ALL.into_iter().zip(buckets).zip(counts) {
+                if let Some(bucket) = bucket.as_mut().filter(|_| key.kind.uses(measure)) {
+                    act(measure, bucket, counts);
+                }
             }
         }
     }
@@ -464,7 +561,7 @@ impl<T> Engine<T> {
             self.scopes.retain(|of, scope| {
                 let is_full = |b: &mut Option<Bucket>| b.as_mut().is_none_or(|b| b.is_full(now));
                 !matches!(of, Of::Client(_))
-                    || scope.waiting > 0
+                    || scope.has_waiting()
                     || !scope.buckets.iter_mut().all(is_full)
             });
             self.clients = self.scopes.keys().filter(|of| matches!(of, Of::Client(_))).count();
@@ -479,8 +576,11 @@ impl<T> Engine<T> {
 
     fn count_waiting(&mut self, key: Key, by: isize) {
         for of in self.scopes_of(key) {
-            if let Some(scope) = self.scopes.get_mut(&of) {
-                scope.waiting = scope.waiting.saturating_add_signed(by);
+            let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            let of_client = matches!(of, Of::Client(_)).then_some(&mut self.clients_waiting);
+            for waiting in of_client.into_iter().chain([&mut scope.waiting]) {
+                let n = &mut waiting[key.kind.index()];
+                *n = n.saturating_add_signed(by);
             }
         }
     }
@@ -520,6 +620,15 @@ impl<T> Engine<T> {
         true
     }
 
+    /// Returns true if an earlier lane has reserved a bucket of this one.
+    fn is_reserved(&self, key: Key, reserved: &HashMap<(Of, Measure), (Duration, u64)>) -> bool {
+        !reserved.is_empty()
+            && self.scopes_of(key).into_iter().any(|of| {
+                let mut measures = Measure::ALL.into_iter().filter(|m| key.kind.uses(*m));
+                measures.any(|measure| reserved.contains_key(&(of, measure)))
+            })
+    }
+
     /// Keeps the buckets of a request for the time at which it can pass, unless an earlier lane has reserved them.
     fn reserve(
         &mut self,
@@ -538,12 +647,11 @@ impl<T> Engine<T> {
     }
 
     fn take(&mut self, key: Key, bytes: u64, now: Duration) {
-        for of in self.scopes_of(key) {
-            let Some(scope) = self.scopes.get_mut(&of) else { continue };
-            for (measure, bucket) in scope.used(key.kind) {
-                bucket.take(key.kind.cost(measure, bytes), now);
-            }
-        }
+        self.each_used(key, |measure, bucket, counts| {
+            let cost = key.kind.cost(measure, bytes);
+            bucket.take(cost, now);
+            counts.passed = counts.passed.saturating_add(cost);
+        });
     }
 
     /// Counts a request that begins to wait.
@@ -588,53 +696,104 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns the counters of all rates. Those of clients are one sum.
-    pub(crate) fn read(&self) -> Vec<Reading> {
-        let mut out: Vec<Reading> = Vec::new();
-        let named = |of: &Of| match of {
-            Of::All => Some((ScopeName::All, &self.plan.all)),
-            Of::Share(id) => {
-                let share = self.plan.shares.iter().find(|s| s.id == *id)?;
-                Some((ScopeName::Share(share.name.clone()), &share.rates))
+    /// Copies the counters of all rates. [`Figures::readings`] finds the names, without the lock.
+    pub(crate) fn figures(&mut self) -> Figures {
+        let mut rows = Vec::new();
+        let mut add = |place, rates: &Rates, counts: &mut AllCounts, waiting: &ByKind| {
+            for (measure, counts) in Measure::ALL.into_iter().zip(counts) {
+                if rates.of(measure).is_some() {
+                    let by_kind = Kind::ALL.into_iter().zip(waiting);
+                    let waiting = by_kind.filter(|(k, _)| k.uses(measure)).map(|(_, n)| n).sum();
+                    counts.show();
+                    rows.push(Figure { place, measure, counts: *counts, waiting });
+                }
             }
-            Of::User(n) => {
-                let user = self.plan.users.iter().find(|u| number(&u.name) == *n)?;
-                Some((ScopeName::User(user.name.clone()), &user.rates))
-            }
-            Of::Client(_) => Some((ScopeName::EachClient, &self.plan.client)),
-            Of::Nobody => None,
         };
-        for (of, scope) in &self.scopes {
-            let Some((name, rates)) = named(of) else { continue };
-            let all = Measure::ALL.into_iter().zip(&scope.buckets).zip(&scope.counts);
-            for ((measure, bucket), counts) in all {
-                let (Some(bucket), Some(rate)) = (bucket, rates.of(measure)) else { continue };
-                let known = out.iter().position(|r| r.scope == name && r.measure == measure);
-                let at = known.unwrap_or_else(|| {
-                    let scope = name.clone();
-                    out.push(Reading { scope, measure, rate, ..Reading::default() });
-                    out.len() - 1
-                });
-                let reading = &mut out[at];
-                reading.burst = rates.burst;
-                reading.passed = reading.passed.wrapping_add(bucket.passed);
-                reading.waited += counts.waited;
-                reading.waited_for += counts.waited_for;
+        if self.clients > 0 {
+            let rates = &self.plan.client;
+            add(Place::EachClient, rates, &mut self.of_clients, &self.clients_waiting);
+        }
+        for (of, place) in &self.readable {
+            if let Some(scope) = self.scopes.get_mut(of) {
+                add(*place, place.rates(&self.plan), &mut scope.counts, &scope.waiting);
             }
         }
-        let waiting = |name: &ScopeName, measure: Measure| {
-            let of_lane = |lane: &Lane<T>| {
-                let scopes = self.scopes_of(lane.key);
-                let is_in = scopes.iter().filter(|of| self.scopes.contains_key(of));
-                let mut names = is_in.filter_map(&named).map(|(name, _)| name);
-                let counts = lane.key.kind.uses(measure) && names.any(|n| n == *name);
-                if counts { lane.waiters.len() } else { 0 }
-            };
-            self.lanes.values().map(of_lane).sum()
-        };
-        for reading in &mut out {
-            reading.waiting = waiting(&reading.scope, reading.measure);
+        Figures { plan: self.plan.clone(), rows }
+    }
+}
+
+/// A scope with a reading: its index in the plan.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    All,
+    EachClient,
+    Share(usize),
+    User(usize),
+}
+
+impl Place {
+    fn rates(self, plan: &Plan) -> &Rates {
+        match self {
+            Self::All => &plan.all,
+            Self::EachClient => &plan.client,
+            Self::Share(at) => plan.shares.get(at).map_or(&plan.all, |s| &s.rates),
+            Self::User(at) => plan.users.get(at).map_or(&plan.all, |u| &u.rates),
         }
+    }
+
+    fn name(self, plan: &Plan) -> ScopeName {
+        let named = |name: Option<&String>| name.cloned().unwrap_or_default();
+        match self {
+            Self::All => ScopeName::All,
+            Self::EachClient => ScopeName::EachClient,
+            Self::Share(at) => ScopeName::Share(named(plan.shares.get(at).map(|s| &s.name))),
+            Self::User(at) => ScopeName::User(named(plan.users.get(at).map(|u| &u.name))),
+        }
+    }
+}
+
+/// Lists the scopes of a plan, each once, apart from addresses.
+fn readable(plan: &Plan) -> Vec<(Of, Place)> {
+    let shares = plan.shares.iter().enumerate();
+    let shares = shares.map(|(at, s)| (Of::Share(s.id), Place::Share(at)));
+    let users = plan.users.iter().enumerate();
+    let users = users.map(|(at, u)| (Of::User(number(&u.name)), Place::User(at)));
+    let mut seen = HashSet::new();
+    let all = [(Of::All, Place::All)].into_iter().chain(shares).chain(users);
+    all.filter(|(of, _)| seen.insert(*of)).collect()
+}
+
+struct Figure {
+    place: Place,
+    measure: Measure,
+    counts: Counts,
+    waiting: usize,
+}
+
+/// The counters of all rates at one moment.
+pub(crate) struct Figures {
+    plan: Arc<Plan>,
+    rows: Vec<Figure>,
+}
+
+impl Figures {
+    /// Returns them with their names, in order.
+    pub(crate) fn readings(self) -> Vec<Reading> {
+        let plan = &self.plan;
+        let reading = |row: Figure| {
+            let rates = row.place.rates(plan);
+            Reading {
+                scope: row.place.name(plan),
+                measure: row.measure,
+                rate: rates.of(row.measure).unwrap_or_default(),
+                burst: rates.burst,
+                passed: row.counts.shown,
+                waited: row.counts.waited,
+                waited_for: row.counts.waited_for,
+                waiting: row.waiting,
+            }
+        };
+        let mut out: Vec<_> = self.rows.into_iter().map(reading).collect();
         out.sort_by(|a, b| (&a.scope, a.measure).cmp(&(&b.scope, b.measure)));
         out
     }

@@ -326,6 +326,18 @@ impl Limits {
         }
     }
 
+    /// Counts a request that must not wait, because others wait for what it does. [`Self::settle`] makes its bytes a debt, which
+    /// later requests wait for.
+    pub fn owe(&self, ask: &Ask<'_>) -> Admitted {
+        if !self.is_on() {
+            return Admitted::FREE;
+        }
+        let now = self.shared.now();
+        let engine = &mut locked(&self.shared.state).engine;
+        let key = engine.key(ask.share, ask.host, ask.caller, ask.kind);
+        Admitted { took: engine.owe(key, now).then_some((key, 0)), has_waited: false }
+    }
+
     fn refuse(&self, why: Refused) -> Refused {
         self.shared.refused.fetch_add(1, Ordering::Relaxed);
         why
@@ -380,7 +392,8 @@ impl Limits {
 
     /// Returns the counters of all rates, in order.
     pub fn read(&self) -> Vec<Reading> {
-        locked(&self.shared.state).engine.read()
+        let figures = locked(&self.shared.state).engine.figures();
+        figures.readings()
     }
 }
 

@@ -261,6 +261,40 @@ fn those_who_wait_get_equal_parts_whatever_their_sizes() {
     }
 }
 
+/// A request of the largest size of SMB counts as the eight turns that it takes.
+#[test]
+fn large_requests_get_no_more_than_small_ones() {
+    let mut engine = engine(share_plan(both(64 * MIB, ms(100))));
+    let key = |e: &Engine<usize>, uid| e.key(1, host(1), Caller::Uid(uid), Kind::Write);
+    let lanes = [
+        (key(&engine, 1), 8 * MIB),
+        (key(&engine, 2), MIB),
+        (key(&engine, 3), 64 << 10),
+        (key(&engine, 4), 3 * MIB),
+    ];
+    let passed = contend(&mut engine, &lanes, 256, Duration::from_secs(60));
+    let all: u64 = passed.iter().sum();
+    assert!(all >= 60 * 64 * MIB, "the rate is not used: {passed:?}");
+    for (n, bytes) in passed.iter().enumerate() {
+        let part = *bytes as f64 / all as f64;
+        assert!((0.22..0.28).contains(&part), "{n}: {part} of {passed:?}");
+    }
+}
+
+/// A lane of large requests uses the tokens that an earlier lane, with a slow bucket, cannot use.
+#[test]
+fn large_requests_are_not_slowed_by_a_slow_user() {
+    let slow = OfUser { name: "slow".into(), uid: Some(1), rates: both(MIB, ms(1000)) };
+    let mut engine = engine(Plan { users: vec![slow], ..share_plan(both(100 * MIB, ms(100))) });
+    let lanes = [
+        (engine.key(1, host(1), Caller::Uid(1), Kind::Read), MIB),
+        (engine.key(1, host(1), Caller::Uid(2), Kind::Read), 8 * MIB),
+    ];
+    let passed = contend(&mut engine, &lanes, 16, Duration::from_secs(10));
+    assert!(passed[0] >= 9 * MIB && passed[0] <= 12 * MIB, "{passed:?}");
+    assert!(passed[1] >= 900 * MIB, "{passed:?}");
+}
+
 /// One lane needs two buckets, which others keep empty by turns that do not meet.
 #[test]
 fn request_of_two_busy_buckets_does_not_starve() {
@@ -450,6 +484,56 @@ async fn what_was_not_moved_is_put_back() {
     assert!(
         began.elapsed() >= Duration::from_secs(10) && began.elapsed() < Duration::from_secs(11)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn counter_of_what_passed_never_goes_down() {
+    let limits = Limits::default();
+    let client = Rates { read: Some(64 * MIB), ..Rates::default() };
+    let all = Rates { read: Some(1 << 40), ..Rates::default() };
+    limits.set(Plan { client, all, ..Plan::default() }, ROOMY);
+    let mut last = vec![0; 2];
+    for n in 0..5000u32 {
+        let host = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+        let admitted = admit(&limits, &Ask { host, ..ask(MIB) }).await;
+        for moved in [None, Some(10)] {
+            if let Some(moved) = moved {
+                limits.settle(admitted, moved);
+            }
+            let now: Vec<_> = limits.read().iter().map(|r| r.passed).collect();
+            assert!(now.iter().zip(&last).all(|(now, last)| now >= last), "{n}: {last:?} {now:?}");
+            last = now;
+        }
+        advance(ms(10)).await;
+    }
+    // Addresses were forgotten meanwhile. The last request was shown before it was settled.
+    assert!(last.iter().all(|n| (50_000..50_000 + MIB).contains(n)), "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_must_not_wait_is_owed() {
+    let limits = Arc::new(Limits::default());
+    set(&limits, MIB);
+    limits.settle(admit(&limits, &ask(MIB)).await, MIB);
+    // It passes an empty bucket, and those behind it wait for what it moved.
+    let owed = limits.owe(&ask(2 * MIB));
+    assert!(owed.is_limited() && !owed.has_waited());
+    limits.settle(owed, 2 * MIB);
+    let began = tokio::time::Instant::now();
+    admit(&limits, &ask(MIB)).await.has_waited();
+    assert!(began.elapsed() >= ms(3000) && began.elapsed() <= ms(3010), "{:?}", began.elapsed());
+    assert!(!limits.owe(&Ask { share: 2, ..ask(1) }).is_limited());
+}
+
+#[tokio::test(start_paused = true)]
+async fn debt_of_a_faster_rate_lasts_ten_seconds_at_most() {
+    let limits = Limits::default();
+    set(&limits, 100 * MIB);
+    limits.settle(admit(&limits, &ask(0)).await, 500 * MIB);
+    set(&limits, 1000);
+    let began = tokio::time::Instant::now();
+    admit(&limits, &ask(1)).await.has_waited();
+    assert!(began.elapsed() >= ms(9000) && began.elapsed() <= ms(10_100), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
