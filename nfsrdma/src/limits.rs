@@ -18,9 +18,9 @@ pub const MOUNT_LINKS_MAX: usize = 40;
 pub const MOUNTS_MAX: usize = 1024;
 /// Share of [`MOUNTS_MAX`] for one address (IPv6: /64).
 pub const MOUNTS_OF_ADDRESS_MAX: usize = 64;
-/// Calls of one connection that wait for a rate: fewer than the transport takes at a time, so that calls for other shares find a
-/// place.
-pub const RATE_WAITS_MAX: usize = 96;
+/// Calls of one connection that wait for a rate, so that calls for other shares find a place: three quarters of the slots of a
+/// session and of the credits of RPC-over-RDMA, whichever the client has fewer of. TCP takes twice as many calls.
+pub const RATE_WAITS_MAX: usize = 48;
 /// Entries in the duplicate request cache.
 pub const REPLAY_ENTRIES_MAX: usize = 16 << 10;
 /// Bytes of replies in the duplicate request cache.

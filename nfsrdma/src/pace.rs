@@ -3,8 +3,8 @@
 //! *Operation.* The call stays in the set of its connection, after the caller's rights to the share are known and before it acts.
 //! It holds its slot and its data, no lock and no thread.
 //!
-//! *Memory.* [`RATE_WAITS_MAX`] calls of a connection wait, so that its calls for other shares find a place; [`rates::Most`] limits
-//! all.
+//! *Memory.* [`RATE_WAITS_MAX`] calls of a connection wait, and three quarters of a session's slots, so that calls for other shares
+//! find a place; [`rates::Most`] limits all.
 //!
 //! *Errors.* NFS3ERR_JUKEBOX or NFS4ERR_DELAY where the call would wait too long, or where too many wait: its client repeats it.
 
@@ -42,7 +42,22 @@ impl Asked {
     }
 }
 
-/// A place among the waiting calls of a connection.
+/// The calls of a connection or a session that wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Waits<'a> {
+    pub(crate) now: &'a AtomicUsize,
+    pub(crate) most: usize,
+}
+
+impl<'a> Waits<'a> {
+    /// Enters one more. True: the others take all places, so it may not wait.
+    fn enter(self) -> (Place<'a>, bool) {
+        let others = self.now.fetch_add(1, Ordering::Relaxed);
+        (Place(self.now), others >= self.most)
+    }
+}
+
+/// A place among those.
 struct Place<'a>(&'a AtomicUsize);
 
 impl Drop for Place<'_> {
@@ -61,6 +76,7 @@ pub(crate) async fn admit(
     (conn, call): (&Conn, &CallContext),
     share: u32,
     asked: Asked,
+    session: Option<Waits<'_>>,
 ) -> Result<Admitted, Refused> {
     let limits = &core.namespace.limits;
     // A datagram has no connection in whose set it could wait.
@@ -68,31 +84,40 @@ pub(crate) async fn admit(
         return Ok(Admitted::FREE);
     }
     // Boxed, so that the future of every call does not include it.
-    Box::pin(wait(limits, (conn, call), share, asked)).await
+    Box::pin(wait(limits, conn, &ask(call, share, asked), session)).await
 }
 
-async fn wait(
-    limits: &Limits,
-    (conn, call): (&Conn, &CallContext),
-    share: u32,
-    asked: Asked,
-) -> Result<Admitted, Refused> {
+/// Counts a call that does not wait, because others wait for it.
+pub(crate) fn owe(core: &ServerState, call: &CallContext, share: u32, asked: Asked) -> Admitted {
+    core.namespace.limits.owe(&ask(call, share, asked))
+}
+
+fn ask(call: &CallContext, share: u32, asked: Asked) -> Ask<'_> {
     let size = |n: usize| n as u64;
-    let ask = Ask {
+    Ask {
         share,
         host: host_of(call.peer),
         caller: Caller::Uid(call.cred.uid),
         kind: asked.kind,
         bytes: size(asked.bytes),
         held: size(asked.held),
-    };
-    let others = conn.rate_waits.fetch_add(1, Ordering::Relaxed);
-    let _place = Place(&conn.rate_waits);
-    let is_full = others >= RATE_WAITS_MAX;
+    }
+}
+
+async fn wait(
+    limits: &Limits,
+    conn: &Conn,
+    ask: &Ask<'_>,
+    session: Option<Waits<'_>>,
+) -> Result<Admitted, Refused> {
+    let (_place, is_full) = Waits { now: &conn.rate_waits, most: RATE_WAITS_MAX }.enter();
+    // A session has its slots over all its connections.
+    let of_session = session.map(Waits::enter);
+    let is_full = is_full || of_session.as_ref().is_some_and(|(_, is_full)| *is_full);
     let longest = if is_full { Duration::ZERO } else { Limits::LONGEST };
     let done = tokio::select! {
         biased;
-        done = limits.admit(&ask, longest) => done,
+        done = limits.admit(ask, longest) => done,
         // No answer can be sent any more.
         () = conn.handle.closed() => return Err(Refused::Late),
     };

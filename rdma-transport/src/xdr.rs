@@ -86,6 +86,12 @@ impl<'a> Reader<'a> {
         !self.read_chunks.iter().any(ReadChunkData::is_missing)
     }
 
+    /// Number of bytes not read yet, including bulk data.
+    pub fn unread(&self) -> usize {
+        let bulk = self.read_chunks.iter().flat_map(|chunk| &chunk.data).map(Buf::len);
+        bulk.fold(self.remaining(), usize::saturating_add)
+    }
+
     /// True if everything was read, including bulk data.
     pub fn is_at_end(&self) -> bool {
         self.remaining() == 0 && self.read_chunks.is_empty()

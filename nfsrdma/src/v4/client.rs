@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
 use state::{ClientId, Lease};
+use tokio::sync::Notify;
 
 use super::machine::Bound;
 use super::name::Name;
@@ -78,6 +79,8 @@ pub struct Client {
     pub(super) place: ClientPermit,
     /// Number of its files checked for a link count of 0 since its lease lapsed.
     pub(super) looked_at: AtomicUsize,
+    /// Notified when a delegation of the client is recalled.
+    pub(super) recalls: Notify,
     /// Minor version 0: the verifier for SETCLIENTID_CONFIRM.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
@@ -110,6 +113,7 @@ impl Client {
             at: Mutex::new(Some(at.to_canonical())),
             place,
             looked_at: AtomicUsize::new(0),
+            recalls: Notify::new(),
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
             sessions: Mutex::default(),

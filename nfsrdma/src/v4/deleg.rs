@@ -153,6 +153,28 @@ pub(super) fn delegate_directory(
     can.then(|| delegate_anew(cx, client, at, given))?
 }
 
+/// Returns true while the client's delegation of this file is recalled.
+pub(super) fn is_recalled(cx: &Compound<'_>, client: &Client, at: &Located) -> bool {
+    let state = cx.nfs.core.namespace.arbiter().state();
+    let holder = state.delegation(at.node.id(), key_of(client, at));
+    let held = holder.and_then(|holder| state.held(at.node.id(), holder));
+    held.is_some_and(|held| held.breaking_to.is_some())
+}
+
+/// Waits until a delegation by which this client caches the file is recalled.
+pub(super) async fn until_recalled(cx: &Compound<'_>, client: &Client, at: &Located) {
+    loop {
+        let begins = client.recalls.notified();
+        tokio::pin!(begins);
+        // Register before the look, so that no recall is missed.
+        begins.as_mut().enable();
+        if is_recalled(cx, client, at) {
+            return;
+        }
+        begins.await;
+    }
+}
+
 /// The key under which a client caches the file of this share.
 fn key_of(client: &Client, at: &Located) -> CacheKey {
     CacheKey { client: client.id, via: at.share.id }
@@ -270,6 +292,9 @@ impl Clients {
 
     /// Recalls a delegation, repeatedly if needed, and revokes it when its time is over.
     async fn recall_until_back(&self, what: &Break) {
+        if let Some(client) = self.find(what.client) {
+            client.recalls.notify_waiters();
+        }
         let mut told = false;
         loop {
             let Some((client, _, stateid, fh)) = self.outstanding(what) else { return };

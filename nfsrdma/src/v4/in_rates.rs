@@ -2,21 +2,26 @@
 //!
 //! *Operation.* Operations that work on a file count; those that give back state, locks or sessions do not, because other clients
 //! may wait for that. GETATTR and ACCESS after another operation belong to it, and a GETATTR before another one is free:
-//! DELEGRETURN often follows one.
+//! DELEGRETURN often follows one. Operations that another client may wait for count and do not wait: changes of a file while the
+//! caller's delegation of it is recalled, and opens that reclaim or that replace a delegation.
 //!
 //! *Errors.* NFS4ERR_DELAY. An OPEN of minor version 0 proceeds instead: the error would advance the owner's sequence number (RFC
 //! 7530 section 9.1.7) at the client, but not here.
 
-use nfs_proto::nfs4::ops::{Read, Write};
-use rates::{Admitted, Kind};
+use nfs_proto::nfs4::ops::{Copy4, Open, OpenClaim4, Read, Write};
+use rates::{Admitted, Kind, Refused};
 
 use super::compound::Compound;
+use super::deleg;
 use super::dispatch;
-use super::limits::IO_MAX;
-use super::object::Object;
+use super::limits::{COPY_MAX, IO_MAX};
+use super::object::{Located, Object};
 use super::status::Status;
 use super::wire::op;
 use crate::pace::{self, Asked};
+
+/// Calls of fewer bytes count as no payload memory.
+const SMALL: usize = 4096;
 
 impl Compound<'_> {
     /// Performs the operation, whose arguments come next.
@@ -32,20 +37,50 @@ impl Compound<'_> {
     }
 
     async fn pass(&mut self, opcode: u32) -> Result<Admitted, Status> {
-        let Some(asked) = self.rated(opcode) else { return Ok(Admitted::FREE) };
-        let share = match &self.current {
+        let Some(mut asked) = self.rated(opcode) else { return Ok(Admitted::FREE) };
+        let at = match &self.current {
             // An operation on a share that is closed to the caller is refused.
-            Some(Object::Node(at)) if at.closed.is_none() => at.share.id,
+            Some(Object::Node(at)) if at.closed.is_none() => at.clone(),
             _ => return Ok(Admitted::FREE),
         };
+        // The call keeps the data of the operations behind this one.
+        let behind = self.args.unread();
+        asked.held = asked.held.max(if behind > SMALL { behind } else { 0 });
         self.is_rated = true;
-        let nfs = self.nfs;
-        match pace::admit(&nfs.core, (self.conn, self.call), share, asked).await {
+        let share = at.share.id;
+        if opcode == op::OPEN && self.reclaims() {
+            return Ok(pace::owe(&self.nfs.core, self.call, share, asked));
+        }
+        match self.admit_unless_recalled(&at, asked).await {
             Ok(admitted) if admitted.has_waited() => self.may_still(share).map(|()| admitted),
             Ok(admitted) => Ok(admitted),
             Err(_) if self.minor == 0 && opcode == op::OPEN => Ok(Admitted::FREE),
             Err(_) => Err(Status::Delay),
         }
+    }
+
+    async fn admit_unless_recalled(&self, at: &Located, asked: Asked) -> Result<Admitted, Refused> {
+        let core = &self.nfs.core;
+        let session = self.slot.as_ref().map(|slot| slot.session.rate_waits());
+        let admitted = pace::admit(core, (self.conn, self.call), at.share.id, asked, session);
+        let Some(client) = self.client.as_ref().filter(|_| asked.kind != Kind::Read) else {
+            return admitted.await;
+        };
+        let owed = || Ok(pace::owe(core, self.call, at.share.id, asked));
+        tokio::select! {
+            biased;
+            done = admitted => match done {
+                Err(_) if deleg::is_recalled(self, client, at) => owed(),
+                done => done,
+            },
+            () = deleg::until_recalled(self, client, at) => owed(),
+        }
+    }
+
+    /// Returns true for an OPEN that takes up state which the client has had before.
+    fn reclaims(&self) -> bool {
+        let open = self.args.clone().value::<Open<'_>>();
+        open.is_ok_and(|open| !matches!(open.claim, OpenClaim4::Null(_) | OpenClaim4::Fh))
     }
 
     /// Returns what the operation is about to do; `None` if rates do not count it.
@@ -60,8 +95,13 @@ impl Compound<'_> {
                 let Write { data, .. } = self.args.clone().value().ok()?;
                 Some(Asked { held: data.len, ..Asked::write(data.len.min(IO_MAX)) })
             }
-            // Its bytes are known when it is done.
-            op::COPY => Some(Asked { kind: Kind::Write, ..Asked::OTHER }),
+            op::COPY => {
+                let Copy4 { count, .. } = self.args.clone().value().ok()?;
+                // Zero means up to the end of the source, whose size is not known yet.
+                let most = if count == 0 { COPY_MAX } else { count.min(COPY_MAX) };
+                let bytes = usize::try_from(most).unwrap_or(usize::MAX);
+                Some(Asked { held: 0, ..Asked::write(bytes) })
+            }
             op::GETATTR if self.is_rated || !is_last => None,
             op::ACCESS if self.is_rated => None,
             op::GETATTR

@@ -31,7 +31,7 @@
 //! SEQ4_STATUS_BACKCHANNEL_FAULT.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
@@ -47,6 +47,7 @@ use super::limits;
 use super::room::Pinned;
 use super::slots::Slots;
 use crate::context::Conn;
+use crate::pace::Waits;
 use rdma_transport::xdr::Writer;
 use state::Millis;
 
@@ -147,6 +148,8 @@ pub(super) struct Session {
     /// Connections that may carry calls, if the client is bound to its machine's credential; otherwise any connection may.
     fore_conns: Mutex<VecDeque<u64>>,
     dead: AtomicBool,
+    /// Calls that wait for a rate.
+    rate_waits: AtomicUsize,
 }
 
 impl Session {
@@ -170,7 +173,14 @@ impl Session {
             back: Mutex::new(back),
             fore_conns: Mutex::default(),
             dead: false.into(),
+            rate_waits: AtomicUsize::new(0),
         }
+    }
+
+    /// Returns the calls that wait for a rate: a quarter of the slots is left to others.
+    pub(super) fn rate_waits(&self) -> Waits<'_> {
+        let slots = usize::try_from(self.fore.slots).unwrap_or(usize::MAX);
+        Waits { now: &self.rate_waits, most: (slots.saturating_mul(3) / 4).max(1) }
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {

@@ -383,6 +383,37 @@ async fn writer_among_others_gets_no_delegation() {
     assert_eq!(kept, 2, "f and j");
 }
 
+/// Other clients wait for the delegation, and its client returns it after its writes.
+#[tokio::test(start_paused = true)]
+async fn writes_under_recalled_delegation_wait_for_no_rate() {
+    let harness = Harness::new();
+    let (c, mut asked, o, deleg, _) = writer(&harness).await;
+    let other = Client::new(&harness, b"other").await;
+    let limits = &harness.nfs.core.namespace.limits;
+    let mut plan = rates::Plan::default();
+    plan.all.write = Some(1);
+    limits.set(plan, rates::Most::of_memory(1 << 30));
+    assert_eq!(c.write(&o.fh, deleg, b"0123456789").await, Status::Ok);
+    let began = tokio::time::Instant::now();
+    let writes = async {
+        assert_eq!(c.write(&o.fh, deleg, b"new").await, Status::Ok);
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert_eq!(c.write(&o.fh, deleg, b"newer").await, Status::Ok);
+        let returned = c.on(&o.fh, op::DELEGRETURN, give_back(deleg)).await.0;
+        assert_eq!(returned, Status::Ok);
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    };
+    let opens = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(limits.counts().0, 1, "the second write waits");
+        let opened = other.open(b"o", b"f", R).await.map(drop);
+        assert!(matches!(opened, Ok(()) | Err(Status::Delay)), "{opened:?}");
+    };
+    let recalls = async { Callback::next(&mut asked).await.reply(Status::Ok) };
+    tokio::join!(writes, opens, recalls);
+    assert_eq!(limits.read()[0].passed, 18, "they count");
+}
+
 #[tokio::test]
 async fn read_delegation_is_upgraded_for_writer() {
     let harness = Harness::new();

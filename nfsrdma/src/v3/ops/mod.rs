@@ -106,7 +106,8 @@ impl<'a> Op<'a> {
                 return Ok(self.found(entered, node));
             }
             let id = entered.share.id;
-            let admitted = pace::admit(self.core, (self.conn, self.call), id, self.asked).await;
+            let admitted =
+                pace::admit(self.core, (self.conn, self.call), id, self.asked, None).await;
             // RFC 1813 section 2.6: the client shall retry later.
             let admitted = admitted.map_err(|_| Nfsstat3::Jukebox)?;
             let has_waited = admitted.has_waited();
