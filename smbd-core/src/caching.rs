@@ -16,6 +16,7 @@ use ahash::{HashMap, RandomState};
 use dashmap::DashMap;
 use mutex::locked;
 use state::{Caching, ClientId, Holder, HolderId, Lease as HolderLease, NodeId};
+use tokio::sync::Notify;
 use vfs::namespace::Namespace;
 
 use crate::in_flight::{Guard, InFlight};
@@ -80,6 +81,8 @@ pub struct Lease {
     versions: Mutex<Versions>,
     /// Pending answers that mention the lease, or that answer acknowledgements of its breaks.
     answers: Arc<InFlight>,
+    /// Notified when a break begins.
+    pub(crate) breaks: Arc<Notify>,
 }
 
 /// Fields of a lease that change together with its grant.
@@ -259,6 +262,8 @@ pub struct OpenCaching {
     writes: Arc<InFlight>,
     /// Pending answers that mention its oplock, or that answer acknowledgements of its breaks.
     answers: Arc<InFlight>,
+    /// Notified when a break of its oplock begins.
+    pub(crate) breaks: Arc<Notify>,
 }
 
 impl OpenCaching {
@@ -399,6 +404,7 @@ impl Leases {
                 version_2: epoch.is_some(),
                 versions: Mutex::new(Versions { epoch: epoch.unwrap_or(0), ..Versions::default() }),
                 answers: Arc::default(),
+                breaks: Arc::default(),
             };
             Entry { lease: Arc::new(lease), claims: 0 }
         };

@@ -233,10 +233,12 @@ async fn chain(
             Violation::Chain.end(conn, "NextCommand").await;
             return None;
         }
+        let behind = if next == 0 { 0 } else { rest.len() };
         let message = if next == 0 { std::mem::take(&mut rest) } else { rest.split_to(next) };
         let mut cx = RequestContext::new(core.clone(), conn.clone(), slot.clone(), header, message);
         cx.read_chunks = std::mem::take(&mut read_chunks);
         cx.encrypted = encrypted;
+        cx.behind = behind;
         if let Err((rule, detail)) = one(cx, &mut before).await {
             rule.end(conn, detail).await;
             return None;

@@ -277,8 +277,8 @@ pub struct Conn {
     /// Permits for messages that continue outside the serve loop after an interim answer.
     pub(crate) apart: Arc<Semaphore>,
     pub(crate) reported: AtomicU32,
-    /// True if its last request met a rate: it gets fewer credits.
-    pub(crate) is_paced: AtomicBool,
+    /// Requests without a rate for which it still gets fewer credits, since one met a rate.
+    pub(crate) paced_for: AtomicU32,
     /// Set once a READ has requested a compressed answer, which shows that the client can expand it.
     pub(crate) wants_compressed: AtomicBool,
     /// Break notifications that are not queued for sending yet.
@@ -310,7 +310,7 @@ impl Conn {
             chains: Mutex::default(),
             apart: Arc::new(Semaphore::new(ASYNC_MAX)),
             reported: AtomicU32::new(0),
-            is_paced: AtomicBool::new(false),
+            paced_for: AtomicU32::new(0),
             wants_compressed: AtomicBool::new(false),
             notices: Arc::default(),
         }
@@ -341,7 +341,7 @@ impl Conn {
     pub(crate) fn grant(&self, asked: u16) -> u16 {
         let max = match self.is_used() {
             false => CREDITS_BEFORE_LOGON_MAX,
-            true if self.is_paced.load(Ordering::Relaxed) => CREDITS_PACED_MAX,
+            true if self.paced_for.load(Ordering::Relaxed) > 0 => CREDITS_PACED_MAX,
             true => CREDITS_MAX,
         };
         locked(&self.window).grant(asked, max)

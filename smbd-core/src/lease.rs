@@ -324,6 +324,30 @@ pub(crate) fn rights(core: &ServerState, open: &Open) -> Caching {
     table.held(node.id(), holder).unwrap_or_default().rights
 }
 
+/// Returns true while a break takes caching from the holder of this open, which has not acknowledged it.
+pub(crate) fn is_breaking(core: &ServerState, open: &Open) -> bool {
+    let table = core.namespace.arbiter().state();
+    let Ok(node) = open.node() else { return false };
+    let holder = open.caching.lease().map_or(open.party.holder, |l| l.party.holder);
+    table.held(node.id(), holder).is_some_and(|held| held.breaking_to.is_some())
+}
+
+/// Waits until a break takes caching from the holder of this open.
+pub(crate) async fn until_breaking(core: &ServerState, open: &Open) {
+    let breaks =
+        open.caching.lease().map_or_else(|| open.caching.breaks.clone(), |l| l.breaks.clone());
+    loop {
+        let begins = breaks.notified();
+        tokio::pin!(begins);
+        // Register before the look, so that no break is missed.
+        begins.as_mut().enable();
+        if is_breaking(core, open) {
+            return;
+        }
+        begins.await;
+    }
+}
+
 /// Ends the caching of an open that has closed, unless other opens share it.
 pub(crate) fn closed(core: &ServerState, open: &Open) {
     if open.caching.has_changed() {
@@ -366,10 +390,12 @@ fn notice(core: &ServerState, what: &Break, first: bool) -> Option<(To, Vec<u8>,
     Some(match core.leases.owner(what.holder)? {
         Owner::Oplock(open) => {
             let open = open.upgrade()?;
+            open.caching.breaks.notify_waiters();
             let notice = Oplock { level: to_level(what.to), file: open.id };
             (To::Session(open.session_id()), notice.emit(), open.caching.answers())
         }
         Owner::Lease(lease) => {
+            lease.breaks.notify_waiters();
             let mut versions = lease.versions();
             versions.epoch = versions.epoch.wrapping_add(u16::from(first));
             let notice = LeaseNotice {

@@ -22,6 +22,9 @@ pub const CREDITS_MAX: u16 = 8192;
 pub const CREDITS_BEFORE_LOGON_MAX: u16 = 64;
 /// The same while rates limit the connection's requests: what it sends while it waits is 16 MiB at most.
 pub const CREDITS_PACED_MAX: u16 = 256;
+/// Requests without a rate after which a connection that met one gets more credits again: a client of a limited share also asks for
+/// attributes, and may use other shares.
+pub const PACED_REQUESTS: u32 = 64;
 /// The longest wait for a rate. Clients wait longer for a request with an interim answer.
 pub const RATE_WAIT_MAX: Duration = Duration::from_secs(600);
 /// Messages of one connection that are answered outside its serve loop; a chain counts until its end. Together with the refused one

@@ -51,6 +51,8 @@ pub struct RequestContext {
     pub message: Buf,
     /// Bulk data that was read into its final place: offsets count from the header.
     pub read_chunks: Vec<ReadChunkData>,
+    /// Bytes of the message from this command on, if others follow.
+    pub(crate) behind: usize,
     /// True if the request came encrypted.
     pub encrypted: bool,
     pub(crate) channel: Option<Arc<Channel>>,
@@ -101,6 +103,7 @@ impl RequestContext {
             header,
             message,
             read_chunks: Vec::new(),
+            behind: 0,
             encrypted: false,
             channel: None,
             tree: None,

@@ -2,6 +2,7 @@
 //!
 //! *Operation.* Slow storage causes an interim response (section 3.3.4.2).
 
+use rates::Kind;
 use vfs::VfsError;
 
 use crate::answer::Answer;
@@ -17,6 +18,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if open.pipe().is_some() {
         return Ok(Answer::ok(Response.emit()));
     }
+    cx.in_rates_of(&open, Kind::Other, 0, 0).await?;
     let node = open.node()?;
     // On a directory these bits are the rights to add files and directories (MS-FSA section 2.1.5.7).
     open.check(mask::WRITE_DATA | mask::APPEND_DATA)?;

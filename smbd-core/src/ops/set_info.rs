@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rates::Kind as RateKind;
 use state::Operation;
 use vfs::types::{Cred, SetAttr, SetTime, Time, XattrHow};
 use vfs::{Kind, VfsError};
@@ -35,6 +36,9 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     let r = cx.parse(Request::parse)?;
     let open = cx.open(r.file)?;
     let _writing = open.caching.writing();
+    if open.pipe().is_none() {
+        cx.in_rates_of(&open, RateKind::Other, 0, 0).await?;
+    }
     let len = u32::try_from(r.buffer.len()).unwrap_or(u32::MAX);
     super::check_output(cx, len)?;
     if len == 0 {

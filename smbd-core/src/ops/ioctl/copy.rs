@@ -25,6 +25,9 @@ use super::{Asked, copy_file};
 const CHUNKS_MAX: u32 = 256;
 /// ServerSideCopyMaxDataSize
 const TOTAL_MAX: u64 = 16 << 20;
+/// The most bytes for whose rates a copy of a whole file waits. The others are owed afterwards, so that one large file does not
+/// keep other requests of its share waiting for hours.
+const WHOLE_ASKED_MAX: u32 = 64 << 20;
 
 pub(super) fn resume_key(a: &Asked<'_>) -> Result<Answer, Status> {
     a.file()?;
@@ -56,9 +59,16 @@ pub(super) async fn chunks(a: &Asked<'_>) -> Result<Answer, Status> {
     if a.open.is_dir() || source.is_dir() {
         return Err(Status::INVALID_DEVICE_REQUEST);
     }
-    let all = asked.chunks.iter().fold(0u32, |all, chunk| all.saturating_add(chunk.len));
+    let is_whole = asked.count == 0 && a.cx.session()?.mac.has(agreed::COPYFILE);
+    let all = match is_whole {
+        true => {
+            let size = a.cx.by_storage(from.node().getattr()).await??.size;
+            u32::try_from(size).unwrap_or(u32::MAX).min(WHOLE_ASKED_MAX)
+        }
+        false => asked.chunks.iter().fold(0u32, |all, chunk| all.saturating_add(chunk.len)),
+    };
     a.cx.in_rates_of(&a.open, Kind::Write, all, 0).await?;
-    if asked.count == 0 && a.cx.session()?.mac.has(agreed::COPYFILE) {
+    if is_whole {
         return copy_file::whole(a, &source, from).await;
     }
     let mut done = Copied::default();

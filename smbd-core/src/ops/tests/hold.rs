@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use rates::{Most, Plan};
 use rdma_transport::channel::{RemoteSeg, Transport};
 
 use super::data::{RDMA, writing};
@@ -501,6 +502,38 @@ async fn the_next_step_of_a_break_waits_until_the_acknowledgement_is_answered() 
     drop(acknowledged);
     assert_eq!(told(c.pushed().await), (READ | HANDLE, READ));
     assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+/// The acknowledgement waits for the writes of its client, and other clients wait for it.
+#[tokio::test(start_paused = true)]
+async fn writes_under_a_lease_that_breaks_wait_for_no_rate() {
+    let harness = Harness::new();
+    crate::recall::attach(&harness.core);
+    let (c, other) = (harness.client(), harness.machine(2, 0, Dialect::V311, RDMA));
+    let file = leased(&c, "f", 1, READ | WRITE).await.unwrap();
+    let limits = &harness.core.namespace.limits;
+    let mut plan = Plan::default();
+    plan.all.write = Some(1);
+    limits.set(plan, Most::of_memory(1 << 30));
+    assert_eq!(super::data::write(&c, file, 0, b"0123456789").await, Status::SUCCESS);
+    let began = tokio::time::Instant::now();
+    let breaks = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(limits.counts().0, 1, "the second write waits");
+        assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+        assert_eq!(told(&c, 1).await, [(1, READ)]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(limits.counts().0, 0, "the write passes when the break begins");
+        assert_eq!(super::data::write(&c, file, 3, b"more").await, Status::SUCCESS);
+        assert_eq!(acknowledge(&c, 1, READ).await, Status::SUCCESS);
+        assert_eq!(other.pushed().await.status(), Status::SUCCESS);
+    };
+    let (written, ()) = tokio::join!(super::data::write(&c, file, 0, b"new"), breaks);
+    assert_eq!(written, Status::SUCCESS);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(limits.read()[0].passed, 17, "they count");
+    let later = tokio::time::timeout(Duration::from_secs(1), super::data::write(&c, file, 0, b"x"));
+    assert!(later.await.is_err(), "the break is over");
 }
 
 /// Collects the notices that this client has received: each key with the remaining caching.
