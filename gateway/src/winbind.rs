@@ -57,6 +57,15 @@ const SIDS_MAX: usize = 4096;
 
 static OF_HOST: LazyLock<Arc<Winbind>> = LazyLock::new(Arc::default);
 
+/// The reason for a question about numbers.
+#[derive(Clone, Copy)]
+enum Asker {
+    /// A logon or the configuration.
+    Logon,
+    /// An owner of a file, which a client names.
+    Owner,
+}
+
 /// The last answer.
 #[derive(Default)]
 struct State {
@@ -401,6 +410,27 @@ impl Winbind {
 
     /// Returns the numbers of these SIDs in their order.
     fn numbers_of(self: &Arc<Self>, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
+        self.numbers_for(Asker::Logon, sids)
+    }
+
+    /// Asks in one of the places for this asker.
+    fn ask_for<T: Send + 'static>(
+        self: &Arc<Self>,
+        asker: Asker,
+        limit: Duration,
+        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        match asker {
+            Asker::Logon => self.call(limit, ask),
+            Asker::Owner => self.ask_owners(limit, ask),
+        }
+    }
+
+    fn numbers_for(
+        self: &Arc<Self>,
+        asker: Asker,
+        sids: &[Sid],
+    ) -> Result<Vec<Option<Number>>, Error> {
         let mut found: Vec<_> = {
             let numbers = locked(&self.numbers);
             sids.iter().map(|sid| numbers.fresh(sid)).collect()
@@ -410,12 +440,14 @@ impl Winbind {
         if asked.is_empty() {
             return Ok(found.into_iter().map(Option::flatten).collect());
         }
-        let its = asked.clone();
-        let answer = self.call(ANSWER_MAX, move |context| {
-            let numbers = context.numbers(&its)?;
-            // The numbers may come from the directory, and then need a controller.
-            let is_sure = !numbers.contains(&None) || context.reach_controller(None).is_ok();
-            Ok((numbers, is_sure))
+        let (its, began) = (asked.clone(), Instant::now());
+        let answer = self.ask_for(asker, ANSWER_MAX, move |context| context.numbers(&its));
+        // The numbers may come from the directory, and then need a controller. The others are good without its answer.
+        let answer = answer.map(|numbers| {
+            let rest = ANSWER_MAX.saturating_sub(began.elapsed());
+            let ping = |context: &mut Context| context.reach_controller(None);
+            let is_sure = !numbers.contains(&None) || self.ask_for(asker, rest, ping).is_ok();
+            (numbers, is_sure)
         });
         let mut numbers = locked(&self.numbers);
         let answered: Vec<Option<Number>> = match answer {

@@ -152,10 +152,12 @@ impl Domain {
         true
     }
 
-    /// Stores the number of a user whose name is not needed. Returns whether it was unknown.
+    /// Stores the number of a user whose name is not needed, except those of the superuser and of anonymous callers. Returns
+    /// whether it was unknown.
     pub fn know_uid(&self, uid: u32, sid: &Sid) -> bool {
         let is_known = |users: &Users| users.by_uid.get(&uid) == Some(sid);
-        if uid == 0 || self.number(sid) == Some(uid) || is_known(&reading(&self.users)) {
+        let has_number = [0, ANONYMOUS].contains(&uid) || self.number(sid) == Some(uid);
+        if has_number || is_known(&reading(&self.users)) {
             return false;
         }
         let mut users = writing(&self.users);
@@ -169,10 +171,11 @@ impl Domain {
         true
     }
 
-    /// Stores the number of a group. Returns whether it was unknown.
+    /// Stores the number of a group, except those of the superuser's group and of anonymous callers. Returns whether it was unknown.
     pub fn know_group(&self, gid: u32, sid: &Sid) -> bool {
         let is_known = |users: &Users| users.by_gid.get(&gid) == Some(sid);
-        if gid == 0 || self.number(sid) == Some(gid) || is_known(&reading(&self.users)) {
+        let has_number = [0, ANONYMOUS].contains(&gid) || self.number(sid) == Some(gid);
+        if has_number || is_known(&reading(&self.users)) {
             return false;
         }
         let mut users = writing(&self.users);

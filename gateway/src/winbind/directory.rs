@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use mutex::locked;
 use nfsrdma::v4::{OwnerNames, Unanswered};
-use smbd_core::domain_engine::NamedKind;
 use vfs::accounts::Directory;
 use wbclient_sys::{Error, Number};
 
-use super::Winbind;
+use super::names::is_of_kind;
+use super::{Asker, Winbind};
 use crate::users::UserDb;
 
 /// The directory of names at NFS.
@@ -133,16 +133,11 @@ impl Winbind {
         let Some(named) = found.map_err(|_| Error::NotAvailable)? else {
             return Ok(Found::Absent);
         };
-        let has_kind = match named.kind {
-            NamedKind::User | NamedKind::Computer => !is_group,
-            NamedKind::Group | NamedKind::Alias => is_group,
-            NamedKind::Domain | NamedKind::WellKnown => false,
-        };
         // The name service of this host may show a group as a user.
-        if !has_kind {
+        if !is_of_kind(named.kind, is_group) {
             return Ok(Found::Hidden);
         }
-        Ok(match self.numbers_of(&[named.sid])?.pop().flatten() {
+        Ok(match self.numbers_for(Asker::Owner, &[named.sid])?.pop().flatten() {
             Some(Number::Uid(uid)) if !is_group => Found::Known(uid),
             Some(Number::Gid(gid)) if is_group => Found::Known(gid),
             Some(Number::Both(number)) => Found::Known(number),
@@ -171,7 +166,7 @@ impl Winbind {
 #[cfg(test)]
 mod tests {
     use config::{Names, Settings};
-    use smbd_core::domain_engine::Named;
+    use smbd_core::domain_engine::{Named, NamedKind};
     use vfs::acl::Sid;
     use vfs::{Domain, DomainIdentity};
     use wbclient_sys::Details;

@@ -3,8 +3,8 @@
 //! *Operation.* Answers are kept; while winbindd does not answer, all kept answers are valid. Questions about names use at most
 //! [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a name does
 //! not exist counts only if a controller of the machine's domain answers afterwards, since winbindd finds no name either without
-//! one; for names of a trusted domain with a silent controller it counts only for seconds. After silence of winbindd or the
-//! controller, questions pause for [`REST`].
+//! one; for names of a trusted domain with a silent controller it counts only for seconds, in which that controller is not asked
+//! again. After silence of winbindd or the controller, questions pause for [`REST`].
 //!
 //! *Memory.* [`NAMED_MAX`] names by SID, and as many SIDs by name and by number. Names are at most [`NAME_MAX`] bytes.
 //!
@@ -22,7 +22,7 @@ use vfs::acl::Sid;
 use wbclient_sys::{Context, Error, Kind, Name, Number};
 
 use super::kept::Kept;
-use super::{ANSWER_MAX, Winbind, away};
+use super::{ANSWER_MAX, Asker, NAMES_MAX, Winbind, away};
 
 /// Most questions about names at the same time; one client has half of them.
 const QUESTIONS_MAX: usize = 8;
@@ -45,6 +45,8 @@ pub(super) struct Names {
     /// Keys are domain, backslash and name in lower case.
     by_name: Mutex<Kept<String, Arc<Named>>>,
     by_number: Mutex<Kept<(bool, u32), Sid>>,
+    /// Trusted domains, in lower case, whose controllers did not answer; all have negative answers.
+    silent: Mutex<Kept<String, ()>>,
     /// Questions about owners.
     rest: Rest,
     /// Questions about names.
@@ -61,6 +63,7 @@ impl Default for Names {
             by_sid: Mutex::default(),
             by_name: Mutex::default(),
             by_number: Mutex::default(),
+            silent: Mutex::default(),
             rest: Rest::default(),
             rest_of_names: Rest::default(),
         }
@@ -103,6 +106,15 @@ fn number_key(number: &Number) -> (bool, u32) {
     }
 }
 
+/// Returns whether an identity of this kind is a user or computer, or a group.
+pub(super) fn is_of_kind(kind: NamedKind, is_group: bool) -> bool {
+    match kind {
+        NamedKind::User | NamedKind::Computer => !is_group,
+        NamedKind::Group | NamedKind::Alias => is_group,
+        NamedKind::Domain | NamedKind::WellKnown => false,
+    }
+}
+
 fn key(domain: &str, name: &str) -> String {
     format!("{domain}\\{name}").to_lowercase()
 }
@@ -133,9 +145,19 @@ fn named(sid: &Sid, name: Name) -> Option<Named> {
 }
 
 impl Winbind {
+    /// Asks about owners on a thread of those for names, except in a pause.
+    pub(super) fn ask_owners<T: Send + 'static>(
+        self: &Arc<Self>,
+        limit: Duration,
+        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.names.rest.ask(true, || self.ask_names(limit, ask))
+    }
+
     /// Asks on a thread of those for names.
     fn ask_names<T: Send + 'static>(
         self: &Arc<Self>,
+        limit: Duration,
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let from = iobuf::current_client().unwrap_or(OWN);
@@ -143,7 +165,7 @@ impl Winbind {
             rdma_transport::count::limit_met(limit.name);
             Error::Busy
         })?;
-        self.call(ANSWER_MAX, move |context| {
+        self.call(limit, move |context| {
             // The turn ends when the library returns.
             let _turn = turn;
             ask(context)
@@ -165,14 +187,13 @@ impl Winbind {
                     Some(name) => its.keep(sid, named(sid, name)),
                     None => none.push(sid.clone()),
                 });
-                let of: Vec<_> = none.iter().map(|sid| its.trusted_domain_of(sid)).collect();
-                let are_sure = reach_controllers(context, &of)?;
-                for (sid, is_sure) in none.iter().zip(are_sure) {
+                let none = none.iter().map(|sid| (its.trusted_domain_of(sid), sid)).collect();
+                reach_controllers(context, &its.names.silent, none, until, |sid, is_sure| {
                     if is_sure { its.keep(sid, None) } else { its.keep_unsure(sid) }
-                }
+                })?;
                 done
             };
-            why = self.names.rest_of_names.ask(false, || self.ask_names(ask)).err();
+            why = self.names.rest_of_names.ask(false, || self.ask_names(ANSWER_MAX, ask)).err();
         }
         let known = locked(&self.names.by_sid);
         let of = |sid: &Sid| match (known.any(sid), &why) {
@@ -243,15 +264,14 @@ impl Winbind {
             let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
             let ask = move |context: &mut Context| {
                 let is_trusted = |domain: &str| its.is_trusted(domain);
-                find_all(context, (&own, &is_trusted), &missing, until, |(domain, name), told| {
-                    match told {
-                        Told::Unsure => its.keep_name_unsure(domain, name),
-                        Told::None => its.keep_name(domain, name, None),
-                        Told::Some(found) => its.keep_name(domain, name, Some(found)),
-                    }
+                let of = Of { own: &own, is_trusted: &is_trusted, silent: &its.names.silent };
+                find_all(context, &of, &missing, until, |(domain, name), told| match told {
+                    Told::Unsure => its.keep_name_unsure(domain, name),
+                    Told::None => its.keep_name(domain, name, None),
+                    Told::Some(found) => its.keep_name(domain, name, Some(found)),
                 })
             };
-            why = self.names.rest_of_names.ask(are_own, || self.ask_names(ask)).err();
+            why = self.names.rest_of_names.ask(are_own, || self.ask_names(ANSWER_MAX, ask)).err();
         }
         let known = locked(&self.names.by_name);
         let of = |(domain, name): &(&str, &str)| match (known.any(&key(domain, name)), &why) {
@@ -319,8 +339,7 @@ impl Winbind {
         let mut why = None;
         if !missing.is_empty() {
             let asked = missing.clone();
-            let ask = || self.ask_names(move |context| context.sids_of(&asked));
-            let answer = self.names.rest.ask(true, ask);
+            let answer = self.ask_owners(ANSWER_MAX, move |context| context.sids_of(&asked));
             match answer {
                 Ok(sids) => {
                     let mut known = locked(&self.names.by_number);
@@ -366,30 +385,27 @@ impl Winbind {
         numbers.iter().all(|number| known.fresh(&number_key(number)).is_some())
     }
 
-    /// Tells the domain of this gateway the numbers of a user and of a group. A number of both kinds is a uid only for a user.
+    /// Tells the domain of this gateway the numbers of a user and of a group, if the directory has such a user and such a group:
+    /// winbindd may make a number of any SID, which clients invent, and one number for both kinds.
     pub(super) fn learn_numbers(self: &Arc<Self>, user: Option<&Sid>, group: Option<&Sid>) {
         let Some(domain) = locked(&self.state).domain.clone() else { return };
-        let sids: Vec<Sid> = user.into_iter().chain(group).cloned().collect();
-        let Ok(numbers) = self.numbers_of(&sids) else { return };
-        let mut numbers = numbers.into_iter();
-        match user.and_then(|user| Some((user, numbers.next()??))) {
-            Some((user, Number::Uid(uid))) => drop(domain.know_uid(uid, user)),
-            Some((user, Number::Both(uid))) if self.is_user(user) => {
-                domain.know_uid(uid, user);
-            }
-            _ => {}
+        let asked: Vec<(bool, Sid)> = [(false, user), (true, group)]
+            .into_iter()
+            .filter_map(|(is_group, sid)| Some((is_group, sid?.clone())))
+            .collect();
+        let sids = |of: &[(bool, Sid)]| of.iter().map(|(_, sid)| sid.clone()).collect::<Vec<_>>();
+        let named = self.names_of(&sids(&asked));
+        let exists = |((is_group, _), found): &((bool, Sid), Lookup)| matches!(found, Ok(Some(named)) if is_of_kind(named.kind, *is_group));
+        let exist: Vec<(bool, Sid)> =
+            asked.into_iter().zip(named).filter(exists).map(|(one, _)| one).collect();
+        let Ok(numbers) = self.numbers_for(Asker::Owner, &sids(&exist)) else { return };
+        for ((is_group, sid), number) in exist.iter().zip(numbers) {
+            match (is_group, number) {
+                (false, Some(Number::Uid(uid) | Number::Both(uid))) => domain.know_uid(uid, sid),
+                (true, Some(Number::Gid(gid) | Number::Both(gid))) => domain.know_group(gid, sid),
+                _ => false,
+            };
         }
-        if let Some((group, Number::Gid(gid) | Number::Both(gid))) =
-            group.and_then(|group| Some((group, numbers.next()??)))
-        {
-            domain.know_group(gid, group);
-        }
-    }
-
-    fn is_user(self: &Arc<Self>, sid: &Sid) -> bool {
-        let found = self.names_of(std::slice::from_ref(sid)).pop();
-        let kind = found.and_then(|answer| Some(answer.ok()??.kind));
-        matches!(kind, Some(NamedKind::User | NamedKind::Computer))
     }
 
     fn tell_owners(&self, numbers: &[Number], found: &[Result<Option<Sid>, Error>]) {
@@ -445,31 +461,58 @@ enum Told {
     Unsure,
 }
 
-/// Returns which of these domains have a controller that answers; `None` stands for the machine's domain.
+/// Hands over the things that were not found, and whether that is sure: a controller of the domain answers, where `None` stands
+/// for the machine's domain. Things of a trusted domain are unsure first, since its controller may hold the question for long: it
+/// is not asked after this time, nor while `silent` has its domain.
 ///
 /// # Errors
-/// The machine's domain has none.
-fn reach_controllers(
+/// No controller of the machine's domain answers.
+fn reach_controllers<T: Copy>(
     asked: &mut impl Asked,
-    domains: &[Option<String>],
-) -> Result<Vec<bool>, Error> {
-    if !domains.is_empty() {
-        asked.reach_controller(None)?;
+    silent: &Mutex<Kept<String, ()>>,
+    none: Vec<(Option<String>, T)>,
+    until: Instant,
+    mut tell: impl FnMut(T, bool),
+) -> Result<(), Error> {
+    if none.is_empty() {
+        return Ok(());
     }
-    let mut known = HashMap::new();
-    let mut reach = |domain: &str| asked.reach_controller(Some(domain)).is_ok();
-    let of = |domain: &Option<String>| match domain {
-        Some(domain) => *known.entry(domain.clone()).or_insert_with(|| reach(domain)),
-        None => true,
-    };
-    Ok(domains.iter().map(of).collect())
+    asked.reach_controller(None)?;
+    let mut trusted = HashMap::<String, Vec<T>>::new();
+    for (domain, thing) in none {
+        tell(thing, domain.is_none());
+        if let Some(domain) = domain {
+            trusted.entry(domain.to_lowercase()).or_default().push(thing);
+        }
+    }
+    for (domain, things) in trusted {
+        if Instant::now() >= until {
+            break;
+        }
+        if locked(silent).fresh(&domain).is_some() {
+            continue;
+        }
+        // Other questions do not wait for the same controller.
+        locked(silent).keep_unsure(domain.clone(), NAMES_MAX);
+        if asked.reach_controller(Some(&domain)).is_ok() {
+            locked(silent).age(&domain);
+            things.into_iter().for_each(|thing| tell(thing, true));
+        }
+    }
+    Ok(())
 }
 
-/// Asks for these names, each with its domain, until this time, and hands over the answers. The second of the pair says which
-/// domains are trusted.
+/// The domains of names.
+struct Of<'a> {
+    own: &'a str,
+    is_trusted: &'a dyn Fn(&str) -> bool,
+    silent: &'a Mutex<Kept<String, ()>>,
+}
+
+/// Asks for these names, each with its domain, until this time, and hands over the answers; the last one about a name counts.
 fn find_all(
     asked: &mut impl Asked,
-    (own, is_trusted): (&str, &dyn Fn(&str) -> bool),
+    of: &Of<'_>,
     names: &[(String, String)],
     until: Instant,
     mut tell: impl FnMut((&str, &str), Told),
@@ -480,7 +523,7 @@ fn find_all(
             result = Err(Error::Unfinished);
             break;
         }
-        match find(asked, (domain, own), name) {
+        match find(asked, (domain, of.own), name) {
             Ok(None) => none.push((&**domain, &**name)),
             Ok(Some(found)) => tell((domain, name), Told::Some(found)),
             Err(Error::NotAvailable) => return Err(Error::NotAvailable),
@@ -488,13 +531,13 @@ fn find_all(
         }
     }
     // `alice@other.test` without a domain may be of a trusted one.
-    let of = |(domain, name): &(&str, &str)| match (*domain, name.rsplit_once('@')) {
-        ("", Some((_, domain))) | (domain, _) => is_trusted(domain).then(|| domain.to_owned()),
+    let domain = |(domain, name): (&str, &str)| match (domain, name.rsplit_once('@')) {
+        ("", Some((_, domain))) | (domain, _) => (of.is_trusted)(domain).then(|| domain.to_owned()),
     };
-    let domains: Vec<_> = none.iter().map(of).collect();
-    for (name, is_sure) in none.into_iter().zip(reach_controllers(asked, &domains)?) {
+    let none = none.into_iter().map(|name| (domain(name), name)).collect();
+    reach_controllers(asked, of.silent, none, until, |name, is_sure| {
         tell(name, if is_sure { Told::None } else { Told::Unsure });
-    }
+    })?;
     result
 }
 
@@ -520,7 +563,9 @@ fn find(
 
 #[cfg(test)]
 mod tests {
-    use vfs::Domain;
+    use std::collections::BTreeMap;
+
+    use vfs::{ANONYMOUS, Domain};
 
     use super::*;
 
@@ -628,13 +673,38 @@ mod tests {
         winbind.say(("LAB", "alice"), alice.clone(), Number::Both(3001));
         winbind.say(("LAB", "sales"), sales.clone(), Number::Both(3002));
         winbind.learn_numbers(Some(&sales.sid), Some(&alice.sid));
-        assert_eq!((domain.uid(&sales.sid), domain.gid(&alice.sid)), (None, Some(3001)));
+        assert_eq!((domain.uid(&sales.sid), domain.gid(&alice.sid)), (None, None));
         winbind.learn_numbers(Some(&alice.sid), Some(&sales.sid));
         assert_eq!((domain.uid(&alice.sid), domain.gid(&sales.sid)), (Some(3001), Some(3002)));
         // The number of this one is unknown.
         let bob = named_as(1104, "LAB", "bob").sid;
         winbind.learn_numbers(Some(&bob), None);
         assert_eq!(domain.uid(&bob), None);
+        // The directory does not have this one, although winbindd makes a number of its RID.
+        let invented = named_as(9999, "LAB", "").sid;
+        winbind.keep(&invented, None);
+        locked(&winbind.numbers).keep(invented.clone(), Some(Number::Both(9999)), NAMED_MAX);
+        winbind.learn_numbers(Some(&invented), Some(&invented));
+        assert_eq!((domain.uid(&invented), domain.gid(&invented)), (None, None));
+        // The number of anonymous callers is that of no other.
+        let carol = named_as(1105, "LAB", "carol");
+        let staff = Named { kind: NamedKind::Group, ..named_as(1201, "LAB", "staff") };
+        winbind.say(("LAB", "carol"), carol.clone(), Number::Uid(ANONYMOUS));
+        winbind.say(("LAB", "staff"), staff.clone(), Number::Gid(ANONYMOUS));
+        winbind.learn_numbers(Some(&carol.sid), Some(&staff.sid));
+        assert_eq!((domain.uid(&carol.sid), domain.gid(&staff.sid)), (None, None));
+    }
+
+    /// Owners that clients set take no place of logons.
+    #[test]
+    fn numbers_of_owners_are_asked_in_places_for_names() {
+        let winbind = Arc::<Winbind>::default();
+        let at = [192, 0, 2, 1].into();
+        let _held: Vec<_> =
+            (0..QUESTIONS_MAX).map_while(|_| winbind.names.asking.take(at).ok()).collect();
+        let _client = iobuf::ClientWork::begin(at);
+        let alice = named_as(1103, "LAB", "alice").sid;
+        assert_eq!(winbind.numbers_for(Asker::Owner, &[alice]), Err(Error::Busy));
     }
 
     #[test]
@@ -644,7 +714,8 @@ mod tests {
         let held: Vec<_> = (0..QUESTIONS_MAX).map_while(|_| take(1).ok()).collect();
         assert_eq!(held.len(), QUESTIONS_MAX / 2);
         let _client = iobuf::ClientWork::begin([192, 0, 2, 1].into());
-        let asked = winbind.ask_names(|_| -> Result<(), Error> { panic!("it has its part") });
+        let asked =
+            winbind.ask_names(ANSWER_MAX, |_| -> Result<(), Error> { panic!("it has its part") });
         assert_eq!(asked, Err(Error::Busy));
         assert_eq!(winbind.sids_of(&[Number::Uid(9)]), [Err(Error::Busy)]);
         assert!(winbind.identities_of(&[("LAB", "bob")])[0].is_err());
@@ -657,6 +728,7 @@ mod tests {
     struct Lab {
         is_silent: bool,
         has_names: bool,
+        pings: usize,
     }
 
     impl Asked for Lab {
@@ -670,7 +742,8 @@ mod tests {
         }
 
         fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
-            let is_silent = domain.map_or(self.is_silent, |domain| domain == "SILENT");
+            self.pings += 1;
+            let is_silent = domain.map_or(self.is_silent, |domain| domain == "silent");
             if is_silent { Err(Error::NoController) } else { Ok(()) }
         }
     }
@@ -679,13 +752,14 @@ mod tests {
     fn silent_controller_denies_no_name() {
         let names = ["alice", "bob", "carol"].map(|name| ("LAB".to_owned(), name.to_owned()));
         let ask = |is_silent, has_names, time| {
-            let (mut lab, mut told) = (Lab { is_silent, has_names }, Vec::new());
+            let (mut lab, mut told) = (Lab { is_silent, has_names, pings: 0 }, Vec::new());
             let until = Instant::now() + Duration::from_secs(time);
             let tell = |(_, name): (&str, &str), answer: Told| {
                 assert!(!matches!(answer, Told::Unsure), "{name} is of the machine's domain");
                 told.push((name.to_owned(), matches!(answer, Told::Some(_))));
             };
-            (find_all(&mut lab, ("LAB", &|_| false), &names, until, tell), told)
+            let of = Of { own: "LAB", is_trusted: &|_| false, silent: &Mutex::default() };
+            (find_all(&mut lab, &of, &names, until, tell), told)
         };
         let of = |name: &str, is_found| (name.to_owned(), is_found);
         let (alice, others) = (of("alice", true), [of("bob", false), of("carol", false)]);
@@ -702,14 +776,22 @@ mod tests {
         let is_trusted = |domain: &str| ["SILENT", "OTHER"].contains(&domain);
         let names = [("SILENT", "bob"), ("OTHER", "bob"), ("NONE", "bob"), ("", "bob@SILENT")];
         let names = names.map(|(domain, name)| (domain.to_owned(), name.to_owned()));
-        let (mut lab, mut told) = (Lab { is_silent: false, has_names: true }, Vec::new());
-        let until = Instant::now() + Duration::from_secs(60);
-        let tell = |(domain, _): (&str, &str), answer: Told| {
-            told.push((domain.to_owned(), matches!(answer, Told::Unsure)));
+        let (silent, until) = (Mutex::default(), Instant::now() + Duration::from_secs(60));
+        let ask = |lab: &mut Lab| {
+            let mut told = BTreeMap::new();
+            let tell = |(domain, _): (&str, &str), answer: Told| {
+                told.insert(domain.to_owned(), matches!(answer, Told::Unsure));
+            };
+            let of = Of { own: "LAB", is_trusted: &is_trusted, silent: &silent };
+            assert_eq!(find_all(lab, &of, &names, until, tell), Ok(()));
+            told
         };
-        assert_eq!(find_all(&mut lab, ("LAB", &is_trusted), &names, until, tell), Ok(()));
         let wanted = [("SILENT", true), ("OTHER", false), ("NONE", false), ("", true)];
-        assert_eq!(told, wanted.map(|(domain, is_unsure)| (domain.to_owned(), is_unsure)));
+        let wanted: BTreeMap<_, _> = wanted.map(|(name, is)| (name.to_owned(), is)).into();
+        let mut lab = Lab { is_silent: false, has_names: true, pings: 0 };
+        assert_eq!((ask(&mut lab), lab.pings), (wanted.clone(), 3));
+        // The silent controller is left alone for seconds.
+        assert_eq!((ask(&mut lab), lab.pings), (wanted, 5));
         // An earlier name stays.
         let winbind = Arc::<Winbind>::default();
         let alice = named_as(1103, "LAB", "alice");
