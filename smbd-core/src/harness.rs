@@ -56,6 +56,8 @@ pub(crate) struct Harness {
     pub(crate) core: Arc<ServerState>,
     /// The compression that later clients negotiate.
     pub(crate) compression: Agreed,
+    /// The identities of later clients beside their numbers.
+    pub(crate) token: vfs::Token,
 }
 
 impl Harness {
@@ -65,6 +67,15 @@ impl Harness {
 
     /// Starts a server over this volume; with a store its share is continuously available.
     pub(crate) fn on(backend: Arc<dyn Backend>, store: Option<Store>) -> Self {
+        Self::with_users(backend, store, Arc::new(One))
+    }
+
+    /// As [`Harness::on`], with other users.
+    pub(crate) fn with_users(
+        backend: Arc<dyn Backend>,
+        store: Option<Store>,
+        users: Arc<dyn crate::users::Users>,
+    ) -> Self {
         let share = Share {
             name: "data".into(),
             id: Share::id_of("data"),
@@ -80,8 +91,9 @@ impl Harness {
         // The clients here have no signing keys.
         let mut settings = Settings { signing_required: false, ..Settings::default() };
         settings.shares.insert("data".into(), continuous(store.is_some()));
-        let core = ServerState::new(namespace, settings, Arc::new(One)).with_store(store);
-        Self { core: Server::new(core).core().clone(), compression: Agreed::default() }
+        let core = ServerState::new(namespace, settings, users).with_store(store);
+        let core = Server::new(core).core().clone();
+        Self { core, compression: Agreed::default(), token: vfs::Token::NONE }
     }
 
     /// Connects a client of this user over TCP with dialect 3.1.1.
@@ -157,7 +169,7 @@ impl Harness {
         let terms =
             Terms { dialect, client_guid: [guid; 16], signing: Algorithm::AesCmac, cipher: None };
         let session = self.core.sessions.begin(terms).unwrap();
-        let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE };
+        let cred = Cred { uid, gid: uid, groups: Arc::new([]), token: self.token.clone() };
         let user = User {
             name: user.into(),
             kind: Kind::User,

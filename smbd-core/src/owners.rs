@@ -2,9 +2,11 @@
 //!
 //! *Operation.* Users and groups of a domain have numbers by a service of this host, and become known by their logons. The service
 //! is asked, on one of [`TURNS_MAX`] threads, about other numbers in a descriptor before it is shown, and about the number of an
-//! owner or group before it is set. No access check asks.
+//! owner or group before it is set by a caller that may set it. No access check asks. The wait may be cancelled; its caller must
+//! read again what may have changed meanwhile.
 //!
-//! *Errors.* Without an answer in time the number is shown as a user or group of this host, and the SID is stored with the list.
+//! *Errors.* The status of a request that is given up. Without an answer in time the number is shown as a user or group of this
+//! host, and the SID is stored with the list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +15,12 @@ use gss_sys::Pool;
 use iobuf::ClientWork;
 use rdma_transport::channel::host_of;
 use vfs::acl::{Ace, Acl, Owner, Sid, Who};
-use vfs::{ANONYMOUS, Attr, Domain, NodeRef};
+use vfs::{ANONYMOUS, Attr, Cred, Domain, NodeRef};
 
 use crate::domain_engine::Engine;
 use crate::dtyp::SecurityDescriptor;
+use crate::privilege_use::Asked;
+use crate::privileges::Privileges;
 use crate::request_context::RequestContext;
 use crate::status::Status;
 use crate::wire::query_info::security_information as part;
@@ -53,57 +57,63 @@ pub(crate) async fn learn(cx: &RequestContext, node: &NodeRef, attr: &Attr) -> R
     let users = &cx.server.users;
     let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(()) };
     let list = node.acl(attr).await?;
-    learn_numbers(cx, (&*domain, engine), numbers(Owner::of(attr), list.as_deref())).await;
-    Ok(())
+    learn_numbers(cx, (&*domain, engine), numbers(Owner::of(attr), list.as_deref())).await
 }
 
 /// Learns the SIDs of users, where winbind knows them.
-pub(crate) async fn learn_users(cx: &RequestContext, uids: Vec<u32>) {
+pub(crate) async fn learn_users(cx: &RequestContext, uids: Vec<u32>) -> Result<(), Status> {
     let users = &cx.server.users;
-    if let (Some(engine), Some(domain)) = (users.engine(), users.domain()) {
-        learn_numbers(cx, (&*domain, engine), (uids, Vec::new())).await;
-    }
+    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(()) };
+    learn_numbers(cx, (&*domain, engine), (uids, Vec::new())).await
 }
 
 /// Learns the numbers of the owner and the group that a client sets, where winbind knows them, so that the file has them on the
-/// host, also before their first logon.
-pub(crate) async fn learn_new(cx: &RequestContext, parts: u32, new: &SecurityDescriptor) {
+/// host, also before their first logon. A caller with a ticket sets no other owner without the restore privilege.
+pub(crate) async fn learn_new(
+    cx: &RequestContext,
+    (cred, asked): (&Cred, &Asked),
+    parts: u32,
+    new: &SecurityDescriptor,
+) -> Result<(), Status> {
     let users = &cx.server.users;
-    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return };
+    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(()) };
     let is_of_domain = |sid: &&Sid| sid.authority() == 5 && sid.subs().first() == Some(&21);
     let set = |bit: u32, sid: &Option<Sid>| {
         sid.as_ref().filter(is_of_domain).filter(|_| parts & bit != 0).cloned()
     };
-    let user = set(part::OWNER, &new.owner).filter(|sid| domain.uid(sid).is_none());
+    let may_own = cred.uid == 0 || !cred.token.is_by_ticket() || asked.may(Privileges::RESTORE);
+    let user = set(part::OWNER, &new.owner).filter(|sid| may_own && domain.uid(sid).is_none());
     let group = set(part::GROUP, &new.group).filter(|sid| domain.gid(sid).is_none());
-    if user.is_some() || group.is_some() {
-        ask(cx, move || engine.learn_numbers(user.as_ref(), group.as_ref())).await;
+    if user.is_none() && group.is_none() {
+        return Ok(());
     }
+    ask(cx, move || engine.learn_numbers(user.as_ref(), group.as_ref())).await
 }
 
 async fn learn_numbers(
     cx: &RequestContext,
     (domain, engine): (&Domain, Arc<dyn Engine>),
     (mut uids, mut gids): Numbers,
-) {
+) -> Result<(), Status> {
     uids.retain(|uid| ![0, ANONYMOUS].contains(uid) && domain.sid_of_user(*uid).is_none());
     gids.retain(|gid| ![0, ANONYMOUS].contains(gid) && domain.sid_of_group(*gid).is_none());
     if engine.knows_owners(&uids, &gids) {
-        return;
+        return Ok(());
     }
-    ask(cx, move || engine.learn_owners(&uids, &gids)).await;
+    ask(cx, move || engine.learn_owners(&uids, &gids)).await
 }
 
 /// Asks on a thread, for this client.
-async fn ask(cx: &RequestContext, question: impl FnOnce() + Send + 'static) {
+async fn ask(cx: &RequestContext, question: impl FnOnce() + Send + 'static) -> Result<(), Status> {
     let from = cx.conn.info.peer.ip();
     let ask = move || {
         let _client = ClientWork::begin(from);
         question();
     };
-    if TURNS.run(host_of(from), ask).await.is_err() {
+    if cx.by_storage(TURNS.run(host_of(from), ask)).await?.is_err() {
         rdma_transport::count::limit_met(LIMIT);
     }
+    Ok(())
 }
 
 #[cfg(test)]

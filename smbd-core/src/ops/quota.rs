@@ -162,7 +162,7 @@ impl Listing<'_> {
         let mut pace = Pace::begin();
         'fits: while let Some(from) = next {
             let found = batch(self.cx, self.quotas, from).await?;
-            owners::learn_users(self.cx, found.iter().map(|quota| quota.id).collect()).await;
+            owners::learn_users(self.cx, found.iter().map(|quota| quota.id).collect()).await?;
             if found.is_empty() {
                 next = None;
             }

@@ -82,13 +82,16 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     }
     let mut sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
     security::know_accounts(&mut sd, &machine(&cx.server.settings().server_guid));
-    owners::learn_new(cx, r.additional, &sd).await;
+    let asked = Asked::by(cx, Privileges::NONE)?;
+    owners::learn_new(cx, (&cx.tree()?.cred, &asked), r.additional, &sd).await?;
+    if open.is_closed() {
+        return Err(Status::FILE_CLOSED);
+    }
     let file = open.file()?;
     let file_ops = cx.file_ops(open);
     let tree = cx.tree()?;
     // A reload may have added a domain after the file was opened.
     let share = tree.share_now(&cx.server.namespace).unwrap_or_else(|| file.share.clone());
-    let asked = Asked::by(cx, Privileges::NONE)?;
     let base = file.base();
     let parts = (r.additional, &asked);
     let done = match cx.session()?.is_macos() {

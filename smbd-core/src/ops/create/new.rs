@@ -38,7 +38,6 @@ pub(super) async fn make(
     at: &Walked,
 ) -> Result<Opened, Status> {
     let (_, last) = w.path.split_last().ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    let is_dir = w.is_dir();
     if w.path.slash && !w.has(option::DIRECTORY_FILE) {
         return Err(Status::OBJECT_NAME_INVALID);
     }
@@ -55,18 +54,21 @@ pub(super) async fn make(
         w.asked.sd.map(|sd| cx.parse_part(sd, SecurityDescriptor::parse)).transpose()?;
     if let Some(sd) = &mut given {
         security::know_accounts(sd, &machine(&cx.server.settings().server_guid));
-        owners::learn_new(cx, part::OWNER | part::GROUP, sd).await;
     }
     let granted = granted(w)?;
     if w.has(option::DELETE_ON_CLOSE) && granted & mask::DELETE == 0 {
         return Err(Status::ACCESS_DENIED);
     }
-    let dir_attr = match at.dir_attr {
-        Some(seen) => seen,
-        None => at.dir.getattr().await?,
-    };
-    let (folder, listed) =
-        security::may_create(w.tree, &at.dir, &dir_attr, (is_dir, &w.beyond)).await?;
+    let mut allowed = may_make(cx, w, at).await?;
+    if let Some(sd) = &given {
+        let caller = (&w.tree.cred, &w.beyond);
+        owners::learn_new(cx, caller, part::OWNER | part::GROUP, sd).await?;
+        // The folder may have changed meanwhile.
+        if cx.has_waited() {
+            allowed = may_make(cx, w, at).await?;
+        }
+    }
+    let (folder, listed) = allowed;
     let made = node(cx, w, at, &name, (folder.as_ref(), listed, given.as_ref())).await?;
     let by_grant = listed || w.beyond.may(Privileges::RESTORE);
     if let Some(stream) = &w.path.stream {
@@ -87,6 +89,19 @@ pub(super) async fn make(
             Err(status)
         }
     }
+}
+
+/// Checks that the caller may make the file or directory in its folder, as the folder is now ([`security::may_create`]).
+async fn may_make(
+    cx: &RequestContext,
+    w: &Wanted<'_>,
+    at: &Walked,
+) -> Result<(Option<Grant>, bool), Status> {
+    let dir_attr = match at.dir_attr.filter(|_| !cx.has_waited()) {
+        Some(seen) => seen,
+        None => at.dir.getattr().await?,
+    };
+    security::may_create(w.tree, &at.dir, &dir_attr, (w.is_dir(), &w.beyond)).await
 }
 
 /// Continues with a file that was created for a stream. The attributes in the request apply to the file, not to the stream (MS-FSA

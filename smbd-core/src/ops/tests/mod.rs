@@ -19,6 +19,7 @@ mod listing;
 mod logon;
 mod mac;
 mod notices;
+mod owners;
 mod persist;
 mod pipes;
 mod posix;
