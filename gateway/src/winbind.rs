@@ -5,8 +5,9 @@
 //! kept for [`kept::KEPT`], negative answers for [`kept::KEPT_NONE`]; while winbindd does not answer, they stay valid. Answers
 //! about passwords are not kept. The library connects again when winbindd is back.
 //!
-//! *Memory.* At most [`CALLS_MAX`] threads and connections to winbindd, and [`LATE_MAX`] threads of questions without an answer in
-//! time; [`NUMBERS_MAX`] numbers and [`NAMES_MAX`] names of domains.
+//! *Memory.* At most [`CALLS_MAX`] questions in time and as many idle connections to winbindd. A question that takes longer keeps
+//! its thread and connection: at most [`HELD_MAX`] for passwords and as many for all else, half of them for one client, and
+//! [`WATCH_MAX`] of the watch. [`NUMBERS_MAX`] numbers and [`NAMES_MAX`] names of domains.
 //!
 //! *Errors.* [`Why::Away`] if winbindd does not answer and nothing is kept; status, log and `check` have the reason.
 
@@ -20,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mutex::locked;
+use rdma_transport::parts::{Limit, Part, Parts};
 use smb_auth::Identity;
 use smb_auth::relay::{Question, Refused, Why};
 use smbd_core::domain_engine::{Confirmed, Engine, Lookup, Numbers, Verdict};
@@ -44,8 +46,16 @@ const PASSWORD_MAX: Duration = Duration::from_secs(9);
 const RESOLVE_MAX: Duration = Duration::from_secs(6);
 /// Most questions at the same time, over all clients.
 const CALLS_MAX: usize = 16;
-/// Most further threads that wait for the library after the time limit of their question; some calls may not return.
-const LATE_MAX: usize = 48;
+/// Most threads of questions about passwords, in time or late, and most of other questions; some calls may not return. One client
+/// has half of them.
+const HELD_MAX: usize = 32;
+/// Most threads of the watch.
+const WATCH_MAX: usize = 4;
+pub(crate) const PASSWORDS_LIMIT: &str = "winbind-passwords";
+pub(crate) const PASSWORDS_LIMIT_OF_ADDRESS: &str = "winbind-passwords-of-address";
+pub(crate) const QUESTIONS_LIMIT: &str = "winbind-questions";
+pub(crate) const QUESTIONS_LIMIT_OF_ADDRESS: &str = "winbind-questions-of-address";
+const WATCH_LIMIT: &str = "winbind-watch";
 /// While the last question of the watch has not returned, it asks again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Most SIDs whose numbers are kept.
@@ -78,25 +88,53 @@ struct State {
     domain: Option<Arc<Domain>>,
 }
 
-/// Questions whose threads run: those that are in time, and the others.
+/// What a question is about; each has threads of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    Password,
+    Other,
+    /// Whether winbindd answers. It needs no place among the questions in time.
+    Watch,
+}
+
+/// Questions whose threads run: those that are in time, and the others by what they are about.
 #[derive(Default)]
 struct Calls {
     in_time: usize,
-    late: usize,
+    late: [usize; 3],
+}
+
+/// The threads of questions.
+struct Held([Arc<Parts>; 3]);
+
+impl Default for Held {
+    fn default() -> Self {
+        let half = |total, of_address| {
+            Parts::new([Limit::new(total, HELD_MAX), Limit::new(of_address, HELD_MAX / 2)])
+        };
+        let watch = Limit::new(WATCH_LIMIT, WATCH_MAX);
+        Self([
+            half(PASSWORDS_LIMIT, PASSWORDS_LIMIT_OF_ADDRESS),
+            half(QUESTIONS_LIMIT, QUESTIONS_LIMIT_OF_ADDRESS),
+            Parts::new([watch, watch]),
+        ])
+    }
 }
 
 /// A question, until its thread ends.
 struct Call {
     of: Arc<Winbind>,
+    about: About,
     is_late: AtomicBool,
+    _held: Part,
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
         let mut calls = locked(&self.of.calls);
         match self.is_late.load(Ordering::SeqCst) {
-            true => calls.late -= 1,
-            false => calls.in_time -= 1,
+            true => calls.late[self.about as usize] -= 1,
+            false => calls.in_time -= usize::from(self.about != About::Watch),
         }
     }
 }
@@ -104,22 +142,31 @@ impl Drop for Call {
 impl Call {
     /// # Errors
     /// [`Error::Busy`].
-    fn begin(of: &Arc<Winbind>) -> Result<Arc<Self>, Error> {
-        let mut calls = locked(&of.calls);
-        if calls.in_time >= CALLS_MAX || calls.late >= LATE_MAX {
-            return Err(Error::Busy);
+    fn begin(of: &Arc<Winbind>, about: About) -> Result<Arc<Self>, Error> {
+        let from = iobuf::current_client().unwrap_or(names::OWN);
+        let held = of.held.0[about as usize].take(from).map_err(|limit| {
+            // Clients do not fill the places of the watch.
+            if about != About::Watch {
+                rdma_transport::count::limit_met(limit.name);
+            }
+            Error::Busy
+        })?;
+        if about != About::Watch {
+            let mut calls = locked(&of.calls);
+            if calls.in_time >= CALLS_MAX {
+                return Err(Error::Busy);
+            }
+            calls.in_time += 1;
         }
-        calls.in_time += 1;
-        drop(calls);
-        Ok(Arc::new(Self { of: of.clone(), is_late: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { of: of.clone(), about, is_late: AtomicBool::new(false), _held: held }))
     }
 
     /// Leaves its place to others: its time is over.
     fn is_over(&self) {
         let mut calls = locked(&self.of.calls);
         if !self.is_late.swap(true, Ordering::SeqCst) {
-            calls.in_time -= 1;
-            calls.late += 1;
+            calls.in_time -= usize::from(self.about != About::Watch);
+            calls.late[self.about as usize] += 1;
         }
     }
 }
@@ -130,6 +177,7 @@ pub(crate) struct Winbind {
     state: Mutex<State>,
     contexts: Mutex<Vec<Context>>,
     calls: Mutex<Calls>,
+    held: Held,
     /// The last question of the watch, and its time.
     looking: Mutex<Option<(Weak<Call>, Instant)>>,
     numbers: Mutex<Kept<Sid, Number>>,
@@ -241,7 +289,16 @@ impl Winbind {
     fn seen(&self) -> Seen {
         let state = locked(&self.state);
         let machine = state.machine.as_ref().map(|(details, _)| details.clone());
-        Seen { machine, away: state.away.clone() }
+        Seen { machine, away: state.away.clone().or_else(|| self.stuck()) }
+    }
+
+    /// Returns why no further question may begin, although winbindd answers the watch.
+    fn stuck(&self) -> Option<String> {
+        let late = locked(&self.calls).late;
+        [(About::Password, "about passwords"), (About::Other, "about names and numbers")]
+            .into_iter()
+            .find(|(about, _)| late[*about as usize] >= HELD_MAX)
+            .map(|(_, what)| format!("{HELD_MAX} questions {what} have not returned"))
     }
 
     /// Asks for the names of machine and domain, and logs a change.
@@ -280,10 +337,12 @@ impl Winbind {
                 }
                 state.machine = Some(machine);
             }
-            // The questions of others say nothing about winbindd.
-            Err(Error::Busy) if state.machine.is_some() => {}
             Err(error) => {
-                let why = error.to_string();
+                let why = match error {
+                    // Its places are its own.
+                    Error::Busy => format!("{WATCH_MAX} questions have not returned"),
+                    error => error.to_string(),
+                };
                 if state.away.as_ref() != Some(&why) {
                     tracing::warn!(
                         error = why,
@@ -295,27 +354,23 @@ impl Winbind {
         }
     }
 
-    /// As [`Self::call_anyway`], but while winbindd is known not to answer, it fails at once.
+    /// As [`Self::begin`], but while winbindd is known not to answer, it fails at once.
     fn call<T: Send + 'static>(
         self: &Arc<Self>,
+        about: About,
         limit: Duration,
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         // The question must not hold the lock.
         let is_away = locked(&self.state).away.is_some();
-        if is_away { Err(Error::NotAvailable) } else { self.call_anyway(limit, ask) }
-    }
-
-    /// Runs a question on a separate thread, for at most this time. A question that takes longer keeps its thread until it ends.
-    fn call_anyway<T: Send + 'static>(
-        self: &Arc<Self>,
-        limit: Duration,
-        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let call = Call::begin(self)?;
+        if is_away {
+            return Err(Error::NotAvailable);
+        }
+        let call = Call::begin(self, about)?;
         self.begin(call, limit, ask)
     }
 
+    /// Runs a question on a separate thread, for at most this time. A question that takes longer keeps its thread until it ends.
     fn begin<T: Send + 'static>(
         self: &Arc<Self>,
         call: Arc<Call>,
@@ -341,7 +396,7 @@ impl Winbind {
         })
     }
 
-    /// As [`Self::call_anyway`], for the watch: with a silent winbindd its questions would soon hold all threads.
+    /// As [`Self::begin`], for the watch: with a silent winbindd its questions would soon hold all threads.
     fn call_of_watch<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
@@ -353,7 +408,7 @@ impl Winbind {
         if looking.as_ref().is_some_and(is_asked) {
             return Err(Error::NotAvailable);
         }
-        let call = Call::begin(self)?;
+        let call = Call::begin(self, About::Watch)?;
         *looking = Some((Arc::downgrade(&call), Instant::now()));
         drop(looking);
         self.begin(call, ANSWER_MAX, ask)
@@ -363,9 +418,12 @@ impl Winbind {
         let idle = locked(&self.contexts).pop();
         let mut context = idle.map_or_else(Context::new, Ok)?;
         let answer = ask(&mut context);
-        if answer.is_ok() {
-            locked(&self.contexts).push(context);
+        let mut idle = locked(&self.contexts);
+        // Late questions give theirs back after others have got new ones.
+        if answer.is_ok() && idle.len() < CALLS_MAX {
+            idle.push(context);
         }
+        drop(idle);
         answer
     }
 
@@ -397,7 +455,7 @@ impl Winbind {
             return Ok(known.is_some());
         }
         let asked = key.clone();
-        let answer = self.call(ANSWER_MAX, move |context| context.domain(&asked));
+        let answer = self.call(About::Other, ANSWER_MAX, move |context| context.domain(&asked));
         let mut domains = locked(&self.domains);
         match answer {
             Ok(found) => {
@@ -421,7 +479,7 @@ impl Winbind {
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         match asker {
-            Asker::Logon => self.call(limit, ask),
+            Asker::Logon => self.call(About::Other, limit, ask),
             Asker::Owner => self.ask_owners(limit, ask),
         }
     }
@@ -532,7 +590,7 @@ impl Engine for OfHost {
     fn ask(&self, question: &Question) -> Verdict {
         let domain = &question.account.domain;
         let its = question.clone();
-        let answer = self.0.call(PASSWORD_MAX, move |context| {
+        let answer = self.0.call(About::Password, PASSWORD_MAX, move |context| {
             let Question { account, challenge, nt } = &its;
             context.authenticate(&Response {
                 user: &account.user,
@@ -666,7 +724,7 @@ mod tests {
         let of = OfHost(Arc::default());
         let its = of.0.clone();
         let ask = move |_: &mut Context| Ok(locked(&its.state).away.is_none());
-        match of.0.call(ANSWER_MAX, ask) {
+        match of.0.call(About::Other, ANSWER_MAX, ask) {
             Ok(is_read) => assert!(is_read),
             // The library is not installed.
             Err(error) => assert!(matches!(error, Error::NoLibrary(_)), "{error}"),
@@ -691,33 +749,52 @@ mod tests {
         assert_eq!(winbind.count_unanswered(&[("lab", "ALICE"), ("LAB", "bob")]), 1);
     }
 
-    /// Questions that never return take no place of others, and their threads have a limit as well.
+    /// Questions that never return take no place of others, and their threads have limits as well.
     #[test]
     fn late_questions_leave_their_places() {
         let winbind = Arc::<Winbind>::default();
-        let all: Vec<_> = (0..CALLS_MAX).map(|_| Call::begin(&winbind).unwrap()).collect();
-        assert!(Call::begin(&winbind).is_err());
+        let begin = |about, at: u8| {
+            let _client = iobuf::ClientWork::begin([192, 0, 2, at].into());
+            Call::begin(&winbind, about)
+        };
+        let all: Vec<_> = (0..CALLS_MAX).map(|_| begin(About::Password, 1).unwrap()).collect();
+        assert!(begin(About::Password, 2).is_err() && begin(About::Other, 2).is_err());
+        // The watch has places of its own.
+        drop(begin(About::Watch, 1).unwrap());
         all.iter().for_each(|call| call.is_over());
         all[0].is_over();
         let counts = || {
             let calls = locked(&winbind.calls);
             (calls.in_time, calls.late)
         };
-        assert_eq!(counts(), (0, CALLS_MAX));
-        drop(Call::begin(&winbind).unwrap());
+        assert_eq!(counts(), (0, [CALLS_MAX, 0, 0]));
+        // This client has its part; others have theirs.
+        assert_eq!(all.len(), HELD_MAX / 2);
+        assert!(begin(About::Password, 1).is_err());
+        drop(begin(About::Other, 1).unwrap());
         let mut late = all;
-        while let Ok(call) = Call::begin(&winbind) {
+        while let Ok(call) = begin(About::Password, 2) {
+            assert_eq!(winbind.seen().away, None);
             call.is_over();
             late.push(call);
         }
-        assert_eq!(late.len(), LATE_MAX);
+        assert_eq!(late.len(), HELD_MAX);
+        let why = winbind.seen().away.unwrap();
+        assert_eq!(why, "32 questions about passwords have not returned");
+        drop(begin(About::Other, 3).unwrap());
         drop(late);
-        assert_eq!(counts(), (0, 0));
+        assert_eq!((counts(), winbind.seen().away), ((0, [0; 3]), None));
         // The watch does not ask again at once.
-        let asked = Call::begin(&winbind).unwrap();
+        let asked = begin(About::Watch, 1).unwrap();
         *locked(&winbind.looking) = Some((Arc::downgrade(&asked), Instant::now()));
         let none = |_: &mut Context| -> Result<(), Error> { panic!("it has asked") };
         assert_eq!(winbind.call_of_watch(none), Err(Error::NotAvailable));
+        // It says so if none of its questions returns.
+        *locked(&winbind.looking) = None;
+        let stuck: Vec<_> = (1..WATCH_MAX).map(|_| begin(About::Watch, 1).unwrap()).collect();
+        winbind.look();
+        assert_eq!(winbind.seen().away.unwrap(), "4 questions have not returned");
+        drop(stuck);
     }
 
     /// While winbindd is silent, no thread waits for it, and kept numbers serve.

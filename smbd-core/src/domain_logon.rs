@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gss_sys::Pool;
+use iobuf::ClientWork;
 use rdma_transport::channel::host_of;
 
 use crate::auth::relay::{Answer, Question, Refused, Why};
@@ -55,7 +56,12 @@ pub(crate) async fn relay(
         Some(false) => return Answer::Local,
         None => {
             let (engine, domain) = (engine.clone(), domain.clone());
-            let asked = NAME_TURNS.run(host_of(from), move || engine.is_domain(&domain)).await;
+            let asked = NAME_TURNS
+                .run(host_of(from), move || {
+                    let _client = ClientWork::begin(from);
+                    engine.is_domain(&domain)
+                })
+                .await;
             match asked {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return Answer::Local,
@@ -64,7 +70,11 @@ pub(crate) async fn relay(
             }
         }
     }
-    let asked = TURNS.run(host_of(from), move || ask(&*engine, &question, &*users)).await;
+    let ask = move || {
+        let _client = ClientWork::begin(from);
+        ask(&*engine, &question, &*users)
+    };
+    let asked = TURNS.run(host_of(from), ask).await;
     asked.unwrap_or_else(|_busy| late(LIMIT))
 }
 

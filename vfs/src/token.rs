@@ -171,7 +171,8 @@ impl Domain {
         true
     }
 
-    /// Stores the number of a group, except those of the superuser's group and of anonymous callers. Returns whether it was unknown.
+    /// Stores the number of a group, except those of the superuser's group and of anonymous callers. Returns whether it was
+    /// unknown.
     pub fn know_group(&self, gid: u32, sid: &Sid) -> bool {
         let is_known = |users: &Users| users.by_gid.get(&gid) == Some(sid);
         let has_number = [0, ANONYMOUS].contains(&gid) || self.number(sid) == Some(gid);

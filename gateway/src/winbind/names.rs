@@ -22,7 +22,7 @@ use vfs::acl::Sid;
 use wbclient_sys::{Context, Error, Kind, Name, Number};
 
 use super::kept::Kept;
-use super::{ANSWER_MAX, Asker, NAMES_MAX, Winbind, away};
+use super::{ANSWER_MAX, About, Asker, NAMES_MAX, Winbind, away};
 
 /// Most questions about names at the same time; one client has half of them.
 const QUESTIONS_MAX: usize = 8;
@@ -36,7 +36,7 @@ const NAME_MAX: usize = 254;
 /// answered.
 const QUESTIONS_TIME: Duration = Duration::from_secs(2);
 /// Stands for questions that no client caused.
-const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+pub(super) const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Answers about names.
 pub(super) struct Names {
@@ -165,7 +165,7 @@ impl Winbind {
             rdma_transport::count::limit_met(limit.name);
             Error::Busy
         })?;
-        self.call(limit, move |context| {
+        self.call(About::Other, limit, move |context| {
             // The turn ends when the library returns.
             let _turn = turn;
             ask(context)
@@ -395,7 +395,10 @@ impl Winbind {
             .collect();
         let sids = |of: &[(bool, Sid)]| of.iter().map(|(_, sid)| sid.clone()).collect::<Vec<_>>();
         let named = self.names_of(&sids(&asked));
-        let exists = |((is_group, _), found): &((bool, Sid), Lookup)| matches!(found, Ok(Some(named)) if is_of_kind(named.kind, *is_group));
+        let exists = |((is_group, _), found): &((bool, Sid), Lookup)| {
+            let kind = found.as_ref().ok().and_then(|found| Some(found.as_ref()?.kind));
+            kind.is_some_and(|kind| is_of_kind(kind, *is_group))
+        };
         let exist: Vec<(bool, Sid)> =
             asked.into_iter().zip(named).filter(exists).map(|(one, _)| one).collect();
         let Ok(numbers) = self.numbers_for(Asker::Owner, &sids(&exist)) else { return };

@@ -328,6 +328,22 @@ fn domain() -> Vec<Bound> {
             shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
         },
         Bound {
+            what: "questions to winbind about passwords that have not returned",
+            total: most(winbind::PASSWORDS_LIMIT, "32"),
+            of_address: most(winbind::PASSWORDS_LIMIT_OF_ADDRESS, "16"),
+            of_one: words("until the library returns"),
+            next: "STATUS_LOGON_FAILURE, and if all are held, a line at /readyz",
+            shown_by: &["gateway/src/winbind.rs::late_questions_leave_their_places"],
+        },
+        Bound {
+            what: "other questions to winbind that have not returned",
+            total: most(winbind::QUESTIONS_LIMIT, "32"),
+            of_address: most(winbind::QUESTIONS_LIMIT_OF_ADDRESS, "16"),
+            of_one: words("until the library returns"),
+            next: "earlier answers, otherwise as while winbind is away",
+            shown_by: &["gateway/src/winbind.rs::late_questions_leave_their_places"],
+        },
+        Bound {
             what: "questions to winbind about names and SIDs",
             total: most(winbind::NAMES_LIMIT, "8 at once"),
             of_address: most(winbind::NAMES_LIMIT_OF_ADDRESS, "4 at once"),
