@@ -10,6 +10,8 @@
    empty    succeeds with an answer whose texts are null and whose numbers are zero
    huge     succeeds with counts beyond all limits, and identifiers of too many parts
 
+   The file DOUBLE.asked gets a line with the name of each function that is called.
+
    DOUBLE_KEY is the NTLMv2 response key of alice in hexadecimal digits (MS-NLMP section 3.3.2). */
 
 #include <openssl/evp.h>
@@ -91,6 +93,11 @@ static const char *fault_of(const char *function) {
 
 /* Waits or fails as the file wants; -1 to go on, with the fault that the answer must have. */
 static int faulty(const char *function, const char **fault) {
+    char asked[4096];
+    snprintf(asked, sizeof asked, "%s.asked", getenv("DOUBLE"));
+    FILE *file = fopen(asked, "a");
+    if (file)
+        fprintf(file, "%s\n", function), fclose(file);
     *fault = fault_of(function);
     if (!strcmp(*fault, "never"))
         for (;;)
