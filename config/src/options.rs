@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use policy::{Cidr, Rates};
 
+use crate::access::Who;
 use crate::audit::AuditTo;
 use crate::ceph;
 use crate::client::{Client, Whom};
@@ -197,8 +198,11 @@ impl FromStr for UserOption {
                 }
             }
         }
+        // `check` reports on users of a domain as well, whose names no user of the gateway has: the settings refuse them.
+        let is_bare = file.is_none() && identity == Identity::default();
+        let is_of_domain = is_bare && Who::User(name.to_owned()).in_domain().is_some();
         Ok(Self(User {
-            name: user_name(name)?,
+            name: if is_of_domain { name.to_owned() } else { user_name(name)? },
             password_file: file,
             identity,
             limits: Rates::default(),
@@ -222,6 +226,13 @@ mod tests {
         assert_eq!(user.identity, Identity { uid: Some(1000), gid: Some(100), groups });
         let user = parse("bob,uid=7").unwrap();
         assert_eq!((user.password_file, user.identity.uid), (None, Some(7)));
+        for name in [r"LAB\alice", "alice@example.org"] {
+            assert_eq!(parse(name).unwrap().name, name, "`check` takes it");
+            assert!(
+                parse(&format!("{name}=/etc/a")).is_err()
+                    && parse(&format!("{name},uid=7")).is_err()
+            );
+        }
         for (text, message) in [
             ("alice=", "the user `alice` has no password file; write `alice=FILE`"),
             ("=file", "a user needs a name"),

@@ -23,6 +23,7 @@ use crate::records;
 use crate::rights::Symlinks;
 use crate::settings::{
     Admin, Compression, Discovery, Encryption, Limits, Portmap, Rdma, Settings, Share, Smb, Source,
+    user_name,
 };
 use crate::text::{FAULTS_MAX, faults, located, read_text, root, text_of};
 use crate::tree;
@@ -506,6 +507,10 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
                 what,
                 "remove one of the two; case in user names is ignored",
             );
+        }
+        // An option may name a user of a domain, which only `check` reports on.
+        if let Err(what) = user_name(&u.user.name) {
+            report.add(u.name_at, what);
         }
         let Some(path) = &u.user.password_file else { continue };
         let its = path.clone();

@@ -27,10 +27,14 @@ use vfs::{Cred, DomainIdentity, accounts};
 use wbclient_sys::Number;
 
 use by_winbind::{ByWinbind, Meaning};
+#[cfg(test)]
+pub(crate) use domain_user::domain_user_with;
+pub(crate) use domain_user::{DomainUser, by_ticket, domain_user};
 
 use crate::{domain, users};
 
 mod by_winbind;
+mod domain_user;
 
 /// Time that the host's name service has for all names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -326,37 +330,6 @@ pub(crate) fn user_of(
         Meant::User(cred) => cred,
         Meant::Number(uid) => Cred { uid, gid: uid, groups: Arc::new([]), token: vfs::Token::NONE },
     })
-}
-
-/// Returns the caller that a ticket of this user makes, without its groups where only the ticket has them; `None`: no ticket makes
-/// it a caller, or the user is unknown. Blocks for a limited time.
-pub(crate) fn by_ticket(settings: &Settings, name: &str, accounts: Accounts<'_>) -> Option<Cred> {
-    let who = Who::User(name.to_owned());
-    let its = in_domain_with(settings, Some(&who))?;
-    let domain = domain::of(settings)?;
-    let token = |sid: Sid| vfs::Token::of_ticket(&domain, sid, []);
-    if let Ok(Meaning::Identity(sid, number)) = its.by_winbind.meaning(&who) {
-        let (Number::Uid(uid) | Number::Both(uid)) = number? else { return None };
-        return Some(Cred { uid, gid: uid, groups: Arc::new([]), token: token(sid) });
-    }
-    let ours = of_domain(&who, Some(&its));
-    let plain = match (&ours, who.in_domain()) {
-        (Some(_), Some((plain, _))) => plain,
-        // `OTHER\alice` and `alice@other.example` name users of another domain.
-        (None, Some(_)) => return None,
-        _ => name,
-    };
-    let sid = match (who.sid(), &ours) {
-        (Some(text), _) => text.parse::<Sid>().ok(),
-        (None, Some(OfDomain::User(user))) => domain.user_named(user),
-        _ => None,
-    };
-    if who.sid().is_none() && (its.by_names || accounts(plain).is_some()) {
-        let cred = user_of(plain, settings, accounts).ok()?;
-        return Some(Cred { token: sid.map(token).unwrap_or_default(), ..cred });
-    }
-    let uid = domain.uid(sid.as_ref()?)?;
-    Some(Cred { uid, gid: uid, groups: Arc::new([]), token: token(sid?) })
 }
 
 /// Result of resolving a user of the configuration.

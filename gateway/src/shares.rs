@@ -310,14 +310,15 @@ impl ShareSet {
 }
 
 /// Returns the shares of these settings with their rules, but empty volumes in memory, for checks that do not depend on
-/// files. Blocks.
+/// files, each with the error about its users and groups. Blocks.
 pub(crate) fn without_files(
     settings: &Settings,
     accounts: Accounts<'_>,
     names: &Arc<ClientNames>,
-) -> Result<Vec<Arc<Share>>, String> {
-    let rights = identities::rights(settings, accounts)?;
-    let made = |(s, rights): (&config::Share, Rights)| {
+) -> Vec<Result<Arc<Share>, String>> {
+    let rights = identities::rights_of_each(settings, accounts);
+    let made = |(s, rights): (&config::Share, Result<Rights, String>)| {
+        let rights = rights?;
         let backend = MemBackend::new(1 << 20).map_err(|e| format!("share {}: {e}", s.name))?;
         let rules = rules(s, rights, domain::host_token(settings));
         Ok(Arc::new(share(s, rules, backend, names)))

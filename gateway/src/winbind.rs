@@ -12,6 +12,7 @@
 //! *Errors.* [`Why::Away`] if winbindd does not answer and nothing is kept; status, log and `check` have the reason.
 
 mod directory;
+mod groups;
 mod kept;
 mod names;
 
@@ -30,6 +31,7 @@ use vfs::{ANONYMOUS, Domain, DomainIdentity};
 use wbclient_sys::{Context, Details, DomainNames, Error, Number, Response};
 
 pub(crate) use directory::NfsNames;
+pub(crate) use groups::{Group, Groups, groups_of};
 use kept::Kept;
 use names::Names;
 pub(crate) use names::{LIMIT as NAMES_LIMIT, LIMIT_OF_ADDRESS as NAMES_LIMIT_OF_ADDRESS};
@@ -237,24 +239,35 @@ pub(crate) fn seen_now() -> Seen {
     OF_HOST.seen()
 }
 
+/// Returns the name of the machine's domain, from winbind or from an earlier answer. Blocks for some seconds at most.
+pub(crate) fn domain(domain: &Domain) -> Option<String> {
+    OF_HOST.look_first();
+    let told = OF_HOST.seen().machine.map(|machine| machine.domain);
+    told.or_else(|| domain.identity().map(|kept| kept.name.clone()))
+}
+
 /// Asks the winbindd of this host about these names with their domains, and the numbers of those found, for a configuration.
 /// Earlier answers count only while winbindd is silent, and negative ones never. Blocks for some seconds at most.
 pub(crate) fn resolve(names: &[(&str, &str)]) -> Vec<(Lookup, Option<Number>)> {
     if names.is_empty() {
         return Vec::new();
     }
-    let has_looked = {
-        let state = locked(&OF_HOST.state);
-        state.machine.is_some() || state.away.is_some()
-    };
-    // A command that reads the configuration.
-    if !has_looked {
-        OF_HOST.look();
-    }
+    OF_HOST.look_first();
     OF_HOST.resolve(names)
 }
 
 impl Winbind {
+    /// Asks whether winbindd answers, if that was never asked: in a command that reads the configuration.
+    fn look_first(self: &Arc<Self>) {
+        let has_looked = {
+            let state = locked(&self.state);
+            state.machine.is_some() || state.away.is_some()
+        };
+        if !has_looked {
+            self.look();
+        }
+    }
+
     fn resolve(self: &Arc<Self>, names: &[(&str, &str)]) -> Vec<(Lookup, Option<Number>)> {
         names.iter().for_each(|(domain, name)| self.age_name(domain, name));
         let found = self.ask_all(names);

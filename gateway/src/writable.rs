@@ -150,7 +150,10 @@ pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
     let Ok(accounts) = users::accounts(settings) else { return Vec::new() };
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
     let names = Arc::default();
-    let Ok(shares) = shares::without_files(settings, &account, &names) else { return Vec::new() };
+    let shares = shares::without_files(settings, &account, &names);
+    let Ok(shares) = shares.into_iter().collect::<Result<Vec<_>, String>>() else {
+        return Vec::new();
+    };
     let look = |(said, share): (&config::Share, &Arc<Share>)| {
         in_folder(said, async |root| warning(said, share, &root, &accounts).await)
     };

@@ -94,6 +94,8 @@ fn wrong_usage_and_wrong_configuration_end_with_2() {
         &["no-such-command"],
         &["serve", "--share", "a=mem:", "--user", "me=/no/such/file"],
         &["serve", "--share", "a=mem:", "--user", "a:b=/etc/passwd"],
+        // Only `check` takes a user of a domain.
+        &["serve", "--share", "a=mem:", "--user", r"LAB\alice"],
         &["serve", "--share", "a=mem:", "--smb-port", "smb"],
         &["serve", "--share", "a=mem:", "--smb-signing", "maybe"],
         &["serve", "--share", "a=mem:,crypt"],

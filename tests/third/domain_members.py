@@ -6,6 +6,7 @@ PROGRAMS is the folder where Debian's packages of Samba are unpacked. Prints a r
 gateway says, and why they differ. `not ok` for a difference without a reason, and for a reason without a difference.
 """
 
+import json
 import os
 import re
 import stat
@@ -321,10 +322,40 @@ def compare(name, ask):
         print("ok domain-members/%s" % name, flush=True)
 
 
+def checks(program):
+    """`check --user` knows the groups of users who have never logged on, by each spelling of their names."""
+    at = os.path.join(World.at, "gateway")
+    with open(os.path.join(at, "gateway.yaml")) as config:
+        text = config.read()
+    team = '  - {name: team, path: %s/data, sec: [krb5], access: {write: ["@LAB\\\\writers"]}}\n' % World.at
+    config = write(os.path.join(at, "check.yaml"), text.replace("shares:\n", "shares:\n" + team))
+    for user, groups, may in (
+        (r"LAB\alice", {"Domain Users", "writers"}, "write"),
+        ("alice@lab.test", {"Domain Users", "writers"}, "write"),
+        ("alice", {"Domain Users", "writers"}, "write"),
+        ("bob", {"Domain Users", "readers"}, "nothing"),
+        (r"lab.test\late", {"Domain Users"}, "nothing"),
+    ):
+        words = [program, "check", "--json", "--config", config, "--state", os.path.join(at, "state"), "--user", user]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90)
+        try:
+            told = json.loads(done.stdout)
+            found = {group["name"].split("\\")[1] for group in told["domain"]["groups"]}
+            share = told["shares"][0]
+            rights = {share[by]["may"] for by in ("nfs", "smb")}
+            is_so = found == groups and rights == {may} and told["uid"] == World.domain.id_of(user.split("\\")[-1].split("@")[0])
+            is_so = is_so and share["smb"]["because"].startswith("by a ticket or a password: ")
+        except (KeyError, TypeError, ValueError):
+            is_so = False
+        said = " ".join((done.stdout + done.stderr).split())
+        print("ok domain-members/check %s" % user if is_so else "not ok domain-members/check %s: %s" % (user, said), flush=True)
+
+
 def main():
     program, folder, programs = sys.argv[1:]
     folder = smb_domain.short(folder)
     running = World.make(program, folder, programs)
+    checks(program)
     for name, ask in operations():
         compare(name, ask)
     for process in running:

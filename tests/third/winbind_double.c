@@ -16,6 +16,7 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +245,20 @@ int wbcCtxLookupName(void *context, const char *domain, const char *name, struct
         return DOMAIN_NOT_FOUND;
     if (!is_null && !is_empty)
         *sid = is_huge ? too_long() : of_lab(is_alice ? ALICE : USERS), *kind = is_alice ? USER : GROUP;
+    return SUCCESS;
+}
+
+int wbcCtxLookupUserSids(void *context, const struct sid *user, bool of_domains, uint32_t *count, struct sid **out) {
+    (void)context, (void)of_domains;
+    BEGIN("groups");
+    if (rid_of(user) != ALICE)
+        return DOMAIN_NOT_FOUND;
+    *count = is_huge ? UINT32_MAX : 2;
+    if (is_null)
+        return SUCCESS;
+    *out = calloc(2, sizeof **out);
+    if (!is_empty)
+        (*out)[0] = is_huge ? too_long() : of_lab(ALICE), (*out)[1] = of_lab(USERS);
     return SUCCESS;
 }
 

@@ -14,10 +14,11 @@ use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
-use crate::identities::{self, Accounts, Found, InDomain, Reason, Resolver};
+use crate::identities::{self, Accounts, DomainUser, Found, InDomain, Reason, Resolver};
 use crate::table::{Table, Tone};
+use crate::winbind::{self, Group};
 use crate::writable;
-use crate::{client_names, networks, shares, users};
+use crate::{client_names, domain, networks, shares, users};
 
 /// Rights of a user in a share over one protocol, and the reason.
 struct Answer {
@@ -42,36 +43,49 @@ pub fn run(
     let accounts = users::accounts(settings)?;
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
     let ticket = identities::by_ticket(settings, name, &account);
-    let cred = match (identities::user_of(name, settings, &account), &ticket) {
-        (Ok(cred), _) => cred,
-        (Err(_), Some(ticket)) => ticket.clone(),
-        (Err(why), None) if settings.kerberos.is_some() => {
-            return Err(format!(
-                "{why}; a user of the domain whose numbers are made of SIDs is known after its first ticket, or by its SID"
-            ));
-        }
-        (Err(why), None) => return Err(why),
+    let member = ticket.as_ref().and_then(|caller| identities::domain_user(settings, caller));
+    let ticket = member.as_ref().map(|member| member.cred.clone()).or(ticket);
+    let cred = match &member {
+        Some(member) => member.cred.clone(),
+        None => identities::user_of(name, settings, &account)
+            .or_else(|why| ticket.clone().ok_or_else(|| unknown(why, settings)))?,
     };
+    let found = identities::on_host(settings, &account).or_else(|why| {
+        // The name service of this host may ask winbind.
+        let known = domain::has_winbind(settings).then(|| settings.on_host.clone());
+        known.ok_or(why)
+    })?;
     let asked = Asked {
         accounts: &account,
-        found: identities::on_host(settings, &account)?,
+        found,
         domain: identities::in_domain(settings),
+        host: domain::host_token(settings),
         local_subnets: LocalSubnets::new(networks::attached()),
         client: client.map(|ip| ip.to_canonical()),
-        account: account(name).map(|(cred, _)| cred),
-        knows_groups: settings
-            .kerberos
-            .as_ref()
-            .is_none_or(|k| k.map == config::KerberosMap::Names),
+        account: account(name).map(|(cred, _)| cred).filter(|_| member.is_none()),
+        ways: ways(settings, member.as_ref()),
+        member,
         ticket,
         cred,
     };
     let names = Arc::default();
-    let shares = shares::without_files(settings, &account, &names)?;
+    let shares = shares::without_files(settings, &account, &names);
     client_names::look_up(settings, names, asked.client)?;
     let lines = file.and_then(Lines::of);
     let (mut rows, mut denied) = (Vec::new(), Vec::new());
-    for (share, said) in shares.iter().zip(&settings.shares) {
+    for (share, said) in shares.into_iter().zip(&settings.shares) {
+        let share = match share {
+            Ok(share) => share,
+            // Winbind may not answer now.
+            Err(why) if domain::has_winbind(settings) => {
+                let row = || Answer { may: "unknown", ..nothing(why.clone(), vec![]) };
+                let [nfs, smb] = [said.protocols.nfs(), said.protocols.smb()];
+                rows.push((said.name.clone(), nfs.then(row), smb.then(row)));
+                continue;
+            }
+            Err(why) => return Err(why),
+        };
+        let share = &share;
         let by_nfs = share.protocols.nfs().then(|| asked.by_nfs(share, said)).transpose()?;
         let by_smb = share.protocols.smb().then(|| asked.by_smb(share, said)).transpose()?;
         let [by_nfs, by_smb] = [by_nfs, by_smb].map(|answer| {
@@ -81,14 +95,54 @@ pub fn run(
         rows.push((share.name.clone(), by_nfs, by_smb));
     }
     if is_json {
-        tell_json(name, &asked.cred, rows)
+        tell_json(name, &asked, rows)
     } else {
-        tell(name, &asked.cred, rows)
+        tell(name, &asked, rows)
     }
     for what in denied {
         complain!("warning: {what}");
     }
     Ok(())
+}
+
+/// Explains how the gateway would know this user.
+fn unknown(why: String, settings: &Settings) -> String {
+    if domain::has_winbind(settings) {
+        return match winbind::seen_now().away {
+            Some(away) => {
+                format!("{why}; winbind does not answer ({away}), and no earlier logon tells of it")
+            }
+            None => format!("{why}; winbind knows no such user with a number"),
+        };
+    }
+    match settings.kerberos {
+        Some(_) => format!(
+            "{why}; a user of the domain whose numbers are made of SIDs is known after its first ticket, or by its SID"
+        ),
+        None => why,
+    }
+}
+
+/// How the user logs on over SMB, in words; empty if it cannot.
+fn ways(settings: &Settings, member: Option<&DomainUser>) -> String {
+    let kerberos = settings.kerberos.as_ref();
+    // Only where users have the names of this host, it knows their groups.
+    let knows_groups = match member {
+        Some(member) => member.groups.is_ok(),
+        None => kerberos.is_none_or(|k| k.map == config::KerberosMap::Names),
+    };
+    let by_password = member.is_some() && settings.smb.ntlm == config::Ntlm::On;
+    let way = match (member.is_none() || kerberos.is_some(), by_password) {
+        (true, true) => "by a ticket or a password",
+        (true, false) => "by a ticket",
+        (false, true) => "by a password",
+        (false, false) => return String::new(),
+    };
+    match (knows_groups, by_password) {
+        (true, _) => way.to_owned(),
+        (false, true) => format!("{way}, without its groups"),
+        (false, false) => format!("{way}, without the groups of its ticket"),
+    }
 }
 
 /// The user, and where it connects from.
@@ -99,8 +153,12 @@ struct Asked<'a> {
     account: Option<Cred>,
     /// Identity over SMB after a logon with a ticket.
     ticket: Option<Cred>,
-    /// The groups of users with a ticket are those of this host.
-    knows_groups: bool,
+    /// The user is one of a domain that winbind knows.
+    member: Option<DomainUser>,
+    /// How it logs on with its identity in the domain; empty if it cannot.
+    ways: String,
+    /// Token of callers with numbers alone.
+    host: vfs::Token,
     client: Option<IpAddr>,
     local_subnets: LocalSubnets,
     accounts: Accounts<'a>,
@@ -156,19 +214,34 @@ impl Asked<'_> {
             Some((_, Ok(rule))) => rule,
             None => None,
         };
+        let has_ticket = said.sec.want_kerberos();
+        let cred = match &self.member {
+            Some(_) if !has_ticket => Cred { token: self.host.clone(), ..self.cred.clone() },
+            _ => self.cred.clone(),
+        };
         // Apply the share's squash, because the share trusts only the resulting identity.
         let caller = match self.client {
-            Some(ip) => share.squash_from(ip, self.cred.clone()),
-            None => share.squash(self.cred.clone()),
+            Some(ip) => share.squash_from(ip, cred.clone()),
+            None => share.squash(cred.clone()),
         };
         let reason = identities::reason(said, self.names(), &caller)?;
-        let entered = share.right_nfs(rule, &self.cred).map(|right| share.clone().granted(right));
-        Ok(self.answer(share, rule, entered, reason.as_ref()))
+        let entered = share.right_nfs(rule, &cred).map(|right| share.clone().granted(right));
+        let mut answer = self.answer(share, rule, entered, reason.as_ref());
+        if let Some(member) = &self.member {
+            let way = if has_ticket { "by a ticket" } else { "by its number" };
+            let groups = if member.groups.is_ok() { "" } else { ", without its groups" };
+            answer.why = format!("{way}{groups}: {}", answer.why);
+        }
+        Ok(answer)
     }
 
     fn by_smb(&self, share: &Arc<Share>, said: &config::Share) -> Result<Answer, String> {
         let by_ticket = self.ticket.as_ref().filter(|_| self.account.is_none());
         let caller = match self.account.as_ref().or(by_ticket) {
+            Some(_) if by_ticket.is_some() && self.ways.is_empty() => {
+                let why = "`smb: {ntlm: off}` refuses its password, and `kerberos` is not set";
+                return Ok(nothing(why, vec![]));
+            }
             Some(cred) => cred.clone(),
             None if !said.guest => {
                 return Ok(nothing("it has no account; add one with `headgate user add`", vec![]));
@@ -189,8 +262,7 @@ impl Asked<'_> {
         let entered = share.enter_smb(self.client, &caller);
         let mut answer = self.answer(share, rule, entered, reason.as_ref());
         if by_ticket.is_some() {
-            let groups = if self.knows_groups { "" } else { ", without the groups of its ticket" };
-            answer.why = format!("by a ticket{groups}: {}", answer.why);
+            answer.why = format!("{}: {}", self.ways, answer.why);
         } else if self.account.is_none() {
             answer.why = format!("as a guest: {}", answer.why);
         }
@@ -248,13 +320,37 @@ impl Asked<'_> {
 
 type Row = (String, Option<Answer>, Option<Answer>);
 
-fn tell(name: &str, cred: &Cred, rows: Vec<Row>) {
+/// Formats what winbind tells of a user's groups.
+fn words(member: &DomainUser) -> String {
+    let groups = match &member.groups {
+        Ok(groups) => groups,
+        Err(why) => {
+            return format!(
+                "its groups are unknown: {why}. The rights below are those of the user alone"
+            );
+        }
+    };
+    let name = |group: &Group| group.name.clone().unwrap_or_else(|| group.sid.to_string());
+    let names: Vec<String> = groups.all.iter().map(name).collect();
+    let age = if groups.are_new {
+        ""
+    } else {
+        "; no controller of its domain answers, so that these may be of an earlier time"
+    };
+    format!("its groups in the domain: {}{age}", names.join(", "))
+}
+
+fn tell(name: &str, asked: &Asked<'_>, rows: Vec<Row>) {
+    let cred = &asked.cred;
     let groups = cred.groups.iter().map(|g| format!(" {g}")).collect::<String>();
     say!(
         "{name}: user {}, groups {}{groups}; where the files allow it, it may",
         cred.uid,
         cred.gid
     );
+    if let Some(member) = &asked.member {
+        say!("{}", words(member));
+    }
     let mut table = Table::new(&["share", "by", "may", "because", "acts as", "said in"], 6, false);
     for (share, by_nfs, by_smb) in rows {
         for (by, answer) in [("NFS", by_nfs), ("SMB", by_smb)] {
@@ -277,7 +373,21 @@ fn tell(name: &str, cred: &Cred, rows: Vec<Row>) {
     say_as_is!("{}", table.render());
 }
 
-fn tell_json(name: &str, cred: &Cred, rows: Vec<Row>) {
+/// Formats what winbind tells of a user; null for one that is not of its domains.
+fn in_domain(member: Option<&DomainUser>) -> serde_json::Value {
+    let Some(DomainUser { cred, groups }) = member else { return serde_json::Value::Null };
+    let group = |one: &Group| json!({"sid": one.sid.to_string(), "name": one.name});
+    let all = groups.as_ref().ok().map(|its| its.all.iter().map(group).collect::<Vec<_>>());
+    json!({
+        "sid": cred.token.user().map(ToString::to_string),
+        "groups": all,
+        "are_new": groups.as_ref().is_ok_and(|its| its.are_new),
+        "why_not": groups.as_ref().err(),
+    })
+}
+
+fn tell_json(name: &str, asked: &Asked<'_>, rows: Vec<Row>) {
+    let cred = &asked.cred;
     let answer = |a: Option<Answer>| {
         a.map(|a| {
             let acts_as = a.acts_as.map(|(uid, gid)| json!({"uid": uid, "gid": gid}));
@@ -293,7 +403,114 @@ fn tell_json(name: &str, cred: &Cred, rows: Vec<Row>) {
         "uid": cred.uid,
         "gid": cred.gid,
         "groups": cred.groups.to_vec(),
+        "domain": in_domain(asked.member.as_ref()),
         "shares": shares,
     });
     say!("{all}");
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{Access, Kerberos, Ntlm, Who};
+    use smbd_core::domain_engine::Numbers;
+    use vfs::acl::Sid;
+
+    use super::*;
+    use crate::winbind::Groups;
+
+    fn lab(rid: u32) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
+    }
+
+    /// Settings of a gateway whose winbind knows the domain LAB, with a share that sales may write and readers may not enter.
+    fn settings(folder: &Path) -> Settings {
+        std::fs::write(folder.join("domain"), "S-1-5-21-1-2-3 LAB lab.test\n").unwrap();
+        let group = |rid| vec![Who::Group(lab(rid).to_string())];
+        let mut share = config::Share::new("team", config::Source::Memory);
+        share.access = Some(Access { write: group(1200), deny: group(1300), ..Access::default() });
+        let (state, shares) = (folder.to_owned(), vec![share]);
+        let domain_by = Some(config::DomainBy::Winbind);
+        Settings { state, shares, domain_by, ..Settings::default() }
+    }
+
+    /// Returns what alice may do over NFS and SMB, and why.
+    fn alice(settings: &Settings, groups: Result<Groups, String>) -> [(&'static str, String); 2] {
+        let domain = domain::of(settings).unwrap();
+        let token = vfs::Token::of_ticket(&domain, lab(1103), []);
+        let caller = Cred { uid: 3001, gid: 3001, groups: [].into(), token };
+        let member = identities::domain_user_with(&domain, &caller, groups);
+        let accounts = |_: &str| None;
+        let asked = Asked {
+            cred: member.cred.clone(),
+            account: None,
+            ticket: Some(member.cred.clone()),
+            ways: ways(settings, Some(&member)),
+            member: Some(member),
+            host: domain::host_token(settings),
+            client: None,
+            local_subnets: LocalSubnets::new(Vec::new()),
+            accounts: &accounts,
+            found: Found::new(),
+            domain: identities::in_domain(settings),
+        };
+        let share = shares::without_files(settings, &accounts, &Arc::default()).remove(0).unwrap();
+        let said = &settings.shares[0];
+        [asked.by_nfs(&share, said), asked.by_smb(&share, said)]
+            .map(|answer| answer.map(|answer| (answer.may, answer.why)).unwrap())
+    }
+
+    fn groups(rids: &[u32]) -> Result<Groups, String> {
+        let group = |rid: &u32| Group { sid: lab(*rid), name: Some(format!(r"LAB\{rid}")) };
+        let gids = rids.iter().skip(1).map(|rid| 3000 + rid).collect();
+        let numbers = Numbers { uid: 3001, gid: 3513, groups: gids };
+        Ok(Groups { all: rids.iter().map(group).collect(), numbers, are_new: true })
+    }
+
+    #[test]
+    fn groups_of_domain_decide_by_ticket_and_password() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = settings(dir.path());
+        let silent = || Err("winbindd does not answer".to_owned());
+        let is = |may, why: &str| (may, why.to_owned());
+        let none = "`access` names neither it nor the user that it is squashed to";
+        let (write, deny) =
+            ("`access: write: @S-1-5-21-1-2-3-1200`", "`access: deny: @S-1-5-21-1-2-3-1300`");
+        let smb = |settings: &Settings, groups| alice(settings, groups)[1].clone();
+        let both = |why: &str| format!("by a ticket or a password: {why}");
+        let password = |why: &str| format!("by a password: {why}");
+        assert_eq!(smb(&settings, groups(&[513, 1200])), is("write", &password(write)));
+
+        settings.kerberos = Some(Kerberos::new("keytab"));
+        settings.shares[0].sec = "krb5p".parse().unwrap();
+        for (rids, may, why) in [
+            (&[513, 1200][..], "write", write),
+            (&[513], "nothing", none),
+            (&[1200, 513], "write", write),
+            (&[513, 1200, 1300], "nothing", deny),
+        ] {
+            let told = alice(&settings, groups(rids));
+            let wanted = [is(may, &format!("by a ticket: {why}")), is(may, &both(why))];
+            assert_eq!(told, wanted, "{rids:?}");
+        }
+        let told = alice(&settings, silent());
+        let smb_why = format!("by a ticket or a password, without its groups: {none}");
+        let nfs_why = format!("by a ticket, without its groups: {none}");
+        assert_eq!(told, [is("nothing", &nfs_why), is("nothing", &smb_why)]);
+        settings.smb.ntlm = Ntlm::Off;
+        let by_ticket = format!("by a ticket: {write}");
+        assert_eq!(smb(&settings, groups(&[513, 1200])), is("write", &by_ticket));
+        settings.kerberos = None;
+        let refused = "`smb: {ntlm: off}` refuses its password, and `kerberos` is not set";
+        assert_eq!(smb(&settings, groups(&[513, 1200])), is("nothing", refused));
+    }
+
+    #[test]
+    fn groups_are_named_or_said_to_be_unknown() {
+        let cred = Cred { uid: 3001, gid: 3513, ..Cred::root() };
+        let of = |groups| words(&DomainUser { cred: cred.clone(), groups });
+        assert_eq!(of(groups(&[513, 1200])), r"its groups in the domain: LAB\513, LAB\1200");
+        let old = groups(&[513]).map(|its| Groups { are_new: false, ..its });
+        assert!(of(old).contains("no controller of its domain answers"));
+        assert!(of(Err("silent".into())).starts_with("its groups are unknown: silent"));
+    }
 }

@@ -3,12 +3,16 @@
 //! *Operation.* `alice@example.org` is the user of the domain, and an account or a user of this host only if winbind says that the
 //! domain has no such user. While winbind or its controller does not answer and has not answered before, users are shown by
 //! number and names are not taken: a name of the domain always means the same user.
+//!
+//! Lists may name users and groups of the domain for which winbind has no number. These have names as well, which mean their SIDs.
 
 use std::sync::Arc;
 
 use mutex::locked;
-use nfsrdma::v4::{OwnerNames, Unanswered};
+use nfsrdma::v4::{OwnerNames, Unanswered, Unnumbered};
+use smbd_core::domain_engine::{Lookup, Named, NamedKind};
 use vfs::accounts::Directory;
+use vfs::acl::Sid;
 use wbclient_sys::{Error, Number};
 
 use super::names::is_of_kind;
@@ -91,6 +95,27 @@ impl OwnerNames for NfsNames {
     fn group(&self, gid: u32) -> Result<Option<String>, Unanswered> {
         self.name(Number::Gid(gid))
     }
+
+    fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+        match self.knows() {
+            Knows::Host => vec![Ok(None); sids.len()],
+            Knows::Unknown => vec![Err(Unanswered); sids.len()],
+            Knows::Winbind(winbind) => winbind.unnumbered(&self.domain, sids),
+        }
+    }
+
+    fn sid(&self, name: &str, is_group: bool) -> Result<Option<Sid>, Unanswered> {
+        match self.knows() {
+            Knows::Host => Ok(None),
+            Knows::Unknown => Err(Unanswered),
+            Knows::Winbind(winbind) => {
+                let asked = [(self.domain.as_str(), name)];
+                let found = winbind.sids_unnumbered(&asked).pop().unwrap_or(Ok(None));
+                let of_kind = |named: &Named| is_of_kind(named.kind, is_group);
+                Ok(found?.filter(of_kind).map(|named| named.sid))
+            }
+        }
+    }
 }
 
 /// What the domain says about a name or number.
@@ -145,6 +170,60 @@ impl Winbind {
         })
     }
 
+    /// Returns the identities of these names that have no number, in their order.
+    fn sids_unnumbered(
+        self: &Arc<Self>,
+        names: &[(&str, &str)],
+    ) -> Vec<Result<Option<Named>, Unanswered>> {
+        let found: Vec<Lookup> = self.identities_of(names);
+        let sids: Vec<Sid> = found.iter().flatten().flatten().map(|one| one.sid.clone()).collect();
+        let numbers: Vec<Result<Option<Number>, Unanswered>> =
+            match self.numbers_for(Asker::Owner, &sids) {
+                Ok(numbers) => numbers.into_iter().map(Ok).collect(),
+                Err(_) => vec![Err(Unanswered); sids.len()],
+            };
+        let mut numbers = numbers.into_iter();
+        let of = |found: Lookup| {
+            let Some(named) = found.map_err(|_| Unanswered)? else { return Ok(None) };
+            let number = numbers.next().unwrap_or(Err(Unanswered))?;
+            Ok(number.is_none().then_some(named))
+        };
+        found.into_iter().map(of).collect()
+    }
+
+    /// Returns the names of these SIDs in their order: of users and groups of the machine's domain without a number. A look-up
+    /// of the name in `domain` leads back to the SID.
+    fn unnumbered(
+        self: &Arc<Self>,
+        domain: &str,
+        sids: &[Sid],
+    ) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+        let own = locked(&self.state).domain.as_ref().and_then(|domain| domain.sid().cloned());
+        let Some(own) = own else { return vec![Err(Unanswered); sids.len()] };
+        // Clients would take a user of a trusted domain for one of this domain.
+        let asked: Vec<Sid> =
+            sids.iter().filter(|sid| sid.rid_in(&own).is_some()).cloned().collect();
+        let names = self.names_of(&asked);
+        let texts: Vec<(&str, &str)> =
+            names.iter().flatten().flatten().map(|named| (domain, named.name.as_str())).collect();
+        let mut back = self.sids_unnumbered(&texts).into_iter();
+        let of = |(sid, found): (&Sid, &Lookup)| {
+            let Some(named) = found.as_ref().map_err(|_| Unanswered)? else { return Ok(None) };
+            let leads_back = back.next().unwrap_or(Err(Unanswered))?.filter(|it| it.sid == *sid);
+            let of_kind = |is_group: &bool| {
+                leads_back.as_ref().is_some_and(|it| is_of_kind(it.kind, *is_group))
+            };
+            let is_group = [false, true].into_iter().find(of_kind);
+            Ok(is_group.map(|is_group| Unnumbered { name: named.name.clone(), is_group }))
+        };
+        let mut told = asked.iter().zip(&names).map(of).collect::<Vec<_>>().into_iter();
+        let of = |sid: &Sid| match sid.rid_in(&own) {
+            Some(_) => told.next().unwrap_or(Err(Unanswered)),
+            None => Ok(None),
+        };
+        sids.iter().map(of).collect()
+    }
+
     /// Returns the name of a user or group of the machine's domain.
     fn name_numbered(self: &Arc<Self>, number: Number) -> Result<Found<String>, Error> {
         let sid = self.sids_of(&[number]).pop().unwrap_or(Ok(None))?;
@@ -166,8 +245,6 @@ impl Winbind {
 #[cfg(test)]
 mod tests {
     use config::{Names, Settings};
-    use smbd_core::domain_engine::{Named, NamedKind};
-    use vfs::acl::Sid;
     use vfs::{Domain, DomainIdentity};
     use wbclient_sys::Details;
 
@@ -202,6 +279,61 @@ mod tests {
         }
         winbind.say_none(("lab.test", "daemon"), &[Number::Uid(1), Number::Gid(0)]);
         winbind
+    }
+
+    /// Groups and users without a number have names in lists, and only these.
+    #[test]
+    fn identities_without_number_have_names() {
+        let settings = Settings { names: Names::Host, ..Settings::default() };
+        let users = Arc::new(UserDb::open(&settings, None).unwrap());
+        let winbind = known();
+        let of: Sid = "S-1-5-21-1-2-3".parse().unwrap();
+        let sid = |rid| of.child(rid).unwrap();
+        let named = |rid, name: &str, kind| {
+            let named = Named { sid: sid(rid), kind, domain: "LAB".into(), name: name.into() };
+            winbind.say_unnumbered(("lab.test", name), named);
+        };
+        named(1300, "writers", NamedKind::Group);
+        named(1301, "carol", NamedKind::User);
+        named(1302, "admins", NamedKind::WellKnown);
+        // Another account has got the name.
+        named(1303, "moved", NamedKind::Group);
+        named(1304, "moved", NamedKind::Group);
+        let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
+        users.set_winbind(winbind);
+        let lab = NfsNames::new(users.clone(), "lab.test");
+        let one = |name: &str, is_group| Ok(Some(Unnumbered { name: name.into(), is_group }));
+        let asked = [sid(1300), other, sid(1301), sid(1302), sid(1303), sid(1200), sid(1999)];
+        let wanted = [
+            one("writers", true),
+            Ok(None),
+            one("carol", false),
+            Ok(None),
+            Ok(None),
+            // `sales` has a number.
+            Ok(None),
+            // Winbind is silent about this one.
+            Err(Unanswered),
+        ];
+        assert_eq!(lab.unnumbered(&asked), wanted);
+        for (name, is_group, wanted) in [
+            ("writers", true, Ok(Some(sid(1300)))),
+            ("WRITERS", true, Ok(Some(sid(1300)))),
+            ("writers", false, Ok(None)),
+            ("carol", false, Ok(Some(sid(1301)))),
+            ("moved", true, Ok(Some(sid(1304)))),
+            ("sales", true, Ok(None)),
+            ("daemon", true, Ok(None)),
+            ("bin", true, Err(Unanswered)),
+        ] {
+            assert_eq!(lab.sid(name, is_group), wanted, "{name}");
+        }
+        assert_eq!(lab.gid("writers"), Ok(None), "it has no number");
+        let elsewhere = NfsNames::new(users.clone(), "other.test");
+        assert_eq!(elsewhere.unnumbered(&[sid(1300)]), [Ok(None)]);
+        assert_eq!(elsewhere.sid("writers", true), Ok(None));
+        users.set_winbind(Arc::default());
+        assert_eq!(lab.unnumbered(&[sid(1300)]), [Err(Unanswered)]);
     }
 
     #[test]

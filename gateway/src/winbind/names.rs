@@ -222,7 +222,7 @@ impl Winbind {
     }
 
     /// Returns the trusted domain of a SID, if it is of one.
-    fn trusted_domain_of(&self, sid: &Sid) -> Option<String> {
+    pub(super) fn trusted_domain_of(&self, sid: &Sid) -> Option<String> {
         let state = locked(&self.state);
         let own = state.machine.as_ref().and_then(|(_, identity)| identity.as_ref());
         let of = |domain: &Sid| sid == domain || sid.rid_in(domain).is_some();
@@ -370,6 +370,13 @@ impl Winbind {
         self.keep_name(domain, name, Some(named));
     }
 
+    /// Keeps an answer about an identity without a number.
+    #[cfg(test)]
+    pub(super) fn say_unnumbered(&self, (domain, name): (&str, &str), named: Named) {
+        locked(&self.numbers).keep(named.sid.clone(), None, NAMED_MAX);
+        self.keep_name(domain, name, Some(named));
+    }
+
     /// Keeps negative answers about a name and these numbers.
     #[cfg(test)]
     pub(super) fn say_none(&self, (domain, name): (&str, &str), numbers: &[Number]) {
@@ -435,14 +442,19 @@ impl Names {
     }
 }
 
-/// The questions about one name.
-trait Asked {
+/// The questions about one name or user.
+pub(super) trait Asked {
+    fn sids_of_user(&mut self, user: &Sid) -> Result<Option<Vec<Sid>>, Error>;
     fn sid_of(&mut self, domain: &str, name: &str) -> Result<Option<Sid>, Error>;
     fn name_of(&mut self, sid: &Sid) -> Result<Option<Name>, Error>;
     fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error>;
 }
 
 impl Asked for Context {
+    fn sids_of_user(&mut self, user: &Sid) -> Result<Option<Vec<Sid>>, Error> {
+        self.sids_of_user(user)
+    }
+
     fn sid_of(&mut self, domain: &str, name: &str) -> Result<Option<Sid>, Error> {
         Ok(self.sid_of(domain, name)?.map(|(sid, _)| sid))
     }
@@ -735,6 +747,10 @@ mod tests {
     }
 
     impl Asked for Lab {
+        fn sids_of_user(&mut self, _: &Sid) -> Result<Option<Vec<Sid>>, Error> {
+            panic!("no user is asked about")
+        }
+
         fn sid_of(&mut self, _: &str, name: &str) -> Result<Option<Sid>, Error> {
             Ok((!self.is_silent && name == "alice").then(|| named_as(1103, "", "").sid))
         }

@@ -1,6 +1,5 @@
 //! The state of a COMPOUND in progress, which its operations share.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +14,7 @@ use vfs::{DirChange, Kind, NodeRef};
 use super::attrs::{Bitmap, Purpose, ToSet, asks_where};
 use super::client::Client;
 use super::limits;
-use super::names::{self, Id, IdMap, Late, Names};
+use super::names::{self, IdMap, Late, Mentioned, Names};
 use super::nfs4::Nfs4;
 use super::object::{Located, Object};
 use super::principal::Principal;
@@ -84,11 +83,11 @@ impl<'a> Compound<'a> {
         if self.minor == 0 { Status::Resource } else { Status::Delay }
     }
 
-    /// Looks up the names of users and groups for the reply; those without a name are sent as numbers.
-    pub(super) async fn id_map(&self, ids: impl FnOnce() -> BTreeSet<Id>) -> IdMap {
+    /// Looks up the names of users and groups for the reply; those without a name are sent as numbers or identifiers.
+    pub(super) async fn id_map(&self, mentioned: impl FnOnce() -> Mentioned) -> IdMap {
         let Some(domain) = &self.nfs.domain else { return IdMap::default() };
         // Boxed, so that the future of every attribute read does not include it.
-        let (id_map, done) = Box::pin(domain.id_map(ids(), self.call.now)).await;
+        let (id_map, done) = Box::pin(domain.id_map(mentioned(), self.call.now)).await;
         if let Err(late) = done {
             self.late(late);
         }

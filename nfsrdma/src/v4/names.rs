@@ -2,6 +2,8 @@
 //!
 //! *Operation.* Without a [`Domain`], users and groups are numbers in both directions, as with AUTH_SYS. With one, a user is sent
 //! by name if a look-up of that name returns the same user, and names of the domain are accepted. Numbers are always accepted.
+//! Entries of lists may be for Windows identifiers without a number here: they have names by the same rule, else they are sent as
+//! identifiers.
 //! Attributes with unknown names are decoded twice: the first pass collects the names, then they are looked up together.
 //!
 //! *Memory.* [`KNOWN_MAX`] cached answers of the directory in each direction, for [`KNOWN_FOR`].
@@ -22,7 +24,7 @@ use rdma_transport::parts::Limit;
 use rdma_transport::turns::Turns;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use vfs::acl::{Ace, Acl, Who};
+use vfs::acl::{Ace, Acl, Sid, Who};
 
 use super::limits::{NAME_QUERIES_MAX, NAME_QUERIES_OF_ADDRESS_MAX, OWNER_MAX};
 use super::status::Status;
@@ -44,6 +46,13 @@ const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
+/// A user or group without a number here, and its name without a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unnumbered {
+    pub name: String,
+    pub is_group: bool,
+}
+
 /// Maps names of owners, without their domain, to numbers and back. Calls may wait.
 pub trait OwnerNames: Send + Sync + 'static {
     /// Returns the number of the user of this name.
@@ -54,6 +63,15 @@ pub trait OwnerNames: Send + Sync + 'static {
     fn user(&self, uid: u32) -> Result<Option<String>, Unanswered>;
     /// Returns the name of a group.
     fn group(&self, gid: u32) -> Result<Option<String>, Unanswered>;
+    /// Returns the names of these Windows identifiers in their order: of users and groups without a number here, to which
+    /// [`Self::sid`] of the name leads back.
+    fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+        vec![Ok(None); sids.len()]
+    }
+    /// Returns the Windows identifier of a user or group of this name without a number here.
+    fn sid(&self, _name: &str, _is_group: bool) -> Result<Option<Sid>, Unanswered> {
+        Ok(None)
+    }
 }
 
 /// A user or group with a number here.
@@ -74,7 +92,7 @@ impl Id {
     }
 
     /// All users and groups in a list.
-    pub(super) fn all_of(acl: &Acl) -> impl Iterator<Item = Self> {
+    fn all_of(acl: &Acl) -> impl Iterator<Item = Self> {
         acl.entries().iter().filter_map(Self::of)
     }
 
@@ -91,15 +109,52 @@ impl Id {
             Self::Group(gid) => directory.group(gid)?,
         };
         let Some(name) = name else { return Ok(None) };
-        Ok((find(directory, self, &name)? == Some(self.number())).then_some(name))
+        let is_same = find(directory, self, &name)? == Some(Meant::Number(self.number()));
+        Ok(is_same.then_some(name))
     }
 }
 
-/// The number of a user or group name.
-fn find(directory: &dyn OwnerNames, kind: Id, name: &str) -> Result<Option<u32>, Unanswered> {
-    match kind {
-        Id::User(_) => directory.uid(name),
-        Id::Group(_) => directory.gid(name),
+/// The user or group of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    Number(u32),
+    /// It has no number here.
+    Sid(Sid),
+}
+
+/// The user or group of this name.
+fn find(directory: &dyn OwnerNames, kind: Id, name: &str) -> Result<Option<Meant>, Unanswered> {
+    let (number, is_group) = match kind {
+        Id::User(_) => (directory.uid(name)?, false),
+        Id::Group(_) => (directory.gid(name)?, true),
+    };
+    match number {
+        Some(number) => Ok(Some(Meant::Number(number))),
+        None => Ok(directory.sid(name, is_group)?.map(Meant::Sid)),
+    }
+}
+
+/// The users and groups of one reply that may have names.
+#[derive(Debug, Default)]
+pub(super) struct Mentioned {
+    pub(super) ids: BTreeSet<Id>,
+    pub(super) sids: BTreeSet<Sid>,
+}
+
+impl Mentioned {
+    /// Adds all users and groups in a list. Only identifiers of domains have names of a domain.
+    pub(super) fn add_list(&mut self, acl: &Acl) {
+        const NT: u64 = 5;
+        const DOMAIN: u32 = 21;
+        self.ids.extend(Id::all_of(acl));
+        for ace in acl.entries() {
+            if let Ace::Simple { who: Who::Sid(sid), .. } = ace
+                && sid.authority() == NT
+                && sid.subs().first() == Some(&DOMAIN)
+            {
+                self.sids.insert(sid.clone());
+            }
+        }
     }
 }
 
@@ -162,7 +217,8 @@ pub struct Domain {
     name: String,
     directory: Arc<dyn OwnerNames>,
     names: Known<Id, Arc<str>>,
-    numbers: Known<Asked, u32>,
+    numbers: Known<Asked, Meant>,
+    unnumbered: Known<Sid, (Arc<str>, bool)>,
     asking: Arc<Turns>,
     wait_policy: Duration,
     /// The directory is not queried before this time.
@@ -183,6 +239,7 @@ impl Domain {
             directory,
             names: Known::new(),
             numbers: Known::new(),
+            unnumbered: Known::new(),
             asking: Turns::new([
                 Limit::new("name-queries", NAME_QUERIES_MAX),
                 Limit::new("name-queries-of-address", NAME_QUERIES_OF_ADDRESS_MAX),
@@ -195,48 +252,49 @@ impl Domain {
     /// Looks up the names of these users and groups. Those without one are omitted.
     pub(super) async fn id_map(
         &self,
-        ids: BTreeSet<Id>,
+        mentioned: Mentioned,
         now: Duration,
     ) -> (IdMap, Result<(), Late>) {
-        let (there, missing) = self.names.split(ids.into_iter(), now);
+        let (there, missing) = self.names.split(mentioned.ids.into_iter(), now);
+        let (sids_there, sids) = self.unnumbered.split(mentioned.sids.into_iter(), now);
         let mut id_map = IdMap::default();
-        id_map.extend(there);
-        if missing.is_empty() {
+        id_map.extend(there, sids_there);
+        if missing.is_empty() && sids.is_empty() {
             return (id_map, Ok(()));
         }
         let domain = self.name.clone();
         let asked = self.ask(now, move |directory| {
-            let shown = |id: Id| {
-                let name = id.name(directory)?;
-                Ok(name.and_then(|name| shown(&name, &domain)).map(Arc::<str>::from))
+            let shown = |name: String| shown(&name, &domain).map(Arc::<str>::from);
+            let of_id = |id: Id| Ok(id.name(directory)?.and_then(shown));
+            let ids = missing.into_iter().map(|id| (id, of_id(id))).collect::<Vec<_>>();
+            let named = if sids.is_empty() { Vec::new() } else { directory.unnumbered(&sids) };
+            let of_sid = |found: Result<Option<Unnumbered>, Unanswered>| {
+                Ok(found?.and_then(|one| Some((shown(one.name)?, one.is_group))))
             };
-            missing.into_iter().map(|id| (id, shown(id))).collect::<Vec<_>>()
+            (ids, sids.into_iter().zip(named.into_iter().map(of_sid)).collect::<Vec<_>>())
         });
         match asked.await {
-            Ok(told) => {
-                let (told, result) = answered(told);
-                self.names.put(&told, now + KNOWN_FOR, now);
-                id_map.extend(told);
-                (id_map, result)
+            Ok((ids, sids)) => {
+                let ((ids, ids_done), (sids, sids_done)) = (answered(ids), answered(sids));
+                self.names.put(&ids, now + KNOWN_FOR, now);
+                self.unnumbered.put(&sids, now + KNOWN_FOR, now);
+                id_map.extend(ids, sids);
+                (id_map, ids_done.and(sids_done))
             }
             Err(late) => (id_map, Err(late)),
         }
     }
 
     /// Looks up these names; `None` for unknown ones.
-    async fn find(
-        &self,
-        asked: Vec<Asked>,
-        now: Duration,
-    ) -> Result<Vec<(Asked, Option<u32>)>, Late> {
+    async fn find(&self, asked: Vec<Asked>, now: Duration) -> Result<Answers<Asked, Meant>, Late> {
         let (mut there, missing) = self.numbers.split(asked.into_iter(), now);
         if missing.is_empty() {
             return Ok(there);
         }
         let told = self.ask(now, |directory| {
             let told = missing.into_iter().map(|asked| {
-                let number = find(directory, asked.0, &asked.1);
-                (asked, number)
+                let found = find(directory, asked.0, &asked.1);
+                (asked, found)
             });
             told.collect::<Vec<_>>()
         });
@@ -284,18 +342,28 @@ fn shown(name: &str, domain: &str) -> Option<String> {
     (!is_number && shown.len() <= OWNER_MAX).then_some(shown)
 }
 
-/// Names of users and groups for one reply; those that it lacks are sent as numbers.
+/// Names of users and groups for one reply; those that it lacks are sent as numbers or identifiers.
 #[derive(Debug, Default)]
-pub(super) struct IdMap(BTreeMap<Id, Arc<str>>);
+pub(super) struct IdMap {
+    names: BTreeMap<Id, Arc<str>>,
+    /// Each with whether it is a group.
+    unnumbered: BTreeMap<Sid, (Arc<str>, bool)>,
+}
 
 impl IdMap {
-    fn extend(&mut self, told: Vec<(Id, Option<Arc<str>>)>) {
-        self.0.extend(told.into_iter().filter_map(|(id, name)| Some((id, name?))));
+    fn extend(&mut self, ids: Answers<Id, Arc<str>>, sids: Answers<Sid, (Arc<str>, bool)>) {
+        self.names.extend(ids.into_iter().filter_map(|(id, name)| Some((id, name?))));
+        self.unnumbered.extend(sids.into_iter().filter_map(|(sid, found)| Some((sid, found?))));
+    }
+
+    /// The name of a user or group without a number, and whether it is a group.
+    pub(super) fn unnumbered(&self, sid: &Sid) -> Option<(&str, bool)> {
+        self.unnumbered.get(sid).map(|(name, is_group)| (&**name, *is_group))
     }
 
     /// The string for a user or group. `digits` is the buffer for a number.
     pub(super) fn text<'t>(&'t self, id: Id, digits: &'t mut Digits) -> &'t [u8] {
-        match self.0.get(&id) {
+        match self.names.get(&id) {
             Some(name) => name.as_bytes(),
             None => number(id.number(), digits),
         }
@@ -303,7 +371,7 @@ impl IdMap {
 
     /// Like [`IdMap::text`], for entries of a list.
     pub(super) fn shown(&self, id: Id) -> Cow<'_, [u8]> {
-        match self.0.get(&id) {
+        match self.names.get(&id) {
             Some(name) => Cow::Borrowed(name.as_bytes()),
             None => Cow::Owned(number(id.number(), &mut Digits::default()).to_vec()),
         }
@@ -334,7 +402,7 @@ fn number(mut number: u32, digits: &mut Digits) -> &[u8] {
 #[derive(Debug, Default)]
 pub(in crate::v4) struct Names<'a> {
     domain: Option<&'a Domain>,
-    found: BTreeMap<Asked, Option<u32>>,
+    found: BTreeMap<Asked, Option<Meant>>,
     missing: BTreeSet<Asked>,
 }
 
@@ -346,16 +414,16 @@ impl<'a> Names<'a> {
 
     /// Returns the number of the user that this text names.
     pub(super) fn user(&mut self, text: &[u8]) -> Result<u32, Status> {
-        self.principal(Id::User(0), text)
+        numbered(self.meant(text, false)?)
     }
 
     pub(super) fn group(&mut self, text: &[u8]) -> Result<u32, Status> {
-        self.principal(Id::Group(0), text)
+        numbered(self.meant(text, true)?)
     }
 
     /// Decodes a number, with or without a domain, or a name of the domain. An unknown name is collected for the look-up, and 0 is
     /// returned for now.
-    fn principal(&mut self, kind: Id, text: &[u8]) -> Result<u32, Status> {
+    pub(super) fn meant(&mut self, text: &[u8], is_group: bool) -> Result<Meant, Status> {
         if text.is_empty() {
             return Err(Status::Inval);
         }
@@ -363,19 +431,20 @@ impl<'a> Names<'a> {
         let digits = text.split('@').next().unwrap_or_default();
         if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
             // Numbers above 32 bits are not valid.
-            return digits.parse().map_err(|_| Status::BadOwner);
+            return digits.parse().map(Meant::Number).map_err(|_| Status::BadOwner);
         }
         // A name without a domain means that the sender could not translate it.
         let (name, domain) = text.rsplit_once('@').ok_or(Status::BadOwner)?;
         if name.is_empty() || !self.domain.is_some_and(|d| d.name.eq_ignore_ascii_case(domain)) {
             return Err(Status::BadOwner);
         }
+        let kind = if is_group { Id::Group(0) } else { Id::User(0) };
         let asked = (kind, name.to_owned());
         match self.found.get(&asked) {
-            Some(number) => number.ok_or(Status::BadOwner),
+            Some(found) => found.clone().ok_or(Status::BadOwner),
             None => {
                 self.missing.insert(asked);
-                Ok(0)
+                Ok(Meant::Number(0))
             }
         }
     }
@@ -390,6 +459,14 @@ impl<'a> Names<'a> {
             }
             _ => Ok(false),
         }
+    }
+}
+
+/// A file's owner has a number.
+fn numbered(meant: Meant) -> Result<u32, Status> {
+    match meant {
+        Meant::Number(number) => Ok(number),
+        Meant::Sid(_) => Err(Status::BadOwner),
     }
 }
 
@@ -424,6 +501,10 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(100);
 
+    fn of<const N: usize>(ids: [Id; N]) -> Mentioned {
+        Mentioned { ids: ids.into(), ..Mentioned::default() }
+    }
+
     fn told(id_map: &IdMap, id: Id) -> Vec<u8> {
         id_map.text(id, &mut Digits::default()).to_vec()
     }
@@ -432,7 +513,7 @@ mod tests {
     async fn users_are_shown_by_unique_name() {
         let domain = Domain::new("example.org", Arc::new(Small::default()));
         let ids = [Id::User(1000), Id::User(1001), Id::User(1002), Id::User(7), Id::Group(50)];
-        let (id_map, late) = domain.id_map(ids.into(), NOW).await;
+        let (id_map, late) = domain.id_map(of(ids), NOW).await;
         assert_eq!(late, Ok(()));
         let shown = ids.map(|id| String::from_utf8(told(&id_map, id)).unwrap());
         assert_eq!(shown, ["alice@example.org", "1001", "1002", "7", "staff@example.org"]);
@@ -476,7 +557,7 @@ mod tests {
         let domain = Domain::new("d", small.clone());
         let mut asked = Vec::new();
         for now in [NOW, NOW, NOW + KNOWN_FOR] {
-            let (id_map, _) = domain.id_map([Id::User(1000)].into(), now).await;
+            let (id_map, _) = domain.id_map(of([Id::User(1000)]), now).await;
             assert_eq!(told(&id_map, Id::User(1000)), b"alice@d");
             asked.push(small.0.load(Ordering::Relaxed));
         }
@@ -504,6 +585,11 @@ mod tests {
         }
         fn group(&self, _: u32) -> Result<Option<String>, Unanswered> {
             Ok(None)
+        }
+        fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+            let _ = self.0.lock().unwrap().recv();
+            let one = Unnumbered { name: "late".into(), is_group: true };
+            vec![Ok(Some(one)); sids.len()]
         }
     }
 
@@ -549,7 +635,7 @@ mod tests {
         for (wanted, late) in
             [(["alice@d", "1001", "7"], Err(Late)), (["alice@d", "bob@d", "7"], Err(Late))]
         {
-            let (id_map, done) = domain.id_map(ids.into(), NOW).await;
+            let (id_map, done) = domain.id_map(of(ids), NOW).await;
             let shown = ids.map(|id| String::from_utf8(told(&id_map, id)).unwrap());
             assert_eq!((shown, done), (wanted.map(str::to_owned), late));
         }
@@ -560,7 +646,7 @@ mod tests {
         let (let_it, waits) = mpsc::channel();
         let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
         domain.wait_policy = Duration::from_millis(1);
-        let (id_map, late) = domain.id_map([Id::User(5)].into(), NOW).await;
+        let (id_map, late) = domain.id_map(of([Id::User(5)]), NOW).await;
         assert_eq!((told(&id_map, Id::User(5)), late), (b"5".to_vec(), Err(Late)));
         drop(let_it);
         domain.wait_policy = PATIENCE;
@@ -570,6 +656,23 @@ mod tests {
         names.user(b"late@d").unwrap();
         assert_eq!(names.learn(NOW + REST).await, Ok(true));
         assert_eq!(names.user(b"late@d"), Ok(5));
+    }
+
+    #[tokio::test]
+    async fn stuck_directory_falls_back_to_identifiers() {
+        let (let_it, waits) = mpsc::channel();
+        let mut domain = Domain::new("d", Arc::new(Stuck(waits.into())));
+        domain.wait_policy = Duration::from_millis(1);
+        let sid = Sid::new(5, &[21, 1, 2, 3, 1200]).unwrap();
+        let of = || Mentioned { sids: [sid.clone()].into(), ..Mentioned::default() };
+        let (id_map, late) = domain.id_map(of(), NOW).await;
+        assert_eq!((id_map.unnumbered(&sid), late), (None, Err(Late)));
+        drop(let_it);
+        domain.wait_policy = PATIENCE;
+        let (id_map, late) = domain.id_map(of(), NOW).await;
+        assert_eq!((id_map.unnumbered(&sid), late), (None, Err(Late)), "it rests");
+        let (id_map, late) = domain.id_map(of(), NOW + REST).await;
+        assert_eq!((id_map.unnumbered(&sid), late), (Some(("late@d", true)), Ok(())));
     }
 
     /// One address whose queries hang leaves threads, and the directory, to others.

@@ -1,13 +1,15 @@
 //! Attributes, exact to the byte where the specification fixes them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use nfsrdma::v4::{Domain, Options, OwnerNames, Unanswered};
+use nfsrdma::v4::{Domain, Options, OwnerNames, Unanswered, Unnumbered};
 use proptest::prelude::*;
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
+use vfs::acl::{Ace, Acl, Sid, Who, mask};
 
 use crate::harness::{Args, Harness, fattr};
 
@@ -378,4 +380,128 @@ async fn domain_gives_names_to_ids() {
     assert_eq!(shown().await, [alice, alice, staff], "a name that nobody has changes nothing");
     set(b"1001", b"50", b"7").await.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
     assert_eq!(shown().await, ["7", "1001", staff], "numbers always");
+}
+
+/// A directory of users and groups without numbers, which may be silent; counts its questions.
+#[derive(Default)]
+struct Lab {
+    is_silent: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Lab {
+    const NAMED: [(u32, &str, bool); 2] = [(1200, "writers", true), (1103, "carol", false)];
+
+    fn sid(rid: u32) -> Sid {
+        Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
+    }
+
+    fn find<T>(
+        &self,
+        found: impl Fn(u32, &str, bool) -> Option<T>,
+    ) -> Result<Option<T>, Unanswered> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.is_silent.load(Ordering::Relaxed) {
+            return Err(Unanswered);
+        }
+        Ok(Self::NAMED.iter().find_map(|(rid, name, is_group)| found(*rid, name, *is_group)))
+    }
+}
+
+impl OwnerNames for Lab {
+    fn uid(&self, _: &str) -> Result<Option<u32>, Unanswered> {
+        Ok(None)
+    }
+    fn gid(&self, _: &str) -> Result<Option<u32>, Unanswered> {
+        Ok(None)
+    }
+    fn user(&self, _: u32) -> Result<Option<String>, Unanswered> {
+        Ok(None)
+    }
+    fn group(&self, _: u32) -> Result<Option<String>, Unanswered> {
+        Ok(None)
+    }
+    fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+        let of = |sid: &Sid| {
+            self.find(|rid, name, is_group| {
+                (Self::sid(rid) == *sid).then(|| Unnumbered { name: name.into(), is_group })
+            })
+        };
+        sids.iter().map(of).collect()
+    }
+    fn sid(&self, name: &str, is_group: bool) -> Result<Option<Sid>, Unanswered> {
+        self.find(|rid, known, of| (known == name && of == is_group).then(|| Self::sid(rid)))
+    }
+}
+
+/// A list of an SMB client keeps its SIDs when an NFS client writes back what it was shown, whatever the directory answers.
+#[tokio::test]
+async fn identities_without_number_have_names_in_lists() {
+    const GROUP: u32 = 0x40;
+    let lab = Arc::new(Lab::default());
+    let domain = Some(Arc::new(Domain::new("example.org", lab.clone())));
+    let harness = Harness::with(Options { domain, ..Options::default() });
+    let (_, file) = harness.with_file(b"f", b"hello").await;
+    let share = harness.nfs.core.namespace.share_named(b"data").unwrap();
+    let (node, _) = share.backend.root().lookup(&Cred::root(), b"f").await.unwrap();
+    // Two have names; the others are a deleted account, one of another domain, and a group of every computer.
+    let other = Sid::new(5, &[21, 9, 9, 9, 1200]).unwrap();
+    let sids = [Lab::sid(1200), Lab::sid(1103), Lab::sid(1999), other, Sid::administrators()];
+    let entries: Vec<Ace> =
+        sids.iter().map(|sid| Ace::allow(Who::Sid(sid.clone()), mask::READ_DATA, 0)).collect();
+    node.acl_set(&Acl::new(entries.clone()), 0o444).await.unwrap();
+    let shown = || async {
+        let mut r = harness.run(|c| c.putfh(&file).getattr(&[attr::ACL])).await;
+        r.ok(&[op::PUTFH]).expect(op::GETATTR, Status::Ok);
+        let _head = (r.bitmap(), r.u32(), r.u32());
+        let one = |_: u32| {
+            let [_kind, flags, _mask] = [r.u32(), r.u32(), r.u32()];
+            (flags, String::from_utf8(r.opaque()).unwrap())
+        };
+        (0..5).map(one).collect::<Vec<_>>()
+    };
+    let set = |list: Vec<(u32, String)>| {
+        let (harness, file) = (&harness, &file);
+        async move {
+            let values = |w: &mut Writer| {
+                w.count(list.len());
+                for (flags, name) in &list {
+                    [0, *flags, mask::READ_DATA].into_iter().for_each(|n| w.u32(n));
+                    w.opaque(name.as_bytes());
+                }
+            };
+            harness.run(|c| setattr(c.putfh(file), &[attr::ACL], values)).await
+        }
+    };
+    let kept = || async {
+        let attr = node.getattr().await.unwrap();
+        node.acl(&attr).await.unwrap().unwrap().entries().to_vec()
+    };
+    let by_sid: Vec<(u32, String)> = sids.iter().map(|sid| (0, sid.to_string())).collect();
+    let mut by_name = by_sid.clone();
+    by_name[0] = (GROUP, "writers@example.org".into());
+    by_name[1] = (0, "carol@example.org".into());
+
+    lab.is_silent.store(true, Ordering::Relaxed);
+    let list = shown().await;
+    assert_eq!(list, by_sid, "silence is no name");
+    set(list).await.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
+    assert_eq!(kept().await, entries);
+    set(by_name.clone()).await.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Delay);
+
+    lab.is_silent.store(false, Ordering::Relaxed);
+    let list = shown().await;
+    assert_eq!(list, by_name);
+    set(list).await.ok(&[op::PUTFH]).expect(op::SETATTR, Status::Ok);
+    assert_eq!(kept().await, entries);
+    let asked = lab.asked.load(Ordering::Relaxed);
+    assert_eq!(shown().await, by_name);
+    assert_eq!(lab.asked.load(Ordering::Relaxed), asked, "answers are kept");
+    // A name of the other kind is none, and an owner needs a number.
+    let wrong = vec![(0, "writers@example.org".to_owned())];
+    set(wrong).await.ok(&[op::PUTFH]).expect(op::SETATTR, Status::BadOwner);
+    let owner = |w: &mut Writer| w.opaque(b"carol@example.org");
+    let mut r = harness.run(|c| setattr(c.putfh(&file), &[attr::OWNER], owner)).await;
+    r.ok(&[op::PUTFH]).expect(op::SETATTR, Status::BadOwner);
+    assert_eq!(kept().await, entries);
 }

@@ -215,6 +215,13 @@ dylib::functions! {
         count: u32,
         sids: *mut DomainSid,
     ) -> Code;
+    pub(crate) fn wbcCtxLookupUserSids(
+        ctx: *mut c_void,
+        user: *const DomainSid,
+        domain_groups_only: bool,
+        count: *mut u32,
+        sids: *mut *mut DomainSid,
+    ) -> Code;
     pub(crate) fn wbcCtxListTrusts(
         ctx: *mut c_void,
         domains: *mut *mut DomainInfo,

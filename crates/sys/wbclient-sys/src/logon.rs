@@ -6,10 +6,8 @@ use zeroize::Zeroizing;
 use crate::context::{Context, Owned, checked};
 use crate::error::Error;
 use crate::ffi::{self, AuthUserParams, ResponseParams};
+use crate::names::SIDS_MAX;
 use crate::text::{copied, given};
-
-/// Most identifiers of a user; a longer list is taken for damaged. Windows issues no ticket with more than 1,015 groups.
-const SIDS_MAX: usize = 16_384;
 
 /// A client's proof that it knows a password.
 #[derive(Clone, Debug)]

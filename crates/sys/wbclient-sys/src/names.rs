@@ -1,4 +1,4 @@
-//! Questions about names of many identifiers, identifiers of numbers, and the known domains.
+//! Questions about names of many identifiers, identifiers of numbers and of users, and the known domains.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -13,6 +13,8 @@ use crate::text::copied;
 
 /// Most entries of a list from the library; a longer one is taken for damaged.
 const DOMAINS_MAX: usize = 16_384;
+/// The same for the identifiers of a user. Windows issues no ticket with more than 1,015 groups.
+pub(crate) const SIDS_MAX: usize = 16_384;
 
 impl Context {
     /// Asks for the names of these identifiers until this time, and hands over each answer as it comes. Only an identifier
@@ -109,6 +111,34 @@ impl Context {
         checked(code, &[])?;
         // S-0-0 marks a number without an identifier.
         Ok(sids.iter().map(|sid| sid.read().filter(|_| sid.count > 0)).collect())
+    }
+
+    /// Asks for the identifiers of a user, also before its first logon: of the user, of its primary group, and of its other groups
+    /// in domains. Returns no list if winbindd does not find the user, or if its controller is silent. May block.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`] for an answer about another user, or without a primary group.
+    pub fn sids_of_user(&mut self, user: &Sid) -> Result<Option<Vec<Sid>>, Error> {
+        let asked = DomainSid::of(user);
+        let (mut found, mut count) = (Owned::<DomainSid>::none(), 0_u32);
+        // SAFETY: the context and the identifier live; the places are of the types that the library fills, and `found` frees the
+        // list.
+        let code = unsafe {
+            let (at, count) = (&raw const asked, &raw mut count);
+            ffi::wbcCtxLookupUserSids(self.at(), at, true, count, found.place())
+        };
+        if checked(code, &[ffi::DOMAIN_NOT_FOUND])?.is_none() {
+            return Ok(None);
+        }
+        let count = usize::try_from(count).ok().filter(|count| (2..=SIDS_MAX).contains(count));
+        let (Some(first), Some(count)) = (found.get(), count) else {
+            return Err(Error::Unfinished);
+        };
+        // SAFETY: the list has `count` entries and belongs to `found`, which lives.
+        let list = unsafe { std::slice::from_raw_parts(ptr::from_ref(first), count) };
+        let sids: Vec<Sid> =
+            list.iter().map(DomainSid::read).collect::<Option<_>>().ok_or(Error::Unfinished)?;
+        if sids.first() == Some(user) { Ok(Some(sids)) } else { Err(Error::Unfinished) }
     }
 
     /// Asks for all domains that winbindd knows: the machine's accounts, its domain, trusted domains. Returns `None` if the list

@@ -1,8 +1,8 @@
 //! Access control lists on the wire: the attributes `acl` and `dacl` (RFC 8881 sections 6.2.1 and 6.2.2).
 //!
 //! *Operation.* Types and rights have the numbers of [`vfs::acl`]; the flags for "inherited" and "group" differ. Users and groups
-//! are shown like owners; those without a number here are shown by their Windows identifier. Only allow and deny entries are shown
-//! and accepted (`aclsupport`): audit entries of Windows clients are stored separately.
+//! are shown like owners; those without a number here by name or else by their Windows identifier. Only allow and deny entries
+//! are shown and accepted (`aclsupport`): audit entries of Windows clients are stored separately.
 //!
 //! *Errors.* ATTRNOTSUPP for audit and alarm entries, undefined rights, and inheritance flags outside of directories; BADOWNER for
 //! unknown names; NOSPC for more than [`ACES_MAX`] entries: the most specific ones that SETATTR, CREATE and OPEN may return (RFC
@@ -16,7 +16,7 @@ use vfs::acl::{Ace, Acl, Sid, Who, control, flag, kind, mask};
 
 use crate::v4::limits::ACES_MAX;
 use crate::v4::limits::OWNER_MAX;
-use crate::v4::names::{Id, IdMap, Names};
+use crate::v4::names::{Id, IdMap, Meant, Names};
 use crate::v4::status::Status;
 
 /// ACL4_SUPPORT_ALLOW_ACL and ACL4_SUPPORT_DENY_ACL.
@@ -127,7 +127,13 @@ fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) ->
             bits |= inherit_only;
             (None, "GROUP@".to_owned())
         }
-        Who::Sid(sid) => (None, name_of(sid)),
+        Who::Sid(sid) => match id_map.unnumbered(sid) {
+            Some((name, is_group)) => {
+                bits |= if is_group { IDENTIFIER_GROUP } else { 0 };
+                (None, name.to_owned())
+            }
+            None => (None, name_of(sid)),
+        },
     };
     let name = match id {
         Some(id) => id_map.shown(id),
@@ -212,7 +218,11 @@ fn who(name: &[u8], is_group: bool, names: &mut Names<'_>) -> Result<Who, Status
     if let Some(sid) = special(text).or_else(|| text.parse().ok()) {
         return Ok(Who::of_sid(sid));
     }
-    Ok(if is_group { Who::Members(names.group(name)?) } else { Who::User(names.user(name)?) })
+    Ok(match names.meant(name, is_group)? {
+        Meant::Number(gid) if is_group => Who::Members(gid),
+        Meant::Number(uid) => Who::User(uid),
+        Meant::Sid(sid) => Who::of_sid(sid),
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Values of attributes for GETATTR and READDIR (RFC 8881 section 5, RFC 7862 section 12, RFC 8275, RFC 8276, RFC 9754).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nfs_proto::nfs4::attrs::{ChangeAttrType, Fattr4, NfsFtype4, OpenArguments4, Value};
@@ -18,7 +17,7 @@ use crate::fh::Fh;
 use crate::v4::above::{self, Above};
 use crate::v4::compound::Compound;
 use crate::v4::limits::IO_MAX;
-use crate::v4::names::{Digits, Id, IdMap};
+use crate::v4::names::{Digits, Id, IdMap, Mentioned};
 use crate::v4::object::{Located, Object};
 use crate::v4::pseudo;
 use crate::v4::status::Status;
@@ -489,13 +488,14 @@ async fn list(at: &Located, want: &Bitmap, attr: &Attr) -> Result<Option<Arc<Acl
 
 /// Looks up the names of users and groups that the requested attributes mention.
 async fn id_map(cx: &Compound<'_>, want: &Bitmap, attr: &Attr, acl: Option<&Acl>) -> IdMap {
-    let ids = || {
-        let mut ids: BTreeSet<Id> = acl.into_iter().flat_map(Id::all_of).collect();
-        ids.extend(want.has(attr::OWNER).then_some(Id::User(attr.uid)));
-        ids.extend(want.has(attr::OWNER_GROUP).then_some(Id::Group(attr.gid)));
-        ids
+    let mentioned = || {
+        let mut all = Mentioned::default();
+        acl.into_iter().for_each(|acl| all.add_list(acl));
+        all.ids.extend(want.has(attr::OWNER).then_some(Id::User(attr.uid)));
+        all.ids.extend(want.has(attr::OWNER_GROUP).then_some(Id::Group(attr.gid)));
+        all
     };
-    cx.id_map(ids).await
+    cx.id_map(mentioned).await
 }
 
 /// The supported arguments of OPEN, as sets of their numbers (RFC 9754 section 3).
