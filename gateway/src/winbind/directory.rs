@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use mutex::locked;
 use nfsrdma::v4::{OwnerNames, Unanswered, Unnumbered};
-use smbd_core::domain_engine::{Lookup, Named, NamedKind};
+use smbd_core::domain_engine::{Lookup, Named};
 use vfs::accounts::Directory;
 use vfs::acl::Sid;
 use wbclient_sys::{Error, Number};
@@ -245,6 +245,7 @@ impl Winbind {
 #[cfg(test)]
 mod tests {
     use config::{Names, Settings};
+    use smbd_core::domain_engine::NamedKind;
     use vfs::{Domain, DomainIdentity};
     use wbclient_sys::Details;
 
