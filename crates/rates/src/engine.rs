@@ -185,6 +185,9 @@ struct Lane<T> {
     waiters: VecDeque<Waiter<T>>,
 }
 
+/// Reservations of buckets, each a time and a cost: of the earliest lane, and of the one that can pass first, if that is another.
+type Reserved = HashMap<(Of, Measure), [Option<(Duration, u64)>; 2]>;
+
 /// The waiting requests of one address, or of all.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
@@ -360,7 +363,7 @@ impl<T> Engine<T> {
     /// Lets pass all requests that can pass now, in turns: the tokens of those that pass, and the time until the next may.
     pub(crate) fn turn(&mut self, now: Duration) -> (Vec<T>, Option<Duration>) {
         let (mut passed, mut next) = (Vec::new(), None::<Duration>);
-        let mut reserved: HashMap<(Of, Measure), (Duration, u64)> = HashMap::new();
+        let mut reserved = Reserved::new();
         let mut at = 0;
         while let Some((&turn, _)) =
             self.lanes.range((Bound::Excluded(at), Bound::Unbounded)).next()
@@ -368,11 +371,11 @@ impl<T> Engine<T> {
             at = turn;
             while let Some((key, bytes)) = self.head(turn) {
                 let owes = self.owes(turn);
-                if owes && !self.is_reserved(key, &reserved) {
+                let wait = self.wait(key, bytes, now);
+                if owes && !self.is_reserved(key, now + wait, &reserved) {
                     self.go_behind(turn);
                     break;
                 }
-                let wait = self.wait(key, bytes, now);
                 if !wait.is_zero() {
                     next = Some(next.map_or(wait, |n| n.min(wait)));
                 }
@@ -597,22 +600,16 @@ impl<T> Engine<T> {
     }
 
     /// Returns true if the request delays no earlier lane that has reserved a bucket.
-    fn leaves_room(
-        &mut self,
-        key: Key,
-        bytes: u64,
-        reserved: &HashMap<(Of, Measure), (Duration, u64)>,
-        now: Duration,
-    ) -> bool {
+    fn leaves_room(&mut self, key: Key, bytes: u64, reserved: &Reserved, now: Duration) -> bool {
         if reserved.is_empty() {
             return true;
         }
         for of in self.scopes_of(key) {
             let Some(scope) = self.scopes.get_mut(&of) else { continue };
             for (measure, bucket) in scope.used(key.kind) {
-                if let Some((at, later)) = reserved.get(&(of, measure))
-                    && !bucket.leaves_room(key.kind.cost(measure, bytes), *later, *at, now)
-                {
+                let cost = key.kind.cost(measure, bytes);
+                let mut all = reserved.get(&(of, measure)).into_iter().flatten().flatten();
+                if !all.all(|(at, later)| bucket.leaves_room(cost, *later, *at, now)) {
                     return false;
                 }
             }
@@ -620,28 +617,31 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Returns true if an earlier lane has reserved a bucket of this one.
-    fn is_reserved(&self, key: Key, reserved: &HashMap<(Of, Measure), (Duration, u64)>) -> bool {
+    /// Returns true if an earlier lane has reserved a bucket of this one for a time until `by`.
+    fn is_reserved(&self, key: Key, by: Duration, reserved: &Reserved) -> bool {
         !reserved.is_empty()
             && self.scopes_of(key).into_iter().any(|of| {
                 let mut measures = Measure::ALL.into_iter().filter(|m| key.kind.uses(*m));
-                measures.any(|measure| reserved.contains_key(&(of, measure)))
+                measures.any(|measure| {
+                    let all = reserved.get(&(of, measure)).into_iter().flatten().flatten();
+                    all.into_iter().any(|(at, _)| *at <= by)
+                })
             })
     }
 
-    /// Keeps the buckets of a request for the time at which it can pass, unless an earlier lane has reserved them.
-    fn reserve(
-        &mut self,
-        key: Key,
-        bytes: u64,
-        at: Duration,
-        reserved: &mut HashMap<(Of, Measure), (Duration, u64)>,
-    ) {
+    /// Keeps the buckets of a request for the time at which it can pass, unless earlier lanes have reserved them for earlier times.
+    fn reserve(&mut self, key: Key, bytes: u64, at: Duration, reserved: &mut Reserved) {
         for of in self.scopes_of(key) {
             let Some(scope) = self.scopes.get_mut(&of) else { continue };
             for (measure, _) in scope.used(key.kind) {
-                let cost = key.kind.cost(measure, bytes);
-                reserved.entry((of, measure)).or_insert((at, cost));
+                let one = (at, key.kind.cost(measure, bytes));
+                let [first, soonest] = reserved.entry((of, measure)).or_default();
+                match (*first, *soonest) {
+                    (None, _) => *first = Some(one),
+                    (Some((of_first, _)), None) if at < of_first => *soonest = Some(one),
+                    (_, Some((of_soonest, _))) if at < of_soonest => *soonest = Some(one),
+                    _ => {}
+                }
             }
         }
     }

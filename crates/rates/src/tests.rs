@@ -295,6 +295,18 @@ fn large_requests_are_not_slowed_by_a_slow_user() {
     assert!(passed[1] >= 900 * MIB, "{passed:?}");
 }
 
+/// Nor where small requests of others could use each token before it.
+#[test]
+fn large_requests_get_turns_among_small_ones_and_a_slow_user() {
+    let slow = OfUser { name: "slow".into(), uid: Some(1), rates: both(MIB, ms(1000)) };
+    let mut engine = engine(Plan { users: vec![slow], ..share_plan(both(100 * MIB, ms(100))) });
+    let lane = |uid| engine.key(1, host(1), Caller::Uid(uid), Kind::Read);
+    let lanes = [(lane(1), MIB), (lane(2), 8 * MIB), (lane(3), MIB / 16)];
+    let passed = contend(&mut engine, &lanes, 256, Duration::from_secs(10));
+    assert!(passed[0] >= 9 * MIB && passed[0] <= 12 * MIB, "{passed:?}");
+    assert!(passed[1] >= 350 * MIB && passed[2] >= 350 * MIB, "{passed:?}");
+}
+
 /// One lane needs two buckets, which others keep empty by turns that do not meet.
 #[test]
 fn request_of_two_busy_buckets_does_not_starve() {
