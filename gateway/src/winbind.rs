@@ -42,6 +42,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 const ASK_SOON: Duration = Duration::from_secs(2);
 /// Time limit of a question about names and numbers.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// The least time for the question whether a controller answers.
+const PING_MIN: Duration = Duration::from_millis(200);
 /// Time limit of a question about a password, which a controller far away may answer.
 const PASSWORD_MAX: Duration = Duration::from_secs(9);
 /// No question about names of a configuration begins after this time.
@@ -484,19 +486,6 @@ impl Winbind {
         self.numbers_for(Asker::Logon, sids)
     }
 
-    /// Asks in one of the places for this asker.
-    fn ask_for<T: Send + 'static>(
-        self: &Arc<Self>,
-        asker: Asker,
-        limit: Duration,
-        ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        match asker {
-            Asker::Logon => self.call(About::Other, limit, ask),
-            Asker::Owner => self.ask_owners(limit, ask),
-        }
-    }
-
     fn numbers_for(
         self: &Arc<Self>,
         asker: Asker,
@@ -512,12 +501,23 @@ impl Winbind {
             return Ok(found.into_iter().map(Option::flatten).collect());
         }
         let (its, began) = (asked.clone(), Instant::now());
-        let answer = self.ask_for(asker, ANSWER_MAX, move |context| context.numbers(&its));
+        let numbers = move |context: &mut Context| context.numbers(&its);
+        let answer = match asker {
+            Asker::Logon => self.call(About::Other, ANSWER_MAX, numbers),
+            Asker::Owner => self.ask_owners(ANSWER_MAX, numbers),
+        };
         // The numbers may come from the directory, and then need a controller. The others are good without its answer.
         let answer = answer.map(|numbers| {
             let rest = ANSWER_MAX.saturating_sub(began.elapsed());
             let ping = |context: &mut Context| context.reach_controller(None);
-            let is_sure = !numbers.contains(&None) || self.ask_for(asker, rest, ping).is_ok();
+            let is_sure = !numbers.contains(&None)
+                || rest > PING_MIN
+                    && match asker {
+                        Asker::Logon => self.call(About::Other, rest, ping),
+                        // A silent controller is no reason for a pause: winbindd answers other questions itself.
+                        Asker::Owner => self.ask_names(rest, ping),
+                    }
+                    .is_ok();
             (numbers, is_sure)
         });
         let mut numbers = locked(&self.numbers);

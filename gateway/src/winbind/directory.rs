@@ -7,6 +7,7 @@
 //! Lists may name users and groups of the domain for which winbind has no number. These have names as well, which mean their SIDs.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use mutex::locked;
 use nfsrdma::v4::{OwnerNames, Unanswered, Unnumbered};
@@ -18,6 +19,9 @@ use wbclient_sys::{Error, Number};
 use super::names::is_of_kind;
 use super::{Asker, Winbind};
 use crate::users::UserDb;
+
+/// Time after which no further question for one answer begins: what was answered is kept, and NFS waits a few seconds in all.
+const GOES_ON_MAX: Duration = Duration::from_secs(1);
 
 /// The directory of names at NFS.
 pub(crate) struct NfsNames {
@@ -110,7 +114,8 @@ impl OwnerNames for NfsNames {
             Knows::Unknown => Err(Unanswered),
             Knows::Winbind(winbind) => {
                 let asked = [(self.domain.as_str(), name)];
-                let found = winbind.sids_unnumbered(&asked).pop().unwrap_or(Ok(None));
+                let found =
+                    winbind.sids_unnumbered(&asked, Instant::now()).pop().unwrap_or(Ok(None));
                 let of_kind = |named: &Named| is_of_kind(named.kind, is_group);
                 Ok(found?.filter(of_kind).map(|named| named.sid))
             }
@@ -170,12 +175,20 @@ impl Winbind {
         })
     }
 
-    /// Returns the identities of these names that have no number, in their order.
+    /// Returns the identities of these names that have no number, in their order. `began`: when the first question for this answer
+    /// began.
     fn sids_unnumbered(
         self: &Arc<Self>,
         names: &[(&str, &str)],
+        began: Instant,
     ) -> Vec<Result<Option<Named>, Unanswered>> {
+        if began.elapsed() > GOES_ON_MAX {
+            return vec![Err(Unanswered); names.len()];
+        }
         let found: Vec<Lookup> = self.identities_of(names);
+        if began.elapsed() > GOES_ON_MAX {
+            return vec![Err(Unanswered); names.len()];
+        }
         let sids: Vec<Sid> = found.iter().flatten().flatten().map(|one| one.sid.clone()).collect();
         let numbers: Vec<Result<Option<Number>, Unanswered>> =
             match self.numbers_for(Asker::Owner, &sids) {
@@ -186,6 +199,10 @@ impl Winbind {
         let of = |found: Lookup| {
             let Some(named) = found.map_err(|_| Unanswered)? else { return Ok(None) };
             let number = numbers.next().unwrap_or(Err(Unanswered))?;
+            // Where the controller is silent, a number may exist.
+            if number.is_none() && !locked(&self.numbers).is_surely_none(&named.sid) {
+                return Err(Unanswered);
+            }
             Ok(number.is_none().then_some(named))
         };
         found.into_iter().map(of).collect()
@@ -203,10 +220,11 @@ impl Winbind {
         // Clients would take a user of a trusted domain for one of this domain.
         let asked: Vec<Sid> =
             sids.iter().filter(|sid| sid.rid_in(&own).is_some()).cloned().collect();
+        let began = Instant::now();
         let names = self.names_of(&asked);
         let texts: Vec<(&str, &str)> =
             names.iter().flatten().flatten().map(|named| (domain, named.name.as_str())).collect();
-        let mut back = self.sids_unnumbered(&texts).into_iter();
+        let mut back = self.sids_unnumbered(&texts, began).into_iter();
         let of = |(sid, found): (&Sid, &Lookup)| {
             let Some(named) = found.as_ref().map_err(|_| Unanswered)? else { return Ok(None) };
             let leads_back = back.next().unwrap_or(Err(Unanswered))?.filter(|it| it.sid == *sid);
@@ -301,7 +319,7 @@ mod tests {
         named(1303, "moved", NamedKind::Group);
         named(1304, "moved", NamedKind::Group);
         let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
-        users.set_winbind(winbind);
+        users.set_winbind(winbind.clone());
         let lab = NfsNames::new(users.clone(), "lab.test");
         let one = |name: &str, is_group| Ok(Some(Unnumbered { name: name.into(), is_group }));
         let asked = [sid(1300), other, sid(1301), sid(1302), sid(1303), sid(1200), sid(1999)];
@@ -330,6 +348,8 @@ mod tests {
             assert_eq!(lab.sid(name, is_group), wanted, "{name}");
         }
         assert_eq!(lab.gid("writers"), Ok(None), "it has no number");
+        locked(&winbind.numbers).keep_unsure(sid(1301), crate::winbind::NUMBERS_MAX);
+        assert_eq!(lab.sid("carol", false), Err(Unanswered), "it may have a number");
         let elsewhere = NfsNames::new(users.clone(), "other.test");
         assert_eq!(elsewhere.unnumbered(&[sid(1300)]), [Ok(None)]);
         assert_eq!(elsewhere.sid("writers", true), Ok(None));

@@ -27,6 +27,12 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         (Instant::now() < *until.as_ref()?).then(|| value.clone())
     }
 
+    /// Returns whether the answer is negative, and was given while a controller answered.
+    pub(super) fn is_surely_none(&self, key: &K) -> bool {
+        let unsure = Instant::now() + KEPT_UNSURE;
+        matches!(self.0.get(key), Some((None, Some(until))) if *until > unsure)
+    }
+
     /// Returns an answer of any age.
     pub(super) fn any(&self, key: &K) -> Option<Option<V>> {
         self.0.get(key).map(|(value, _)| value.clone())

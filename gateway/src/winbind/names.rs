@@ -155,7 +155,7 @@ impl Winbind {
     }
 
     /// Asks on a thread of those for names.
-    fn ask_names<T: Send + 'static>(
+    pub(super) fn ask_names<T: Send + 'static>(
         self: &Arc<Self>,
         limit: Duration,
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,

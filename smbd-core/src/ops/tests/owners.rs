@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use vfs::mem::MemBackend;
-use vfs::{Acting, Backend, Cred, Domain, SetAttr, Token};
+use vfs::{Acting, Backend, Cred, Domain, SetAttr, Token, acl};
 
 use crate::auth::relay::{Question, Refused, Why};
 use crate::domain_engine::{Engine, Lookup, Numbers, Verdict};
@@ -148,17 +148,20 @@ async fn owners_of_new_files_get_their_numbers() {
     assert_eq!(lab.asked.load(Ordering::Relaxed), 1);
 }
 
-/// The folder that was read before a question may have another owner after it.
+/// The folder that was read before a question may have another list after it.
 #[tokio::test]
 async fn right_to_create_is_looked_at_after_the_question() {
     let backend = MemBackend::new(64 << 20).unwrap();
     let (root, top) = (Cred::root(), backend.clone().root());
-    let folder = top.mkdir(Acting::caller(&root), b"d", folder_of(ANN, 0o700)).await.unwrap().node;
+    let folder = top.mkdir(Acting::caller(&root), b"d", folder_of(3000, 0o700)).await.unwrap().node;
+    // The volume takes the word of the request for the right that a list gives.
+    let list =
+        |uid| acl::Acl::new(vec![acl::Ace::allow(acl::Who::User(uid), acl::mask::FILE_ALL, 0)]);
+    folder.acl_set(&list(ANN), 0o700).await.unwrap();
     let runtime = tokio::runtime::Handle::current();
     let changes = folder.clone();
     let meanwhile = move || {
-        let other = folder_of(2000, 0o700);
-        runtime.block_on(changes.setattr(&Cred::root(), other, false)).unwrap();
+        runtime.block_on(changes.acl_set(&list(2000), 0o700)).unwrap();
         thread::sleep(STORAGE_USUAL_MAX * 3);
     };
     let (harness, lab) = served(meanwhile, backend);
