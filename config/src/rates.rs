@@ -20,6 +20,19 @@ const OPERATIONS_MAX: u64 = 1_000_000_000;
 const BURST_MIN: Duration = Duration::from_millis(10);
 const BURST_MAX: Duration = Duration::from_secs(60);
 
+/// Returns a value that is in range. `what`: the word for such a value.
+fn within<T: Copy + PartialOrd + fmt::Display>(
+    value: T,
+    (least, most): (T, T),
+    what: &str,
+    text: &str,
+) -> Result<T, String> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("`{}` is out of range; write a {what} from {least} to {most}", shown(text)))
+}
+
 /// Bytes for each second, written `500MiB/s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteRate(pub u64);
@@ -34,11 +47,7 @@ impl FromStr for ByteRate {
                 shown(text)
             ));
         };
-        if (BYTES_MIN..=BYTES_MAX).contains(&bytes) {
-            return Ok(Self(bytes));
-        }
-        let (least, most) = (Self(BYTES_MIN), Self(BYTES_MAX));
-        Err(format!("`{}` is out of range; write a rate from {least} to {most}", shown(text)))
+        within(Self(bytes), (Self(BYTES_MIN), Self(BYTES_MAX)), "rate", text)
     }
 }
 
@@ -63,11 +72,7 @@ impl FromStr for OperationRate {
                 shown(text)
             ));
         };
-        if (OPERATIONS_MIN..=OPERATIONS_MAX).contains(&number) {
-            return Ok(Self(number));
-        }
-        let (least, most) = (Self(OPERATIONS_MIN), Self(OPERATIONS_MAX));
-        Err(format!("`{}` is out of range; write a rate from {least} to {most}", shown(text)))
+        within(Self(number), (Self(OPERATIONS_MIN), Self(OPERATIONS_MAX)), "rate", text)
     }
 }
 
@@ -83,12 +88,8 @@ struct Burst(Duration);
 impl FromStr for Burst {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let Span(burst) = text.parse()?;
-        if (BURST_MIN..=BURST_MAX).contains(&burst) {
-            return Ok(Self(burst));
-        }
-        let (least, most) = (Span(BURST_MIN), Span(BURST_MAX));
-        Err(format!("`{}` is out of range; write a time from {least} to {most}", shown(text)))
+        let Span(burst) = within(text.parse()?, (Span(BURST_MIN), Span(BURST_MAX)), "time", text)?;
+        Ok(Self(burst))
     }
 }
 
@@ -107,7 +108,7 @@ pub fn rates_text(rates: &Rates) -> String {
     told.join(", ")
 }
 
-/// Reads the group `limits` of a share, a user or a client; A group with a fault gives no rates.
+/// Reads the group `limits` of a share, a user or a client. A group with a fault gives no rates.
 pub(crate) fn rates_in(node: &Node, whose: &str, report: &mut Report) -> Option<Rates> {
     let group = Group::read(node, &format!("`limits` of {whose}"), &keys::RATES, report)?;
     let faults = report.0.len();

@@ -132,36 +132,32 @@ def heals():
     return None if until(HEALS, logs_on) else "after the fault: " + said
 
 
+def is_known():
+    """Readiness and status tell the fault, and no logon waits any more."""
+    if not until(HEALS, lambda: "cannot log on with passwords" in fetched("/readyz")[1]):
+        return "ready: %s" % (fetched("/readyz"),)
+    told = json.loads(fetched("/status")[1])["domain"]
+    if told["answers"] or not told["why_not"]:
+        return "status: %s" % told
+    said, took = logon(DOMAIN)
+    if is_in(said) or took > LOCAL_MAX:
+        return "while it is known: %.1f s: %s" % (took, said)
+    return local_is_quick() or heals()
+
+
 def silent(*faults):
     """No question is answered: the watch finds out."""
     says(*faults)
     said, took = logon(DOMAIN)
     if is_in(said) or "NT_STATUS_LOGON_FAILURE" not in said or took > DOMAIN_MAX:
         return "%.1f s: %s" % (took, said)
-    if not until(HEALS, lambda: "cannot log on with passwords" in fetched("/readyz")[1]):
-        return "ready: %s" % (fetched("/readyz"),)
-    told = json.loads(fetched("/status")[1])["domain"]
-    if told["answers"] or not told["why_not"]:
-        return "status: %s" % told
-    # Now nothing waits.
-    said, took = logon(DOMAIN)
-    if is_in(said) or took > LOCAL_MAX:
-        return "while it is known: %.1f s: %s" % (took, said)
-    return local_is_quick() or heals()
+    return is_known()
 
 
 def watched(function, fault):
     """The watch finds out, whatever else is answered."""
     says((function, fault))
-    if not until(HEALS, lambda: "cannot log on with passwords" in fetched("/readyz")[1]):
-        return "ready: %s" % (fetched("/readyz"),)
-    told = json.loads(fetched("/status")[1])["domain"]
-    if told["answers"] or not told["why_not"]:
-        return "status: %s" % told
-    said, took = logon(DOMAIN)
-    if is_in(said) or took > LOCAL_MAX:
-        return "while it is known: %.1f s: %s" % (took, said)
-    return local_is_quick() or heals()
+    return is_known()
 
 
 def of_logons(function, fault):
