@@ -4,13 +4,14 @@
 //! domain has no such user. While winbind or its controller does not answer and has not answered before, users are shown by
 //! number and names are not taken: a name of the domain always means the same user.
 //!
-//! Lists may name users and groups of the domain for which winbind has no number. These have names as well, which mean their SIDs.
+//! Lists of Windows clients name users and groups of the domain by SID. These are shown by name; a name that comes back means the
+//! number, or the SID of an identity for which winbind has none.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mutex::locked;
-use nfsrdma::v4::{OwnerNames, Unanswered, Unnumbered};
+use nfsrdma::v4::{NameOfSid, OwnerNames, Unanswered};
 use smbd_core::domain_engine::{Lookup, Named};
 use vfs::accounts::Directory;
 use vfs::acl::Sid;
@@ -100,11 +101,11 @@ impl OwnerNames for NfsNames {
         self.name(Number::Gid(gid))
     }
 
-    fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+    fn names_in_lists(&self, sids: &[Sid]) -> Vec<Result<Option<NameOfSid>, Unanswered>> {
         match self.knows() {
             Knows::Host => vec![Ok(None); sids.len()],
             Knows::Unknown => vec![Err(Unanswered); sids.len()],
-            Knows::Winbind(winbind) => winbind.unnumbered(&self.domain, sids),
+            Knows::Winbind(winbind) => winbind.names_in_lists(&self.domain, sids),
         }
     }
 
@@ -114,12 +115,25 @@ impl OwnerNames for NfsNames {
             Knows::Unknown => Err(Unanswered),
             Knows::Winbind(winbind) => {
                 let asked = [(self.domain.as_str(), name)];
-                let found =
-                    winbind.sids_unnumbered(&asked, Instant::now()).pop().unwrap_or(Ok(None));
-                let of_kind = |named: &Named| is_of_kind(named.kind, is_group);
-                Ok(found?.filter(of_kind).map(|named| named.sid))
+                let found = winbind.numbered(&asked, Instant::now()).pop().unwrap_or(Ok(None))?;
+                let is_it = |(named, number): &(Named, Option<Number>)| {
+                    number.is_none() && is_of_kind(named.kind, is_group)
+                };
+                Ok(found.filter(is_it).map(|(named, _)| named.sid))
             }
         }
+    }
+}
+
+/// The identity of a name, and its number.
+type Numbered = Result<Option<(Named, Option<Number>)>, Unanswered>;
+
+/// Returns whether users, or groups, may have this number.
+fn has_kind(number: Number, is_group: bool) -> bool {
+    match number {
+        Number::Uid(_) => !is_group,
+        Number::Gid(_) => is_group,
+        Number::Both(_) => true,
     }
 }
 
@@ -167,21 +181,18 @@ impl Winbind {
         if !is_of_kind(named.kind, is_group) {
             return Ok(Found::Hidden);
         }
-        Ok(match self.numbers_for(Asker::Owner, &[named.sid])?.pop().flatten() {
-            Some(Number::Uid(uid)) if !is_group => Found::Known(uid),
-            Some(Number::Gid(gid)) if is_group => Found::Known(gid),
-            Some(Number::Both(number)) => Found::Known(number),
-            _ => Found::Hidden,
+        let number = self.numbers_for(Asker::Owner, &[named.sid])?.pop().flatten();
+        Ok(match number.filter(|number| has_kind(*number, is_group)) {
+            Some(Number::Uid(number) | Number::Gid(number) | Number::Both(number)) => {
+                Found::Known(number)
+            }
+            None => Found::Hidden,
         })
     }
 
-    /// Returns the identities of these names that have no number, in their order. `began`: when the first question for this answer
+    /// Returns the identities of these names with their numbers, in their order. `began`: when the first question for this answer
     /// began.
-    fn sids_unnumbered(
-        self: &Arc<Self>,
-        names: &[(&str, &str)],
-        began: Instant,
-    ) -> Vec<Result<Option<Named>, Unanswered>> {
+    fn numbered(self: &Arc<Self>, names: &[(&str, &str)], began: Instant) -> Vec<Numbered> {
         if began.elapsed() > GOES_ON_MAX {
             return vec![Err(Unanswered); names.len()];
         }
@@ -203,18 +214,18 @@ impl Winbind {
             if number.is_none() && !locked(&self.numbers).is_surely_none(&named.sid) {
                 return Err(Unanswered);
             }
-            Ok(number.is_none().then_some(named))
+            Ok(Some((named, number)))
         };
         found.into_iter().map(of).collect()
     }
 
-    /// Returns the names of these SIDs in their order: of users and groups of the machine's domain without a number. A look-up
-    /// of the name in `domain` leads back to the SID.
-    fn unnumbered(
+    /// Returns the names of these SIDs in their order: of users and groups of the machine's domain. The name in `domain`, or the
+    /// number that it means, leads back to the SID.
+    fn names_in_lists(
         self: &Arc<Self>,
         domain: &str,
         sids: &[Sid],
-    ) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+    ) -> Vec<Result<Option<NameOfSid>, Unanswered>> {
         let own = locked(&self.state).domain.as_ref().and_then(|domain| domain.sid().cloned());
         let Some(own) = own else { return vec![Err(Unanswered); sids.len()] };
         // Clients would take a user of a trusted domain for one of this domain.
@@ -224,17 +235,38 @@ impl Winbind {
         let names = self.names_of(&asked);
         let texts: Vec<(&str, &str)> =
             names.iter().flatten().flatten().map(|named| (domain, named.name.as_str())).collect();
-        let mut back = self.sids_unnumbered(&texts, began).into_iter();
-        let of = |(sid, found): (&Sid, &Lookup)| {
-            let Some(named) = found.as_ref().map_err(|_| Unanswered)? else { return Ok(None) };
-            let leads_back = back.next().unwrap_or(Err(Unanswered))?.filter(|it| it.sid == *sid);
-            let of_kind = |is_group: &bool| {
-                leads_back.as_ref().is_some_and(|it| is_of_kind(it.kind, *is_group))
-            };
-            let is_group = [false, true].into_iter().find(of_kind);
-            Ok(is_group.map(|is_group| Unnumbered { name: named.name.clone(), is_group }))
+        let meant = self.numbered(&texts, began);
+        let numbers: Vec<Number> =
+            meant.iter().flatten().flatten().filter_map(|(_, number)| *number).collect();
+        let sids_of_numbers = match began.elapsed() > GOES_ON_MAX {
+            true => vec![Err(Error::NotAvailable); numbers.len()],
+            false => self.sids_of(&numbers),
         };
-        let mut told = asked.iter().zip(&names).map(of).collect::<Vec<_>>().into_iter();
+        let (mut meant, mut sids_of_numbers) = (meant.into_iter(), sids_of_numbers.into_iter());
+        let mut of = |(sid, found): (&Sid, &Lookup)| {
+            let Some(named) = found.as_ref().map_err(|_| Unanswered)? else { return Ok(None) };
+            let Some((back, number)) = meant.next().unwrap_or(Err(Unanswered))? else {
+                return Ok(None);
+            };
+            // Written back, the name becomes the number, which SMB clients see as its SID.
+            let sid_back = match number {
+                None => Some(back.sid),
+                Some(_) => {
+                    let found = sids_of_numbers.next().unwrap_or(Err(Error::NotAvailable));
+                    found.map_err(|_| Unanswered)?.filter(|_| back.sid == *sid)
+                }
+            };
+            if sid_back.as_ref() != Some(sid) {
+                return Ok(None);
+            }
+            let is_of = |is_group: &bool| {
+                is_of_kind(back.kind, *is_group)
+                    && number.is_none_or(|number| has_kind(number, *is_group))
+            };
+            let is_group = [false, true].into_iter().find(is_of);
+            Ok(is_group.map(|is_group| NameOfSid { name: named.name.clone(), is_group }))
+        };
+        let mut told = asked.iter().zip(&names).map(&mut of).collect::<Vec<_>>().into_iter();
         let of = |sid: &Sid| match sid.rid_in(&own) {
             Some(_) => told.next().unwrap_or(Err(Unanswered)),
             None => Ok(None),
@@ -300,9 +332,8 @@ mod tests {
         winbind
     }
 
-    /// Groups and users without a number have names in lists, and only these.
     #[test]
-    fn identities_without_number_have_names() {
+    fn identities_in_lists_have_names() {
         let settings = Settings { names: Names::Host, ..Settings::default() };
         let users = Arc::new(UserDb::open(&settings, None).unwrap());
         let winbind = known();
@@ -318,23 +349,53 @@ mod tests {
         // Another account has got the name.
         named(1303, "moved", NamedKind::Group);
         named(1304, "moved", NamedKind::Group);
+        for (rid, name, number) in
+            [(1305, "shared", Number::Uid(3001)), (1306, "odd", Number::Gid(3009))]
+        {
+            let sid = sid(rid);
+            let named =
+                Named { sid, kind: NamedKind::User, domain: "LAB".into(), name: name.into() };
+            winbind.say(("lab.test", name), named, number);
+        }
+        // The number of `shared` is that of alice.
+        let alice = Named {
+            sid: sid(1103),
+            kind: NamedKind::User,
+            domain: "LAB".into(),
+            name: "alice".into(),
+        };
+        winbind.say(("lab.test", "alice"), alice, Number::Uid(3001));
         let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
         users.set_winbind(winbind.clone());
         let lab = NfsNames::new(users.clone(), "lab.test");
-        let one = |name: &str, is_group| Ok(Some(Unnumbered { name: name.into(), is_group }));
-        let asked = [sid(1300), other, sid(1301), sid(1302), sid(1303), sid(1200), sid(1999)];
+        let one = |name: &str, is_group| Ok(Some(NameOfSid { name: name.into(), is_group }));
+        let asked = [
+            sid(1300),
+            other,
+            sid(1301),
+            sid(1302),
+            sid(1303),
+            sid(1200),
+            sid(1103),
+            sid(1305),
+            sid(1306),
+            sid(1999),
+        ];
         let wanted = [
             one("writers", true),
             Ok(None),
             one("carol", false),
             Ok(None),
             Ok(None),
-            // `sales` has a number.
+            one("sales", true),
+            one("alice", false),
+            // Their numbers mean another identity, or a group.
+            Ok(None),
             Ok(None),
             // Winbind is silent about this one.
             Err(Unanswered),
         ];
-        assert_eq!(lab.unnumbered(&asked), wanted);
+        assert_eq!(lab.names_in_lists(&asked), wanted);
         for (name, is_group, wanted) in [
             ("writers", true, Ok(Some(sid(1300)))),
             ("WRITERS", true, Ok(Some(sid(1300)))),
@@ -351,10 +412,10 @@ mod tests {
         locked(&winbind.numbers).keep_unsure(sid(1301), crate::winbind::NUMBERS_MAX);
         assert_eq!(lab.sid("carol", false), Err(Unanswered), "it may have a number");
         let elsewhere = NfsNames::new(users.clone(), "other.test");
-        assert_eq!(elsewhere.unnumbered(&[sid(1300)]), [Ok(None)]);
+        assert_eq!(elsewhere.names_in_lists(&[sid(1300)]), [Ok(None)]);
         assert_eq!(elsewhere.sid("writers", true), Ok(None));
         users.set_winbind(Arc::default());
-        assert_eq!(lab.unnumbered(&[sid(1300)]), [Err(Unanswered)]);
+        assert_eq!(lab.names_in_lists(&[sid(1300)]), [Err(Unanswered)]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod watched;
 pub mod wire;
 
 pub use clients::{Callbacks, Clients, Options};
-pub use names::{Domain, OwnerNames, Unanswered, Unnumbered};
+pub use names::{Domain, NameOfSid, OwnerNames, Unanswered};
 pub use nfs4::Nfs4;
 pub use status::Status;
 

@@ -2,8 +2,7 @@
 //!
 //! *Operation.* Without a [`Domain`], users and groups are numbers in both directions, as with AUTH_SYS. With one, a user is sent
 //! by name if a look-up of that name returns the same user, and names of the domain are accepted. Numbers are always accepted.
-//! Entries of lists may be for Windows identifiers without a number here: they have names by the same rule, else they are sent as
-//! identifiers.
+//! Entries of lists may be for Windows identifiers: they have names by the same rule, else they are sent as identifiers.
 //! Attributes with unknown names are decoded twice: the first pass collects the names, then they are looked up together.
 //!
 //! *Memory.* [`KNOWN_MAX`] cached answers of the directory in each direction, for [`KNOWN_FOR`].
@@ -46,9 +45,9 @@ const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
-/// A user or group without a number here, and its name without a domain.
+/// The name, without a domain, of the user or group of a Windows identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unnumbered {
+pub struct NameOfSid {
     pub name: String,
     pub is_group: bool,
 }
@@ -63,9 +62,9 @@ pub trait OwnerNames: Send + Sync + 'static {
     fn user(&self, uid: u32) -> Result<Option<String>, Unanswered>;
     /// Returns the name of a group.
     fn group(&self, gid: u32) -> Result<Option<String>, Unanswered>;
-    /// Returns the names of these Windows identifiers in their order: of users and groups without a number here, to which
-    /// [`Self::sid`] of the name leads back.
-    fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+    /// Returns the names of these Windows identifiers in their order: of users and groups to which the name leads back, by its
+    /// number or by [`Self::sid`].
+    fn names_in_lists(&self, sids: &[Sid]) -> Vec<Result<Option<NameOfSid>, Unanswered>> {
         vec![Ok(None); sids.len()]
     }
     /// Returns the Windows identifier of a user or group of this name without a number here.
@@ -218,7 +217,7 @@ pub struct Domain {
     directory: Arc<dyn OwnerNames>,
     names: Known<Id, Arc<str>>,
     numbers: Known<Asked, Meant>,
-    unnumbered: Known<Sid, (Arc<str>, bool)>,
+    names_of_sids: Known<Sid, (Arc<str>, bool)>,
     asking: Arc<Turns>,
     wait_policy: Duration,
     /// The directory is not queried before this time.
@@ -239,7 +238,7 @@ impl Domain {
             directory,
             names: Known::new(),
             numbers: Known::new(),
-            unnumbered: Known::new(),
+            names_of_sids: Known::new(),
             asking: Turns::new([
                 Limit::new("name-queries", NAME_QUERIES_MAX),
                 Limit::new("name-queries-of-address", NAME_QUERIES_OF_ADDRESS_MAX),
@@ -256,7 +255,7 @@ impl Domain {
         now: Duration,
     ) -> (IdMap, Result<(), Late>) {
         let (there, missing) = self.names.split(mentioned.ids.into_iter(), now);
-        let (sids_there, sids) = self.unnumbered.split(mentioned.sids.into_iter(), now);
+        let (sids_there, sids) = self.names_of_sids.split(mentioned.sids.into_iter(), now);
         let mut id_map = IdMap::default();
         id_map.extend(there, sids_there);
         if missing.is_empty() && sids.is_empty() {
@@ -267,8 +266,8 @@ impl Domain {
             let shown = |name: String| shown(&name, &domain).map(Arc::<str>::from);
             let of_id = |id: Id| Ok(id.name(directory)?.and_then(shown));
             let ids = missing.into_iter().map(|id| (id, of_id(id))).collect::<Vec<_>>();
-            let named = if sids.is_empty() { Vec::new() } else { directory.unnumbered(&sids) };
-            let of_sid = |found: Result<Option<Unnumbered>, Unanswered>| {
+            let named = if sids.is_empty() { Vec::new() } else { directory.names_in_lists(&sids) };
+            let of_sid = |found: Result<Option<NameOfSid>, Unanswered>| {
                 Ok(found?.and_then(|one| Some((shown(one.name)?, one.is_group))))
             };
             (ids, sids.into_iter().zip(named.into_iter().map(of_sid)).collect::<Vec<_>>())
@@ -277,7 +276,7 @@ impl Domain {
             Ok((ids, sids)) => {
                 let ((ids, ids_done), (sids, sids_done)) = (answered(ids), answered(sids));
                 self.names.put(&ids, now + KNOWN_FOR, now);
-                self.unnumbered.put(&sids, now + KNOWN_FOR, now);
+                self.names_of_sids.put(&sids, now + KNOWN_FOR, now);
                 id_map.extend(ids, sids);
                 (id_map, ids_done.and(sids_done))
             }
@@ -347,18 +346,18 @@ fn shown(name: &str, domain: &str) -> Option<String> {
 pub(super) struct IdMap {
     names: BTreeMap<Id, Arc<str>>,
     /// Each with whether it is a group.
-    unnumbered: BTreeMap<Sid, (Arc<str>, bool)>,
+    names_of_sids: BTreeMap<Sid, (Arc<str>, bool)>,
 }
 
 impl IdMap {
     fn extend(&mut self, ids: Answers<Id, Arc<str>>, sids: Answers<Sid, (Arc<str>, bool)>) {
         self.names.extend(ids.into_iter().filter_map(|(id, name)| Some((id, name?))));
-        self.unnumbered.extend(sids.into_iter().filter_map(|(sid, found)| Some((sid, found?))));
+        self.names_of_sids.extend(sids.into_iter().filter_map(|(sid, found)| Some((sid, found?))));
     }
 
-    /// The name of a user or group without a number, and whether it is a group.
-    pub(super) fn unnumbered(&self, sid: &Sid) -> Option<(&str, bool)> {
-        self.unnumbered.get(sid).map(|(name, is_group)| (&**name, *is_group))
+    /// The name of the user or group of this identifier, and whether it is a group.
+    pub(super) fn name_of_sid(&self, sid: &Sid) -> Option<(&str, bool)> {
+        self.names_of_sids.get(sid).map(|(name, is_group)| (&**name, *is_group))
     }
 
     /// The string for a user or group. `digits` is the buffer for a number.
@@ -586,9 +585,9 @@ mod tests {
         fn group(&self, _: u32) -> Result<Option<String>, Unanswered> {
             Ok(None)
         }
-        fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+        fn names_in_lists(&self, sids: &[Sid]) -> Vec<Result<Option<NameOfSid>, Unanswered>> {
             let _ = self.0.lock().unwrap().recv();
-            let one = Unnumbered { name: "late".into(), is_group: true };
+            let one = NameOfSid { name: "late".into(), is_group: true };
             vec![Ok(Some(one)); sids.len()]
         }
     }
@@ -666,13 +665,13 @@ mod tests {
         let sid = Sid::new(5, &[21, 1, 2, 3, 1200]).unwrap();
         let of = || Mentioned { sids: [sid.clone()].into(), ..Mentioned::default() };
         let (id_map, late) = domain.id_map(of(), NOW).await;
-        assert_eq!((id_map.unnumbered(&sid), late), (None, Err(Late)));
+        assert_eq!((id_map.name_of_sid(&sid), late), (None, Err(Late)));
         drop(let_it);
         domain.wait_policy = PATIENCE;
         let (id_map, late) = domain.id_map(of(), NOW).await;
-        assert_eq!((id_map.unnumbered(&sid), late), (None, Err(Late)), "it rests");
+        assert_eq!((id_map.name_of_sid(&sid), late), (None, Err(Late)), "it rests");
         let (id_map, late) = domain.id_map(of(), NOW + REST).await;
-        assert_eq!((id_map.unnumbered(&sid), late), (Some(("late@d", true)), Ok(())));
+        assert_eq!((id_map.name_of_sid(&sid), late), (Some(("late@d", true)), Ok(())));
     }
 
     /// One address whose queries hang leaves threads, and the directory, to others.

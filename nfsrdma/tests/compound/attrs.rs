@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nfsrdma::v4::status::Status;
 use nfsrdma::v4::wire::{Stateid, attr, op};
-use nfsrdma::v4::{Domain, Options, OwnerNames, Unanswered, Unnumbered};
+use nfsrdma::v4::{Domain, NameOfSid, Options, OwnerNames, Unanswered};
 use proptest::prelude::*;
 use rdma_transport::xdr::Writer;
 use vfs::Cred;
@@ -421,10 +421,10 @@ impl OwnerNames for Lab {
     fn group(&self, _: u32) -> Result<Option<String>, Unanswered> {
         Ok(None)
     }
-    fn unnumbered(&self, sids: &[Sid]) -> Vec<Result<Option<Unnumbered>, Unanswered>> {
+    fn names_in_lists(&self, sids: &[Sid]) -> Vec<Result<Option<NameOfSid>, Unanswered>> {
         let of = |sid: &Sid| {
             self.find(|rid, name, is_group| {
-                (Self::sid(rid) == *sid).then(|| Unnumbered { name: name.into(), is_group })
+                (Self::sid(rid) == *sid).then(|| NameOfSid { name: name.into(), is_group })
             })
         };
         sids.iter().map(of).collect()

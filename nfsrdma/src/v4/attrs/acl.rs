@@ -1,7 +1,7 @@
 //! Access control lists on the wire: the attributes `acl` and `dacl` (RFC 8881 sections 6.2.1 and 6.2.2).
 //!
 //! *Operation.* Types and rights have the numbers of [`vfs::acl`]; the flags for "inherited" and "group" differ. Users and groups
-//! are shown like owners; those without a number here by name or else by their Windows identifier. Only allow and deny entries
+//! are shown like owners; Windows identifiers by name or else as such. Only allow and deny entries
 //! are shown and accepted (`aclsupport`): audit entries of Windows clients are stored separately.
 //!
 //! *Errors.* ATTRNOTSUPP for audit and alarm entries, undefined rights, and inheritance flags outside of directories; BADOWNER for
@@ -127,7 +127,7 @@ fn show<'p>((kind, flags, mask): (u8, u8, u32), who: &Who, id_map: &'p IdMap) ->
             bits |= inherit_only;
             (None, "GROUP@".to_owned())
         }
-        Who::Sid(sid) => match id_map.unnumbered(sid) {
+        Who::Sid(sid) => match id_map.name_of_sid(sid) {
             Some((name, is_group)) => {
                 bits |= if is_group { IDENTIFIER_GROUP } else { 0 };
                 (None, name.to_owned())
