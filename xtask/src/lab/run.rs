@@ -353,18 +353,10 @@ impl Place<'_> {
             packages::unpack("quota", &guest.scratch.join("quota"), "usr/bin/quota")?;
         }
         if scenario.jobs.contains("changes") {
-            output(&[
-                "cargo",
-                "build",
-                "--release",
-                "--quiet",
-                "-p",
-                "client",
-                "--example",
-                "names",
-            ])?;
-            fs::copy(target_dir().join("release/examples/names"), guest.scratch.join("names"))
-                .map_err(|e| format!("names: {e}"))?;
+            let words = ["--quiet", "-p", "client", "--example", "names"];
+            output(&[&["cargo", "build", "--profile", gateway::profile()], &words[..]].concat())?;
+            let program = target_dir().join(gateway::profile()).join("examples/names");
+            fs::copy(program, guest.scratch.join("names")).map_err(|e| format!("names: {e}"))?;
         }
         let mut tally = guest.run(scenario.name, |words| match words.strip_prefix("figure ") {
             Some(figure) => self.lab.note(figure),
