@@ -8,14 +8,15 @@
 //! replies of smaller users. IPv6 counts by /64. Calls in progress are bounded by the limits of their connections. Sixteen parts,
 //! each with its own lock, held for a look-up only.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ahash::HashMap;
 use mutex::locked;
 use rdma_transport::channel::host_of;
 use siphasher::sip::SipHasher13;

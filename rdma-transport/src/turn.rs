@@ -26,8 +26,8 @@ enum Seen {
 
 thread_local! {
     static SEEN: Cell<Seen> = const { Cell::new(Seen::Outside) };
-    /// The first reading in this turn.
-    static FIRST: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// When this turn is over: a while after its first reading.
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// One turn of a serve loop; ends when dropped.
@@ -36,7 +36,7 @@ pub(crate) struct Turn(());
 impl Turn {
     pub(crate) fn begin() -> Self {
         SEEN.set(Seen::Nothing);
-        FIRST.set(None);
+        UNTIL.set(None);
         Self(())
     }
 
@@ -50,7 +50,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         SEEN.set(Seen::Outside);
-        FIRST.set(None);
+        UNTIL.set(None);
     }
 }
 
@@ -79,7 +79,7 @@ pub async fn in_turns<T>(client: IpAddr, work: impl Future<Output = T>) -> T {
 /// Yields if this turn has lasted for [`limits::TURN_MAX`]: for long operations that do not wait. Outside of a turn it returns at
 /// once.
 pub async fn pause() {
-    if FIRST.get().is_some() {
+    if UNTIL.get().is_some() {
         done();
         pause_as_seen().await;
     }
@@ -93,8 +93,8 @@ pub async fn pause_as_seen() {
 }
 
 fn is_over() -> bool {
-    match (SEEN.get(), FIRST.get()) {
-        (Seen::At(last), Some(first)) => last.saturating_duration_since(first) >= limits::TURN_MAX,
+    match (SEEN.get(), UNTIL.get()) {
+        (Seen::At(last), Some(until)) => last >= until,
         _ => false,
     }
 }
@@ -112,8 +112,8 @@ pub(crate) fn done() -> Instant {
     let now = Instant::now();
     if !matches!(SEEN.get(), Seen::Outside) {
         SEEN.set(Seen::At(now));
-        if FIRST.get().is_none() {
-            FIRST.set(Some(now));
+        if UNTIL.get().is_none() {
+            UNTIL.set(Some(now + limits::TURN_MAX));
         }
     }
     now

@@ -7,11 +7,12 @@
 //!
 //! *Errors.* [`Status`]; the callers convert it for their minor version.
 
-use std::collections::HashMap;
+use std::collections::HashMap as StdHashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ahash::HashMap;
 use state::{ClientId, Holder, HolderId, Lease, NodeHasher, Rights, Share, Table};
 use vfs::{NodeId, NodeRef, Time};
 
@@ -177,7 +178,7 @@ pub(super) struct LockOwner {
 /// The state of one client.
 #[derive(Default)]
 pub(super) struct Held {
-    states: HashMap<u32, Entry, BuildHasherDefault<NodeHasher>>,
+    states: StdHashMap<u32, Entry, BuildHasherDefault<NodeHasher>>,
     pub(super) open_owners: HashMap<OwnerName, OpenOwner>,
     pub(super) lock_owners: HashMap<OwnerName, LockOwner>,
     next: u32,
