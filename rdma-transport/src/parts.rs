@@ -4,10 +4,10 @@
 //!
 //! *Errors.* The [`Limit`] that was reached; the caller counts it by name.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use ahash::HashMap;
 use mutex::locked;
 
 use crate::channel::host_of;
@@ -43,7 +43,7 @@ struct Taken {
 impl Parts {
     /// Creates a resource with these limits: in total, and for one address.
     pub fn new([of_all, of_address]: [Limit; 2]) -> Arc<Self> {
-        let taken = Taken { of_all, of_address, all: 0, by_address: HashMap::new() };
+        let taken = Taken { of_all, of_address, all: 0, by_address: HashMap::default() };
         Arc::new(Self { taken: Mutex::new(taken) })
     }
 

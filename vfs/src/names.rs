@@ -17,13 +17,13 @@
 //!
 //! *Errors.* [`VfsError::BadName`] for text that cannot be a name; [`VfsError::Resources`] after [`SCAN_WAIT_MAX`] without a turn.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use ahash::{HashMap, RandomState};
 use mutex::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -69,6 +69,35 @@ const OLD_RESERVED: [(char, char); 7] = [
     ('|', '\u{f07c}'),
 ];
 
+/// By byte: whether it is the same in text that a client sees and on disk. This is false of control characters, reserved ones, and
+/// [`MOVED`].
+const IS_PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let mut control = 0;
+    while control < b' ' as usize {
+        plain[control] = false;
+        control += 1;
+    }
+    let mut at = 0;
+    while at < RESERVED.len() {
+        plain[RESERVED[at].0 as usize] = false;
+        at += 1;
+    }
+    plain[b'/' as usize] = false;
+    plain[MOVED as usize] = false;
+    plain
+};
+
+/// First byte of U+F000 to U+FFFF in UTF-8, which has the private range.
+const MOVED: u8 = 0xef;
+
+/// Returns the name as text if clients see it as it is.
+fn plain(name: &[u8]) -> Option<&str> {
+    let is_plain = !matches!(name.last(), Some(b' ' | b'.'))
+        && name.iter().all(|byte| IS_PLAIN[usize::from(*byte)]);
+    std::str::from_utf8(name).ok().filter(|_| is_plain)
+}
+
 /// Returns true for a character that is not allowed in a client's name (MS-FSCC section 2.1.5.2).
 pub fn is_reserved(c: char) -> bool {
     c < ' ' || c == '/' || RESERVED.iter().any(|(r, _)| *r == c)
@@ -76,6 +105,13 @@ pub fn is_reserved(c: char) -> bool {
 
 /// Returns the bytes of a client's name: one component, without wildcards or a stream.
 pub fn to_disk(text: &str) -> VfsResult<Vec<u8>> {
+    match plain(text.as_bytes()) {
+        Some(name) if !name.is_empty() => Ok(name.as_bytes().to_vec()),
+        _ => moved_back(text),
+    }
+}
+
+fn moved_back(text: &str) -> VfsResult<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     for c in text.chars() {
         if is_reserved(c) {
@@ -117,6 +153,10 @@ fn meant_by(c: char) -> Option<char> {
 
 /// Returns the text by which clients see this name.
 pub fn to_client(name: &[u8]) -> String {
+    plain(name).map_or_else(|| moved(name), str::to_owned)
+}
+
+fn moved(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -703,6 +743,15 @@ mod tests {
             // Private characters on the disk itself are the one ambiguity; the index resolves it.
             if !String::from_utf8_lossy(&name).chars().any(|c| ('\u{f000}'..='\u{f1ff}').contains(&c)) {
                 prop_assert_eq!(to_disk(&text), Ok(name));
+            }
+        }
+
+        #[test]
+        fn plain_names_are_as_they_are(name in "[a-c\u{f001}\u{f026}\u{ff21}é€𝄞 .:/\n\u{7f}]{0,6}|\\PC{0,12}") {
+            if let Some(text) = plain(name.as_bytes()) {
+                prop_assert_eq!(text, &name);
+                prop_assert_eq!(moved(text.as_bytes()), text);
+                prop_assert_eq!(moved_back(text), to_disk(text));
             }
         }
 
