@@ -604,7 +604,7 @@ impl Engine for OfHost {
         let domain = &question.account.domain;
         let its = question.clone();
         let answer = self.0.call(About::Password, PASSWORD_MAX, move |context| {
-            let Question { account, challenge, nt } = &its;
+            let Question { account, challenge, nt, .. } = &its;
             context.authenticate(&Response {
                 user: &account.user,
                 domain: &account.domain,
@@ -615,7 +615,9 @@ impl Engine for OfHost {
         });
         match answer {
             Err(error) => Verdict::Refused(away(&error)),
-            Ok(Err(refused)) if domain.is_empty() && refused.status == NO_SUCH_USER => {
+            Ok(Err(refused))
+                if refused.status == NO_SUCH_USER && self.knows_domain(domain) != Some(true) =>
+            {
                 Verdict::NoDomain
             }
             Ok(Err(refused)) => {

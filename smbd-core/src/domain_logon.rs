@@ -2,7 +2,8 @@
 //!
 //! *Operation.* A service of this host ([`Engine`]) asks a controller, on one of [`TURNS_MAX`] threads. The user that a controller
 //! confirms is the identity of its SID, never an account of the same name. Whether a name is that of a domain is mostly known and
-//! otherwise asked on other threads, so that users of this server never wait for passwords of a domain.
+//! otherwise asked on other threads, so that users of this server never wait for passwords of a domain. Winbind may list a trusted
+//! domain only after the first logon of one of its users, so a controller decides about any name where no account does.
 //!
 //! *Errors.* A refusal with a reason for the log; [`Why::Away`] if no thread or no answer came in time.
 
@@ -14,7 +15,7 @@ use gss_sys::Pool;
 use iobuf::ClientWork;
 use rdma_transport::channel::host_of;
 
-use crate::auth::relay::{Answer, Question, Refused, Why};
+use crate::auth::relay::{AccountHere, Answer, Question, Refused, Why};
 use crate::domain_engine::{Confirmed, Engine, Verdict};
 use crate::domain_user::known;
 use crate::kerberos::User;
@@ -51,9 +52,8 @@ pub(crate) async fn relay(
     let domain = &question.account.domain;
     // A user without a domain may be one of any.
     let known = if domain.is_empty() { Some(true) } else { engine.knows_domain(domain) };
-    match known {
-        Some(true) => {}
-        Some(false) => return Answer::Local,
+    let is_known = match known {
+        Some(is_known) => is_known,
         None => {
             let (engine, domain) = (engine.clone(), domain.clone());
             let asked = NAME_TURNS
@@ -63,19 +63,36 @@ pub(crate) async fn relay(
                 })
                 .await;
             match asked {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) => return Answer::Local,
+                Ok(Ok(is_known)) => is_known,
                 Ok(Err(refused)) => return Answer::Refused(refused),
                 Err(_busy) => return late(NAME_LIMIT),
             }
         }
+    };
+    let account_here = question.account_here;
+    if !is_known && account_here == AccountHere::Proved {
+        return Answer::Local;
     }
     let ask = move || {
         let _client = ClientWork::begin(from);
         ask(&*engine, &question, &*users)
     };
     let asked = TURNS.run(host_of(from), ask).await;
-    asked.unwrap_or_else(|_busy| late(LIMIT))
+    let answer = asked.unwrap_or_else(|_busy| late(LIMIT));
+    if is_known { answer } else { of_unknown_domain(answer, account_here) }
+}
+
+/// Lets the accounts of this server refuse, so that a wrong password of theirs counts as a guess whatever a controller says about
+/// the name, and guests do not need the domain.
+fn of_unknown_domain<U>(answer: Answer<U>, account_here: AccountHere) -> Answer<U> {
+    match answer {
+        Answer::Refused(refused)
+            if account_here != AccountHere::Unknown || refused.why == Why::Away =>
+        {
+            Answer::Local
+        }
+        answer => answer,
+    }
 }
 
 fn ask(engine: &dyn Engine, question: &Question, users: &dyn Users) -> Answer<User> {
@@ -121,7 +138,7 @@ mod tests {
         fn knows_domain(&self, name: &str) -> Option<bool> {
             match name {
                 "LAB" => Some(true),
-                "WORKGROUP" => Some(false),
+                "WORKGROUP" | "UNLISTED" | "SILENT" | "LOCKED" => Some(false),
                 _ => None,
             }
         }
@@ -159,7 +176,11 @@ mod tests {
                     let _released = locked(&SILENCE);
                     Verdict::NoDomain
                 }
-                "LAB" => Verdict::Confirmed(Box::new(Confirmed {
+                "SILENT" => Verdict::Refused(Refused { why: Why::Away, detail: "silent".into() }),
+                "LOCKED" => {
+                    Verdict::Refused(Refused { why: Why::Account, detail: "locked".into() })
+                }
+                "LAB" | "UNLISTED" => Verdict::Confirmed(Box::new(Confirmed {
                     name: "Alice".into(),
                     domain: "LAB".into(),
                     user: sid(1103),
@@ -200,7 +221,8 @@ mod tests {
     fn asked(domain: &str, uid: u32) -> (Answer<User>, Arc<Domain>) {
         let account =
             Account { user: "alice".into(), domain: domain.into(), workstation: String::new() };
-        let question = Question { account, challenge: [1; 8], nt: vec![0; 48] };
+        let account_here = AccountHere::Unknown;
+        let question = Question { account, challenge: [1; 8], nt: vec![0; 48], account_here };
         let of = Domain::new(None);
         (ask(&Lab(uid), &question, &Book(of.clone())), of)
     }
@@ -228,12 +250,42 @@ mod tests {
         assert!(matches!(asked("WORKGROUP", 3001).0, Answer::Local));
     }
 
-    async fn relayed(user: &str, domain: &str) -> Answer<User> {
+    /// Asks from one of two addresses, which have turns of their own.
+    async fn relayed(
+        (user, domain): (&str, &str),
+        account_here: AccountHere,
+        host: u8,
+    ) -> Answer<User> {
         let account =
             Account { user: user.into(), domain: domain.into(), workstation: String::new() };
-        let question = Question { account, challenge: [1; 8], nt: vec![0; 48] };
+        let question = Question { account, challenge: [1; 8], nt: vec![0; 48], account_here };
         let book = Arc::new(Book(Domain::new(None)));
-        relay([192, 0, 2, 1].into(), Arc::new(Lab(3001)), question, book).await
+        relay([192, 0, 2, host].into(), Arc::new(Lab(3001)), question, book).await
+    }
+
+    /// A domain that winbind does not list may be a trusted one.
+    #[tokio::test]
+    async fn unlisted_domain_is_asked_about_where_no_account_decides() {
+        use AccountHere::{Proved, Unknown, WrongPassword};
+        for (domain, account_here, wanted) in [
+            ("UNLISTED", Unknown, "proved"),
+            ("UNLISTED", WrongPassword, "proved"),
+            ("UNLISTED", Proved, "local"),
+            ("WORKGROUP", Unknown, "local"),
+            ("WORKGROUP", WrongPassword, "local"),
+            ("SILENT", Unknown, "local"),
+            ("LOCKED", Unknown, "refused"),
+            // It counts as a guess.
+            ("LOCKED", WrongPassword, "local"),
+            ("LAB", Proved, "proved"),
+        ] {
+            let told = match relayed(("alice", domain), account_here, 2).await {
+                Answer::Local => "local",
+                Answer::Proved { .. } => "proved",
+                Answer::Refused(_) => "refused",
+            };
+            assert_eq!(told, wanted, "{domain} {account_here:?}");
+        }
     }
 
     #[tokio::test]
@@ -247,10 +299,13 @@ mod tests {
         });
         held.recv().unwrap();
         let waiting: Vec<_> = (0..2 * TURNS_MAX)
-            .map(|_| tokio::spawn(async { relayed("silent", "LAB").await }))
+            .map(|_| tokio::spawn(relayed(("silent", "LAB"), AccountHere::Unknown, 1)))
             .collect();
         // All slots of the address are taken, and others wait for them.
-        let soon = |domain| tokio::time::timeout(Duration::from_secs(2), relayed("alice", domain));
+        let soon = |domain| {
+            let answer = relayed(("alice", domain), AccountHere::Proved, 1);
+            tokio::time::timeout(Duration::from_secs(2), answer)
+        };
         tokio::task::yield_now().await;
         assert!(soon("LAB").await.is_err(), "a user of the domain waits");
         for domain in ["WORKGROUP", "OTHER"] {

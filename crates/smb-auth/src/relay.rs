@@ -15,11 +15,22 @@ pub struct Question {
     /// The response of NTLM version 2. That of LM is not passed on: a controller may accept it instead, and then the flag of the
     /// MIC in this one is unproven.
     pub nt: Vec<u8>,
+    pub account_here: AccountHere,
+}
+
+/// What the accounts of this server say about a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccountHere {
+    /// None has the name.
+    Unknown,
+    /// The password is not that of the account.
+    WrongPassword,
+    Proved,
 }
 
 /// Answer to a question.
 pub enum Answer<U> {
-    /// No known domain has the name: the accounts of this server decide.
+    /// No domain has the user: the accounts of this server decide.
     Local,
     /// The password is right.
     Proved {

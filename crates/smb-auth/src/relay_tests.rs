@@ -1,7 +1,7 @@
 //! Passwords of domain users, which a controller decides about.
 
 use super::*;
-use crate::relay::{Answer, Question, Why};
+use crate::relay::{AccountHere, Answer, Question, Why};
 use crate::tests::{acceptor_of, continued, fresh, refused, users};
 use zeroize::Zeroizing;
 
@@ -83,6 +83,25 @@ fn own_names_of_the_machine_are_local() {
         assert_eq!(matches!(step, Step::Ask(_)), is_asked, "{domain} {user}");
         let (_, _, step) = asked(domain, user, Policy { domain: false, ..DOMAIN });
         assert!(!matches!(step, Step::Ask(_)), "without a domain: {domain} {user}");
+    }
+}
+
+/// A caller that does not know the domain can leave the decision to an account whose password is right.
+#[test]
+fn question_tells_what_accounts_say() {
+    for (user, password, wanted) in [
+        ("alice", "secret", AccountHere::Proved),
+        ("alice", "of-the-domain", AccountHere::WrongPassword),
+        ("mallory", "secret", AccountHere::Unknown),
+    ] {
+        let hash = NtHash::of(password);
+        let credentials = ntlm::Credentials { hash, ..credentials("WORKGROUP", user) };
+        let mut client = Initiator::new(credentials, fresh(2));
+        let mut server = acceptor_of(DOMAIN);
+        let challenge = continued(server.step(&client.first(), &users()));
+        let (answer, _) = client.second(&challenge).unwrap();
+        let question = question(server.step(&answer, &users()));
+        assert_eq!(question.account_here, wanted, "{user} {password}");
     }
 }
 

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 use super::keys::{Direction, Key, Mic, hmac_md5, ntowf_v2, rc4};
 use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
 use super::{Protection, flags};
-use crate::relay::{Answer, Question};
+use crate::relay::{AccountHere, Answer, Question};
 use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
 use smb_proto::smb2::utf16;
 
@@ -116,11 +116,17 @@ impl Acceptor {
         // A response of 24 bytes is LM or NTLM version 1, with or without session security.
         let parts = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24);
         let (base, who, blob) = match (answer, parts) {
-            (None, Some(_)) if is_of_domain => {
+            (None, Some(parts)) if is_of_domain => {
+                let account_here = match self.base_key(&auth, parts, known, &account) {
+                    Ok(_) => AccountHere::Proved,
+                    Err(Refusal::UnknownUser(_)) => AccountHere::Unknown,
+                    Err(Refusal::WrongPassword(_)) => AccountHere::WrongPassword,
+                    Err(malformed) => return Err(malformed),
+                };
                 let nt = auth.nt.to_vec();
                 let challenge = self.fresh.challenge;
                 self.sent = Some(sent);
-                return Ok(Judged::Ask(Question { account, challenge, nt }));
+                return Ok(Judged::Ask(Question { account, challenge, nt, account_here }));
             }
             (Some(Answer::Refused(why)), _) => return Err(Refusal::OfDomain(account, why)),
             (Some(Answer::Proved { user, key }), Some((_, blob))) => {
