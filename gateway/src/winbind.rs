@@ -33,8 +33,8 @@ use wbclient_sys::{Context, Details, DomainNames, Error, Number, Response};
 pub(crate) use directory::NfsNames;
 pub(crate) use groups::{Group, Groups, groups_of};
 use kept::Kept;
-use names::Names;
 pub(crate) use names::{LIMIT as NAMES_LIMIT, LIMIT_OF_ADDRESS as NAMES_LIMIT_OF_ADDRESS};
+use names::{Names, Whose};
 
 /// Time between two questions whether winbindd answers.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
@@ -520,13 +520,17 @@ impl Winbind {
                     .is_ok();
             (numbers, is_sure)
         });
+        let are_own: Vec<bool> =
+            asked.iter().map(|sid| matches!(self.whose_sid(sid), Whose::Own)).collect();
         let mut numbers = locked(&self.numbers);
         let answered: Vec<Option<Number>> = match answer {
             Ok((mut answered, is_sure)) => {
-                for (sid, number) in asked.iter().zip(&mut answered) {
+                for ((sid, is_own), number) in asked.iter().zip(are_own).zip(&mut answered) {
                     *number = number.or_else(|| numbers.any(sid).flatten());
                     match number {
-                        None if !is_sure => numbers.keep_unsure(sid.clone(), NUMBERS_MAX),
+                        None if !is_sure || !is_own => {
+                            numbers.keep_unsure(sid.clone(), NUMBERS_MAX);
+                        }
                         _ => numbers.keep(sid.clone(), *number, NUMBERS_MAX),
                     }
                 }

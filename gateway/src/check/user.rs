@@ -48,7 +48,7 @@ pub fn run(
     let cred = match &member {
         Some(member) => member.cred.clone(),
         None => identities::user_of(name, settings, &account)
-            .or_else(|why| ticket.clone().ok_or_else(|| unknown(why, settings)))?,
+            .or_else(|why| ticket.clone().ok_or_else(|| unknown(name, why, settings)))?,
     };
     let found = identities::on_host(settings, &account).or_else(|why| {
         // The name service of this host may ask winbind.
@@ -105,14 +105,23 @@ pub fn run(
     Ok(())
 }
 
-/// Explains how the gateway would know this user.
-fn unknown(why: String, settings: &Settings) -> String {
+/// Explains how the gateway would know this user. Blocks for some seconds at most.
+fn unknown(name: &str, why: String, settings: &Settings) -> String {
     if domain::has_winbind(settings) {
         return match winbind::seen_now().away {
             Some(away) => {
                 format!("{why}; winbind does not answer ({away}), and no earlier logon tells of it")
             }
-            None => format!("{why}; winbind knows no such user with a number"),
+            None => {
+                let who = config::Who::User(name.to_owned());
+                let asked = who.in_domain().map(|(plain, domain)| (domain, plain));
+                match winbind::resolve(asked.as_slice()).pop() {
+                    Some((Err(away), _)) => {
+                        format!("{why}; winbind cannot look it up now: {}", away.detail)
+                    }
+                    _ => format!("{why}; winbind knows no such user with a number"),
+                }
+            }
         };
     }
     match settings.kerberos {
@@ -335,7 +344,7 @@ fn words(member: &DomainUser) -> String {
     let age = if groups.are_new {
         ""
     } else {
-        "; no controller of its domain answers, so that these may be of an earlier time"
+        "; no controller tells them now, so that these may be incomplete or of an earlier time"
     };
     format!("its groups in the domain: {}{age}", names.join(", "))
 }
@@ -510,7 +519,7 @@ mod tests {
         let of = |groups| words(&DomainUser { cred: cred.clone(), groups });
         assert_eq!(of(groups(&[513, 1200])), r"its groups in the domain: LAB\513, LAB\1200");
         let old = groups(&[513]).map(|its| Groups { are_new: false, ..its });
-        assert!(of(old).contains("no controller of its domain answers"));
+        assert!(of(old).contains("no controller tells them now"));
         assert!(of(Err("silent".into())).starts_with("its groups are unknown: silent"));
     }
 }

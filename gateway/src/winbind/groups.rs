@@ -13,7 +13,7 @@ use smbd_core::domain_engine::{Engine, Numbers};
 use vfs::acl::Sid;
 use wbclient_sys::{Context, Error};
 
-use super::names::Asked;
+use super::names::{Asked, Whose};
 use super::{About, OF_HOST, OfHost, Winbind};
 
 /// Time limit of the question: a controller far away may answer it.
@@ -33,7 +33,7 @@ pub(crate) struct Groups {
     /// The primary group is the first.
     pub(crate) all: Vec<Group>,
     pub(crate) numbers: Numbers,
-    /// A controller of the user's domain answers, so that the groups are not of an earlier time.
+    /// A controller of the user's domain tells the groups now.
     pub(crate) are_new: bool,
 }
 
@@ -42,14 +42,16 @@ pub(crate) fn groups_of(user: &Sid) -> Result<Groups, String> {
     OF_HOST.groups_of(user)
 }
 
-/// Asks for the SIDs of a user's groups, and whether a controller of its domain answers.
-fn ask(
-    asked: &mut impl Asked,
-    user: &Sid,
-    trusted: Option<&str>,
-) -> Result<(Vec<Sid>, bool), Error> {
+/// Asks for the SIDs of a user's groups, and whether a controller of its domain told them now. winbindd of a member has groups of
+/// users of other domains only from their logons.
+fn ask(asked: &mut impl Asked, user: &Sid, whose: &Whose) -> Result<(Vec<Sid>, bool), Error> {
     let found = asked.sids_of_user(user)?;
-    match (found, asked.reach_controller(trusted)) {
+    let reached = match whose {
+        Whose::Own => asked.reach_controller(None),
+        Whose::Trusted(domain) if found.is_none() => asked.reach_controller(Some(domain)),
+        Whose::Trusted(_) | Whose::Unlisted => Err(Error::NoController),
+    };
+    match (found, reached) {
         (None, Err(silent)) => Err(silent),
         (None, Ok(())) => Ok((Vec::new(), true)),
         (Some(mut sids), reached) => {
@@ -74,8 +76,8 @@ fn why(refused: &Refused) -> String {
 
 impl Winbind {
     fn groups_of(self: &Arc<Self>, user: &Sid) -> Result<Groups, String> {
-        let (asked, trusted) = (user.clone(), self.trusted_domain_of(user));
-        let question = move |context: &mut Context| ask(context, &asked, trusted.as_deref());
+        let (asked, whose) = (user.clone(), self.whose_sid(user));
+        let question = move |context: &mut Context| ask(context, &asked, &whose);
         let answer = self.call(About::Other, GROUPS_MAX, question);
         let (sids, are_new) = answer.map_err(|error| error.to_string())?;
         self.with_numbers(user, sids, are_new)
@@ -149,15 +151,17 @@ mod tests {
         let some = || Ok(Some(vec![513, 1200]));
         let sids = || vec![lab(513), lab(1200)];
         for (groups, is_silent, wanted) in [
-            (some(), false, Ok((sids(), true))),
+            (some(), false, Ok((sids(), false))),
             (some(), true, Ok((sids(), false))),
             (Ok(None), false, Ok((vec![], true))),
             (Ok(None), true, Err(Error::NoController)),
             (Err(Error::NotAvailable), false, Err(Error::NotAvailable)),
         ] {
             let mut lab = Lab { groups, is_silent };
-            assert_eq!(ask(&mut lab, &self::lab(ALICE), Some("OTHER")), wanted);
+            assert_eq!(ask(&mut lab, &self::lab(ALICE), &Whose::Trusted("OTHER".into())), wanted);
         }
+        let mut lab = Lab { groups: some(), is_silent: false };
+        assert_eq!(ask(&mut lab, &self::lab(ALICE), &Whose::Unlisted), Ok((sids(), false)));
     }
 
     #[test]

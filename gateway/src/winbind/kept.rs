@@ -11,8 +11,22 @@ pub(super) const KEPT_NONE: Duration = Duration::from_secs(300);
 /// How long it is kept while the controller is silent.
 pub(super) const KEPT_UNSURE: Duration = Duration::from_secs(10);
 
-/// Answers with the time until which they are valid; without one they serve only silence.
-pub(super) struct Kept<K, V>(HashMap<K, (Option<V>, Option<Instant>)>);
+struct Entry<V> {
+    value: Option<V>,
+    /// The end of its time; without one it serves only silence.
+    until: Option<Instant>,
+    /// A negative answer that no controller of the domain has given.
+    is_unsure: bool,
+}
+
+impl<V> Entry<V> {
+    fn is_fresh(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// Answers with the time until which they are valid.
+pub(super) struct Kept<K, V>(HashMap<K, Entry<V>>);
 
 impl<K, V> Default for Kept<K, V> {
     fn default() -> Self {
@@ -23,25 +37,30 @@ impl<K, V> Default for Kept<K, V> {
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     /// Returns an answer that is still valid.
     pub(super) fn fresh(&self, key: &K) -> Option<Option<V>> {
-        let (value, until) = self.0.get(key)?;
-        (Instant::now() < *until.as_ref()?).then(|| value.clone())
+        self.0.get(key).filter(|entry| entry.is_fresh()).map(|entry| entry.value.clone())
     }
 
-    /// Returns whether the answer is negative, and was given while a controller answered.
+    /// Returns whether the answer is negative, still valid, and was given while a controller answered.
     pub(super) fn is_surely_none(&self, key: &K) -> bool {
-        let unsure = Instant::now() + KEPT_UNSURE;
-        matches!(self.0.get(key), Some((None, Some(until))) if *until > unsure)
+        self.0
+            .get(key)
+            .is_some_and(|entry| entry.value.is_none() && entry.is_fresh() && !entry.is_unsure)
+    }
+
+    /// Returns whether the answer is negative, still valid, and was given while no controller answered.
+    pub(super) fn is_unsure(&self, key: &K) -> bool {
+        self.0.get(key).is_some_and(|entry| entry.is_unsure && entry.is_fresh())
     }
 
     /// Returns an answer of any age.
     pub(super) fn any(&self, key: &K) -> Option<Option<V>> {
-        self.0.get(key).map(|(value, _)| value.clone())
+        self.0.get(key).map(|entry| entry.value.clone())
     }
 
     /// Removes a negative answer; a positive one serves only silence from now on.
     pub(super) fn age(&mut self, key: &K) {
         match self.0.get_mut(key) {
-            Some((Some(_), until)) => *until = None,
+            Some(entry) if entry.value.is_some() => entry.until = None,
             Some(_) => drop(self.0.remove(key)),
             None => {}
         }
@@ -50,24 +69,31 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     /// Keeps an answer.
     pub(super) fn keep(&mut self, key: K, value: Option<V>, most: usize) {
         let time = if value.is_some() { KEPT } else { KEPT_NONE };
-        self.keep_for(time, key, value, most);
+        self.keep_for(time, key, (value, false), most);
     }
 
-    /// Keeps a negative answer of a domain with a silent controller.
+    /// Keeps that a domain with a silent controller has not answered; an earlier value stays.
     pub(super) fn keep_unsure(&mut self, key: K, most: usize) {
-        self.keep_for(KEPT_UNSURE, key, None, most);
+        match self.any(&key).flatten() {
+            Some(before) => self.keep(key, Some(before), most),
+            None => self.keep_for(KEPT_UNSURE, key, (None, true), most),
+        }
     }
 
-    fn keep_for(&mut self, time: Duration, key: K, value: Option<V>, most: usize) {
+    fn keep_for(
+        &mut self,
+        time: Duration,
+        key: K,
+        (value, is_unsure): (Option<V>, bool),
+        most: usize,
+    ) {
         if self.0.len() >= most && !self.0.contains_key(&key) {
-            let now = Instant::now();
-            let is_new = |until: &Option<Instant>| until.is_some_and(|until| now < until);
-            self.0.retain(|_, (value, until)| value.is_some() && is_new(until));
+            self.0.retain(|_, entry| entry.value.is_some() && entry.is_fresh());
             if self.0.len() >= most {
                 self.0.clear();
             }
         }
-        self.0.insert(key, (value, Some(Instant::now() + time)));
+        self.0.insert(key, Entry { value, until: Some(Instant::now() + time), is_unsure });
     }
 }
 
@@ -89,9 +115,9 @@ mod tests {
     #[test]
     fn old_answers_serve_only_silence() {
         let mut kept = Kept::<u32, u32>::default();
-        kept.keep_for(Duration::ZERO, 1, None, 10);
+        kept.keep_for(Duration::ZERO, 1, (None, false), 10);
         assert_eq!((kept.fresh(&1), kept.any(&1)), (None, Some(None)));
-        let left = |kept: &Kept<u32, u32>, key| kept.0[&key].1.unwrap() - Instant::now();
+        let left = |kept: &Kept<u32, u32>, key| kept.0[&key].until.unwrap() - Instant::now();
         kept.keep(2, Some(7), 10);
         assert_eq!(kept.fresh(&2), Some(Some(7)));
         kept.keep(5, None, 10);
@@ -108,5 +134,11 @@ mod tests {
         assert_eq!((kept.fresh(&4), kept.any(&4)), (None, None));
         kept.keep(3, Some(8), 10);
         assert_eq!(kept.fresh(&3), Some(Some(8)), "an answer is new again");
+        // Silence of the controller takes no value.
+        kept.keep_unsure(3, 10);
+        assert_eq!((kept.fresh(&3), kept.is_unsure(&3)), (Some(Some(8)), false));
+        assert_eq!((kept.is_unsure(&6), kept.is_surely_none(&6)), (true, false));
+        assert_eq!((kept.is_unsure(&5), kept.is_surely_none(&5)), (false, true));
+        assert_eq!((kept.is_unsure(&1), kept.is_surely_none(&1)), (false, false), "too old");
     }
 }

@@ -4,7 +4,8 @@
 //! [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a name does
 //! not exist counts only if a controller of the machine's domain answers afterwards, since winbindd finds no name either without
 //! one; for names of a trusted domain with a silent controller it counts only for seconds, in which that controller is not asked
-//! again. After silence of winbindd or the controller, questions pause for [`REST`].
+//! again, and for names of a domain that winbindd does not list as well: it may be a trusted one. After silence of winbindd or the
+//! controller, questions pause for [`REST`].
 //!
 //! *Memory.* [`NAMED_MAX`] names by SID, and as many SIDs by name and by number. Names are at most [`NAME_MAX`] bytes.
 //!
@@ -19,7 +20,7 @@ use mutex::locked;
 use rdma_transport::parts::{Limit, Parts};
 use smbd_core::domain_engine::{Lookup, Named, NamedKind};
 use vfs::acl::Sid;
-use wbclient_sys::{Context, Error, Kind, Name, Number};
+use wbclient_sys::{Context, DomainNames, Error, Kind, Name, Number};
 
 use super::kept::Kept;
 use super::{ANSWER_MAX, About, Asker, NAMES_MAX, Winbind, away};
@@ -187,7 +188,7 @@ impl Winbind {
                     Some(name) => its.keep(sid, named(sid, name)),
                     None => none.push(sid.clone()),
                 });
-                let none = none.iter().map(|sid| (its.trusted_domain_of(sid), sid)).collect();
+                let none = none.iter().map(|sid| (its.whose_sid(sid), sid)).collect();
                 reach_controllers(context, &its.names.silent, none, until, |sid, is_sure| {
                     if is_sure { its.keep(sid, None) } else { its.keep_unsure(sid) }
                 })?;
@@ -214,29 +215,54 @@ impl Winbind {
 
     /// Keeps for seconds that a SID has no name; an earlier name stays.
     fn keep_unsure(&self, sid: &Sid) {
-        let mut known = locked(&self.names.by_sid);
-        match known.any(sid).flatten() {
-            Some(found) => known.keep(sid.clone(), Some(found), NAMED_MAX),
-            None => known.keep_unsure(sid.clone(), NAMED_MAX),
-        }
+        locked(&self.names.by_sid).keep_unsure(sid.clone(), NAMED_MAX);
     }
 
-    /// Returns the trusted domain of a SID, if it is of one.
-    pub(super) fn trusted_domain_of(&self, sid: &Sid) -> Option<String> {
+    /// Returns the domain of a SID.
+    pub(super) fn whose_sid(&self, sid: &Sid) -> Whose {
         let state = locked(&self.state);
         let own = state.machine.as_ref().and_then(|(_, identity)| identity.as_ref());
         let of = |domain: &Sid| sid == domain || sid.rid_in(domain).is_some();
-        let is_own = own.is_some_and(|own| of(&own.sid));
-        let found = state.domains.iter().flatten().find(|one| of(&one.sid) && !is_own)?;
-        (found.sid.subs().first() == Some(&21)).then(|| found.name.clone())
+        let is_domain = |sid: &Sid| sid.authority() == 5 && sid.subs().first() == Some(&21);
+        if !is_domain(sid) || own.is_none_or(|own| of(&own.sid)) {
+            return Whose::Own;
+        }
+        let is_machine = |one: &DomainNames| {
+            state
+                .machine
+                .as_ref()
+                .is_some_and(|(own, _)| own.machine.eq_ignore_ascii_case(&one.name))
+        };
+        match state.domains.iter().flatten().find(|one| of(&one.sid)) {
+            Some(one) if is_machine(one) => Whose::Own,
+            Some(one) => Whose::trusted(one),
+            None => Whose::Unlisted,
+        }
     }
 
-    /// Returns whether a name is that of a trusted domain.
-    fn is_trusted(&self, domain: &str) -> bool {
-        let own = locked(&self.state).machine.as_ref().map(|(own, _)| own.clone());
-        let is = |one: &str| one.eq_ignore_ascii_case(domain);
-        let is_own = own.is_some_and(|own| is(&own.domain) || is(&own.dns_domain));
-        !is_own && self.knows_domain(domain) == Some(true)
+    /// Returns the domain of this NetBIOS or DNS name; an empty one is that of the machine.
+    fn whose_domain(&self, domain: &str) -> Whose {
+        let state = locked(&self.state);
+        let is = |one: &str| !one.is_empty() && one.eq_ignore_ascii_case(domain);
+        let is_own = state
+            .machine
+            .as_ref()
+            .is_some_and(|(own, _)| is(&own.domain) || is(&own.dns_domain) || is(&own.machine));
+        if domain.is_empty() || is_own {
+            return Whose::Own;
+        }
+        match state.domains.iter().flatten().find(|one| is(&one.name) || is(&one.dns)) {
+            // The machine's aliases.
+            Some(one) if one.sid.subs().first() != Some(&21) => Whose::Own,
+            Some(one) => Whose::trusted(one),
+            None => Whose::Unlisted,
+        }
+    }
+
+    /// Returns whether a name may exist, because no controller of its trusted domain answers.
+    fn may_exist(&self, domain: &str, name: &str) -> bool {
+        let is_unsure = locked(&self.names.by_name).is_unsure(&key(domain, name));
+        is_unsure && matches!(self.whose_domain(domain), Whose::Trusted(_))
     }
 
     /// Returns the identities of these names, each with its domain, in their order.
@@ -263,8 +289,8 @@ impl Winbind {
             let own = own.map(|own| own.domain).unwrap_or_default();
             let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
             let ask = move |context: &mut Context| {
-                let is_trusted = |domain: &str| its.is_trusted(domain);
-                let of = Of { own: &own, is_trusted: &is_trusted, silent: &its.names.silent };
+                let whose = |domain: &str| its.whose_domain(domain);
+                let of = Of { own: &own, whose: &whose, silent: &its.names.silent };
                 find_all(context, &of, &missing, until, |(domain, name), told| match told {
                     Told::Unsure => its.keep_name_unsure(domain, name),
                     Told::None => its.keep_name(domain, name, None),
@@ -273,11 +299,14 @@ impl Winbind {
             };
             why = self.names.rest_of_names.ask(are_own, || self.ask_names(ANSWER_MAX, ask)).err();
         }
-        let known = locked(&self.names.by_name);
-        let of = |(domain, name): &(&str, &str)| match (known.any(&key(domain, name)), &why) {
-            (Some(found), _) => Ok(found.map(|found| Named::clone(&found))),
-            (None, Some(error)) if is_short(domain) && is_short(name) => Err(away(error)),
-            _ => Ok(None),
+        let of = |(domain, name): &(&str, &str)| {
+            let found = locked(&self.names.by_name).any(&key(domain, name));
+            match (found, &why) {
+                (Some(None), _) if self.may_exist(domain, name) => Err(away(&Error::NoController)),
+                (Some(found), _) => Ok(found.map(|found| Named::clone(&found))),
+                (None, Some(error)) if is_short(domain) && is_short(name) => Err(away(error)),
+                _ => Ok(None),
+            }
         };
         names.iter().map(of).collect()
     }
@@ -304,6 +333,7 @@ impl Winbind {
         known.keep(key(domain, name), found, NAMED_MAX);
     }
 
+    /// Keeps for seconds that a name does not exist; an earlier identity stays.
     fn keep_name_unsure(&self, domain: &str, name: &str) {
         locked(&self.names.by_name).keep_unsure(key(domain, name), NAMED_MAX);
     }
@@ -476,16 +506,33 @@ enum Told {
     Unsure,
 }
 
-/// Hands over the things that were not found, and whether that is sure: a controller of the domain answers, where `None` stands
-/// for the machine's domain. Things of a trusted domain are unsure first, since its controller may hold the question for long: it
-/// is not asked after this time, nor while `silent` has its domain.
+/// The domain of a name or SID.
+pub(super) enum Whose {
+    /// That of the machine, or one without controllers.
+    Own,
+    /// A trusted one, by its DNS name if that is known.
+    Trusted(String),
+    /// One that winbindd does not list: it may be a trusted one of which no user has logged on.
+    Unlisted,
+}
+
+impl Whose {
+    fn trusted(listed: &DomainNames) -> Self {
+        let name = if listed.dns.is_empty() { &listed.name } else { &listed.dns };
+        Self::Trusted(name.to_lowercase())
+    }
+}
+
+/// Hands over the things that were not found, and whether that is sure: a controller of the domain answers. Things of a trusted
+/// domain are unsure first, since its controller may hold the question for long: it is not asked after this time, nor while
+/// `silent` has its domain.
 ///
 /// # Errors
 /// No controller of the machine's domain answers.
 fn reach_controllers<T: Copy>(
     asked: &mut impl Asked,
     silent: &Mutex<Kept<String, ()>>,
-    none: Vec<(Option<String>, T)>,
+    none: Vec<(Whose, T)>,
     until: Instant,
     mut tell: impl FnMut(T, bool),
 ) -> Result<(), Error> {
@@ -494,10 +541,10 @@ fn reach_controllers<T: Copy>(
     }
     asked.reach_controller(None)?;
     let mut trusted = HashMap::<String, Vec<T>>::new();
-    for (domain, thing) in none {
-        tell(thing, domain.is_none());
-        if let Some(domain) = domain {
-            trusted.entry(domain.to_lowercase()).or_default().push(thing);
+    for (whose, thing) in none {
+        tell(thing, matches!(whose, Whose::Own));
+        if let Whose::Trusted(domain) = whose {
+            trusted.entry(domain).or_default().push(thing);
         }
     }
     for (domain, things) in trusted {
@@ -520,7 +567,7 @@ fn reach_controllers<T: Copy>(
 /// The domains of names.
 struct Of<'a> {
     own: &'a str,
-    is_trusted: &'a dyn Fn(&str) -> bool,
+    whose: &'a dyn Fn(&str) -> Whose,
     silent: &'a Mutex<Kept<String, ()>>,
 }
 
@@ -546,10 +593,10 @@ fn find_all(
         }
     }
     // `alice@other.test` without a domain may be of a trusted one.
-    let domain = |(domain, name): (&str, &str)| match (domain, name.rsplit_once('@')) {
-        ("", Some((_, domain))) | (domain, _) => (of.is_trusted)(domain).then(|| domain.to_owned()),
+    let whose = |(domain, name): (&str, &str)| match (domain, name.rsplit_once('@')) {
+        ("", Some((_, domain))) | (domain, _) => (of.whose)(domain),
     };
-    let none = none.into_iter().map(|name| (domain(name), name)).collect();
+    let none = none.into_iter().map(|name| (whose(name), name)).collect();
     reach_controllers(asked, of.silent, none, until, |name, is_sure| {
         tell(name, if is_sure { Told::None } else { Told::Unsure });
     })?;
@@ -777,7 +824,7 @@ mod tests {
                 assert!(!matches!(answer, Told::Unsure), "{name} is of the machine's domain");
                 told.push((name.to_owned(), matches!(answer, Told::Some(_))));
             };
-            let of = Of { own: "LAB", is_trusted: &|_| false, silent: &Mutex::default() };
+            let of = Of { own: "LAB", whose: &|_| Whose::Own, silent: &Mutex::default() };
             (find_all(&mut lab, &of, &names, until, tell), told)
         };
         let of = |name: &str, is_found| (name.to_owned(), is_found);
@@ -792,8 +839,18 @@ mod tests {
     /// That a name does not exist is sure where a controller of its domain answers.
     #[test]
     fn silent_controller_of_trusted_domain_leaves_names_unsure() {
-        let is_trusted = |domain: &str| ["SILENT", "OTHER"].contains(&domain);
-        let names = [("SILENT", "bob"), ("OTHER", "bob"), ("NONE", "bob"), ("", "bob@SILENT")];
+        let whose = |domain: &str| match domain {
+            "SILENT" | "OTHER" => Whose::Trusted(domain.to_lowercase()),
+            "NONE" => Whose::Unlisted,
+            _ => Whose::Own,
+        };
+        let names = [
+            ("SILENT", "bob"),
+            ("OTHER", "bob"),
+            ("NONE", "bob"),
+            ("LAB", "bob"),
+            ("", "bob@SILENT"),
+        ];
         let names = names.map(|(domain, name)| (domain.to_owned(), name.to_owned()));
         let (silent, until) = (Mutex::default(), Instant::now() + Duration::from_secs(60));
         let ask = |lab: &mut Lab| {
@@ -801,11 +858,12 @@ mod tests {
             let tell = |(domain, _): (&str, &str), answer: Told| {
                 told.insert(domain.to_owned(), matches!(answer, Told::Unsure));
             };
-            let of = Of { own: "LAB", is_trusted: &is_trusted, silent: &silent };
+            let of = Of { own: "LAB", whose: &whose, silent: &silent };
             assert_eq!(find_all(lab, &of, &names, until, tell), Ok(()));
             told
         };
-        let wanted = [("SILENT", true), ("OTHER", false), ("NONE", false), ("", true)];
+        let wanted =
+            [("SILENT", true), ("OTHER", false), ("NONE", true), ("LAB", false), ("", true)];
         let wanted: BTreeMap<_, _> = wanted.map(|(name, is)| (name.to_owned(), is)).into();
         let mut lab = Lab { is_silent: false, has_names: true, pings: 0 };
         assert_eq!((ask(&mut lab), lab.pings), (wanted.clone(), 3));
@@ -816,7 +874,10 @@ mod tests {
         let alice = named_as(1103, "LAB", "alice");
         winbind.keep(&alice.sid, Some(alice.clone()));
         winbind.keep_unsure(&alice.sid);
-        assert_eq!(winbind.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice))]);
+        assert_eq!(winbind.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice.clone()))]);
+        winbind.keep_name("LAB", "alice", Some(alice.clone()));
+        winbind.keep_name_unsure("LAB", "alice");
+        assert_eq!(winbind.identities_of(&[("LAB", "alice")]), [Ok(Some(alice))]);
     }
 
     /// Only SIDs and names of trusted domains need their controllers.
@@ -842,23 +903,42 @@ mod tests {
             state.domains = Some(vec![
                 listed("BUILTIN", "S-1-5-32"),
                 listed("LAB", "S-1-5-21-1-2-3"),
+                listed("GW", "S-1-5-21-9-9-9"),
                 listed("OTHER", "S-1-5-21-4-5-6"),
             ]);
         }
+        let told = |whose: Whose| match whose {
+            Whose::Own => "own".to_owned(),
+            Whose::Trusted(domain) => domain,
+            Whose::Unlisted => "unlisted".to_owned(),
+        };
         for (sid, wanted) in [
-            ("S-1-5-21-4-5-6-1103", Some("OTHER")),
-            ("S-1-5-21-1-2-3-1103", None),
-            ("S-1-5-21-7-8-9-1103", None),
-            ("S-1-5-32-544", None),
+            ("S-1-5-21-4-5-6-1103", "other.test"),
+            ("S-1-5-21-4-5-6", "other.test"),
+            ("S-1-5-21-1-2-3-1103", "own"),
+            ("S-1-5-21-9-9-9-1103", "own"),
+            ("S-1-5-21-7-8-9-1103", "unlisted"),
+            ("S-1-5-32-544", "own"),
         ] {
-            let found = winbind.trusted_domain_of(&sid.parse().unwrap());
-            assert_eq!(found.as_deref(), wanted, "{sid}");
+            assert_eq!(told(winbind.whose_sid(&sid.parse().unwrap())), wanted, "{sid}");
         }
-        let told = ["OTHER", "other.test", "LAB", "lab.test", "NONE", ""];
-        assert_eq!(
-            told.map(|name| winbind.is_trusted(name)),
-            [true, true, false, false, false, false]
-        );
+        for (name, wanted) in [
+            ("OTHER", "other.test"),
+            ("other.TEST", "other.test"),
+            ("LAB", "own"),
+            ("lab.test", "own"),
+            ("gw", "own"),
+            ("BUILTIN", "own"),
+            ("", "own"),
+            ("NONE", "unlisted"),
+        ] {
+            assert_eq!(told(winbind.whose_domain(name)), wanted, "{name}");
+        }
+        // Only a silent controller of a trusted domain makes an answer unknown.
+        let asked = [("OTHER", "bob"), ("NONE", "bob")];
+        asked.iter().for_each(|(domain, name)| winbind.keep_name_unsure(domain, name));
+        let found = winbind.identities_of(&asked);
+        assert!(found[0].is_err() && found[1] == Ok(None), "{found:?}");
     }
 
     #[test]

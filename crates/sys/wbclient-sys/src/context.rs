@@ -198,9 +198,39 @@ impl Context {
     /// Checks that a controller of a domain answers, by default that of the machine's: without one, winbindd says that names do not
     /// exist. May block.
     ///
+    /// winbindd of a member has no connection to trusted domains. It looks for a controller of one by its DNS name, and asks it
+    /// over CLDAP (MS-ADTS section 6.3.3).
+    ///
     /// # Errors
-    /// [`Error::NoController`], also if the library is too old to ask, or winbindd cannot connect to that domain.
+    /// [`Error::NoController`], also if the library is too old to ask.
     pub fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
+        match (self.ping_controller(domain), domain) {
+            (Err(Error::NoController), Some(domain)) if domain.contains('.') => {
+                self.find_controller(domain)
+            }
+            (done, _) => done,
+        }
+    }
+
+    fn find_controller(&mut self, dns: &str) -> Result<(), Error> {
+        let name = given(dns)?;
+        let flags =
+            ffi::LOOKUP_DC_NOW | ffi::LOOKUP_DC_IS_DNS_NAME | ffi::LOOKUP_DC_RETURN_DNS_NAME;
+        let mut found = Owned::none();
+        // winbindd ignores the flags of the function without `Ex`, and answers from what it has kept.
+        // SAFETY: the context and the name live, null means any GUID and site; the place takes a pointer, which `found` frees.
+        let code = unsafe {
+            let (name, guid, site) = (name.as_ptr(), ptr::null_mut(), ptr::null());
+            ffi::wbcCtxLookupDomainControllerEx(self.at(), name, guid, site, flags, found.place())
+        };
+        match code {
+            ffi::SUCCESS if found.get().is_some_and(|found| !found.name.is_null()) => Ok(()),
+            ffi::NOT_AVAILABLE => Err(Error::NotAvailable),
+            _ => Err(Error::NoController),
+        }
+    }
+
+    fn ping_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
         let domain = domain.map(given).transpose()?;
         let name = domain.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         // SAFETY: the context and the name live. Null means the machine's domain, and that the caller wants no details.

@@ -139,6 +139,17 @@ pub(crate) struct AuthUserInfo {
 
 pub(crate) const USER_GUEST: u32 = 1;
 
+/// The first member of `struct wbcDomainControllerInfoEx`.
+#[repr(C)]
+pub(crate) struct ControllerInfo {
+    pub(crate) name: *const c_char,
+}
+
+/// `WBC_LOOKUP_DC_FORCE_REDISCOVERY`: ask a controller now.
+pub(crate) const LOOKUP_DC_NOW: u32 = 1;
+pub(crate) const LOOKUP_DC_IS_DNS_NAME: u32 = 0x0002_0000;
+pub(crate) const LOOKUP_DC_RETURN_DNS_NAME: u32 = 0x4000_0000;
+
 /// `struct wbcAuthErrorInfo` without its last member, which the library has since version 0.14.
 #[repr(C)]
 pub(crate) struct AuthErrorInfo {
@@ -179,6 +190,14 @@ dylib::functions! {
         ctx: *mut c_void,
         domain: *const c_char,
         error: *mut *mut AuthErrorInfo,
+    ) -> Code;
+    pub(crate) fn wbcCtxLookupDomainControllerEx(
+        ctx: *mut c_void,
+        domain: *const c_char,
+        guid: *mut c_void,
+        site: *const c_char,
+        flags: u32,
+        info: *mut *mut ControllerInfo,
     ) -> Code;
     pub(crate) fn wbcCtxDomainInfo(ctx: *mut c_void, domain: *const c_char, info: *mut *mut DomainInfo) -> Code;
     pub(crate) fn wbcCtxSidsToUnixIds(
