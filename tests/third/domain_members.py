@@ -67,31 +67,49 @@ def client(words, user=None, password=None, tickets=None):
 class World:
     """The domain, and what the commands need."""
 
-    at = conf = domain = tickets = None
+    at = conf = domain = None
+    domains = ()
     member_sid = ""
 
     @classmethod
     def make(cls, program, folder, programs):
-        cls.at = folder
+        cls.place(folder)
         at = {"at": folder}
+        domain, member = smb_domain.made(programs, folder, shares=SHARES_OF_SMBD % at)
+        gateway = smb_domain.gateway(program, folder, member, SHARES % at)
+        cls.know(member, domain)
+        get_tickets("tickets", "alice")
+        return [member.winbindd, member.smbd, gateway, domain.process]
+
+    @classmethod
+    def place(cls, folder):
+        """Makes the folders of the servers, and what the clients need."""
+        cls.at = folder
         for name in ("data", "homes"):
             os.makedirs(os.path.join(folder, name))
         os.chmod(os.path.join(folder, "data"), 0o777)
-        cls.domain, member = smb_domain.made(programs, folder, shares=SHARES_OF_SMBD % at)
-        gateway = smb_domain.gateway(program, folder, member, SHARES % at)
         cls.conf = write(os.path.join(folder, "client.conf"), "[global]\n  workgroup = CLIENTS\n  realm = %s\n" % smb_domain.REALM)
         write(os.path.join(folder, "sent"), "sent\n")
-        cls.tickets = os.path.join(folder, "tickets")
-        run("kinit", "-c", cls.tickets, "alice", data=(PASSWORD + "\n").encode())
+
+    @classmethod
+    def know(cls, member, *domains):
+        """The domain of the member is the first."""
+        cls.domain, cls.domains = domains[0], domains
         cls.member_sid = run("net", "getlocalsid", "-s", member.conf).decode().rsplit(" ", 1)[1].strip()
-        return [member.winbindd, member.smbd, gateway, cls.domain.process]
+
+
+def get_tickets(name, principal):
+    run("kinit", "-c", os.path.join(World.at, name), principal, data=(PASSWORD + "\n").encode())
 
 
 def plain(said):
-    """Names SIDs of the domain and of the member, and servers, which no run has twice."""
-    said = said.replace(World.domain.sid, "(LAB)").replace(World.member_sid, "(MEMBER)")
-    for name, rid in World.domain.rids.items():
-        said = re.sub(r"\(LAB\)-%s\b" % rid, "(LAB)-%s" % name, said)
+    """Names SIDs of the domains and of the member, and servers, which no run has twice."""
+    said = said.replace(World.member_sid, "(MEMBER)")
+    for domain in World.domains:
+        mark = "(%s)" % domain.of.domain
+        said = said.replace(domain.sid, mark)
+        for name, rid in domain.rids.items():
+            said = re.sub(r"%s-%s\b" % (re.escape(mark), rid), lambda _, name=name: "%s-%s" % (mark, name), said)
     said = re.sub(r"\b(gw|member)\.lab\.test\b", "SERVER", said)
     said = said.replace("C:" + World.at.replace("/", "\\"), r"C:\FOLDER")
     return re.sub(r"S-1-5-21-\d+-\d+-\d+(-\d+)?", "(another)", said)
@@ -103,19 +121,26 @@ def status(said):
     return found.group() if found else "yes"
 
 
-def by_password(user, password=PASSWORD):
+def by_password(user, password=PASSWORD, share="data"):
     def logs_on(host):
-        said = client(["smbclient", "//%s.%s/data" % (NAMES[host], DNS), "-c", "ls"], user, password)
+        said = client(["smbclient", "//%s.%s/%s" % (NAMES[host], DNS, share), "-c", "ls"], user, password)
         return status(said) if "blocks available" not in said else "yes"
 
     return logs_on
 
 
-def by_ticket(host):
-    return status(client(["smbclient", "//%s.%s/data" % (NAMES[host], DNS), "-c", "ls"], tickets=World.tickets))
+def by_ticket(name, share="data"):
+    def logs_on(host):
+        words = ["smbclient", "//%s.%s/%s" % (NAMES[host], DNS, share), "-c", "ls"]
+        return status(client(words, tickets=os.path.join(World.at, name)))
+
+    return logs_on
 
 
 def of_domain(user):
+    """Returns a user with its domain, by default that of the servers, and its password."""
+    if "\\" in user:
+        return (user, PASSWORD)
     if user == ADMINISTRATOR:
         return (DOMAIN + "\\" + user, OF_ADMINISTRATOR)
     return (DOMAIN + "\\" + user, PASSWORD)
@@ -175,10 +200,10 @@ def name_of(host, what):
     return "%s-%s" % (NAMES[host], what)
 
 
-def fresh(host, what):
-    """Makes a file of alice by this server."""
+def fresh(host, what, user="alice"):
+    """Makes a file of this user by this server."""
     path = name_of(host, what)
-    done = put(host, path)
+    done = put(host, path, user)
     assert done == "yes", "put: " + done
     return path
 
@@ -248,7 +273,7 @@ def set_by_other(entry, what):
 
 def operations():
     """Yields each operation with what does it."""
-    yield "logon by ticket, alice", by_ticket
+    yield "logon by ticket, alice", by_ticket("tickets")
     for user, password, what in (
         (r"LAB\alice", PASSWORD, ""),
         (r"lab.test\alice", PASSWORD, ""),
@@ -303,23 +328,30 @@ def cell(text):
     return "`%s`" % text if any(sign in text for sign in "\\*") and "`" not in text else text
 
 
-def compare(name, ask):
-    """Prints a row, and whether both servers say the same, or differ for a known reason."""
+def compare(name, ask, part="domain-members", reasons=None):
+    """Prints a row, and whether both servers say the same, or differ for a known reason. Returns what they say."""
     said = {}
     for server, host in HOSTS.items():
         try:
             said[server] = ask(host)
         except Exception as error:  # noqa: BLE001: what a client says is the result
             said[server] = "%s %s" % (type(error).__name__, error)
-    reason = REASONS.get(name, "")
+    reason = (REASONS if reasons is None else reasons).get(name, "")
     is_same = said["smbd"] == said["gateway"]
     print("row | %s | %s | %s | %s |" % (
         cell(name), cell(said["smbd"]), "the same" if is_same else cell(said["gateway"]), reason), flush=True)
     if is_same == bool(reason):
         why = "the reason of a difference is out of date" if is_same else "smbd: %(smbd)s; gateway: %(gateway)s" % said
-        print("not ok domain-members/%s: %s" % (name, why), flush=True)
+        print("not ok %s/%s: %s" % (part, name, why), flush=True)
     else:
-        print("ok domain-members/%s" % name, flush=True)
+        print("ok %s/%s" % (part, name), flush=True)
+    return said
+
+
+def check_user(program, config, user):
+    state = os.path.join(World.at, "gateway/state")
+    words = [program, "check", "--json", "--config", config, "--state", state, "--user", user]
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90)
 
 
 def checks(program):
@@ -336,8 +368,7 @@ def checks(program):
         ("bob", {"Domain Users", "readers"}, "nothing"),
         (r"lab.test\late", {"Domain Users"}, "nothing"),
     ):
-        words = [program, "check", "--json", "--config", config, "--state", os.path.join(at, "state"), "--user", user]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90)
+        done = check_user(program, config, user)
         try:
             told = json.loads(done.stdout)
             found = {group["name"].split("\\")[1] for group in told["domain"]["groups"]}
@@ -364,4 +395,5 @@ def main():
         process.terminate()
 
 
-main()
+if __name__ == "__main__":
+    main()

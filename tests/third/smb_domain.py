@@ -1,10 +1,11 @@
-"""A controller of the domain LAB, and a member of it with winbindd and smbd, for clients of SMB.
+"""A controller of the domain LAB, and a member of it with winbindd and smbd, for clients of SMB. Controllers of further domains.
 
-All in namespaces of their own (`unshare -n -m -p -f --kill-child`): the controller, the member and a gateway beside it have an
+All in namespaces of their own (`unshare -n -m -p -f --kill-child`): the controllers, the member and a gateway beside it have an
 address each on the loopback interface, and all ports. Debian's packages are unpacked over /usr, not installed. The gateway has the
 winbindd, the keytab and the machine account of the member, so that all that differs comes from the file server.
 """
 
+import collections
 import os
 import socket
 import subprocess
@@ -22,8 +23,13 @@ ADMINISTRATOR, OF_ADMINISTRATOR = "Administrator", "Provisioned-1"
 PASSWORD, OF_HOST = "secret", "of-this-host"
 # The account that only the servers know, and its number on this host.
 LOCAL, LOCAL_ID = "carol", 3001
-# Added to the RIDs of the domain.
-NUMBERS = 100000
+# A domain: its names, the address and NetBIOS name of its controller, and what is added to its RIDs.
+Names = collections.namedtuple("Names", "dns domain controller computer numbers")
+LAB = Names(DNS, DOMAIN, CONTROLLER, "dc", 100000)
+# Users, and groups with a member each.
+PEOPLE_OF_LAB = ("alice bob off late", "writers=alice readers=bob")
+# Those of Kerberos, LDAP and SMB.
+PORTS = (88, 389, 445)
 FOLDERS = ("private", "state", "cache", "lock", "run", "bind")
 PLACE = """  private dir = %(at)s/private
   state directory = %(at)s/state
@@ -37,14 +43,15 @@ PLACE = """  private dir = %(at)s/private
   log file = %(at)s/log.%%m
   bind interfaces only = yes
   interfaces = %(host)s/32
-  realm = LAB.TEST
-  workgroup = LAB
+  realm = %(realm)s
+  workgroup = %(domain)s
   netbios name = %(name)s
 """
 CONTROLLERS = """[global]
 %(place)s
   server role = active directory domain controller
   server services = s3fs, rpc, ldap, cldap, kdc, winbindd, dns
+%(more)s
 [sysvol]
   path = %(at)s/state/sysvol
 [netlogon]
@@ -72,12 +79,10 @@ KERBEROS = """[libdefaults]
  dns_lookup_realm = false
  rdns = false
 [realms]
- LAB.TEST = {
-  kdc = %s
- }
+%s
 [domain_realm]
- .lab.test = LAB.TEST
-""" % CONTROLLER
+%s
+"""
 # Runs in Debian's Python, which has Samba's modules: makes users and groups, and prints their RIDs.
 PEOPLE = """
 import sys, ldb
@@ -86,16 +91,17 @@ from samba.dcerpc import security
 from samba.ndr import ndr_unpack
 from samba.param import LoadParm
 from samba.samdb import SamDB
-conf, password, owners = sys.argv[1], sys.argv[2], int(sys.argv[3])
+conf, password, owners, users, groups = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4].split(), sys.argv[5].split()
 lp = LoadParm()
 lp.load(conf)
 db = SamDB(lp=lp, session_info=system_session())
 db.set_minPwdLength(1)
 db.set_pwdProperties("0")
-for name in ("alice", "bob", "off", "late"):
+for name in users:
     db.newuser(name, password)
-db.toggle_userAccountFlags("(sAMAccountName=off)", 2, "off", on=True)
-for group, member in (("writers", "alice"), ("readers", "bob")):
+    if name == "off":
+        db.toggle_userAccountFlags("(sAMAccountName=off)", 2, "off", on=True)
+for group, member in (both.split("=") for both in groups):
     db.newgroup(group)
     db.add_remove_group_members(group, [member])
 db.transaction_start()
@@ -122,20 +128,23 @@ def bound(at, path, text):
     run("mount", "--bind", write(os.path.join(at, os.path.basename(path)), text), path)
 
 
-def network(at):
+def network(at, domains=(LAB,), resolver=CONTROLLER):
+    """Adds the addresses, and what this host knows of names and realms."""
     run("ip", "link", "set", "lo", "up")
-    hosts = "127.0.0.1 localhost\n"
-    for host, name in NAMES.items():
+    hosts = {resolver: "resolver.test", **{host: "%s.%s %s" % (name, DNS, name) for host, name in NAMES.items()}}
+    hosts.update((one.controller, "%s.%s %s" % (one.computer, one.dns, one.computer)) for one in domains)
+    for host in hosts:
         run("ip", "address", "add", host + "/32", "dev", "lo")
-        hosts += "%s %s.%s %s\n" % (host, name, DNS, name)
-    bound(at, "/etc/hosts", hosts)
-    bound(at, "/etc/resolv.conf", "nameserver %s\n" % CONTROLLER)
+    bound(at, "/etc/hosts", "127.0.0.1 localhost\n" + "".join("%s %s\n" % one for one in hosts.items()))
+    bound(at, "/etc/resolv.conf", "nameserver %s\n" % resolver)
     bound(at, "/etc/nsswitch.conf", "passwd: files winbind\ngroup: files winbind\nhosts: files dns\n")
     for path, more in (("/etc/passwd", "%s:x:%d:%d::/:/bin/false\n"), ("/etc/group", "%s:x:%d:\n")):
         with open(path) as old:
             text = old.read()
         bound(at, path, text + more % ((LOCAL,) + (LOCAL_ID,) * more.count("%d")))
-    os.environ["KRB5_CONFIG"] = write(os.path.join(at, "krb5.conf"), KERBEROS)
+    realms = "\n".join(" %s = {\n  kdc = %s\n }" % (one.dns.upper(), one.controller) for one in domains)
+    of_hosts = "\n".join(" .%s = %s" % (one.dns, one.dns.upper()) for one in domains)
+    os.environ["KRB5_CONFIG"] = write(os.path.join(at, "krb5.conf"), KERBEROS % (realms, of_hosts))
     # In place of /etc/krb5.keytab.
     os.environ["KRB5_KTNAME"] = "FILE:" + keytab(at)
 
@@ -188,44 +197,59 @@ def at_of(folder, name):
     return at
 
 
-def config(at, host, text, **more):
-    place = PLACE % {"at": at, "host": host, "name": NAMES[host].upper()}
-    return write(os.path.join(at, "smb.conf"), text % {"at": at, "place": place, **more})
+def config(at, host, text, name, of=LAB, more=""):
+    place = PLACE % {"at": at, "host": host, "name": name.upper(), "realm": of.dns.upper(), "domain": of.domain}
+    return write(os.path.join(at, "smb.conf"), text % {"at": at, "place": place, "more": more})
 
 
 class Domain:
     """The controller; knows the SIDs of users and groups."""
 
-    def __init__(self, folder, owners=0):
-        self.at = at_of(folder, "dc")
-        self.conf = config(self.at, CONTROLLER, CONTROLLERS)
-        slow("samba-tool", "domain", "provision", "--configfile=" + self.conf, "--realm=" + REALM, "--domain=" + DOMAIN,
-            "--server-role=dc", "--dns-backend=SAMBA_INTERNAL", "--host-name=dc", "--host-ip=" + CONTROLLER,
-            "--adminpass=" + OF_ADMINISTRATOR)
-        said = slow("/usr/bin/python3", "-c", PEOPLE, self.conf, PASSWORD, str(owners))
+    def __init__(self, folder, owners=0, of=LAB, people=PEOPLE_OF_LAB, more=""):
+        self.of = of
+        self.at = at_of(folder, of.computer)
+        self.conf = config(self.at, of.controller, CONTROLLERS, of.computer, of, more)
+        slow("samba-tool", "domain", "provision", "--configfile=" + self.conf, "--realm=" + of.dns.upper(),
+            "--domain=" + of.domain, "--server-role=dc", "--dns-backend=SAMBA_INTERNAL", "--host-name=" + of.computer,
+            "--host-ip=" + of.controller, "--adminpass=" + OF_ADMINISTRATOR)
+        said = slow("/usr/bin/python3", "-c", PEOPLE, self.conf, PASSWORD, str(owners), *people)
         self.rids = dict(line.split("=") for line in said.splitlines() if "=" in line)
         self.sid = self.rids.pop("domain")
+        self.start()
+
+    def start(self):
         # Its smbd asks the winbindd that it finds in /run/samba.
         script = 'mount -t tmpfs none /run && mkdir /run/samba && mount --bind "$0" /run/samba && exec samba -i -M standard -s "$1"'
-        with open(os.path.join(self.at, "log"), "w") as log:
+        with open(os.path.join(self.at, "log"), "a") as log:
             words = ["unshare", "--mount", "sh", "-c", script, os.path.join(self.at, "run"), self.conf]
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        for port in (88, 389, 445):
-            until("controller-%d" % port, lambda port=port: listens(CONTROLLER, port))
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        for port in PORTS:
+            until("controller-%d" % port, lambda port=port: listens(self.of.controller, port))
+
+    def stop(self):
+        # It ends its process group.
+        self.process.terminate()
+        self.process.wait(30)
+        until("stop", lambda: not any(listens(self.of.controller, port) for port in PORTS))
+
+    def signal(self, number):
+        """Sends a signal to all its processes, such as SIGSTOP: connections are accepted then, and nothing is answered."""
+        os.killpg(os.getpgid(self.process.pid), number)
 
     def sid_of(self, name):
         return "%s-%s" % (self.sid, self.rids[name])
 
     def id_of(self, name):
-        return NUMBERS + int(self.rids[name])
+        return self.of.numbers + int(self.rids[name])
 
 
 class Member:
     """A joined machine: winbindd, which the gateway asks too, and smbd with these shares."""
 
     def __init__(self, folder, domain, shares):
+        """`shares` may begin with further global options."""
         self.at = at_of(folder, "member")
-        self.conf = config(self.at, MEMBER, MEMBERS, more=shares)
+        self.conf = config(self.at, MEMBER, MEMBERS, NAMES[MEMBER], more=shares)
         who = "%s%%%s" % (ADMINISTRATOR, OF_ADMINISTRATOR)
         join = ["net", "ads", "join", "-s", self.conf, "-U", who, "--no-dns-updates"]
         # The controller may be busy with its start.

@@ -144,7 +144,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     let lanes = vec![
         vec![cephfs as Part],
         vec![smbtorture],
-        vec![domain, members, winbind_faults, cluster],
+        vec![domain, members, trust, winbind_faults, cluster],
         CLIENTS.to_vec(),
     ];
     let run = |lane: Vec<Part>| {
@@ -256,6 +256,13 @@ fn members(asked: &Asked) -> Result<Tally> {
     asked.part("domain-members", || {
         Ok(Tally::of("domain-members", run).once_more("domain-members", run))
     })
+}
+
+/// Compares them where two domains trust each other.
+fn trust(asked: &Asked) -> Result<Tally> {
+    let run = || lab::smbprograms::domain_trust(&domain_controller()?);
+    let name = "domain-trust";
+    asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
 }
 
 fn winbind_faults(asked: &Asked) -> Result<Tally> {

@@ -96,6 +96,13 @@ pub(crate) fn domain_members(controller: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
+/// Compares both where their domain and a second one trust each other.
+pub(crate) fn domain_trust(controller: &Path) -> Result<Tally> {
+    gateway::build()?;
+    let root = target_dir().join("third-programs");
+    super::nfsprograms::read(&alone(&root, "domain_trust.py", "trust", &[controller])?)
+}
+
 /// Measures both. `client` is the program that loads them. Returns what the script prints.
 pub(crate) fn domain_bench(controller: &Path, client: &Path) -> Result<String> {
     let root = target_dir().join("third-programs");
