@@ -109,7 +109,11 @@ def until(seconds, is_so):
 
 
 def is_ready():
-    return fetched("/readyz") == (200, "ready\n")
+    try:
+        return fetched("/readyz") == (200, "ready\n")
+    except OSError:
+        # It may listen for clients a little before it does so at the admin address.
+        return False
 
 
 def local_is_quick():
