@@ -6,6 +6,9 @@ use crate::token::{self, Meant};
 use crate::types::ANONYMOUS;
 use crate::types::Cred;
 
+/// First number of the SIDs of domains and computers (SECURITY_NT_NON_UNIQUE).
+const DOMAIN: u32 = 21;
+
 /// The owner may always read and change the list, unless an entry for OWNER RIGHTS says otherwise.
 const OWNER_IMPLIED: u32 = mask::READ_CONTROL | mask::WRITE_DAC;
 
@@ -86,7 +89,26 @@ impl Acl {
 
     /// As [`Acl::decided`], for a caller: an entry that denies counts also where it may be about the caller.
     fn decided_for(&self, cred: &Cred, owner: Owner) -> (u32, u32) {
-        self.decided(|kind, who| is_meant(who, cred, owner).counts(kind == kind::DENIED))
+        let meant = |who: &Who| match who.is_owner_rights() {
+            true => self.owns(cred, owner),
+            false => is_meant(who, cred, owner),
+        };
+        self.decided(|kind, who| meant(who).counts(kind == kind::DENIED))
+    }
+
+    /// Checks whether the caller is the owner that clients see: the identifier of the list, if it has one, else the file's owner
+    /// (MS-DTYP section 2.5.3.2).
+    fn owns(&self, cred: &Cred, owner: Owner) -> Meant {
+        let Some(sid) = &self.owner else { return is_meant(&Who::Owner, cred, owner) };
+        match Who::of_sid(sid.clone()) {
+            who @ (Who::User(_) | Who::Members(_)) => is_meant(&who, cred, owner),
+            Who::Sid(sid) if sid == Sid::administrators() => is_meant_by_sid(&sid, cred, owner),
+            // A group of all callers owns nothing.
+            Who::Sid(sid) if sid.authority() == NT && sid.subs().first() == Some(&DOMAIN) => {
+                token::meant_by_sid(&sid, cred)
+            }
+            _ => Meant::No,
+        }
     }
 
     /// Checks whether an NFS client may read a file to run it (RFC 8881 section 6.2.1.3.1): yes, unless an entry denies reading.
@@ -103,7 +125,8 @@ impl Acl {
         }
         let granted = self.decided_for(cred, owner).0;
         let restricted = || self.effective().any(|(_, _, w)| w.is_owner_rights());
-        let implied = if cred.uid == owner.uid && !restricted() { OWNER_IMPLIED } else { 0 };
+        let owns = self.owns(cred, owner) == Meant::Yes;
+        let implied = if owns && !restricted() { OWNER_IMPLIED } else { 0 };
         granted | implied
     }
 
@@ -176,6 +199,31 @@ mod tests {
         assert_eq!(allowed(entries, 1000), mask::FILE_WRITE & !mask::WRITE_DATA);
     }
 
+    /// An owner without a number takes the rights of the file's owner on the host.
+    #[test]
+    fn owner_of_descriptor_has_implied_rights() {
+        let of = |sid: Sid, entries: Vec<Ace>| Acl { owner: Some(sid), ..Acl::new(entries) };
+        let rights = || vec![Ace::allow(Who::Sid(Sid::owner_rights()), mask::READ_DATA, 0)];
+        let foreign = Sid::new(5, &[21, 1, 2, 3, 512]).unwrap();
+        for (owner, owns) in [
+            (Sid::unix_group(50), [true, true]),
+            (Sid::unix_group(51), [false, false]),
+            (Sid::unix_user(2), [false, true]),
+            (Sid::administrators(), [false, false]),
+            (foreign, [false, false]),
+            (Sid::everyone(), [false, false]),
+            (Sid::authenticated_users(), [false, false]),
+            (Sid::system(), [false, false]),
+        ] {
+            for (uid, owns) in [1000, 2].into_iter().zip(owns) {
+                let implied = of(owner.clone(), vec![]).allowed(&cred(uid), OWNER);
+                assert_eq!(implied, if owns { OWNER_IMPLIED } else { 0 }, "{owner} {uid}");
+                let by_entry = of(owner.clone(), rights()).allowed(&cred(uid), OWNER);
+                assert_eq!(by_entry, if owns { mask::READ_DATA } else { 0 }, "{owner} {uid}");
+            }
+        }
+    }
+
     #[test]
     fn executable_file_readable_unless_denied() {
         let run = Ace::allow(Who::Everyone, mask::EXECUTE, 0);
@@ -234,8 +282,11 @@ mod tests {
         #[test]
         fn first_entry_with_right_decides(acl in any_acl(), user in any_cred(), bit in 0..21_u32) {
             let right = 1 << bit & mask::FILE_ALL;
-            let first = acl.effective().find(|(_, m, who)| m & right != 0 && is_meant(who, &user, OWNER) == Meant::Yes);
-            let own = user.uid == OWNER.uid && OWNER_IMPLIED & right != 0;
+            let first = acl.effective().find(|(_, m, who)| {
+                let meant = if who.is_owner_rights() { acl.owns(&user, OWNER) } else { is_meant(who, &user, OWNER) };
+                m & right != 0 && meant == Meant::Yes
+            });
+            let own = acl.owns(&user, OWNER) == Meant::Yes && OWNER_IMPLIED & right != 0;
             let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
             // In a list of NFS form extended attributes follow the data.
             let data = match right {
