@@ -26,7 +26,9 @@ use crate::{Full, Most, Plan, Reading, ScopeName};
 const QUANTUM: i64 = 1 << 20;
 /// The least that a request counts in a turn.
 const LEAST: i64 = 4096;
-/// Lanes of one address and share for users without own rates. A client that claims many users gets no more turns.
+/// The same where operations have a rate: a turn is sixteen of them.
+const LEAST_OPERATION: i64 = QUANTUM / 16;
+/// Lanes of one address and share for users by number without own rates. A client that claims many users gets no more turns.
 const SLOTS: u64 = 8;
 /// Addresses with own buckets; the clients beyond share one. Buckets that are full are forgotten before.
 const ADDRESSES_MAX: usize = 65_536;
@@ -75,7 +77,7 @@ impl Kind {
     }
 }
 
-/// The user of a request: one with rates, by the hash of the name, or the slot of others.
+/// The user of a request: one with rates, by the hash of the name, or the slot of others, by name or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum User {
     Named(u64),
@@ -309,7 +311,8 @@ impl<T> Engine<T> {
         };
         let slot = || match caller {
             Caller::Uid(uid) => u64::from(uid) % SLOTS,
-            Caller::Name(name) => name.bytes().map(u64::from).sum::<u64>() % SLOTS,
+            // It has proved the name.
+            Caller::Name(name) => number(name),
         };
         let user = named.map_or_else(|| User::Slot(slot()), User::Named);
         Key { share, host, user, kind }
@@ -426,10 +429,11 @@ impl<T> Engine<T> {
 
     /// Removes the first request of a lane, which passes. A lane whose turn is over goes behind all others.
     fn pop(&mut self, turn: u64, now: Duration) -> Option<T> {
+        let key = self.lanes.get(&turn)?.key;
+        let least = if self.limits_operations(key) { LEAST_OPERATION } else { LEAST };
         let lane = self.lanes.get_mut(&turn)?;
-        let key = lane.key;
         let waiter = lane.waiters.pop_front()?;
-        lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).clamp(LEAST, LARGEST);
+        lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).clamp(least, LARGEST);
         let is_over = lane.left <= 0;
         if lane.waiters.is_empty() {
             self.end_lane(turn);
@@ -439,11 +443,20 @@ impl<T> Engine<T> {
         self.count_waiting(key, -1);
         self.release(key.host, waiter.held);
         let waited = now.saturating_sub(waiter.since);
-        self.each_used(key, |_, _, counts| {
+        self.each_used(key, |_, _, counts, _| {
             counts.waited += 1;
             counts.waited_for += waited;
         });
         Some(waiter.token)
+    }
+
+    /// Returns true if a rate of operations applies to requests of this lane.
+    fn limits_operations(&self, key: Key) -> bool {
+        let scopes = self.scopes_of(key).into_iter().filter_map(|of| self.scopes.get(&of));
+        scopes.into_iter().any(|scope| {
+            let mut all = Measure::ALL.into_iter().zip(&scope.buckets);
+            all.any(|(m, bucket)| bucket.is_some() && !m.is_bytes() && key.kind.uses(m))
+        })
     }
 
     fn end_lane(&mut self, turn: u64) {
@@ -477,14 +490,23 @@ impl<T> Engine<T> {
         lanes.into_values().flat_map(|lane| lane.waiters).map(|w| w.token).collect()
     }
 
-    /// Settles a request that has passed for `asked` bytes and has moved `moved`.
-    pub(crate) fn settle(&mut self, key: Key, asked: u64, moved: u64, now: Duration) {
-        self.each_used(key, |measure, bucket, counts| {
+    /// Settles a request that has passed for `asked` bytes, or is owed, and has moved `moved`.
+    pub(crate) fn settle(
+        &mut self,
+        key: Key,
+        (asked, is_owed): (u64, bool),
+        moved: u64,
+        now: Duration,
+    ) {
+        self.each_used(key, |measure, bucket, counts, unasked| {
             if !measure.is_bytes() {
                 return;
             }
             let (asked, moved) = (key.kind.cost(measure, asked), key.kind.cost(measure, moved));
-            bucket.owe(moved.saturating_sub(asked), DEBT_MAX, now);
+            let debt = if is_owed { unasked } else { Some(DEBT_MAX) };
+            if let Some(most) = debt {
+                bucket.owe(moved.saturating_sub(asked), most, now);
+            }
             bucket.put_back(asked.saturating_sub(moved), now);
             counts.passed = counts.passed.saturating_sub(asked).saturating_add(moved);
         });
@@ -494,10 +516,12 @@ impl<T> Engine<T> {
     pub(crate) fn owe(&mut self, key: Key, now: Duration) -> bool {
         self.client(key.host, now);
         let mut is_limited = false;
-        self.each_used(key, |measure, bucket, counts| {
+        self.each_used(key, |measure, bucket, counts, unasked| {
             is_limited = true;
             let cost = key.kind.cost(measure, 0);
-            bucket.owe(cost, DEBT_MAX, now);
+            if let Some(most) = unasked {
+                bucket.owe(cost, most, now);
+            }
             counts.passed = counts.passed.saturating_add(cost);
         });
         is_limited
@@ -505,22 +529,33 @@ impl<T> Engine<T> {
 
     /// Puts back all that a request took, which passed but was given up.
     pub(crate) fn undo(&mut self, key: Key, asked: u64, now: Duration) {
-        self.each_used(key, |measure, bucket, counts| {
+        self.each_used(key, |measure, bucket, counts, _| {
             let cost = key.kind.cost(measure, asked);
             bucket.put_back(cost, now);
             counts.passed = counts.passed.saturating_sub(cost);
         });
     }
 
-    /// Calls `act` with each bucket that a request uses, and its counters.
-    fn each_used(&mut self, key: Key, mut act: impl FnMut(Measure, &mut Bucket, &mut Counts)) {
+    /// Calls `act` with each bucket that a request uses, its counters, and how much work that did not ask the bucket may owe.
+    fn each_used(
+        &mut self,
+        key: Key,
+        mut act: impl FnMut(Measure, &mut Bucket, &mut Counts, Option<Duration>),
+    ) {
         for of in self.scopes_of(key) {
             let Some(scope) = self.scopes.get_mut(&of) else { continue };
+            // Others must not wait for one client's debt, nor may it take the tokens that they wait for.
+            let unasked = match of {
+                Of::Client(host) if host == key.host => Some(DEBT_MAX),
+                Of::User(_) => Some(DEBT_MAX),
+                _ if scope.has_waiting() => None,
+                _ => Some(Duration::ZERO),
+            };
             let Scope { buckets, counts, .. } = scope;
             let counts = if matches!(of, Of::Client(_)) { &mut self.of_clients } else { counts };
             for ((measure, bucket), counts) in Measure::ALL.into_iter().zip(buckets).zip(counts) {
                 if let Some(bucket) = bucket.as_mut().filter(|_| key.kind.uses(measure)) {
-                    act(measure, bucket, counts);
+                    act(measure, bucket, counts, unasked);
                 }
             }
         }
@@ -647,7 +682,7 @@ impl<T> Engine<T> {
     }
 
     fn take(&mut self, key: Key, bytes: u64, now: Duration) {
-        self.each_used(key, |measure, bucket, counts| {
+        self.each_used(key, |measure, bucket, counts, _| {
             let cost = key.kind.cost(measure, bytes);
             bucket.take(cost, now);
             counts.passed = counts.passed.saturating_add(cost);

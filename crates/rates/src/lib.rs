@@ -211,11 +211,13 @@ pub struct Ask<'a> {
 pub struct Admitted {
     took: Option<(Key, u64)>,
     has_waited: bool,
+    /// It did not wait, although a rate may have been exceeded.
+    is_owed: bool,
 }
 
 impl Admitted {
     /// The pass of a request that no rate applies to.
-    pub const FREE: Self = Self { took: None, has_waited: false };
+    pub const FREE: Self = Self { took: None, has_waited: false, is_owed: false };
 
     /// Returns true if time has passed, so that what was checked before may have changed.
     pub fn has_waited(&self) -> bool {
@@ -317,7 +319,7 @@ impl Limits {
                     Ok(_) => {
                         waits.is_over = true;
                         let took = Some((waits.key, ask.bytes));
-                        Ok(Admitted { took, has_waited: true })
+                        Ok(Admitted { took, has_waited: true, is_owed: false })
                     }
                     Err(_) => Err(self.refuse(Refused::Late)),
                 }
@@ -335,7 +337,8 @@ impl Limits {
         let now = self.shared.now();
         let engine = &mut locked(&self.shared.state).engine;
         let key = engine.key(ask.share, ask.host, ask.caller, ask.kind);
-        Admitted { took: engine.owe(key, now).then_some((key, 0)), has_waited: false }
+        let took = engine.owe(key, now).then_some((key, 0));
+        Admitted { took, has_waited: false, is_owed: true }
     }
 
     fn refuse(&self, why: Refused) -> Refused {
@@ -356,7 +359,7 @@ impl Limits {
         })?;
         let (Arrival::Waits(id), Some(told)) = (&arrival, told) else {
             let took = (arrival == Arrival::Passed).then_some((key, ask.bytes));
-            return Ok(Begun::Passes(Admitted { took, has_waited: false }));
+            return Ok(Begun::Passes(Admitted { took, has_waited: false, is_owed: false }));
         };
         let id = *id;
         let is_driven = std::mem::replace(&mut state.is_driven, true);
@@ -378,7 +381,7 @@ impl Limits {
     pub fn settle(&self, admitted: Admitted, moved: u64) {
         let Some((key, asked)) = admitted.took.filter(|(_, asked)| *asked != moved) else { return };
         let now = self.shared.now();
-        locked(&self.shared.state).engine.settle(key, asked, moved, now);
+        locked(&self.shared.state).engine.settle(key, (asked, admitted.is_owed), moved, now);
         if moved < asked {
             self.shared.changed.notify_one();
         }

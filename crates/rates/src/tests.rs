@@ -132,7 +132,7 @@ fn run(plan: &Plan, steps: &[Step]) -> Result<Vec<Pass>, TestCaseError> {
     let (mut passes, mut asks) = (Vec::new(), Vec::<(Key, u64, u64)>::new());
     let mut pass = |engine: &mut Engine<usize>, one: (Key, u64, u64), at| {
         let (key, bytes, moved) = one;
-        engine.settle(key, bytes, moved, at);
+        engine.settle(key, (bytes, false), moved, at);
         passes.push(Pass { at, key, bytes, moved });
     };
     let look = |engine: &mut Engine<usize>, asks: &[(Key, u64, u64)], at| {
@@ -527,14 +527,50 @@ async fn request_that_must_not_wait_is_owed() {
     let limits = Arc::new(Limits::default());
     set(&limits, MIB);
     limits.settle(admit(&limits, &ask(MIB)).await, MIB);
-    // It passes an empty bucket, and those behind it wait for what it moved.
+    // It passes an empty bucket.
     let owed = limits.owe(&ask(2 * MIB));
     assert!(owed.is_limited() && !owed.has_waited());
     limits.settle(owed, 2 * MIB);
+    // Others wait as if it had not passed, whatever else passes in this way meanwhile.
+    let began = tokio::time::Instant::now();
+    let other = Ask { host: "192.0.2.9".parse().unwrap(), ..ask(MIB) };
+    let waits = admit(&limits, &other);
+    let floods = async {
+        for _ in 0..200 {
+            let owed = limits.owe(&ask(MIB));
+            limits.settle(owed, MIB);
+            tokio::time::sleep(ms(10)).await;
+        }
+    };
+    let (admitted, ()) = tokio::join!(async { (waits.await, began.elapsed()) }, floods);
+    assert!(
+        admitted.0.has_waited() && admitted.1 >= ms(990) && admitted.1 <= ms(1010),
+        "{:?}",
+        admitted.1
+    );
+    assert!(!limits.owe(&Ask { share: 2, ..ask(1) }).is_limited());
+}
+
+/// Its own rate keeps the debt.
+#[tokio::test(start_paused = true)]
+async fn client_waits_for_what_it_owes() {
+    let limits = Arc::new(Limits::default());
+    let client = both(MIB, Duration::from_secs(1));
+    limits.set(Plan { client, ..Plan::default() }, ROOMY);
+    limits.settle(admit(&limits, &ask(MIB)).await, MIB);
+    limits.settle(limits.owe(&ask(2 * MIB)), 2 * MIB);
     let began = tokio::time::Instant::now();
     admit(&limits, &ask(MIB)).await.has_waited();
-    assert!(began.elapsed() >= ms(3000) && began.elapsed() <= ms(3010), "{:?}", began.elapsed());
-    assert!(!limits.owe(&Ask { share: 2, ..ask(1) }).is_limited());
+    assert!(began.elapsed() >= ms(2990) && began.elapsed() <= ms(3010), "{:?}", began.elapsed());
+}
+
+#[test]
+fn users_by_name_have_own_lanes() {
+    let engine = Engine::<()>::new(ROOMY);
+    let key = |name| engine.key(1, "192.0.2.1".parse().unwrap(), Caller::Name(name), Kind::Write);
+    // The sums of their bytes are equal modulo eight.
+    assert_ne!(key("alice").user, key("erin").user);
+    assert_eq!(key("alice"), key("ALICE"));
 }
 
 #[tokio::test(start_paused = true)]
