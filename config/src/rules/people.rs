@@ -134,6 +134,8 @@ pub(super) fn check_passwords(draft: &Draft, known: Known, report: &mut Report) 
     let users: HashSet<String> = users.iter().map(|name| name.to_lowercase()).collect();
     for u in without.filter(|u| !users.contains(&u.user.name.to_lowercase())) {
         let name = &u.user.name;
+        // The host may have no user of this name.
+        let uid = u.user.identity.uid.map_or(String::new(), |uid| format!(" --uid {uid}"));
         let help = match u.name_at {
             Origin::Option(_) => {
                 format!("write `{name}=FILE`, with the password in the first line of FILE")
@@ -143,7 +145,7 @@ pub(super) fn check_passwords(draft: &Draft, known: Known, report: &mut Report) 
         report.add_help(
             u.name_at,
             format!("user `{name}` has no password"),
-            format!("{help}, or use `headgate user add {name} --state {}`", state.display()),
+            format!("{help}, or use `headgate user add {name}{uid} --state {}`", state.display()),
         );
     }
 }

@@ -152,6 +152,7 @@ pub(crate) async fn copy_stream(
         if some == 0 {
             return Err(Status::DISK_FULL);
         }
+        cx.copied.fetch_add(some, Ordering::Relaxed);
         at += some;
     }
     if open.writes_through() {

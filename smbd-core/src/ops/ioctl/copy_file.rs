@@ -33,7 +33,6 @@ use crate::wire::fsctl::{Chunk, Copied};
 /// Copies the file that `source` has open. The caller has checked the rights of both opens.
 pub(super) async fn whole(a: &Asked<'_>, source: &Open, from: &File) -> Result<Answer, Status> {
     let size = a.cx.by_storage(copied(a, source, from)).await??;
-    a.cx.copied.store(size, Ordering::Relaxed);
     let done = Copied { total: u32::try_from(size).unwrap_or(u32::MAX), ..Copied::default() };
     a.answer(&done.emit())
 }
@@ -54,6 +53,8 @@ async fn copied(a: &Asked<'_>, source: &Open, from: &File) -> Result<u64, Status
         if status != Status::SUCCESS {
             return Err(status);
         }
+        // A copy that fails later counts as well.
+        a.cx.copied.fetch_add(some.into(), Ordering::Relaxed);
         at += u64::from(some);
     }
     if target.node().getattr().await?.size > size {
