@@ -339,62 +339,50 @@ mod tests {
         let winbind = known();
         let of: Sid = "S-1-5-21-1-2-3".parse().unwrap();
         let sid = |rid| of.child(rid).unwrap();
-        let named = |rid, name: &str, kind| {
-            let named = Named { sid: sid(rid), kind, domain: "LAB".into(), name: name.into() };
-            winbind.say_unnumbered(("lab.test", name), named);
-        };
-        named(1300, "writers", NamedKind::Group);
-        named(1301, "carol", NamedKind::User);
-        named(1302, "admins", NamedKind::WellKnown);
-        // Another account has got the name.
-        named(1303, "moved", NamedKind::Group);
-        named(1304, "moved", NamedKind::Group);
-        for (rid, name, number) in
-            [(1305, "shared", Number::Uid(3001)), (1306, "odd", Number::Gid(3009))]
-        {
-            let sid = sid(rid);
-            let named =
-                Named { sid, kind: NamedKind::User, domain: "LAB".into(), name: name.into() };
-            winbind.say(("lab.test", name), named, number);
-        }
-        // The number of `shared` is that of alice.
-        let alice = Named {
-            sid: sid(1103),
-            kind: NamedKind::User,
+        let identity = |rid, name: &str, kind| Named {
+            sid: sid(rid),
+            kind,
             domain: "LAB".into(),
-            name: "alice".into(),
+            name: name.into(),
         };
-        winbind.say(("lab.test", "alice"), alice, Number::Uid(3001));
+        for (rid, name, kind) in [
+            (1300, "writers", NamedKind::Group),
+            (1301, "carol", NamedKind::User),
+            (1302, "admins", NamedKind::WellKnown),
+            // Another account has got the name.
+            (1303, "moved", NamedKind::Group),
+            (1304, "moved", NamedKind::Group),
+        ] {
+            winbind.say_unnumbered(("lab.test", name), identity(rid, name, kind));
+        }
+        // `shared` has the number of alice, which means her.
+        let users_with_number = [
+            (1305, "shared", Number::Uid(3001)),
+            (1306, "odd", Number::Gid(3009)),
+            (1103, "alice", Number::Uid(3001)),
+        ];
+        for (rid, name, number) in users_with_number {
+            winbind.say(("lab.test", name), identity(rid, name, NamedKind::User), number);
+        }
         let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
         users.set_winbind(winbind.clone());
         let lab = NfsNames::new(users.clone(), "lab.test");
         let one = |name: &str, is_group| Ok(Some(NameOfSid { name: name.into(), is_group }));
-        let asked = [
-            sid(1300),
-            other,
-            sid(1301),
-            sid(1302),
-            sid(1303),
-            sid(1200),
-            sid(1103),
-            sid(1305),
-            sid(1306),
-            sid(1999),
-        ];
-        let wanted = [
-            one("writers", true),
-            Ok(None),
-            one("carol", false),
-            Ok(None),
-            Ok(None),
-            one("sales", true),
-            one("alice", false),
-            // Their numbers mean another identity, or a group.
-            Ok(None),
-            Ok(None),
+        let (asked, wanted): (Vec<_>, Vec<_>) = [
+            (sid(1300), one("writers", true)),
+            (other, Ok(None)),
+            (sid(1301), one("carol", false)),
+            (sid(1302), Ok(None)),
+            (sid(1303), Ok(None)),
+            (sid(1200), one("sales", true)),
+            (sid(1103), one("alice", false)),
+            (sid(1305), Ok(None)),
+            (sid(1306), Ok(None)),
             // Winbind is silent about this one.
-            Err(Unanswered),
-        ];
+            (sid(1999), Err(Unanswered)),
+        ]
+        .into_iter()
+        .unzip();
         assert_eq!(lab.names_in_lists(&asked), wanted);
         for (name, is_group, wanted) in [
             ("writers", true, Ok(Some(sid(1300)))),
