@@ -73,14 +73,20 @@ fn has(entries: &[Entry], service: &str) -> bool {
     entries.iter().any(|e| of(e).as_deref() == Some(service))
 }
 
-/// Describes a missing key. If `cifs/NAME` or `nfs/NAME` is missing, a Windows KDC uses the computer's key, and other KDCs issue no
-/// ticket.
+/// Describes a missing key. If `cifs/NAME` is missing, a Windows KDC uses the computer's key, and other KDCs issue no ticket.
+/// `nfs/NAME` must be a name of the computer's account.
 fn missing(entries: &[Entry], service: &str, name: &str) -> String {
     let short = name.split('.').next().unwrap_or_default();
     let machine = entries.iter().any(|e| {
         e.service().strip_suffix('$').is_some_and(|account| account.eq_ignore_ascii_case(short))
     });
-    // A Windows KDC issues tickets for all services of a computer with one key; other KDCs accept `host/` only for SMB.
+    if machine && service == "nfs" {
+        return format!(
+            "the keytab has no key of nfs/{name}: clients get a ticket only if the account of the computer has this name, by \
+             `setspn -S nfs/{name} {short}` or `net ads keytab add_update_ads nfs`"
+        );
+    }
+    // A Windows KDC issues tickets for most services of a computer with one key; other KDCs accept `host/` only for SMB.
     if machine || service == "cifs" && has(entries, &format!("host/{name}")) {
         return format!(
             "the keytab has no key of {service}/{name}: clients in Active Directory get tickets under the key of the computer, \
@@ -156,7 +162,7 @@ mod tests {
         assert!(has(&entries, "cifs/gw.lab") && !has(&entries, "cifs/gw"));
         let told = |service, name| missing(&entries, service, name);
         assert!(told("cifs", "gw").contains("Active Directory"));
-        assert!(told("nfs", "gw").contains("no key of nfs/gw: clients in Active Directory"));
+        assert!(told("nfs", "gw").contains("only if the account of the computer has this name"));
         assert!(told("cifs", "files.lab").contains("`kerberos.names`"));
         assert!(told("cifs", "old.lab").contains("Active Directory"));
         assert!(told("nfs", "old.lab").contains("`kerberos.names`"), "a host's key is none of NFS");
