@@ -50,6 +50,12 @@ pub(crate) fn payload_limits(settings: &Settings) -> PoolLimits {
     PoolLimits::of_bytes(memory.saturating_sub(beside))
 }
 
+/// Returns the bytes of the large buffers for payload, which data of more than 64 KiB takes.
+pub(crate) fn large_payload(settings: &Settings) -> u64 {
+    let large = CLASS_SIZES.iter().zip(payload_limits(settings).buffers_max).next_back();
+    large.map_or(0, |(size, count)| size.saturating_mul(count) as u64)
+}
+
 /// Part of the payload memory that one client may use. If a pool has only a few buffers of a size, none is reserved for other
 /// clients unless configured.
 pub(crate) fn payload_share(settings: &Settings) -> PoolLimits {

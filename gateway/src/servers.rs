@@ -9,7 +9,7 @@ use rates::{Most, OfShare, OfUser, Plan};
 use tokio::sync::Notify;
 use vfs::namespace::Namespace;
 
-use crate::pools::{kept_replies, names};
+use crate::pools::{kept_replies, large_payload, names};
 use crate::users::UserDb;
 
 pub(crate) struct Servers {
@@ -41,7 +41,7 @@ impl Servers {
             shares: of_shares.filter(|s| !s.rates.is_empty()).collect(),
             users: of_users.filter(|u| !u.rates.is_empty()).collect(),
         };
-        self.namespace.limits.set(plan, Most::of_memory(settings.memory));
+        self.namespace.limits.set(plan, Most::of_memory(large_payload(settings)));
     }
 
     /// Sets the limits of one client on the state of these servers.

@@ -211,6 +211,12 @@ pub fn remedy(limit: &str) -> &'static str {
         | MESSAGE_WAIT
         | "rdma-first-receives"
         | "rdma-first-receives-of-address" => "raise `memory`",
+        "rate-bytes" | "rate-bytes-of-address" => {
+            "raise `memory`, or the rate that the client waits for"
+        }
+        "rate-wait" | "rate-waits" | "rate-waits-of-address" | "rate-waits-of-connection" => {
+            "raise the rate in `limits` of the share, of the user, of each client (`limits.client`) or of all"
+        }
         "kerberos" | "kerberos-nfs" => {
             "see why the disk of the keytab or the name service of the gateway's host does not answer"
         }

@@ -43,6 +43,11 @@ impl Bucket {
         }
     }
 
+    /// Returns the tokens of a quarter of a second.
+    pub(crate) fn quarter(&self) -> i64 {
+        i64::try_from(self.rate / 4).unwrap_or(i64::MAX)
+    }
+
     fn fill(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.at).as_nanos();
         self.at = self.at.max(now);

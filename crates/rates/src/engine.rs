@@ -2,7 +2,7 @@
 //!
 //! *Operation.* A request passes when each bucket of its scopes has the tokens that it costs, and takes them from all at once.
 //! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their arrival. Lanes alternate. A
-//! lane passes [`QUANTUM`] bytes and then moves behind all others, so that each gets about the same from a bucket that they share;
+//! lane passes [`QUANTUM`] bytes at most and then moves behind all others, so that each gets about the same from a bucket that they share;
 //! after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket lets
 //! later ones pass, as long as this does not delay it: a slow bucket stops only its users, and no lane starves.
 //!
@@ -22,12 +22,13 @@ use policy::{Measure, Rates};
 use crate::bucket::{Bucket, DEBT_MAX};
 use crate::{Full, Most, Plan, Reading, ScopeName};
 
-/// Bytes that a lane passes before it goes behind the others.
+/// Bytes that a lane passes at most before it goes behind the others: fewer where a rate takes longer than a quarter of a second for
+/// them.
 const QUANTUM: i64 = 1 << 20;
+/// Operations of a turn at most, where these have a rate.
+const QUANTUM_OPERATIONS: i64 = 16;
 /// The least that a request counts in a turn.
 const LEAST: i64 = 4096;
-/// The same where operations have a rate: a turn is sixteen of them.
-const LEAST_OPERATION: i64 = QUANTUM / 16;
 /// Lanes of one address and share for users by number without own rates. A client that claims many users gets no more turns.
 const SLOTS: u64 = 8;
 /// Addresses with own buckets; the clients beyond share one. Buckets that are full are forgotten before.
@@ -82,6 +83,13 @@ impl Kind {
 pub(crate) enum User {
     Named(u64),
     Slot(u64),
+}
+
+/// Returns the payload memory that this many bytes take: buffers of 1 MiB, or smaller ones for little.
+fn occupied(bytes: u64) -> u64 {
+    const LARGE: u64 = 1 << 20;
+    const SMALL_MAX: u64 = 64 << 10;
+    if bytes > SMALL_MAX { bytes.saturating_add(LARGE - 1) / LARGE * LARGE } else { bytes }
 }
 
 /// Requests that take turns together.
@@ -348,6 +356,7 @@ impl<T> Engine<T> {
             self.take(key, bytes, now);
             return Ok(Arrival::Passed);
         }
+        let held = occupied(held);
         self.hold(key.host, held)?;
         let id = self.next_id;
         self.next_id += 1;
@@ -358,7 +367,8 @@ impl<T> Engine<T> {
             self.turns.insert(key, self.next_turn);
             self.next_turn
         });
-        let fresh = || Lane { key, left: QUANTUM, waiters: VecDeque::new() };
+        let left = self.quantum(key).0;
+        let fresh = || Lane { key, left, waiters: VecDeque::new() };
         self.lanes.entry(turn).or_insert_with(fresh).waiters.push_back(waiter);
         Ok(Arrival::Waits(id))
     }
@@ -413,8 +423,10 @@ impl<T> Engine<T> {
     }
 
     fn forgive(&mut self, turn: u64) {
+        let Some(key) = self.lanes.get(&turn).map(|lane| lane.key) else { return };
+        let left = self.quantum(key).0;
         if let Some(lane) = self.lanes.get_mut(&turn) {
-            lane.left = QUANTUM;
+            lane.left = left;
         }
     }
 
@@ -423,14 +435,15 @@ impl<T> Engine<T> {
         if let Some(lane) = self.lanes.remove(&turn) {
             self.next_turn += 1;
             self.turns.insert(lane.key, self.next_turn);
-            self.lanes.insert(self.next_turn, Lane { left: lane.left + QUANTUM, ..lane });
+            let left = lane.left + self.quantum(lane.key).0;
+            self.lanes.insert(self.next_turn, Lane { left, ..lane });
         }
     }
 
     /// Removes the first request of a lane, which passes. A lane whose turn is over goes behind all others.
     fn pop(&mut self, turn: u64, now: Duration) -> Option<T> {
         let key = self.lanes.get(&turn)?.key;
-        let least = if self.limits_operations(key) { LEAST_OPERATION } else { LEAST };
+        let least = self.quantum(key).1;
         let lane = self.lanes.get_mut(&turn)?;
         let waiter = lane.waiters.pop_front()?;
         lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).clamp(least, LARGEST);
@@ -450,13 +463,23 @@ impl<T> Engine<T> {
         Some(waiter.token)
     }
 
-    /// Returns true if a rate of operations applies to requests of this lane.
-    fn limits_operations(&self, key: Key) -> bool {
-        let scopes = self.scopes_of(key).into_iter().filter_map(|of| self.scopes.get(&of));
-        scopes.into_iter().any(|scope| {
-            let mut all = Measure::ALL.into_iter().zip(&scope.buckets);
-            all.any(|(m, bucket)| bucket.is_some() && !m.is_bytes() && key.kind.uses(m))
-        })
+    /// Returns the bytes of a turn of this lane, and the least that a request counts in it.
+    fn quantum(&self, key: Key) -> (i64, i64) {
+        let (mut bytes, mut operations) = (QUANTUM, None::<i64>);
+        for scope in self.scopes_of(key).into_iter().filter_map(|of| self.scopes.get(&of)) {
+            for (measure, bucket) in Measure::ALL.into_iter().zip(&scope.buckets) {
+                let Some(bucket) = bucket.as_ref().filter(|_| key.kind.uses(measure)) else {
+                    continue;
+                };
+                if measure.is_bytes() {
+                    bytes = bytes.min(bucket.quarter()).max(LEAST);
+                } else {
+                    let most = bucket.quarter().clamp(1, QUANTUM_OPERATIONS);
+                    operations = Some(operations.map_or(most, |n| n.min(most)));
+                }
+            }
+        }
+        (bytes, operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
     }
 
     fn end_lane(&mut self, turn: u64) {

@@ -54,7 +54,9 @@ impl Compound<'_> {
         match self.admit_unless_recalled(&at, asked).await {
             Ok(admitted) if admitted.has_waited() => self.may_still(share).map(|()| admitted),
             Ok(admitted) => Ok(admitted),
-            Err(_) if self.minor == 0 && opcode == op::OPEN => Ok(Admitted::FREE),
+            Err(_) if self.minor == 0 && opcode == op::OPEN => {
+                Ok(pace::owe(&self.nfs.core, self.call, share, asked))
+            }
             Err(_) => Err(Status::Delay),
         }
     }
