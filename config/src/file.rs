@@ -15,8 +15,9 @@ use crate::export::Export;
 use crate::kerberos::{DomainBy, DraftKerberos, HostName};
 use crate::keys::{
     ACCESS, AUDIT, CEPH, CLIENT, DOMAIN, FORCE, KERBEROS, LIMITS, LOG, MASKS, NFS, PRIVILEGES,
-    RDMA, SHARE, SMB, TLS, TOP, USER,
+    RDMA, SHARE, SMB, TLS, TOP, USER, USERS_FROM,
 };
+use crate::ldap::{Dn, DraftUsersFrom, Filter, LdapServer};
 use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
 use crate::macos::{Model, time_machine};
@@ -92,6 +93,7 @@ pub(crate) struct Draft {
     pub(crate) nfs_port: Option<Set<Port>>,
     pub(crate) nfs_rdma_port: Option<Set<Port>>,
     pub(crate) users: Vec<DraftUser>,
+    pub(crate) users_from: DraftUsersFrom,
     pub(crate) smb_port: Option<Set<Port>>,
     pub(crate) smb_direct_port: Option<Set<Port>>,
     pub(crate) signing: Option<Set<Signing>>,
@@ -196,6 +198,7 @@ pub(crate) fn draft(root: &Node, report: &mut Report) -> Draft {
     let Some(top) = Group::read(root, "the configuration", &TOP, report) else { return draft };
     draft.shares = groups(&top, "shares", "share", share, report);
     draft.users = groups(&top, "users", "user", user, report);
+    draft.users_from = top.get("users_from").map(|n| users_from(n, report)).unwrap_or_default();
     if let Some(node) = top.get("bind") {
         draft.bind = parse_list::<Address>(node, report)
             .into_iter()
@@ -327,6 +330,27 @@ fn kerberos(node: &Node, report: &mut Report) -> DraftKerberos {
         names: group.get("names").map(|n| parse_list::<HostName>(n, report)).unwrap_or_default(),
         map: group.parse("map", report),
         rid_base: map(group.parse("rid_base", report), |n: Id| n.0),
+    }
+}
+
+fn users_from(node: &Node, report: &mut Report) -> DraftUsersFrom {
+    let Some(group) = Group::read(node, "`users_from`", &USERS_FROM, report) else {
+        return DraftUsersFrom::default();
+    };
+    let mut dn = |key| map(group.parse(key, report), |dn: Dn| dn.0);
+    let (base, bind_dn) = (dn("base"), dn("bind_dn"));
+    let servers = group.get("ldap");
+    DraftUsersFrom {
+        at: Some(Origin::Node(node.number)),
+        all_known: group.all_known,
+        ldap: servers.map(|n| parse_list::<LdapServer>(n, report)).unwrap_or_default(),
+        ldap_said: servers.is_some(),
+        base,
+        bind_dn,
+        bind_password_file: map(group.parse("bind_password_file", report), |p: Secret| p.0),
+        ca: map(group.parse("ca", report), |p: Absolute| p.0),
+        filter: map(group.parse("filter", report), |filter: Filter| filter.0),
+        keep: group.parse("keep", report),
     }
 }
 

@@ -2,12 +2,14 @@
 //! that the other lacks.
 
 mod cluster;
+mod ldap;
 mod macos;
 mod operation;
 mod rates;
 mod wastebasket;
 
 pub(crate) use cluster::{CLUSTER, CLUSTER_FILE, SERVICE};
+pub(crate) use ldap::USERS_FROM;
 pub(crate) use macos::TIME_MACHINE;
 pub(crate) use operation::{AUDIT, DOMAIN, KERBEROS, LIMITS, LOG};
 pub(crate) use rates::RATES;
@@ -66,6 +68,12 @@ pub(crate) const TOP: Group = Group {
             "list of groups",
             "",
             "The users that may log on over SMB. See [users](#users).",
+        ),
+        key(
+            "users_from",
+            "group",
+            "",
+            "An LDAP directory with further users. See [users_from](#users_from).",
         ),
         key(
             "bind",
@@ -873,7 +881,7 @@ pub(crate) const SMB: Group = Group {
 };
 
 /// All groups, the top level first.
-pub const GROUPS: [Group; 26] = [
+pub const GROUPS: [Group; 27] = [
     TOP,
     SHARE,
     REFER,
@@ -887,6 +895,7 @@ pub const GROUPS: [Group; 26] = [
     TIME_MACHINE,
     CEPH,
     USER,
+    USERS_FROM,
     NFS,
     RDMA,
     SMB,

@@ -2,6 +2,7 @@
 
 mod audit;
 mod kerberos;
+mod ldap;
 mod people;
 mod tls;
 
@@ -142,8 +143,9 @@ pub(crate) fn settle(
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
     let domain_by = kerberos::domain_by(&draft, &mut report);
     let audit = audit::check(&draft, &mut report);
-    let settings =
-        Settings { on_host, kerberos, domain_by, audit, ..check_values(draft, &mut report) };
+    let users_from = ldap::check(&draft, known, &mut report);
+    let values = check_values(draft, &mut report);
+    let settings = Settings { on_host, kerberos, domain_by, audit, users_from, ..values };
     if report.0.is_empty() {
         let warnings =
             warnings.into_iter().take(FAULTS_MAX).map(|f| located(file, text, f)).collect();
@@ -513,27 +515,32 @@ fn check_users(users: &[DraftUser], known: Known, report: &mut Report) {
             report.add(u.name_at, what);
         }
         let Some(path) = &u.user.password_file else { continue };
-        let its = path.clone();
-        let looked = in_time::ask(path, LOOK_MAX, move || fs::metadata(its))
-            .unwrap_or_else(|_| Err(std::io::Error::other("its file system does not respond")));
-        match looked {
-            Ok(m) if m.is_dir() => {
-                report.add(u.file_at, format!("{} is a folder, not a password file", path.display()));
-            }
-            // A pipe can be read only once, by the server, so do not open files that are not regular.
-            Ok(m) if !m.is_file() => {}
-            Ok(_) => {
-                if let Err(what) = (known.password)(path) {
-                    report.add(u.file_at, what);
-                }
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => report.add_help(
-                u.file_at,
-                format!("there is no password file {}", path.display()),
-                "write the password into its first line and `chmod 600` it, or use `headgate user add`",
-            ),
-            Err(e) => report.add(u.file_at, format!("cannot access {}: {e}", path.display())),
+        let help =
+            "write the password into its first line and `chmod 600` it, or use `headgate user add`";
+        check_password_file(path, u.file_at, (known, help), report);
+    }
+}
+
+/// Checks that a password file exists and has a password. `help`: what to do without the file.
+fn check_password_file(path: &Path, at: Origin, (known, help): (Known, &str), report: &mut Report) {
+    let its = path.to_owned();
+    let looked = in_time::ask(path, LOOK_MAX, move || fs::metadata(its))
+        .unwrap_or_else(|_| Err(std::io::Error::other("its file system does not respond")));
+    match looked {
+        Ok(m) if m.is_dir() => {
+            report.add(at, format!("{} is a folder, not a password file", path.display()));
         }
+        // A pipe can be read only once, by the server, so do not open files that are not regular.
+        Ok(m) if !m.is_file() => {}
+        Ok(_) => {
+            if let Err(what) = (known.password)(path) {
+                report.add(at, what);
+            }
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            report.add_help(at, format!("there is no password file {}", path.display()), help);
+        }
+        Err(e) => report.add(at, format!("cannot access {}: {e}", path.display())),
     }
 }
 
@@ -697,6 +704,7 @@ fn check_values(draft: Draft, report: &mut Report) -> Settings {
         domain_by: None,
         audit: None,
         users: draft.users.into_iter().map(|u| u.user).collect(),
+        users_from: None,
         state: state.value,
         records,
         lease,

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::export::Export;
 use crate::fault::Fault;
 use crate::kerberos::{DomainBy, Kerberos};
+use crate::ldap::UsersFrom;
 use crate::links::Links;
 use crate::log::{LogFilter, LogFormat};
 use crate::macos::{Model, TimeMachine};
@@ -61,6 +62,8 @@ pub struct Settings {
     pub audit: Option<Audit>,
     /// SMB users of the configuration, in addition to the database in the state folder.
     pub users: Vec<User>,
+    /// A directory with further users and groups; `None`: there are no others.
+    pub users_from: Option<UsersFrom>,
     /// Folder for state that must survive a restart.
     pub state: PathBuf,
     /// CephFS folder for the state that moves with a service; `None`: in `state`.
@@ -125,6 +128,7 @@ impl Default for Settings {
             domain_by: None,
             audit: None,
             users: Vec::new(),
+            users_from: None,
             state: PathBuf::from("/var/lib/headgate"),
             records: None,
             lease: Duration::from_secs(90),

@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod ceph;
 mod domain;
+mod ldap;
 mod links;
 mod macos;
 mod rates;
@@ -277,6 +278,7 @@ fn every_key_is_accepted() {
             domain_by: None,
             audit: Some(crate::Audit { to: crate::AuditTo::Journal, required: true }),
             users: rates::users(),
+            users_from: None,
             tls: Some(Tls {
                 certificate: "/etc/gw/tls.crt".into(),
                 key: "/etc/gw/tls.key".into(),
@@ -480,7 +482,7 @@ error: gw.yaml:2:1: the configuration has no key `encryption`
   |
 2 | encryption: true
   | ^
-  = the keys are `shares`, `users`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `records`, `recall`, `memory`, \
+  = the keys are `shares`, `users`, `users_from`, `bind`, `rdma`, `rdma_crc`, `rdma_spin`, `state`, `records`, `recall`, `memory`, \
          `connections`, `admin`, `admin_clients`, `privileged_ports`, `discovery`, `drain`, `names`, \
          `limits`, `log`, `nfs`, `smb`, `tls`, `kerberos`, `domain`, `privileges`, `audit`"
     );
@@ -957,7 +959,7 @@ fn documented_defaults_are_actual() {
     let mut said = bare.to_owned();
     for group in crate::keys::GROUPS.iter().filter(|g| {
         !g.is_list
-            && !"access privileges force masks wastebasket time_machine ceph tls kerberos domain audit cluster rates"
+            && !"access privileges force masks wastebasket time_machine ceph tls kerberos domain audit cluster rates users_from"
                 .split(' ')
                 .any(|n| n == g.name)
             && !g.name.contains(' ')

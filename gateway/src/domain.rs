@@ -138,33 +138,45 @@ fn write_users(files: &ServiceFiles, domain: &Domain) {
     }
 }
 
-/// Writes the second file after new users have logged on, from one thread at a time, also while the state folder does not answer.
+/// Writes the second file after new users have logged on.
 #[derive(Default)]
-pub(crate) struct UserKeeper(Arc<Keeping>);
+pub(crate) struct UserKeeper(Later);
+
+impl UserKeeper {
+    /// Writes some seconds later.
+    pub(crate) fn keep(&self, files: &ServiceFiles, domain: &Arc<Domain>) {
+        let (files, domain) = (files.clone(), domain.clone());
+        self.0.run("domain-users", move || write_users(&files, &domain));
+    }
+}
+
+/// Writes a file after changes, from one thread at a time, also while the state folder does not answer.
+#[derive(Default)]
+pub(crate) struct Later(Arc<Keeping>);
 
 #[derive(Default)]
 struct Keeping {
     has_thread: AtomicBool,
-    /// Users have logged on since the thread looked.
+    /// Something has changed since the thread looked.
     wanted: AtomicBool,
 }
 
-impl UserKeeper {
+impl Later {
     /// Starts the thread, unless it runs: then it writes once more.
-    pub(crate) fn keep(&self, files: &ServiceFiles, domain: &Arc<Domain>) {
+    pub(crate) fn run(&self, name: &str, write: impl Fn() + Send + 'static) {
         self.0.wanted.store(true, Ordering::SeqCst);
         if self.0.has_thread.swap(true, Ordering::SeqCst) {
             return;
         }
-        let (files, domain, keeping) = (files.clone(), domain.clone(), self.0.clone());
-        let write = move || {
+        let keeping = self.0.clone();
+        let work = move || {
             loop {
                 while keeping.wanted.swap(false, Ordering::SeqCst) {
                     thread::sleep(COLLECTED);
-                    write_users(&files, &domain);
+                    write();
                 }
                 keeping.has_thread.store(false, Ordering::SeqCst);
-                // A user may have logged on between the two.
+                // Something may have changed between the two.
                 if !keeping.wanted.load(Ordering::SeqCst)
                     || keeping.has_thread.swap(true, Ordering::SeqCst)
                 {
@@ -172,9 +184,9 @@ impl UserKeeper {
                 }
             }
         };
-        if let Err(error) = thread::Builder::new().name("domain-users".into()).spawn(write) {
+        if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
             self.0.has_thread.store(false, Ordering::SeqCst);
-            tracing::warn!(%error, "the users of the domain cannot be kept");
+            tracing::warn!(%error, file = name, "changes cannot be kept");
         }
     }
 }

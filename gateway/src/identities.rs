@@ -35,6 +35,7 @@ use crate::{domain, users};
 
 mod by_winbind;
 mod domain_user;
+mod of_directory;
 
 /// Time that the host's name service has for all names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -179,7 +180,11 @@ fn in_domain_with(settings: &Settings, one: Option<&Who>) -> Option<InDomain> {
 
 /// Returns the holders of privileges. Blocks for a limited time.
 pub(crate) fn holders(settings: &Settings, accounts: Accounts<'_>) -> Result<Holders, String> {
-    let found = found(settings, accounts, HOST)?;
+    let (known, unanswered) = of_directory::known(settings, accounts);
+    if let Some(why) = unanswered.of(settings.privileges.principals()) {
+        return Err(format!("privileges: {why}"));
+    }
+    let found = found(settings, known, accounts, HOST)?;
     let domain = in_domain(settings);
     let names = Resolver::new(accounts, &found, domain.as_ref());
     let [backup, restore, security, take_ownership] =
@@ -199,9 +204,10 @@ fn rights_by(
     accounts: Accounts<'_>,
     host: Service,
 ) -> Vec<Result<Rights, String>> {
-    let (found, failed) = match found(settings, accounts, host) {
+    let (known, unanswered) = of_directory::known(settings, accounts);
+    let (found, failed) = match found(settings, known.clone(), accounts, host) {
         Ok(found) => (found, None),
-        Err(why) => (settings.on_host.clone(), Some(why)),
+        Err(why) => (known, Some(why)),
     };
     let domain = in_domain(settings);
     let names = Resolver::new(accounts, &found, domain.as_ref());
@@ -214,8 +220,9 @@ fn rights_by(
     };
     // A name that was not looked up is no name that does not exist, and a number without the members of its group denies them
     // nothing.
-    let of_share = |s: &config::Share| match &failed {
-        Some(why) if needs_host(s, &found, accounts) => Err(why.clone()),
+    let of_share = |s: &config::Share| match (&failed, unanswered.of(named(s))) {
+        (_, Some(why)) => Err(format!("share {}: {why}", s.name)),
+        (Some(why), None) if needs_host(s, &found, accounts) => Err(why.clone()),
         _ => of_share(s),
     };
     settings.shares.iter().map(of_share).collect()
@@ -234,20 +241,30 @@ fn is_asked(who: &Who, found: &Found, accounts: Accounts<'_>) -> bool {
 
 /// Returns true if the share names a user or group about which the host must be asked.
 fn needs_host(share: &config::Share, found: &Found, accounts: Accounts<'_>) -> bool {
+    named(share).any(|who| is_asked(who, found, accounts))
+}
+
+/// Returns the users and groups that a share names.
+fn named(share: &config::Share) -> impl Iterator<Item = &Who> {
     let named = share.access.as_ref().into_iter().flat_map(Access::principals);
-    let forced = [&share.force.user, &share.force.group].into_iter().flatten();
-    named.chain(forced).any(|who| is_asked(who, found, accounts))
+    named.chain([&share.force.user, &share.force.group].into_iter().flatten())
 }
 
 /// Looks up on the host all users and groups that these settings name. Blocks for a limited time.
 pub(crate) fn on_host(settings: &Settings, accounts: Accounts<'_>) -> Result<Found, String> {
-    found(settings, accounts, HOST)
+    let (known, _) = of_directory::known(settings, accounts);
+    found(settings, known, accounts, HOST)
 }
 
-/// Returns the host's data about all users and groups that these settings name: the earlier answer for those looked up when
-/// the settings were read, a new look-up for the others.
-fn found(settings: &Settings, accounts: Accounts<'_>, host: Service) -> Result<Found, String> {
-    let mut found = settings.on_host.clone();
+/// Returns the host's data about all users and groups that these settings name: the earlier answer for those that are known, a new
+/// look-up for the others.
+fn found(
+    settings: &Settings,
+    known: Found,
+    accounts: Accounts<'_>,
+    host: Service,
+) -> Result<Found, String> {
+    let mut found = known;
     let is_asked = |who: &&Who| is_asked(who, &found, accounts);
     let shares = || settings.shares.iter();
     let named = shares().filter_map(|s| s.access.as_ref()).flat_map(Access::principals);

@@ -23,6 +23,7 @@ use crate::admission::ConnectionLimits;
 use crate::changes::{Changes, Fixed, Refusal};
 use crate::client_names::Lookup;
 use crate::descriptors::Descriptors;
+use crate::ldap::{self, Ldap};
 use crate::listeners::Service;
 use crate::lost_access;
 use crate::pools::{
@@ -61,6 +62,7 @@ fn values(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Fixed>) {
         domain_by: _,
         audit: _,
         users: _,
+        users_from: _,
         state: _,
         records: _,
         recall: _,
@@ -137,6 +139,10 @@ fn changed(old: &Settings, new: &Settings) -> Vec<String> {
     let by =
         |settings: &Settings| settings.domain_by.map_or("none".to_owned(), |by| by.to_string());
     value("domain.by", &by(old), &by(new));
+    let from = |settings: &Settings| {
+        settings.users_from.as_ref().map_or("none".to_owned(), ToString::to_string)
+    };
+    value("users_from", &from(old), &from(new));
     value("privileges", &old.privileges, &new.privileges);
     changed
 }
@@ -209,7 +215,7 @@ impl Running {
 
     /// Applies settings whose checks are complete.
     pub(crate) async fn take(&mut self, sound: Sound) -> Result<Changes, Refusal> {
-        let Sound { settings: new, shares, users, tls, values } = sound;
+        let Sound { settings: new, shares, users, tls, _directory, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
         let listening = self.listeners.list();
         let step = self.listeners.prepare(&new, with_smb).await.map_err(|why| {
@@ -285,6 +291,10 @@ impl Running {
         let added: Vec<Arc<Share>> = shares.gone(&self.shares);
         self.servers.namespace.set_shares(shares.shares());
         let others = self.servers.book.set(users);
+        // The reader has made it.
+        if let Err(error) = self.servers.book.follow_directory(new) {
+            tracing::error!(%error, "the directory of users stays as it was");
+        }
         self.servers.book.set_password_least(new.smb.password_length);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run, shares.holders()));
         let of_domain = |s: &Settings| (s.kerberos.clone(), s.domain_by);
@@ -351,6 +361,8 @@ pub(crate) struct Sound {
     shares: ShareSet,
     users: Next,
     tls: Option<Certificate>,
+    /// Held until it is in force.
+    _directory: Option<Arc<Ldap>>,
     /// Old and new values of the other keys.
     values: Vec<String>,
 }
@@ -370,10 +382,11 @@ impl Reader {
         let (book, shares) = (self.book, self.shares);
         let read = move || {
             let users = book.next(&new.users)?;
+            let directory = ldap::of(&new)?;
             let shares = shares.next(&new, &|name| users.known(name))?;
             trail::prove_required(new.audit.as_ref())?;
             let tls = new.tls.as_ref().map(Certificate::load_in_time).transpose()?;
-            Ok(Sound { settings: new, shares, users, tls, values })
+            Ok(Sound { settings: new, shares, users, tls, _directory: directory, values })
         };
         let done = tokio::task::spawn_blocking(read).await;
         let sound = done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)?;

@@ -32,7 +32,8 @@ pub fn server(
 /// or the configuration requests SMB.
 pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
     let mut shares = settings.by_smb().peekable();
-    let anybody = anybody || settings.kerberos.is_some() || domain::has_winbind(settings);
+    let elsewhere = settings.kerberos.is_some() || settings.users_from.is_some();
+    let anybody = anybody || elsewhere || domain::has_winbind(settings);
     shares.peek().is_some() && (anybody || settings.smb.asked_for || shares.any(|s| s.guest))
 }
 

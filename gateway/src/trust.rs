@@ -14,7 +14,7 @@ use std::path::Path;
 
 use config::{Fault, Faults, Location, Settings};
 
-use crate::users;
+use crate::secret_files::in_time;
 
 /// Write bits of group and others.
 const WRITERS: u32 = 0o022;
@@ -132,14 +132,16 @@ fn of_folder(folder: &Path, about: About) -> Option<Flaw> {
 /// A fault for each.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), Faults> {
     let tls = settings.tls.iter();
+    let directory = settings.users_from.iter().filter_map(|from| from.bind.as_ref());
     let secrets = tls
         .clone()
         .map(|tls| ("key", &tls.key))
         .chain(tls.filter_map(|tls| Some(("token", tls.admin_token.as_ref()?))))
-        .chain(settings.kerberos.iter().map(|kerberos| ("keytab", &kerberos.keytab)));
+        .chain(settings.kerberos.iter().map(|kerberos| ("keytab", &kerberos.keytab)))
+        .chain(directory.map(|(_, file)| ("password file", file)));
     let mut faults = Vec::new();
     for (what, path) in secrets {
-        if let Err(what) = users::in_time(path, move |path| check_folders(what, path)) {
+        if let Err(what) = in_time(path, move |path| check_folders(what, path)) {
             faults.push(Fault { place: Location::Nowhere, what, help: None });
         }
     }
@@ -149,7 +151,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Faults> {
 /// Warns on standard error of control files that another user can change, each with its kind.
 pub(crate) fn warn<'a>(files: impl IntoIterator<Item = (&'static str, &'a Path)>) {
     for (what, path) in files {
-        let looked = users::in_time(path, move |path| Ok(changeable(what, path)));
+        let looked = in_time(path, move |path| Ok(changeable(what, path)));
         if let Ok(Some(warning)) = looked {
             complain!("warning: {warning}");
         }

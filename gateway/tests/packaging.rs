@@ -61,6 +61,11 @@ fn must_be_sound(what: &str, text: &str) {
             format!("{indent}{dash}path: {}", made(path, true))
         } else if let Some(path) = rest.strip_prefix("password_file: ") {
             format!("{indent}{dash}password_file: {}", made(path, false))
+        } else if let Some(path) = rest.strip_prefix("bind_password_file: ") {
+            format!("{indent}bind_password_file: {}", made(path, false))
+        } else if rest.starts_with("ldap: ") {
+            // No server of the documentation is asked.
+            format!("{indent}ldap: ldaps://127.0.0.1:1")
         } else if let Some(path) = rest.strip_prefix("keytab: ") {
             let place = made(path, false);
             fs::write(&place, keytab()).unwrap();

@@ -26,6 +26,7 @@ mod compound;
 pub mod compression;
 pub mod conn;
 pub mod creates;
+pub mod directory_logon;
 pub mod disconnect_client;
 mod dispatch;
 pub mod domain_engine;

@@ -109,10 +109,13 @@ impl From<&auth::Refusal> for Rule {
         use auth::Refusal;
         Self::Logon(match why {
             Refusal::UnknownUser(_) => {
-                "log on as a user of `users` or of `headgate user add`, or add this one there"
+                "log on as a user of `users`, of `users_from` or of `headgate user add`, or add this one there"
             }
             Refusal::WrongPassword(_) => {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"
+            }
+            Refusal::DirectoryAway(_) => {
+                "see why the LDAP servers of `users_from` do not answer; `headgate check` says what it knows"
             }
             Refusal::NoIdentity(_) => GIVE_UID,
             Refusal::OfDomain(_, refused) => of_domain(refused.why),

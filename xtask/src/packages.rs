@@ -135,6 +135,18 @@ pub(crate) const DOMAIN_CONTROLLER: &[&str] = &[
     "tdb-tools",
 ];
 
+/// The server of a directory, its tools and the libraries of both.
+pub(crate) const DIRECTORY: &[&str] = &[
+    "slapd",
+    "ldap-utils",
+    "libldap-2.5-0",
+    "libltdl7",
+    "libodbc2",
+    "libargon2-1",
+    "libwrap0",
+    "libsasl2-2",
+];
+
 /// Tools for file systems in images.
 const DISKS: &[&str] = &["btrfs-progs", "e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
 

@@ -164,7 +164,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
 type Part = fn(&Asked) -> Result<Tally>;
 
 /// The parts that use much CPU time.
-const CLIENTS: [Part; 14] = [
+const CLIENTS: [Part; 15] = [
     transforms,
     nfs_programs,
     smb_programs,
@@ -175,6 +175,7 @@ const CLIENTS: [Part; 14] = [
     found,
     snapshots,
     passwords,
+    ldap,
     import,
     registries,
     in_a_browser,
@@ -229,6 +230,15 @@ fn snapshots(asked: &Asked) -> Result<Tally> {
 /// Lets programs of other projects change passwords of users.
 fn passwords(asked: &Asked) -> Result<Tally> {
     asked.part("passwords", || one_test("gateway", "passwords", &[]))
+}
+
+/// Lets users of a directory log on.
+fn ldap(asked: &Asked) -> Result<Tally> {
+    asked.part("ldap", || {
+        let dir = target_dir().join("slapd");
+        packages::unpack_all(packages::DIRECTORY, &dir, "usr/sbin/slapd")?;
+        one_test("gateway", "ldap", &[&format!("HEADGATE_SLAPD={}", dir.display())])
+    })
 }
 
 fn rdma_core(asked: &Asked) -> Result<Tally> {

@@ -47,6 +47,9 @@ pub(super) fn check(
     let has_domain = draft.kerberos.realm.is_some();
     let is_of_domain =
         |who: &Who| has_domain && (who.in_domain().is_some() || matches!(who, Who::Group(_)));
+    // The gateway asks the directory about these as well.
+    let has_directory = draft.users_from.at.is_some();
+    let is_of_directory = |who: &Who| has_directory && who.in_domain().is_none();
     let asked: BTreeSet<&Who> = named().map(|s| &s.value).filter(|who| is_asked(who)).collect();
     let of_host = draft.names.as_ref().is_none_or(|names| names.value == Names::Host);
     let names: Vec<Who> = asked.into_iter().cloned().collect();
@@ -65,7 +68,8 @@ pub(super) fn check(
     let is_known = |who: &Who| {
         let by_host = !is_asked(who) || found.get(who).is_some_and(Option::is_some);
         let is_unread = unread && matches!(who, Who::User(_));
-        by_host || who.number().is_some() || is_unread || is_of_domain(who)
+        let is_elsewhere = is_of_domain(who) || is_of_directory(who);
+        by_host || who.number().is_some() || is_unread || is_elsewhere
     };
     for one in named().filter(|s| !is_known(&s.value)) {
         unknown(one, of_host, report);

@@ -51,6 +51,31 @@ pub trait Secrets {
     /// Returns the NT hash of this user, if the user exists. User names compare case-insensitively, like on Windows; the domain is
     /// the client's text and often meaningless.
     fn nt_hash(&self, domain: &str, user: &str) -> Option<NtHash>;
+
+    /// Returns whether this user must be looked up before the exchange continues ([`Step::LookUp`]).
+    fn must_look_up(&self, _user: &str, _why: Look) -> bool {
+        false
+    }
+}
+
+/// Why an account is looked up in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It is not known, or was looked up too long ago.
+    Unknown,
+    /// The proof does not match the known password, which may have changed.
+    Wrong,
+    /// The proof matches; the groups may have changed. Not asked by an [`Acceptor`].
+    Proved,
+}
+
+/// The end of a look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookedUp {
+    /// The store has what the directory answered.
+    Answered,
+    /// The directory did not answer; the store may have an earlier answer.
+    Away,
 }
 
 /// The account that a client named.
@@ -92,6 +117,8 @@ pub struct Policy {
     pub anonymous: bool,
     /// Relay names of domains other than this machine's to the caller ([`Step::Ask`]).
     pub domain: bool,
+    /// Let the caller look up users as [`Secrets::must_look_up`] says ([`Step::LookUp`]).
+    pub look_up: bool,
 }
 
 /// Names of the server in its NTLM challenge.
@@ -144,6 +171,8 @@ pub enum Step<U> {
     Prove(Vec<u8>),
     /// Let a controller of the domain decide about this response, then call [`Acceptor::answered`].
     Ask(Box<relay::Question>),
+    /// Look this account up for the store of secrets, then call [`Acceptor::looked_up`]. At most once for each reason.
+    LookUp(Account, Look),
     /// Authentication succeeded.
     Done {
         /// Token for the final response; may be empty.
@@ -182,6 +211,8 @@ pub enum Refusal {
     WrongPassword(Account),
     /// A controller of the domain refused the password, or the user has no number on this host.
     OfDomain(Account, relay::Refused),
+    /// No account has the name, and the directory that may know the user does not answer.
+    DirectoryAway(Account),
     /// The password is correct, but the account has no uid except the uid of guests and squashed NFS users.
     NoIdentity(Account),
     /// Many addresses are guessing passwords of this account, and this attempt was rejected whatever its password.
@@ -213,6 +244,7 @@ impl Refusal {
             | Self::WrongPassword(a)
             | Self::NoIdentity(a)
             | Self::OfDomain(a, _)
+            | Self::DirectoryAway(a)
             | Self::NoTurn(a) => Some(a),
             _ => None,
         }
@@ -258,6 +290,7 @@ impl Refusal {
             Self::UnknownUser(_) => "no such user",
             Self::WrongPassword(_) => "wrong password",
             Self::OfDomain(_, refused) => refused.why.reason(),
+            Self::DirectoryAway(_) => "the directory that may know the user does not answer",
             Self::NoIdentity(_) => "the account has no uid but the one of guests",
             Self::NoTurn(_) => "too many wrong passwords for this account, from other addresses",
             Self::Tampered(part) => part,
@@ -278,6 +311,8 @@ impl From<Fault> for Refusal {
 
 #[cfg(test)]
 mod kerberos_tests;
+#[cfg(test)]
+mod look_up_tests;
 #[cfg(test)]
 mod relay_tests;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::relay::{AccountHere, Answer, Question, Why};
 use crate::tests::{acceptor_of, continued, fresh, refused, users};
 use zeroize::Zeroizing;
 
-const DOMAIN: Policy = Policy { guest: false, anonymous: false, domain: true };
+const DOMAIN: Policy = Policy { guest: false, anonymous: false, domain: true, look_up: false };
 
 fn credentials(domain: &str, user: &str) -> ntlm::Credentials {
     let account = Account { user: user.into(), domain: domain.into(), workstation: "PC".into() };

@@ -16,7 +16,7 @@ use crate::ntlm::{self, Direction, Judged, Mic, messages::SIGNATURE};
 use crate::relay::Answer;
 use crate::ticket::{self, Proof};
 use crate::version;
-use crate::{Fresh, Identity, Policy, Refusal, Secrets, SessionKey, Step, Who};
+use crate::{Fresh, Identity, LookedUp, Policy, Refusal, Secrets, SessionKey, Step, Who};
 
 /// The enabled mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,10 @@ pub struct Acceptor<U> {
     kerberos: Option<Kerberos<U>>,
     frame: Frame,
     target_name: Option<String>,
-    /// The token of [`Step::Ask`].
+    /// The token of [`Step::Ask`] or [`Step::LookUp`].
     asked: Option<Vec<u8>>,
+    /// No domain has the account of that token.
+    is_local: bool,
 }
 
 impl<U> Acceptor<U> {
@@ -89,6 +91,7 @@ impl<U> Acceptor<U> {
             frame: Frame::Unknown,
             target_name: None,
             asked: None,
+            is_local: false,
         }
     }
 
@@ -115,7 +118,16 @@ impl<U> Acceptor<U> {
     /// Continues with what a controller said about the response of [`Step::Ask`].
     pub fn answered(&mut self, answer: Answer<U>, secrets: &dyn Secrets) -> Step<U> {
         let Some(token) = self.asked.take() else { return Step::Refused(Refusal::OutOfTurn) };
+        self.is_local = matches!(answer, Answer::Local);
         self.further(&token, secrets, Some(answer)).unwrap_or_else(Step::Refused)
+    }
+
+    /// Continues after the look-up of [`Step::LookUp`].
+    pub fn looked_up(&mut self, found: LookedUp, secrets: &dyn Secrets) -> Step<U> {
+        let Some(token) = self.asked.take() else { return Step::Refused(Refusal::OutOfTurn) };
+        self.ntlm.looked_up(found);
+        let answer = self.is_local.then_some(Answer::Local);
+        self.further(&token, secrets, answer).unwrap_or_else(Step::Refused)
     }
 
     /// Continues with the result of verifying the token of [`Step::Prove`].
@@ -255,6 +267,10 @@ impl<U> Acceptor<U> {
             Judged::Ask(question) => {
                 self.asked = Some(token.to_vec());
                 return Ok(Step::Ask(Box::new(question)));
+            }
+            Judged::LookUp(account, why) => {
+                self.asked = Some(token.to_vec());
+                return Ok(Step::LookUp(account, why));
             }
         };
         self.target_name = accepted.target_name;

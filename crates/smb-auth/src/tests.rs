@@ -246,7 +246,7 @@ fn anonymous_logon_requires_permission() {
     let (_, step) = exchange("", "", Policy::default(), |_| ());
     let why = refused(step);
     assert_eq!((why.status(), why.is_guess()), (NtStatus::ACCESS_DENIED, false));
-    let policy = Policy { anonymous: true, guest: false, domain: false };
+    let policy = Policy { anonymous: true, guest: false, domain: false, look_up: false };
     let (mut client, step) = exchange("", "", policy, |_| ());
     let Step::Done { token, who: Who::Anonymous, key: Some(key) } = step else {
         panic!("{step:?}")
@@ -256,7 +256,7 @@ fn anonymous_logon_requires_permission() {
 
 #[test]
 fn guest_logon_requires_unknown_name() {
-    let policy = Policy { anonymous: false, guest: true, domain: false };
+    let policy = Policy { anonymous: false, guest: true, domain: false, look_up: false };
     let (_, step) = exchange("mallory", "x", policy, |_| ());
     assert!(matches!(step, Step::Done { who: Who::Guest(_), key: None, .. }));
     let (_, step) = exchange("alice", "wrong", policy, |_| ());
@@ -268,7 +268,8 @@ fn guest_logon_requires_unknown_name() {
 fn old_responses_are_refused() {
     let client = ntlm::Initiator::new(credentials("alice", "secret"), fresh(2));
     for nt_len in [0_u16, 24] {
-        let mut server = acceptor(Policy { guest: true, anonymous: true, domain: false });
+        let mut server =
+            acceptor(Policy { guest: true, anonymous: true, domain: false, look_up: false });
         let challenge = continued(server.step(&client.negotiate(), &users()));
         let (mut answer, _, _) = client.authenticate(&challenge).unwrap();
         answer[20..22].copy_from_slice(&nt_len.to_le_bytes());
@@ -278,7 +279,8 @@ fn old_responses_are_refused() {
     }
     // A guest is accepted with any response, because no proof is required.
     let client = ntlm::Initiator::new(credentials("mallory", ""), fresh(2));
-    let mut server = acceptor(Policy { guest: true, anonymous: false, domain: false });
+    let mut server =
+        acceptor(Policy { guest: true, anonymous: false, domain: false, look_up: false });
     let challenge = continued(server.step(&client.negotiate(), &users()));
     let (mut answer, _, _) = client.authenticate(&challenge).unwrap();
     answer[20..22].copy_from_slice(&[0, 0]);

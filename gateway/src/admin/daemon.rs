@@ -17,8 +17,8 @@ use vfs::wastebasket::counters;
 
 use super::process::ProcessStatus;
 use super::snapshot::{
-    AuditStatus, CompressionStatus, DomainStatus, HeapStatus, LossStatus, Nfs4Status, PoolStatus,
-    SmbStatus, Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
+    AuditStatus, CompressionStatus, DirectoryStatus, DomainStatus, HeapStatus, LossStatus,
+    Nfs4Status, PoolStatus, SmbStatus, Snapshot, Source, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{self, Spaces};
 use super::{operations, reloads, rules};
@@ -26,6 +26,7 @@ use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::cluster::member;
 use crate::descriptors;
+use crate::ldap;
 use crate::listeners::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
@@ -232,6 +233,7 @@ impl Source for Daemon {
             store: self.store_trouble().map(StoreStatus::from),
             audit: audit::status().map(AuditStatus::from),
             domain: winbind::seen().map(DomainStatus::from),
+            directory: ldap::seen().map(DirectoryStatus::from),
             service: member::standing(),
             tls_certificate_ends: self.tls.ends().map(seconds),
             uptime_seconds: self.connections.uptime_seconds(),
@@ -288,8 +290,24 @@ impl Source for Daemon {
     }
 
     fn impaired(&self) -> Option<String> {
-        let why = winbind::seen()?.away?;
-        Some(format!("users of the domain cannot log on with passwords: {why}"))
+        let domain = winbind::seen()
+            .and_then(|seen| seen.away)
+            .map(|why| format!("users of the domain cannot log on with passwords: {why}"));
+        let directory = ldap::seen().and_then(|seen| seen.away).map(|why| {
+            format!(
+                "new users of the LDAP directory cannot log on, and earlier answers decide: {why}"
+            )
+        });
+        let all: Vec<String> = [domain, directory].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+impl From<ldap::Seen> for DirectoryStatus {
+    fn from(seen: ldap::Seen) -> Self {
+        let ldap::Seen { directory, away, users, found, unknown, unanswered } = seen;
+        let answers = away.is_none();
+        Self { directory, answers, why_not: away, users, found, unknown, unanswered }
     }
 }
 

@@ -21,7 +21,8 @@ use vfs::wastebasket::counters;
 use super::operations::OperationStatus;
 use super::protocol::Protocol;
 use super::snapshot::{
-    AuditStatus, ConnectionStatus, Moved, PoolStatus, RateStatus, ServiceStatus, Snapshot,
+    AuditStatus, ConnectionStatus, DirectoryStatus, Moved, PoolStatus, RateStatus, ServiceStatus,
+    Snapshot,
 };
 use super::usage::{ShareStatus, Space, WastebasketStatus};
 use super::why::Reason;
@@ -148,6 +149,27 @@ pub static TABLE: &[Metric] = &[
         help: "0 while the audit trail cannot be written; `headgate status` says why; absent without a trail",
         values: Values::Gauge(|s| {
             s.audit.iter().map(|trail| (Vec::new(), trail.broken.is_none().into())).collect()
+        }),
+    },
+    Metric {
+        name: "directory_answers",
+        labels: &[],
+        help: "0 while no server of the LDAP directory with users answers; `headgate status` says why; absent without a directory",
+        values: Values::Gauge(|s| {
+            s.directory.iter().map(|it| (Vec::new(), it.answers.into())).collect()
+        }),
+    },
+    Metric {
+        name: "directory_look_ups",
+        labels: &["outcome"],
+        help: "Questions of logons to the LDAP directory: `found`, `unknown` if the name is no user, or `unanswered`, where \
+               earlier answers decide",
+        values: Values::Counter(|s| {
+            let of = |it: &DirectoryStatus| {
+                [("found", it.found), ("unknown", it.unknown), ("unanswered", it.unanswered)]
+            };
+            let all = s.directory.iter().flat_map(of);
+            all.map(|(outcome, n)| (vec![outcome.to_owned()], n)).collect()
         }),
     },
     Metric {

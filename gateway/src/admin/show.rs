@@ -221,6 +221,9 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
     if let Some(why) = s.domain.as_ref().and_then(|domain| domain.why_not.as_ref()) {
         text += &format!("winbind: {why}; users of the domain cannot log on with passwords\n");
     }
+    if let Some(why) = s.directory.as_ref().and_then(|directory| directory.why_not.as_ref()) {
+        text += &format!("LDAP: {why}; earlier answers decide about logons of its users\n");
+    }
     if let Some(store) = &s.store {
         text += &format!("NOT READY: {}\n", store.what);
     }

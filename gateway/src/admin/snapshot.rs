@@ -436,6 +436,25 @@ pub struct DomainStatus {
     pub dns_domain: Option<String>,
 }
 
+/// The LDAP directory with users.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryStatus {
+    /// Its servers and base.
+    pub directory: String,
+    /// A server has answered the last question.
+    pub answers: bool,
+    /// Why none has.
+    pub why_not: Option<String>,
+    /// Users whose last answers are known.
+    pub users: u64,
+    /// Answers about users.
+    pub found: u64,
+    /// Answers that a name is no user, or that its entry makes none.
+    pub unknown: u64,
+    /// Questions of logons without an answer: earlier ones decided.
+    pub unanswered: u64,
+}
+
 /// Sanitizes a fact for display, because clients choose the names of users and of clients.
 fn fact((name, value): (&'static str, String)) -> (String, PeerText) {
     (name.to_owned(), value.into())
@@ -494,6 +513,9 @@ pub struct Snapshot {
     /// Who knows the users of the domain, where that is a service of the host.
     #[serde(default)]
     pub domain: Option<DomainStatus>,
+    /// The LDAP directory with users, where there is one.
+    #[serde(default)]
+    pub directory: Option<DirectoryStatus>,
     /// The service of a cluster that this gateway serves; `None`: it belongs to no cluster.
     #[serde(default)]
     pub service: Option<ServiceStatus>,

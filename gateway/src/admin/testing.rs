@@ -5,9 +5,9 @@ use super::process::ProcessStatus;
 use super::protocol::Protocol;
 use super::reloads::ReloadStatus;
 use super::snapshot::{
-    AnnouncedStatus, AuditStatus, CompressionStatus, ConnectionStatus, DomainStatus, HeapStatus,
-    LossStatus, Moved, Nfs4Status, PoolStatus, RateStatus, RefusedStatus, ServiceStatus, SmbStatus,
-    Snapshot, StateStatus, StoreStatus, SyncStatus,
+    AnnouncedStatus, AuditStatus, CompressionStatus, ConnectionStatus, DirectoryStatus,
+    DomainStatus, HeapStatus, LossStatus, Moved, Nfs4Status, PoolStatus, RateStatus, RefusedStatus,
+    ServiceStatus, SmbStatus, Snapshot, StateStatus, StoreStatus, SyncStatus,
 };
 use super::usage::{LinkStatus, Referrals, ShareStatus, Space, UserStatus, WastebasketStatus};
 use super::why::WhyNot;
@@ -70,6 +70,18 @@ fn domain() -> DomainStatus {
         machine: Some("GW".into()),
         domain: Some("LAB".into()),
         dns_domain: Some("lab.test".into()),
+    }
+}
+
+fn directory() -> DirectoryStatus {
+    DirectoryStatus {
+        directory: "ldaps://ldap.example.org:636 below dc=example,dc=org".into(),
+        answers: true,
+        why_not: None,
+        users: 12,
+        found: 40,
+        unknown: 5,
+        unanswered: 3,
     }
 }
 
@@ -153,6 +165,7 @@ pub(crate) fn snapshot() -> Snapshot {
         store: None,
         audit: Some(audit_trail()),
         domain: Some(domain()),
+        directory: Some(directory()),
         service: Some(service()),
         tls_certificate_ends: Some(1_800_000_000),
         uptime_seconds: 7300,

@@ -11,6 +11,7 @@ pub(crate) mod files;
 mod found;
 mod host;
 mod kerberos;
+mod ldap;
 pub mod lists;
 pub(crate) mod netdev;
 mod show;
@@ -56,6 +57,7 @@ struct Findings<'a> {
     smb: smb::Smb,
     kerberos: Option<kerberos::KeytabInfo>,
     winbind: Option<Seen>,
+    ldap: Option<ldap::LdapInfo>,
     rights: host::Rights,
     /// User of the process.
     uid: u32,
@@ -225,6 +227,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         smb,
         kerberos,
         winbind,
+        ldap: ldap::facts(settings, &mut remarks),
         rights,
         uid,
         certificate,

@@ -8,7 +8,7 @@ use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 use vfs::quota::QuotaKind;
 
-use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, smb, winbind};
+use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, ldap, smb, winbind};
 use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
@@ -335,6 +335,9 @@ fn of_server(f: &Findings<'_>) {
     for line in f.winbind.iter().flat_map(winbind::words) {
         say!("  {line}");
     }
+    for line in f.ldap.iter().flat_map(ldap::words) {
+        say!("  {line}");
+    }
     say!(
         "  state in {}, payload memory up to {}",
         f.settings.state.display(),
@@ -457,6 +460,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "smb": smb::json(f),
         "kerberos": kerberos::json(f.kerberos.as_ref()),
         "domain": winbind::json(f.winbind.as_ref()),
+        "ldap": ldap::json(f.ldap.as_ref()),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         "tls_certificate_days": f.certificate.as_ref().map(Certificate::days_left),

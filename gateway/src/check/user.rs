@@ -8,13 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::Step::{self, Key};
-use config::{Lines, Settings};
+use config::{Lines, Settings, Who};
 use nfsrdma::clients::LocalSubnets;
 use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
 use crate::identities::{self, Accounts, DomainUser, Found, InDomain, Reason, Resolver};
+use crate::ldap;
 use crate::table::{Table, Tone};
 use crate::winbind::{self, Group};
 use crate::writable;
@@ -40,7 +41,11 @@ pub fn run(
     client: Option<IpAddr>,
     is_json: bool,
 ) -> Result<(), String> {
-    let accounts = users::accounts(settings)?;
+    let mut accounts = users::accounts(settings)?;
+    let person = of_directory(settings, name, &accounts);
+    if let Ok(Some((cred, _))) = &person {
+        accounts.insert(name.to_lowercase(), (cred.clone(), true));
+    }
     let account = |name: &str| accounts.get(&name.to_lowercase()).cloned();
     let ticket = identities::by_ticket(settings, name, &account);
     let member = ticket.as_ref().and_then(|caller| identities::domain_user(settings, caller));
@@ -48,7 +53,11 @@ pub fn run(
     let cred = match &member {
         Some(member) => member.cred.clone(),
         None => identities::user_of(name, settings, &account)
-            .or_else(|why| ticket.clone().ok_or_else(|| unknown(name, why, settings)))?,
+            .or_else(|why| ticket.clone().ok_or_else(|| unknown(name, why, settings)))
+            .map_err(|why| match &person {
+                Err(silent) => format!("{why}; {silent}"),
+                Ok(_) => why,
+            })?,
     };
     let found = identities::on_host(settings, &account).or_else(|why| {
         // The name service of this host may ask winbind.
@@ -66,6 +75,7 @@ pub fn run(
         ways: ways(settings, member.as_ref()),
         member,
         ticket,
+        of_directory: person.ok().flatten().map(|(_, groups)| groups),
         cred,
     };
     let names = Arc::default();
@@ -76,8 +86,8 @@ pub fn run(
     for (share, said) in shares.into_iter().zip(&settings.shares) {
         let share = match share {
             Ok(share) => share,
-            // Winbind may not answer now.
-            Err(why) if domain::has_winbind(settings) => {
+            // Winbind or the directory may not answer now.
+            Err(why) if domain::has_winbind(settings) || settings.users_from.is_some() => {
                 let row = || Answer { may: "unknown", ..nothing(why.clone(), vec![]) };
                 let [nfs, smb] = [said.protocols.nfs(), said.protocols.smb()];
                 rows.push((said.name.clone(), nfs.then(row), smb.then(row)));
@@ -103,6 +113,24 @@ pub fn run(
         complain!("warning: {what}");
     }
     Ok(())
+}
+
+/// Returns a user of the LDAP directory, and its groups in words, unless the configuration or the database has the name. Blocks for
+/// some seconds at most.
+///
+/// # Errors
+/// One line: the directory does not answer, or its entry makes no user.
+fn of_directory(
+    settings: &Settings,
+    name: &str,
+    accounts: &users::Accounts,
+) -> Result<Option<(Cred, Vec<String>)>, String> {
+    let who = Who::User(name.to_owned());
+    let is_plain = who.sid().is_none() && who.number().is_none() && who.in_domain().is_none();
+    if !is_plain || accounts.contains_key(&name.to_lowercase()) {
+        return Ok(None);
+    }
+    ldap::of(settings)?.map_or(Ok(None), |directory| directory.person(name))
 }
 
 /// Explains how the gateway would know this user. Blocks for some seconds at most.
@@ -164,6 +192,8 @@ struct Asked<'a> {
     ticket: Option<Cred>,
     /// The user is one of a domain that winbind knows.
     member: Option<DomainUser>,
+    /// The groups of a user of the LDAP directory, in words.
+    of_directory: Option<Vec<String>>,
     /// How it logs on with its identity in the domain; empty if it cannot.
     ways: String,
     /// Token of callers with numbers alone.
@@ -360,6 +390,10 @@ fn tell(name: &str, asked: &Asked<'_>, rows: Vec<Row>) {
     if let Some(member) = &asked.member {
         say!("{}", words(member));
     }
+    if let Some(groups) = &asked.of_directory {
+        let groups = if groups.is_empty() { "none".to_owned() } else { groups.join(", ") };
+        say!("its groups in the LDAP directory: {groups}");
+    }
     let mut table = Table::new(&["share", "by", "may", "because", "acts as", "said in"], 6, false);
     for (share, by_nfs, by_smb) in rows {
         for (by, answer) in [("NFS", by_nfs), ("SMB", by_smb)] {
@@ -413,6 +447,7 @@ fn tell_json(name: &str, asked: &Asked<'_>, rows: Vec<Row>) {
         "gid": cred.gid,
         "groups": cred.groups.to_vec(),
         "domain": in_domain(asked.member.as_ref()),
+        "of_directory": asked.of_directory,
         "shares": shares,
     });
     say!("{all}");
@@ -420,7 +455,7 @@ fn tell_json(name: &str, asked: &Asked<'_>, rows: Vec<Row>) {
 
 #[cfg(test)]
 mod tests {
-    use config::{Access, Kerberos, Ntlm, Who};
+    use config::{Access, Kerberos, Ntlm};
     use smbd_core::domain_engine::Numbers;
     use vfs::acl::Sid;
 
@@ -454,6 +489,7 @@ mod tests {
             account: None,
             ticket: Some(member.cred.clone()),
             ways: ways(settings, Some(&member)),
+            of_directory: None,
             member: Some(member),
             host: domain::host_token(settings),
             client: None,

@@ -13,6 +13,7 @@ mod forms;
 mod fruit;
 mod interfaces;
 mod keys;
+mod ldap;
 mod recycle;
 mod referrals;
 mod samba;
@@ -55,6 +56,8 @@ struct Imported {
     encryption: Option<Encryption>,
     /// The model that macOS shows.
     model: Option<config::Model>,
+    /// The directory that has Samba's users.
+    ldap: ldap::OfLdap,
     source_ports: exports::SourcePorts,
     notes: Vec<Note>,
 }

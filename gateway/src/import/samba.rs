@@ -432,6 +432,13 @@ fn fruit(all: &mut Imported, line: &Line<'_>, fruit: &mut Fruit) -> bool {
     true
 }
 
+/// Takes over a line about a directory with users. Returns false if the line is about something else.
+fn ldap(all: &mut Imported, line: &Line<'_>) -> bool {
+    let Some(said) = all.ldap.line(&line.key, line.value) else { return false };
+    note(all, line.file, line.number, line.whole, said);
+    true
+}
+
 /// Takes over a list of users. Returns false if `access` cannot express some of them.
 fn users(line: &Line<'_>, lists: &mut Lists) -> bool {
     match (users::names(line.value), lists.of(&line.key)) {
@@ -461,6 +468,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
     match line.key.as_str() {
         _ if recycle(all, line, &mut of_all.recycle) => {}
         _ if fruit(all, line, &mut of_all.fruit) => {}
+        _ if ldap(all, line) => {}
         _ if of_all.shadow.line(&line.key, line.value) => {}
         "vfsobjects" if names_shadow(line, &mut of_all.shadow) => unknown(all, line),
         "serversigning" => match line.value.to_lowercase().as_str() {

@@ -30,6 +30,7 @@ pub(super) fn yaml(all: &Imported) -> String {
             out += &format!("  #{}\n", line.strip_prefix(' ').unwrap_or(line));
         }
     }
+    out += &all.ldap.yaml();
     if !all.bind.is_empty() {
         let list: Vec<String> = all.bind.iter().map(|ip| quoted(&ip.to_string())).collect();
         out += &format!("bind: [{}]\n", list.join(", "));
@@ -179,7 +180,7 @@ fn client(client: &Client) -> String {
 }
 
 /// Returns a value that YAML takes literally: plain if no character has a special meaning, else in double quotes as in JSON.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
     let word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let reserved = ["true", "false", "null", "yes", "no", "on", "off", "none"];

@@ -54,6 +54,11 @@ impl UserDb {
 
     /// Returns where a password is kept that is not in the database.
     fn kept_elsewhere(&self, name: &str) -> Option<String> {
+        if self.is_of_directory(name) {
+            return Some(
+                "the LDAP directory of `users_from` has the password of this user".to_owned(),
+            );
+        }
         let configured = locked(&self.configured);
         let user = configured.iter().find(|user| key(&user.name) == key(name))?;
         let file = user.password_file.as_ref()?;

@@ -10,12 +10,15 @@ use state::Millis;
 
 use crate::answer::{Answer, Hash, Seal};
 use crate::auth::ticket::{self, Why};
-use crate::auth::{self, Acceptor, Fresh, NtHash, Policy, Refusal, SessionKey, Step, Who, relay};
+use crate::auth::{
+    self, Acceptor, Fresh, Look, NtHash, Policy, Refusal, SessionKey, Step, Who, relay,
+};
 use crate::conn::{Conn, Logon, Negotiated, Purpose};
 use crate::crypto::kdf::{self, Context, Keys};
 use crate::crypto::preauth::Preauth;
 use crate::crypto::seal::{Cipher, Opener, Sealer};
 use crate::crypto::sign::{Algorithm, Sender, Signer};
+use crate::directory_logon;
 use crate::domain_logon;
 use crate::kerberos::{self, User as Ticketed};
 use crate::limits::{
@@ -52,22 +55,27 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     if n.dialect == Dialect::V311 {
         cx.with_pieces(|pieces| logon.preauth.update(pieces));
     }
-    let step = match logon.rounds {
+    let mut step = match logon.rounds {
         0..=AUTH_ROUNDS_MAX => logon.acceptor.step(request.token, &Passwords(&*cx.server.users)),
         _ => Step::Refused(Refusal::OutOfTurn),
     };
-    let step = match step {
-        Step::Prove(token) => prove(cx, &mut logon, token).await?,
-        Step::Ask(question) => ask(cx, &mut logon, *question).await?,
-        step => step,
+    // It ends: a token proves one ticket, asks one controller, and has two look-ups at most.
+    let step = loop {
+        step = match step {
+            Step::Prove(token) => prove(cx, &mut logon, token).await?,
+            Step::Ask(question) => ask(cx, &mut logon, *question).await?,
+            Step::LookUp(account, _) => look_up(cx, &mut logon, &account.user).await,
+            step => break step,
+        };
     };
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let step = in_turn(cx, made.clone(), step).await;
     look_again(cx, made, &step).await;
-    let step = refuse_anonymous(&*cx.server.users, step);
+    let step = refuse_unfit(&*cx.server.users, step);
     match step {
-        // A result never requires another call.
-        Step::Prove(_) | Step::Ask(_) => Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await),
+        Step::Prove(_) | Step::Ask(_) | Step::LookUp(..) => {
+            Err(refused(cx, of(&logon), &Refusal::OutOfTurn).await)
+        }
         Step::Continue(token) => Ok(go_on(cx, logon, &token)),
         Step::Done { token, who, key } => {
             let previous = request.previous_session;
@@ -97,7 +105,7 @@ async fn in_turn(
     let account = match &step {
         Step::Done { who: Who::User(account) | Who::OfDomain { account, .. }, .. } => account,
         Step::Refused(Refusal::UnknownUser(account) | Refusal::WrongPassword(account)) => account,
-        Step::Refused(Refusal::OfDomain(account, _)) => account,
+        Step::Refused(Refusal::OfDomain(account, _) | Refusal::DirectoryAway(account)) => account,
         _ => return step,
     };
     let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
@@ -122,24 +130,30 @@ async fn in_turn(
 /// Looks up the groups of an account whose user has proved the password. `made`: as for [`in_turn`].
 async fn look_again(cx: &RequestContext, made: Option<Arc<Session>>, step: &Step<Ticketed>) {
     let Step::Done { who: Who::User(account), .. } = step else { return };
-    if !cx.server.users.has_groups_of_host(&account.user) {
+    let (from, users) = (cx.conn.info.peer.ip(), cx.server.users.clone());
+    let is_of_directory = users.must_look_up(&account.user, Look::Proved);
+    if !is_of_directory && !users.has_groups_of_host(&account.user) {
         return;
     }
     let mut unproved = Unproved { cx, session: made };
-    let (from, users) = (cx.conn.info.peer.ip(), cx.server.users.clone());
-    membership::look_again(from, users, account.user.clone()).await;
+    if is_of_directory {
+        directory_logon::look_up(from, users, account.user.clone()).await;
+    } else {
+        membership::look_again(from, users, account.user.clone()).await;
+    }
     unproved.session = None;
 }
 
-/// Refuses users whose account has the uid shared by guests and squashed NFS users, because they could access each other's files.
-fn refuse_anonymous(users: &dyn Users, step: Step<Ticketed>) -> Step<Ticketed> {
-    match step {
-        Step::Done { who: Who::User(account), .. }
-            if users.find(&account.user).is_some_and(|a| a.cred.uid == vfs::ANONYMOUS) =>
-        {
-            Step::Refused(Refusal::NoIdentity(account))
+/// Refuses users whose account has ended since the proof, or has the uid shared by guests and squashed NFS users, because they
+/// could access each other's files.
+fn refuse_unfit(users: &dyn Users, step: Step<Ticketed>) -> Step<Ticketed> {
+    let Step::Done { who: Who::User(account), .. } = &step else { return step };
+    match users.find(&account.user) {
+        None => Step::Refused(Refusal::UnknownUser(account.clone())),
+        Some(found) if found.cred.uid == vfs::ANONYMOUS => {
+            Step::Refused(Refusal::NoIdentity(account.clone()))
         }
-        step => step,
+        Some(_) => step,
     }
 }
 
@@ -193,12 +207,26 @@ async fn ask(
     Ok(logon.acceptor.answered(answer, &Passwords(&*cx.server.users)))
 }
 
+/// Looks an account up in the directory. The connection, and this task with it, may end meanwhile.
+async fn look_up(cx: &RequestContext, logon: &mut Logon, name: &str) -> Step<Ticketed> {
+    let session = (logon.purpose == Purpose::New).then(|| logon.session.clone());
+    let mut unproved = Unproved { cx, session };
+    let (from, users) = (cx.conn.info.peer.ip(), cx.server.users.clone());
+    let found = directory_logon::look_up(from, users, name.to_owned()).await;
+    unproved.session = None;
+    logon.acceptor.looked_up(found, &Passwords(&*cx.server.users))
+}
+
 /// Looks up the NT hashes of accounts.
 pub(super) struct Passwords<'a>(pub(super) &'a dyn Users);
 
 impl auth::Secrets for Passwords<'_> {
     fn nt_hash(&self, _domain: &str, user: &str) -> Option<NtHash> {
         self.0.find(user).map(|a| NtHash(a.nt_hash))
+    }
+
+    fn must_look_up(&self, user: &str, why: Look) -> bool {
+        self.0.must_look_up(user, why)
     }
 }
 
@@ -304,7 +332,9 @@ pub(super) fn fresh(core: &ServerState) -> Result<Fresh, Status> {
 /// Allows guests if at least one share admits guests.
 fn policy(cx: &RequestContext) -> Policy {
     let guest = cx.server.settings().has_guests();
-    Policy { guest, anonymous: guest, domain: cx.server.users.engine().is_some() }
+    let users = &cx.server.users;
+    let (domain, look_up) = (users.engine().is_some(), users.has_directory());
+    Policy { guest, anonymous: guest, domain, look_up }
 }
 
 /// Finds the session to bind (MS-SMB2 section 3.3.5.5, step 4).

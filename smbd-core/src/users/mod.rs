@@ -10,7 +10,7 @@ use vfs::accounts::{Directory, Host};
 use vfs::{Cred, Domain, DomainIdentity};
 use zeroize::Zeroizing;
 
-use crate::auth::{NtHash, Secrets};
+use crate::auth::{Look, LookedUp, NtHash, Secrets};
 use crate::domain_engine::Engine;
 
 #[derive(Clone)]
@@ -83,6 +83,21 @@ pub trait Users: Send + Sync + 'static {
 
     /// Looks up the groups of an account again, before a logon to it. May wait.
     fn look_again(&self, _name: &str) {}
+
+    /// Returns whether accounts may be in a directory that is asked at logons.
+    fn has_directory(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the directory must be asked about this name for this reason. Does not wait.
+    fn must_look_up(&self, _name: &str, _why: Look) -> bool {
+        false
+    }
+
+    /// Asks the directory about this name, for [`Users::find`]. May wait.
+    fn look_up(&self, _name: &str) -> LookedUp {
+        LookedUp::Answered
+    }
 
     /// Stores the identity of a user that logged on with a ticket and is neither an account nor a user of the host.
     fn remember(&self, _user: &Ticketed) {}

@@ -73,7 +73,7 @@ pub fn spnego_tickets(data: &[u8]) {
                 assert!(!token.is_empty(), "a client that has to go on hears what")
             }
             Step::Prove(_) => panic!("asked again for what was told"),
-            Step::Ask(_) => panic!("no domain is served"),
+            Step::Ask(_) | Step::LookUp(..) => panic!("no domain and no directory is served"),
             Step::Done { who: Who::Ticket(ticket), key, .. } => {
                 assert!(asked && is_good && key.is_some(), "{ticket:?} without a proof");
                 return;

@@ -143,6 +143,7 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "kerberos-nfs",
             "domain-logons",
             "logon-groups",
+            "directory-look-ups",
             "domain-name-questions",
             "owner-questions",
             "winbind-passwords",

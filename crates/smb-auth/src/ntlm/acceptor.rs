@@ -7,7 +7,7 @@ use super::keys::{Direction, Key, Mic, hmac_md5, ntowf_v2, rc4};
 use super::messages::{self, Authenticate, Challenge, ClientChallenge, av};
 use super::{Protection, flags};
 use crate::relay::{AccountHere, Answer, Question};
-use crate::{Account, Fresh, Identity, NtHash, Policy, Refusal, Secrets, Who};
+use crate::{Account, Fresh, Identity, Look, LookedUp, NtHash, Policy, Refusal, Secrets, Who};
 use smb_proto::smb2::utf16;
 
 /// The client's first message and the server's challenge as sent, which the MIC covers.
@@ -24,6 +24,17 @@ pub struct Acceptor {
     policy: Policy,
     bindings: Option<[u8; 16]>,
     sent: Option<SentMessages>,
+    looks: Looks,
+}
+
+/// The look-ups of an exchange.
+#[derive(Default)]
+struct Looks {
+    /// Each reason counts once, so that an exchange ends.
+    for_unknown: bool,
+    for_wrong: bool,
+    /// The directory did not answer the last one.
+    is_away: bool,
 }
 
 /// The result of a finished exchange.
@@ -40,6 +51,8 @@ pub(crate) enum Judged<U> {
     Accepted(AcceptedLogon<U>),
     /// Ask a controller, then pass the same message with the answer.
     Ask(Question),
+    /// Look the account up, then pass the same message again.
+    LookUp(Account, Look),
 }
 
 impl Acceptor {
@@ -51,7 +64,7 @@ impl Acceptor {
         policy: Policy,
         bindings: Option<[u8; 16]>,
     ) -> Self {
-        Self { identity, fresh, policy, bindings, sent: None }
+        Self { identity, fresh, policy, bindings, sent: None, looks: Looks::default() }
     }
 
     /// Checks whether the challenge was sent.
@@ -111,10 +124,20 @@ impl Acceptor {
             domain: auth.domain.clone(),
             workstation: auth.workstation.clone(),
         };
-        let known = secrets.nt_hash(&auth.domain, &auth.user);
-        let is_of_domain = self.policy.domain && !self.is_local(&account, known.is_some());
         // A response of 24 bytes is LM or NTLM version 1, with or without session security.
         let parts = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24);
+        let may_be_local = match &answer {
+            None => {
+                !self.policy.domain || account.domain.is_empty() || self.is_local(&account, false)
+            }
+            Some(answer) => matches!(answer, Answer::Local),
+        };
+        if may_be_local && parts.is_some() && self.must_look_up(secrets, &account, Look::Unknown) {
+            self.sent = Some(sent);
+            return Ok(Judged::LookUp(account, Look::Unknown));
+        }
+        let known = secrets.nt_hash(&auth.domain, &auth.user);
+        let is_of_domain = self.policy.domain && !self.is_local(&account, known.is_some());
         let (base, who, blob) = match (answer, parts) {
             (None, Some(parts)) if is_of_domain => {
                 let account_here = match self.base_key(&auth, parts, known, &account) {
@@ -132,8 +155,8 @@ impl Acceptor {
             (Some(Answer::Proved { user, key }), Some((_, blob))) => {
                 (key, Who::OfDomain { account, user: Box::new(user) }, blob)
             }
-            // If guests are allowed, an unknown user is accepted with any response.
-            _ if known.is_none() && self.policy.guest => {
+            // If guests are allowed, an unknown user is accepted with any response. A user of a silent directory is no guest.
+            _ if known.is_none() && self.policy.guest && !self.looks.is_away => {
                 let (who, key, target_name) = (Who::Guest(account), None, None);
                 return Ok(Judged::Accepted(AcceptedLogon { who, key, target_name }));
             }
@@ -143,8 +166,18 @@ impl Acceptor {
             }
             (_, None) => return Err(Refusal::OldResponse(account)),
             (_, Some((proof, blob))) => {
-                let base = self.base_key(&auth, (proof, blob), known, &account)?;
-                (base, Who::User(account), blob)
+                match self.base_key(&auth, (proof, blob), known, &account) {
+                    Err(Refusal::WrongPassword(_))
+                        if self.must_look_up(secrets, &account, Look::Wrong) =>
+                    {
+                        self.sent = Some(sent);
+                        return Ok(Judged::LookUp(account, Look::Wrong));
+                    }
+                    Err(Refusal::UnknownUser(_)) if self.looks.is_away => {
+                        return Err(Refusal::DirectoryAway(account));
+                    }
+                    base => (base?, Who::User(account), blob),
+                }
             }
         };
         let client = ClientChallenge::parse(blob)?;
@@ -179,6 +212,22 @@ impl Acceptor {
             }
             _ => Err(Refusal::Anonymous),
         }
+    }
+
+    /// Notes the end of a look-up.
+    pub(crate) fn looked_up(&mut self, found: LookedUp) {
+        self.looks.is_away = found == LookedUp::Away;
+    }
+
+    /// Returns whether the account must be looked up for this reason, once.
+    fn must_look_up(&mut self, secrets: &dyn Secrets, account: &Account, why: Look) -> bool {
+        let is_done = match why {
+            Look::Unknown => &mut self.looks.for_unknown,
+            Look::Wrong => &mut self.looks.for_wrong,
+            Look::Proved => return false,
+        };
+        let is_first = !std::mem::replace(is_done, true);
+        self.policy.look_up && is_first && secrets.must_look_up(&account.user, why)
     }
 
     /// Returns whether the accounts of this server decide: the client names this machine, or no domain and the name of an account.

@@ -121,7 +121,7 @@ fn logged_on_in_oem(user: &[u8]) -> Result<Who<()>, Refusal> {
     message[at..][..4].copy_from_slice(user);
     match server.authenticate(&message, &OneUser, None)? {
         Judged::Accepted(accepted) => Ok(accepted.who),
-        Judged::Ask(_) => Err(Refusal::OutOfTurn),
+        Judged::Ask(_) | Judged::LookUp(..) => Err(Refusal::OutOfTurn),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Limits of SMB clients.
 
+use smbd_core::directory_logon;
 use smbd_core::domain_logon;
 use smbd_core::limits::{
     ACCOUNT_GUESSES_FREE, ASYNC_MAX, CHANNELS_MAX, DERIVING_MAX, DERIVING_PER_ADDRESS_MAX,
@@ -301,6 +302,19 @@ fn accounts() -> Vec<Bound> {
 
 fn domain() -> Vec<Bound> {
     vec![
+        Bound {
+            what: "look-ups of users in the LDAP directory",
+            total: most(directory_logon::LIMIT, "4 at once"),
+            of_address: words("2 at once"),
+            of_one: words(
+                "3 s for a turn, and 3 s for the answer; 64 KiB in a message, 256 KiB in all, and 1,000 groups",
+            ),
+            next: "the last answer about the user, kept as long as `users_from.keep` says",
+            shown_by: &[
+                "crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads",
+                "gateway/src/ldap/faults_tests.rs::faults_of_server_end_in_time",
+            ],
+        },
         Bound {
             what: "passwords of domain users that winbind is asked about",
             total: most(domain_logon::LIMIT, "8 at once"),

@@ -27,7 +27,7 @@ async fn guess(client: &mut Client) -> Status {
 }
 
 /// Logs on to the client's session, or to a new session if its id is 0.
-async fn log_on(client: &mut Client, user: &str, password: &str) -> Status {
+pub(super) async fn log_on(client: &mut Client, user: &str, password: &str) -> Status {
     log_on_after(client, user, password, 0).await
 }
 

@@ -11,6 +11,7 @@ mod create;
 mod data;
 mod delete;
 mod dfs;
+mod directory;
 mod hold;
 mod info;
 mod ioctl;

@@ -1,0 +1,440 @@
+//! Answers of the directory, and the rules by which they are valid. Pure: times are arguments.
+//!
+//! *Operation.* An answer is fresh for [`FRESH`]. Then the next logon queries the directory again. While it is silent, the
+//! last answer stays valid for `keep`. That a name does not exist is valid for [`FRESH_NONE`], and ends an earlier answer.
+//!
+//! *Memory.* [`USERS_MAX`] users, each with at most [`super::entry::GROUPS_MAX`] groups, as many groups with names, and
+//! [`NONE_MAX`] names that do not exist, which clients invent.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use smb_auth::Look;
+use smbd_core::users::database::key;
+
+use super::entry::User;
+
+/// How long an answer needs no other one.
+pub(super) const FRESH: Duration = Duration::from_secs(60);
+/// The same for a name that is no user.
+pub(super) const FRESH_NONE: Duration = Duration::from_secs(10);
+/// A wrong password, and groups of a right one, are not asked about within this time.
+pub(super) const FRESH_PROOF: Duration = Duration::from_secs(5);
+/// Most users, and most groups with names, that are kept.
+pub(super) const USERS_MAX: usize = 8192;
+/// Most names that are no users.
+pub(super) const NONE_MAX: usize = 1024;
+
+/// An answer with the times of it: on the clock of this process, if this process has asked, and of the day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kept<T> {
+    pub(super) value: T,
+    asked: Option<Instant>,
+    pub(super) answered: SystemTime,
+}
+
+impl<T> Kept<T> {
+    /// Returns an answer of an earlier process.
+    pub(super) fn earlier(value: T, answered: SystemTime) -> Self {
+        Self { value, asked: None, answered }
+    }
+
+    fn is_younger(&self, than: Duration, now: Now) -> bool {
+        self.asked.is_some_and(|asked| now.instant.saturating_duration_since(asked) < than)
+    }
+
+    /// Returns whether the answer serves while the directory does not answer.
+    fn serves(&self, keep: Duration, now: Now) -> bool {
+        now.time.duration_since(self.answered).unwrap_or_default() < keep
+    }
+}
+
+/// Users, and the numbers of groups with their names.
+pub(super) type Answers = (Vec<Kept<User>>, Vec<(String, Kept<u32>)>);
+
+/// The present time on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) instant: Instant,
+    pub(super) time: SystemTime,
+}
+
+impl Now {
+    pub(super) fn real() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+}
+
+/// The effect of an answer on sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The answer is the same.
+    None,
+    /// The user was not known, or has another password.
+    New,
+    /// It has other numbers.
+    Other,
+    /// It is no user any more.
+    Gone,
+}
+
+/// The answers. Keys are names in lower case.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cache {
+    users: HashMap<String, Kept<User>>,
+    groups: HashMap<String, Kept<u32>>,
+    none: HashMap<String, Instant>,
+}
+
+fn make_room<T>(all: &mut HashMap<String, Kept<T>>, name: &str, most: usize) {
+    if all.len() < most || all.contains_key(name) {
+        return;
+    }
+    let oldest = all.iter().min_by_key(|(_, kept)| kept.answered).map(|(name, _)| name.clone());
+    if let Some(name) = oldest {
+        all.remove(&name);
+    }
+}
+
+impl Cache {
+    /// Returns whether a logon must query the directory about a name for this reason.
+    pub(super) fn must_look_up(&self, name: &str, why: Look, now: Now) -> bool {
+        let name = key(name);
+        let known = self.users.get(&name);
+        match why {
+            Look::Unknown => match known {
+                Some(known) => !known.is_younger(FRESH, now),
+                None => !self.is_none(&name, now),
+            },
+            Look::Wrong | Look::Proved => known.is_some_and(|k| !k.is_younger(FRESH_PROOF, now)),
+        }
+    }
+
+    fn is_none(&self, name: &str, now: Now) -> bool {
+        let since = |at: &Instant| now.instant.saturating_duration_since(*at);
+        self.none.get(name).is_some_and(|at| since(at) < FRESH_NONE)
+    }
+
+    /// Returns a user who may log on. `is_away`: the directory does not answer.
+    pub(super) fn find(
+        &self,
+        name: &str,
+        (is_away, keep): (bool, Duration),
+        now: Now,
+    ) -> Option<&User> {
+        let known = self.users.get(&key(name))?;
+        // Sessions may last longer than `keep` without a query while the directory answers.
+        let is_valid = known.serves(keep, now) || known.asked.is_some() && !is_away;
+        // An answer serves its first minute even if `keep` is zero.
+        (is_valid || known.is_younger(FRESH, now)).then_some(&known.value)
+    }
+
+    /// Returns the users whose answers are the oldest, and no longer fresh.
+    pub(super) fn oldest(&self, most: usize, now: Now) -> Vec<String> {
+        let is_old = |kept: &&Kept<User>| !kept.is_younger(FRESH, now);
+        let mut old: Vec<&Kept<User>> = self.users.values().filter(is_old).collect();
+        old.sort_unstable_by_key(|kept| kept.answered);
+        old.into_iter().take(most).map(|kept| kept.value.name.clone()).collect()
+    }
+
+    /// Returns all users, as [`Self::find`] does.
+    pub(super) fn all(&self, how: (bool, Duration), now: Now) -> impl Iterator<Item = &User> {
+        self.users.keys().filter_map(move |name| self.find(name, how, now))
+    }
+
+    /// Keeps a user that the directory has.
+    pub(super) fn keep(&mut self, name: &str, user: User, now: Now) -> Change {
+        let name = key(name);
+        self.none.remove(&name);
+        make_room(&mut self.users, &name, USERS_MAX);
+        let numbers = |user: &User| (user.uid, user.gid, user.groups.clone());
+        let change = match self.users.get(&name).map(|known| &known.value) {
+            Some(known) if *known == user => Change::None,
+            Some(known) if numbers(known) != numbers(&user) => Change::Other,
+            _ => Change::New,
+        };
+        let kept = Kept { value: user, asked: Some(now.instant), answered: now.time };
+        self.users.insert(name, kept);
+        change
+    }
+
+    /// Keeps that a name is no user of the directory.
+    pub(super) fn keep_none(&mut self, name: &str, now: Now) -> Change {
+        let name = key(name);
+        let was_known = self.users.remove(&name).is_some();
+        if self.none.len() >= NONE_MAX && !self.none.contains_key(&name) {
+            let since = |at: &Instant| now.instant.saturating_duration_since(*at);
+            self.none.retain(|_, at| since(at) < FRESH_NONE);
+            if self.none.len() >= NONE_MAX {
+                self.none.clear();
+            }
+        }
+        self.none.insert(name, now.instant);
+        if was_known { Change::Gone } else { Change::None }
+    }
+
+    /// Keeps the number of a group, or that it does not exist.
+    pub(super) fn keep_group(&mut self, name: &str, gid: Option<u32>, now: Now) {
+        let name = key(name);
+        let Some(value) = gid else {
+            self.groups.remove(&name);
+            return;
+        };
+        make_room(&mut self.groups, &name, USERS_MAX);
+        let kept = Kept { value, asked: Some(now.instant), answered: now.time };
+        self.groups.insert(name, kept);
+    }
+
+    /// Returns the number of a group by an answer that needs no other one.
+    pub(super) fn fresh_group(&self, name: &str, now: Now) -> Option<u32> {
+        let known = self.groups.get(&key(name)).filter(|kept| kept.is_younger(FRESH, now));
+        known.map(|kept| kept.value)
+    }
+
+    /// Returns the number of a group by an earlier answer, while the directory does not answer.
+    pub(super) fn group(&self, name: &str, keep: Duration, now: Now) -> Option<u32> {
+        self.groups.get(&key(name)).filter(|kept| kept.serves(keep, now)).map(|kept| kept.value)
+    }
+
+    /// Adds answers of an earlier process.
+    pub(super) fn add_earlier(&mut self, (users, groups): Answers) {
+        for user in users.into_iter().take(USERS_MAX) {
+            self.users.entry(key(&user.value.name)).or_insert(user);
+        }
+        for (name, group) in groups.into_iter().take(USERS_MAX) {
+            self.groups.entry(key(&name)).or_insert(group);
+        }
+    }
+
+    /// Removes answers that serve no more, and returns the others, users and groups, for a later process.
+    pub(super) fn kept_for_later(&mut self, keep: Duration, now: Now) -> Answers {
+        self.users.retain(|_, kept| kept.asked.is_some() || kept.serves(keep, now));
+        self.groups.retain(|_, kept| kept.serves(keep, now));
+        let users = self.users.values().filter(|kept| kept.serves(keep, now)).cloned().collect();
+        (users, self.groups.iter().map(|(name, kept)| (name.clone(), kept.clone())).collect())
+    }
+
+    /// Returns the number of users.
+    pub(super) fn len(&self) -> usize {
+        self.users.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use smb_auth::NtHash;
+
+    use super::*;
+
+    const KEEP: Duration = Duration::from_secs(3600);
+    const UP: (bool, Duration) = (false, KEEP);
+    const AWAY: (bool, Duration) = (true, KEEP);
+
+    fn dana(password: &str, groups: &[u32]) -> User {
+        let (name, hash, groups) = ("Dana".into(), NtHash::of(password), groups.to_vec());
+        User { name, hash, uid: 5001, gid: 5000, groups }
+    }
+
+    fn start() -> Now {
+        Now::real()
+    }
+
+    fn after(now: Now, seconds: u64) -> Now {
+        let more = Duration::from_secs(seconds);
+        Now { instant: now.instant + more, time: now.time + more }
+    }
+
+    fn looks(cache: &Cache, now: Now) -> [bool; 3] {
+        [Look::Unknown, Look::Wrong, Look::Proved].map(|why| cache.must_look_up("DANA", why, now))
+    }
+
+    /// The age of an answer decides about queries and logons.
+    #[test]
+    fn answers_age() {
+        let (t, mut cache) = (start(), Cache::default());
+        assert_eq!((looks(&cache, t), cache.find("dana", UP, t)), ([true, false, false], None));
+        assert_eq!(cache.keep("dana", dana("one", &[]), t), Change::New);
+        for (seconds, asked, up, away) in [
+            (0, [false, false, false], true, true),
+            (4, [false, false, false], true, true),
+            (5, [false, true, true], true, true),
+            (59, [false, true, true], true, true),
+            (60, [true, true, true], true, true),
+            (3599, [true, true, true], true, true),
+            (3600, [true, true, true], true, false),
+            (1_000_000, [true, true, true], true, false),
+        ] {
+            let now = after(t, seconds);
+            let is_found = |how| cache.find("DANA", how, now).is_some();
+            assert_eq!((looks(&cache, now), is_found(UP), is_found(AWAY)), (asked, up, away));
+        }
+        let none = (true, Duration::ZERO);
+        assert!(cache.find("dana", none, after(t, 59)).is_some());
+        assert!(cache.find("dana", none, after(t, 60)).is_none(), "nothing is kept");
+    }
+
+    #[test]
+    fn user_that_is_gone_loses_access_at_once() {
+        let (t, mut cache) = (start(), Cache::default());
+        cache.keep("dana", dana("one", &[]), t);
+        assert_eq!(cache.keep_none("DANA", after(t, 1)), Change::Gone);
+        for how in [UP, AWAY] {
+            assert_eq!(cache.find("dana", how, after(t, 1)), None);
+        }
+        assert_eq!(looks(&cache, after(t, 10)), [false; 3]);
+        assert_eq!(looks(&cache, after(t, 11)), [true, false, false]);
+        assert_eq!(cache.keep_none("dana", after(t, 11)), Change::None);
+        assert_eq!(cache.keep("dana", dana("one", &[]), after(t, 12)), Change::New);
+        assert!(cache.find("dana", UP, after(t, 12)).is_some());
+    }
+
+    #[test]
+    fn only_other_numbers_change_sessions() {
+        let (t, mut cache) = (start(), Cache::default());
+        cache.keep("dana", dana("one", &[7]), t);
+        assert_eq!(cache.keep("dana", dana("one", &[7]), t), Change::None);
+        assert_eq!(cache.keep("dana", dana("two", &[7]), t), Change::New);
+        assert_eq!(cache.find("dana", UP, t).unwrap().hash, NtHash::of("two"));
+        assert_eq!(cache.keep("dana", dana("two", &[7, 8]), t), Change::Other);
+    }
+
+    #[test]
+    fn oldest_answers_are_asked_about_first() {
+        let (t, mut cache) = (start(), Cache::default());
+        for (n, name) in ["carol", "alice", "bob", "dora"].into_iter().enumerate() {
+            let user = User { name: name.to_owned(), ..dana("one", &[]) };
+            cache.keep(name, user, after(t, n as u64));
+        }
+        let now = after(t, 62);
+        assert_eq!(cache.oldest(2, now), ["carol", "alice"]);
+        assert_eq!(cache.oldest(9, now), ["carol", "alice", "bob"]);
+        assert!(cache.oldest(9, after(t, 59)).is_empty());
+    }
+
+    #[test]
+    fn earlier_answers_serve_only_within_their_time() {
+        let (t, mut cache) = (start(), Cache::default());
+        let groups = vec![("crew".to_owned(), Kept::earlier(7, t.time))];
+        cache.add_earlier((vec![Kept::earlier(dana("one", &[]), t.time)], groups));
+        assert_eq!(looks(&cache, t), [true; 3]);
+        for (seconds, serves) in [(3599, true), (3600, false)] {
+            let now = after(t, seconds);
+            let is_found = |how| cache.find("dana", how, now).is_some();
+            assert_eq!([is_found(UP), is_found(AWAY)], [serves; 2]);
+            assert_eq!(cache.group("CREW", KEEP, now).is_some(), serves);
+        }
+        let (users, groups) = cache.clone().kept_for_later(KEEP, after(t, 3599));
+        assert_eq!((users.len(), groups.len()), (1, 1));
+        let (users, groups) = cache.kept_for_later(KEEP, after(t, 3600));
+        assert_eq!((users.len(), groups.len(), cache.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn full_tables_forget_and_never_grow() {
+        let (t, mut cache) = (start(), Cache::default());
+        for n in 0..=NONE_MAX {
+            cache.keep_none(&format!("invented-{n}"), t);
+        }
+        assert!(cache.none.len() <= NONE_MAX);
+        assert!(!cache.must_look_up(&format!("invented-{NONE_MAX}"), Look::Unknown, t));
+        for n in 0..=USERS_MAX as u64 {
+            cache.keep(&format!("user-{n}"), dana("one", &[]), after(t, n));
+            cache.keep_group(&format!("group-{n}"), Some(7), after(t, n));
+        }
+        assert_eq!((cache.len(), cache.groups.len()), (USERS_MAX, USERS_MAX));
+        assert!(cache.find("user-0", UP, t).is_none() && cache.find("user-1", UP, t).is_some());
+    }
+
+    /// Events in the directory and here.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        /// Seconds pass.
+        Wait(u64),
+        /// The directory has this password now, or no such user.
+        Change(Option<u8>),
+        /// It stops to answer, or answers again.
+        Away(bool),
+        /// A logon with this password.
+        Logon(u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            prop_oneof![Just(1_u64), Just(6), Just(61), Just(4000)].prop_map(Step::Wait),
+            prop::option::of(0..3_u8).prop_map(Step::Change),
+            any::<bool>().prop_map(Step::Away),
+            (0..3_u8).prop_map(Step::Logon),
+        ];
+        prop::collection::vec(step, 1..60)
+    }
+
+    /// Runs a logon as the server does: looks up, checks the password, and looks up again after a wrong or right one.
+    fn logon(cache: &mut Cache, away: bool, has: Option<u8>, password: u8, now: Now) -> bool {
+        let look_up = |cache: &mut Cache| {
+            match has {
+                _ if away => Change::None,
+                Some(its) => cache.keep("dana", dana(&its.to_string(), &[]), now),
+                None => cache.keep_none("dana", now),
+            };
+        };
+        if cache.must_look_up("dana", Look::Unknown, now) {
+            look_up(cache);
+        }
+        let is_right = |cache: &Cache| {
+            let found = cache.find("dana", (away, KEEP), now);
+            found.is_some_and(|user| user.hash == NtHash::of(&password.to_string()))
+        };
+        if !is_right(cache) && cache.must_look_up("dana", Look::Wrong, now) {
+            look_up(cache);
+        }
+        let was_right = is_right(cache);
+        if was_right && cache.must_look_up("dana", Look::Proved, now) {
+            look_up(cache);
+        }
+        was_right && cache.find("dana", (away, KEEP), now).is_some()
+    }
+
+    proptest! {
+        #[test]
+        fn logons_follow_the_directory(steps in steps()) {
+            let (mut now, mut cache) = (start(), Cache::default());
+            let (mut has, mut away) = (Some(0_u8), false);
+            // The password at the last answer, and its time.
+            let mut last: Option<(Option<u8>, Now)> = None;
+            for step in steps {
+                match step {
+                    Step::Wait(seconds) => now = after(now, seconds),
+                    Step::Change(other) => has = other,
+                    Step::Away(is) => away = is,
+                    Step::Logon(password) => {
+                        let age = last.map(|(_, at)| now.instant - at.instant);
+                        let is_in = logon(&mut cache, away, has, password, now);
+                        let was = last.and_then(|(was, _)| was);
+                        if away {
+                            // The last answer decides, while it is kept.
+                            let serves = age.is_some_and(|age| age < KEEP);
+                            prop_assert_eq!(is_in, serves && was == Some(password));
+                            continue;
+                        }
+                        // An answer of a few seconds decides without a query.
+                        let may_be_old = age.is_some_and(|age| match was {
+                            Some(_) => age < FRESH_PROOF,
+                            None => age < FRESH_NONE,
+                        });
+                        let by_last = was == Some(password);
+                        if may_be_old {
+                            prop_assert_eq!(is_in, by_last);
+                            continue;
+                        }
+                        // A password that was right within the last minute stays right, if the user still exists.
+                        let is_kept = age.is_some_and(|age| age < FRESH) && by_last;
+                        let is_right = has == Some(password) || is_kept && has.is_some();
+                        prop_assert_eq!(is_in, is_right);
+                        last = Some((has, now));
+                    }
+                }
+            }
+        }
+    }
+}

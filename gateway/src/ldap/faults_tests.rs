@@ -1,0 +1,309 @@
+//! Faults of servers: each ends in time, with its reason, and earlier answers decide. The server is a double that sends bytes.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use smb_auth::NtHash;
+
+use super::guard::Guard;
+use super::guard::tests::{bound, done, entry_of, message};
+use super::*;
+
+const HASH: &[u8] = b"8846F7EAEE8FB117AD06BDD830B7586C";
+/// No fault may take longer, even with two servers.
+const IN_TIME: Duration = Duration::from_secs(4);
+
+/// Behaviour of the double on each connection.
+#[derive(Clone)]
+enum Double {
+    /// The n-th request gets the n-th of these answers; the connection stays open.
+    Answers(Vec<Vec<u8>>),
+    /// Sends the answers byte by byte, slower than any question may take.
+    Slow(Vec<Vec<u8>>),
+    /// Sends this after the first request, and then this again and again.
+    Flood(Vec<u8>, Vec<u8>),
+    /// Ends the connection after so many answers.
+    Ends(Vec<Vec<u8>>),
+}
+
+/// Reads a request, unless the connection ends.
+fn request(stream: &mut TcpStream) -> Option<()> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Ok(Some(length)) = Guard::default().message_length(&bytes)
+            && bytes.len() >= length
+        {
+            return Some(());
+        }
+        let mut one = [0];
+        stream.read_exact(&mut one).ok()?;
+        bytes.push(one[0]);
+    }
+}
+
+fn talk(mut stream: TcpStream, double: Double) -> Option<()> {
+    match double {
+        Double::Answers(answers) => {
+            for answer in answers {
+                request(&mut stream)?;
+                stream.write_all(&answer).ok()?;
+            }
+            // Held until the client leaves.
+            while request(&mut stream).is_some() {}
+        }
+        Double::Slow(answers) => {
+            for answer in answers {
+                request(&mut stream)?;
+                for byte in answer {
+                    stream.write_all(&[byte]).ok()?;
+                    thread::sleep(Duration::from_millis(500));
+                }
+            }
+        }
+        Double::Flood(first, again) => {
+            request(&mut stream)?;
+            stream.write_all(&first).ok()?;
+            loop {
+                stream.write_all(&again).ok()?;
+            }
+        }
+        Double::Ends(answers) => {
+            for answer in answers {
+                request(&mut stream)?;
+                stream.write_all(&answer).ok()?;
+            }
+            request(&mut stream)?;
+        }
+    }
+    Some(())
+}
+
+fn serve(double: Double) -> LdapServer {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let double = double.clone();
+            thread::spawn(move || talk(stream.unwrap(), double));
+        }
+    });
+    LdapServer { tls: false, host: "127.0.0.1".into(), port }
+}
+
+fn directory(servers: Vec<LdapServer>) -> Arc<Ldap> {
+    let from = UsersFrom {
+        ldap: servers,
+        base: "o=lab".into(),
+        bind: None,
+        ca: None,
+        filter: "(objectClass=posixAccount)".into(),
+        keep: Duration::from_secs(3600),
+    };
+    Arc::new(Ldap::new(&from).unwrap())
+}
+
+/// Answers about dana, who is in the group 7.
+fn dana(uid: &[u8]) -> Vec<Vec<u8>> {
+    let attributes: [(&str, &[u8]); 4] =
+        [("uid", b"dana"), ("uidNumber", uid), ("gidNumber", b"5000"), ("sambaNTPassword", HASH)];
+    let user = [entry_of(2, "uid=dana,o=lab", &attributes), done(2, 0)].concat();
+    let group: [(&str, &[u8]); 2] = [("cn", b"crew"), ("gidNumber", b"7")];
+    let groups = [entry_of(3, "cn=crew,o=lab", &group), done(3, 0)].concat();
+    vec![bound(0), user, groups]
+}
+
+/// Returns the directory of such a server, and the reason why it does not answer about dana.
+fn fault(double: Double) -> String {
+    why_of(vec![serve(double)])
+}
+
+fn why_of(servers: Vec<LdapServer>) -> String {
+    let directory = directory(servers);
+    let began = Instant::now();
+    assert_eq!(directory.look_up("dana"), LookedUp::Away);
+    assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
+    assert!(directory.account("dana").is_none());
+    let why = directory.seen().away.unwrap();
+    // No other logon waits until the watch has an answer.
+    let began = Instant::now();
+    assert_eq!(directory.look_up("other"), LookedUp::Away);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(directory.seen().unanswered, 2);
+    why
+}
+
+#[test]
+fn user_and_groups_are_found() {
+    let directory = directory(vec![serve(Double::Answers(dana(b"5001")))]);
+    assert!(directory.must_look_up("dana", Look::Unknown));
+    assert_eq!(directory.look_up("dana"), LookedUp::Answered);
+    let account = directory.account("DANA").unwrap();
+    assert_eq!((&*account.name, account.cred.uid, account.cred.gid), ("dana", 5001, 5000));
+    assert_eq!((&account.cred.groups[..], &account.nt_hash), (&[7][..], &NtHash::of("password").0));
+    assert!(!directory.must_look_up("dana", Look::Unknown));
+    let seen = directory.seen();
+    assert_eq!((seen.away, seen.users, seen.found), (None, 1, 1));
+    let (cred, groups) = directory.person("dana").unwrap().unwrap();
+    assert_eq!((cred.uid, groups), (5001, vec!["crew (7)".to_owned()]));
+}
+
+#[test]
+fn superuser_of_directory_is_refused_and_loses_an_earlier_answer() {
+    let directory = directory(vec![serve(Double::Answers(dana(b"0")))]);
+    let kept = User {
+        name: "dana".into(),
+        hash: NtHash::of("one"),
+        uid: 5001,
+        gid: 5000,
+        groups: Vec::new(),
+    };
+    locked(&directory.cache).keep("dana", kept, Now::real());
+    assert_eq!(directory.look_up("dana"), LookedUp::Answered);
+    assert!(directory.account("dana").is_none());
+    assert_eq!(directory.take_changes().unwrap(), ["users removed: dana, of the directory"]);
+    assert_eq!(directory.take_changes(), None);
+    assert!(directory.person("dana").unwrap_err().contains("uidNumber 0"));
+}
+
+#[test]
+fn faults_of_server_end_in_time() {
+    let deep = [vec![0x30, 0x84, 0, 0, 0xff, 0], vec![0x30; 0xff00]].concat();
+    let entry = entry_of(2, "uid=dana,o=lab", &[("uid", &[b'x'; 4000])]);
+    let cases = [
+        (Double::Answers(vec![]), "does not answer in time"),
+        (Double::Answers(dana(b"5001")[..2].to_vec()), "does not answer in time"),
+        (Double::Slow(dana(b"5001")), "does not answer in time"),
+        (Double::Ends(vec![]), "has closed the connection"),
+        (Double::Ends(vec![bound(0)]), "has closed the connection"),
+        (Double::Answers(vec![b"HTTP/1.1 400 Bad Request\r\n".to_vec()]), "is not LDAP"),
+        (Double::Answers(vec![message(1, &[0x61, 0])]), "is not LDAP"),
+        (Double::Answers(vec![deep]), "is not LDAP"),
+        (Double::Answers(vec![vec![0x30, 0x84, 0x7f, 0xff, 0xff, 0xff]]), "is larger than 256 KiB"),
+        (Double::Flood(bound(0), entry), "is larger than 256 KiB"),
+        (Double::Answers(vec![bound(49)]), "refuses `bind_dn` or its password: invalidCredentials"),
+        (Double::Answers(vec![bound(0), done(2, 32)]), "does not show `base`: noSuchObject"),
+        (Double::Answers(vec![bound(0), done(2, 50)]), "refuses to search: insufficientAccess"),
+        (Double::Answers(vec![bound(0), done(2, 4)]), "refuses to search: sizeLimitExceeded"),
+        (Double::Answers(vec![bound(0), message(0, &[0x78, 0])]), "it ends the connection"),
+    ];
+    let cases = cases.map(|(double, wanted)| (thread::spawn(move || fault(double)), wanted));
+    for (case, wanted) in cases {
+        let why = case.join().unwrap();
+        assert!(why.contains(wanted), "{wanted}: {why}");
+    }
+}
+
+#[test]
+fn unreachable_server_and_wrong_port_are_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let gone = LdapServer { tls: false, host: "127.0.0.1".into(), port };
+    assert!(why_of(vec![gone]).contains("it cannot be connected"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            stream.unwrap().write_all(b"this is another protocol\r\n").unwrap();
+        }
+    });
+    let plain = LdapServer { tls: true, host: "127.0.0.1".into(), port };
+    let ca = tempfile::NamedTempFile::new().unwrap();
+    let own = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    std::fs::write(ca.path(), own.cert.pem()).unwrap();
+    let from = UsersFrom {
+        ldap: vec![plain],
+        ca: Some(ca.path().to_owned()),
+        ..directory(vec![]).from.clone()
+    };
+    let tls = Arc::new(Ldap::new(&from).unwrap());
+    assert_eq!(tls.look_up("dana"), LookedUp::Away);
+    let why = tls.seen().away.unwrap();
+    assert!(why.contains("TLS fails"), "{why}");
+    std::fs::write(ca.path(), "no certificate").unwrap();
+    assert!(Ldap::new(&from).unwrap_err().contains("has no certificate"));
+    let wrong = UsersFrom { filter: "(uid)".into(), ca: None, ..from };
+    assert!(Ldap::new(&wrong).unwrap_err().contains("is no filter"));
+}
+
+#[test]
+fn next_server_answers_for_a_silent_one() {
+    let silent = serve(Double::Answers(vec![]));
+    let sound = serve(Double::Answers(dana(b"5001")));
+    let directory = directory(vec![silent, sound]);
+    let began = Instant::now();
+    assert_eq!(directory.look_up("dana"), LookedUp::Answered);
+    assert!(began.elapsed() < IN_TIME && directory.account("dana").is_some());
+    // The next question begins with it.
+    let began = Instant::now();
+    assert_eq!(directory.look_up("dana"), LookedUp::Answered);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[test]
+fn last_answer_serves_while_no_server_answers() {
+    let directory = directory(vec![serve(Double::Ends(vec![]))]);
+    let kept = User {
+        name: "dana".into(),
+        hash: NtHash::of("one"),
+        uid: 5001,
+        gid: 5000,
+        groups: vec![7],
+    };
+    let at = std::time::SystemTime::now();
+    let groups = vec![("crew".to_owned(), cache::Kept::earlier(7, at))];
+    locked(&directory.cache).add_earlier((vec![cache::Kept::earlier(kept, at)], groups));
+    assert!(directory.must_look_up("dana", Look::Unknown));
+    assert_eq!(directory.look_up("dana"), LookedUp::Away);
+    assert_eq!(directory.account("dana").unwrap().cred.uid, 5001);
+    assert_eq!(directory.user_for_settings("dana").unwrap().unwrap().uid, 5001);
+    assert_eq!(directory.group_for_settings("crew"), Ok(Some(7)));
+    let why = directory.group_for_settings("other").unwrap_err();
+    assert!(why.contains("does not answer"), "{why}");
+    assert!(directory.user_for_settings("other").is_err());
+    assert_eq!(directory.user_for_settings("S-1-5-21\\x"), Ok(None), "no name of a user");
+    let of_check = directory.person("dana").unwrap().unwrap();
+    assert!(of_check.1[0].contains("last answer"));
+}
+
+#[test]
+fn known_users_are_asked_about_again() {
+    let earlier = |name: &str, hash: &str| {
+        let user = User {
+            name: name.into(),
+            hash: NtHash::of(hash),
+            uid: 5001,
+            gid: 5000,
+            groups: vec![7],
+        };
+        cache::Kept::earlier(user, std::time::SystemTime::now())
+    };
+    let found = directory(vec![serve(Double::Answers(dana(b"5001")))]);
+    assert!(!found.ask_again(), "there is none");
+    locked(&found.cache).add_earlier((vec![earlier("dana", "old")], Vec::new()));
+    assert!(found.ask_again());
+    assert_eq!(found.account("dana").unwrap().nt_hash, NtHash::of("password").0);
+    assert_eq!((found.take_changes(), found.ask_again()), (None, false));
+    let gone = directory(vec![serve(Double::Answers(vec![bound(0), done(2, 0)]))]);
+    locked(&gone.cache).add_earlier((vec![earlier("dana", "old")], Vec::new()));
+    assert!(gone.ask_again() && gone.account("dana").is_none());
+    assert_eq!(gone.take_changes().unwrap().len(), 1);
+    let silent = directory(vec![serve(Double::Ends(vec![]))]);
+    locked(&silent.cache).add_earlier((vec![earlier("dana", "old")], Vec::new()));
+    assert!(silent.ask_again() && silent.account("dana").is_some());
+}
+
+#[test]
+fn probe_tells_each_server_and_users_without_hashes() {
+    let none = [bound(0), done(2, 0), done(3, 0)].to_vec();
+    let hash: [(&str, &[u8]); 1] = [("sambaNTPassword", HASH)];
+    let some = [bound(0), done(2, 0), [entry_of(3, "o=lab", &hash), done(3, 0)].concat()].to_vec();
+    let bad = serve(Double::Answers(vec![bound(49)]));
+    let (lines, has_hash) = directory(vec![bad, serve(Double::Answers(none.clone()))]).probe();
+    assert_eq!(has_hash, Some(false));
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert!(line.contains("invalidCredentials") && line.contains("correct `bind_dn`"), "{line}");
+    let both = vec![serve(Double::Answers(some)), serve(Double::Answers(none))];
+    assert_eq!(directory(both).probe(), (vec![], Some(true)));
+}

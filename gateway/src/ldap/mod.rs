@@ -1,0 +1,617 @@
+//! The LDAP directory that has further users and groups (`users_from`).
+//!
+//! *Operation.* A logon to a name that is in neither the configuration nor the database asks the directory before the password is
+//! checked, and again after it for the groups; [`cache`] has the rules by which earlier answers are enough. Each question has a
+//! separate connection ([`ask`]). A thread asks every [`WATCH`] whether a server answers, and every [`WATCH_AWAY`] during
+//! silence: meanwhile no logon waits for one. It repeats the question about known users, so that sessions of removed users end, and
+//! answers are new when the directory goes away. Answers are kept in a file of the service ([`kept`]).
+//!
+//! *Memory.* The tables of [`cache`], and the messages that [`guard`] allows for each question. The callers limit the questions at
+//! the same time.
+//!
+//! *Errors.* [`Fault`] with a remedy, for log, status and `check`.
+
+mod ask;
+mod cache;
+mod entry;
+#[cfg(test)]
+mod faults_tests;
+mod guard;
+mod kept;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use config::{LdapServer, Settings, UsersFrom};
+use ldap3::Scope;
+use mutex::locked;
+use smb_auth::{Look, LookedUp};
+use smbd_core::users::{Account, rid_of_uid};
+use vfs::{Cred, Token};
+use zeroize::Zeroizing;
+
+use crate::domain::Later;
+use crate::records::ServiceFiles;
+use crate::secret_files::{in_time, read_password};
+use crate::trust::check_secret;
+
+use ask::{Access, Fault, Faults, Session};
+use cache::{Cache, Change, Now};
+use entry::{Group, User};
+
+/// Time for one question, over all servers: less than the wait of its caller.
+const ANSWER_MAX: Duration = Duration::from_millis(2800);
+/// Time between two questions of the watch.
+const WATCH: Duration = Duration::from_secs(30);
+/// The same while no server answers.
+const WATCH_AWAY: Duration = Duration::from_secs(2);
+/// Equal answers are written again after this time: a later process must know how old they are.
+const WRITE_AGAIN: Duration = Duration::from_secs(600);
+/// Most known users in one repeated query of the watch, each [`cache::FRESH`], and its time limit.
+const AGAIN_MAX: usize = 64;
+const AGAIN_TIME: Duration = Duration::from_secs(1);
+/// Most lines about users that are gone or have other numbers, between two looks at them.
+const CHANGES_MAX: usize = 1024;
+
+/// The directories of the settings that were read, by the folder of their answers.
+type All = HashMap<(PathBuf, UsersFrom), Arc<Ldap>>;
+
+static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
+
+/// Returns the directory of these settings, the same one at each call. Blocks for some seconds at most.
+///
+/// # Errors
+/// One line: the certificates or the filter cannot be used.
+pub(crate) fn of(settings: &Settings) -> Result<Option<Arc<Ldap>>, String> {
+    let Some(from) = &settings.users_from else { return Ok(None) };
+    let key = (settings.state.clone(), from.clone());
+    let known = locked(&ALL).get(&key).cloned();
+    if let Some(known) = known {
+        *locked(&known.tls) = tls(from)?;
+        return Ok(Some(known));
+    }
+    let made = Arc::new(Ldap::new(from)?);
+    let earlier = locked(&ALL).values().find(|it| it.line() == made.line()).cloned();
+    match (earlier, ServiceFiles::of(settings)) {
+        (Some(earlier), _) => {
+            let cache = locked(&earlier.cache).clone();
+            *locked(&made.cache) = cache;
+        }
+        (None, Ok(files)) => {
+            let earlier = kept::read(&files, &made.line());
+            locked(&made.cache).add_earlier(earlier);
+        }
+        (None, Err(_)) => {}
+    }
+    let mut all = locked(&ALL);
+    // Others hold those that are in force, or in a configuration that is being read.
+    all.retain(|_, it| Arc::strong_count(it) > 1);
+    Ok(Some(all.entry(key).or_insert(made).clone()))
+}
+
+/// Returns what is known of the directory that is in force. Does not wait.
+pub(crate) fn seen() -> Option<Seen> {
+    let in_force = locked(&ALL).values().find(|it| locked(&it.watched).is_some()).cloned();
+    in_force.map(|it| it.seen())
+}
+
+/// Returns the TLS of connections to the servers, if any server has it. Blocks for some seconds at most.
+fn tls(from: &UsersFrom) -> Result<Option<Arc<rustls::ClientConfig>>, String> {
+    let has_tls = from.ldap.iter().any(|server| server.tls);
+    match (has_tls, &from.ca) {
+        (false, _) => Ok(None),
+        (true, Some(ca)) => in_time(ca, |ca| ask::tls(Some(ca))).map(Some),
+        (true, None) => ask::tls(None).map(Some),
+    }
+}
+
+/// The last answer, as seen by status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The servers, and the base.
+    pub(crate) directory: String,
+    /// Why no server answers; `None`: one does, or the first question has not begun.
+    pub(crate) away: Option<String>,
+    /// Users whose last answers are known.
+    pub(crate) users: u64,
+    /// Answers about users.
+    pub(crate) found: u64,
+    /// Answers that a name is no user, or that its entry is unusable.
+    pub(crate) unknown: u64,
+    /// Questions of logons without an answer.
+    pub(crate) unanswered: u64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Why no server answers.
+    away: Option<String>,
+    /// The time of the last question.
+    asked: Option<Instant>,
+    /// The reasons of entries that make no users were logged for these names.
+    told: HashMap<String, String>,
+}
+
+/// The directory.
+pub(crate) struct Ldap {
+    from: UsersFrom,
+    tls: Mutex<Option<Arc<rustls::ClientConfig>>>,
+    cache: Mutex<Cache>,
+    state: Mutex<State>,
+    /// Index of the server that answered last.
+    first: AtomicUsize,
+    /// The files of the gateway that serves with it.
+    files: Mutex<Option<ServiceFiles>>,
+    /// The present watch.
+    watched: Mutex<Option<Arc<()>>>,
+    later: Later,
+    /// The time of the last write.
+    written: Mutex<Option<Instant>>,
+    changes: Mutex<Vec<String>>,
+    found: AtomicU64,
+    unknown: AtomicU64,
+    unanswered: AtomicU64,
+}
+
+/// A user with its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Person {
+    user: User,
+    groups: Vec<Group>,
+}
+
+/// Answer to a question about a user: `Ok(None)` without an entry, an error with the reason if the entry is unusable.
+type Told = Result<Option<Person>, String>;
+
+impl std::fmt::Debug for Ldap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ldap({})", self.from)
+    }
+}
+
+fn cred(user: &User) -> Cred {
+    let groups = user.groups.iter().copied().filter(|gid| *gid != user.gid).collect();
+    Cred { uid: user.uid, gid: user.gid, groups, token: Token::NONE }
+}
+
+fn account(user: &User) -> Account {
+    Account {
+        name: user.name.clone(),
+        nt_hash: user.hash.0.clone(),
+        rid: rid_of_uid(user.uid),
+        cred: cred(user),
+    }
+}
+
+/// Returns whether a name may be one of the directory: clients invent names.
+fn is_askable(name: &str) -> bool {
+    config::user_name(name).is_ok()
+}
+
+impl Ldap {
+    fn new(from: &UsersFrom) -> Result<Self, String> {
+        if ldap3::parse_filter(&from.filter).is_err() {
+            return Err(format!("users_from: filter: `{}` is no filter (RFC 4515)", from.filter));
+        }
+        Ok(Self {
+            from: from.clone(),
+            tls: Mutex::new(tls(from)?),
+            cache: Mutex::default(),
+            state: Mutex::default(),
+            first: AtomicUsize::new(0),
+            files: Mutex::default(),
+            watched: Mutex::default(),
+            later: Later::default(),
+            written: Mutex::default(),
+            changes: Mutex::default(),
+            found: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the line that identifies answers of this directory.
+    fn line(&self) -> String {
+        format!("headgate 1 {:?} {:?}", self.from.base, self.from.filter)
+    }
+
+    /// Watches the servers, and keeps answers in these files, until [`Self::stop`].
+    pub(crate) fn start(self: &Arc<Self>, files: Option<&ServiceFiles>) {
+        *locked(&self.files) = files.cloned();
+        let mut watched = locked(&self.watched);
+        if watched.is_some() {
+            return;
+        }
+        let (it, turn) = (Arc::downgrade(self), Arc::new(()));
+        *watched = Some(turn.clone());
+        let work = move || watch(&it, &turn);
+        if let Err(error) = thread::Builder::new().name("ldap".into()).spawn(work) {
+            tracing::warn!(%error, "the directory of users is not watched");
+        }
+    }
+
+    /// Ends the watch: the configuration no longer names this directory.
+    pub(crate) fn stop(&self) {
+        *locked(&self.watched) = None;
+    }
+
+    /// Returns what is known without a question.
+    pub(crate) fn seen(&self) -> Seen {
+        let servers: Vec<String> = self.from.ldap.iter().map(ToString::to_string).collect();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Seen {
+            directory: format!("{} below {}", servers.join(", "), self.from.base),
+            away: locked(&self.state).away.clone(),
+            users: locked(&self.cache).len() as u64,
+            found: count(&self.found),
+            unknown: count(&self.unknown),
+            unanswered: count(&self.unanswered),
+        }
+    }
+
+    fn is_away(&self) -> bool {
+        locked(&self.state).away.is_some()
+    }
+
+    /// Returns a user who may log on. Does not wait.
+    pub(crate) fn account(&self, name: &str) -> Option<Account> {
+        let how = (self.is_away(), self.from.keep);
+        locked(&self.cache).find(name, how, Now::real()).map(account)
+    }
+
+    /// Calls `each` with all users who may log on. Does not wait.
+    pub(crate) fn each(&self, each: &mut dyn FnMut(Account)) {
+        let how = (self.is_away(), self.from.keep);
+        let all: Vec<Account> = locked(&self.cache).all(how, Now::real()).map(account).collect();
+        all.into_iter().for_each(each);
+    }
+
+    /// Returns whether a logon must query the directory about a name for this reason. Does not wait.
+    pub(crate) fn must_look_up(&self, name: &str, why: Look) -> bool {
+        is_askable(name) && locked(&self.cache).must_look_up(name, why, Now::real())
+    }
+
+    /// Asks about a user, for [`Self::account`]. Blocks for some seconds at most.
+    pub(crate) fn look_up(self: &Arc<Self>, name: &str) -> LookedUp {
+        if self.is_away() {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+            return LookedUp::Away;
+        }
+        match self.ask_user(name) {
+            Ok(told) => {
+                self.take(name, told);
+                LookedUp::Answered
+            }
+            Err(_) => {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+                LookedUp::Away
+            }
+        }
+    }
+
+    /// Keeps an answer about a user.
+    fn take(self: &Arc<Self>, name: &str, told: Told) {
+        let now = Now::real();
+        let (person, why) = match told {
+            Ok(person) => (person, None),
+            Err(why) => (None, Some(why)),
+        };
+        self.tell(name, why);
+        let is_known = person.is_some();
+        let change = match person {
+            Some(Person { user, .. }) => {
+                self.found.fetch_add(1, Ordering::Relaxed);
+                locked(&self.cache).keep(name, user, now)
+            }
+            None => {
+                self.unknown.fetch_add(1, Ordering::Relaxed);
+                locked(&self.cache).keep_none(name, now)
+            }
+        };
+        let what = match change {
+            Change::None | Change::New => None,
+            Change::Other => Some("users changed"),
+            Change::Gone => Some("users removed"),
+        };
+        if let Some(what) = what {
+            let mut changes = locked(&self.changes);
+            if changes.len() < CHANGES_MAX {
+                changes.push(format!("{what}: {name}, of the directory"));
+            }
+        }
+        // Names that clients invent cause no write, and equal answers seldom do.
+        let is_old = locked(&self.written).is_none_or(|at| at.elapsed() >= WRITE_AGAIN);
+        if change != Change::None || is_known && is_old {
+            self.write_later();
+        }
+    }
+
+    /// Logs why an entry makes no user, once for each reason.
+    fn tell(&self, name: &str, why: Option<String>) {
+        let mut state = locked(&self.state);
+        let key = smbd_core::users::database::key(name);
+        match why {
+            None => drop(state.told.remove(&key)),
+            Some(why) if state.told.get(&key) == Some(&why) => {}
+            Some(why) => {
+                tracing::warn!(user = name, error = why, "an entry of the directory makes no user");
+                if state.told.len() >= cache::NONE_MAX {
+                    state.told.clear();
+                }
+                state.told.insert(key, why);
+            }
+        }
+    }
+
+    /// Takes the users that are gone or have other numbers since the last call; `None` without changes.
+    pub(crate) fn take_changes(&self) -> Option<Vec<String>> {
+        let changes = std::mem::take(&mut *locked(&self.changes));
+        (!changes.is_empty()).then_some(changes)
+    }
+
+    fn write_later(self: &Arc<Self>) {
+        let Some(files) = locked(&self.files).clone() else { return };
+        *locked(&self.written) = Some(Instant::now());
+        let it = self.clone();
+        self.later.run("ldap-users", move || {
+            let answers = locked(&it.cache).kept_for_later(it.from.keep, Now::real());
+            kept::write(&files, &it.line(), &answers);
+        });
+    }
+
+    fn access(&self) -> Result<Access, Fault> {
+        let bind = match &self.from.bind {
+            None => (String::new(), Zeroizing::default()),
+            Some((name, file)) => {
+                let password = in_time(file, |file| {
+                    check_secret("password file", file)?;
+                    read_password(file)
+                });
+                (name.clone(), password.map_err(Fault::Own)?)
+            }
+        };
+        Ok(Access { tls: locked(&self.tls).clone(), bind })
+    }
+
+    /// Asks the servers, and notes whether one answers. Blocks for some seconds at most.
+    fn ask<T>(
+        &self,
+        question: impl AsyncFn(&mut Session) -> Result<T, Fault>,
+    ) -> Result<T, Faults> {
+        let first = self.first.load(Ordering::Relaxed);
+        let asked = match self.access() {
+            Ok(access) => ask::ask((&self.from.ldap, first), &access, ANSWER_MAX, question),
+            Err(fault) => Err(self.from.ldap.iter().map(|s| (s.clone(), fault.clone())).collect()),
+        };
+        let mut state = locked(&self.state);
+        state.asked = Some(Instant::now());
+        match asked {
+            Ok((answer, index)) => {
+                self.first.store(index, Ordering::Relaxed);
+                if state.away.take().is_some() {
+                    tracing::info!(server = %self.from.ldap[index], "the directory of users answers");
+                }
+                Ok(answer)
+            }
+            Err(faults) => {
+                let why = reasons(&faults);
+                if state.away.as_ref() != Some(&why) {
+                    let remedy = faults.first().map_or("", |(_, fault)| fault.remedy());
+                    tracing::warn!(
+                        error = why,
+                        remedy,
+                        "the directory of users does not answer: earlier answers decide about logons"
+                    );
+                }
+                state.away = Some(why);
+                Err(faults)
+            }
+        }
+    }
+
+    async fn user_in(&self, session: &mut Session, name: &str) -> Result<Told, Fault> {
+        let (base, filter) = (&self.from.base, entry::user_filter(&self.from.filter, name));
+        let attributes = &entry::USER_ATTRIBUTES;
+        let rows = session.search(base, Scope::Subtree, &filter, attributes, 1).await?;
+        let mut user = match entry::user(&rows, name) {
+            Ok(Some(user)) => user,
+            Ok(None) => return Ok(Ok(None)),
+            Err(why) => return Ok(Err(why)),
+        };
+        let dn = rows.first().map_or("", |row| &row.dn);
+        let filter = entry::groups_filter(&user.name, dn);
+        let (attributes, most) = (&entry::GROUP_ATTRIBUTES, entry::GROUPS_MAX);
+        let rows = session.search(base, Scope::Subtree, &filter, attributes, most).await?;
+        Ok(entry::groups(&rows).map(|groups| {
+            user.groups = groups.iter().map(|group| group.gid).collect();
+            Some(Person { user, groups })
+        }))
+    }
+
+    fn ask_user(&self, name: &str) -> Result<Told, Faults> {
+        self.ask(async |session: &mut Session| self.user_in(session, name).await)
+    }
+
+    /// Asks again about known users whose answers are the oldest. Returns false without such users. Blocks for some seconds at
+    /// most.
+    fn ask_again(self: &Arc<Self>) -> bool {
+        let names = locked(&self.cache).oldest(AGAIN_MAX, Now::real());
+        if names.is_empty() {
+            return false;
+        }
+        let asked = self.ask(async |session: &mut Session| {
+            let (mut all, began) = (Vec::new(), Instant::now());
+            for name in &names {
+                match self.user_in(session, name).await {
+                    Ok(told) => all.push((name.clone(), told)),
+                    Err(fault) if all.is_empty() => return Err(fault),
+                    // The limits are for one user.
+                    Err(_) => break,
+                }
+                // The next turn asks about the others.
+                if began.elapsed() >= AGAIN_TIME {
+                    break;
+                }
+            }
+            Ok(all)
+        });
+        for (name, told) in asked.unwrap_or_default() {
+            self.take(&name, told);
+        }
+        true
+    }
+
+    fn ask_group(&self, name: &str) -> Result<Result<Option<u32>, String>, Faults> {
+        let (base, filter) = (&self.from.base, entry::group_filter(name));
+        let attributes = &entry::GROUP_ATTRIBUTES;
+        self.ask(async |session: &mut Session| {
+            let rows = session.search(base, Scope::Subtree, &filter, attributes, 1).await?;
+            Ok(entry::group(&rows, name))
+        })
+    }
+
+    /// Returns the identity of a user for a configuration, if the directory has the user. While no server answers, the last answer
+    /// serves. Blocks for some seconds at most.
+    ///
+    /// # Errors
+    /// One line: no server answers and no earlier answer serves, or the entry is unusable.
+    pub(crate) fn user_for_settings(self: &Arc<Self>, name: &str) -> Result<Option<Cred>, String> {
+        if !is_askable(name) {
+            return Ok(None);
+        }
+        if !locked(&self.cache).must_look_up(name, Look::Unknown, Now::real()) {
+            return Ok(self.account(name).map(|account| account.cred));
+        }
+        if !self.is_away()
+            && let Ok(told) = self.ask_user(name)
+        {
+            let failed = told.as_ref().err().cloned();
+            self.take(name, told);
+            return match failed {
+                None => Ok(self.account(name).map(|account| account.cred)),
+                Some(why) => Err(why),
+            };
+        }
+        let kept = self.account(name).map(|account| account.cred);
+        kept.map_or_else(|| Err(self.why_away()), |cred| Ok(Some(cred)))
+    }
+
+    /// Returns the number of a group, as [`Self::user_for_settings`] does.
+    pub(crate) fn group_for_settings(self: &Arc<Self>, name: &str) -> Result<Option<u32>, String> {
+        if !is_askable(name) {
+            return Ok(None);
+        }
+        if let Some(gid) = locked(&self.cache).fresh_group(name, Now::real()) {
+            return Ok(Some(gid));
+        }
+        if !self.is_away()
+            && let Ok(told) = self.ask_group(name)
+        {
+            let gid = told?;
+            locked(&self.cache).keep_group(name, gid, Now::real());
+            self.write_later();
+            return Ok(gid);
+        }
+        let kept = locked(&self.cache).group(name, self.from.keep, Now::real());
+        kept.map_or_else(|| Err(self.why_away()), |gid| Ok(Some(gid)))
+    }
+
+    fn why_away(&self) -> String {
+        let why = locked(&self.state).away.clone().unwrap_or_default();
+        format!("the directory of users does not answer: {why}")
+    }
+
+    /// Asks about a user for `check`: the names of its groups with their numbers, or why its entry is unusable. Blocks for some
+    /// seconds at most.
+    pub(crate) fn person(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<(Cred, Vec<String>)>, String> {
+        if !is_askable(name) {
+            return Ok(None);
+        }
+        match self.ask_user(name) {
+            Ok(told) => {
+                let Some(Person { user, groups }) = told? else { return Ok(None) };
+                let named = |group: &Group| format!("{} ({})", group.name, group.gid);
+                Ok(Some((cred(&user), groups.iter().map(named).collect())))
+            }
+            Err(_) => {
+                let kept = self.account(name);
+                let old = "names unknown: this is the last answer of the directory".to_owned();
+                kept.map_or_else(|| Err(self.why_away()), |kept| Ok(Some((kept.cred, vec![old]))))
+            }
+        }
+    }
+
+    /// Tries each server separately for `check`. Returns a line for each that does not answer, with its remedy, and, if any
+    /// answers, whether one shows a user with a hash. Blocks for some seconds.
+    pub(crate) fn probe(&self) -> (Vec<String>, Option<bool>) {
+        let (mut lines, mut has_hash) = (Vec::new(), None);
+        let access = match self.access() {
+            Ok(access) => access,
+            Err(fault) => return (vec![format!("{fault}; {}", fault.remedy())], None),
+        };
+        let (base, filter) = (&self.from.base, &self.from.filter);
+        let filter = format!("(&{filter}(|(sambaNTPassword=*)(ipaNTHash=*)))");
+        for server in &self.from.ldap {
+            let one = std::slice::from_ref(server);
+            let asked = ask::ask((one, 0), &access, ANSWER_MAX, async |session: &mut Session| {
+                session.search(base, Scope::Base, "(objectClass=*)", &["1.1"], 1).await?;
+                let attributes = ["uid", "sambaNTPassword", "ipaNTHash"];
+                // A server may count entries whose hashes it does not show.
+                let rows = session.search(base, Scope::Subtree, &filter, &attributes, 1).await?;
+                let is_hash = |name: &str| ["sambantpassword", "ipanthash"].contains(&name);
+                Ok(rows.iter().any(|row| row.values.keys().any(|name| is_hash(name))))
+            });
+            match asked {
+                Ok((has, _)) => has_hash = Some(has || has_hash.unwrap_or(false)),
+                Err(faults) => lines.extend(
+                    faults.iter().map(|(server, f)| format!("{server}: {f}; {}", f.remedy())),
+                ),
+            }
+        }
+        (lines, has_hash)
+    }
+}
+
+/// Formats why each server gives no answer.
+fn reasons(faults: &[(LdapServer, Fault)]) -> String {
+    let lines: Vec<String> =
+        faults.iter().map(|(server, fault)| format!("{server}: {fault}")).collect();
+    lines.join("; ")
+}
+
+/// Asks from time to time whether a server answers, unless a logon has just asked.
+fn watch(of: &Weak<Ldap>, turn: &Arc<()>) {
+    let mut again = Instant::now();
+    loop {
+        thread::sleep(WATCH_AWAY);
+        let Some(it) = of.upgrade() else { return };
+        // Another watch may have begun since.
+        if !locked(&it.watched).as_ref().is_some_and(|now| Arc::ptr_eq(now, turn)) {
+            return;
+        }
+        if !it.is_away() && again.elapsed() >= cache::FRESH {
+            again = Instant::now();
+            it.ask_again();
+        }
+        let is_due = {
+            let state = locked(&it.state);
+            let since = state.asked.map(|asked| asked.elapsed());
+            state.away.is_some() || since.is_none_or(|since| since >= WATCH)
+        };
+        if is_due {
+            let base = &it.from.base;
+            let asked = it.ask(async |session: &mut Session| {
+                session.search(base, Scope::Base, "(objectClass=*)", &["1.1"], 1).await
+            });
+            // The reason is logged.
+            drop(asked);
+        }
+    }
+}

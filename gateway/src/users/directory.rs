@@ -1,0 +1,73 @@
+//! Users of the LDAP directory, which come after the users of the configuration and the database.
+
+use std::sync::Arc;
+
+use config::Settings;
+use mutex::{reading, writing};
+use smbd_core::users::Account;
+use smbd_core::users::database::key;
+use vfs::Cred;
+
+use super::UserDb;
+use crate::ldap::{self, Ldap};
+
+impl UserDb {
+    /// Changes the directory to that in these settings. Blocks for some seconds at most, unless they have been read before.
+    ///
+    /// # Errors
+    /// One line: its certificates or filter cannot be used. The directory does not change.
+    pub(crate) fn follow_directory(&self, settings: &Settings) -> Result<(), String> {
+        let next = ldap::of(settings)?;
+        if let Some(next) = &next {
+            next.start(self.files.as_ref());
+        }
+        let before = std::mem::replace(&mut *writing(&self.directory), next.clone());
+        let is_same = |before: &Arc<Ldap>| next.as_ref().is_some_and(|it| Arc::ptr_eq(it, before));
+        if let Some(before) = before.filter(|before| !is_same(before)) {
+            before.stop();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn directory(&self) -> Option<Arc<Ldap>> {
+        reading(&self.directory).clone()
+    }
+
+    /// Returns the directory if it may have this name: a name in the configuration or the database is never asked there.
+    pub(super) fn directory_of(&self, name: &str) -> Option<Arc<Ldap>> {
+        self.directory().filter(|_| !self.current().contains_key(&key(name)))
+    }
+
+    /// Returns whether the password of this user is in the directory.
+    pub(super) fn is_of_directory(&self, name: &str) -> bool {
+        self.directory_of(name).is_some_and(|directory| directory.account(name).is_some())
+    }
+
+    pub(super) fn changes_of_directory(&self) -> Option<Vec<String>> {
+        self.directory()?.take_changes()
+    }
+
+    pub(super) fn each_of_directory(&self, each: &mut dyn FnMut(&str, &Cred)) {
+        let Some(directory) = self.directory() else { return };
+        let table = self.current();
+        directory.each(&mut |account| {
+            if !table.contains_key(&key(&account.name)) {
+                each(&account.name, &account.cred);
+            }
+        });
+    }
+
+    /// Returns a user of the directory with this uid: always the same one of several.
+    pub(super) fn of_directory_by_uid(&self, uid: u32) -> Option<Account> {
+        let directory = self.directory()?;
+        let table = self.current();
+        let mut found: Option<Account> = None;
+        directory.each(&mut |account| {
+            let is_first = found.as_ref().is_none_or(|found| account.name < found.name);
+            if account.cred.uid == uid && is_first && !table.contains_key(&key(&account.name)) {
+                found = Some(account);
+            }
+        });
+        found
+    }
+}
