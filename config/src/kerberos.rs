@@ -38,6 +38,8 @@ pub enum KerberosMap {
     Rid,
     /// To the numbers that winbind has for the SIDs in Active Directory tickets.
     Winbind,
+    /// The same by SSSD.
+    Sssd,
 }
 
 words!(
@@ -45,15 +47,16 @@ words!(
     "is not a way to map principals to users",
     "names" => Names,
     "rid" => Rid,
-    "winbind" => Winbind
+    "winbind" => Winbind,
+    "sssd" => Sssd
 );
 
 /// Who maps identities of a domain to names and numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DomainBy {
     /// winbind, of which this host is a member.
     Winbind,
-    /// SSSD, which is not supported yet.
+    /// SSSD, of which this host is a member; it checks no passwords.
     Sssd,
     /// The gateway, from the RIDs in tickets.
     Rid,

@@ -141,7 +141,7 @@ pub(crate) fn settle(
     check_memory(draft.memory.as_ref(), known.memory, &mut report, &mut warnings);
     check_sec(&draft, &mut report);
     let kerberos = kerberos::check(&draft, known.keytab, &mut report);
-    let domain_by = kerberos::domain_by(&draft, &mut report);
+    let domain_by = kerberos::domain_by(&draft);
     let audit = audit::check(&draft, &mut report);
     let users_from = ldap::check(&draft, known, &mut report);
     let values = check_values(draft, &mut report);

@@ -19,12 +19,12 @@ use rdma_transport::count;
 
 use crate::boot::Run;
 use crate::cluster::member;
+use crate::host_name;
 use crate::listeners::{Served, Service};
-use crate::smb;
 
 /// Returns the name under which this gateway is found: the service's in a cluster, else the host's.
 pub(crate) fn name() -> HostName {
-    HostName::of(&member::service_name().unwrap_or_else(smb::host))
+    HostName::of(&member::service_name().unwrap_or_else(host_name::kernels))
 }
 
 /// Says what is announced.

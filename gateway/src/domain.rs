@@ -33,18 +33,18 @@ const USERS: &str = "domain-users";
 /// Time in which logons of new users are collected for one write.
 const COLLECTED: Duration = Duration::from_secs(2);
 
-/// Key of a domain: the folder of its file, its realm, the number of its RID 0, and whether winbind has its numbers.
-type Key = (PathBuf, Option<String>, Option<u32>, bool);
+/// Key of a domain: the folder of its file, its realm, the number of its RID 0, and the service that has its numbers.
+type Key = (PathBuf, Option<String>, Option<u32>, Option<DomainBy>);
 type Domains = HashMap<Key, (Arc<Domain>, Token)>;
 
 static DOMAINS: LazyLock<Mutex<Domains>> = LazyLock::new(Mutex::default);
 
-/// Returns whether winbind knows the users of the domain.
-pub(crate) fn has_winbind(settings: &Settings) -> bool {
-    settings.domain_by == Some(DomainBy::Winbind)
+/// Returns whether a service of this host knows the users of the domain: winbind or SSSD.
+pub(crate) fn has_service(settings: &Settings) -> bool {
+    matches!(settings.domain_by, Some(DomainBy::Winbind | DomainBy::Sssd))
 }
 
-/// Returns the domain of these settings, the same one at each call; `None` without `kerberos` and winbind. Blocks for some seconds
+/// Returns the domain of these settings, the same one at each call, if they have `kerberos` or a service. Blocks for some seconds
 /// at most.
 pub(crate) fn of(settings: &Settings) -> Option<Arc<Domain>> {
     Some(known(settings)?.0)
@@ -57,7 +57,7 @@ pub(crate) fn host_token(settings: &Settings) -> Token {
 
 fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
     let kerberos = settings.kerberos.as_ref();
-    if kerberos.is_none() && !has_winbind(settings) {
+    if kerberos.is_none() && !has_service(settings) {
         return None;
     }
     let base = kerberos.filter(|k| k.map == KerberosMap::Rid).map(|k| k.rid_base);
@@ -66,8 +66,8 @@ fn known(settings: &Settings) -> Option<(Arc<Domain>, Token)> {
         None => settings.state.clone(),
     };
     let realm = kerberos.and_then(|k| k.realm.as_ref()).map(ToString::to_string);
-    let by_service = has_winbind(settings);
-    let key = (folder, realm, base, by_service);
+    let by_service = has_service(settings);
+    let key = (folder, realm, base, settings.domain_by.filter(|_| by_service));
     if let Some(known) = locked(&DOMAINS).get(&key) {
         return Some(known.clone());
     }

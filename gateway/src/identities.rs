@@ -18,22 +18,22 @@ use std::thread;
 use std::time::Duration;
 
 use config::{Access, Member, Names, OnHost, Settings, Squash, Who};
+use domain_sys::Number;
 use rdma_transport::count;
 use smbd_core::privileges::Holders;
 use vfs::acl::Sid;
 use vfs::namespace::{Force, OfDomain, PrincipalSet, ShareAccess};
 use vfs::token::DOMAIN_GROUPS;
 use vfs::{Cred, DomainIdentity, accounts};
-use wbclient_sys::Number;
 
-use by_winbind::{ByWinbind, Meaning};
+use by_service::{ByService, Meaning};
 #[cfg(test)]
 pub(crate) use domain_user::domain_user_with;
 pub(crate) use domain_user::{DomainUser, by_ticket, domain_user};
 
 use crate::{domain, users};
 
-mod by_winbind;
+mod by_service;
 mod domain_user;
 mod of_directory;
 
@@ -152,30 +152,29 @@ pub(crate) struct InDomain {
     identity: Option<DomainIdentity>,
     /// Its users are those of this host with the same names.
     by_names: bool,
-    /// Answers of winbind about names of these settings.
-    by_winbind: ByWinbind,
+    /// Answers of the service about names of these settings.
+    by_service: ByService,
 }
 
-/// Returns the domain of these settings; `None` without `kerberos` and winbind. Blocks for some seconds at most.
+/// Returns the domain of these settings; `None` without `kerberos` and a service. Blocks for some seconds at most.
 pub(crate) fn in_domain(settings: &Settings) -> Option<InDomain> {
     in_domain_with(settings, None)
 }
 
 fn in_domain_with(settings: &Settings, one: Option<&Who>) -> Option<InDomain> {
     let kerberos = settings.kerberos.as_ref();
-    let has_winbind = domain::has_winbind(settings);
-    if kerberos.is_none() && !has_winbind {
+    if kerberos.is_none() && !domain::has_service(settings) {
         return None;
     }
     let realm = kerberos.and_then(|k| k.realm.as_ref()).map(ToString::to_string);
     let by_names = kerberos.is_some_and(|k| k.map == config::KerberosMap::Names);
-    let by_winbind = if has_winbind { ByWinbind::of(settings, one) } else { ByWinbind::default() };
+    let by_service = ByService::of(settings, one);
     let domain = domain::of(settings);
     if let Some(domain) = &domain {
-        by_winbind.tell(domain);
+        by_service.tell(domain);
     }
     let identity = domain.and_then(|domain| domain.identity().cloned());
-    Some(InDomain { realm, identity, by_names, by_winbind })
+    Some(InDomain { realm, identity, by_names, by_service })
 }
 
 /// Returns the holders of privileges. Blocks for a limited time.
@@ -502,7 +501,7 @@ impl Parts {
     /// Adds a name, of this host, of an account, or of the domain.
     fn add(&mut self, who: &Who, names: Resolver<'_>) -> Result<(), String> {
         if let Some(domain) = names.domain
-            && let Some(done) = self.add_by_winbind(who, names, &domain.by_winbind)
+            && let Some(done) = self.add_by_service(who, names, &domain.by_service)
         {
             return done;
         }
@@ -520,19 +519,19 @@ impl Parts {
         }
     }
 
-    /// Adds a name that winbind knows, and returns `Some` if the host need not be looked at.
-    fn add_by_winbind(
+    /// Adds a name that the service knows, and returns `Some` if the host need not be looked at.
+    fn add_by_service(
         &mut self,
         who: &Who,
         names: Resolver<'_>,
-        by_winbind: &ByWinbind,
+        by_service: &ByService,
     ) -> Option<Result<(), String>> {
         let is_of_domain = of_domain(who, names.domain).is_some();
         // A group of this host takes precedence over one of the domain without a domain in front. It may be the same.
         let on_host = who.in_domain().is_none().then(|| group(who, names.found).ok()).flatten();
-        match (by_winbind.meaning(who), on_host) {
+        match (by_service.meaning(who), on_host) {
             (Ok(Meaning::Missing), _) if who.in_domain().is_some() && is_of_domain => {
-                Some(Err(format!("winbind knows no `{}`", who.name())))
+                Some(Err(by_service.unknown(who)))
             }
             (Ok(Meaning::Nothing | Meaning::Missing), _) => None,
             (Ok(Meaning::Identity(sid, number)), Some((gid, _))) => {

@@ -47,6 +47,7 @@ use crate::control::ending::{self, Client, Disconnected, What};
 use crate::control::files::{self, HeldFiles};
 use crate::control::{Order, Orders};
 use crate::descriptors::Descriptors;
+use crate::domain_service::NfsNames;
 use crate::listeners::{Listeners, Served, Service, Step};
 use crate::pools::{payload, rdma_first, rdma_parts, rdma_recv_limits, recvs};
 use crate::servers::Servers;
@@ -56,8 +57,9 @@ use crate::stuck::Stuck;
 use crate::tickets::tickets;
 use crate::tls::Certificate;
 use crate::users::UserDb;
-use crate::winbind::NfsNames;
-use crate::{greeting, interfaces, logs, networks, portmap, smb, trail, wastebasket, writable};
+use crate::{
+    greeting, host_name, interfaces, logs, networks, portmap, smb, trail, wastebasket, writable,
+};
 
 /// Divisor: silent NFSv4 clients may keep this part of the descriptors for open files.
 const COURTESY_FILES: usize = 8;
@@ -139,7 +141,7 @@ impl Running {
 
     /// Returns the text for a person on a terminal: each share, and the command that mounts it.
     pub(crate) fn greeting(&self) -> String {
-        greeting::lines(&self.settings, &smb::host(), !self.smb.is_empty())
+        greeting::lines(&self.settings, &host_name::kernels(), !self.smb.is_empty())
     }
 
     /// Returns the open files and their holders.

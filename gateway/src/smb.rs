@@ -15,8 +15,8 @@ use smbd_core::time_machine::TimeMachine;
 use vfs::namespace::Namespace;
 
 use crate::boot::Run;
-use crate::domain;
 use crate::users::UserDb;
+use crate::{domain, host_name};
 
 pub fn server(
     settings: &Settings,
@@ -33,7 +33,7 @@ pub fn server(
 pub fn is_wanted(settings: &Settings, anybody: bool) -> bool {
     let mut shares = settings.by_smb().peekable();
     let elsewhere = settings.kerberos.is_some() || settings.users_from.is_some();
-    let anybody = anybody || elsewhere || domain::has_winbind(settings);
+    let anybody = anybody || elsewhere || domain::has_service(settings);
     shares.peek().is_some() && (anybody || settings.smb.asked_for || shares.any(|s| s.guest))
 }
 
@@ -60,7 +60,7 @@ pub fn smb_settings(settings: &Settings, run: &Run, holders: &Holders) -> SmbSet
     };
     SmbSettings {
         server_guid: run.server_guid,
-        host: host(),
+        host: host_name::kernels(),
         signing_required: settings.smb.signing == Signing::Required,
         encryption: match settings.smb.encryption {
             Encryption::Off => Sealing::Off,
@@ -88,16 +88,7 @@ pub(crate) fn kerberos(kerberos: &config::Kerberos) -> Kerberos {
         map: match kerberos.map {
             KerberosMap::Names => Map::Names,
             KerberosMap::Rid => Map::Rid { base: kerberos.rid_base },
-            KerberosMap::Winbind => Map::Engine,
+            KerberosMap::Winbind | KerberosMap::Sssd => Map::Engine,
         },
-    }
-}
-
-/// Returns the host name that the kernel has.
-pub(crate) fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "headgate".into(),
-        name => name.into(),
     }
 }

@@ -32,10 +32,10 @@ use vfs::{ANONYMOUS, Cred, Domain, DomainIdentity, Token};
 use zeroize::Zeroizing;
 
 use crate::domain;
+use crate::domain_service::{self, DomainService, OfHost};
 use crate::ldap::Ldap;
 use crate::records::{ServiceFiles, Stamp};
 pub(crate) use crate::secret_files::{PASSWORD_CHARS_MAX, first_line, in_time, read_password};
-use crate::winbind::{self, OfHost, Winbind};
 
 /// Maximum number of remembered host users who logged on with tickets; as many sessions may be logged on.
 const TICKETED_MAX: usize = 65_536;
@@ -325,15 +325,6 @@ impl Next {
     }
 }
 
-/// Returns who knows the users of the domain. Blocks for some seconds at most.
-fn engine(settings: &Settings) -> Option<Arc<Winbind>> {
-    if !domain::has_winbind(settings) {
-        winbind::stop();
-        return None;
-    }
-    Some(winbind::start(domain::of(settings)))
-}
-
 /// A database file that could not be read.
 #[derive(Debug)]
 struct Unread {
@@ -363,7 +354,7 @@ pub struct UserDb {
     domain: RwLock<Option<Arc<Domain>>>,
     keeper: domain::UserKeeper,
     /// The service that knows the users of the domain.
-    engine: RwLock<Option<Arc<Winbind>>>,
+    engine: RwLock<Option<Arc<DomainService>>>,
     /// The directory with further users.
     directory: RwLock<Option<Arc<Ldap>>>,
     /// Fewest characters of new passwords.
@@ -390,7 +381,7 @@ impl UserDb {
             ticketed: Mutex::default(),
             domain: RwLock::new(domain::of(settings)),
             keeper: domain::UserKeeper::default(),
-            engine: RwLock::new(engine(settings)),
+            engine: RwLock::new(domain_service::start(settings, domain::of(settings))),
             directory: RwLock::default(),
             password_least: AtomicU16::new(settings.smb.password_length.0),
             changes: AtomicU64::new(0),
@@ -441,17 +432,17 @@ impl UserDb {
     /// Changes the domain of accepted tickets to that in these settings.
     pub(crate) fn follow_domain(&self, settings: &Settings) {
         *writing(&self.domain) = domain::of(settings);
-        *writing(&self.engine) = engine(settings);
+        *writing(&self.engine) = domain_service::start(settings, domain::of(settings));
     }
 
-    /// Returns the winbind that knows the users of the domain.
-    pub(crate) fn winbind(&self) -> Option<Arc<Winbind>> {
+    /// Returns the service that knows the users of the domain.
+    pub(crate) fn service(&self) -> Option<Arc<DomainService>> {
         reading(&self.engine).clone()
     }
 
     #[cfg(test)]
-    pub(crate) fn set_winbind(&self, winbind: Arc<Winbind>) {
-        *writing(&self.engine) = Some(winbind);
+    pub(crate) fn set_service(&self, service: Arc<DomainService>) {
+        *writing(&self.engine) = Some(service);
     }
 
     pub fn names(&self) -> BTreeSet<String> {

@@ -1,4 +1,4 @@
-//! The interface to the service of this host that knows the users of its domain: winbind.
+//! The interface to the service of this host that knows the users of its domain: winbind or SSSD.
 
 use zeroize::Zeroizing;
 

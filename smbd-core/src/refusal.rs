@@ -156,11 +156,16 @@ fn of_domain(why: relay::Why) -> &'static str {
             "the log line `logon refused` has the status that the controller gave"
         }
         relay::Why::Away => {
-            "see whether winbind answers on this host (`wbinfo -p`, `wbinfo -t`) and a controller is reachable; `headgate check` \
-             says what it knows"
+            "see whether winbind (`wbinfo -p`, `wbinfo -t`) or sssd (`sssctl domain-status`) answers on this host and a controller \
+             is reachable; `headgate check` says what it knows"
+        }
+        relay::Why::NoPasswords => {
+            "log on with a ticket (`kinit`, or a client in the domain that uses the name of the server, no address); passwords \
+             of the domain need a host that winbind has joined (`domain: {by: winbind}`)"
         }
         relay::Why::NoNumber => {
-            "give the user and its primary group numbers: `idmap config` in smb.conf of this host, `wbinfo --sid-to-uid SID`"
+            "give the user and its primary group numbers: with winbind `idmap config` in smb.conf of this host (`wbinfo \
+             --sid-to-uid SID`), with SSSD `ldap_id_mapping` in sssd.conf, or uidNumber and gidNumber in the directory"
         }
         relay::Why::Number => {
             "give the user another number in the domain, or log on as another user"

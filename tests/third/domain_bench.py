@@ -81,7 +81,7 @@ def main():
     run("mount", "-t", "proc", "proc", "/proc")
     domain, member = smb_domain.made(programs, folder, OWNERS, SHARES_OF_SMBD % folder)
     make_files(folder, domain)
-    gateway = smb_domain.gateway(program, folder, member, SHARES % folder)
+    gateway = smb_domain.gateway(program, folder, SHARES % folder)
     others = [member.winbindd, domain.process]
     loads = {
         "logons by password": ("logons", str(SECONDS), str(LOGONS)),

@@ -76,7 +76,7 @@ class World:
         cls.place(folder)
         at = {"at": folder}
         domain, member = smb_domain.made(programs, folder, shares=SHARES_OF_SMBD % at)
-        gateway = smb_domain.gateway(program, folder, member, SHARES % at)
+        gateway = smb_domain.gateway(program, folder, SHARES % at)
         cls.know(member, domain)
         get_tickets("tickets", "alice")
         return [member.winbindd, member.smbd, gateway, domain.process]

@@ -137,7 +137,7 @@ def make(program, folder, programs):
     smb_domain.slow("samba-tool", "group", "addmembers", "mixed", partner.sid_of("carol"), "--configfile=" + lab.conf)
     member = smb_domain.Member(folder, lab, OF_SMBD % {"at": folder})
     smb_domain.until("trust", lambda: smb_domain.succeeds("wbinfo", "-n", CAROL))
-    gateway = smb_domain.gateway(program, folder, member, SHARES % {"at": folder})
+    gateway = smb_domain.gateway(program, folder, SHARES % {"at": folder})
     World.know(member, lab, partner)
     domain_members.get_tickets("tickets", "alice")
     for name in ("alice", "carol", "dora"):

@@ -116,11 +116,13 @@ print("domain", db.domain_sid, sep="=")
 """
 
 
-def unpacked(programs):
-    """Puts the unpacked packages over /usr, and files of this host's that name servers and users into /etc."""
+def unpacked(*folders):
+    """Puts the packages that are unpacked in these folders over /usr."""
     for part in ("usr", "lib"):
         over = "/usr" + ("/lib" if part == "lib" else "")
-        run("mount", "-t", "overlay", "overlay", "-o", "lowerdir=%s/%s:%s" % (programs, part, over), over)
+        below = [os.path.join(folder, part) for folder in folders]
+        layers = ":".join([folder for folder in below if os.path.isdir(folder)] + [over])
+        run("mount", "-t", "overlay", "overlay", "-o", "lowerdir=" + layers, over)
 
 
 def bound(at, path, text):
@@ -270,13 +272,13 @@ class Member:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def gateway(program, folder, member, shares):
-    """Starts a gateway that is the member, too."""
+def gateway(program, folder, shares, by="winbind"):
+    """Starts a gateway that is the member, too, and asks this service."""
     at = os.path.join(folder, "gateway")
     os.makedirs(at)
     password = write(os.path.join(at, "password"), OF_HOST, 0o600)
     text = "bind: %s\nadmin: 127.0.0.1:9445\nrdma: off\nnfs: {portmap: off}\nshares:\n%s" % (GATEWAY, shares)
-    text += "kerberos: {keytab: %s, realm: %s}\ndomain: {by: winbind}\n" % (keytab(folder), REALM)
+    text += "kerberos: {keytab: %s, realm: %s}\ndomain: {by: %s}\n" % (keytab(folder), REALM, by)
     text += "users: [{name: %s, uid: %d, gid: %d, password_file: %s}]\n" % (LOCAL, LOCAL_ID, LOCAL_ID, password)
     return smb_servers.gateway(program, at, GATEWAY, text)
 

@@ -36,7 +36,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
     ("dylib", &[]),
     ("rdma-sys", &["dylib"]),
     ("gss-sys", &["dylib", "gss-krb5"]),
-    ("wbclient-sys", &["dylib", "wire"]),
+    ("domain-sys", &["dylib", "wire"]),
     ("rdma-transport", &["wire", "iobuf", "audit", "rdma-sys"]),
     ("gss-krb5", &[]),
     (
@@ -99,7 +99,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
             "rates",
             "vfs",
             "ceph-sys",
-            "wbclient-sys",
+            "domain-sys",
             "gss-sys",
             "gss-krb5",
             "rdma-transport",

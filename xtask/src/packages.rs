@@ -147,6 +147,35 @@ pub(crate) const DIRECTORY: &[&str] = &[
     "libsasl2-2",
 ];
 
+/// SSSD and adcli, which joins a machine, with the libraries that the client does not install.
+pub(crate) const SSSD: &[&str] = &[
+    "sssd-common",
+    "sssd-ad",
+    "sssd-ad-common",
+    "sssd-krb5-common",
+    "adcli",
+    "libbasicobjects0",
+    "libc-ares2",
+    "libcollection4",
+    "libdhash1",
+    "libini-config5",
+    "libjansson4",
+    "libkeyutils1",
+    "libnfsidmap1",
+    "libnl-3-200",
+    "libnl-route-3-200",
+    "libpath-utils1",
+    "libref-array1",
+    "libsasl2-2",
+    "libsasl2-modules-gssapi-mit",
+    "libsemanage2",
+    "libsepol2",
+    "libsmbclient",
+    "libsss-certmap0",
+    "libsss-idmap0",
+    "libsss-nss-idmap0",
+];
+
 /// Tools for file systems in images.
 const DISKS: &[&str] = &["btrfs-progs", "e2fsprogs", "xfsprogs", "iproute2", "mount", "util-linux"];
 

@@ -35,7 +35,7 @@ const UNSAFE_PLACES: [&str; 9] = [
     "crates/sys/rdma-sys/",
     "crates/sys/gss-sys/",
     "crates/sys/ceph-sys/",
-    "crates/sys/wbclient-sys/",
+    "crates/sys/domain-sys/",
     "rdma-transport/",
     "vfs/",
     "crates/smb-crypto/",

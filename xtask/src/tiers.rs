@@ -144,7 +144,7 @@ fn third_parties(asked: &Asked) -> Result<Tally> {
     let lanes = vec![
         vec![cephfs as Part],
         vec![smbtorture],
-        vec![domain, members, trust, winbind_faults, cluster],
+        vec![domain, members, trust, sssd, winbind_faults, cluster],
         CLIENTS.to_vec(),
     ];
     let run = |lane: Vec<Part>| {
@@ -273,6 +273,17 @@ fn trust(asked: &Asked) -> Result<Tally> {
     let run = || lab::smbprograms::domain_trust(&domain_controller()?);
     let name = "domain-trust";
     asked.part(name, || Ok(Tally::of(name, run).once_more(name, run)))
+}
+
+/// Lets SSSD join the gateway's host to a domain.
+fn sssd(asked: &Asked) -> Result<Tally> {
+    let run = || {
+        let dir = target_dir().join("sssd");
+        let last = format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH);
+        packages::unpack_all(packages::SSSD, &dir, &last)?;
+        lab::smbprograms::domain_sssd(&domain_controller()?, &dir)
+    };
+    asked.part("domain-sssd", || Ok(Tally::of("domain-sssd", run).once_more("domain-sssd", run)))
 }
 
 fn winbind_faults(asked: &Asked) -> Result<Tally> {

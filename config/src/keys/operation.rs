@@ -31,12 +31,13 @@ pub(crate) const KERBEROS: Group = Group {
         ),
         key(
             "map",
-            "`names`, `rid` or `winbind`",
+            "`names`, `rid`, `winbind` or `sssd`",
             "names",
             "How principals are mapped to users of the file system. `names`: to users of the same name, in `users` and on this \
              host, where SSSD or winbind provides the users of a domain; `rid`: principals of `realm` get numbers computed \
-             from the user's and groups' SIDs in Active Directory tickets, and this host need not know the users; `winbind`: to \
-             the numbers that winbind has for these SIDs. [domain.by](#domain) sets the last two, and is their better place.",
+             from the user's and groups' SIDs in Active Directory tickets, and this host need not know the users; `winbind` \
+             and `sssd`: to the numbers that these have for the SIDs. [domain.by](#domain) sets the last three, and is their \
+             better place.",
         ),
         key(
             "rid_base",
@@ -59,7 +60,8 @@ pub(crate) const DOMAIN: Group = Group {
         "",
         "`winbind`: the winbindd of this host, a member of the domain, by `libwbclient.so.0`. Users log on with tickets, if \
          there is a keytab, and with passwords, unless `smb.ntlm` is off. `rid`: the gateway itself, for tickets only, as \
-         `kerberos: {map: rid}`. `sssd` is not supported yet and refused.",
+         `kerberos: {map: rid}`. `sssd`: the sssd of this host, a member of the domain `kerberos.realm`, by \
+         `libsss_nss_idmap.so.0`, for tickets only.",
     )],
 };
 

@@ -9,25 +9,19 @@ use crate::reader::Report;
 use crate::settings::{Ntlm, Source};
 
 /// Returns how tickets are mapped in such a domain.
-fn map_of(by: DomainBy) -> Option<KerberosMap> {
+fn map_of(by: DomainBy) -> KerberosMap {
     match by {
-        DomainBy::Winbind => Some(KerberosMap::Winbind),
-        DomainBy::Rid => Some(KerberosMap::Rid),
-        DomainBy::Sssd => None,
+        DomainBy::Winbind => KerberosMap::Winbind,
+        DomainBy::Rid => KerberosMap::Rid,
+        DomainBy::Sssd => KerberosMap::Sssd,
     }
 }
 
 /// Returns who maps identities of the domain; `kerberos: {map: winbind}` says the same as `domain: {by: winbind}`.
-pub(crate) fn domain_by(draft: &Draft, report: &mut Report) -> Option<DomainBy> {
-    if let Some(sssd) = draft.domain_by.as_ref().filter(|by| by.value == DomainBy::Sssd) {
-        report.add_help(
-            sssd.origin,
-            "`sssd` is not supported yet",
-            "write `domain: {by: winbind}`, or let `kerberos: {map: names}` find the users whom SSSD gives this host",
-        );
-    }
+pub(crate) fn domain_by(draft: &Draft) -> Option<DomainBy> {
     let by_map = || match draft.kerberos.map.as_ref()?.value {
         KerberosMap::Winbind => Some(DomainBy::Winbind),
+        KerberosMap::Sssd => Some(DomainBy::Sssd),
         KerberosMap::Rid | KerberosMap::Names => None,
     };
     draft.domain_by.as_ref().map(|by| by.value).or_else(by_map)
@@ -37,7 +31,7 @@ pub(crate) fn domain_by(draft: &Draft, report: &mut Report) -> Option<DomainBy> 
 fn map(draft: &Draft, report: &mut Report) -> KerberosMap {
     let kerberos = &draft.kerberos;
     let by = draft.domain_by.as_ref();
-    let by_domain = by.and_then(|by| Some((map_of(by.value)?, by.origin)));
+    let by_domain = by.map(|by| (map_of(by.value), by.origin));
     let by_map = kerberos.map.as_ref().map(|map| (map.value, map.origin));
     let map = by_map.or(by_domain).map(|(map, _)| map).unwrap_or_default();
     if let (Some((own, at)), Some((other, _))) = (by_map, by_domain)
@@ -46,14 +40,13 @@ fn map(draft: &Draft, report: &mut Report) -> KerberosMap {
         let what = format!("`kerberos.map` is `{own}`, and `domain.by` is `{other}`");
         report.add_help(at, what, "remove `map`: `domain.by` says it");
     }
-    if let Some((KerberosMap::Rid, origin)) = by_map.or(by_domain)
+    if let Some((map @ (KerberosMap::Rid | KerberosMap::Sssd), origin)) = by_map.or(by_domain)
         && kerberos.realm.is_none()
     {
-        report.add_help(
-            origin,
-            "numbers by `rid` are of the users of one domain, and `kerberos.realm` does not say which",
-            "add `realm: EXAMPLE.ORG`",
+        let what = format!(
+            "numbers by `{map}` are of the users of one domain, and `kerberos.realm` does not say which"
         );
+        report.add_help(origin, what, "add `realm: EXAMPLE.ORG`");
     }
     map
 }
@@ -75,10 +68,13 @@ pub(crate) fn check(
         );
     }
     let Some(keytab) = &kerberos.keytab else {
-        if let Some(by) = draft.domain_by.as_ref().filter(|by| by.value == DomainBy::Rid) {
+        if let Some(by) = draft.domain_by.as_ref().filter(|by| by.value != DomainBy::Winbind) {
             report.add_help(
                 by.origin,
-                "numbers by `rid` come from tickets, and there is no keytab",
+                format!(
+                    "with `domain: {{by: {}}}` users log on with tickets, and there is no keytab",
+                    by.value
+                ),
                 "set `kerberos: {keytab: FILE, realm: EXAMPLE.ORG}`, or `domain: {by: winbind}`",
             );
         }

@@ -50,6 +50,8 @@ pub enum Why {
     Account,
     /// The service of this host or its controllers do not answer.
     Away,
+    /// The service of this host checks no passwords.
+    NoPasswords,
     /// The user or one of its groups has no number on this host.
     NoNumber,
     /// The user would be the superuser of this host, or share the uid of guests.
@@ -71,6 +73,7 @@ impl Why {
             Self::WrongPassword => "the domain knows no such user with this password",
             Self::Account => "the domain refuses the account",
             Self::Away => "the domain cannot be asked now",
+            Self::NoPasswords => "passwords of the domain need winbind",
             Self::NoNumber => "the user, or a group of it, has no number on this host",
             Self::Number => "the user would have the number of the superuser or of guests",
         }

@@ -119,7 +119,12 @@ fn unknown_domain_leaves_decision_to_accounts() {
 
 #[test]
 fn refusal_of_controller_is_told_and_counts_as_guess() {
-    for (why, is_guess) in [(Why::WrongPassword, true), (Why::Account, false), (Why::Away, false)] {
+    for (why, is_guess) in [
+        (Why::WrongPassword, true),
+        (Why::Account, false),
+        (Why::Away, false),
+        (Why::NoPasswords, false),
+    ] {
         let (_, mut server, step) = asked("LAB", "alice", Policy { guest: true, ..DOMAIN });
         question(step);
         let told = relay::Refused { why, detail: "NT_STATUS".into() };

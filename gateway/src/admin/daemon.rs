@@ -26,12 +26,12 @@ use crate::admission::Admission;
 use crate::attempts::Attempts;
 use crate::cluster::member;
 use crate::descriptors;
+use crate::domain_service::{self, Seen};
 use crate::ldap;
 use crate::listeners::{Served, Service};
 use crate::shutdown::Connections;
 use crate::stuck::Stuck;
 use crate::tls::Tls;
-use crate::winbind::{self, Seen};
 
 /// Sources of a snapshot.
 pub struct Daemon {
@@ -232,7 +232,7 @@ impl Source for Daemon {
             ready: self.connections.is_serving(),
             store: self.store_trouble().map(StoreStatus::from),
             audit: audit::status().map(AuditStatus::from),
-            domain: winbind::seen().map(DomainStatus::from),
+            domain: domain_service::seen().map(DomainStatus::from),
             directory: ldap::seen().map(DirectoryStatus::from),
             service: member::standing(),
             tls_certificate_ends: self.tls.ends().map(seconds),
@@ -290,9 +290,10 @@ impl Source for Daemon {
     }
 
     fn impaired(&self) -> Option<String> {
-        let domain = winbind::seen()
-            .and_then(|seen| seen.away)
-            .map(|why| format!("users of the domain cannot log on with passwords: {why}"));
+        let domain = domain_service::seen().and_then(|seen| {
+            let what = domain_service::what_fails(seen.checks_passwords);
+            Some(format!("{what}: {}", seen.away?))
+        });
         let directory = ldap::seen().and_then(|seen| seen.away).map(|why| {
             format!(
                 "new users of the LDAP directory cannot log on, and earlier answers decide: {why}"
@@ -313,18 +314,11 @@ impl From<ldap::Seen> for DirectoryStatus {
 
 impl From<Seen> for DomainStatus {
     fn from(seen: Seen) -> Self {
-        let Seen { machine, away } = seen;
+        let Seen { by, machine, away, .. } = seen;
         let names = machine.map(|of| (of.machine, of.domain, of.dns_domain));
         let (machine, domain, dns_domain) =
             names.map_or((None, None, None), |(m, d, dns)| (Some(m), Some(d), Some(dns)));
-        Self {
-            by: "winbind".into(),
-            answers: away.is_none(),
-            why_not: away,
-            machine,
-            domain,
-            dns_domain,
-        }
+        Self { by: by.into(), answers: away.is_none(), why_not: away, machine, domain, dns_domain }
     }
 }
 

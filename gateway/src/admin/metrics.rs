@@ -173,6 +173,14 @@ pub static TABLE: &[Metric] = &[
         }),
     },
     Metric {
+        name: "domain_answers",
+        labels: &["by"],
+        help: "0 while winbind or SSSD does not answer; `headgate status` says why; absent without one of them",
+        values: Values::Gauge(|s| {
+            s.domain.iter().map(|of| (vec![of.by.clone()], of.answers.into())).collect()
+        }),
+    },
+    Metric {
         name: "service_epoch",
         labels: &["service", "node"],
         help: "The epoch of the service of a cluster that this gateway serves; absent without a cluster",

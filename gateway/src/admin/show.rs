@@ -21,6 +21,7 @@ use super::snapshot::{
 };
 use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
+use crate::domain_service::what_fails;
 use crate::place::DaemonArgs;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::EXPIRES_SOON;
@@ -218,8 +219,9 @@ pub fn show(s: &Snapshot, colour: bool) -> String {
         "headgate {}: {ready} for {up}, {open} connections of {}\n",
         s.version, s.connections_max
     );
-    if let Some(why) = s.domain.as_ref().and_then(|domain| domain.why_not.as_ref()) {
-        text += &format!("winbind: {why}; users of the domain cannot log on with passwords\n");
+    if let Some((domain, why)) = s.domain.as_ref().and_then(|of| Some((of, of.why_not.as_ref()?))) {
+        let what = what_fails(domain.by != "sssd");
+        text += &format!("{}: {why}; {what}\n", domain.by);
     }
     if let Some(why) = s.directory.as_ref().and_then(|directory| directory.why_not.as_ref()) {
         text += &format!("LDAP: {why}; earlier answers decide about logons of its users\n");

@@ -422,7 +422,7 @@ pub struct AuditStatus {
 /// The service of the host that knows the users of the domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainStatus {
-    /// `winbind`.
+    /// `winbind` or `sssd`.
     pub by: String,
     /// It has answered the last question.
     pub answers: bool,

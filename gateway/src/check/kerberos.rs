@@ -63,7 +63,7 @@ fn names(kerberos: &Kerberos) -> Vec<String> {
     if !kerberos.names.is_empty() {
         return kerberos.names.iter().map(ToString::to_string).collect();
     }
-    let host = crate::smb::host().to_lowercase();
+    let host = crate::host_name::kernels().to_lowercase();
     let short = host.split('.').next().unwrap_or_default().to_owned();
     if short == host { vec![host] } else { vec![host, short] }
 }

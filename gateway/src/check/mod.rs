@@ -14,10 +14,10 @@ mod kerberos;
 mod ldap;
 pub mod lists;
 pub(crate) mod netdev;
+mod service;
 mod show;
 mod smb;
 pub mod user;
-mod winbind;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
@@ -36,12 +36,12 @@ use vfs::local::{LocalBackend, LocalConfig};
 use vfs::mem::MemBackend;
 use vfs::quota::QuotaKind;
 
+use crate::domain_service::Seen;
 use crate::portmap::Chosen;
 use crate::rdma;
 use crate::rdma::plan::{self, AddressOffer, Refused};
 use crate::shares::{open_ceph, open_in_time};
 use crate::tls::{Certificate, EXPIRES_SOON};
-use crate::winbind::Seen;
 use crate::writable;
 use crate::{client_names, port, portmap, trail};
 use netdev::Device;
@@ -56,7 +56,7 @@ struct Findings<'a> {
     places: Vec<ServedAddress>,
     smb: smb::Smb,
     kerberos: Option<kerberos::KeytabInfo>,
-    winbind: Option<Seen>,
+    service: Option<Seen>,
     ldap: Option<ldap::LdapInfo>,
     rights: host::Rights,
     /// User of the process.
@@ -191,7 +191,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
     }
     let smb = smb::facts(settings, &mut remarks);
     let kerberos = kerberos::facts(settings, &mut remarks);
-    let winbind = winbind::facts(settings, &mut remarks);
+    let service = service::facts(settings, &mut remarks);
     let by_iwarp = |p: &ServedAddress| p.offer.device().is_some_and(|d| d.fabric == Fabric::Iwarp);
     let rdma_is_tcp = match settings.rdma {
         Rdma::Off => false,
@@ -226,7 +226,7 @@ pub fn run(settings: &Settings, json: bool) -> bool {
         places,
         smb,
         kerberos,
-        winbind,
+        service,
         ldap: ldap::facts(settings, &mut remarks),
         rights,
         uid,

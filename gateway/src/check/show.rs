@@ -8,7 +8,7 @@ use rdma_transport::devices::{Fabric, Served};
 use serde_json::{Value, json};
 use vfs::quota::QuotaKind;
 
-use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, ldap, smb, winbind};
+use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, ldap, service, smb};
 use crate::portmap::Chosen;
 use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
@@ -332,7 +332,7 @@ fn of_server(f: &Findings<'_>) {
     for line in f.kerberos.iter().flat_map(kerberos::words) {
         say!("  {line}");
     }
-    for line in f.winbind.iter().flat_map(winbind::words) {
+    for line in f.service.iter().flat_map(service::words) {
         say!("  {line}");
     }
     for line in f.ldap.iter().flat_map(ldap::words) {
@@ -459,7 +459,7 @@ pub(super) fn json(f: &Findings<'_>) {
         "portmap": { "asked": f.settings.portmap.to_string(), "is": f.portmap.how.to_string(), "why": f.portmap.why },
         "smb": smb::json(f),
         "kerberos": kerberos::json(f.kerberos.as_ref()),
-        "domain": winbind::json(f.winbind.as_ref()),
+        "domain": service::json(f.service.as_ref()),
         "ldap": ldap::json(f.ldap.as_ref()),
         "acts_as_caller": f.rights.acts_as_caller(),
         "missing_capabilities": f.rights.missing().iter().map(|(name, _)| *name).collect::<Vec<_>>(),

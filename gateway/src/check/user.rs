@@ -14,10 +14,10 @@ use serde_json::json;
 use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
+use crate::domain_service::{self, Group};
 use crate::identities::{self, Accounts, DomainUser, Found, InDomain, Reason, Resolver};
 use crate::ldap;
 use crate::table::{Table, Tone};
-use crate::winbind::{self, Group};
 use crate::writable;
 use crate::{client_names, domain, networks, shares, users};
 
@@ -60,8 +60,8 @@ pub fn run(
             })?,
     };
     let found = identities::on_host(settings, &account).or_else(|why| {
-        // The name service of this host may ask winbind.
-        let known = domain::has_winbind(settings).then(|| settings.on_host.clone());
+        // The name service of this host may ask that of the domain.
+        let known = domain::has_service(settings).then(|| settings.on_host.clone());
         known.ok_or(why)
     })?;
     let asked = Asked {
@@ -86,8 +86,8 @@ pub fn run(
     for (share, said) in shares.into_iter().zip(&settings.shares) {
         let share = match share {
             Ok(share) => share,
-            // Winbind or the directory may not answer now.
-            Err(why) if domain::has_winbind(settings) || settings.users_from.is_some() => {
+            // The service or the directory may not answer now.
+            Err(why) if domain::has_service(settings) || settings.users_from.is_some() => {
                 let row = || Answer { may: "unknown", ..nothing(why.clone(), vec![]) };
                 let [nfs, smb] = [said.protocols.nfs(), said.protocols.smb()];
                 rows.push((said.name.clone(), nfs.then(row), smb.then(row)));
@@ -135,19 +135,20 @@ fn of_directory(
 
 /// Explains how the gateway would know this user. Blocks for some seconds at most.
 fn unknown(name: &str, why: String, settings: &Settings) -> String {
-    if domain::has_winbind(settings) {
-        return match winbind::seen_now().away {
+    if let Some(service) = domain_service::of(settings) {
+        let by = service.name();
+        return match service.seen_now().away {
             Some(away) => {
-                format!("{why}; winbind does not answer ({away}), and no earlier logon tells of it")
+                format!("{why}; {by} does not answer ({away}), and no earlier logon tells of it")
             }
             None => {
                 let who = config::Who::User(name.to_owned());
                 let asked = who.in_domain().map(|(plain, domain)| (domain, plain));
-                match winbind::resolve(asked.as_slice()).pop() {
+                match service.resolve(asked.as_slice()).pop() {
                     Some((Err(away), _)) => {
-                        format!("{why}; winbind cannot look it up now: {}", away.detail)
+                        format!("{why}; {by} cannot look it up now: {}", away.detail)
                     }
-                    _ => format!("{why}; winbind knows no such user with a number"),
+                    _ => format!("{why}; {by} knows no such user with a number"),
                 }
             }
         };
@@ -168,7 +169,9 @@ fn ways(settings: &Settings, member: Option<&DomainUser>) -> String {
         Some(member) => member.groups.is_ok(),
         None => kerberos.is_none_or(|k| k.map == config::KerberosMap::Names),
     };
-    let by_password = member.is_some() && settings.smb.ntlm == config::Ntlm::On;
+    let by_password = member.is_some()
+        && settings.smb.ntlm == config::Ntlm::On
+        && settings.domain_by != Some(config::DomainBy::Sssd);
     let way = match (member.is_none() || kerberos.is_some(), by_password) {
         (true, true) => "by a ticket or a password",
         (true, false) => "by a ticket",
@@ -190,7 +193,7 @@ struct Asked<'a> {
     account: Option<Cred>,
     /// Identity over SMB after a logon with a ticket.
     ticket: Option<Cred>,
-    /// The user is one of a domain that winbind knows.
+    /// The user is one of a domain that the service knows.
     member: Option<DomainUser>,
     /// The groups of a user of the LDAP directory, in words.
     of_directory: Option<Vec<String>>,
@@ -359,7 +362,7 @@ impl Asked<'_> {
 
 type Row = (String, Option<Answer>, Option<Answer>);
 
-/// Formats what winbind tells of a user's groups.
+/// Formats what the service tells of a user's groups.
 fn words(member: &DomainUser) -> String {
     let groups = match &member.groups {
         Ok(groups) => groups,
@@ -416,7 +419,7 @@ fn tell(name: &str, asked: &Asked<'_>, rows: Vec<Row>) {
     say_as_is!("{}", table.render());
 }
 
-/// Formats what winbind tells of a user; null for one that is not of its domains.
+/// Formats what the service tells of a user; null for one that is not of its domains.
 fn in_domain(member: Option<&DomainUser>) -> serde_json::Value {
     let Some(DomainUser { cred, groups }) = member else { return serde_json::Value::Null };
     let group = |one: &Group| json!({"sid": one.sid.to_string(), "name": one.name});
@@ -460,13 +463,13 @@ mod tests {
     use vfs::acl::Sid;
 
     use super::*;
-    use crate::winbind::Groups;
+    use crate::domain_service::Groups;
 
     fn lab(rid: u32) -> Sid {
         Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
     }
 
-    /// Settings of a gateway whose winbind knows the domain LAB, with a share that sales may write and readers may not enter.
+    /// Settings of a gateway whose service knows the domain LAB, with a share that sales may write and readers may not enter.
     fn settings(folder: &Path) -> Settings {
         std::fs::write(folder.join("domain"), "S-1-5-21-1-2-3 LAB lab.test\n").unwrap();
         let group = |rid| vec![Who::Group(lab(rid).to_string())];
@@ -515,7 +518,7 @@ mod tests {
     fn groups_of_domain_decide_by_ticket_and_password() {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = settings(dir.path());
-        let silent = || Err("winbindd does not answer".to_owned());
+        let silent = || Err("the service of the domain does not answer".to_owned());
         let is = |may, why: &str| (may, why.to_owned());
         let none = "`access` names neither it nor the user that it is squashed to";
         let (write, deny) =
@@ -541,8 +544,12 @@ mod tests {
         let smb_why = format!("by a ticket or a password, without its groups: {none}");
         let nfs_why = format!("by a ticket, without its groups: {none}");
         assert_eq!(told, [is("nothing", &nfs_why), is("nothing", &smb_why)]);
-        settings.smb.ntlm = Ntlm::Off;
         let by_ticket = format!("by a ticket: {write}");
+        // SSSD checks no password.
+        settings.domain_by = Some(config::DomainBy::Sssd);
+        assert_eq!(smb(&settings, groups(&[513, 1200])), is("write", &by_ticket));
+        settings.domain_by = Some(config::DomainBy::Winbind);
+        settings.smb.ntlm = Ntlm::Off;
         assert_eq!(smb(&settings, groups(&[513, 1200])), is("write", &by_ticket));
         settings.kerberos = None;
         let refused = "`smb: {ntlm: off}` refuses its password, and `kerberos` is not set";

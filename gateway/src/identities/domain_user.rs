@@ -1,42 +1,42 @@
 //! A user of the domain, for `check`: the caller that its logons make.
 //!
-//! *Operation.* Winbind has the user and its groups, where it knows the domain. Otherwise earlier tickets show the user.
+//! *Operation.* The service has the user and its groups, where it knows the domain. Otherwise earlier tickets show the user.
 
 use std::sync::Arc;
 
 use config::{Settings, Who};
+use domain_sys::Number;
 use smbd_core::domain_engine::Numbers;
 use vfs::acl::Sid;
 use vfs::namespace::OfDomain;
 use vfs::{Cred, Domain, Token};
-use wbclient_sys::Number;
 
-use super::by_winbind::Meaning;
+use super::by_service::Meaning;
 use super::{Accounts, in_domain_with, of_domain, user_of};
 use crate::domain;
-use crate::winbind::{self, Groups};
+use crate::domain_service::{self, Groups};
 
 /// Returns the caller that a ticket of this user makes, without its groups where only the ticket has them; `None` if a ticket does
-/// not make it a caller, or the user is unknown. Where winbind knows the domain, a name without a domain is an account, or else a
-/// user of the domain. Blocks for a limited time.
+/// not make it a caller, or the user is unknown. Where the service knows the domain, a name without a domain is an account, or else
+/// a user of the domain. Blocks for a limited time.
 pub(crate) fn by_ticket(settings: &Settings, name: &str, accounts: Accounts<'_>) -> Option<Cred> {
     let domain = domain::of(settings)?;
-    let has_winbind = domain::has_winbind(settings);
+    let service = domain_service::of(settings);
     let mut who = Who::User(name.to_owned());
     let is_plain = who.sid().is_none() && who.number().is_none() && who.in_domain().is_none();
-    if has_winbind && is_plain {
-        let of = if accounts(name).is_none() { winbind::domain(&domain) } else { None };
+    if let Some(service) = service.as_ref().filter(|_| is_plain) {
+        let of = if accounts(name).is_none() { service.domain(&domain) } else { None };
         who = Who::User(format!(r"{}\{name}", of?));
     }
     let its = in_domain_with(settings, Some(&who))?;
     let token = |sid: Sid| Token::of_ticket(&domain, sid, []);
     let of_sid = |uid, sid| Cred { uid, gid: uid, groups: Arc::new([]), token: token(sid) };
-    match its.by_winbind.meaning(&who) {
+    match its.by_service.meaning(&who) {
         Ok(Meaning::Identity(sid, Some(Number::Uid(uid) | Number::Both(uid)))) => {
             return Some(of_sid(uid, sid));
         }
         Ok(Meaning::Identity(..) | Meaning::Missing) => return None,
-        // Winbind does not answer. The user may have logged on before.
+        // The service does not answer. The user may have logged on before.
         Err(_) => {
             let (plain, of) = who.in_domain()?;
             let identity = domain.identity()?;
@@ -59,8 +59,8 @@ pub(crate) fn by_ticket(settings: &Settings, name: &str, accounts: Accounts<'_>)
         (None, Some(OfDomain::User(user))) => domain.user_named(user),
         _ => None,
     };
-    // A user of a domain that winbind knows is never the account of the same name.
-    if who.sid().is_none() && !has_winbind && (its.by_names || accounts(plain).is_some()) {
+    // A user of a domain that the service knows is never the account of the same name.
+    if who.sid().is_none() && service.is_none() && (its.by_names || accounts(plain).is_some()) {
         let cred = user_of(plain, settings, accounts).ok()?;
         return Some(Cred { token: sid.map(token).unwrap_or_default(), ..cred });
     }
@@ -68,7 +68,7 @@ pub(crate) fn by_ticket(settings: &Settings, name: &str, accounts: Accounts<'_>)
     Some(of_sid(uid, sid?))
 }
 
-/// A user of the domain that winbind knows, as its logons are callers.
+/// A user of the domain that the service knows, as its logons are callers.
 pub(crate) struct DomainUser {
     /// The caller; it has no groups if these are unknown.
     pub(crate) cred: Cred,
@@ -76,12 +76,13 @@ pub(crate) struct DomainUser {
     pub(crate) groups: Result<Groups, String>,
 }
 
-/// Asks winbind for the groups of a caller from [`by_ticket`]; `None` if the caller is not of such a domain. Blocks for some
+/// Asks the service for the groups of a caller from [`by_ticket`]; `None` if the caller is not of such a domain. Blocks for some
 /// seconds at most.
 pub(crate) fn domain_user(settings: &Settings, caller: &Cred) -> Option<DomainUser> {
-    let domain = domain::of(settings).filter(|_| domain::has_winbind(settings))?;
+    let service = domain_service::of(settings)?;
+    let domain = domain::of(settings)?;
     let user = caller.token.user()?;
-    Some(domain_user_with(&domain, caller, winbind::groups_of(user)))
+    Some(domain_user_with(&domain, caller, service.groups_of(user)))
 }
 
 pub(crate) fn domain_user_with(

@@ -53,7 +53,7 @@ fn names_of_domain_become_identities() {
 
 /// Each line: an entry of `access`, and the SIDs and groups that it is; or why it is refused.
 #[test]
-fn winbind_says_what_names_of_domain_mean() {
+fn service_says_what_names_of_domain_mean() {
     use smb_auth::relay::{Refused, Why};
     use smbd_core::domain_engine::{Lookup, Named, NamedKind};
     let lab = |rid: u32| format!("S-1-5-21-1-2-3-{rid}");
@@ -74,15 +74,15 @@ fn winbind_says_what_names_of_domain_mean() {
         ("carol@lab.test", away()),
         (r"LAB\LAB", named(0, NamedKind::Domain, "")),
     ];
-    let by_winbind =
-        ByWinbind::answering(answers.map(|(who, found)| (who.parse().unwrap(), found)));
+    let by_service =
+        ByService::answering(answers.map(|(who, found)| (who.parse().unwrap(), found)));
     let staff = (who(&["@staff"]).remove(0), Some(OnHost::Group { gid: 50, members: vec![] }));
     // The name service shows a group of the domain as a user.
     let user =
         Some(OnHost::User { uid: 101_114, gid: 101_114, groups: vec![], shows_group: false });
     let found: Found = [staff, (who(&[r"LAB\sales"]).remove(0), user)].into();
     let domain =
-        InDomain { realm: Some("LAB.TEST".into()), identity: None, by_names: false, by_winbind };
+        InDomain { realm: Some("LAB.TEST".into()), identity: None, by_names: false, by_service };
     let of = |entry: &str| {
         let set = principals(&who(&[entry]), Resolver::new(&|_| None, &found, Some(&domain)))?;
         let (users, groups, sids, of_domain) = set.parts();

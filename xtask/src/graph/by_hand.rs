@@ -20,7 +20,7 @@ const KNOWN: [(&str, &str); 44] = [
     ("crates/gss-krb5/src/enctype.rs", "the n-fold of a constant"),
     ("crates/gss-krb5/src/token.rs", "a token's header of 16 bytes"),
     ("crates/sys/gss-sys/src/keytab.rs", "a keytab, a file of the host"),
-    ("crates/sys/wbclient-sys/src/context.rs", "a SID of winbindd, a service of the host"),
+    ("crates/sys/domain-sys/src/winbind/context.rs", "a SID of winbindd, a service of the host"),
     ("nfsrdma/src/fh.rs", "file handles, which this server made"),
     ("nfsrdma/src/rpc/gss/protect.rs", "the head of a reply, which this server made"),
     ("nfsrdma/src/v4/recovery.rs", "random bytes"),

@@ -25,7 +25,7 @@ pub(super) const CLEARED: [(&str, &[&str]); 27] = [
     ("rdma-sys", &[]),
     ("gss-sys", &[]),
     ("ceph-sys", &[]),
-    ("wbclient-sys", &[]),
+    ("domain-sys", &[]),
     ("gss-krb5", &[]),
     ("iobuf", &[]),
     ("state", &[]),

@@ -103,6 +103,13 @@ pub(crate) fn domain_trust(controller: &Path) -> Result<Tally> {
     super::nfsprograms::read(&alone(&root, "domain_trust.py", "trust", &[controller])?)
 }
 
+/// Asks a gateway that SSSD has joined to a domain. The folders have Samba's programs, and those of SSSD.
+pub(crate) fn domain_sssd(controller: &Path, sssd: &Path) -> Result<Tally> {
+    gateway::build()?;
+    let root = target_dir().join("third-programs");
+    super::nfsprograms::read(&alone(&root, "domain_sssd.py", "sssd", &[controller, sssd])?)
+}
+
 /// Measures both. `client` is the program that loads them. Returns what the script prints.
 pub(crate) fn domain_bench(controller: &Path, client: &Path) -> Result<String> {
     let root = target_dir().join("third-programs");

@@ -16,7 +16,7 @@ use smbd_core::{membership, owners};
 
 use super::super::rules::{NAMES, NAMES_OF_ADDRESS};
 use super::{Bound, both, most, none, words};
-use crate::winbind;
+use crate::domain_service;
 
 const INSUFFICIENT: &str = "STATUS_INSUFFICIENT_RESOURCES";
 
@@ -324,7 +324,7 @@ fn domain() -> Vec<Bound> {
             shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
         },
         Bound {
-            what: "questions to winbind whether a client's name is that of a domain",
+            what: "questions whether a client's name is that of a domain, to winbind or SSSD",
             total: most(domain_logon::NAME_LIMIT, "4 at once"),
             of_address: words("2 at once"),
             of_one: words("5 s for a turn, and 5 s for the answer"),
@@ -334,7 +334,7 @@ fn domain() -> Vec<Bound> {
             ],
         },
         Bound {
-            what: "questions to winbind about owners of files",
+            what: "questions to winbind or SSSD about owners of files",
             total: most(owners::LIMIT, "8 at once"),
             of_address: words("4 at once"),
             of_one: words("4 s for a turn, and 4 s for the answer"),
@@ -343,27 +343,27 @@ fn domain() -> Vec<Bound> {
         },
         Bound {
             what: "questions to winbind about passwords that have not returned",
-            total: most(winbind::PASSWORDS_LIMIT, "32"),
-            of_address: most(winbind::PASSWORDS_LIMIT_OF_ADDRESS, "16"),
+            total: most(domain_service::PASSWORDS_LIMIT, "32"),
+            of_address: most(domain_service::PASSWORDS_LIMIT_OF_ADDRESS, "16"),
             of_one: words("until the library returns"),
             next: "STATUS_LOGON_FAILURE, and if all are held, a line at /readyz",
-            shown_by: &["gateway/src/winbind.rs::late_questions_leave_their_places"],
+            shown_by: &["gateway/src/domain_service/tests.rs::late_questions_leave_their_places"],
         },
         Bound {
-            what: "other questions to winbind that have not returned",
-            total: most(winbind::QUESTIONS_LIMIT, "32"),
-            of_address: most(winbind::QUESTIONS_LIMIT_OF_ADDRESS, "16"),
+            what: "other questions to winbind or SSSD that have not returned",
+            total: most(domain_service::QUESTIONS_LIMIT, "32"),
+            of_address: most(domain_service::QUESTIONS_LIMIT_OF_ADDRESS, "16"),
             of_one: words("until the library returns"),
-            next: "earlier answers, otherwise as while winbind is away",
-            shown_by: &["gateway/src/winbind.rs::late_questions_leave_their_places"],
+            next: "earlier answers, otherwise as while the service is away",
+            shown_by: &["gateway/src/domain_service/tests.rs::late_questions_leave_their_places"],
         },
         Bound {
-            what: "questions to winbind about names and SIDs",
-            total: most(winbind::NAMES_LIMIT, "8 at once"),
-            of_address: most(winbind::NAMES_LIMIT_OF_ADDRESS, "4 at once"),
+            what: "questions to winbind or SSSD about names and SIDs",
+            total: most(domain_service::NAMES_LIMIT, "8 at once"),
+            of_address: most(domain_service::NAMES_LIMIT_OF_ADDRESS, "4 at once"),
             of_one: words("3 s for the answer"),
             next: "earlier answers, otherwise SIDs and numbers instead of names",
-            shown_by: &["gateway/src/winbind/names.rs::client_leaves_questions_to_others"],
+            shown_by: &["gateway/src/domain_service/names.rs::client_leaves_questions_to_others"],
         },
     ]
 }

@@ -1,24 +1,24 @@
 //! Names of NFS 4 owners (RFC 8881 section 5.9) where `nfs.domain` is the Active Directory domain.
 //!
-//! *Operation.* `alice@example.org` is the user of the domain, and an account or a user of this host only if winbind says that the
-//! domain has no such user. While winbind or its controller does not answer and has not answered before, users are shown by
+//! *Operation.* `alice@example.org` is the user of the domain, and an account or a user of this host only if the service says that
+//! the domain has no such user. While the service or its controller does not answer and has not answered before, users are shown by
 //! number and names are not taken: a name of the domain always means the same user.
 //!
 //! Lists of Windows clients name users and groups of the domain by SID. These are shown by name; a name that comes back means the
-//! number, or the SID of an identity for which winbind has none.
+//! number, or the SID of an identity for which the service has none.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain_sys::{Error, Number};
 use mutex::locked;
 use nfsrdma::v4::{NameOfSid, OwnerNames, Unanswered};
 use smbd_core::domain_engine::{Lookup, Named};
 use vfs::accounts::Directory;
 use vfs::acl::Sid;
-use wbclient_sys::{Error, Number};
 
 use super::names::is_of_kind;
-use super::{Asker, Winbind};
+use super::{Asker, DomainService};
 use crate::users::UserDb;
 
 /// Time after which no further question for one answer begins: what was answered is kept, and NFS waits a few seconds in all.
@@ -34,8 +34,8 @@ pub(crate) struct NfsNames {
 /// The source of names.
 enum Knows {
     Host,
-    Winbind(Arc<Winbind>),
-    /// The domain of this machine is unknown until winbind answers.
+    Domain(Arc<DomainService>),
+    /// The domain of this machine is unknown until the service answers.
     Unknown,
 }
 
@@ -45,9 +45,9 @@ impl NfsNames {
     }
 
     fn knows(&self) -> Knows {
-        let Some(winbind) = self.users.winbind() else { return Knows::Host };
-        match winbind.dns_domain() {
-            Some(dns) if dns.eq_ignore_ascii_case(&self.domain) => Knows::Winbind(winbind),
+        let Some(service) = self.users.service() else { return Knows::Host };
+        match service.dns_domain() {
+            Some(dns) if dns.eq_ignore_ascii_case(&self.domain) => Knows::Domain(service),
             Some(_) => Knows::Host,
             None => Knows::Unknown,
         }
@@ -61,8 +61,8 @@ impl NfsNames {
         match self.knows() {
             Knows::Host => Ok(of_host()),
             Knows::Unknown => Err(Unanswered),
-            Knows::Winbind(winbind) => {
-                let found = winbind.number_named((&self.domain, name), is_group);
+            Knows::Domain(service) => {
+                let found = service.number_named((&self.domain, name), is_group);
                 found.map_err(|_| Unanswered).map(|found| found.or_of(of_host))
             }
         }
@@ -76,8 +76,8 @@ impl NfsNames {
         match self.knows() {
             Knows::Host => Ok(of_host()),
             Knows::Unknown => Err(Unanswered),
-            Knows::Winbind(winbind) => {
-                let found = winbind.name_numbered(number);
+            Knows::Domain(service) => {
+                let found = service.name_numbered(number);
                 found.map_err(|_| Unanswered).map(|found| found.or_of(of_host))
             }
         }
@@ -105,7 +105,7 @@ impl OwnerNames for NfsNames {
         match self.knows() {
             Knows::Host => vec![Ok(None); sids.len()],
             Knows::Unknown => vec![Err(Unanswered); sids.len()],
-            Knows::Winbind(winbind) => winbind.names_in_lists(&self.domain, sids),
+            Knows::Domain(service) => service.names_in_lists(&self.domain, sids),
         }
     }
 
@@ -113,9 +113,9 @@ impl OwnerNames for NfsNames {
         match self.knows() {
             Knows::Host => Ok(None),
             Knows::Unknown => Err(Unanswered),
-            Knows::Winbind(winbind) => {
+            Knows::Domain(service) => {
                 let asked = [(self.domain.as_str(), name)];
-                let found = winbind.numbered(&asked, Instant::now()).pop().unwrap_or(Ok(None))?;
+                let found = service.numbered(&asked, Instant::now()).pop().unwrap_or(Ok(None))?;
                 let is_it = |(named, number): &(Named, Option<Number>)| {
                     number.is_none() && is_of_kind(named.kind, is_group)
                 };
@@ -157,7 +157,7 @@ impl<T> Found<T> {
     }
 }
 
-impl Winbind {
+impl DomainService {
     /// Returns the DNS name of the machine's domain, if it is known.
     fn dns_domain(&self) -> Option<String> {
         let state = locked(&self.state);
@@ -295,20 +295,20 @@ impl Winbind {
 #[cfg(test)]
 mod tests {
     use config::{Names, Settings};
+    use domain_sys::Details;
     use smbd_core::domain_engine::NamedKind;
     use vfs::{Domain, DomainIdentity};
-    use wbclient_sys::Details;
 
     use super::*;
 
-    /// A winbind that does not answer any more, and what it has said about alice, a group `sales` and a user `root`.
-    fn known() -> Arc<Winbind> {
-        let winbind = Arc::<Winbind>::default();
+    /// A service that does not answer any more, and what it has said about alice, a group `sales` and a user `root`.
+    fn known() -> Arc<DomainService> {
+        let service = Arc::<DomainService>::default();
         let of: Sid = "S-1-5-21-1-2-3".parse().unwrap();
         let domain = Domain::by_service();
         domain.know(DomainIdentity { sid: of.clone(), name: "LAB".into(), dns: "lab.test".into() });
         {
-            let mut state = locked(&winbind.state);
+            let mut state = locked(&service.state);
             state.away = Some("silent".into());
             state.domain = Some(domain);
             let details = Details {
@@ -326,17 +326,17 @@ mod tests {
         ] {
             let sid = of.child(rid).unwrap();
             let named = Named { sid: sid.clone(), kind, domain: "LAB".into(), name: name.into() };
-            winbind.say(("lab.test", name), named, number);
+            service.say(("lab.test", name), named, number);
         }
-        winbind.say_none(("lab.test", "daemon"), &[Number::Uid(1), Number::Gid(0)]);
-        winbind
+        service.say_none(("lab.test", "daemon"), &[Number::Uid(1), Number::Gid(0)]);
+        service
     }
 
     #[test]
     fn identities_in_lists_have_names() {
         let settings = Settings { names: Names::Host, ..Settings::default() };
         let users = Arc::new(UserDb::open(&settings, None).unwrap());
-        let winbind = known();
+        let service = known();
         let of: Sid = "S-1-5-21-1-2-3".parse().unwrap();
         let sid = |rid| of.child(rid).unwrap();
         let identity = |rid, name: &str, kind| Named {
@@ -353,7 +353,7 @@ mod tests {
             (1303, "moved", NamedKind::Group),
             (1304, "moved", NamedKind::Group),
         ] {
-            winbind.say_unnumbered(("lab.test", name), identity(rid, name, kind));
+            service.say_unnumbered(("lab.test", name), identity(rid, name, kind));
         }
         // `shared` has the number of alice, which means her.
         let users_with_number = [
@@ -362,10 +362,10 @@ mod tests {
             (1103, "alice", Number::Uid(3001)),
         ];
         for (rid, name, number) in users_with_number {
-            winbind.say(("lab.test", name), identity(rid, name, NamedKind::User), number);
+            service.say(("lab.test", name), identity(rid, name, NamedKind::User), number);
         }
         let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
-        users.set_winbind(winbind.clone());
+        users.set_service(service.clone());
         let lab = NfsNames::new(users.clone(), "lab.test");
         let one = |name: &str, is_group| Ok(Some(NameOfSid { name: name.into(), is_group }));
         let (asked, wanted): (Vec<_>, Vec<_>) = [
@@ -378,7 +378,7 @@ mod tests {
             (sid(1103), one("alice", false)),
             (sid(1305), Ok(None)),
             (sid(1306), Ok(None)),
-            // Winbind is silent about this one.
+            // The service is silent about this one.
             (sid(1999), Err(Unanswered)),
         ]
         .into_iter()
@@ -397,12 +397,12 @@ mod tests {
             assert_eq!(lab.sid(name, is_group), wanted, "{name}");
         }
         assert_eq!(lab.gid("writers"), Ok(None), "it has no number");
-        locked(&winbind.numbers).keep_unsure(sid(1301), crate::winbind::NUMBERS_MAX);
+        locked(&service.numbers).keep_unsure(sid(1301), crate::domain_service::NUMBERS_MAX);
         assert_eq!(lab.sid("carol", false), Err(Unanswered), "it may have a number");
         let elsewhere = NfsNames::new(users.clone(), "other.test");
         assert_eq!(elsewhere.names_in_lists(&[sid(1300)]), [Ok(None)]);
         assert_eq!(elsewhere.sid("writers", true), Ok(None));
-        users.set_winbind(Arc::default());
+        users.set_service(Arc::default());
         assert_eq!(lab.names_in_lists(&[sid(1300)]), [Err(Unanswered)]);
     }
 
@@ -415,16 +415,16 @@ mod tests {
             (names("lab.test").uid("root"), names("x").user(0)),
             (Ok(Some(0)), Ok(Some("root".into())))
         );
-        users.set_winbind(known());
+        users.set_service(known());
         let lab = names("LAB.test");
         for (name, uid, gid) in [
             ("alice", Ok(Some(3001)), Ok(None)),
             ("sales", Ok(None), Ok(Some(3002))),
             // The user of the domain, and no group of this host.
             ("root", Ok(Some(3003)), Ok(None)),
-            // Winbind has said that it knows no such user.
+            // The service has said that it knows no such user.
             ("daemon", Ok(Some(1)), Ok(Some(1))),
-            // Winbind is silent about this one.
+            // The service is silent about this one.
             ("bin", Err(Unanswered), Err(Unanswered)),
         ] {
             assert_eq!((lab.uid(name), lab.gid(name)), (uid, gid), "{name}");
@@ -445,7 +445,7 @@ mod tests {
             (Ok(Some(0)), Ok(None))
         );
         // Before the first answer it is not known which domain it is.
-        users.set_winbind(Arc::default());
+        users.set_service(Arc::default());
         assert_eq!((lab.uid("root"), lab.user(0)), (Err(Unanswered), Err(Unanswered)));
     }
 }

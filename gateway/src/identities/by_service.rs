@@ -1,34 +1,38 @@
-//! Users and groups of the configuration that winbind knows.
+//! Users and groups of the configuration that the service knows.
 //!
 //! *Operation.* The reader of a configuration asks about names with a domain and about groups, and keeps SIDs. Access checks ask
 //! nothing.
 //!
-//! *Errors.* One line for the user if winbind does not answer, or if an entry for a user names a group or the reverse.
+//! *Errors.* One line for the user if the service does not answer, or if an entry for a user names a group or the reverse.
 
 use std::collections::BTreeMap;
 
 use config::{Settings, Who};
+use domain_sys::Number;
 use smbd_core::domain_engine::{Lookup, NamedKind};
 use vfs::Domain;
 use vfs::acl::Sid;
-use wbclient_sys::Number;
 
-use crate::winbind;
+use crate::domain_service;
 
-/// Answers of winbind about names.
+/// Answers of the service about names.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ByWinbind(BTreeMap<Who, (Lookup, Option<Number>)>);
+pub(crate) struct ByService {
+    /// Its name.
+    by: &'static str,
+    answers: BTreeMap<Who, (Lookup, Option<Number>)>,
+}
 
-/// The meaning of a name for winbind.
+/// The meaning of a name for the service.
 pub(super) enum Meaning {
-    /// Winbind decides nothing about the name.
+    /// The service decides nothing about the name.
     Nothing,
-    /// Winbind knows no such name.
+    /// The service knows no such name.
     Missing,
     Identity(Sid, Option<Number>),
 }
 
-/// Splits a name for winbind into domain and rest.
+/// Splits a name for the service into domain and rest.
 fn parts(who: &Who) -> Option<(&str, &str)> {
     if who.sid().is_some() || who.number().is_some() {
         return None;
@@ -41,21 +45,22 @@ fn parts(who: &Who) -> Option<(&str, &str)> {
     }
 }
 
-impl ByWinbind {
+impl ByService {
     /// Asks about all names of these settings, and this one. Blocks for some seconds at most.
     pub(super) fn of(settings: &Settings, one: Option<&Who>) -> Self {
+        let Some(service) = domain_service::of(settings) else { return Self::default() };
         let shares = settings.shares.iter().filter_map(|share| share.access.as_ref());
         let named = shares.flat_map(config::Access::principals);
         let named = named.chain(settings.privileges.principals()).chain(one);
         let asked: Vec<&Who> = named.filter(|who| parts(who).is_some()).collect();
         let names: Vec<(&str, &str)> = asked.iter().filter_map(|who| parts(who)).collect();
-        let found = winbind::resolve(&names);
-        Self(asked.into_iter().cloned().zip(found).collect())
+        let found = service.resolve(&names);
+        Self { by: service.name(), answers: asked.into_iter().cloned().zip(found).collect() }
     }
 
     /// Stores the numbers of these identities, by which callers without a ticket match.
     pub(super) fn tell(&self, domain: &Domain) {
-        for (answer, number) in self.0.values() {
+        for (answer, number) in self.answers.values() {
             let (Ok(Some(named)), Some(number)) = (answer, number) else { continue };
             if let Number::Uid(uid) | Number::Both(uid) = number
                 && named.kind == NamedKind::User
@@ -72,20 +77,23 @@ impl ByWinbind {
 
     #[cfg(test)]
     pub(super) fn answering(answers: impl IntoIterator<Item = (Who, Lookup)>) -> Self {
-        Self(answers.into_iter().map(|(who, answer)| (who, (answer, None))).collect())
+        let answers = answers.into_iter().map(|(who, answer)| (who, (answer, None))).collect();
+        Self { by: "winbind", answers }
     }
 
-    /// Returns what winbind said about this name.
+    /// Says that the service knows no such name.
+    pub(super) fn unknown(&self, who: &Who) -> String {
+        format!("{} knows no `{}`", self.by, who.name())
+    }
+
+    /// Returns what the service said about this name.
     pub(super) fn meaning(&self, who: &Who) -> Result<Meaning, String> {
-        let found = match self.0.get(who) {
+        let found = match self.answers.get(who) {
             None => return Ok(Meaning::Nothing),
             Some((Ok(None), _)) => return Ok(Meaning::Missing),
             Some((Err(why), _)) => {
-                return Err(format!(
-                    "`{}` cannot be looked up by winbind: {}",
-                    who.name(),
-                    why.detail
-                ));
+                let (name, by) = (who.name(), self.by);
+                return Err(format!("`{name}` cannot be looked up by {by}: {}", why.detail));
             }
             Some((Ok(Some(found)), number)) => (found, *number),
         };

@@ -3,10 +3,10 @@
 use wire::Sid;
 use zeroize::Zeroizing;
 
-use crate::context::{Context, Owned, checked};
+use super::context::{Context, Owned, checked};
+use super::ffi::{self, AuthUserParams, ResponseParams};
+use super::names::SIDS_MAX;
 use crate::error::Error;
-use crate::ffi::{self, AuthUserParams, ResponseParams};
-use crate::names::SIDS_MAX;
 use crate::text::{copied, given};
 
 /// A client's proof that it knows a password.
@@ -54,7 +54,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error`] if winbindd did not answer. It answers only processes of root or of the group `winbindd_priv`.
-    pub fn authenticate(
+    pub(crate) fn authenticate(
         &mut self,
         response: &Response<'_>,
     ) -> Result<Result<LoggedOn, Refused>, Error> {

@@ -1,15 +1,15 @@
-//! The winbindd of this host, which knows the users of its domain: one for all shares and protocols.
+//! The service of this host, which knows the users of its domain: one for all shares and protocols.
 //!
-//! *Operation.* A thread asks every [`ASK_AGAIN`] whether winbindd answers, and so learns the names of the machine and of all
+//! *Operation.* A thread asks every [`ASK_AGAIN`] whether the service answers, and so learns the names of the machine and of all
 //! domains. Questions run on separate threads with a time limit, because the library may wait for minutes. Numbers and names are
-//! kept for [`kept::KEPT`], negative answers for [`kept::KEPT_NONE`]; while winbindd does not answer, they stay valid. Answers
-//! about passwords are not kept. The library connects again when winbindd is back.
+//! kept for [`kept::KEPT`], negative answers for [`kept::KEPT_NONE`]; while the service does not answer, they stay valid. Answers
+//! about passwords are not kept. The library connects again when the service is back.
 //!
-//! *Memory.* At most [`CALLS_MAX`] questions in time and as many idle connections to winbindd. A question that takes longer keeps
-//! its thread and connection: at most [`HELD_MAX`] for passwords and as many for all else, half of them for one client, and
+//! *Memory.* At most [`CALLS_MAX`] questions in time and as many idle connections to the service. A question that takes longer
+//! keeps its thread and connection: at most [`HELD_MAX`] for passwords and as many for all else, half of them for one client, and
 //! [`WATCH_MAX`] of the watch. [`NUMBERS_MAX`] numbers and [`NAMES_MAX`] names of domains.
 //!
-//! *Errors.* [`Why::Away`] if winbindd does not answer and nothing is kept; status, log and `check` have the reason.
+//! *Errors.* [`Why::Away`] if the service does not answer and nothing is kept; status, log and `check` have the reason.
 
 mod directory;
 mod groups;
@@ -17,10 +17,12 @@ mod kept;
 mod names;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use config::{DomainBy, Settings};
+use domain_sys::{Context, Details, DomainNames, Error, Member, Number, Response, Source};
 use mutex::locked;
 use rdma_transport::parts::{Limit, Part, Parts};
 use smb_auth::Identity;
@@ -28,20 +30,24 @@ use smb_auth::relay::{Question, Refused, Why};
 use smbd_core::domain_engine::{Confirmed, Engine, Lookup, Numbers, Verdict};
 use vfs::acl::Sid;
 use vfs::{ANONYMOUS, Domain, DomainIdentity};
-use wbclient_sys::{Context, Details, DomainNames, Error, Number, Response};
 
 pub(crate) use directory::NfsNames;
-pub(crate) use groups::{Group, Groups, groups_of};
+pub(crate) use groups::{Group, Groups};
 use kept::Kept;
 pub(crate) use names::{LIMIT as NAMES_LIMIT, LIMIT_OF_ADDRESS as NAMES_LIMIT_OF_ADDRESS};
 use names::{Names, Whose};
 
-/// Time between two questions whether winbindd answers.
+use crate::host_name;
+
+/// Time between two questions whether the service answers.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// The same while it does not.
 const ASK_SOON: Duration = Duration::from_secs(2);
 /// Time limit of a question about names and numbers.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// Time limit of many questions, of which each may take a little longer: less than [`ANSWER_MAX`], so that all is kept that was
+/// answered.
+const QUESTIONS_TIME: Duration = Duration::from_secs(2);
 /// The least time for the question whether a controller answers.
 const PING_MIN: Duration = Duration::from_millis(200);
 /// Time limit of a question about a password, which a controller far away may answer.
@@ -55,11 +61,11 @@ const CALLS_MAX: usize = 16;
 const HELD_MAX: usize = 32;
 /// Most threads of the watch.
 const WATCH_MAX: usize = 4;
-pub(crate) const PASSWORDS_LIMIT: &str = "winbind-passwords";
-pub(crate) const PASSWORDS_LIMIT_OF_ADDRESS: &str = "winbind-passwords-of-address";
-pub(crate) const QUESTIONS_LIMIT: &str = "winbind-questions";
-pub(crate) const QUESTIONS_LIMIT_OF_ADDRESS: &str = "winbind-questions-of-address";
-const WATCH_LIMIT: &str = "winbind-watch";
+pub(crate) const PASSWORDS_LIMIT: &str = "domain-passwords";
+pub(crate) const PASSWORDS_LIMIT_OF_ADDRESS: &str = "domain-passwords-of-address";
+pub(crate) const QUESTIONS_LIMIT: &str = "domain-questions";
+pub(crate) const QUESTIONS_LIMIT_OF_ADDRESS: &str = "domain-questions-of-address";
+const WATCH_LIMIT: &str = "domain-watch";
 /// While the last question of the watch has not returned, it asks again after this time.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Most SIDs whose numbers are kept.
@@ -69,7 +75,11 @@ const NAMES_MAX: usize = 1024;
 /// Most groups about which one question asks.
 const SIDS_MAX: usize = 4096;
 
-static OF_HOST: LazyLock<Arc<Winbind>> = LazyLock::new(Arc::default);
+/// Bytes of a NetBIOS name.
+const NETBIOS_MAX: usize = 15;
+
+/// The services that configurations have named: few, since an administrator writes them. Each has separate answers.
+static ALL: Mutex<Vec<Arc<DomainService>>> = Mutex::new(Vec::new());
 
 /// The reason for a question about numbers.
 #[derive(Clone, Copy)]
@@ -97,7 +107,7 @@ struct State {
 enum About {
     Password,
     Other,
-    /// Whether winbindd answers. It needs no place among the questions in time.
+    /// Whether the service answers. It needs no place among the questions in time.
     Watch,
 }
 
@@ -127,7 +137,7 @@ impl Default for Held {
 
 /// A question, until its thread ends.
 struct Call {
-    of: Arc<Winbind>,
+    of: Arc<DomainService>,
     about: About,
     is_late: AtomicBool,
     _held: Part,
@@ -146,7 +156,7 @@ impl Drop for Call {
 impl Call {
     /// # Errors
     /// [`Error::Busy`].
-    fn begin(of: &Arc<Winbind>, about: About) -> Result<Arc<Self>, Error> {
+    fn begin(of: &Arc<DomainService>, about: About) -> Result<Arc<Self>, Error> {
         let from = iobuf::current_client().unwrap_or(names::OWN);
         let held = of.held.0[about as usize].take(from).map_err(|limit| {
             // Clients do not fill the places of the watch.
@@ -175,9 +185,10 @@ impl Call {
     }
 }
 
-/// The winbindd of this host.
+/// The service of this host.
 #[derive(Default)]
-pub(crate) struct Winbind {
+pub(crate) struct DomainService {
+    source: Source,
     state: Mutex<State>,
     contexts: Mutex<Vec<Context>>,
     calls: Mutex<Calls>,
@@ -188,26 +199,106 @@ pub(crate) struct Winbind {
     domains: Mutex<Kept<String, ()>>,
     names: Names,
     has_thread: AtomicBool,
-    /// The configuration names winbind.
+    /// The configuration names the service.
     is_wanted: AtomicBool,
 }
 
 /// The state for `check` and status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
+    /// Its name in the configuration.
+    pub(crate) by: &'static str,
+    pub(crate) checks_passwords: bool,
     /// Names of the machine and its domain, from the last answer.
     pub(crate) machine: Option<Details>,
     pub(crate) away: Option<String>,
 }
 
-/// Starts to ask the winbindd of this host, for the gateway of this domain. Blocks for some seconds at most.
-pub(crate) fn start(domain: Option<Arc<Domain>>) -> Arc<Winbind> {
-    let winbind = OF_HOST.clone();
-    winbind.is_wanted.store(true, Ordering::SeqCst);
-    locked(&winbind.state).domain = domain;
-    winbind.look();
-    if !winbind.has_thread.swap(true, Ordering::SeqCst) {
-        let its = winbind.clone();
+/// Returns the service that these settings name, the same one at each call.
+pub(crate) fn of(settings: &Settings) -> Option<Arc<DomainService>> {
+    let source = match settings.domain_by? {
+        DomainBy::Rid => return None,
+        DomainBy::Winbind => Source::Winbind,
+        DomainBy::Sssd => {
+            let realm = settings.kerberos.as_ref()?.realm.as_ref()?;
+            let host = host_name::kernels();
+            let label = host.split('.').next().unwrap_or_default();
+            let machine = label.chars().take(NETBIOS_MAX).collect::<String>().to_uppercase();
+            Source::Sssd(Member { machine, domain: realm.as_str().to_lowercase() })
+        }
+    };
+    let mut all = locked(&ALL);
+    if let Some(known) = all.iter().find(|one| one.source == source) {
+        return Some(known.clone());
+    }
+    let made = Arc::new(DomainService { source, ..DomainService::default() });
+    all.push(made.clone());
+    Some(made)
+}
+
+/// Starts to ask the service that these settings name, for the gateway of this domain, and ends the questions to another. Blocks
+/// for some seconds at most.
+pub(crate) fn start(
+    settings: &Settings,
+    domain: Option<Arc<Domain>>,
+) -> Option<Arc<DomainService>> {
+    let service = of(settings);
+    for one in &*locked(&ALL) {
+        let is_wanted = service.as_ref().is_some_and(|wanted| Arc::ptr_eq(one, wanted));
+        one.is_wanted.store(is_wanted, Ordering::SeqCst);
+    }
+    let service = service?;
+    locked(&service.state).domain = domain;
+    service.look();
+    service.watch();
+    Some(service)
+}
+
+/// Returns the last answer of the service that the configuration names. Does not wait.
+pub(crate) fn seen() -> Option<Seen> {
+    let wanted = |one: &&Arc<DomainService>| one.is_wanted.load(Ordering::SeqCst);
+    let service = locked(&ALL).iter().find(wanted).cloned();
+    service.map(|service| service.seen())
+}
+
+/// Says what is not possible while the service does not answer.
+pub(crate) fn what_fails(checks_passwords: bool) -> &'static str {
+    match checks_passwords {
+        true => "users of the domain cannot log on with passwords",
+        false => "users of the domain log on only where their numbers are known",
+    }
+}
+
+/// Gives the domain the names that an earlier answer or a ticket had: SSSD tells no NetBIOS name but the usual one.
+fn with_names(
+    mut details: Details,
+    found: Option<DomainNames>,
+    kept: Option<&DomainIdentity>,
+) -> (Details, Option<DomainIdentity>) {
+    let is_same = |kept: &&DomainIdentity| {
+        kept.dns.eq_ignore_ascii_case(&details.dns_domain)
+            && found.as_ref().is_none_or(|found| found.sid == kept.sid)
+    };
+    let kept = kept.filter(is_same).filter(|_| details.domain.is_empty());
+    if let Some(kept) = kept {
+        details.domain.clone_from(&kept.name);
+        return (details, Some(kept.clone()));
+    }
+    let identity = found.filter(|found| !found.name.is_empty()).map(|found| DomainIdentity {
+        sid: found.sid,
+        name: found.name,
+        dns: found.dns.to_lowercase(),
+    });
+    (details, identity)
+}
+
+impl DomainService {
+    /// Starts the thread that asks whether the service answers, unless it runs.
+    fn watch(self: &Arc<Self>) {
+        if self.has_thread.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let its = self.clone();
         let watch = move || {
             loop {
                 let is_away = locked(&its.state).away.is_some();
@@ -217,49 +308,47 @@ pub(crate) fn start(domain: Option<Arc<Domain>>) -> Arc<Winbind> {
                 }
             }
         };
-        if let Err(error) = thread::Builder::new().name("winbind".into()).spawn(watch) {
-            winbind.has_thread.store(false, Ordering::SeqCst);
-            tracing::warn!(%error, "winbind is not watched");
+        if let Err(error) = thread::Builder::new().name("domain-watch".into()).spawn(watch) {
+            self.has_thread.store(false, Ordering::SeqCst);
+            tracing::warn!(%error, by = self.name(), "the service of the domain is not watched");
         }
     }
-    winbind
-}
 
-/// Ends the questions: the configuration names winbind no more.
-pub(crate) fn stop() {
-    OF_HOST.is_wanted.store(false, Ordering::SeqCst);
-}
-
-/// Returns what winbind answered last; `None` if the configuration does not name it. Does not wait.
-pub(crate) fn seen() -> Option<Seen> {
-    OF_HOST.is_wanted.load(Ordering::SeqCst).then(|| OF_HOST.seen())
-}
-
-/// Asks the winbindd of this host once. Blocks for some seconds at most.
-pub(crate) fn seen_now() -> Seen {
-    OF_HOST.look();
-    OF_HOST.seen()
-}
-
-/// Returns the name of the machine's domain, from winbind or from an earlier answer. Blocks for some seconds at most.
-pub(crate) fn domain(domain: &Domain) -> Option<String> {
-    OF_HOST.look_first();
-    let told = OF_HOST.seen().machine.map(|machine| machine.domain);
-    told.or_else(|| domain.identity().map(|kept| kept.name.clone()))
-}
-
-/// Asks the winbindd of this host about these names with their domains, and the numbers of those found, for a configuration.
-/// Earlier answers count only while winbindd is silent, and negative ones never. Blocks for some seconds at most.
-pub(crate) fn resolve(names: &[(&str, &str)]) -> Vec<(Lookup, Option<Number>)> {
-    if names.is_empty() {
-        return Vec::new();
+    /// Returns the name of the service in the configuration.
+    pub(crate) fn name(&self) -> &'static str {
+        self.source.name()
     }
-    OF_HOST.look_first();
-    OF_HOST.resolve(names)
-}
 
-impl Winbind {
-    /// Asks whether winbindd answers, if that was never asked: in a command that reads the configuration.
+    /// Asks once. Blocks for some seconds at most.
+    pub(crate) fn seen_now(self: &Arc<Self>) -> Seen {
+        self.look();
+        self.seen()
+    }
+
+    /// Returns the name of the machine's domain, from the service or from an earlier answer. Blocks for some seconds at most.
+    pub(crate) fn domain(self: &Arc<Self>, domain: &Domain) -> Option<String> {
+        self.look_first();
+        let told = self.seen().machine.map(|machine| match machine.domain.is_empty() {
+            true => machine.dns_domain,
+            false => machine.domain,
+        });
+        told.or_else(|| domain.identity().map(|kept| kept.name.clone()))
+    }
+
+    /// Asks about these names with their domains, and the numbers of those found, for a configuration. Earlier answers count only
+    /// while the service is silent, and negative ones never. Blocks for some seconds at most.
+    pub(crate) fn resolve(
+        self: &Arc<Self>,
+        names: &[(&str, &str)],
+    ) -> Vec<(Lookup, Option<Number>)> {
+        if names.is_empty() {
+            return Vec::new();
+        }
+        self.look_first();
+        self.resolve_now(names)
+    }
+
+    /// Asks whether the service answers, if that was never asked: in a command that reads the configuration.
     fn look_first(self: &Arc<Self>) {
         let has_looked = {
             let state = locked(&self.state);
@@ -270,7 +359,7 @@ impl Winbind {
         }
     }
 
-    fn resolve(self: &Arc<Self>, names: &[(&str, &str)]) -> Vec<(Lookup, Option<Number>)> {
+    fn resolve_now(self: &Arc<Self>, names: &[(&str, &str)]) -> Vec<(Lookup, Option<Number>)> {
         names.iter().for_each(|(domain, name)| self.age_name(domain, name));
         let found = self.ask_all(names);
         let sids: Vec<Sid> =
@@ -286,7 +375,7 @@ impl Winbind {
         found.into_iter().zip(numbers).collect()
     }
 
-    /// Asks until all is answered that winbindd answers: a question ends early, and a configuration may have many names.
+    /// Asks until all is answered that the service answers: a question ends early, and a configuration may have many names.
     fn ask_all(self: &Arc<Self>, names: &[(&str, &str)]) -> Vec<Lookup> {
         let until = Instant::now() + RESOLVE_MAX;
         let mut missing = names.len();
@@ -304,10 +393,11 @@ impl Winbind {
     fn seen(&self) -> Seen {
         let state = locked(&self.state);
         let machine = state.machine.as_ref().map(|(details, _)| details.clone());
-        Seen { machine, away: state.away.clone().or_else(|| self.stuck()) }
+        let away = state.away.clone().or_else(|| self.stuck());
+        Seen { by: self.name(), checks_passwords: self.source.checks_passwords(), machine, away }
     }
 
-    /// Returns why no further question may begin, although winbindd answers the watch.
+    /// Returns why no further question may begin, although the service answers the watch.
     fn stuck(&self) -> Option<String> {
         let late = locked(&self.calls).late;
         [(About::Password, "about passwords"), (About::Other, "about names and numbers")]
@@ -319,23 +409,18 @@ impl Winbind {
     /// Asks for the names of machine and domain, and logs a change.
     fn look(self: &Arc<Self>) {
         let ask = |context: &mut Context| {
-            let details = context.details()?;
-            let domain = context.domain(&details.domain)?;
-            let identity = domain.map(|found| DomainIdentity {
-                sid: found.sid,
-                name: found.name,
-                dns: found.dns.to_lowercase(),
-            });
+            let (details, domain) = context.own()?;
             // Only a list that is too new for this program is no reason to fail.
             let domains = context.domains().ok().flatten();
-            Ok((details, identity, domains))
+            Ok((details, domain, domains))
         };
         let answer = self.call_of_watch(ask);
         let mut state = locked(&self.state);
         let was_away = state.away.is_some();
         match answer {
-            Ok((details, identity, domains)) => {
-                let machine = (details, identity);
+            Ok((details, found, domains)) => {
+                let kept = state.domain.as_ref().and_then(|domain| domain.identity());
+                let machine = with_names(details, found, kept);
                 state.away = None;
                 if was_away {
                     self.names.end_rests();
@@ -348,7 +433,14 @@ impl Winbind {
                 }
                 if is_new || was_away {
                     let Details { machine, domain, dns_domain, .. } = details;
-                    tracing::info!(machine, domain, dns_domain, "winbind answers");
+                    let by = self.name();
+                    tracing::info!(
+                        by,
+                        machine,
+                        domain,
+                        dns_domain,
+                        "the service of the domain answers"
+                    );
                 }
                 state.machine = Some(machine);
             }
@@ -359,9 +451,12 @@ impl Winbind {
                     error => error.to_string(),
                 };
                 if state.away.as_ref() != Some(&why) {
+                    let by = self.name();
+                    let what = what_fails(self.source.checks_passwords());
                     tracing::warn!(
+                        by,
                         error = why,
-                        "winbind does not answer: passwords of the domain cannot be checked"
+                        "the service of the domain does not answer: {what}"
                     );
                 }
                 state.away = Some(why);
@@ -369,7 +464,7 @@ impl Winbind {
         }
     }
 
-    /// As [`Self::begin`], but while winbindd is known not to answer, it fails at once.
+    /// As [`Self::begin`], but while the service is known not to answer, it fails at once.
     fn call<T: Send + 'static>(
         self: &Arc<Self>,
         about: About,
@@ -400,7 +495,7 @@ impl Winbind {
             // The caller may have gone.
             let _ = answer.send(done);
         };
-        if thread::Builder::new().name("winbind-call".into()).spawn(work).is_err() {
+        if thread::Builder::new().name("domain-call".into()).spawn(work).is_err() {
             return Err(Error::Busy);
         }
         answered.recv_timeout(limit).unwrap_or_else(|_| {
@@ -411,7 +506,7 @@ impl Winbind {
         })
     }
 
-    /// As [`Self::begin`], for the watch: with a silent winbindd its questions would soon hold all threads.
+    /// As [`Self::begin`], for the watch: while the service is silent, its questions would soon hold all threads.
     fn call_of_watch<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&mut Context) -> Result<T, Error> + Send + 'static,
@@ -431,7 +526,7 @@ impl Winbind {
 
     fn ask<T>(&self, ask: impl FnOnce(&mut Context) -> Result<T, Error>) -> Result<T, Error> {
         let idle = locked(&self.contexts).pop();
-        let mut context = idle.map_or_else(Context::new, Ok)?;
+        let mut context = idle.map_or_else(|| self.source.connect(), Ok)?;
         let answer = ask(&mut context);
         let mut idle = locked(&self.contexts);
         // Late questions give theirs back after others have got new ones.
@@ -447,7 +542,7 @@ impl Winbind {
         let state = locked(&self.state);
         let is = |one: &str| !one.is_empty() && one.eq_ignore_ascii_case(name);
         let own = state.machine.as_ref().map(|(details, _)| details);
-        // winbindd may not know all names of its domain while it starts.
+        // The service may not know all names of its domain while it starts.
         if own.is_some_and(|own| is(&own.domain) || is(&own.dns_domain)) {
             return Some(true);
         }
@@ -459,11 +554,15 @@ impl Winbind {
         let is_computer = own.is_some_and(|own| is(&own.machine));
         let of =
             |one: &DomainNames| one.sid.authority() == 5 && one.sid.subs().first() == Some(&21);
-        let listed = state.domains.as_ref()?;
+        let Some(listed) = state.domains.as_ref() else {
+            // SSSD has no list. Where no password of a domain is checked, only names of the machine's domain matter.
+            let is_known = own.is_some_and(|own| !own.domain.is_empty());
+            return (is_known && !self.source.checks_passwords()).then_some(false);
+        };
         Some(!is_computer && listed.iter().any(|one| of(one) && (is(&one.name) || is(&one.dns))))
     }
 
-    /// Returns whether winbindd knows a domain of this name.
+    /// Returns whether the service knows a domain of this name.
     fn is_domain(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
         let key = name.to_lowercase();
         if let Some(known) = locked(&self.domains).fresh(&key) {
@@ -474,7 +573,12 @@ impl Winbind {
         let mut domains = locked(&self.domains);
         match answer {
             Ok(found) => {
-                domains.keep(key, found.is_some().then_some(()), NAMES_MAX);
+                match found {
+                    None if !self.source.tells_of_controllers() => {
+                        domains.keep_unsure(key, NAMES_MAX);
+                    }
+                    _ => domains.keep(key, found.is_some().then_some(()), NAMES_MAX),
+                }
                 Ok(domains.fresh(&name.to_lowercase()).is_some_and(|known| known.is_some()))
             }
             Err(error) => domains.any(&key).map(|known| known.is_some()).ok_or(error),
@@ -484,6 +588,15 @@ impl Winbind {
     /// Returns the numbers of these SIDs in their order.
     fn numbers_of(self: &Arc<Self>, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
         self.numbers_for(Asker::Logon, sids)
+    }
+
+    /// Keeps what was answered about a SID before the answer is whole. An earlier number stays.
+    fn keep_number(&self, sid: &Sid, number: Option<Number>) {
+        let mut numbers = locked(&self.numbers);
+        match number.or_else(|| numbers.any(sid).flatten()) {
+            None => numbers.keep_unsure(sid.clone(), NUMBERS_MAX),
+            number => numbers.keep(sid.clone(), number, NUMBERS_MAX),
+        }
     }
 
     fn numbers_for(
@@ -500,8 +613,12 @@ impl Winbind {
         if asked.is_empty() {
             return Ok(found.into_iter().map(Option::flatten).collect());
         }
-        let (its, began) = (asked.clone(), Instant::now());
-        let numbers = move |context: &mut Context| context.numbers(&its);
+        let (its, all, began) = (self.clone(), asked.clone(), Instant::now());
+        let numbers = move |context: &mut Context| {
+            // The next logon of a user with many groups continues after the last answer.
+            context
+                .numbers(&all, began + QUESTIONS_TIME, |sid, number| its.keep_number(sid, number))
+        };
         let answer = match asker {
             Asker::Logon => self.call(About::Other, ANSWER_MAX, numbers),
             Asker::Owner => self.ask_owners(ANSWER_MAX, numbers),
@@ -512,9 +629,10 @@ impl Winbind {
             let ping = |context: &mut Context| context.reach_controller(None);
             let is_sure = !numbers.contains(&None)
                 || rest > PING_MIN
+                    && self.source.tells_of_controllers()
                     && match asker {
                         Asker::Logon => self.call(About::Other, rest, ping),
-                        // A silent controller is no reason for a pause: winbindd answers other questions itself.
+                        // A silent controller is no reason for a pause: the service answers other questions itself.
                         Asker::Owner => self.ask_names(rest, ping),
                     }
                     .is_ok();
@@ -550,7 +668,23 @@ impl Winbind {
 }
 
 /// Engine that questions of logons share.
-pub(crate) struct OfHost(pub(crate) Arc<Winbind>);
+pub(crate) struct OfHost(pub(crate) Arc<DomainService>);
+
+impl OfHost {
+    /// Refuses a password that no service checks, unless its user may be an account of the gateway.
+    fn refuse(&self, Question { account, .. }: &Question) -> Verdict {
+        let is_local = match (&*account.domain, account.user.rsplit_once('@')) {
+            ("", None) => true,
+            ("", Some((_, domain))) => self.0.knows_domain(domain) != Some(true),
+            (domain, _) => self.0.knows_domain(domain) == Some(false),
+        };
+        if is_local {
+            return Verdict::NoDomain;
+        }
+        let detail = format!("`domain: {{by: {}}}`", self.0.name());
+        Verdict::Refused(Refused { why: Why::NoPasswords, detail })
+    }
+}
 
 fn away(error: &Error) -> Refused {
     Refused { why: Why::Away, detail: error.to_string() }
@@ -565,6 +699,9 @@ impl Engine for OfHost {
     fn machine(&self) -> Option<Identity> {
         let state = locked(&self.0.state);
         let (Details { machine, domain, dns_domain, .. }, _) = state.machine.as_ref()?;
+        if domain.is_empty() {
+            return None;
+        }
         let (computer, dns_domain) = (machine.to_uppercase(), dns_domain.to_lowercase());
         let dns_computer = match dns_domain.as_str() {
             "" => machine.to_lowercase(),
@@ -606,6 +743,9 @@ impl Engine for OfHost {
 
     fn ask(&self, question: &Question) -> Verdict {
         let domain = &question.account.domain;
+        if !self.0.source.checks_passwords() {
+            return self.refuse(question);
+        }
         let its = question.clone();
         let answer = self.0.call(About::Password, PASSWORD_MAX, move |context| {
             let Question { account, challenge, nt, .. } = &its;
@@ -679,158 +819,4 @@ fn why(status: u32) -> Why {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// MS-ERREF section 2.3.1.
-    #[test]
-    fn status_of_controller_is_told_apart() {
-        for (status, wanted) in [
-            (0xc000_006a, Why::WrongPassword),
-            (0xc000_0064, Why::WrongPassword),
-            // STATUS_ACCOUNT_DISABLED, STATUS_ACCOUNT_LOCKED_OUT, STATUS_PASSWORD_EXPIRED
-            (0xc000_0072, Why::Account),
-            (0xc000_0234, Why::Account),
-            (0xc000_0071, Why::Account),
-            // STATUS_NO_LOGON_SERVERS
-            (0xc000_005e, Why::Away),
-        ] {
-            assert_eq!(why(status), wanted, "{status:#x}");
-        }
-    }
-
-    #[test]
-    fn own_names_are_those_of_the_account() {
-        let of = OfHost(Arc::default());
-        assert!(of.machine().is_none());
-        assert_eq!(of.knows_domain("LAB"), None, "before the first answer");
-        let details = Details {
-            machine: "GW".into(),
-            domain: "LAB".into(),
-            dns_domain: "lab.test".into(),
-            version: String::new(),
-        };
-        locked(&of.0.state).machine = Some((details, None));
-        let identity = of.machine().unwrap();
-        assert_eq!((&*identity.computer, &*identity.domain), ("GW", "LAB"));
-        assert_eq!((&*identity.dns_computer, &*identity.dns_domain), ("gw.lab.test", "lab.test"));
-        let knows = |name: &str| of.knows_domain(name);
-        assert_eq!(
-            [knows("lab"), knows("LAB.TEST"), knows("OTHER")],
-            [Some(true), Some(true), None]
-        );
-        let listed = |name: &str, sid: &str| DomainNames {
-            name: name.into(),
-            dns: format!("{}.test", name.to_lowercase()),
-            sid: sid.parse().unwrap(),
-        };
-        locked(&of.0.state).domains = Some(vec![
-            listed("BUILTIN", "S-1-5-32"),
-            listed("GW", "S-1-5-21-9-9-9"),
-            listed("OTHER", "S-1-5-21-4-5-6"),
-        ]);
-        let told = ["OTHER", "other.test", "BUILTIN", "GW", "WORKGROUP"].map(knows);
-        assert_eq!(told, [true, true, false, false, false].map(Some));
-        // The list stays valid during silence.
-        locked(&of.0.state).away = Some("silent".into());
-        assert_eq!([knows("OTHER"), knows("WORKGROUP")], [Some(true), Some(false)]);
-        assert_eq!(of.is_domain("WORKGROUP"), Ok(false));
-    }
-
-    /// A logon that names no domain, and the watch, do not wait for the questions of others.
-    #[test]
-    fn questions_hold_no_lock() {
-        let of = OfHost(Arc::default());
-        let its = of.0.clone();
-        let ask = move |_: &mut Context| Ok(locked(&its.state).away.is_none());
-        match of.0.call(About::Other, ANSWER_MAX, ask) {
-            Ok(is_read) => assert!(is_read),
-            // The library is not installed.
-            Err(error) => assert!(matches!(error, Error::NoLibrary(_)), "{error}"),
-        }
-    }
-
-    /// A reload asks about all names of the configuration again.
-    #[test]
-    fn kept_names_resolve_only_in_silence() {
-        let winbind = Arc::<Winbind>::default();
-        locked(&winbind.state).away = Some("silent".into());
-        let sid = Sid::new(5, &[21, 1, 2, 3, 1103]).unwrap();
-        let (domain, name) = ("LAB".to_owned(), "alice".to_owned());
-        let kind = smbd_core::domain_engine::NamedKind::User;
-        let alice = smbd_core::domain_engine::Named { sid: sid.clone(), kind, domain, name };
-        winbind.say(("LAB", "alice"), alice.clone(), Number::Uid(3001));
-        assert_eq!(winbind.knows_afresh(("LAB", "alice"), &sid), [true; 2]);
-        let told = winbind.resolve(&[("LAB", "alice")]);
-        assert_eq!(told, [(Ok(Some(alice.clone())), Some(Number::Uid(3001)))]);
-        assert_eq!(winbind.knows_afresh(("LAB", "alice"), &sid), [false; 2], "it is asked again");
-        winbind.say(("LAB", "alice"), alice, Number::Uid(3001));
-        assert_eq!(winbind.count_unanswered(&[("lab", "ALICE"), ("LAB", "bob")]), 1);
-    }
-
-    /// Questions that never return take no place of others, and their threads have limits as well.
-    #[test]
-    fn late_questions_leave_their_places() {
-        let winbind = Arc::<Winbind>::default();
-        let begin = |about, at: u8| {
-            let _client = iobuf::ClientWork::begin([192, 0, 2, at].into());
-            Call::begin(&winbind, about)
-        };
-        let all: Vec<_> = (0..CALLS_MAX).map(|_| begin(About::Password, 1).unwrap()).collect();
-        assert!(begin(About::Password, 2).is_err() && begin(About::Other, 2).is_err());
-        // The watch has places of its own.
-        drop(begin(About::Watch, 1).unwrap());
-        all.iter().for_each(|call| call.is_over());
-        all[0].is_over();
-        let counts = || {
-            let calls = locked(&winbind.calls);
-            (calls.in_time, calls.late)
-        };
-        assert_eq!(counts(), (0, [CALLS_MAX, 0, 0]));
-        // This client has its part; others have theirs.
-        assert_eq!(all.len(), HELD_MAX / 2);
-        assert!(begin(About::Password, 1).is_err());
-        drop(begin(About::Other, 1).unwrap());
-        let mut late = all;
-        while let Ok(call) = begin(About::Password, 2) {
-            assert_eq!(winbind.seen().away, None);
-            call.is_over();
-            late.push(call);
-        }
-        assert_eq!(late.len(), HELD_MAX);
-        let why = winbind.seen().away.unwrap();
-        assert_eq!(why, "32 questions about passwords have not returned");
-        drop(begin(About::Other, 3).unwrap());
-        drop(late);
-        assert_eq!((counts(), winbind.seen().away), ((0, [0; 3]), None));
-        // The watch does not ask again at once.
-        let asked = begin(About::Watch, 1).unwrap();
-        *locked(&winbind.looking) = Some((Arc::downgrade(&asked), Instant::now()));
-        let none = |_: &mut Context| -> Result<(), Error> { panic!("it has asked") };
-        assert_eq!(winbind.call_of_watch(none), Err(Error::NotAvailable));
-        // It says so if none of its questions returns.
-        *locked(&winbind.looking) = None;
-        let stuck: Vec<_> = (1..WATCH_MAX).map(|_| begin(About::Watch, 1).unwrap()).collect();
-        winbind.look();
-        assert_eq!(winbind.seen().away.unwrap(), "4 questions have not returned");
-        drop(stuck);
-    }
-
-    /// While winbindd is silent, no thread waits for it, and kept numbers serve.
-    #[test]
-    fn silence_fails_at_once() {
-        let of = OfHost(Arc::default());
-        locked(&of.0.state).away = Some("silent".into());
-        let sid = |rid| Sid::new(5, &[21, 1, 2, 3, rid]).unwrap();
-        let (user, group) = (sid(1103), sid(513));
-        let refused = of.numbers(&user, &group, &[]).unwrap_err();
-        assert_eq!(refused.why, Why::Away);
-        locked(&of.0.numbers).keep(user.clone(), Some(Number::Both(1001)), 10);
-        locked(&of.0.numbers).keep(group.clone(), Some(Number::Gid(100)), 10);
-        let numbers = of.numbers(&user, &group, &[]).unwrap();
-        assert_eq!((numbers.uid, numbers.gid), (1001, 100));
-        let unknown = of.numbers(&user, &group, &[sid(1200)]).unwrap_err();
-        assert_eq!(unknown.why, Why::Away, "mode bits would decide without this group");
-        assert_eq!(locked(&of.0.calls).in_time, 0);
-    }
-}
+mod tests;

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use wire::Sid;
 
-use crate::context::{Context, DomainNames, Kind, Name, Number, Owned, checked};
+use super::context::{Context, Owned, checked};
+use super::ffi::{self, DomainInfo, DomainSid, TranslatedName, UnixId};
 use crate::error::Error;
-use crate::ffi::{self, DomainInfo, DomainSid, TranslatedName, UnixId};
 use crate::text::copied;
+use crate::types::{DomainNames, Kind, Name, Number};
 
 /// Most entries of a list from the library; a longer one is taken for damaged.
 const DOMAINS_MAX: usize = 16_384;
@@ -22,7 +23,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Unfinished`] after the time; other errors do not stop the questions about other domains.
-    pub fn names_of(
+    pub(crate) fn names_of(
         &mut self,
         sids: &[Sid],
         until: Instant,
@@ -93,7 +94,7 @@ impl Context {
     }
 
     /// Asks for the identifiers of these numbers; the results have the same order. May block.
-    pub fn sids_of(&mut self, numbers: &[Number]) -> Result<Vec<Option<Sid>>, Error> {
+    pub(crate) fn sids_of(&mut self, numbers: &[Number]) -> Result<Vec<Option<Sid>>, Error> {
         let id = |number: &Number| match number {
             Number::Uid(id) => UnixId { kind: ffi::ID_UID, id: *id },
             Number::Gid(id) => UnixId { kind: ffi::ID_GID, id: *id },
@@ -118,7 +119,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Unfinished`] for an answer about another user, or without a primary group.
-    pub fn sids_of_user(&mut self, user: &Sid) -> Result<Option<Vec<Sid>>, Error> {
+    pub(crate) fn sids_of_user(&mut self, user: &Sid) -> Result<Option<Vec<Sid>>, Error> {
         let asked = DomainSid::of(user);
         let (mut found, mut count) = (Owned::<DomainSid>::none(), 0_u32);
         // SAFETY: the context and the identifier live; the places are of the types that the library fills, and `found` frees the
@@ -143,7 +144,7 @@ impl Context {
 
     /// Asks for all domains that winbindd knows: the machine's accounts, its domain, trusted domains. Returns `None` if the list
     /// has an unknown form. Asks no controller, but may block.
-    pub fn domains(&mut self) -> Result<Option<Vec<DomainNames>>, Error> {
+    pub(crate) fn domains(&mut self) -> Result<Option<Vec<DomainNames>>, Error> {
         let (mut found, mut count) = (Owned::<DomainInfo>::none(), 0_usize);
         // SAFETY: the context lives; the places are of the types that the library fills, and `found` frees the list.
         let code = unsafe { ffi::wbcCtxListTrusts(self.at(), found.place(), &raw mut count) };

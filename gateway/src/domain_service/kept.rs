@@ -1,4 +1,4 @@
-//! Answers of winbind that are kept for a time.
+//! Answers of the service that are kept for a time.
 
 use std::collections::HashMap;
 use std::hash::Hash;

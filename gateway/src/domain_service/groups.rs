@@ -1,6 +1,6 @@
 //! The groups of a user of the domain that need no logon, for `check`.
 //!
-//! *Operation.* winbindd asks a controller, or answers from what it has kept of the user's last logon. A ticket may have further
+//! *Operation.* The service asks a controller, or answers from what it has kept of the user's last logon. A ticket may have further
 //! groups: of another domain, or added by the controller for the way of the logon.
 //!
 //! *Errors.* One line for the user.
@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain_sys::{Context, Error};
 use smb_auth::relay::{Refused, Why};
 use smbd_core::domain_engine::{Engine, Numbers};
 use vfs::acl::Sid;
-use wbclient_sys::{Context, Error};
 
 use super::names::{Asked, Whose};
-use super::{About, OF_HOST, OfHost, Winbind};
+use super::{About, DomainService, OfHost};
 
 /// Time limit of the question: a controller far away may answer it.
 const GROUPS_MAX: Duration = Duration::from_secs(9);
@@ -23,11 +23,11 @@ const GROUPS_MAX: Duration = Duration::from_secs(9);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
     pub(crate) sid: Sid,
-    /// `DOMAIN\group`, if winbind knows the name.
+    /// `DOMAIN\group`, if the service knows the name.
     pub(crate) name: Option<String>,
 }
 
-/// The groups and numbers of a user, as winbind knows them.
+/// The groups and numbers of a user, as the service knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     /// The primary group is the first.
@@ -37,13 +37,8 @@ pub(crate) struct Groups {
     pub(crate) are_new: bool,
 }
 
-/// Asks the winbindd of this host for the groups of a user. Blocks for some seconds at most.
-pub(crate) fn groups_of(user: &Sid) -> Result<Groups, String> {
-    OF_HOST.groups_of(user)
-}
-
-/// Asks for the SIDs of a user's groups, and whether a controller of its domain told them now. winbindd of a member has groups of
-/// users of other domains only from their logons.
+/// Asks for the SIDs of a user's groups, and whether a controller of its domain told them now. The winbindd of a member has groups
+/// of users of other domains only from their logons.
 fn ask(asked: &mut impl Asked, user: &Sid, whose: &Whose) -> Result<(Vec<Sid>, bool), Error> {
     let found = asked.sids_of_user(user)?;
     let reached = match whose {
@@ -52,6 +47,7 @@ fn ask(asked: &mut impl Asked, user: &Sid, whose: &Whose) -> Result<(Vec<Sid>, b
         Whose::Trusted(_) | Whose::Unlisted => Err(Error::NoController),
     };
     match (found, reached) {
+        (None, Err(Error::NotTold)) => Ok((Vec::new(), false)),
         (None, Err(silent)) => Err(silent),
         (None, Ok(())) => Ok((Vec::new(), true)),
         (Some(mut sids), reached) => {
@@ -62,20 +58,18 @@ fn ask(asked: &mut impl Asked, user: &Sid, whose: &Whose) -> Result<(Vec<Sid>, b
 }
 
 /// Says why a logon of the user would be refused, or why that is not known.
-fn why(refused: &Refused) -> String {
+fn why(refused: &Refused, by: &str) -> String {
     match refused.why {
         Why::NoNumber => {
-            format!(
-                "winbind has no number for {}, without which logons are refused",
-                refused.detail
-            )
+            format!("{by} has no number for {}, without which logons are refused", refused.detail)
         }
         _ => refused.detail.clone(),
     }
 }
 
-impl Winbind {
-    fn groups_of(self: &Arc<Self>, user: &Sid) -> Result<Groups, String> {
+impl DomainService {
+    /// Asks for the groups of a user. Blocks for some seconds at most.
+    pub(crate) fn groups_of(self: &Arc<Self>, user: &Sid) -> Result<Groups, String> {
         let (asked, whose) = (user.clone(), self.whose_sid(user));
         let question = move |context: &mut Context| ask(context, &asked, &whose);
         let answer = self.call(About::Other, GROUPS_MAX, question);
@@ -90,10 +84,10 @@ impl Winbind {
         are_new: bool,
     ) -> Result<Groups, String> {
         let Some((primary, others)) = sids.split_first() else {
-            return Err("winbind knows no groups of this user".to_owned());
+            return Err(format!("{} knows no groups of this user", self.name()));
         };
         let numbers = OfHost(self.clone()).numbers(user, primary, others);
-        let numbers = numbers.map_err(|refused| why(&refused))?;
+        let numbers = numbers.map_err(|refused| why(&refused, self.name()))?;
         let names = self.names_of(&sids).into_iter().map(|found| {
             let named = found.ok()??;
             Some(format!(r"{}\{}", named.domain, named.name))
@@ -105,9 +99,9 @@ impl Winbind {
 
 #[cfg(test)]
 mod tests {
+    use domain_sys::{Name, Number};
     use mutex::locked;
     use smbd_core::domain_engine::{Named, NamedKind};
-    use wbclient_sys::{Name, Number};
 
     use super::*;
 
@@ -120,7 +114,7 @@ mod tests {
     /// A directory with these groups of alice, whose controller may be silent.
     struct Lab {
         groups: Result<Option<Vec<u32>>, Error>,
-        is_silent: bool,
+        reached: Result<(), Error>,
     }
 
     impl Asked for Lab {
@@ -141,33 +135,37 @@ mod tests {
 
         fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
             assert_eq!(domain, Some("OTHER"));
-            if self.is_silent { Err(Error::NoController) } else { Ok(()) }
+            self.reached.clone()
         }
     }
 
-    /// Each line: what winbindd says, whether the controller is silent, and what is known.
+    /// Each line: what the service says, what it says of the controller, and what is known.
     #[test]
     fn silent_controller_makes_groups_old_and_takes_none() {
         let some = || Ok(Some(vec![513, 1200]));
         let sids = || vec![lab(513), lab(1200)];
-        for (groups, is_silent, wanted) in [
-            (some(), false, Ok((sids(), false))),
-            (some(), true, Ok((sids(), false))),
-            (Ok(None), false, Ok((vec![], true))),
-            (Ok(None), true, Err(Error::NoController)),
-            (Err(Error::NotAvailable), false, Err(Error::NotAvailable)),
+        let silent = || Err(Error::NoController);
+        let not_told = || Err(Error::NotTold);
+        for (groups, reached, wanted) in [
+            (some(), Ok(()), Ok((sids(), false))),
+            (some(), silent(), Ok((sids(), false))),
+            (some(), not_told(), Ok((sids(), false))),
+            (Ok(None), Ok(()), Ok((vec![], true))),
+            (Ok(None), silent(), Err(Error::NoController)),
+            (Ok(None), not_told(), Ok((vec![], false))),
+            (Err(Error::NotAvailable), Ok(()), Err(Error::NotAvailable)),
         ] {
-            let mut lab = Lab { groups, is_silent };
+            let mut lab = Lab { groups, reached };
             assert_eq!(ask(&mut lab, &self::lab(ALICE), &Whose::Trusted("OTHER".into())), wanted);
         }
-        let mut lab = Lab { groups: some(), is_silent: false };
+        let mut lab = Lab { groups: some(), reached: Ok(()) };
         assert_eq!(ask(&mut lab, &self::lab(ALICE), &Whose::Unlisted), Ok((sids(), false)));
     }
 
     #[test]
     fn groups_have_names_and_numbers() {
-        let winbind = Arc::<Winbind>::default();
-        locked(&winbind.state).away = Some("silent".into());
+        let service = Arc::<DomainService>::default();
+        locked(&service.state).away = Some("silent".into());
         let named = |rid, kind, name: &str| Named {
             sid: lab(rid),
             kind,
@@ -175,17 +173,18 @@ mod tests {
             name: name.into(),
         };
         let alice = lab(ALICE);
-        assert_eq!(winbind.groups_of(&alice), Err("winbindd does not answer".to_owned()));
-        let none = winbind.with_numbers(&alice, vec![], true);
+        let silent = || Err("the service of the domain does not answer".to_owned());
+        assert_eq!(service.groups_of(&alice).map(drop), silent());
+        let none = service.with_numbers(&alice, vec![], true);
         assert_eq!(none, Err("winbind knows no groups of this user".to_owned()));
 
-        winbind.say(("LAB", "alice"), named(ALICE, NamedKind::User, "alice"), Number::Uid(3001));
-        winbind.say(("LAB", "users"), named(513, NamedKind::Group, "users"), Number::Gid(3513));
+        service.say(("LAB", "alice"), named(ALICE, NamedKind::User, "alice"), Number::Uid(3001));
+        service.say(("LAB", "users"), named(513, NamedKind::Group, "users"), Number::Gid(3513));
         let sids = vec![lab(513), lab(1200)];
-        let told = winbind.with_numbers(&alice, sids.clone(), true);
-        assert_eq!(told, Err("winbindd does not answer".to_owned()), "a number is missing");
-        winbind.say(("LAB", "sales"), named(1200, NamedKind::Group, "sales"), Number::Gid(4200));
-        let told = winbind.with_numbers(&alice, sids, false).unwrap();
+        let told = service.with_numbers(&alice, sids.clone(), true);
+        assert_eq!(told.map(drop), silent(), "a number is missing");
+        service.say(("LAB", "sales"), named(1200, NamedKind::Group, "sales"), Number::Gid(4200));
+        let told = service.with_numbers(&alice, sids, false).unwrap();
         let group = |rid, name: &str| Group { sid: lab(rid), name: Some(name.into()) };
         assert_eq!(told.all, [group(513, r"LAB\users"), group(1200, r"LAB\sales")]);
         assert_eq!(told.numbers, Numbers { uid: 3001, gid: 3513, groups: vec![4200] });
@@ -194,7 +193,8 @@ mod tests {
 
     #[test]
     fn user_without_number_is_refused() {
-        let of = |why: Why| super::why(&Refused { why, detail: "S-1-5-21-1-2-3-513".into() });
+        let of =
+            |why: Why| super::why(&Refused { why, detail: "S-1-5-21-1-2-3-513".into() }, "winbind");
         assert!(of(Why::NoNumber).starts_with("winbind has no number for S-1-5-21-1-2-3-513"));
         assert_eq!(of(Why::Away), "S-1-5-21-1-2-3-513");
     }

@@ -5,83 +5,14 @@ use std::ptr::{self, NonNull};
 
 use wire::Sid;
 
+use super::ffi::{self, Code, DomainSid, UnixId};
 use crate::error::Error;
-use crate::ffi::{self, Code, DomainSid, UnixId};
 use crate::text::{copied, given};
-
-/// The machine's names in its domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Details {
-    /// NetBIOS name of the machine, whose account is the name and `$`.
-    pub machine: String,
-    /// NetBIOS name of the domain.
-    pub domain: String,
-    /// DNS name of the domain; empty without Active Directory.
-    pub dns_domain: String,
-    /// Version of winbindd.
-    pub version: String,
-}
-
-/// Names and identifier of a domain that winbindd knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DomainNames {
-    /// NetBIOS name.
-    pub name: String,
-    /// DNS name; may be empty.
-    pub dns: String,
-    pub sid: Sid,
-}
-
-/// The number of an identifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Number {
-    Uid(u32),
-    Gid(u32),
-    /// A uid and a gid with the same value.
-    Both(u32),
-}
-
-/// The kind of a named identifier (`SID_NAME_USE`, MS-SAMR section 2.2.2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    User,
-    /// A group of a domain.
-    Group,
-    Domain,
-    /// A local group of a domain or of a machine.
-    Alias,
-    WellKnown,
-    Computer,
-    /// Deleted, invalid or unknown.
-    Other,
-}
-
-impl Kind {
-    pub(crate) fn of(kind: c_int) -> Self {
-        match kind {
-            1 => Self::User,
-            2 => Self::Group,
-            3 => Self::Domain,
-            4 => Self::Alias,
-            5 => Self::WellKnown,
-            9 => Self::Computer,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// The name of an identifier.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
-    /// NetBIOS name of its domain.
-    pub domain: String,
-    pub name: String,
-    pub kind: Kind,
-}
+use crate::types::{Details, DomainNames, Kind, Name, Number};
 
 /// A connection to winbindd.
 #[derive(Debug)]
-pub struct Context(NonNull<c_void>);
+pub(crate) struct Context(NonNull<c_void>);
 
 // SAFETY: a context has no ties to the thread that made it; `&mut self` gives it one user at a time.
 unsafe impl Send for Context {}
@@ -150,7 +81,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::NoLibrary`].
-    pub fn new() -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         ffi::loaded().map_err(Error::NoLibrary)?;
         // SAFETY: no argument.
         let made = unsafe { ffi::wbcCtxCreate() };
@@ -163,7 +94,7 @@ impl Context {
     }
 
     /// Asks for the names of the machine and its domain. May block.
-    pub fn details(&mut self) -> Result<Details, Error> {
+    pub(crate) fn details(&mut self) -> Result<Details, Error> {
         let mut found = Owned::none();
         // SAFETY: the context lives; the place takes a pointer, which `found` frees.
         let code = unsafe { ffi::wbcCtxInterfaceDetails(self.at(), found.place()) };
@@ -179,8 +110,8 @@ impl Context {
         })
     }
 
-    /// Asks for a domain by its NetBIOS or DNS name; `None` for a domain that the machine does not trust. May block.
-    pub fn domain(&mut self, name: &str) -> Result<Option<DomainNames>, Error> {
+    /// Asks for a domain that the machine trusts, by its NetBIOS or DNS name. May block.
+    pub(crate) fn domain(&mut self, name: &str) -> Result<Option<DomainNames>, Error> {
         let name = given(name)?;
         let mut found = Owned::none();
         // SAFETY: the context and the name live; the place takes a pointer, which `found` frees.
@@ -203,7 +134,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::NoController`], also if the library is too old to ask.
-    pub fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
+    pub(crate) fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
         match (self.ping_controller(domain), domain) {
             (Err(Error::NoController), Some(domain)) if domain.contains('.') => {
                 self.find_controller(domain)
@@ -243,7 +174,7 @@ impl Context {
     }
 
     /// Asks for the numbers of these identifiers, which winbindd may assign now; the results have the same order. May block.
-    pub fn numbers(&mut self, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
+    pub(crate) fn numbers(&mut self, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
         let asked: Vec<DomainSid> = sids.iter().map(DomainSid::of).collect();
         let mut ids = vec![UnixId::default(); asked.len()];
         let count = u32::try_from(asked.len()).map_err(|_| Error::Invalid)?;
@@ -266,7 +197,7 @@ impl Context {
     }
 
     /// Asks for the name of an identifier, if it has one. May block.
-    pub fn name_of(&mut self, sid: &Sid) -> Result<Option<Name>, Error> {
+    pub(crate) fn name_of(&mut self, sid: &Sid) -> Result<Option<Name>, Error> {
         let asked = DomainSid::of(sid);
         let (mut domain, mut name, mut kind) = (Owned::none(), Owned::none(), 0);
         // SAFETY: the context and the identifier live; the places take pointers, which their owners free.
@@ -281,7 +212,11 @@ impl Context {
     }
 
     /// Asks for the identifier of a name, if it exists. May block.
-    pub fn sid_of(&mut self, domain: &str, name: &str) -> Result<Option<(Sid, Kind)>, Error> {
+    pub(crate) fn sid_of(
+        &mut self,
+        domain: &str,
+        name: &str,
+    ) -> Result<Option<(Sid, Kind)>, Error> {
         let (domain, name) = (given(domain)?, given(name)?);
         let found = self.look_up(&domain, &name)?;
         Ok(found.and_then(|(sid, kind)| Some((sid.read()?, Kind::of(kind)))))

@@ -1,11 +1,11 @@
 //! Names, SIDs and numbers of domain identities.
 //!
-//! *Operation.* Answers are kept; while winbindd does not answer, all kept answers are valid. Questions about names use at most
+//! *Operation.* Answers are kept; while the service does not answer, all kept answers are valid. Questions about names use at most
 //! [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a name does
-//! not exist counts only if a controller of the machine's domain answers afterwards, since winbindd finds no name either without
-//! one; for names of a trusted domain with a silent controller it counts only for seconds, in which that controller is not asked
-//! again, and for names of a domain that winbindd does not list as well: it may be a trusted one. After silence of winbindd or the
-//! controller, questions pause for [`REST`].
+//! not exist counts only if a controller of the machine's domain answers afterwards, since the service finds no name either
+//! without one; for names of a trusted domain with a silent controller it counts only for seconds, in which that controller is not
+//! asked again, and for names of a domain that the service does not list as well: it may be a trusted one. After silence of the
+//! service or the controller, questions pause for [`REST`].
 //!
 //! *Memory.* [`NAMED_MAX`] names by SID, and as many SIDs by name and by number. Names are at most [`NAME_MAX`] bytes.
 //!
@@ -16,26 +16,23 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use domain_sys::{Context, DomainNames, Error, Kind, Name, Number};
 use mutex::locked;
 use rdma_transport::parts::{Limit, Parts};
 use smbd_core::domain_engine::{Lookup, Named, NamedKind};
 use vfs::acl::Sid;
-use wbclient_sys::{Context, DomainNames, Error, Kind, Name, Number};
 
 use super::kept::Kept;
-use super::{ANSWER_MAX, About, Asker, NAMES_MAX, Winbind, away};
+use super::{ANSWER_MAX, About, Asker, DomainService, NAMES_MAX, QUESTIONS_TIME, away};
 
 /// Most questions about names at the same time; one client has half of them.
 const QUESTIONS_MAX: usize = 8;
-pub(crate) const LIMIT: &str = "winbind-names";
-pub(crate) const LIMIT_OF_ADDRESS: &str = "winbind-names-of-address";
+pub(crate) const LIMIT: &str = "domain-names";
+pub(crate) const LIMIT_OF_ADDRESS: &str = "domain-names-of-address";
 /// Most names, and most SIDs and numbers, that are kept; clients invent them.
 const NAMED_MAX: usize = 16_384;
 /// Bytes of a name or domain. The library cuts longer ones to 255 bytes, and would find another account.
 const NAME_MAX: usize = 254;
-/// Time limit of many questions, of which each may take a little longer: less than [`ANSWER_MAX`], so that all is kept that was
-/// answered.
-const QUESTIONS_TIME: Duration = Duration::from_secs(2);
 /// Stands for questions that no client caused.
 pub(super) const OWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -79,8 +76,8 @@ const REST: Duration = Duration::from_secs(10);
 struct Rest(Mutex<Option<Instant>>);
 
 impl Rest {
-    /// Asks, except in a pause. It begins if winbindd or a controller of the machine's domain was silent. A question that takes too
-    /// long counts only if `is_own`: others wait for domains that any client may name.
+    /// Asks, except in a pause. It begins if the service or a controller of the machine's domain was silent. A question that takes
+    /// too long counts only if `is_own`: others wait for domains that any client may name.
     fn ask<T>(&self, is_own: bool, ask: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let is_resting = locked(&self.0).is_some_and(|until| Instant::now() < until);
         if is_resting {
@@ -145,7 +142,7 @@ fn named(sid: &Sid, name: Name) -> Option<Named> {
     })
 }
 
-impl Winbind {
+impl DomainService {
     /// Asks about owners on a thread of those for names, except in a pause.
     pub(super) fn ask_owners<T: Send + 'static>(
         self: &Arc<Self>,
@@ -311,7 +308,7 @@ impl Winbind {
         names.iter().map(of).collect()
     }
 
-    /// Gives a domain its NetBIOS name: winbindd may answer with the DNS name by which a client asked before.
+    /// Gives a domain its NetBIOS name: the service may answer with the DNS name by which a client asked before.
     fn spelled(&self, mut named: Named) -> Named {
         let state = locked(&self.state);
         let own = state.machine.as_ref().and_then(|(_, identity)| identity.as_ref());
@@ -338,7 +335,7 @@ impl Winbind {
         locked(&self.names.by_name).keep_unsure(key(domain, name), NAMED_MAX);
     }
 
-    /// Lets the next question about a name reach winbindd. Forgets that the name does not exist.
+    /// Lets the next question about a name reach the service. Forgets that the name does not exist.
     pub(super) fn age_name(&self, domain: &str, name: &str) {
         locked(&self.names.by_name).age(&key(domain, name));
     }
@@ -369,12 +366,17 @@ impl Winbind {
         let mut why = None;
         if !missing.is_empty() {
             let asked = missing.clone();
-            let answer = self.ask_owners(ANSWER_MAX, move |context| context.sids_of(&asked));
+            let until = Instant::now() + QUESTIONS_TIME;
+            let answer = self.ask_owners(ANSWER_MAX, move |context| context.sids_of(&asked, until));
             match answer {
                 Ok(sids) => {
+                    let is_sure = self.source.tells_of_controllers();
                     let mut known = locked(&self.names.by_number);
                     for (number, sid) in missing.iter().zip(sids) {
-                        known.keep(number_key(number), sid, NAMED_MAX);
+                        match sid {
+                            None if !is_sure => known.keep_unsure(number_key(number), NAMED_MAX),
+                            sid => known.keep(number_key(number), sid, NAMED_MAX),
+                        }
                     }
                 }
                 Err(error) => why = Some(error),
@@ -423,7 +425,7 @@ impl Winbind {
     }
 
     /// Tells the domain of this gateway the numbers of a user and of a group, if the directory has such a user and such a group:
-    /// winbindd may make a number of any SID, which clients invent, and one number for both kinds.
+    /// The service may make a number of any SID, which clients invent, and one number for both kinds.
     pub(super) fn learn_numbers(self: &Arc<Self>, user: Option<&Sid>, group: Option<&Sid>) {
         let Some(domain) = locked(&self.state).domain.clone() else { return };
         let asked: Vec<(bool, Sid)> = [(false, user), (true, group)]
@@ -452,7 +454,7 @@ impl Winbind {
         let Some(domain) = locked(&self.state).domain.clone() else { return };
         for (number, sid) in numbers.iter().zip(found) {
             let Ok(Some(sid)) = sid else { continue };
-            // winbindd of a controller gives users of the host SIDs of their numbers.
+            // The service of a controller gives users of the host SIDs of their numbers.
             if sid.authority() != 5 || sid.subs().first() != Some(&21) {
                 continue;
             }
@@ -465,7 +467,7 @@ impl Winbind {
 }
 
 impl Names {
-    /// Ends the pauses: winbindd answers again.
+    /// Ends the pauses: the service answers again.
     pub(super) fn end_rests(&self) {
         *locked(&self.rest.0) = None;
         *locked(&self.rest_of_names.0) = None;
@@ -512,7 +514,7 @@ pub(super) enum Whose {
     Own,
     /// A trusted one, by its DNS name if that is known.
     Trusted(String),
-    /// One that winbindd does not list: it may be a trusted one of which no user has logged on.
+    /// One that the service does not list: it may be a trusted one of which no user has logged on.
     Unlisted,
 }
 
@@ -525,7 +527,7 @@ impl Whose {
 
 /// Hands over the things that were not found, and whether that is sure: a controller of the domain answers. Things of a trusted
 /// domain are unsure first, since its controller may hold the question for long: it is not asked after this time, nor while
-/// `silent` has its domain.
+/// `silent` has its domain. All are unsure where the service tells of no controller.
 ///
 /// # Errors
 /// No controller of the machine's domain answers.
@@ -539,7 +541,13 @@ fn reach_controllers<T: Copy>(
     if none.is_empty() {
         return Ok(());
     }
-    asked.reach_controller(None)?;
+    match asked.reach_controller(None) {
+        Err(Error::NotTold) => {
+            none.into_iter().for_each(|(_, thing)| tell(thing, false));
+            return Ok(());
+        }
+        answer => answer?,
+    }
     let mut trusted = HashMap::<String, Vec<T>>::new();
     for (whose, thing) in none {
         tell(thing, matches!(whose, Whose::Own));
@@ -636,38 +644,41 @@ mod tests {
         Named { sid, kind: NamedKind::User, domain: domain.into(), name: name.into() }
     }
 
-    fn silent() -> Arc<Winbind> {
-        let winbind = Arc::<Winbind>::default();
-        locked(&winbind.state).away = Some("silent".into());
-        winbind
+    fn silent() -> Arc<DomainService> {
+        let service = Arc::<DomainService>::default();
+        locked(&service.state).away = Some("silent".into());
+        service
     }
 
     #[test]
-    fn names_stay_while_winbind_is_silent() {
-        let winbind = silent();
+    fn names_stay_while_service_is_silent() {
+        let service = silent();
         let alice = named_as(1103, "LAB", "alice");
-        winbind.keep_name("lab.test", "ALICE", Some(alice.clone()));
-        winbind.keep_name("LAB", "nobody", None);
+        service.keep_name("lab.test", "ALICE", Some(alice.clone()));
+        service.keep_name("LAB", "nobody", None);
         let asked = [("LAB.TEST", "alice"), ("LAB", "nobody"), ("LAB", "bob")];
-        let [one, none, unknown] = &winbind.identities_of(&asked)[..] else { panic!("not three") };
+        let [one, none, unknown] = &service.identities_of(&asked)[..] else { panic!("not three") };
         assert_eq!((one, none), (&Ok(Some(alice.clone())), &Ok(None)));
-        assert_eq!(unknown.as_ref().unwrap_err().detail, "winbindd does not answer");
+        assert_eq!(
+            unknown.as_ref().unwrap_err().detail,
+            "the service of the domain does not answer"
+        );
         let bob = named_as(1104, "LAB", "bob").sid;
-        let told = winbind.names_of(&[alice.sid.clone(), bob]);
+        let told = service.names_of(&[alice.sid.clone(), bob]);
         assert_eq!(told[0], Ok(Some(alice.clone())), "the SID of a name has this name");
         assert!(told[1].is_err());
         // A controller that is away is no reason to forget.
-        winbind.keep(&alice.sid, None);
-        assert_eq!(winbind.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice))]);
-        winbind.age_name("LAB", "nobody");
-        assert!(winbind.identities_of(&[("LAB", "nobody")])[0].is_err(), "it is asked about again");
+        service.keep(&alice.sid, None);
+        assert_eq!(service.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice))]);
+        service.age_name("LAB", "nobody");
+        assert!(service.identities_of(&[("LAB", "nobody")])[0].is_err(), "it is asked about again");
     }
 
     #[test]
     fn names_that_no_account_has_are_left_out() {
-        let winbind = silent();
+        let service = silent();
         let long = "x".repeat(NAME_MAX + 1);
-        assert_eq!(winbind.identities_of(&[("LAB", &long), ("LAB", "a\0b")]), [Ok(None), Ok(None)]);
+        assert_eq!(service.identities_of(&[("LAB", &long), ("LAB", "a\0b")]), [Ok(None), Ok(None)]);
         let of = |name: &str, kind| {
             let name = Name { domain: "LAB".into(), name: name.into(), kind };
             named(&named_as(1, "", "").sid, name)
@@ -685,103 +696,103 @@ mod tests {
 
     #[test]
     fn domains_have_their_short_names() {
-        let winbind = silent();
+        let service = silent();
         let sid = Sid::new(5, &[21, 1, 2, 3]).unwrap();
-        let lab = wbclient_sys::DomainNames { name: "LAB".into(), dns: "lab.test".into(), sid };
-        locked(&winbind.state).domains = Some(vec![lab]);
-        winbind.keep_name("lab.test", "bob", Some(named_as(1104, "LAB.TEST", "bob")));
-        let told = winbind.identities_of(&[("lab.test", "bob")]);
+        let lab = domain_sys::DomainNames { name: "LAB".into(), dns: "lab.test".into(), sid };
+        locked(&service.state).domains = Some(vec![lab]);
+        service.keep_name("lab.test", "bob", Some(named_as(1104, "LAB.TEST", "bob")));
+        let told = service.identities_of(&[("lab.test", "bob")]);
         assert_eq!(told, [Ok(Some(named_as(1104, "LAB", "bob")))]);
     }
 
     #[test]
     fn owners_become_known_to_the_domain() {
-        let winbind = silent();
+        let service = silent();
         let domain = Domain::by_service();
-        locked(&winbind.state).domain = Some(domain.clone());
+        locked(&service.state).domain = Some(domain.clone());
         let (alice, group) = (named_as(1103, "", "").sid, named_as(1200, "", "").sid);
         let asked = [Number::Uid(3001), Number::Gid(3001), Number::Uid(7), Number::Uid(8)];
-        assert!(!winbind.knows_owners(&asked));
+        assert!(!service.knows_owners(&asked));
         for (number, sid) in asked.iter().zip([
             Some(alice.clone()),
             Some(group.clone()),
             Some(Sid::unix_user(7)),
             None,
         ]) {
-            locked(&winbind.names.by_number).keep(number_key(number), sid, NAMED_MAX);
+            locked(&service.names.by_number).keep(number_key(number), sid, NAMED_MAX);
         }
-        assert!(winbind.knows_owners(&asked) && !winbind.knows_owners(&[Number::Gid(7)]));
+        assert!(service.knows_owners(&asked) && !service.knows_owners(&[Number::Gid(7)]));
         // NFS asks in this way.
-        winbind.sids_of(&asked);
+        service.sids_of(&asked);
         assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
         assert_eq!(domain.sid_of_group(3001), Some(group));
         assert_eq!((domain.sid_of_user(7), domain.sid_of_user(8)), (None, None));
         assert_eq!(domain.uid(&alice), Some(3001));
         // Other owners are not asked about at once after silence.
-        assert_eq!(winbind.sids_of(&[Number::Uid(9)]), [Err(Error::NotAvailable)]);
-        assert!(locked(&winbind.names.rest.0).is_some_and(|until| until > Instant::now()));
-        winbind.names.end_rests();
-        assert!(locked(&winbind.names.rest.0).is_none());
+        assert_eq!(service.sids_of(&[Number::Uid(9)]), [Err(Error::NotAvailable)]);
+        assert!(locked(&service.names.rest.0).is_some_and(|until| until > Instant::now()));
+        service.names.end_rests();
+        assert!(locked(&service.names.rest.0).is_none());
     }
 
     /// Where each number is that of a user and of a group, the kind of the SID decides who may be an owner.
     #[test]
     fn new_owners_become_known_to_the_domain() {
-        let winbind = silent();
+        let service = silent();
         let domain = Domain::by_service();
-        locked(&winbind.state).domain = Some(domain.clone());
+        locked(&service.state).domain = Some(domain.clone());
         let alice = named_as(1103, "LAB", "alice");
         let sales = Named { kind: NamedKind::Group, ..named_as(1200, "LAB", "sales") };
-        winbind.say(("LAB", "alice"), alice.clone(), Number::Both(3001));
-        winbind.say(("LAB", "sales"), sales.clone(), Number::Both(3002));
-        winbind.learn_numbers(Some(&sales.sid), Some(&alice.sid));
+        service.say(("LAB", "alice"), alice.clone(), Number::Both(3001));
+        service.say(("LAB", "sales"), sales.clone(), Number::Both(3002));
+        service.learn_numbers(Some(&sales.sid), Some(&alice.sid));
         assert_eq!((domain.uid(&sales.sid), domain.gid(&alice.sid)), (None, None));
-        winbind.learn_numbers(Some(&alice.sid), Some(&sales.sid));
+        service.learn_numbers(Some(&alice.sid), Some(&sales.sid));
         assert_eq!((domain.uid(&alice.sid), domain.gid(&sales.sid)), (Some(3001), Some(3002)));
         // The number of this one is unknown.
         let bob = named_as(1104, "LAB", "bob").sid;
-        winbind.learn_numbers(Some(&bob), None);
+        service.learn_numbers(Some(&bob), None);
         assert_eq!(domain.uid(&bob), None);
-        // The directory does not have this one, although winbindd makes a number of its RID.
+        // The directory does not have this one, although the service makes a number of its RID.
         let invented = named_as(9999, "LAB", "").sid;
-        winbind.keep(&invented, None);
-        locked(&winbind.numbers).keep(invented.clone(), Some(Number::Both(9999)), NAMED_MAX);
-        winbind.learn_numbers(Some(&invented), Some(&invented));
+        service.keep(&invented, None);
+        locked(&service.numbers).keep(invented.clone(), Some(Number::Both(9999)), NAMED_MAX);
+        service.learn_numbers(Some(&invented), Some(&invented));
         assert_eq!((domain.uid(&invented), domain.gid(&invented)), (None, None));
         // The number of anonymous callers is that of no other.
         let carol = named_as(1105, "LAB", "carol");
         let staff = Named { kind: NamedKind::Group, ..named_as(1201, "LAB", "staff") };
-        winbind.say(("LAB", "carol"), carol.clone(), Number::Uid(ANONYMOUS));
-        winbind.say(("LAB", "staff"), staff.clone(), Number::Gid(ANONYMOUS));
-        winbind.learn_numbers(Some(&carol.sid), Some(&staff.sid));
+        service.say(("LAB", "carol"), carol.clone(), Number::Uid(ANONYMOUS));
+        service.say(("LAB", "staff"), staff.clone(), Number::Gid(ANONYMOUS));
+        service.learn_numbers(Some(&carol.sid), Some(&staff.sid));
         assert_eq!((domain.uid(&carol.sid), domain.gid(&staff.sid)), (None, None));
     }
 
     /// Owners that clients set take no place of logons.
     #[test]
     fn numbers_of_owners_are_asked_in_places_for_names() {
-        let winbind = Arc::<Winbind>::default();
+        let service = Arc::<DomainService>::default();
         let at = [192, 0, 2, 1].into();
         let _held: Vec<_> =
-            (0..QUESTIONS_MAX).map_while(|_| winbind.names.asking.take(at).ok()).collect();
+            (0..QUESTIONS_MAX).map_while(|_| service.names.asking.take(at).ok()).collect();
         let _client = iobuf::ClientWork::begin(at);
         let alice = named_as(1103, "LAB", "alice").sid;
-        assert_eq!(winbind.numbers_for(Asker::Owner, &[alice]), Err(Error::Busy));
+        assert_eq!(service.numbers_for(Asker::Owner, &[alice]), Err(Error::Busy));
     }
 
     #[test]
     fn client_leaves_questions_to_others() {
-        let winbind = Arc::<Winbind>::default();
-        let take = |n: u8| winbind.names.asking.take([192, 0, 2, n].into());
+        let service = Arc::<DomainService>::default();
+        let take = |n: u8| service.names.asking.take([192, 0, 2, n].into());
         let held: Vec<_> = (0..QUESTIONS_MAX).map_while(|_| take(1).ok()).collect();
         assert_eq!(held.len(), QUESTIONS_MAX / 2);
         let _client = iobuf::ClientWork::begin([192, 0, 2, 1].into());
         let asked =
-            winbind.ask_names(ANSWER_MAX, |_| -> Result<(), Error> { panic!("it has its part") });
+            service.ask_names(ANSWER_MAX, |_| -> Result<(), Error> { panic!("it has its part") });
         assert_eq!(asked, Err(Error::Busy));
-        assert_eq!(winbind.sids_of(&[Number::Uid(9)]), [Err(Error::Busy)]);
-        assert!(winbind.identities_of(&[("LAB", "bob")])[0].is_err());
-        let rests = [&winbind.names.rest, &winbind.names.rest_of_names];
+        assert_eq!(service.sids_of(&[Number::Uid(9)]), [Err(Error::Busy)]);
+        assert!(service.identities_of(&[("LAB", "bob")])[0].is_err());
+        let rests = [&service.names.rest, &service.names.rest_of_names];
         assert!(rests.iter().all(|rest| locked(&rest.0).is_none()), "others may ask");
         assert!(take(2).is_ok());
     }
@@ -791,6 +802,11 @@ mod tests {
         is_silent: bool,
         has_names: bool,
         pings: usize,
+        tells_of_controllers: bool,
+    }
+
+    fn lab(is_silent: bool, has_names: bool) -> Lab {
+        Lab { is_silent, has_names, pings: 0, tells_of_controllers: true }
     }
 
     impl Asked for Lab {
@@ -809,6 +825,9 @@ mod tests {
 
         fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
             self.pings += 1;
+            if !self.tells_of_controllers {
+                return Err(Error::NotTold);
+            }
             let is_silent = domain.map_or(self.is_silent, |domain| domain == "silent");
             if is_silent { Err(Error::NoController) } else { Ok(()) }
         }
@@ -818,7 +837,7 @@ mod tests {
     fn silent_controller_denies_no_name() {
         let names = ["alice", "bob", "carol"].map(|name| ("LAB".to_owned(), name.to_owned()));
         let ask = |is_silent, has_names, time| {
-            let (mut lab, mut told) = (Lab { is_silent, has_names, pings: 0 }, Vec::new());
+            let (mut lab, mut told) = (lab(is_silent, has_names), Vec::new());
             let until = Instant::now() + Duration::from_secs(time);
             let tell = |(_, name): (&str, &str), answer: Told| {
                 assert!(!matches!(answer, Told::Unsure), "{name} is of the machine's domain");
@@ -865,31 +884,35 @@ mod tests {
         let wanted =
             [("SILENT", true), ("OTHER", false), ("NONE", true), ("LAB", false), ("", true)];
         let wanted: BTreeMap<_, _> = wanted.map(|(name, is)| (name.to_owned(), is)).into();
-        let mut lab = Lab { is_silent: false, has_names: true, pings: 0 };
+        let mut lab = self::lab(false, true);
         assert_eq!((ask(&mut lab), lab.pings), (wanted.clone(), 3));
         // The silent controller is left alone for seconds.
-        assert_eq!((ask(&mut lab), lab.pings), (wanted, 5));
+        assert_eq!((ask(&mut lab), lab.pings), (wanted.clone(), 5));
+        // SSSD tells of no controller.
+        let mut lab = Lab { tells_of_controllers: false, ..self::lab(false, true) };
+        let wanted = wanted.into_keys().map(|name| (name, true)).collect();
+        assert_eq!((ask(&mut lab), lab.pings), (wanted, 1));
         // An earlier name stays.
-        let winbind = Arc::<Winbind>::default();
+        let service = Arc::<DomainService>::default();
         let alice = named_as(1103, "LAB", "alice");
-        winbind.keep(&alice.sid, Some(alice.clone()));
-        winbind.keep_unsure(&alice.sid);
-        assert_eq!(winbind.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice.clone()))]);
-        winbind.keep_name("LAB", "alice", Some(alice.clone()));
-        winbind.keep_name_unsure("LAB", "alice");
-        assert_eq!(winbind.identities_of(&[("LAB", "alice")]), [Ok(Some(alice))]);
+        service.keep(&alice.sid, Some(alice.clone()));
+        service.keep_unsure(&alice.sid);
+        assert_eq!(service.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice.clone()))]);
+        service.keep_name("LAB", "alice", Some(alice.clone()));
+        service.keep_name_unsure("LAB", "alice");
+        assert_eq!(service.identities_of(&[("LAB", "alice")]), [Ok(Some(alice))]);
     }
 
     /// Only SIDs and names of trusted domains need their controllers.
     #[test]
     fn trusted_domains_are_told_apart() {
-        let winbind = silent();
-        let listed = |name: &str, sid: &str| wbclient_sys::DomainNames {
+        let service = silent();
+        let listed = |name: &str, sid: &str| domain_sys::DomainNames {
             name: name.into(),
             dns: format!("{}.test", name.to_lowercase()),
             sid: sid.parse().unwrap(),
         };
-        let details = wbclient_sys::Details {
+        let details = domain_sys::Details {
             machine: "GW".into(),
             domain: "LAB".into(),
             dns_domain: "lab.test".into(),
@@ -898,7 +921,7 @@ mod tests {
         let (sid, name, dns) = ("S-1-5-21-1-2-3".parse().unwrap(), "LAB".into(), "lab.test".into());
         let own = vfs::DomainIdentity { sid, name, dns };
         {
-            let mut state = locked(&winbind.state);
+            let mut state = locked(&service.state);
             state.machine = Some((details, Some(own)));
             state.domains = Some(vec![
                 listed("BUILTIN", "S-1-5-32"),
@@ -920,7 +943,7 @@ mod tests {
             ("S-1-5-21-7-8-9-1103", "unlisted"),
             ("S-1-5-32-544", "own"),
         ] {
-            assert_eq!(told(winbind.whose_sid(&sid.parse().unwrap())), wanted, "{sid}");
+            assert_eq!(told(service.whose_sid(&sid.parse().unwrap())), wanted, "{sid}");
         }
         for (name, wanted) in [
             ("OTHER", "other.test"),
@@ -932,12 +955,12 @@ mod tests {
             ("", "own"),
             ("NONE", "unlisted"),
         ] {
-            assert_eq!(told(winbind.whose_domain(name)), wanted, "{name}");
+            assert_eq!(told(service.whose_domain(name)), wanted, "{name}");
         }
         // Only a silent controller of a trusted domain makes an answer unknown.
         let asked = [("OTHER", "bob"), ("NONE", "bob")];
-        asked.iter().for_each(|(domain, name)| winbind.keep_name_unsure(domain, name));
-        let found = winbind.identities_of(&asked);
+        asked.iter().for_each(|(domain, name)| service.keep_name_unsure(domain, name));
+        let found = service.identities_of(&asked);
         assert!(found[0].is_err() && found[1] == Ok(None), "{found:?}");
     }
 

@@ -9,7 +9,7 @@ use dylib::Library;
 static WBCLIENT: Library = Library::new(c"libwbclient.so.0");
 
 /// Checks that the library is installed; otherwise returns the loader's message.
-pub fn loaded() -> Result<(), String> {
+pub(crate) fn loaded() -> Result<(), String> {
     WBCLIENT.loaded()
 }
 
