@@ -605,8 +605,7 @@ pub(crate) async fn set(
     let takes = changed.owner.is_some();
     (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
     // The earlier owner must not keep the file. A group or another machine's user cannot have it on the host.
-    let uid = owners.0.or_else(|| takes.then_some(tree.cred.uid));
-    let owners = (uid, owners.1);
+    let owners = (owners.0.or_else(|| takes.then_some(tree.cred.uid)), owners.1);
     // Without a list the mode continues to decide, as after chown(2): the right to set the owner gives no control over anything
     // else.
     if parts & (part::DACL | part::SACL) == 0

@@ -2,8 +2,8 @@
 //!
 //! *Operation.* A request passes when each bucket of its scopes has the tokens that it costs, and takes them from all at once.
 //! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their arrival. Lanes alternate. A
-//! lane passes [`QUANTUM`] bytes at most and then moves behind all others, so that each gets about the same from a bucket that they share;
-//! after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket lets
+//! lane passes [`QUANTUM`] bytes at most and then moves behind all others, so that each gets about the same from a bucket that they
+//! share; after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket lets
 //! later ones pass, as long as this does not delay it: a slow bucket stops only its users, and no lane starves.
 //!
 //! *Memory.* Requests that wait are limited, in all and for each address, as are the bytes that they hold ([`Most`]). Buckets of
@@ -22,8 +22,8 @@ use policy::{Measure, Rates};
 use crate::bucket::{Bucket, DEBT_MAX};
 use crate::{Full, Most, Plan, Reading, ScopeName};
 
-/// Bytes that a lane passes at most before it goes behind the others: fewer where a rate takes longer than a quarter of a second for
-/// them.
+/// Bytes that a lane passes at most before it goes behind the others: fewer where a rate takes longer than a quarter of a second
+/// for them.
 const QUANTUM: i64 = 1 << 20;
 /// Operations of a turn at most, where these have a rate.
 const QUANTUM_OPERATIONS: i64 = 16;

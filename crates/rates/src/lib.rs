@@ -83,7 +83,8 @@ impl Most {
     /// Requests that wait, of one address or IPv6 network of 64 bits.
     pub const REQUESTS_OF_ADDRESS: usize = 2_048;
 
-    /// Derives the limits from the payload memory in large buffers: half of it is left to others, and three quarters by each address.
+    /// Derives the limits from the payload memory in large buffers: half of it is left to others, and three quarters by each
+    /// address.
     pub fn of_memory(bytes: u64) -> Self {
         /// The largest WRITE of SMB.
         const LARGEST: u64 = 8 << 20;

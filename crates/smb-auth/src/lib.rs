@@ -52,16 +52,16 @@ pub trait Secrets {
     /// the client's text and often meaningless.
     fn nt_hash(&self, domain: &str, user: &str) -> Option<NtHash>;
 
-    /// Returns whether this user must be looked up before the exchange continues ([`Step::LookUp`]).
+    /// Returns whether the exchange needs a look-up of this user before it continues ([`Step::LookUp`]).
     fn must_look_up(&self, _user: &str, _why: Look) -> bool {
         false
     }
 }
 
-/// Why an account is looked up in a directory.
+/// The reason for a look-up in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// It is not known, or was looked up too long ago.
+    /// It is not known, or its last look-up is too old.
     Unknown,
     /// The proof does not match the known password, which may have changed.
     Wrong,

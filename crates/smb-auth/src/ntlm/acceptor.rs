@@ -126,12 +126,7 @@ impl Acceptor {
         };
         // A response of 24 bytes is LM or NTLM version 1, with or without session security.
         let parts = auth.nt.split_first_chunk::<16>().filter(|_| auth.nt.len() > 24);
-        let may_be_local = match &answer {
-            None => {
-                !self.policy.domain || account.domain.is_empty() || self.is_local(&account, false)
-            }
-            Some(answer) => matches!(answer, Answer::Local),
-        };
+        let may_be_local = self.may_be_local(&account, answer.as_ref());
         if may_be_local && parts.is_some() && self.must_look_up(secrets, &account, Look::Unknown) {
             self.sent = Some(sent);
             return Ok(Judged::LookUp(account, Look::Unknown));
@@ -191,6 +186,16 @@ impl Acceptor {
         Ok(Judged::Accepted(AcceptedLogon { who, key: Some((key, mic)), target_name }))
     }
 
+    /// Returns whether an account of this server or of a directory may have the name.
+    fn may_be_local<U>(&self, account: &Account, answer: Option<&Answer<U>>) -> bool {
+        match answer {
+            None => {
+                !self.policy.domain || account.domain.is_empty() || self.is_local(account, false)
+            }
+            Some(answer) => matches!(answer, Answer::Local),
+        }
+    }
+
     /// Verifies an AUTHENTICATE_MESSAGE of a client whose further messages NTLM itself protects. Only users with a password on this
     /// server are accepted.
     ///
@@ -219,7 +224,7 @@ impl Acceptor {
         self.looks.is_away = found == LookedUp::Away;
     }
 
-    /// Returns whether the account must be looked up for this reason, once.
+    /// Returns whether the exchange needs a look-up for this reason, once.
     fn must_look_up(&mut self, secrets: &dyn Secrets, account: &Account, why: Look) -> bool {
         let is_done = match why {
             Look::Unknown => &mut self.looks.for_unknown,
