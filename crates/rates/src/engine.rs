@@ -3,8 +3,8 @@
 //! *Operation.* A request passes when each bucket of its scopes has the tokens that it costs, and takes them from all at once.
 //! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their arrival. Lanes alternate. A
 //! lane passes [`QUANTUM`] bytes at most and then moves behind all others, so that each gets about the same from a bucket that they
-//! share; after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket lets
-//! later ones pass, as long as this does not delay it: a slow bucket stops only its users, and no lane starves.
+//! share; after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket
+//! lets later ones pass, as long as this does not delay it: a slow bucket stops only its users, and no lane starves.
 //!
 //! *Memory.* Requests that wait are limited, in all and for each address, as are the bytes that they hold ([`Most`]). Buckets of
 //! addresses are forgotten when they are full again.
