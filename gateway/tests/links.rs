@@ -20,6 +20,7 @@ use common::{Daemon, PASSWORD};
 use iobuf::Buf;
 use smb_proto::NtStatus;
 use smb_proto::smb2::change_notify::filter;
+use smb_proto::smb2::create::{Disposition, access, option};
 use tokio::sync::mpsc;
 
 const ENOUGH: Duration = Duration::from_secs(60);
@@ -388,4 +389,30 @@ async fn reload_with_a_file_in_the_place_of_a_link_is_refused() {
     world.smb_sees(&STAGES[0], &[&world.smb]).await;
     world.nfs_sees(&STAGES[0]).await;
     world.handles_work(0).await;
+}
+
+/// The folder of a link has a name in each share that overlaps, and no client removes it there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn folder_of_a_link_is_not_deleted_through_another_share() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("inner/plain")).unwrap();
+    let path = folder.path().display();
+    let daemon = Daemon::start(&format!(
+        "shares:\n  - {{name: data, path: {path}/inner, squash: none, links: [{{at: a/b, to: 'gw2:/archive'}}]}}\n  \
+         - {{name: outer, path: {path}, squash: none}}\n"
+    ));
+    let outer = daemon.smb("outer", "alice", PASSWORD, Options::default()).await.unwrap();
+    let open =
+        |name: &'static str, options| outer.open(name, access::DELETE, Disposition::Open, options);
+    let refused = |result: client::Result<()>| matches!(result, Err(Error::Smb(_, status)) if status == NtStatus::ACCESS_DENIED);
+    let closing = option::DIRECTORY_FILE | option::DELETE_ON_CLOSE;
+    assert!(refused(open(r"inner\a\b", closing).await.map(drop)));
+    let link = open(r"inner\a\b", option::DIRECTORY_FILE).await.unwrap();
+    assert!(refused(outer.delete_on_close(&link).await));
+    outer.close(link).await.unwrap();
+    assert!(folder.path().join("inner/a/b").exists());
+    let plain = open(r"inner\plain", option::DIRECTORY_FILE).await.unwrap();
+    outer.delete_on_close(&plain).await.unwrap();
+    outer.close(plain).await.unwrap();
+    assert!(!folder.path().join("inner/plain").exists());
 }

@@ -1,5 +1,6 @@
 //! Protects the links of a share and of the shares that overlap it: a folder has one identity in all of them.
 
+use crate::backend::NodeRef;
 use crate::error::VfsResult;
 use crate::links::{Change, Links};
 use crate::namespace::{FileOps, Share};
@@ -15,6 +16,11 @@ impl FileOps<'_> {
         change: Change,
     ) -> VfsResult<()> {
         self.all_links(share, |links| links.refuse(dir, name, change))
+    }
+
+    /// Refuses to announce the removal of a name that a link of any of the shares needs.
+    pub fn check_not_linked(&self, share: &Share, dir: &NodeRef, name: &[u8]) -> VfsResult<()> {
+        self.guard_links(share, dir.id(), name, Change::Take)
     }
 
     /// Refuses a change of attributes that [`Links::refuse_attributes`] refuses in any of the shares.

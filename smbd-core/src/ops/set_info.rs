@@ -346,6 +346,7 @@ async fn set_disposition(
     }
     if !file.is_stream() {
         super::create::check_folder(place.dir.getattr().await.ok().as_ref())?;
+        cx.file_ops(open).check_not_linked(&file.share, &place.dir, &place.name)?;
     }
     if !file.is_stream() && attr.kind == Kind::Dir && !is_empty(file, &open.cred).await? {
         return Err(Status::DIRECTORY_NOT_EMPTY);

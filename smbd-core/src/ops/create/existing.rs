@@ -60,6 +60,9 @@ pub(super) async fn open(
     if w.has(option::DELETE_ON_CLOSE) {
         check_delete(&granted, &attr, &dos)?;
         check_folder(folder.as_ref())?;
+        let place = file.place();
+        let file_ops = cx.server.namespace.by(None);
+        file_ops.check_not_linked(&w.share, &place.dir, &place.name)?;
     }
     if teardown::go_with_file(&cx.server, node.id()).await {
         return Ok(None);
