@@ -69,8 +69,8 @@ pub struct Compound<'a> {
     pub(super) moved: u64,
     /// Bytes that the current operation has copied within the server.
     pub(super) copied: u64,
-    /// The rates have counted an operation.
-    pub(super) is_rated: bool,
+    /// Reads of attributes that belong to an operation which the rates have counted.
+    pub(super) free_reads: u8,
     /// The status for all operations after the first: the reply to this retransmission was not cached.
     pub(super) refuse_rest: Option<Status>,
 }

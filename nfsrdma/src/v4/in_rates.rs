@@ -1,8 +1,8 @@
 //! Performs an operation when the rates of its share, user and client allow it.
 //!
 //! *Operation.* Operations that work on a file count; those that give back state, locks or sessions do not, because other clients
-//! may wait for that. GETATTR and ACCESS after another operation belong to it, and a GETATTR before another one is free:
-//! DELEGRETURN often follows one. Operations that another client may wait for count and do not wait: changes of a file while the
+//! may wait for that. A few GETATTR and ACCESS after another operation belong to it, and a GETATTR before DELEGRETURN is free:
+//! clients send one. Operations that another client may wait for count and do not wait: changes of a file while the
 //! caller's delegation of it is recalled, and opens that reclaim or that replace a delegation.
 //!
 //! *Errors.* NFS4ERR_DELAY. An OPEN of minor version 0 proceeds instead: the error would advance the owner's sequence number (RFC
@@ -11,6 +11,7 @@
 use nfs_proto::nfs4::ops::{Copy4, Open, OpenClaim4, Read, Write};
 use rates::{Admitted, Kind, Refused};
 
+use super::attrs::Bitmap;
 use super::compound::Compound;
 use super::deleg;
 use super::dispatch;
@@ -22,6 +23,8 @@ use crate::pace::{self, Asked};
 
 /// Calls of fewer bytes count as no payload memory.
 const SMALL: usize = 4096;
+/// GETATTR and ACCESS after an operation: of the file, of its directory, and one more.
+const FREE_READS: u8 = 3;
 
 impl Compound<'_> {
     /// Performs the operation, whose arguments come next.
@@ -37,6 +40,13 @@ impl Compound<'_> {
     }
 
     async fn pass(&mut self, opcode: u32) -> Result<Admitted, Status> {
+        if matches!(opcode, op::PUTFH | op::PUTROOTFH | op::PUTPUBFH) {
+            self.free_reads = 0;
+        }
+        if matches!(opcode, op::GETATTR | op::ACCESS) && self.free_reads > 0 {
+            self.free_reads -= 1;
+            return Ok(Admitted::FREE);
+        }
         let Some(mut asked) = self.rated(opcode) else { return Ok(Admitted::FREE) };
         let at = match &self.current {
             // An operation on a share that is closed to the caller is refused.
@@ -46,7 +56,7 @@ impl Compound<'_> {
         // The call keeps the data of the operations behind this one.
         let behind = self.args.unread();
         asked.held = asked.held.max(if behind > SMALL { behind } else { 0 });
-        self.is_rated = true;
+        self.free_reads = FREE_READS;
         let share = at.share.id;
         if opcode == op::OPEN && self.reclaims() {
             return Ok(pace::owe(&self.nfs.core, self.call, share, asked));
@@ -85,9 +95,15 @@ impl Compound<'_> {
         open.is_ok_and(|open| !matches!(open.claim, OpenClaim4::Null(_) | OpenClaim4::Fh))
     }
 
+    /// Returns true if the operation after this GETATTR gives back state.
+    fn gives_back_next(&self) -> bool {
+        let mut args = self.args.clone();
+        let next = args.value::<Bitmap>().and_then(|_| args.value::<u32>());
+        matches!(next, Ok(op::CLOSE | op::DELEGRETURN | op::LOCKU | op::OPEN_DOWNGRADE))
+    }
+
     /// Returns what the operation is about to do; `None` if rates do not count it.
     fn rated(&self, opcode: u32) -> Option<Asked> {
-        let is_last = self.index + 1 == self.count;
         match opcode {
             op::READ | op::READ_PLUS => {
                 let Read { count, .. } = self.args.clone().value().ok()?;
@@ -104,8 +120,7 @@ impl Compound<'_> {
                 let bytes = usize::try_from(most).unwrap_or(usize::MAX);
                 Some(Asked { held: 0, ..Asked::write(bytes) })
             }
-            op::GETATTR if self.is_rated || !is_last => None,
-            op::ACCESS if self.is_rated => None,
+            op::GETATTR if self.gives_back_next() => None,
             op::GETATTR
             | op::ACCESS
             | op::ALLOCATE
@@ -126,7 +141,9 @@ impl Compound<'_> {
             | op::RENAME
             | op::SEEK
             | op::SETATTR
-            | op::SETXATTR => Some(Asked::OTHER),
+            | op::SETXATTR
+            | op::VERIFY
+            | op::NVERIFY => Some(Asked::OTHER),
             _ => None,
         }
     }

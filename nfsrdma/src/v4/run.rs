@@ -235,7 +235,7 @@ pub(super) async fn run(
         slot: None,
         moved: 0,
         copied: 0,
-        is_rated: false,
+        free_reads: 0,
         refuse_rest: None,
     };
     cx.perform_all(start, results_at).await;

@@ -18,6 +18,7 @@ mod machine;
 mod minor0;
 mod names;
 mod opens;
+mod rates;
 mod readdir;
 mod referrals;
 mod room;
