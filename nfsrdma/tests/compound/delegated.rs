@@ -270,3 +270,45 @@ async fn other_clients_see_holder_times() {
         last = seen.0;
     }
 }
+
+/// Each answer of the holder takes 60 ms: a listing waits for two of them, not for all.
+#[tokio::test]
+async fn listing_waits_briefly_for_a_slow_holder() {
+    const FILES: usize = 8;
+    let harness = Harness::new();
+    let (c, mut asked) = client(&harness, b"holder").await;
+    for n in 0..FILES {
+        let o = c.open(b"o", format!("f{n}").as_bytes(), (RW.0 | TIMES, 0)).await.unwrap();
+        assert_eq!(o.delegation.0, WRITE_ATTRS);
+    }
+    let listed = async {
+        // With `rdattr_error` every name is there, some with NFS4ERR_DELAY; without it the reply ends early.
+        let mut counts = Vec::new();
+        for attrs in [&[attr::RDATTR_ERROR, attr::SIZE][..], &[attr::SIZE]] {
+            let mut r = harness.run(|c| c.data().readdir(0, 0, 1 << 16, attrs)).await;
+            r.ok(&[op::PUTROOTFH, op::LOOKUP]).expect(op::READDIR, Status::Ok);
+            r.fixed(8);
+            let (mut names, mut late) = (0, 0);
+            while r.bool() {
+                let (_cookie, _name, _bitmap) = (r.u64(), r.opaque(), r.bitmap());
+                let values = r.opaque();
+                names += 1;
+                late += usize::from(values == 10_008_u32.to_be_bytes());
+            }
+            counts.push((names, late, r.bool()));
+        }
+        counts
+    };
+    let answers = async {
+        loop {
+            let call = Callback::next(&mut asked).await;
+            tokio::time::sleep(std::time::Duration::from_millis(60)).await;
+            says(call, 1, 5, Time { sec: 1, nsec: 0 });
+        }
+    };
+    let counts = tokio::select! {
+        counts = listed => counts,
+        () = answers => unreachable!("it answers without end"),
+    };
+    assert_eq!(counts, [(FILES, FILES - 2, true), (2, 0, false)]);
+}

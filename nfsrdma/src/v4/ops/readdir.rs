@@ -6,11 +6,14 @@
 //! *Memory.* Entries are encoded directly into the reply; an entry that does not fit is removed again.
 //!
 //! *Errors.* TOOSMALL if not even one entry fits. An error of one entry is reported in its `rdattr_error` if that was requested;
-//! otherwise it ends the READDIR.
+//! otherwise it ends the READDIR. DELAY for entries after [`HOLDERS_WAIT_MAX`]; without `rdattr_error` the reply ends before them.
+
+use std::time::Duration;
 
 use nfs_proto::nfs4::attrs::{Value, put_fattr};
 use nfs_proto::nfs4::ops::{Component4, Readdir};
 use rdma_transport::turn;
+use tokio::time::Instant;
 use vfs::namespace::Listed;
 use vfs::{DirEntry, Kind, VfsError};
 
@@ -29,6 +32,8 @@ const TRAILER: usize = 8;
 const ENTRY_GUESS: usize = 128;
 /// Names in one batch.
 const BATCH_MAX: usize = 1024;
+/// How long one READDIR waits for clients that hold write delegations of its files: each may take its time to answer.
+const HOLDERS_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Attributes that the listing contains, without a look-up.
 const BY_LISTING: Bitmap =
     Bitmap::of(&[attr::TYPE, attr::FILEID, attr::MOUNTED_ON_FILEID, attr::RDATTR_ERROR]);
@@ -150,7 +155,7 @@ async fn list(
     budget: &mut Budget,
 ) -> Result<bool, Status> {
     let by_listing = budget.want.is_within(&BY_LISTING);
-    let mut cookie = after;
+    let (mut cookie, mut waited) = (after, Duration::ZERO);
     loop {
         let left = budget.end.saturating_sub(cx.out.total_len());
         let batch = (left / ENTRY_GUESS + 1).min(BATCH_MAX);
@@ -168,9 +173,14 @@ async fn list(
                 Some(kind) if by_listing && !may_refer(at, kind) => {
                     Ok(ObjectAttrs::of_entry(cx.minor, entry.fileid, kind))
                 }
-                _ => match look(cx, at, listed, &budget.want).await {
+                _ => match look(cx, at, listed, &budget.want, &mut waited).await {
                     // Removed between listing and look-up.
                     Err(Status::NoEnt | Status::Stale) => continue,
+                    Err(Status::Delay)
+                        if budget.entries > 0 && !budget.want.has(attr::RDATTR_ERROR) =>
+                    {
+                        return Ok(false);
+                    }
                     other => other,
                 },
             };
@@ -194,6 +204,7 @@ async fn look(
     at: &Located,
     listed: &Listed,
     want: &Bitmap,
+    waited: &mut Duration,
 ) -> Result<ObjectAttrs, Status> {
     let looked_up = match &listed.found {
         Some(found) => Ok(found.clone()),
@@ -211,8 +222,13 @@ async fn look(
         of_absent(cx, &found, want).await
     } else if known {
         ObjectAttrs::with_attr(cx, &found, want, attr).await
+    } else if *waited >= HOLDERS_WAIT_MAX {
+        Err(Status::Delay)
     } else {
-        ObjectAttrs::of(cx, &found, want).await
+        let began = Instant::now();
+        let facts = ObjectAttrs::of(cx, &found, want).await;
+        *waited += began.elapsed();
+        facts
     }
 }
 
