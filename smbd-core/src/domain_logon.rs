@@ -86,6 +86,10 @@ pub(crate) async fn relay(
 /// the name, and guests do not need the domain.
 fn of_unknown_domain<U>(answer: Answer<U>, account_here: AccountHere) -> Answer<U> {
     match answer {
+        // The password is right.
+        Answer::Refused(refused) if matches!(refused.why, Why::NoNumber | Why::Number) => {
+            Answer::Refused(refused)
+        }
         Answer::Refused(refused)
             if account_here != AccountHere::Unknown || refused.why == Why::Away =>
         {

@@ -602,7 +602,7 @@ pub(crate) async fn set(
             None => acl::keep_numbers(&mut list, &*node.acl_shown(&attr).await?, domain),
         }
     }
-    let takes = changed.owner.is_some();
+    let takes = changed.owner.as_ref().is_some_and(|owner| has_no_number(&tree.cred, owner));
     (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
     // The earlier owner must not keep the file. A group or another machine's user cannot have it on the host.
     let owners = (owners.0.or_else(|| takes.then_some(tree.cred.uid)), owners.1);
@@ -634,6 +634,12 @@ fn foreign(
     };
     let owner = of(changed.owner, uid, before.and_then(|acl| acl.owner.as_ref()));
     (owner, of(changed.group, gid, before.and_then(|acl| acl.group.as_ref())))
+}
+
+/// Returns whether a new owner has surely no number: it is a group of the caller, or not of the domain. Others may get one later.
+fn has_no_number(cred: &Cred, owner: &Sid) -> bool {
+    let domain = cred.token.domain().and_then(|domain| domain.sid());
+    cred.token.has(owner) || domain.is_none_or(|domain| owner.rid_in(domain).is_none())
 }
 
 /// Changes a file's owner and group where they differ.

@@ -570,8 +570,8 @@ impl<T> Engine<T> {
             // Others must not wait for one client's debt, nor may it take the tokens that they wait for.
             let unasked = match of {
                 Of::Client(host) if host == key.host => Some(DEBT_MAX),
-                Of::User(_) => Some(DEBT_MAX),
                 _ if scope.has_waiting() => None,
+                // NFS clients claim the numbers of users, who may be at other addresses as well.
                 _ => Some(Duration::ZERO),
             };
             let Scope { buckets, counts, .. } = scope;

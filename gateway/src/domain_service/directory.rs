@@ -137,6 +137,15 @@ fn has_kind(number: Number, is_group: bool) -> bool {
     }
 }
 
+/// Returns the number of a user, or of a group: the library finds no SID of one that may be either.
+fn as_one_kind(number: Number, is_group: bool) -> Number {
+    match number {
+        Number::Both(gid) if is_group => Number::Gid(gid),
+        Number::Both(uid) => Number::Uid(uid),
+        of_one => of_one,
+    }
+}
+
 /// What the domain says about a name or number.
 enum Found<T> {
     Known(T),
@@ -210,8 +219,11 @@ impl DomainService {
         let of = |found: Lookup| {
             let Some(named) = found.map_err(|_| Unanswered)? else { return Ok(None) };
             let number = numbers.next().unwrap_or(Err(Unanswered))?;
-            // Where the controller is silent, a number may exist.
-            if number.is_none() && !locked(&self.numbers).is_surely_none(&named.sid) {
+            let kept = locked(&self.numbers);
+            // Where the controller is silent, a number may exist. SSSD never tells that.
+            let is_none = kept.is_surely_none(&named.sid)
+                || !self.source.tells_of_controllers() && kept.is_unsure(&named.sid);
+            if number.is_none() && !is_none {
                 return Err(Unanswered);
             }
             Ok(Some((named, number)))
@@ -236,8 +248,10 @@ impl DomainService {
         let texts: Vec<(&str, &str)> =
             names.iter().flatten().flatten().map(|named| (domain, named.name.as_str())).collect();
         let meant = self.numbered(&texts, began);
-        let numbers: Vec<Number> =
-            meant.iter().flatten().flatten().filter_map(|(_, number)| *number).collect();
+        let number_of = |(named, number): &(Named, Option<Number>)| {
+            number.map(|number| as_one_kind(number, is_of_kind(named.kind, true)))
+        };
+        let numbers: Vec<Number> = meant.iter().flatten().flatten().filter_map(number_of).collect();
         let sids_of_numbers = match began.elapsed() > GOES_ON_MAX {
             true => vec![Err(Error::NotAvailable); numbers.len()],
             false => self.sids_of(&numbers),
@@ -359,11 +373,15 @@ mod tests {
         let users_with_number = [
             (1305, "shared", Number::Uid(3001)),
             (1306, "odd", Number::Gid(3009)),
+            (1307, "dana", Number::Both(3010)),
             (1103, "alice", Number::Uid(3001)),
         ];
         for (rid, name, number) in users_with_number {
             service.say(("lab.test", name), identity(rid, name, NamedKind::User), number);
         }
+        // `idmap_rid` gives numbers that are of users and of groups.
+        let team = identity(1308, "team", NamedKind::Group);
+        winbind.say(("lab.test", "team"), team, Number::Both(3011));
         let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
         users.set_service(service.clone());
         let lab = NfsNames::new(users.clone(), "lab.test");
@@ -378,6 +396,8 @@ mod tests {
             (sid(1103), one("alice", false)),
             (sid(1305), Ok(None)),
             (sid(1306), Ok(None)),
+            (sid(1307), one("dana", false)),
+            (sid(1308), one("team", true)),
             // The service is silent about this one.
             (sid(1999), Err(Unanswered)),
         ]

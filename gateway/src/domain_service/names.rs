@@ -398,7 +398,14 @@ impl DomainService {
     #[cfg(test)]
     pub(super) fn say(&self, (domain, name): (&str, &str), named: Named, number: Number) {
         locked(&self.numbers).keep(named.sid.clone(), Some(number), NAMED_MAX);
-        locked(&self.names.by_number).keep(number_key(&number), Some(named.sid.clone()), NAMED_MAX);
+        let numbers = match number {
+            Number::Both(id) => vec![Number::Uid(id), Number::Gid(id)],
+            of_one => vec![of_one],
+        };
+        for number in numbers {
+            let sid = Some(named.sid.clone());
+            locked(&self.names.by_number).keep(number_key(&number), sid, NAMED_MAX);
+        }
         self.keep_name(domain, name, Some(named));
     }
 
@@ -459,8 +466,10 @@ impl DomainService {
                 continue;
             }
             match number {
-                Number::Uid(uid) | Number::Both(uid) => domain.know_uid(*uid, sid),
+                Number::Uid(uid) => domain.know_uid(*uid, sid),
                 Number::Gid(gid) => domain.know_group(*gid, sid),
+                // Whether it is a user's or a group's is not known here.
+                Number::Both(_) => continue,
             };
         }
     }
