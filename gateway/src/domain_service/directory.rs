@@ -381,7 +381,7 @@ mod tests {
         }
         // `idmap_rid` gives numbers that are of users and of groups.
         let team = identity(1308, "team", NamedKind::Group);
-        winbind.say(("lab.test", "team"), team, Number::Both(3011));
+        service.say(("lab.test", "team"), team, Number::Both(3011));
         let other: Sid = "S-1-5-21-9-9-9-1300".parse().unwrap();
         users.set_service(service.clone());
         let lab = NfsNames::new(users.clone(), "lab.test");
