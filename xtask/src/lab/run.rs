@@ -293,8 +293,10 @@ impl Place<'_> {
             });
             let second = match is_served.recv() {
                 Ok(()) => far.run(scenario.name, |words| {
-                    fs::write(near.scratch.join("trouble"), words)
-                        .map_err(|e| format!("{words}: {e}"))
+                    // The guest must not find it while it is empty.
+                    let [new, there] = ["trouble-new", "trouble"].map(|it| near.scratch.join(it));
+                    let asked = fs::write(&new, words).and_then(|()| fs::rename(&new, &there));
+                    asked.map_err(|e| format!("{words}: {e}"))
                 }),
                 Err(_) => Err("the first guest served nothing".into()),
             };
