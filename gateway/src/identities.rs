@@ -179,11 +179,11 @@ fn in_domain_with(settings: &Settings, one: Option<&Who>) -> Option<InDomain> {
 
 /// Returns the holders of privileges. Blocks for a limited time.
 pub(crate) fn holders(settings: &Settings, accounts: Accounts<'_>) -> Result<Holders, String> {
-    let (known, unanswered) = of_directory::known(settings, accounts);
-    if let Some(why) = unanswered.of(settings.privileges.principals()) {
+    let (known, unanswered) = of_directory::known(settings, accounts, HOST);
+    let found = found(settings, known, accounts, HOST)?;
+    if let Some(why) = unanswered.of(settings.privileges.principals(), &found) {
         return Err(format!("privileges: {why}"));
     }
-    let found = found(settings, known, accounts, HOST)?;
     let domain = in_domain(settings);
     let names = Resolver::new(accounts, &found, domain.as_ref());
     let [backup, restore, security, take_ownership] =
@@ -203,7 +203,7 @@ fn rights_by(
     accounts: Accounts<'_>,
     host: Service,
 ) -> Vec<Result<Rights, String>> {
-    let (known, unanswered) = of_directory::known(settings, accounts);
+    let (known, unanswered) = of_directory::known(settings, accounts, host);
     let (found, failed) = match found(settings, known.clone(), accounts, host) {
         Ok(found) => (found, None),
         Err(why) => (known, Some(why)),
@@ -219,7 +219,7 @@ fn rights_by(
     };
     // A name that was not looked up is no name that does not exist, and a number without the members of its group denies them
     // nothing.
-    let of_share = |s: &config::Share| match (&failed, unanswered.of(named(s))) {
+    let of_share = |s: &config::Share| match (&failed, unanswered.of(named(s), &found)) {
         (_, Some(why)) => Err(format!("share {}: {why}", s.name)),
         (Some(why), None) if needs_host(s, &found, accounts) => Err(why.clone()),
         _ => of_share(s),
@@ -251,7 +251,7 @@ fn named(share: &config::Share) -> impl Iterator<Item = &Who> {
 
 /// Looks up on the host all users and groups that these settings name. Blocks for a limited time.
 pub(crate) fn on_host(settings: &Settings, accounts: Accounts<'_>) -> Result<Found, String> {
-    let (known, _) = of_directory::known(settings, accounts);
+    let (known, _) = of_directory::known(settings, accounts, HOST);
     found(settings, known, accounts, HOST)
 }
 

@@ -215,7 +215,7 @@ impl Running {
 
     /// Applies settings whose checks are complete.
     pub(crate) async fn take(&mut self, sound: Sound) -> Result<Changes, Refusal> {
-        let Sound { settings: new, shares, users, tls, _directory, values } = sound;
+        let Sound { settings: new, shares, users, tls, directory, values } = sound;
         let with_smb = smb::is_wanted(&new, !users.is_empty());
         let listening = self.listeners.list();
         let step = self.listeners.prepare(&new, with_smb).await.map_err(|why| {
@@ -241,7 +241,7 @@ impl Running {
         if audit.is_some() {
             self.follow_trail(audit.clone()).await;
         }
-        self.put_in_force(&new, &shares, users);
+        self.put_in_force(&new, &shares, users, directory);
         if audit.is_none() {
             self.follow_trail(audit).await;
         }
@@ -287,14 +287,17 @@ impl Running {
     }
 
     /// Replaces all settings that requests use.
-    fn put_in_force(&self, new: &Settings, shares: &ShareSet, users: Next) {
+    fn put_in_force(
+        &self,
+        new: &Settings,
+        shares: &ShareSet,
+        users: Next,
+        directory: Option<Arc<Ldap>>,
+    ) {
         let added: Vec<Arc<Share>> = shares.gone(&self.shares);
         self.servers.namespace.set_shares(shares.shares());
         let others = self.servers.book.set(users);
-        // The reader has made it.
-        if let Err(error) = self.servers.book.follow_directory(new) {
-            tracing::error!(%error, "the directory of users stays as it was");
-        }
+        self.servers.book.follow_directory(directory);
         self.servers.book.set_password_least(new.smb.password_length);
         self.servers.smb.set_settings(smb::smb_settings(new, &self.run, shares.holders()));
         let of_domain = |s: &Settings| (s.kerberos.clone(), s.domain_by);
@@ -361,8 +364,8 @@ pub(crate) struct Sound {
     shares: ShareSet,
     users: Next,
     tls: Option<Certificate>,
-    /// Held until it is in force.
-    _directory: Option<Arc<Ldap>>,
+    /// The directory of users.
+    directory: Option<Arc<Ldap>>,
     /// Old and new values of the other keys.
     values: Vec<String>,
 }
@@ -386,7 +389,7 @@ impl Reader {
             let shares = shares.next(&new, &|name| users.known(name))?;
             trail::prove_required(new.audit.as_ref())?;
             let tls = new.tls.as_ref().map(Certificate::load_in_time).transpose()?;
-            Ok(Sound { settings: new, shares, users, tls, _directory: directory, values })
+            Ok(Sound { settings: new, shares, users, tls, directory, values })
         };
         let done = tokio::task::spawn_blocking(read).await;
         let sound = done.unwrap_or_else(|e| Err(e.to_string())).map_err(Refusal::Failed)?;

@@ -387,7 +387,7 @@ impl UserDb {
             changes: AtomicU64::new(0),
         };
         book.set(book.next(&settings.users)?);
-        book.follow_directory(settings)?;
+        book.open_directory(settings)?;
         Ok(book)
     }
 
@@ -585,6 +585,14 @@ impl UserDb {
 impl Users for UserDb {
     fn find(&self, name: &str) -> Option<Account> {
         self.own(name).or_else(|| self.directory()?.account(name))
+    }
+
+    fn find_own(&self, name: &str) -> Option<Account> {
+        self.own(name)
+    }
+
+    fn find_for_logon(&self, name: &str) -> Option<Account> {
+        self.own(name).or_else(|| self.directory()?.account_for_logon(name))
     }
 
     fn has_directory(&self) -> bool {

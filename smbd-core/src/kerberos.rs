@@ -194,11 +194,17 @@ fn by_rid(
     }
     // Active Directory ignores case.
     let name = info.name.to_lowercase();
-    if let Some(a) = users.find(&name) {
-        return Ok(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true });
+    if let Some(own) = own_account(&name, users) {
+        return Ok(own);
     }
     let cred = cred_of(base, info).ok_or((Why::Pac, "a number that is too large".to_owned()))?;
     Ok(Ticketed { name, rid: rid_of_uid(cred.uid), cred, named: false })
+}
+
+/// Returns the account of this name. A user of an LDAP directory is another user than that of the domain, and no ticket is one.
+fn own_account(name: &str, users: &dyn Users) -> Option<Ticketed> {
+    let a = users.find_own(name)?;
+    Some(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true })
 }
 
 /// Returns the uid and gids of a user and its groups of the domain; groups of other domains have none. `None` if a number is out of
@@ -252,6 +258,8 @@ mod tests {
     use smb_proto::dtyp::Sid;
 
     use super::*;
+    use crate::auth::NtHash;
+    use crate::users::Account;
 
     #[test]
     fn services_of_files() {
@@ -276,6 +284,34 @@ mod tests {
             assert_eq!(of(Some("LAB"), principal), None, "{principal}");
         }
         assert_eq!(of(None, "alice@LAB"), None);
+    }
+
+    /// Has the account `alice`, and `dana` in a directory.
+    struct Book;
+
+    impl Users for Book {
+        fn find(&self, name: &str) -> Option<Account> {
+            let uid = ["alice", "dana"].iter().position(|known| *known == name)?;
+            let uid = 5000 + u32::try_from(uid).unwrap();
+            let cred = Cred { uid, gid: uid, groups: [].into(), token: vfs::Token::NONE };
+            let (name, nt_hash) = (name.to_owned(), NtHash::of("one").0);
+            Some(Account { name, nt_hash, cred, rid: rid_of_uid(uid) })
+        }
+
+        fn find_own(&self, name: &str) -> Option<Account> {
+            self.find(name).filter(|account| account.name == "alice")
+        }
+
+        fn guest(&self) -> Cred {
+            Cred::root()
+        }
+    }
+
+    #[test]
+    fn ticket_of_domain_is_no_user_of_the_directory() {
+        assert_eq!(own_account("alice", &Book).map(|own| own.cred.uid), Some(5000));
+        assert!(Book.find("dana").is_some());
+        assert!(own_account("dana", &Book).is_none());
     }
 
     #[test]

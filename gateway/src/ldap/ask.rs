@@ -31,7 +31,10 @@ use super::entry::Row;
 use super::guard::{Guard, MESSAGE_MAX, Refused};
 
 /// Result codes (RFC 4511 appendix A).
+const TIME_LIMIT: u32 = 3;
 const SIZE_LIMIT: u32 = 4;
+const REFERRAL: u32 = 10;
+const ADMIN_LIMIT: u32 = 11;
 const NO_SUCH_OBJECT: u32 = 32;
 /// The least time for a server.
 const SERVER_MIN: Duration = Duration::from_millis(100);
@@ -53,6 +56,10 @@ pub(super) enum Fault {
     NoBase(String),
     /// The search is refused.
     Search(String),
+    /// The search meets a limit of the server, or leads to another one.
+    Limit(String),
+    /// The gateway is bound, and the answer to a search is too large.
+    TooLarge(String),
     /// The password of the gateway cannot be read.
     Own(String),
 }
@@ -69,7 +76,8 @@ impl fmt::Display for Fault {
             Self::Messages(why) => f.write_str(why),
             Self::Bind(why) => write!(f, "it refuses `bind_dn` or its password: {why}"),
             Self::NoBase(why) => write!(f, "it does not show `base`: {why}"),
-            Self::Search(why) => write!(f, "it refuses to search: {why}"),
+            Self::Search(why) | Self::Limit(why) => write!(f, "it refuses to search: {why}"),
+            Self::TooLarge(why) => f.write_str(why),
             Self::Own(why) => f.write_str(why),
         }
     }
@@ -91,6 +99,10 @@ impl Fault {
             Self::Bind(_) => "correct `bind_dn` or the first line of `bind_password_file`",
             Self::NoBase(_) => "correct `base`, or let `bind_dn` read it",
             Self::Search(_) => "see the log of the directory server",
+            Self::Limit(_) => {
+                "let the server search without limits for `bind_dn`, with an index for each attribute, and without referrals"
+            }
+            Self::TooLarge(_) => "see which entries below `base` are so large",
             Self::Own(_) => "correct the file, `bind_password_file`",
         }
     }
@@ -243,6 +255,11 @@ impl Session {
         locked(&self.trouble).clone()
     }
 
+    /// Returns whether the messages of the server are not read further.
+    pub(super) fn is_over(&self) -> bool {
+        locked(&self.trouble).is_some()
+    }
+
     async fn bind(&mut self, access: &Access) -> Result<(), Fault> {
         let (name, password) = &access.bind;
         let answer = self.ldap.simple_bind(name, password).await.map_err(lost)?;
@@ -253,6 +270,9 @@ impl Session {
     }
 
     /// Returns the entries that match, at most `most` and one more.
+    ///
+    /// # Errors
+    /// [`Fault::TooLarge`] and [`Fault::Limit`] may be those of this search alone.
     pub(super) async fn search(
         &mut self,
         base: &str,
@@ -265,13 +285,17 @@ impl Session {
         let limit = i32::try_from(most + 1).unwrap_or(i32::MAX);
         self.ldap.with_search_options(SearchOptions::new().sizelimit(limit).timelimit(3));
         let attributes = attributes.to_vec();
-        let found = self.ldap.search(base, scope, filter, attributes).await.map_err(lost)?;
+        let found = self.ldap.search(base, scope, filter, attributes).await;
+        let found = found.map_err(|e| self.trouble().unwrap_or_else(|| lost(e)))?;
         let (entries, result) = (found.0, found.1);
         match result.rc {
             0 => {}
             // The entries up to the limit have arrived.
             SIZE_LIMIT if entries.len() > most => {}
             NO_SUCH_OBJECT => return Err(Fault::NoBase(said(result.rc, &result.text))),
+            code @ (TIME_LIMIT | SIZE_LIMIT | REFERRAL | ADMIN_LIMIT) => {
+                return Err(Fault::Limit(said(code, &result.text)));
+            }
             code => return Err(Fault::Search(said(code, &result.text))),
         }
         Ok(entries.into_iter().map(|entry| row(SearchEntry::construct(entry))).collect())
@@ -293,7 +317,10 @@ fn row(entry: SearchEntry) -> Row {
 /// Formats a result. The text is the server's, and may be long.
 fn said(code: u32, text: &str) -> String {
     let name = match code {
+        3 => "timeLimitExceeded",
         4 => "sizeLimitExceeded",
+        10 => "referral",
+        11 => "adminLimitExceeded",
         32 => "noSuchObject",
         34 => "invalidDNSyntax",
         49 => "invalidCredentials",
@@ -320,17 +347,23 @@ async fn forward(mut from: ReadHalf<UnixStream>, mut to: WriteHalf<Box<dyn Strea
     let _ = to.shutdown().await;
 }
 
+fn refused(guard: &Guard, why: Refused) -> Fault {
+    match why {
+        Refused::TooLarge if guard.is_bound() => Fault::TooLarge(why.to_string()),
+        _ => Fault::Messages(why.to_string()),
+    }
+}
+
 /// Passes the messages of a server on as [`Guard`] says.
 async fn guard(
     mut from: ReadHalf<Box<dyn Stream>>,
     to: &mut WriteHalf<UnixStream>,
 ) -> Result<(), Fault> {
-    let refused = |why: Refused| Fault::Messages(why.to_string());
     let (mut guard, mut bytes) = (Guard::default(), Vec::new());
     loop {
-        while let Some(length) = guard.message_length(&bytes).map_err(refused)? {
+        while let Some(length) = guard.message_length(&bytes).map_err(|e| refused(&guard, e))? {
             let Some(message) = bytes.get(..length) else { break };
-            let passed = guard.pass(message).map_err(refused)?;
+            let passed = guard.pass(message).map_err(|e| refused(&guard, e))?;
             bytes.drain(..length);
             if let Some(passed) = passed
                 && to.write_all(&passed).await.is_err()

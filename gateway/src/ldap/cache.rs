@@ -1,16 +1,18 @@
 //! Answers of the directory, and the rules by which they are valid. Pure: times are arguments.
 //!
 //! *Operation.* An answer is fresh for [`FRESH`]. Then the next logon queries the directory again. While it is silent, the
-//! last answer stays valid for `keep`. That a name does not exist is valid for [`FRESH_NONE`], and ends an earlier answer.
+//! last answer stays valid for `keep`, and for sessions as long as the directory answers. That a name is no user is valid for
+//! [`FRESH_NONE`], and ends an earlier answer.
 //!
-//! *Memory.* [`USERS_MAX`] users, each with at most [`super::entry::GROUPS_MAX`] groups, as many groups with names, and
-//! [`NONE_MAX`] names that do not exist, which clients invent.
+//! *Memory.* [`USERS_MAX`] users, each with at most [`super::entry::GROUPS_MAX`] groups, as many users and groups of
+//! configurations, and [`NONE_MAX`] names that are no users, which clients invent.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use smb_auth::Look;
 use smbd_core::users::database::key;
+use vfs::Cred;
 
 use super::entry::User;
 
@@ -31,12 +33,18 @@ pub(super) struct Kept<T> {
     pub(super) value: T,
     asked: Option<Instant>,
     pub(super) answered: SystemTime,
+    /// The time of a later question, which had no answer.
+    tried: Option<SystemTime>,
 }
 
 impl<T> Kept<T> {
     /// Returns an answer of an earlier process.
     pub(super) fn earlier(value: T, answered: SystemTime) -> Self {
-        Self { value, asked: None, answered }
+        Self { value, asked: None, answered, tried: None }
+    }
+
+    fn now(value: T, now: Now) -> Self {
+        Self { value, asked: Some(now.instant), answered: now.time, tried: None }
     }
 
     fn is_younger(&self, than: Duration, now: Now) -> bool {
@@ -78,12 +86,23 @@ pub(super) enum Change {
     Gone,
 }
 
+/// Why a name is no user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The directory has no such entry.
+    NoEntry,
+    /// The entry makes no user who may log on.
+    Unusable,
+}
+
 /// The answers. Keys are names in lower case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     users: HashMap<String, Kept<User>>,
     groups: HashMap<String, Kept<u32>>,
-    none: HashMap<String, Instant>,
+    /// Identities of users in configurations, who may be such as cannot log on.
+    named: HashMap<String, Kept<Cred>>,
+    none: HashMap<String, (Instant, Lack)>,
 }
 
 fn make_room<T>(all: &mut HashMap<String, Kept<T>>, name: &str, most: usize) {
@@ -104,18 +123,31 @@ impl Cache {
         match why {
             Look::Unknown => match known {
                 Some(known) => !known.is_younger(FRESH, now),
-                None => !self.is_none(&name, now),
+                None => self.lack(&name, now).is_none(),
             },
             Look::Wrong | Look::Proved => known.is_some_and(|k| !k.is_younger(FRESH_PROOF, now)),
         }
     }
 
-    fn is_none(&self, name: &str, now: Now) -> bool {
-        let since = |at: &Instant| now.instant.saturating_duration_since(*at);
-        self.none.get(name).is_some_and(|at| since(at) < FRESH_NONE)
+    /// Returns why a name is no user, by an answer that needs no other one.
+    pub(super) fn lack(&self, name: &str, now: Now) -> Option<Lack> {
+        let (at, lack) = self.none.get(&key(name))?;
+        (now.instant.saturating_duration_since(*at) < FRESH_NONE).then_some(*lack)
     }
 
-    /// Returns a user who may log on. `is_away`: the directory does not answer.
+    /// Returns a user by an answer that needs no other one.
+    pub(super) fn fresh(&self, name: &str, now: Now) -> Option<&User> {
+        let known = self.users.get(&key(name)).filter(|kept| kept.is_younger(FRESH, now));
+        known.map(|kept| &kept.value)
+    }
+
+    /// Returns a user who may log on now.
+    pub(super) fn find_for_logon(&self, name: &str, keep: Duration, now: Now) -> Option<&User> {
+        let known = self.users.get(&key(name))?;
+        (known.serves(keep, now) || known.is_younger(FRESH, now)).then_some(&known.value)
+    }
+
+    /// Returns a user whose sessions may go on. `is_away`: the directory does not answer.
     pub(super) fn find(
         &self,
         name: &str,
@@ -129,12 +161,20 @@ impl Cache {
         (is_valid || known.is_younger(FRESH, now)).then_some(&known.value)
     }
 
-    /// Returns the users whose answers are the oldest, and no longer fresh.
+    /// Returns the users whose answers, or the last questions without one, are the oldest, and no longer fresh.
     pub(super) fn oldest(&self, most: usize, now: Now) -> Vec<String> {
         let is_old = |kept: &&Kept<User>| !kept.is_younger(FRESH, now);
         let mut old: Vec<&Kept<User>> = self.users.values().filter(is_old).collect();
-        old.sort_unstable_by_key(|kept| kept.answered);
+        // A user without an answer keeps no other one from its turn.
+        old.sort_unstable_by_key(|kept| kept.tried.unwrap_or(kept.answered));
         old.into_iter().take(most).map(|kept| kept.value.name.clone()).collect()
+    }
+
+    /// Notes a question about a user, until its answer is kept.
+    pub(super) fn note_try(&mut self, name: &str, now: Now) {
+        if let Some(kept) = self.users.get_mut(&key(name)) {
+            kept.tried = Some(now.time);
+        }
     }
 
     /// Returns all users, as [`Self::find`] does.
@@ -153,23 +193,25 @@ impl Cache {
             Some(known) if numbers(known) != numbers(&user) => Change::Other,
             _ => Change::New,
         };
-        let kept = Kept { value: user, asked: Some(now.instant), answered: now.time };
-        self.users.insert(name, kept);
+        self.users.insert(name, Kept::now(user, now));
         change
     }
 
     /// Keeps that a name is no user of the directory.
-    pub(super) fn keep_none(&mut self, name: &str, now: Now) -> Change {
+    pub(super) fn keep_none(&mut self, name: &str, lack: Lack, now: Now) -> Change {
         let name = key(name);
         let was_known = self.users.remove(&name).is_some();
+        if lack == Lack::NoEntry {
+            self.named.remove(&name);
+        }
         if self.none.len() >= NONE_MAX && !self.none.contains_key(&name) {
             let since = |at: &Instant| now.instant.saturating_duration_since(*at);
-            self.none.retain(|_, at| since(at) < FRESH_NONE);
+            self.none.retain(|_, (at, _)| since(at) < FRESH_NONE);
             if self.none.len() >= NONE_MAX {
                 self.none.clear();
             }
         }
-        self.none.insert(name, now.instant);
+        self.none.insert(name, (now.instant, lack));
         if was_known { Change::Gone } else { Change::None }
     }
 
@@ -181,8 +223,24 @@ impl Cache {
             return;
         };
         make_room(&mut self.groups, &name, USERS_MAX);
-        let kept = Kept { value, asked: Some(now.instant), answered: now.time };
-        self.groups.insert(name, kept);
+        self.groups.insert(name, Kept::now(value, now));
+    }
+
+    /// Keeps the identity of a user of a configuration, or that the name means none.
+    pub(super) fn keep_named(&mut self, name: &str, cred: Option<Cred>, now: Now) {
+        let name = key(name);
+        let Some(value) = cred else {
+            self.named.remove(&name);
+            return;
+        };
+        make_room(&mut self.named, &name, USERS_MAX);
+        self.named.insert(name, Kept::now(value, now));
+    }
+
+    /// Returns the identity of a user of a configuration by an earlier answer, while the directory does not answer.
+    pub(super) fn named(&self, name: &str, keep: Duration, now: Now) -> Option<Cred> {
+        let kept = self.named.get(&key(name)).filter(|kept| kept.serves(keep, now));
+        kept.map(|kept| kept.value.clone())
     }
 
     /// Returns the number of a group by an answer that needs no other one.
@@ -210,6 +268,7 @@ impl Cache {
     pub(super) fn kept_for_later(&mut self, keep: Duration, now: Now) -> Answers {
         self.users.retain(|_, kept| kept.asked.is_some() || kept.serves(keep, now));
         self.groups.retain(|_, kept| kept.serves(keep, now));
+        self.named.retain(|_, kept| kept.serves(keep, now));
         let users = self.users.values().filter(|kept| kept.serves(keep, now)).cloned().collect();
         (users, self.groups.iter().map(|(name, kept)| (name.clone(), kept.clone())).collect())
     }
@@ -268,23 +327,27 @@ mod tests {
             let now = after(t, seconds);
             let is_found = |how| cache.find("DANA", how, now).is_some();
             assert_eq!((looks(&cache, now), is_found(UP), is_found(AWAY)), (asked, up, away));
+            // A logon takes no older answer, also while the directory answers other questions.
+            assert_eq!(cache.find_for_logon("DANA", KEEP, now).is_some(), away, "{seconds}");
         }
         let none = (true, Duration::ZERO);
         assert!(cache.find("dana", none, after(t, 59)).is_some());
         assert!(cache.find("dana", none, after(t, 60)).is_none(), "nothing is kept");
+        let logon = |seconds| cache.find_for_logon("dana", Duration::ZERO, after(t, seconds));
+        assert!(logon(59).is_some() && logon(60).is_none());
     }
 
     #[test]
     fn user_that_is_gone_loses_access_at_once() {
         let (t, mut cache) = (start(), Cache::default());
         cache.keep("dana", dana("one", &[]), t);
-        assert_eq!(cache.keep_none("DANA", after(t, 1)), Change::Gone);
+        assert_eq!(cache.keep_none("DANA", Lack::NoEntry, after(t, 1)), Change::Gone);
         for how in [UP, AWAY] {
             assert_eq!(cache.find("dana", how, after(t, 1)), None);
         }
         assert_eq!(looks(&cache, after(t, 10)), [false; 3]);
         assert_eq!(looks(&cache, after(t, 11)), [true, false, false]);
-        assert_eq!(cache.keep_none("dana", after(t, 11)), Change::None);
+        assert_eq!(cache.keep_none("dana", Lack::NoEntry, after(t, 11)), Change::None);
         assert_eq!(cache.keep("dana", dana("one", &[]), after(t, 12)), Change::New);
         assert!(cache.find("dana", UP, after(t, 12)).is_some());
     }
@@ -310,6 +373,31 @@ mod tests {
         assert_eq!(cache.oldest(2, now), ["carol", "alice"]);
         assert_eq!(cache.oldest(9, now), ["carol", "alice", "bob"]);
         assert!(cache.oldest(9, after(t, 59)).is_empty());
+        // One without an answer is the last, until the others have had their turn.
+        cache.note_try("Carol", now);
+        assert_eq!(cache.oldest(9, now), ["alice", "bob", "carol"]);
+        assert_eq!(cache.oldest(9, after(t, 70)), ["alice", "bob", "dora", "carol"]);
+        cache.keep("alice", User { name: "alice".into(), ..dana("one", &[]) }, after(t, 70));
+        assert_eq!(cache.oldest(9, after(t, 140)), ["bob", "dora", "carol", "alice"]);
+    }
+
+    #[test]
+    fn reasons_and_numbers_of_names_are_kept_for_their_time() {
+        let (t, mut cache) = (start(), Cache::default());
+        let cred = Cred { uid: 5001, gid: 5000, groups: [7].into(), token: vfs::Token::NONE };
+        cache.keep_named("Dana", Some(cred.clone()), t);
+        assert_eq!(cache.keep_none("dana", Lack::Unusable, t), Change::None);
+        assert_eq!(cache.lack("DANA", after(t, 9)), Some(Lack::Unusable));
+        assert_eq!(cache.lack("DANA", after(t, 10)), None);
+        assert_eq!(cache.named("dana", KEEP, after(t, 3599)), Some(cred.clone()));
+        assert_eq!(cache.named("dana", KEEP, after(t, 3600)), None);
+        cache.keep_none("dana", Lack::NoEntry, t);
+        assert_eq!(cache.lack("dana", t), Some(Lack::NoEntry));
+        assert_eq!(cache.named("dana", KEEP, t), None, "the entry is gone");
+        for n in 0..=USERS_MAX as u64 {
+            cache.keep_named(&format!("user-{n}"), Some(cred.clone()), after(t, n));
+        }
+        assert_eq!(cache.named.len(), USERS_MAX);
     }
 
     #[test]
@@ -334,7 +422,7 @@ mod tests {
     fn full_tables_forget_and_never_grow() {
         let (t, mut cache) = (start(), Cache::default());
         for n in 0..=NONE_MAX {
-            cache.keep_none(&format!("invented-{n}"), t);
+            cache.keep_none(&format!("invented-{n}"), Lack::NoEntry, t);
         }
         assert!(cache.none.len() <= NONE_MAX);
         assert!(!cache.must_look_up(&format!("invented-{NONE_MAX}"), Look::Unknown, t));
@@ -375,14 +463,14 @@ mod tests {
             match has {
                 _ if away => Change::None,
                 Some(its) => cache.keep("dana", dana(&its.to_string(), &[]), now),
-                None => cache.keep_none("dana", now),
+                None => cache.keep_none("dana", Lack::NoEntry, now),
             };
         };
         if cache.must_look_up("dana", Look::Unknown, now) {
             look_up(cache);
         }
         let is_right = |cache: &Cache| {
-            let found = cache.find("dana", (away, KEEP), now);
+            let found = cache.find_for_logon("dana", KEEP, now);
             found.is_some_and(|user| user.hash == NtHash::of(&password.to_string()))
         };
         if !is_right(cache) && cache.must_look_up("dana", Look::Wrong, now) {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use audit::PeerText;
 use ldap3::ldap_escape;
 use smb_auth::NtHash;
 use vfs::ANONYMOUS;
@@ -11,6 +12,8 @@ use zeroize::Zeroizing;
 
 /// Most groups of a user.
 pub(super) const GROUPS_MAX: usize = 1000;
+/// Most characters of the name of an entry in a message.
+const DN_SHOWN: usize = 256;
 
 /// Attributes of users.
 pub(super) const USER_ATTRIBUTES: [&str; 7] = [
@@ -33,6 +36,11 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Returns the name for messages: the directory chooses it, and it may be long.
+    fn shown(&self) -> String {
+        PeerText::from(self.dn.chars().take(DN_SHOWN).collect::<String>()).into_string()
+    }
+
     fn values(&self, attribute: &str) -> &[Vec<u8>] {
         self.values.get(&attribute.to_lowercase()).map(Vec::as_slice).unwrap_or_default()
     }
@@ -43,7 +51,7 @@ impl Row {
 
     /// Returns the number that an attribute has.
     fn number(&self, attribute: &str) -> Result<u32, String> {
-        let dn = &self.dn;
+        let dn = self.shown();
         let value = match self.values(attribute) {
             [one] => std::str::from_utf8(one).ok().and_then(|text| text.parse::<u32>().ok()),
             [] => {
@@ -86,50 +94,90 @@ pub(super) fn group_filter(name: &str) -> String {
 }
 
 /// Returns whether a user or group with this number would own files of others.
-fn is_of_others(number: u32) -> bool {
+pub(super) fn is_of_others(number: u32) -> bool {
     [0, ANONYMOUS, u32::MAX].contains(&number)
 }
 
-/// Returns the user of this name, if an entry has it, without its groups.
-pub(super) fn user(rows: &[Row], asked: &str) -> Result<Option<User>, String> {
+/// Returns the entry of this name, and the name as it has it.
+fn named<'a>(rows: &'a [Row], asked: &str) -> Result<Option<(&'a Row, String)>, String> {
     let row = match rows {
         [] => return Ok(None),
         [row] => row,
         [one, other, ..] => {
+            let (one, other) = (one.shown(), other.shown());
             return Err(format!(
-                "the directory has two entries of the user: {} and {}; remove one, or let `filter` choose",
-                one.dn, other.dn
+                "the directory has two entries of the user: {one} and {other}; remove one, or let `filter` choose"
             ));
         }
     };
-    let dn = &row.dn;
     let is_asked = |name: &&str| name.to_lowercase() == asked.to_lowercase();
-    let Some(name) = row.texts("uid").find(is_asked).map(str::to_owned) else {
+    let name = row.texts("uid").find(is_asked).ok_or_else(|| {
         // The directory compares names in another way, and each other spelling would be another user here.
-        return Err(format!("the entry {dn} has no such uid; log on with the name as it is there"));
-    };
-    if is_disabled(row) {
-        return Err(format!("the directory has disabled the user, in the entry {dn}"));
+        format!("the entry {} has no such uid; log on with the name as it is there", row.shown())
+    })?;
+    Ok(Some((row, name.to_owned())))
+}
+
+/// Refuses a number of root or guests.
+fn refuse_others(row: &Row, attribute: &str, number: u32) -> Result<(), String> {
+    if !is_of_others(number) {
+        return Ok(());
     }
+    let (dn, whose) = (row.shown(), if number == 0 { "root" } else { "guests or of none" });
+    Err(format!(
+        "the entry {dn} has {attribute} {number}, which is that of {whose}: its user would have the files of others; \
+         give it another number there"
+    ))
+}
+
+/// Returns the user of this name, if an entry has it, without its groups.
+pub(super) fn user(rows: &[Row], asked: &str) -> Result<Option<User>, String> {
+    let Some((row, name)) = named(rows, asked)? else { return Ok(None) };
+    refuse_flagged(row)?;
     let (uid, gid) = (row.number("uidNumber")?, row.number("gidNumber")?);
-    for (attribute, number) in [("uidNumber", uid), ("gidNumber", gid)] {
-        if is_of_others(number) {
-            let whose = if number == 0 { "root" } else { "guests or of none" };
-            return Err(format!(
-                "the entry {dn} has {attribute} {number}, which is that of {whose}: its user would have the files of others; \
-                 give it another number there"
-            ));
-        }
-    }
+    refuse_others(row, "uidNumber", uid)?;
+    refuse_others(row, "gidNumber", gid)?;
     let hash = hash(row)?;
     Ok(Some(User { name, hash, uid, gid, groups: Vec::new() }))
 }
 
-/// Returns whether Samba's flags or FreeIPA's lock forbid logons.
-fn is_disabled(row: &Row) -> bool {
-    let is_flagged = |flags: &str| flags.contains(['D', 'L']);
-    row.texts("sambaAcctFlags").any(is_flagged)
-        || row.texts("nsAccountLock").any(|lock| lock.eq_ignore_ascii_case("true"))
+/// The identity of a user in a list or setting, without its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// The name in the directory's spelling.
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// Returns the numbers of the user of this name, if an entry has it. They suffice for a list or setting, which may also name a user
+/// who is disabled or has no password. An entry with the uid of root or guests is none: the name means the user of the host.
+pub(super) fn numbers(rows: &[Row], asked: &str) -> Result<Option<Numbers>, String> {
+    let Some((row, name)) = named(rows, asked)? else { return Ok(None) };
+    let uid = row.number("uidNumber")?;
+    if is_of_others(uid) {
+        return Ok(None);
+    }
+    let gid = row.number("gidNumber")?;
+    refuse_others(row, "gidNumber", gid)?;
+    Ok(Some(Numbers { name, uid, gid }))
+}
+
+/// Refuses entries whose logons Samba's flags or FreeIPA's lock forbid, and those of computers and domains.
+fn refuse_flagged(row: &Row) -> Result<(), String> {
+    let has = |all: &[char]| row.texts("sambaAcctFlags").any(|flags| flags.contains(all));
+    let is_locked = row.texts("nsAccountLock").any(|lock| lock.eq_ignore_ascii_case("true"));
+    if has(&['D', 'L']) || is_locked {
+        return Err(format!("the directory has disabled the user, in the entry {}", row.shown()));
+    }
+    // Trusts of workstations, servers and domains.
+    if has(&['W', 'S', 'I']) {
+        return Err(format!(
+            "the entry {} is that of a computer or a domain, as sambaAcctFlags says, and no user's",
+            row.shown()
+        ));
+    }
+    Ok(())
 }
 
 fn hash(row: &Row) -> Result<NtHash, String> {
@@ -141,7 +189,7 @@ fn hash(row: &Row) -> Result<NtHash, String> {
         format!(
             "the entry {} has no NT hash that `bind_dn` may read, as sambaNTPassword or ipaNTHash; set the password again where \
              the directory makes such hashes, and let `bind_dn` read them",
-            row.dn
+            row.shown()
         )
     })?;
     Ok(NtHash(Zeroizing::new(found)))
@@ -195,7 +243,7 @@ pub(super) fn group(rows: &[Row], asked: &str) -> Result<Option<u32>, String> {
         [] => return Ok(None),
         [row] => row,
         [one, other, ..] => {
-            let (one, other) = (&one.dn, &other.dn);
+            let (one, other) = (one.shown(), other.shown());
             return Err(format!(
                 "the directory has two groups `{asked}`: {one} and {other}; write the number, as in `\"@1000\"`"
             ));
@@ -205,7 +253,7 @@ pub(super) fn group(rows: &[Row], asked: &str) -> Result<Option<u32>, String> {
     if is_of_others(gid) {
         return Err(format!(
             "the group {} has gidNumber {gid}, which is that of root or of guests",
-            row.dn
+            row.shown()
         ));
     }
     Ok(Some(gid))
@@ -278,6 +326,9 @@ pub(super) mod tests {
             (("sambaAcctFlags", b"[UD         ]"), "has disabled the user"),
             (("sambaAcctFlags", b"[UL         ]"), "has disabled the user"),
             (("nsAccountLock", b"TRUE"), "has disabled the user"),
+            (("sambaAcctFlags", b"[W          ]"), "is that of a computer or a domain"),
+            (("sambaAcctFlags", b"[S          ]"), "is that of a computer or a domain"),
+            (("sambaAcctFlags", b"[I          ]"), "is that of a computer or a domain"),
             (("uid", b"d\xc3\xa0na"), "has no such uid"),
         ] {
             let why = of(&[more]).unwrap_err();
@@ -286,6 +337,32 @@ pub(super) mod tests {
         assert!(of(&[("sambaAcctFlags", b"[U          ]"), ("nsAccountLock", b"FALSE")]).is_ok());
         let missing = user(&[row("uid=dana", &[("uid", b"dana")])], "dana").unwrap_err();
         assert!(missing.contains("has no uidNumber"), "{missing}");
+    }
+
+    #[test]
+    fn numbers_need_no_password_and_root_is_that_of_the_host() {
+        let of = |more: &[(&str, &[u8])]| numbers(&[dana(more)], "DANA");
+        let wanted = Numbers { name: "Dana".into(), uid: 5001, gid: 5000 };
+        for more in [
+            ("sambaNTPassword", &b""[..]),
+            ("sambaAcctFlags", b"[UD         ]"),
+            ("nsAccountLock", b"TRUE"),
+        ] {
+            assert_eq!(of(&[more]), Ok(Some(wanted.clone())), "{more:?}");
+        }
+        for uid in ["0", "65534", "4294967295"] {
+            assert_eq!(of(&[("uidNumber", uid.as_bytes())]), Ok(None), "{uid}");
+        }
+        assert!(of(&[("gidNumber", b"0")]).unwrap_err().contains("gidNumber 0"));
+        assert!(of(&[("uidNumber", b"x")]).is_err());
+        assert_eq!(numbers(&[], "dana"), Ok(None));
+    }
+
+    #[test]
+    fn long_names_of_entries_are_cut_in_messages() {
+        let long = format!("uid=dana\n,ou={},o=lab", "x".repeat(5000));
+        let why = user(&[row(&long, &[("uid", b"dana")])], "dana").unwrap_err();
+        assert!(why.chars().count() < 400 && !why.contains('\n'), "{why}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ const IN_TIME: Duration = Duration::from_secs(4);
 /// Behaviour of the double on each connection.
 #[derive(Clone)]
 enum Double {
+    /// The n-th connection has the n-th of these behaviours, and each later one the last.
+    InTurn(Vec<Double>),
     /// The n-th request gets the n-th of these answers; the connection stays open.
     Answers(Vec<Vec<u8>>),
     /// Sends the answers byte by byte, slower than any question may take.
@@ -44,6 +46,8 @@ fn request(stream: &mut TcpStream) -> Option<()> {
 
 fn talk(mut stream: TcpStream, double: Double) -> Option<()> {
     match double {
+        // Connections select from it.
+        Double::InTurn(_) => return None,
         Double::Answers(answers) => {
             for answer in answers {
                 request(&mut stream)?;
@@ -83,8 +87,11 @@ fn serve(double: Double) -> LdapServer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
-        for stream in listener.incoming() {
-            let double = double.clone();
+        for (n, stream) in listener.incoming().enumerate() {
+            let double = match &double {
+                Double::InTurn(all) => all[n.min(all.len() - 1)].clone(),
+                double => double.clone(),
+            };
             thread::spawn(move || talk(stream.unwrap(), double));
         }
     });
@@ -105,8 +112,16 @@ fn directory(servers: Vec<LdapServer>) -> Arc<Ldap> {
 
 /// Answers about dana, who is in the group 7.
 fn dana(uid: &[u8]) -> Vec<Vec<u8>> {
-    let attributes: [(&str, &[u8]); 4] =
-        [("uid", b"dana"), ("uidNumber", uid), ("gidNumber", b"5000"), ("sambaNTPassword", HASH)];
+    person("dana", uid)
+}
+
+fn person(name: &str, uid: &[u8]) -> Vec<Vec<u8>> {
+    let attributes: [(&str, &[u8]); 4] = [
+        ("uid", name.as_bytes()),
+        ("uidNumber", uid),
+        ("gidNumber", b"5000"),
+        ("sambaNTPassword", HASH),
+    ];
     let user = [entry_of(2, "uid=dana,o=lab", &attributes), done(2, 0)].concat();
     let group: [(&str, &[u8]); 2] = [("cn", b"crew"), ("gidNumber", b"7")];
     let groups = [entry_of(3, "cn=crew,o=lab", &group), done(3, 0)].concat();
@@ -169,7 +184,6 @@ fn superuser_of_directory_is_refused_and_loses_an_earlier_answer() {
 #[test]
 fn faults_of_server_end_in_time() {
     let deep = [vec![0x30, 0x84, 0, 0, 0xff, 0], vec![0x30; 0xff00]].concat();
-    let entry = entry_of(2, "uid=dana,o=lab", &[("uid", &[b'x'; 4000])]);
     let cases = [
         (Double::Answers(vec![]), "does not answer in time"),
         (Double::Answers(dana(b"5001")[..2].to_vec()), "does not answer in time"),
@@ -180,7 +194,6 @@ fn faults_of_server_end_in_time() {
         (Double::Answers(vec![message(1, &[0x61, 0])]), "is not LDAP"),
         (Double::Answers(vec![deep]), "is not LDAP"),
         (Double::Answers(vec![vec![0x30, 0x84, 0x7f, 0xff, 0xff, 0xff]]), "is larger than 256 KiB"),
-        (Double::Flood(bound(0), entry), "is larger than 256 KiB"),
         (Double::Answers(vec![bound(49)]), "refuses `bind_dn` or its password: invalidCredentials"),
         (Double::Answers(vec![bound(0), done(2, 32)]), "does not show `base`: noSuchObject"),
         (Double::Answers(vec![bound(0), done(2, 50)]), "refuses to search: insufficientAccess"),
@@ -260,8 +273,8 @@ fn last_answer_serves_while_no_server_answers() {
     assert_eq!(directory.user_for_settings("dana").unwrap().unwrap().uid, 5001);
     assert_eq!(directory.group_for_settings("crew"), Ok(Some(7)));
     let why = directory.group_for_settings("other").unwrap_err();
-    assert!(why.contains("does not answer"), "{why}");
-    assert!(directory.user_for_settings("other").is_err());
+    assert!(why.to_string().contains("does not answer"), "{why}");
+    assert!(matches!(directory.user_for_settings("other"), Err(Unresolved::Silent(_))));
     assert_eq!(directory.user_for_settings("S-1-5-21\\x"), Ok(None), "no name of a user");
     let of_check = directory.person("dana").unwrap().unwrap();
     assert!(of_check.1[0].contains("last answer"));
@@ -292,6 +305,115 @@ fn known_users_are_asked_about_again() {
     let silent = directory(vec![serve(Double::Ends(vec![]))]);
     locked(&silent.cache).add_earlier((vec![earlier("dana", "old")], Vec::new()));
     assert!(silent.ask_again() && silent.account("dana").is_some());
+}
+
+fn earlier(name: &str) -> cache::Kept<User> {
+    let (name, hash, groups) = (name.to_owned(), NtHash::of("one"), vec![7]);
+    let user = User { name, hash, uid: 5001, gid: 5000, groups };
+    cache::Kept::earlier(user, std::time::SystemTime::now())
+}
+
+/// Servers that show this user, and then reach a limit at its groups or send too much.
+fn limits(name: &str) -> Vec<(Double, &'static str)> {
+    let limit = |code| {
+        let mut answers = person(name, b"5001");
+        answers[2] = done(3, code);
+        Double::Ends(answers)
+    };
+    let entry = entry_of(2, "uid=dana,o=lab", &[("uid", &[b'x'; 4000])]);
+    vec![
+        (limit(3), "timeLimitExceeded"),
+        (limit(4), "sizeLimitExceeded"),
+        (limit(10), "referral"),
+        (limit(11), "adminLimitExceeded"),
+        (Double::Flood(bound(0), entry), "is larger than 256 KiB"),
+    ]
+}
+
+#[test]
+fn limit_of_one_user_refuses_that_user_alone() {
+    for (double, wanted) in limits("dana") {
+        let directory = directory(vec![serve(double)]);
+        locked(&directory.cache).add_earlier((vec![earlier("dana")], Vec::new()));
+        assert_eq!(directory.look_up("dana"), LookedUp::Answered, "{wanted}");
+        // Neither an old password nor old groups serve.
+        assert!(directory.account_for_logon("dana").is_none(), "{wanted}");
+        assert!(directory.account("dana").is_none(), "{wanted}");
+        assert_eq!(directory.seen().away, None, "others are asked about");
+        let why = directory.person("dana").unwrap_err();
+        assert!(why.contains(wanted), "{wanted}: {why}");
+        // The second question within seconds has the same answer.
+        for _ in 0..2 {
+            let why = directory.user_for_settings("dana").unwrap_err();
+            assert!(matches!(&why, Unresolved::Unusable(why) if why.contains(wanted)), "{why}");
+        }
+    }
+}
+
+#[test]
+fn user_without_answer_keeps_no_other_from_its_turn() {
+    for (double, _) in limits("large") {
+        let sound = Double::Ends(dana(b"5001"));
+        let directory = directory(vec![serve(Double::InTurn(vec![double, sound]))]);
+        let mut first = earlier("large");
+        first.answered -= Duration::from_secs(60);
+        locked(&directory.cache).add_earlier((vec![first, earlier("dana")], Vec::new()));
+        for _ in 0..2 {
+            assert!(directory.ask_again());
+        }
+        assert_eq!(directory.account("dana").unwrap().nt_hash, NtHash::of("password").0);
+    }
+    // The server ends the connection instead of an answer about the first.
+    let (ends, sound) = (Double::Ends(vec![bound(0)]), Double::Ends(dana(b"5001")));
+    let directory = directory(vec![serve(Double::InTurn(vec![ends, sound]))]);
+    let mut first = earlier("large");
+    first.answered -= Duration::from_secs(60);
+    locked(&directory.cache).add_earlier((vec![first, earlier("dana")], Vec::new()));
+    assert!(directory.ask_again() && directory.is_away());
+    assert!(directory.ask_again() && !directory.is_away());
+    assert_eq!(directory.account("dana").unwrap().nt_hash, NtHash::of("password").0);
+    assert!(directory.account("large").is_some());
+}
+
+#[test]
+fn settings_may_name_users_who_cannot_log_on() {
+    let entry = |uid: &[u8], more: &[(&str, &[u8])]| {
+        let usual: [(&str, &[u8]); 3] =
+            [("uid", b"dana"), ("uidNumber", uid), ("gidNumber", b"5000")];
+        let all = [&usual[..], more].concat();
+        let user = [entry_of(2, "uid=dana,o=lab", &all), done(2, 0)].concat();
+        directory(vec![serve(Double::Answers(vec![bound(0), user, done(3, 0)]))])
+    };
+    let cred = Cred { uid: 5001, gid: 5000, groups: [].into(), token: Token::NONE };
+    let disabled: [(&str, &[u8]); 2] = [("sambaNTPassword", HASH), ("sambaAcctFlags", b"[UD]")];
+    let none: [(&str, &[u8]); 0] = [];
+    for more in [&none[..], &disabled[..]] {
+        let directory = entry(b"5001", more);
+        for _ in 0..2 {
+            assert_eq!(directory.user_for_settings("dana"), Ok(Some(cred.clone())));
+        }
+        assert!(directory.account_for_logon("dana").is_none() && !directory.is_away());
+        // A configuration that denies the user can be read while the directory is silent.
+        locked(&directory.state).away = Some("it is silent".into());
+        assert_eq!(directory.user_for_settings("dana"), Ok(Some(cred.clone())));
+    }
+    for uid in [&b"0"[..], b"65534"] {
+        let directory = entry(uid, &[]);
+        for _ in 0..2 {
+            assert_eq!(directory.user_for_settings("dana"), Ok(None), "the host's is meant");
+        }
+    }
+}
+
+#[test]
+fn names_are_resolved_again_after_silence() {
+    let sound = Double::Answers(dana(b"5001"));
+    let directory = directory(vec![serve(Double::InTurn(vec![Double::Ends(vec![]), sound]))]);
+    assert!(matches!(directory.user_for_settings("dana"), Err(Unresolved::Silent(_))));
+    assert_eq!(directory.take_changes(), None, "it is still silent");
+    assert!(directory.person("dana").unwrap().is_some());
+    assert_eq!(directory.take_changes(), Some(vec![]));
+    assert_eq!(directory.take_changes(), None);
 }
 
 #[test]

@@ -174,6 +174,11 @@ pub(super) struct Guard {
 }
 
 impl Guard {
+    /// Returns whether the answer to the bind has passed.
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_bound
+    }
+
     /// Returns the length of the message that begins with these bytes, once enough bytes have arrived.
     pub(super) fn message_length(&self, bytes: &[u8]) -> Result<Option<usize>, Refused> {
         if bytes.first().is_some_and(|tag| *tag != SEQUENCE) {

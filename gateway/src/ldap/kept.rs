@@ -3,16 +3,19 @@
 //! *Operation.* The first line names the directory; answers of another one are not used. Each further line is a user or a group.
 //! Passwords are NT hashes, as in the database of users, and the file is as private.
 //!
-//! *Errors.* A file that others can read, or that is unreadable, is not used, with a warning. Lines of another form are skipped.
+//! *Errors.* A file that others can read or have made, or that is unreadable, is not used, with a warning. Lines of another form,
+//! and with the numbers of root or guests, are skipped.
 
 use std::fmt::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use smb_auth::NtHash;
 use zeroize::Zeroizing;
 
 use super::cache::{Answers, Kept};
-use super::entry::{GROUPS_MAX, User, unhex};
+use super::entry::{GROUPS_MAX, User, is_of_others, unhex};
 use crate::records::ServiceFiles;
 use crate::secret_files::in_time;
 
@@ -22,7 +25,10 @@ pub(super) const FILE: &str = "ldap-users";
 /// Reads the answers of the directory with this line. Blocks for some seconds at most.
 pub(super) fn read(files: &ServiceFiles, directory: &str) -> Answers {
     let (path, its) = (files.path(FILE), files.clone());
-    let read = in_time(&path, move |_| its.read(FILE).map_err(|e| e.to_string()));
+    let read = in_time(&path, move |path| {
+        let Some(read) = its.read(FILE).map_err(|e| e.to_string())? else { return Ok(None) };
+        check_owner(&its, path).map(|()| Some(read))
+    });
     let warn = |why: &str| {
         let file = path.display();
         tracing::warn!(%file, why, "earlier answers of the directory of users cannot be used");
@@ -43,6 +49,16 @@ pub(super) fn read(files: &ServiceFiles, directory: &str) -> Answers {
         Ok(text) => parse(text, directory),
         Err(_) => Answers::default(),
     }
+}
+
+/// Refuses a file that another user has made. Files in CephFS are those of the gateway's key. Blocks.
+fn check_owner(files: &ServiceFiles, path: &Path) -> Result<(), String> {
+    let ServiceFiles::Local(_) = files else { return Ok(()) };
+    let owner = std::fs::metadata(path).map_err(|e| e.to_string())?.uid();
+    if owner == 0 || owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(format!("it belongs to user {owner}, and anyone can log on with its contents; remove it"))
 }
 
 /// Replaces the file. Blocks.
@@ -110,19 +126,23 @@ fn user(line: &str) -> Option<Kept<User>> {
     };
     let hash = NtHash(Zeroizing::new(unhex(word()?)?));
     let name = word().filter(|name| !name.is_empty())?.to_owned();
-    let is_sound = groups.len() <= GROUPS_MAX;
+    let has_others = [uid, gid].iter().chain(&groups).any(|number| is_of_others(*number));
+    let is_sound = groups.len() <= GROUPS_MAX && !has_others;
     is_sound.then(|| Kept::earlier(User { name, hash, uid, gid, groups }, at))
 }
 
 fn group(line: &str) -> Option<(String, Kept<u32>)> {
     let mut words = line.splitn(3, ' ');
     let (at, gid) = (time(words.next()?)?, words.next()?.parse().ok()?);
+    if is_of_others(gid) {
+        return None;
+    }
     Some((words.next()?.to_owned(), Kept::earlier(gid, at)))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -148,6 +168,28 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(read(&files, "o=lab"), Answers::default(), "anyone may have changed it");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(read(&files, "o=lab"), answers());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1000), None).unwrap();
+            assert_eq!(read(&files, "o=lab"), Answers::default(), "another user has made it");
+        }
+    }
+
+    #[test]
+    fn numbers_of_root_and_guests_are_skipped() {
+        for number in ["0", "65534", "4294967295"] {
+            let hash = "8846f7eaee8fb117ad06bdd830b7586c";
+            let lines = [
+                format!("user 1 {number} 5000 - {hash} dana"),
+                format!("user 1 5001 {number} - {hash} dana"),
+                format!("user 1 5001 5000 7,{number} {hash} dana"),
+                format!("group 1 {number} crew"),
+            ];
+            let text = format!("o=lab\n{}\n", lines.join("\n"));
+            assert_eq!(parse(&text, "o=lab"), Answers::default(), "{number}");
+            assert_eq!(parse(&text.replace(number, "8"), "o=lab").0.len(), 3);
+        }
     }
 
     #[test]

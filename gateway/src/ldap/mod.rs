@@ -19,13 +19,15 @@ mod faults_tests;
 mod guard;
 mod kept;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use audit::PeerText;
 use config::{LdapServer, Settings, UsersFrom};
 use ldap3::Scope;
 use mutex::locked;
@@ -40,8 +42,8 @@ use crate::secret_files::{in_time, read_password};
 use crate::trust::check_secret;
 
 use ask::{Access, Fault, Faults, Session};
-use cache::{Cache, Change, Now};
-use entry::{Group, User};
+use cache::{Cache, Change, Lack, Now};
+use entry::{Group, Numbers, User};
 
 /// Time for one question, over all servers: less than the wait of its caller.
 const ANSWER_MAX: Duration = Duration::from_millis(2800);
@@ -132,6 +134,8 @@ struct State {
     away: Option<String>,
     /// The time of the last question.
     asked: Option<Instant>,
+    /// The last time at which names of configurations had to be resolved again.
+    resolved: Option<Instant>,
     /// The reasons of entries that make no users were logged for these names.
     told: HashMap<String, String>,
 }
@@ -152,6 +156,10 @@ pub(crate) struct Ldap {
     /// The time of the last write.
     written: Mutex<Option<Instant>>,
     changes: Mutex<Vec<String>>,
+    /// A name of a configuration had no answer.
+    has_unresolved: AtomicBool,
+    /// A server answers since, so that names of configurations must be resolved again.
+    must_resolve: AtomicBool,
     found: AtomicU64,
     unknown: AtomicU64,
     unanswered: AtomicU64,
@@ -166,6 +174,24 @@ struct Person {
 
 /// Answer to a question about a user: `Ok(None)` without an entry, an error with the reason if the entry is unusable.
 type Told = Result<Option<Person>, String>;
+/// The same for a list or setting, which may name a user who cannot log on.
+type Named = Result<Option<Cred>, String>;
+
+/// Why a name of a configuration has no answer, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unresolved {
+    /// No server answers, and no earlier answer serves.
+    Silent(String),
+    /// The entry is unusable, or the directory cannot be used with these settings.
+    Unusable(String),
+}
+
+impl std::fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Silent(why) | Self::Unusable(why)) = self;
+        f.write_str(why)
+    }
+}
 
 impl std::fmt::Debug for Ldap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -208,6 +234,8 @@ impl Ldap {
             later: Later::default(),
             written: Mutex::default(),
             changes: Mutex::default(),
+            has_unresolved: AtomicBool::new(false),
+            must_resolve: AtomicBool::new(false),
             found: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
@@ -257,7 +285,13 @@ impl Ldap {
         locked(&self.state).away.is_some()
     }
 
-    /// Returns a user who may log on. Does not wait.
+    /// Returns a user who may log on now. Does not wait.
+    pub(crate) fn account_for_logon(&self, name: &str) -> Option<Account> {
+        let cache = locked(&self.cache);
+        cache.find_for_logon(name, self.from.keep, Now::real()).map(account)
+    }
+
+    /// Returns a user whose sessions may go on. Does not wait.
     pub(crate) fn account(&self, name: &str) -> Option<Account> {
         let how = (self.is_away(), self.from.keep);
         locked(&self.cache).find(name, how, Now::real()).map(account)
@@ -300,6 +334,7 @@ impl Ldap {
             Ok(person) => (person, None),
             Err(why) => (None, Some(why)),
         };
+        let lack = if why.is_some() { Lack::Unusable } else { Lack::NoEntry };
         self.tell(name, why);
         let is_known = person.is_some();
         let change = match person {
@@ -309,7 +344,7 @@ impl Ldap {
             }
             None => {
                 self.unknown.fetch_add(1, Ordering::Relaxed);
-                locked(&self.cache).keep_none(name, now)
+                locked(&self.cache).keep_none(name, lack, now)
             }
         };
         let what = match change {
@@ -347,10 +382,12 @@ impl Ldap {
         }
     }
 
-    /// Takes the users that are gone or have other numbers since the last call; `None` without changes.
+    /// Takes the users that are gone or have other numbers since the last call; `None` if also no name of a configuration has to be
+    /// resolved again.
     pub(crate) fn take_changes(&self) -> Option<Vec<String>> {
+        let must_resolve = self.must_resolve.swap(false, Ordering::Relaxed);
         let changes = std::mem::take(&mut *locked(&self.changes));
-        (!changes.is_empty()).then_some(changes)
+        (must_resolve || !changes.is_empty()).then_some(changes)
     }
 
     fn write_later(self: &Arc<Self>) {
@@ -395,6 +432,12 @@ impl Ldap {
                 if state.away.take().is_some() {
                     tracing::info!(server = %self.from.ldap[index], "the directory of users answers");
                 }
+                // A name that never has an answer causes few reloads.
+                let may_resolve = state.resolved.is_none_or(|at| at.elapsed() >= cache::FRESH);
+                if may_resolve && self.has_unresolved.swap(false, Ordering::Relaxed) {
+                    state.resolved = Some(Instant::now());
+                    self.must_resolve.store(true, Ordering::Relaxed);
+                }
                 Ok(answer)
             }
             Err(faults) => {
@@ -413,26 +456,48 @@ impl Ldap {
         }
     }
 
-    async fn user_in(&self, session: &mut Session, name: &str) -> Result<Told, Fault> {
+    /// Asks about a user on a connection. A fault of this user alone is an unusable entry, and the connection may be over then.
+    async fn user_in(&self, session: &mut Session, name: &str) -> Result<(Told, Named), Fault> {
+        let unusable = |why: String| Ok((Err(why.clone()), Err(why)));
         let (base, filter) = (&self.from.base, entry::user_filter(&self.from.filter, name));
         let attributes = &entry::USER_ATTRIBUTES;
-        let rows = session.search(base, Scope::Subtree, &filter, attributes, 1).await?;
-        let mut user = match entry::user(&rows, name) {
-            Ok(Some(user)) => user,
-            Ok(None) => return Ok(Ok(None)),
-            Err(why) => return Ok(Err(why)),
+        let rows = match session.search(base, Scope::Subtree, &filter, attributes, 1).await {
+            Err(Fault::TooLarge(why)) => return unusable(format!("the entry is too large: {why}")),
+            rows => rows?,
+        };
+        let user = entry::user(&rows, name);
+        let Numbers { name, uid, gid } = match entry::numbers(&rows, name) {
+            Ok(Some(numbers)) => numbers,
+            none => return Ok((user.map(|_| None), none.map(|_| None))),
         };
         let dn = rows.first().map_or("", |row| &row.dn);
-        let filter = entry::groups_filter(&user.name, dn);
+        let filter = entry::groups_filter(&name, dn);
         let (attributes, most) = (&entry::GROUP_ATTRIBUTES, entry::GROUPS_MAX);
-        let rows = session.search(base, Scope::Subtree, &filter, attributes, most).await?;
-        Ok(entry::groups(&rows).map(|groups| {
-            user.groups = groups.iter().map(|group| group.gid).collect();
-            Some(Person { user, groups })
-        }))
+        let rows = match session.search(base, Scope::Subtree, &filter, attributes, most).await {
+            Err(Fault::TooLarge(why) | Fault::Limit(why)) => {
+                return unusable(format!("the groups of the user cannot be read: {why}"));
+            }
+            rows => rows?,
+        };
+        let groups = match entry::groups(&rows) {
+            Ok(groups) => groups,
+            Err(why) => return unusable(why),
+        };
+        let gids = || groups.iter().map(|group| group.gid);
+        let others = gids().filter(|other| *other != gid).collect();
+        let named = Cred { uid, gid, groups: others, token: Token::NONE };
+        let told = user.map(|user| {
+            let user = User { groups: gids().collect(), ..user? };
+            Some(Person { user, groups: groups.clone() })
+        });
+        Ok((told, Ok(Some(named))))
     }
 
     fn ask_user(&self, name: &str) -> Result<Told, Faults> {
+        self.ask_numbers(name).map(|(told, _)| told)
+    }
+
+    fn ask_numbers(&self, name: &str) -> Result<(Told, Named), Faults> {
         self.ask(async |session: &mut Session| self.user_in(session, name).await)
     }
 
@@ -443,23 +508,32 @@ impl Ldap {
         if names.is_empty() {
             return false;
         }
+        // Answers before a late one are kept.
+        let all = RefCell::new(Vec::new());
         let asked = self.ask(async |session: &mut Session| {
-            let (mut all, began) = (Vec::new(), Instant::now());
+            let began = Instant::now();
+            all.borrow_mut().clear();
             for name in &names {
-                match self.user_in(session, name).await {
-                    Ok(told) => all.push((name.clone(), told)),
-                    Err(fault) if all.is_empty() => return Err(fault),
-                    // The limits are for one user.
+                locked(&self.cache).note_try(name, Now::real());
+                let told = self.user_in(session, name).await;
+                let is_first = all.borrow().is_empty();
+                match told {
+                    // The limits are for one user, and these are the answers about several.
+                    _ if session.is_over() && !is_first => break,
+                    Ok((told, _)) => all.borrow_mut().push((name.clone(), told)),
+                    Err(fault) if is_first => return Err(fault),
                     Err(_) => break,
                 }
                 // The next turn asks about the others.
-                if began.elapsed() >= AGAIN_TIME {
+                if session.is_over() || began.elapsed() >= AGAIN_TIME {
                     break;
                 }
             }
-            Ok(all)
+            Ok(())
         });
-        for (name, told) in asked.unwrap_or_default() {
+        // The reason is logged.
+        drop(asked);
+        for (name, told) in all.into_inner() {
             self.take(&name, told);
         }
         true
@@ -469,39 +543,51 @@ impl Ldap {
         let (base, filter) = (&self.from.base, entry::group_filter(name));
         let attributes = &entry::GROUP_ATTRIBUTES;
         self.ask(async |session: &mut Session| {
-            let rows = session.search(base, Scope::Subtree, &filter, attributes, 1).await?;
-            Ok(entry::group(&rows, name))
+            match session.search(base, Scope::Subtree, &filter, attributes, 1).await {
+                Err(Fault::TooLarge(why)) => Ok(Err(format!("the group `{name}`: {why}"))),
+                rows => Ok(entry::group(&rows?, name)),
+            }
         })
     }
 
-    /// Returns the identity of a user for a configuration, if the directory has the user. While no server answers, the last answer
-    /// serves. Blocks for some seconds at most.
+    /// Returns the identity of a user for a configuration, if the directory has the user. It may be a user who cannot log on. While
+    /// no server answers, the last answer serves. Blocks for some seconds at most.
     ///
     /// # Errors
-    /// One line: no server answers and no earlier answer serves, or the entry is unusable.
-    pub(crate) fn user_for_settings(self: &Arc<Self>, name: &str) -> Result<Option<Cred>, String> {
+    /// No server answers and no earlier answer serves, or the entry has no usable numbers.
+    pub(crate) fn user_for_settings(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<Cred>, Unresolved> {
         if !is_askable(name) {
             return Ok(None);
         }
-        if !locked(&self.cache).must_look_up(name, Look::Unknown, Now::real()) {
-            return Ok(self.account(name).map(|account| account.cred));
+        let (fresh, lack) = {
+            let (cache, now) = (locked(&self.cache), Now::real());
+            (cache.fresh(name, now).map(cred), cache.lack(name, now))
+        };
+        // An unusable entry may have numbers, and the reason is not kept.
+        if fresh.is_some() || lack == Some(Lack::NoEntry) {
+            return Ok(fresh);
         }
         if !self.is_away()
-            && let Ok(told) = self.ask_user(name)
+            && let Ok((told, named)) = self.ask_numbers(name)
         {
-            let failed = told.as_ref().err().cloned();
             self.take(name, told);
-            return match failed {
-                None => Ok(self.account(name).map(|account| account.cred)),
-                Some(why) => Err(why),
-            };
+            let named = named.map_err(Unresolved::Unusable)?;
+            locked(&self.cache).keep_named(name, named.clone(), Now::real());
+            return Ok(named);
         }
         let kept = self.account(name).map(|account| account.cred);
-        kept.map_or_else(|| Err(self.why_away()), |cred| Ok(Some(cred)))
+        let named = || locked(&self.cache).named(name, self.from.keep, Now::real());
+        kept.or_else(named).map_or_else(|| Err(self.silent()), |cred| Ok(Some(cred)))
     }
 
     /// Returns the number of a group, as [`Self::user_for_settings`] does.
-    pub(crate) fn group_for_settings(self: &Arc<Self>, name: &str) -> Result<Option<u32>, String> {
+    pub(crate) fn group_for_settings(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<u32>, Unresolved> {
         if !is_askable(name) {
             return Ok(None);
         }
@@ -511,13 +597,19 @@ impl Ldap {
         if !self.is_away()
             && let Ok(told) = self.ask_group(name)
         {
-            let gid = told?;
+            let gid = told.map_err(Unresolved::Unusable)?;
             locked(&self.cache).keep_group(name, gid, Now::real());
             self.write_later();
             return Ok(gid);
         }
         let kept = locked(&self.cache).group(name, self.from.keep, Now::real());
-        kept.map_or_else(|| Err(self.why_away()), |gid| Ok(Some(gid)))
+        kept.map_or_else(|| Err(self.silent()), |gid| Ok(Some(gid)))
+    }
+
+    /// Notes that a name of a configuration has no answer.
+    fn silent(&self) -> Unresolved {
+        self.has_unresolved.store(true, Ordering::Relaxed);
+        Unresolved::Silent(self.why_away())
     }
 
     fn why_away(&self) -> String {
@@ -537,7 +629,10 @@ impl Ldap {
         match self.ask_user(name) {
             Ok(told) => {
                 let Some(Person { user, groups }) = told? else { return Ok(None) };
-                let named = |group: &Group| format!("{} ({})", group.name, group.gid);
+                let named = |group: &Group| {
+                    let name = PeerText::from(&*group.name);
+                    format!("{} ({})", name.as_str(), group.gid)
+                };
                 Ok(Some((cred(&user), groups.iter().map(named).collect())))
             }
             Err(_) => {

@@ -12,21 +12,26 @@ use super::UserDb;
 use crate::ldap::{self, Ldap};
 
 impl UserDb {
-    /// Changes the directory to that in these settings. Blocks for some seconds at most, unless they have been read before.
+    /// Changes the directory to that in these settings. Blocks for some seconds at most.
     ///
     /// # Errors
     /// One line: its certificates or filter cannot be used. The directory does not change.
-    pub(crate) fn follow_directory(&self, settings: &Settings) -> Result<(), String> {
-        let next = ldap::of(settings)?;
+    pub(super) fn open_directory(&self, settings: &Settings) -> Result<(), String> {
+        self.follow_directory(ldap::of(settings)?);
+        Ok(())
+    }
+
+    /// Changes the directory, which has been made of the settings that come into force. Reads no file.
+    pub(crate) fn follow_directory(&self, next: Option<Arc<Ldap>>) {
         if let Some(next) = &next {
             next.start(self.files.as_ref());
         }
-        let before = std::mem::replace(&mut *writing(&self.directory), next.clone());
-        let is_same = |before: &Arc<Ldap>| next.as_ref().is_some_and(|it| Arc::ptr_eq(it, before));
+        let now = next.clone();
+        let before = std::mem::replace(&mut *writing(&self.directory), next);
+        let is_same = |before: &Arc<Ldap>| now.as_ref().is_some_and(|it| Arc::ptr_eq(it, before));
         if let Some(before) = before.filter(|before| !is_same(before)) {
             before.stop();
         }
-        Ok(())
     }
 
     pub(crate) fn directory(&self) -> Option<Arc<Ldap>> {

@@ -222,7 +222,7 @@ pub(super) struct Passwords<'a>(pub(super) &'a dyn Users);
 
 impl auth::Secrets for Passwords<'_> {
     fn nt_hash(&self, _domain: &str, user: &str) -> Option<NtHash> {
-        self.0.find(user).map(|a| NtHash(a.nt_hash))
+        self.0.find_for_logon(user).map(|a| NtHash(a.nt_hash))
     }
 
     fn must_look_up(&self, user: &str, why: Look) -> bool {

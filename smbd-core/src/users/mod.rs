@@ -62,6 +62,17 @@ pub trait Users: Send + Sync + 'static {
     /// Returns the account of this name, ignoring case.
     fn find(&self, name: &str) -> Option<Account>;
 
+    /// Returns the account of this name, as [`Users::find`] does, unless it is one of a directory.
+    fn find_own(&self, name: &str) -> Option<Account> {
+        self.find(name)
+    }
+
+    /// Returns the account of this name, as [`Users::find`] does, for the password of a logon: an earlier answer of a directory may
+    /// be too old for one, while sessions go on.
+    fn find_for_logon(&self, name: &str) -> Option<Account> {
+        self.find(name)
+    }
+
     /// Returns the user of the host, or the account, of this name, for a client that has proved this identity with a ticket. May
     /// wait.
     ///
@@ -157,7 +168,7 @@ pub trait Users: Send + Sync + 'static {
 
 impl Secrets for dyn Users {
     fn nt_hash(&self, _: &str, user: &str) -> Option<NtHash> {
-        self.find(user).map(|a| NtHash(a.nt_hash))
+        self.find_for_logon(user).map(|a| NtHash(a.nt_hash))
     }
 }
 
