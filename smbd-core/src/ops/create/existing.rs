@@ -62,7 +62,7 @@ pub(super) async fn open(
         check_folder(folder.as_ref())?;
         let place = file.place();
         let file_ops = cx.server.namespace.by(None);
-        file_ops.check_not_linked(&w.share, &place.dir, &place.name)?;
+        file_ops.check_not_linked(w.share, &place.dir, &place.name)?;
     }
     if teardown::go_with_file(&cx.server, node.id()).await {
         return Ok(None);
