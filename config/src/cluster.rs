@@ -10,6 +10,7 @@ use crate::fault::{Faults, Location};
 use crate::keys::{CLUSTER, CLUSTER_FILE, SERVICE};
 use crate::reader::{Absolute, Group, Origin, Report, Set, Text, groups, parse_list, shown};
 use crate::refer::ReferHost;
+use crate::server;
 use crate::settings::Admin;
 use crate::text::{faults, place_of, root, text_of};
 use crate::tree::{Node, Value};
@@ -69,6 +70,9 @@ pub struct Service {
     pub detach: Vec<String>,
 }
 
+/// With TLS, and without.
+const SCHEMES: [&str; 2] = ["https", "http"];
+
 /// A member of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -81,11 +85,7 @@ pub struct Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        match self.host.contains(':') {
-            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
-            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
-        }
+        server::write(f, SCHEMES[usize::from(!self.tls)], &self.host, self.port)
     }
 }
 
@@ -99,37 +99,8 @@ impl FromStr for Endpoint {
                 shown(text)
             )
         };
-        let (tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-            (Some(rest), _) => (true, rest),
-            (_, Some(rest)) => (false, rest),
-            _ => return Err(wrong()),
-        };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, rest)) => {
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| wrong())?;
-                (
-                    host,
-                    if rest.is_empty() {
-                        None
-                    } else {
-                        Some(rest.strip_prefix(':').ok_or_else(wrong)?)
-                    },
-                )
-            }
-            None => match rest.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (rest, None),
-            },
-        };
-        let port = match port {
-            Some(port) => port.parse().map_err(|_| wrong())?,
-            None => 2379,
-        };
-        let fits = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
-        if host.is_empty() || port == 0 || !host.chars().all(fits) {
-            return Err(wrong());
-        }
+        let (tls, host, port) = server::parse(text, SCHEMES).ok_or_else(wrong)?;
+        let port = port.unwrap_or(2379);
         Ok(Self { tls, host: host.into(), port })
     }
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::reader::{Origin, Set, shown};
+use crate::server;
 use crate::units::Span;
 
 /// Maximum number of servers: a logon tries one after another within its time limit.
@@ -19,6 +20,9 @@ pub(crate) const FILTER: &str = "(objectClass=posixAccount)";
 pub(crate) const KEEP: Duration = Duration::from_secs(168 * 3600);
 /// Longest `keep`: a password that was changed in the directory is valid here for that time.
 pub(crate) const KEEP_MAX: Duration = Duration::from_secs(720 * 3600);
+
+/// With TLS, and without.
+const SCHEMES: [&str; 2] = ["ldaps", "ldap"];
 
 /// A directory with users and groups.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,11 +64,7 @@ pub struct LdapServer {
 
 impl fmt::Display for LdapServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "ldaps" } else { "ldap" };
-        match self.host.contains(':') {
-            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
-            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
-        }
+        server::write(f, SCHEMES[usize::from(!self.tls)], &self.host, self.port)
     }
 }
 
@@ -78,34 +78,7 @@ impl FromStr for LdapServer {
                 shown(text)
             )
         };
-        let (tls, rest) = match (text.strip_prefix("ldaps://"), text.strip_prefix("ldap://")) {
-            (Some(rest), _) => (true, rest),
-            (_, Some(rest)) => (false, rest),
-            _ => return Err(wrong()),
-        };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, rest)) => {
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| wrong())?;
-                match rest {
-                    "" => (host, None),
-                    rest => (host, Some(rest.strip_prefix(':').ok_or_else(wrong)?)),
-                }
-            }
-            None => match rest.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (rest, None),
-            },
-        };
-        let port = match port {
-            Some(port) => port.parse().map_err(|_| wrong())?,
-            None if tls => 636,
-            None => 389,
-        };
-        let fits = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
-        if host.is_empty() || host.len() > 255 || port == 0 || !host.chars().all(fits) {
-            return Err(wrong());
-        }
+        let (tls, host, port) = server::parse(text, SCHEMES).ok_or_else(wrong)?;
         if !tls && !host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
             return Err(format!(
                 "`{}` would send passwords and hashes without encryption; write `ldaps://{}`, or an address of this host like \
@@ -114,6 +87,7 @@ impl FromStr for LdapServer {
                 shown(host)
             ));
         }
+        let port = port.unwrap_or(if tls { 636 } else { 389 });
         Ok(Self { tls, host: host.into(), port })
     }
 }

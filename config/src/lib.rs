@@ -38,6 +38,7 @@ mod refer;
 mod rights;
 mod rules;
 mod sec;
+mod server;
 mod settings;
 mod suggest;
 mod targets;
