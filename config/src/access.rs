@@ -97,8 +97,8 @@ pub enum OnHost {
     },
 }
 
-/// A member of a group: its name, and its number as the name service returned it. `None` if no such user exists; the error if the
-/// service failed.
+/// A member of a group: its name, and its number as the name service returned it. Returns `None` for an unknown user, an error after a
+/// failure of the service.
 pub type Member = (String, Result<Option<u32>, String>);
 
 /// The users and groups that may use a share.

@@ -70,7 +70,7 @@ pub struct Service {
     pub detach: Vec<String>,
 }
 
-/// With TLS, and without.
+/// Schemes of an endpoint: the one with TLS first, then the plain one.
 const SCHEMES: [&str; 2] = ["https", "http"];
 
 /// A member of etcd.

@@ -51,7 +51,7 @@ words!(
     "sssd" => Sssd
 );
 
-/// Who maps identities of a domain to names and numbers.
+/// The service that maps identities of a domain to names and numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DomainBy {
     /// winbind, of which this host is a member.

@@ -21,7 +21,7 @@ pub(crate) const KEEP: Duration = Duration::from_secs(168 * 3600);
 /// Longest `keep`: a password that was changed in the directory is valid here for that time.
 pub(crate) const KEEP_MAX: Duration = Duration::from_secs(720 * 3600);
 
-/// With TLS, and without.
+/// Schemes of a server: the one with TLS first, then the plain one.
 const SCHEMES: [&str; 2] = ["ldaps", "ldap"];
 
 /// A directory with users and groups.
@@ -33,7 +33,7 @@ pub struct UsersFrom {
     pub base: String,
     /// Distinguished name of the gateway in the directory, and the file with its password; `None`: anonymous.
     pub bind: Option<(String, PathBuf)>,
-    /// Authorities for the certificates of the servers; `None`: the authorities of the system.
+    /// Authorities for the certificates of the servers; `None` takes the authorities of the system.
     pub ca: Option<PathBuf>,
     /// Filter for entries of users, in addition to the name.
     pub filter: String,

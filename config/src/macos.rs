@@ -13,7 +13,7 @@ const MODEL_MAX: usize = 31;
 /// A share that takes backups of Time Machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeMachine {
-    /// The size of the share that clients see. Without one they see the size of the file system.
+    /// The size of the share that clients see; `None` shows the size of the file system.
     pub size: Option<Size>,
 }
 

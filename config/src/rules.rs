@@ -65,7 +65,7 @@ pub struct Known {
     pub users: fn(&Path) -> Option<Vec<String>>,
     /// Returns what the host knows of these users and groups, in the same order. The error explains why the service failed. Blocks.
     pub host: fn(&[Who]) -> Result<FoundOnHost, String>,
-    /// The gateway starts: users and groups that cannot be looked up are warnings, and their shares wait for them.
+    /// Whether the gateway starts. At a start, users and groups that the host cannot look up are warnings; their shares open later.
     pub is_start: bool,
     /// Returns the memory that this process may use, in bytes, and the origin of the limit (machine or control group), if known.
     pub memory: fn() -> Option<(u64, &'static str)>,

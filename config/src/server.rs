@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 /// Parses a server: whether the scheme is the first of these two, which uses TLS; the host, an IPv6 address without brackets;
-/// and the port, if there is one. `None` if it is not a server of one of these schemes.
+/// and the port, if there is one. Returns `None` for a server of another scheme.
 pub(crate) fn parse<'t>(text: &'t str, schemes: [&str; 2]) -> Option<(bool, &'t str, Option<u16>)> {
     /// The longest name of the DNS.
     const HOST_MAX: usize = 255;

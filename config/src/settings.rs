@@ -56,7 +56,7 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Kerberos keys and names; `None`: clients log on only with passwords.
     pub kerberos: Option<Kerberos>,
-    /// Who maps identities of a domain; `None`: the gateway is in no domain, or only `kerberos` says how tickets are mapped.
+    /// The service that maps identities of a domain. `None` outside a domain, or where only `kerberos` says how tickets are mapped.
     pub domain_by: Option<DomainBy>,
     /// Audit trail; `None`: no recording.
     pub audit: Option<Audit>,
@@ -233,7 +233,7 @@ pub struct Share {
     pub limits: Rates,
     /// SMB: refuse unencrypted access.
     pub encrypt: bool,
-    /// SMB: clients are told to compress.
+    /// SMB: asks clients to compress.
     pub compress: bool,
     /// NFS: the required protection.
     pub tls: ShareTls,
@@ -360,7 +360,7 @@ pub struct Smb {
     pub encryption: Encryption,
     /// Whether data that is placed through RDMA is signed or encrypted separately.
     pub rdma_transforms: RdmaTransforms,
-    /// Which clients get directory leases.
+    /// The clients that get directory leases.
     pub directory_leases: DirectoryLeases,
     /// Whether messages may be compressed.
     pub compression: Compression,
@@ -392,7 +392,7 @@ impl Default for Smb {
 /// Whether the gateway is announced on the networks that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
-    /// By mDNS, LLMNR and WS-Discovery.
+    /// Announces the gateway by mDNS, LLMNR and WS-Discovery.
     On,
     Off,
 }
@@ -426,7 +426,7 @@ words!(RdmaTransforms, "is not a mode of RDMA transforms", "on" => On, "off" => 
 /// Whether SMB messages may be compressed (MS-SMB2 section 2.2.42).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// For clients that ask for it.
+    /// Compresses for clients that ask for it.
     #[default]
     On,
     /// Never.
@@ -447,7 +447,7 @@ pub enum Ntlm {
 
 words!(Ntlm, "is not an NTLM mode", "on" => On, "off" => Off);
 
-/// Which SMB clients may cache the listings of folders.
+/// The SMB clients that may cache the listings of folders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectoryLeases {
     /// All but those that negotiate the POSIX extensions: Linux shows old listings.

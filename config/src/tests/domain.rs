@@ -1,4 +1,4 @@
-//! Who maps identities of a domain.
+//! Tests of the service that maps identities of a domain.
 
 use super::*;
 use crate::{DomainBy, KerberosMap};

@@ -167,7 +167,10 @@ fn paced() -> Vec<Bound> {
         },
         Bound {
             what: "data of writes that wait for a rate",
-            total: most("rate-bytes", "half of the payload memory in 1 MiB buffers, at least 16 MiB"),
+            total: most(
+                "rate-bytes",
+                "half of the payload memory in 1 MiB buffers, at least 16 MiB",
+            ),
             of_address: most("rate-bytes-of-address", "a quarter of that memory, at least 8 MiB"),
             of_one: words("16 MiB of an SMB connection, by its credits"),
             next: NOT_YET,
