@@ -215,13 +215,18 @@ mod tests {
     /// Number of events with a field from which on the page describes the field once.
     const MANY: usize = 4;
 
-    fn table(fields: &[Field]) -> String {
-        let mut out = String::from("| field | what it holds |\n|---|---|\n");
+    /// Describes each field between `begin`, `middle` and `end`.
+    fn rows(fields: &[Field], [begin, middle, end]: [&str; 3]) -> String {
+        let mut out = String::new();
         for Field { name, about, may_miss } in fields {
             let left_out = if *may_miss { "; may be left out" } else { "" };
-            out += &format!("| `{name}` | {about}{left_out} |\n");
+            out += &format!("{begin} `{name}`{middle} {about}{left_out}{end}\n");
         }
         out
+    }
+
+    fn table(fields: &[Field]) -> String {
+        format!("| field | what it holds |\n|---|---|\n{}", rows(fields, ["|", " |", " |"]))
     }
 
     fn is_same(a: &Field, b: &Field) -> bool {
@@ -262,7 +267,7 @@ mod tests {
                 page += &format!("\nFields: {}.\n", names.join(", "));
             }
             if !own.is_empty() {
-                page += &format!("\n{}", table(&own));
+                page += &format!("\n{}", rows(&own, ["*", ":", ""]));
             }
         }
         testing::in_step("docs/audit.md", &page);
