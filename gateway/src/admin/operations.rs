@@ -10,7 +10,7 @@ use super::protocol::Protocol;
 /// One operation for a share on a protocol and transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationStatus {
-    /// Name of the share; empty for what belongs to none.
+    /// Name of the share; empty for operations outside of shares.
     pub share: String,
     /// The protocol.
     pub protocol: Protocol,

@@ -17,7 +17,7 @@ static LAST_DONE: AtomicU64 = AtomicU64::new(0);
 pub struct ReloadStatus {
     /// Reloads that came into force.
     pub done: u64,
-    /// Reloads that were refused and changed nothing.
+    /// Reloads that were refused.
     pub refused: u64,
     /// The last one was refused, so the file differs from the configuration in force.
     pub last_refused: bool,

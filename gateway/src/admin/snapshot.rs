@@ -98,13 +98,13 @@ pub struct ConnectionStatus {
     pub protection: String,
     /// Bulk data went directly into or out of the client's memory, protected as the messages are.
     pub placed: bool,
-    /// Why it is not on RDMA, or what it gave up there; `None` when there is nothing to say.
+    /// Why it is not on RDMA, or what it gave up there.
     pub why_not: Option<WhyNot>,
     /// Messages that wait now because the client granted no credit for them.
     pub credits_waiting: u64,
     /// What it moved.
     pub moved: Moved,
-    /// What is known of it and its client, in the order in which it was learnt.
+    /// Facts about it and its client, in the order in which they were learnt.
     pub facts: Vec<(String, PeerText)>,
 }
 
@@ -189,7 +189,7 @@ pub struct StateStatus {
 pub struct Nfs4Status {
     /// Known clients.
     pub clients: u64,
-    /// Of those, silent ones that keep what they hold as a courtesy.
+    /// Silent ones among them, which keep what they hold as a courtesy.
     pub lapsed: u64,
     /// Opens, locks and delegations that these hold.
     pub lapsed_states: u64,
@@ -226,7 +226,7 @@ pub struct SmbStatus {
     pub refused_logons: u64,
     /// Opens of files, folders and pipes.
     pub opens: u64,
-    /// Of those, durable ones whose client has lost its connection and may come back for them.
+    /// Durable ones among them, whose client has lost its connection and may return.
     pub waiting: u64,
     /// Messages that travelled compressed.
     #[serde(default)]
@@ -279,11 +279,11 @@ pub struct RateStatus {
     pub name: String,
     /// `read` and `write` count bytes; `operations`, `read_operations` and `write_operations` count operations.
     pub measure: String,
-    /// What may pass in each second.
+    /// Bytes or operations that may pass in each second.
     pub rate: u64,
-    /// What may pass at once after idle time, as the time in which the rate would pass it.
+    /// Length of a burst after idle time: the time in which the rate would pass it.
     pub burst_ms: u64,
-    /// What has passed since the rate was set; of all clients together.
+    /// Bytes or operations that have passed since the rate was set, of all clients together.
     pub passed: u64,
     /// Requests that had to wait before they passed.
     pub waited: u64,
@@ -356,9 +356,9 @@ pub struct SyncStatus {
 pub struct StoreStatus {
     /// The folder.
     pub folder: String,
-    /// Bytes that were free there at the last attempt; `None`: the file system does not say.
+    /// Bytes that were free there at the last attempt, if the file system says so.
     pub free_bytes: Option<u64>,
-    /// What went wrong, what to do about it, and what it means for clients.
+    /// The error, its remedy, and its consequence for clients.
     pub what: String,
 }
 
@@ -449,7 +449,7 @@ pub struct DirectoryStatus {
     pub users: u64,
     /// Answers about users.
     pub found: u64,
-    /// Answers that a name is no user, or that its entry makes none.
+    /// Answers that a name, or its entry, is not a user.
     pub unknown: u64,
     /// Questions of logons without an answer: earlier ones decided.
     pub unanswered: u64,
@@ -467,11 +467,11 @@ pub struct RefusedStatus {
     pub client: String,
     /// The user, as far as one is known: a name, or `uid 1000`.
     pub user: PeerText,
-    /// The share; empty if the refusal concerns none in particular.
+    /// The share; empty if the refusal concerns no particular share.
     pub share: PeerText,
     /// The rule or limit that refused it.
     pub rule: String,
-    /// What to change to let the client in.
+    /// The change that lets the client in.
     pub remedy: String,
     /// How often.
     pub count: u64,
@@ -504,22 +504,22 @@ pub struct Snapshot {
     pub version: String,
     /// It takes connections.
     pub ready: bool,
-    /// What keeps the state folder from being written.
+    /// The reason why the state folder cannot be written.
     #[serde(default)]
     pub store: Option<StoreStatus>,
     /// The audit trail, where there is one.
     #[serde(default)]
     pub audit: Option<AuditStatus>,
-    /// Who knows the users of the domain, where that is a service of the host.
+    /// The service of the host that knows the users of the domain, where there is one.
     #[serde(default)]
     pub domain: Option<DomainStatus>,
     /// The LDAP directory with users, where there is one.
     #[serde(default)]
     pub directory: Option<DirectoryStatus>,
-    /// The service of a cluster that this gateway serves; `None`: it belongs to no cluster.
+    /// The service of a cluster that this gateway serves.
     #[serde(default)]
     pub service: Option<ServiceStatus>,
-    /// When the certificate of NFS over TLS expires, in seconds since 1970; `None`: there is none.
+    /// When the certificate of NFS over TLS expires, in seconds since 1970.
     #[serde(default)]
     pub tls_certificate_ends: Option<u64>,
     /// Seconds since it began to serve.
@@ -527,7 +527,7 @@ pub struct Snapshot {
     /// What is served.
     #[serde(default)]
     pub shares: Vec<ShareStatus>,
-    /// What the process uses of its host.
+    /// Processor time, memory and descriptors of the process.
     #[serde(default)]
     pub process: ProcessStatus,
     /// Reloads of the configuration.
@@ -581,7 +581,7 @@ pub struct Snapshot {
     /// Syncs to stable storage.
     #[serde(default)]
     pub syncs: SyncStatus,
-    /// What is announced on the network, by link.
+    /// Announcements on the network, by link.
     #[serde(default)]
     pub announced: Vec<AnnouncedStatus>,
     /// Packets by which hosts look for others, by protocol and outcome: `mdns/answered`, `mdns/ignored` (it did not concern this

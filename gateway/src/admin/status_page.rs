@@ -87,32 +87,39 @@ fn types() -> Vec<String> {
     all
 }
 
+/// Writes a key with its type in brackets, which numbers go without.
+fn entry(name: &str, kind: &str, says: &str) -> String {
+    let kind = kind.strip_prefix("number").map_or(kind, |rest| rest.trim_start_matches(", "));
+    let gap = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
+    format!("* `{name}`{gap}: {says}\n")
+}
+
 fn page() -> String {
     let mut out = String::from(
         "# What `headgate status --json` says\n\n\
          <!-- Made by `HEADGATE_WRITE_DOCS=1 cargo test -p gateway` from gateway/src/admin. -->\n\n\
          One JSON object, also at `/status` of the admin address. The keys are stable; a new version may add \
-         keys, so a program should ignore unknown keys. Numbers are whole, without a sign.\n",
+         keys, so a program should ignore unknown keys. Values without a type in brackets are whole numbers without \
+         a sign.\n",
     );
     for one in types() {
         let title = if one == ANSWER { "The answer" } else { &one };
-        let _ = write!(out, "\n## {title}\n\n| key | what it is | what it says |\n|---|---|---|\n");
+        let _ = write!(out, "\n## {title}\n\n");
         for (name, kind, says) in fields(&one) {
-            let says = says.replace('|', "\\|");
-            let _ = writeln!(out, "| `{name}` | {} | {says} |", words(&kind).0);
+            out += &entry(&name, &words(&kind).0, &says);
         }
     }
-    out += "\n## Facts\n\nEach of `facts` of a connection is a name and a value, both as text. The protocol of a \
-            connection decides which ones it has.\n\n| name | values | what it says |\n|---|---|---|\n";
+    out += "\n## Facts\n\nEach of `facts` of a connection is a name and a value, both as text. The protocol of a connection \
+            decides which ones it has.\n\n";
     for (name, kind, says) in Facts::ALL {
         let kind = match kind {
-            FactKind::Text => "text".to_owned(),
-            FactKind::Number => "digits of a number".to_owned(),
+            FactKind::Text => String::new(),
+            FactKind::Number => "digits".to_owned(),
             FactKind::One(words) => {
                 words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ")
             }
         };
-        let _ = writeln!(out, "| `{name}` | {kind} | {says} |");
+        out += &entry(name, &kind, says);
     }
     out
 }

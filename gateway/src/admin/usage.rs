@@ -44,12 +44,12 @@ pub struct ShareStatus {
     pub read_only: bool,
     /// It is not in lists of shares.
     pub hidden: bool,
-    /// Space of its file system; `None` where that does not say.
+    /// Space of its file system, if that says so.
     pub space: Option<Space>,
     /// Operations that its storage has not answered for some seconds.
     #[serde(default)]
     pub waiting: u64,
-    /// Why operations on it fail until a reload opens it again; `None`: they do not.
+    /// Why operations on it fail until a reload opens it again.
     #[serde(default)]
     pub ended: Option<String>,
     /// SMB tree connects.
@@ -66,10 +66,10 @@ pub struct ShareStatus {
     /// Referrals that clients got for links.
     #[serde(default)]
     pub referred: Referrals,
-    /// Its snapshots; `None` where the configuration names none.
+    /// Its snapshots, where the configuration names them.
     #[serde(default)]
     pub snapshots: Option<SnapshotStatus>,
-    /// What is in its wastebasket, as of the last look; `None`: it has none.
+    /// Contents of its wastebasket, as of the last look.
     #[serde(default)]
     pub wastebasket: Option<WastebasketStatus>,
 }
@@ -125,7 +125,7 @@ pub struct SnapshotStatus {
     pub latest: Option<String>,
     /// The number that is open.
     pub open: u64,
-    /// Why none is told although there may be some; `None`: all are.
+    /// The reason why clients find no snapshot although there may be some.
     #[serde(default)]
     pub trouble: Option<String>,
 }

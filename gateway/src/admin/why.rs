@@ -15,7 +15,7 @@ use super::protocol::Protocol;
 pub struct WhyNot {
     /// Its stable name.
     pub reason: String,
-    /// What it means for this connection, and what to do.
+    /// Its meaning for this connection, and the remedy.
     pub text: String,
 }
 
