@@ -7,13 +7,16 @@ use super::{DEVICES_PART, NFS_PROTECTED_PART};
 use crate::lab::{Beside, Measured};
 use crate::sh::Result;
 
-const HOW: &str = "Both servers and the client run in one guest of the lab, which is held on one processor and where a system call \
-                   costs\na program several microseconds, a clock that is read included. One file of 64 MiB on tmpfs, direct \
-                   I/O by fio; the best of\n3 rounds in turns. MB/s for 1 MiB, operations per second for 4 KiB; \"per CPU s\" is \
-                   the same for a second in which the guest was\nbusy, with client and server.\n";
+const HOW: &str = "One guest of the lab has both servers and the client on one processor; a system call costs a program several \
+                   microseconds\nthere, a clock that is read included. One file of 64 MiB on tmpfs, direct I/O by fio; the best \
+                   of 3 rounds in turns. MB/s for 1 MiB,\noperations per second for 4 KiB; \"per CPU s\": for a second in which \
+                   the guest was busy, with client and server.\n";
 
 const HEAD: &str = "| load | headgate | the kernel | ratio | per CPU s: headgate | the kernel | ratio |\n\
                     |---|---:|---:|---:|---:|---:|---:|\n";
+
+const OF_SYS: &str = "| load | headgate | the kernel | ratio | per CPU s: headgate | the kernel | ratio | of its `sys`: headgate | \
+                      the kernel |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
 
 /// Writes a section of the first part of the document.
 pub(super) fn by_iwarp() -> Result<String> {
@@ -65,19 +68,10 @@ pub(super) fn protected() -> Result<String> {
     let plain = measured.first().map(|one| one.figures.clone()).unwrap_or_default();
     for one in &measured {
         // Writing to a string does not fail.
-        let _ = write!(
-            text,
-            "\n## NFS 4.2 over TCP, `{}`, beside knfsd\n\n{HEAD}{}",
-            one.options,
-            rows(one)
-        );
-        text.push_str(
-            "\n| load | headgate, of its `sys` | the kernel, of its `sys` |\n|---|---:|---:|\n",
-        );
+        let _ = write!(text, "\n## `{}`\n\n{OF_SYS}", one.options);
         for (figure, base) in one.figures.iter().zip(&plain) {
-            let load = figure.split(" | ").next().unwrap_or_default();
             let of = |n| rate(figure, n) / rate(base, n);
-            let _ = writeln!(text, "| {load} | {:.2} | {:.2} |", of(1), of(2));
+            let _ = writeln!(text, "{} {:.2} | {:.2} |", row(figure).trim_end(), of(1), of(2));
         }
     }
     Ok(text)

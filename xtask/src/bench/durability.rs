@@ -58,14 +58,12 @@ pub(super) fn inside() -> Result<String> {
     run(&["ip", "link", "set", "lo", "up"])?;
     let mut text = format!(
         "{DURABILITY_PART}\nWritten by `cargo xtask bench durability`. Changes of names by NFS 3 over TCP on shares with \
-         `durability: strict`, where each is on\nstable storage before it is answered, and `relaxed`. Each client has a \
-         connection and a folder of its own and waits for each answer.\nThe limit is a program of a few lines with as many \
-         threads, which makes the same system calls without any server: with an fsync of\nwhat changed beside `strict`, and \
-         without beside `relaxed`. All in turns, the best of {ROUNDS} rounds. Read the ratios: an fsync here\ncosts what the \
-         disk of this machine takes for it. CPU is that of the server, or of the few lines, in seconds for 1000 \
-         operations.\nWhere the load at the start is not near 0, other work shared the disk and the processors: rates with \
-         an fsync, and their\nratios, then differ several times from run to run, and only CPU and the columns without an \
-         fsync stand.\n\n{}",
+         `durability: strict`, where each is on\nstable storage before the answer, and `relaxed`. Each client has a separate \
+         connection and folder and waits for each answer. The limit\nis a program of a few lines with as many threads, which \
+         makes the same system calls without any server, with an fsync of what\nchanged for `strict`. All in turns, the best \
+         of {ROUNDS} rounds; CPU in seconds for 1000 operations. Read the ratios: an fsync here\ncosts what the disk of this \
+         machine takes for it. Where the load at the start is not near 0, rates with an fsync differ several\ntimes from run \
+         to run: read CPU and the columns without an fsync.\n\n{}",
         table_of_the_machine("none")?
     );
     for kind in ["ext4", "xfs", "tmpfs"] {

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use super::smb::{PASSWORD, Ports, USER, ours};
-use super::{EARLIER_PART, Folder, Pair, section, table_of_the_machine};
+use super::{EARLIER_PART, Folder, Pair, UNITS, section, table_of_the_machine};
 use crate::lab::gateway;
 use crate::sh::{Result, output, run};
 
@@ -34,7 +34,7 @@ pub(super) fn inside(args: &[String]) -> Result<String> {
     let mut text = format!(
         "{EARLIER_PART}\nWritten by `cargo xtask bench earlier PROGRAM`: this build and an earlier one, measured in turns by the \
          client of this\nbuild, over loopback, files on tmpfs. Client and servers run at a real-time priority: what else the \
-         machine does takes no\nprocessor from them.\n\n{}",
+         machine does takes no\nprocessor from them.\n{UNITS}\n\n{}",
         table_of_the_machine(&format!("headgate itself: {}", version.trim()))?
     );
     let user = format!("{USER}:{PASSWORD}");

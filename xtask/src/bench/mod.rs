@@ -34,6 +34,9 @@ const GANESHA: u16 = 12049;
 const GANESHA_MOUNT: u16 = 12050;
 /// Longest time for a server to answer after its start.
 const START_MAX: Duration = Duration::from_secs(30);
+/// What the figures of [`table`] are.
+const UNITS: &str = "Rates are MB/s for 1 MiB, and operations a second otherwise. CPU is the server's, in seconds for a GiB, and \
+                     in microseconds\nfor an operation otherwise.";
 const INSIDE: &str = "--inside";
 const DOCUMENT: &str = "docs/benchmarks.md";
 
@@ -312,38 +315,37 @@ fn section(text: &mut String, protocol: &str, pair: &Pair<'_>, args: &[String]) 
     table(text, [pair.first.0, pair.second.0], &measured)
 }
 
-/// Writes the results of `headgate bench --compare` on two servers.
+/// Writes the results of `headgate bench --compare` on two servers, in [`UNITS`].
 fn table(text: &mut String, [first, second]: [&str; 2], measured: &Value) -> Result<()> {
-    let loads =
-        |i: usize| measured["targets"][i]["loads"].as_array().ok_or("no loads were measured");
     let _ = write!(
         text,
-        "\n| load | {first} | {second} | ratio | server CPU: {first} | {second} | ratio | client CPU: {first} | {second} |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        "\n| load | {first} | {second} | ratio | CPU: {first} | {second} | ratio |\n|---|---:|---:|---:|---:|---:|---:|\n",
     );
+    rows(text, "", measured)
+}
+
+/// Writes a row for each load, with these cells in front.
+fn rows(text: &mut String, cells: &str, measured: &Value) -> Result<()> {
+    let loads =
+        |i: usize| measured["targets"][i]["loads"].as_array().ok_or("no loads were measured");
     for (a, b) in loads(0)?.iter().zip(loads(1)?) {
         let of = |load: &Value, key: &str| load[key].as_f64().unwrap_or(f64::NAN);
-        let bulk = a["cpu_per"] == "GiB";
-        let rate = |l: &Value| match bulk {
-            true => format!("{:.0} MB/s", of(l, "rate")),
-            false => format!("{:.0}/s", of(l, "rate")),
-        };
-        let cpu = |l: &Value, key: &str| match bulk {
-            true => format!("{:.2} s/GiB", of(l, key) / 1e6),
-            false => format!("{:.1} us", of(l, key)),
+        let rate = |l: &Value| of(l, "rate");
+        let micros = |l: &Value| of(l, "server_cpu_us");
+        let cpu = |l: &Value| match a["cpu_per"] == "GiB" {
+            true => format!("{:.2}", micros(l) / 1e6),
+            false => format!("{:.1}", micros(l)),
         };
         let _ = writeln!(
             text,
-            "| {} | {} | {} | **{:.2}** | {} | {} | **{:.2}** | {} | {} |",
+            "|{cells} {} | {:.0} | {:.0} | **{:.2}** | {} | {} | **{:.2}** |",
             words(a),
             rate(a),
             rate(b),
-            of(a, "rate") / of(b, "rate"),
-            cpu(a, "server_cpu_us"),
-            cpu(b, "server_cpu_us"),
-            of(a, "server_cpu_us") / of(b, "server_cpu_us"),
-            cpu(a, "client_cpu_us"),
-            cpu(b, "client_cpu_us"),
+            rate(a) / rate(b),
+            cpu(a),
+            cpu(b),
+            micros(a) / micros(b),
         );
     }
     Ok(())
@@ -373,9 +375,7 @@ fn preface() -> Result<String> {
          Both\n\
          servers keep their files on tmpfs and are reached over loopback by the same client (`headgate bench`: one connection, \
          one\n\
-         thread). They are measured in turns; each figure is the best round, each CPU time the lowest. CPU time is per GiB for \
-         bulk\n\
-         loads, per operation for the others.\n\n{}",
+         thread). They are measured in turns; each figure is the best round, each CPU time the lowest.\n{UNITS}\n\n{}",
         table_of_the_machine(&format!("nfs-ganesha {peer}, FSAL VFS"))?
     ))
 }
