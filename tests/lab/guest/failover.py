@@ -30,7 +30,7 @@ def locker(path):
     def work(_):
         with open(path, "r+b") as f:
             lock(f, fcntl.F_WRLCK, 0, 100)
-            # Without that FREE_STATEID of the lock may come beside CLOSE of the file, and Ganesha 4.3 died (docs/cluster.md).
+            # Without that FREE_STATEID of the lock may come beside CLOSE of the file, and Ganesha 4.3 died (docs/dev/takeovers.md).
             lock(f, fcntl.F_UNLCK, 0, 100)
             time.sleep(0.02)
 
