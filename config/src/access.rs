@@ -97,7 +97,7 @@ pub enum OnHost {
     },
 }
 
-/// A member of a group: its name, and its number as the name service returned it. Returns `None` for an unknown user, an error after a
+/// A member of a group: its name, and its number as the name service returned it; an unknown user has no number. The error is a
 /// failure of the service.
 pub type Member = (String, Result<Option<u32>, String>);
 

@@ -10,13 +10,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::admin::show::Asked;
-use crate::bench::BenchArgs;
 use crate::cluster::ClusterArgs;
 use crate::control::client::{self as control, Refused};
 use crate::control::ending::{Client, What};
-use crate::demo::DemoArgs;
 use crate::identities;
-use crate::import::ImportArgs;
 use crate::keytab;
 use crate::load::Load;
 use crate::place::{self, DaemonArgs};
@@ -32,6 +29,9 @@ use config::{
     Port, Portmap, PrivilegedPorts, Rdma, RdmaCrc, Settings, ShareOption, Signing, Size, Span,
     UserOption,
 };
+use tools::bench::BenchArgs;
+use tools::demo::DemoArgs;
+use tools::import::ImportArgs;
 
 /// Serves folders to Linux over NFS and to Windows over SMB, by TCP or RDMA, and needs no RDMA device.
 #[derive(Debug, Parser)]
@@ -416,8 +416,8 @@ pub fn main() -> ExitCode {
         Command::AdminToken(args) => admin_token(args),
         Command::Check(args) => check(args),
         Command::Demo(args) => demo(&args),
-        Command::Bench(args) => crate::bench::run(*args).map_err(Failure::Work),
-        Command::Import(args) => crate::import::run(&args).map_err(Failure::Work),
+        Command::Bench(args) => tools::bench::run(*args).map_err(Failure::Work),
+        Command::Import(args) => tools::import::run(&args).map_err(Failure::Work),
         Command::Cluster(args) => cluster(&args),
         Command::Generate { dir } => {
             crate::generate::run(Cli::command(), &dir).map_err(Failure::Work)
@@ -560,7 +560,7 @@ fn admin_token(OrderArgs { told: daemon, json }: OrderArgs) -> Result<(), Failur
 }
 
 fn demo(args: &DemoArgs) -> Result<(), Failure> {
-    match crate::demo::run(args).map_err(Failure::Work)? {
+    match tools::demo::run::<crate::serve::Running>(args).map_err(Failure::Work)? {
         true => Ok(()),
         false => Err(Failure::Shown),
     }

@@ -3,14 +3,13 @@
 #![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 #[macro_use]
-mod say;
+extern crate tools;
 
 pub mod accept;
 pub mod admin;
 pub mod admission;
 mod announce;
 pub mod attempts;
-pub mod bench;
 pub mod boot;
 pub mod changes;
 pub mod check;
@@ -18,10 +17,9 @@ pub mod cli;
 mod client_names;
 pub mod cluster;
 pub mod control;
-pub mod cpu;
 pub mod daemon;
 mod datagram_socket;
-pub mod demo;
+mod demo;
 mod descriptors;
 mod domain;
 mod domain_service;
@@ -30,10 +28,7 @@ mod greeting;
 mod host_name;
 mod http;
 mod identities;
-pub mod import;
 pub mod interfaces;
-mod interrupt;
-mod journal;
 mod keytab;
 mod ldap;
 pub mod listen;
@@ -62,7 +57,6 @@ pub mod shares;
 pub mod shutdown;
 pub mod smb;
 pub mod stuck;
-pub mod table;
 mod tickets;
 pub mod tls;
 pub mod top;

@@ -26,7 +26,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::journal;
+use tools::journal;
 
 /// Lines per second from one place in the code.
 const LINES_MAX: u32 = 50;

@@ -6,22 +6,20 @@
 //! would: these are not the password, but enough to log on here. A weak password ([`weak`]) is rejected unless the caller
 //! insists.
 
-use std::io::{self, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use config::{Identity, PasswordLength, user_name};
 use gss_krb5::Enctype;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use smb_auth::NtHash;
 use smbd_core::users::database::{Entry, Keys};
+use tools::password::{first_line, given, prompt};
 use zeroize::Zeroizing;
 
 use crate::place::DaemonArgs;
 use crate::records::ServiceFiles;
-use crate::users::{
-    change_database, first_line, read_database, read_password, resolve, why_no_account,
-};
+use crate::users::{change_database, read_database, resolve, why_no_account};
 use crate::weak;
 
 /// Users that may log on over SMB
@@ -199,18 +197,13 @@ fn list(files: &ServiceFiles, json: bool) -> Result<(), String> {
         return Ok(());
     }
     let mut table =
-        crate::table::Table::new(&["user", "uid", "gid"], 1, io::stdout().is_terminal());
+        tools::table::Table::new(&["user", "uid", "gid"], 1, io::stdout().is_terminal());
     for (name, (cred, _)) in users {
         let cells = vec![name, cred.uid.to_string(), cred.gid.to_string()];
-        table.row(cells, crate::table::Tone::Plain);
+        table.row(cells, tools::table::Tone::Plain);
     }
     say_as_is!("{}", table.render());
     Ok(())
-}
-
-/// Reads the password from the first line of a file; `-` is standard input.
-pub(crate) fn given(path: &Path) -> Result<Zeroizing<String>, String> {
-    if path.as_os_str() == "-" { first_line(io::stdin().lock()) } else { read_password(path) }
 }
 
 /// Prompts twice, without echo.
@@ -218,36 +211,4 @@ fn ask(name: &str) -> Result<Zeroizing<String>, String> {
     let first = prompt(&format!("Password for {name}: "))?;
     let second = prompt("Repeat the password: ")?;
     if *first == *second { Ok(first) } else { Err("the two passwords differ".into()) }
-}
-
-/// Prompts on the terminal, without echo.
-pub(crate) fn prompt(words: &str) -> Result<Zeroizing<String>, String> {
-    let cannot = |e: &dyn std::fmt::Display| format!("cannot ask for a password: {e}");
-    let input = io::stdin();
-    io::stderr()
-        .write_all(words.as_bytes())
-        .and_then(|()| io::stderr().flush())
-        .map_err(|e| cannot(&e))?;
-    let before = tcgetattr(&input).map_err(|e| cannot(&e))?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(&input, OptionalActions::Flush, &silent).map_err(|e| cannot(&e))?;
-    let line = read_line();
-    let restored = tcsetattr(&input, OptionalActions::Flush, &before);
-    complain!("");
-    restored.map_err(|e| cannot(&e))?;
-    first_line(line.map_err(|e| cannot(&e))?.as_bytes())
-}
-
-/// Reads a line byte by byte, so that no buffer keeps a copy of more than the line.
-fn read_line() -> io::Result<Zeroizing<String>> {
-    let mut line = Zeroizing::new(Vec::new());
-    for byte in io::stdin().lock().bytes() {
-        match byte? {
-            b'\n' => break,
-            byte => line.push(byte),
-        }
-    }
-    let text = std::str::from_utf8(&line).map_err(io::Error::other)?;
-    Ok(Zeroizing::new(text.to_owned()))
 }

@@ -35,7 +35,7 @@ use crate::domain;
 use crate::domain_service::{self, DomainService, OfHost};
 use crate::ldap::Ldap;
 use crate::records::{ServiceFiles, Stamp};
-pub(crate) use crate::secret_files::{PASSWORD_CHARS_MAX, first_line, in_time, read_password};
+pub(crate) use crate::secret_files::in_time;
 
 /// Maximum number of remembered host users who logged on with tickets; as many sessions may be logged on.
 const TICKETED_MAX: usize = 65_536;
@@ -108,11 +108,11 @@ pub(crate) fn read_database_in_time(files: &ServiceFiles) -> Result<Database, St
     in_time(&files.path(DATABASE), move |_| read_database(&its))
 }
 
-/// As [`read_password`], for at most some seconds; warns if others can read the file.
+/// Reads a password as [`tools::password`] does, for at most some seconds; warns if others can read the file.
 pub(crate) fn read_password_in_time(path: &Path) -> Result<Zeroizing<String>, String> {
     in_time(path, |path| {
         warn_if_open(path);
-        read_password(path)
+        tools::password::read_password(path)
     })
 }
 

@@ -45,7 +45,7 @@ use crate::control::{NotDone, Orders};
 use crate::records::ServiceFiles;
 use crate::trail::{self, By};
 use crate::user::{self, Done};
-use crate::users::{UserDb, first_line};
+use crate::users::UserDb;
 
 /// Actions that run at the same time.
 pub const ACTIONS_MAX: usize = 4;
@@ -372,7 +372,7 @@ async fn add_user(
     if password.contains(['\n', '\r']) {
         return Err(wrong("a password is one line"));
     }
-    let password = first_line(password.as_bytes()).map_err(wrong)?;
+    let password = tools::password::first_line(password.as_bytes()).map_err(wrong)?;
     user::check_strength(
         (&name, &password),
         actions.book.password_least(),

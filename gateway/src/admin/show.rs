@@ -23,8 +23,8 @@ use super::usage::{ShareStatus, Space, UserStatus};
 use crate::control::client as control;
 use crate::domain_service::what_fails;
 use crate::place::DaemonArgs;
-use crate::table::{Table, Tone, bytes};
 use crate::tls::EXPIRES_SOON;
+use tools::table::{Table, Tone, bytes};
 
 /// A daemon that works answers well within this time.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

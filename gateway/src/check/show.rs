@@ -10,8 +10,8 @@ use vfs::quota::QuotaKind;
 
 use super::{Findings, Handles, ServedAddress, ShareFacts, found, kerberos, ldap, service, smb};
 use crate::portmap::Chosen;
-use crate::table::{Table, Tone, bytes};
 use crate::tls::Certificate;
+use tools::table::{Table, Tone, bytes};
 
 /// Mount point in the example commands.
 const MOUNT_POINT: &str = "/mnt";

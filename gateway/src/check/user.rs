@@ -17,9 +17,9 @@ use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 use crate::domain_service::{self, Group};
 use crate::identities::{self, Accounts, DomainUser, Found, InDomain, Reason, Resolver};
 use crate::ldap;
-use crate::table::{Table, Tone};
 use crate::writable;
 use crate::{client_names, domain, networks, shares, users};
+use tools::table::{Table, Tone};
 
 /// Rights of a user in a share over one protocol, and the reason.
 struct Answer {

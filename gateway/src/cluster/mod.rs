@@ -28,9 +28,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::place::{self, USUAL_FILE};
-use crate::table::{Table, Tone};
 use crate::trust::{self, check_folders, check_secret};
-use crate::users::read_password;
+use tools::table::{Table, Tone};
 
 /// Divides the TTL to give the time that a member of etcd has for an answer.
 const PATIENCE_PART: u32 = 5;
@@ -240,7 +239,7 @@ fn client(cluster: &Cluster) -> Result<Etcd, String> {
     if let Some((name, file)) = &cluster.user {
         check_secret("password file", file)?;
         check_folders("password file", file)?;
-        let password = read_password(file)?;
+        let password = tools::password::read_password(file)?;
         client = client.with_user(name.clone(), password.to_string());
     }
     Ok(client)

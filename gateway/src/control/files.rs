@@ -16,7 +16,7 @@ use vfs::NodeRef;
 use vfs::namespace::Namespace;
 
 use crate::servers::Servers;
-use crate::table::{Table, Tone};
+use tools::table::{Table, Tone};
 
 /// Largest number of files in one answer.
 const FILES_MAX: usize = 10_000;

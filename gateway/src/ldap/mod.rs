@@ -38,7 +38,7 @@ use zeroize::Zeroizing;
 
 use crate::domain::Later;
 use crate::records::ServiceFiles;
-use crate::secret_files::{in_time, read_password};
+use crate::secret_files::in_time;
 use crate::trust::check_secret;
 
 use ask::{Access, Fault, Faults, Session};
@@ -406,7 +406,7 @@ impl Ldap {
             Some((name, file)) => {
                 let password = in_time(file, |file| {
                     check_secret("password file", file)?;
-                    read_password(file)
+                    tools::password::read_password(file)
                 });
                 (name.clone(), password.map_err(Fault::Own)?)
             }

@@ -12,7 +12,7 @@ use rdma_transport::meter::Histogram;
 use super::model::{Client, Operation, Pane, Screen, View};
 use crate::admin::show::span;
 use crate::admin::snapshot::{RateStatus, RefusedStatus};
-use crate::table::{bytes, count};
+use tools::table::{bytes, count};
 
 const HELP: &str =
     "Tab 1 2 3 list   s sort   r reverse   ↑↓ select   Enter details   h help   q quit";

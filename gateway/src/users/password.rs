@@ -11,7 +11,7 @@ use smb_auth::NtHash;
 use smbd_core::users::Unchanged;
 use smbd_core::users::database::{Entry, Keys, key};
 
-use super::{DATABASE, PASSWORD_CHARS_MAX, UserDb, change_database, in_time};
+use super::{DATABASE, UserDb, change_database, in_time};
 use crate::{user, weak};
 
 impl UserDb {
@@ -30,7 +30,7 @@ impl UserDb {
             return Err(Unchanged::Short);
         }
         // As for a password in a file or from a prompt.
-        if new.chars().count() > PASSWORD_CHARS_MAX || new.contains(['\n', '\r']) {
+        if new.chars().count() > tools::password::CHARS_MAX || new.contains(['\n', '\r']) {
             return Err(Unchanged::Weak("is not one line".to_owned()));
         }
         if let Some(why) = weak::why(name, new, least) {

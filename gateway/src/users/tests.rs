@@ -142,7 +142,7 @@ fn the_configuration_stands_before_the_database() {
     let why = UserDb::open(&settings, Some(&local(&dir))).err().unwrap();
     assert!(why.contains("headgate user add carol"), "{why}");
     fs::write(&file, "\nsecret\n").unwrap();
-    assert!(read_password(&file).unwrap_err().contains("empty"));
+    assert!(tools::password::read_password(&file).unwrap_err().contains("empty"));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use vfs::waste_keep;
 use vfs::waste_record::{Id, Way};
 use vfs::wastebasket::{Basket, Entry, counters};
 
-use crate::table::{Table, Tone};
+use tools::table::{Table, Tone};
 
 /// Largest number of files in one answer, and of files that one request gives back or removes.
 const FILES_MAX: usize = 10_000;

@@ -1,6 +1,6 @@
 //! Carries Samba's module `recycle` over to the wastebasket of a share.
 
-/// What `vfs objects` and the keys `recycle:` say of a share, or of all.
+/// Settings of a share, or of all, from `vfs objects` and the keys `recycle:`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recycle {
     /// `vfs objects` names the module, or does not.
@@ -12,7 +12,7 @@ pub(super) struct Recycle {
 
 /// Name of the module.
 pub(super) const MODULE: &str = "recycle";
-/// What becomes of it.
+/// The result that the report shows for these keys.
 pub(super) const CARRIED: &str = "carried over as `wastebasket`, for NFS clients as well";
 /// The module's folder if `recycle:repository` is not set.
 const REPOSITORY: &str = ".recycle";
@@ -29,7 +29,7 @@ impl Recycle {
         self.on = Some(modules.any(|module| module.eq_ignore_ascii_case(MODULE)));
     }
 
-    /// Takes over a line `recycle:KEY`; returns what became of it, `None` if it is none.
+    /// Takes over a line `recycle:KEY`; returns the result, and `None` for other lines.
     pub(super) fn line(&mut self, key: &str, value: &str) -> Option<&'static str> {
         let key = key.strip_prefix("recycle:")?.replace('_', "");
         Some(match key.as_str() {
@@ -74,7 +74,7 @@ impl Recycle {
         }
         let has_wildcard = |text: &str| text.contains(['*', '?']);
         let repository = self.repository.as_deref().unwrap_or(REPOSITORY);
-        // `%U` stands for a user.
+        // `%U` is the name of a user.
         let repository = repository.split('%').next().unwrap_or_default().trim_matches('/');
         let mut all: Vec<String> =
             Some(repository.to_owned()).filter(|r| !r.is_empty()).into_iter().collect();

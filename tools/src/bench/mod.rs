@@ -113,9 +113,9 @@ fn complete(target: &mut Target, file: Option<&Path>) -> Result<(), String> {
         return Ok(());
     }
     let password = match file {
-        Some(path) => crate::user::given(path)?,
+        Some(path) => crate::password::given(path)?,
         None if std::io::stdin().is_terminal() => {
-            crate::user::prompt(&format!("Password for {}: ", user.name))?
+            crate::password::prompt(&format!("Password for {}: ", user.name))?
         }
         None => {
             let name = &user.name;

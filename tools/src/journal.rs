@@ -10,7 +10,7 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Returns whether the journal reads standard error: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
-pub(crate) fn is_standard_error() -> bool {
+pub fn is_standard_error() -> bool {
     static IS_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
         let named = std::env::var("JOURNAL_STREAM").unwrap_or_default();
         let about = std::fs::metadata("/proc/self/fd/2");
@@ -36,7 +36,7 @@ fn priority(level: Level) -> u8 {
 }
 
 /// Returns the text of a command with the priority before each line: that of an error, a warning, or a note.
-pub(crate) fn prefixed(text: &str) -> String {
+pub fn prefixed(text: &str) -> String {
     let priority = match text {
         error if error.starts_with("error: ") => 3,
         warning if warning.starts_with("warning: ") => 4,
@@ -47,7 +47,7 @@ pub(crate) fn prefixed(text: &str) -> String {
 
 /// Writes lines of the log to standard error, with their priorities.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lines;
+pub struct Lines;
 
 impl<'a> MakeWriter<'a> for Lines {
     type Writer = Line;
@@ -63,7 +63,7 @@ impl<'a> MakeWriter<'a> for Lines {
 
 /// Writes one line.
 #[derive(Debug)]
-pub(crate) struct Line(u8);
+pub struct Line(u8);
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

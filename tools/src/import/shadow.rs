@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) whole: String,
 }
 
-/// The pattern with what is said of it, or why there is none.
+/// The pattern with its remark, or the reason for no pattern.
 type Found = Result<(String, String), String>;
 
 impl Shadow {

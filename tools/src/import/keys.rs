@@ -152,7 +152,7 @@ fn row(line: &'static str) -> Option<(String, Effect)> {
     Some((main_name(name), effect))
 }
 
-/// Returns the effect of a key, given by its main name; `None` if Samba has no such key.
+/// Returns the effect of a key, given by its main name; Returns `None` for a key that Samba lacks.
 pub(super) fn effect(key: &str) -> Option<Effect> {
     static ROWS: LazyLock<HashMap<String, Effect>> =
         LazyLock::new(|| TABLE.lines().filter_map(row).collect());

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Waits for SIGINT, SIGTERM or SIGHUP. The handlers are installed at the first poll.
-pub(crate) async fn signalled() {
+pub async fn signalled() {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let mut heard: Vec<Signal> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
     std::future::poll_fn(|cx| {

@@ -43,7 +43,7 @@ impl Fruit {
         self.on = Some(modules.any(|module| module.eq_ignore_ascii_case(MODULE)));
     }
 
-    /// Takes over a line `fruit:KEY`; returns what became of it, `None` if it is none.
+    /// Takes over a line `fruit:KEY`; returns the result, and `None` for other lines.
     pub(super) fn line(&mut self, key: &str, value: &str) -> Option<&'static str> {
         let key = key.strip_prefix("fruit:")?.replace('_', "");
         Some(match key.as_str() {
@@ -108,7 +108,7 @@ impl Fruit {
         }
     }
 
-    /// Returns the value of `time_machine`; `None` if the share is none for backups.
+    /// Returns the value of `time_machine`; Returns `None` for a share without backups.
     pub(super) fn time_machine(&self) -> Option<String> {
         if self.on != Some(true) || self.time_machine != Some(true) {
             return None;

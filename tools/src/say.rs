@@ -7,23 +7,26 @@ use std::io::{self, ErrorKind, Write};
 use crate::journal;
 
 /// Prints a line to standard output, as `println!`.
+#[macro_export]
 macro_rules! say {
     () => { $crate::say::print(format_args!("\n")) };
     ($($text:tt)*) => { $crate::say::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Prints to standard output, as `print!`.
+#[macro_export]
 macro_rules! say_as_is {
     ($($text:tt)*) => { $crate::say::print(format_args!($($text)*)) };
 }
 
 /// Prints a line to standard error like `eprintln!`, but ignores errors.
+#[macro_export]
 macro_rules! complain {
     ($($text:tt)*) => { $crate::say::print_error(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Used by [`complain!`].
-pub(crate) fn print_error(text: Arguments<'_>) {
+pub fn print_error(text: Arguments<'_>) {
     let mut out = io::stderr().lock();
     if journal::is_standard_error() {
         let lines = journal::prefixed(&text.to_string());
@@ -34,7 +37,7 @@ pub(crate) fn print_error(text: Arguments<'_>) {
 }
 
 /// Used by [`say!`] and [`say_as_is!`].
-pub(crate) fn print(text: Arguments<'_>) {
+pub fn print(text: Arguments<'_>) {
     let mut out = io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush())
         && e.kind() != ErrorKind::BrokenPipe

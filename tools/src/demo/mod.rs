@@ -22,14 +22,40 @@ use client::smb::{Options, User};
 use client::target::{Protocol, Transport, Version};
 use config::{Identity, PrivilegedPorts, Rdma, Settings, Share, Signing, Source, Squash};
 
-use crate::serve::{self, Running};
-
 const SHARE: &str = "demo";
 
 /// Upper bound in bytes for everything except the large file.
 const SMALL: u64 = 16 << 20;
 /// Time that running file operations have to finish when the demo ends.
 const ENDING: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A gateway in this process.
+#[allow(async_fn_in_trait, reason = "one runtime polls it in place")]
+pub trait Gateway: Sized {
+    /// Starts to serve.
+    ///
+    /// # Errors
+    /// One line with the reason.
+    async fn start(settings: Settings) -> Result<Self, String>;
+
+    /// Returns the addresses at which it listens.
+    ///
+    /// # Errors
+    /// One line, if it does not listen for a protocol.
+    fn addresses(&self) -> Result<Addresses, String>;
+
+    /// Finishes the requests in work and ends.
+    async fn stop(self);
+}
+
+/// Addresses at which a gateway listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    pub nfs: SocketAddr,
+    pub nfs_rdma: SocketAddr,
+    pub smb: SocketAddr,
+    pub smb_direct: SocketAddr,
+}
 
 /// Options of `headgate demo`.
 #[derive(Debug, Args)]
@@ -43,7 +69,7 @@ pub struct DemoArgs {
 }
 
 /// Runs the command. `Err` is one line for standard error; `Ok(false)` means that data differed, which the table shows.
-pub fn run(args: &DemoArgs) -> Result<bool, String> {
+pub fn run<G: Gateway>(args: &DemoArgs) -> Result<bool, String> {
     let size = args.size.0.clamp(1, 64 << 30);
     let folder = tempfile::Builder::new()
         .prefix("headgate-demo.")
@@ -60,7 +86,7 @@ pub fn run(args: &DemoArgs) -> Result<bool, String> {
                 // behind.
                 biased;
                 () = crate::interrupt::signalled() => Err("interrupted; the temporary folder is removed".into()),
-                done = demo(folder.path(), size, args.json) => done,
+                done = demo::<G>(folder.path(), size, args.json) => done,
             }
         })
     });
@@ -85,13 +111,13 @@ fn has_room(folder: &Path, size: u64) -> Result<(), String> {
     ))
 }
 
-async fn demo(folder: &Path, size: u64, json: bool) -> Result<bool, String> {
+async fn demo<G: Gateway>(folder: &Path, size: u64, json: bool) -> Result<bool, String> {
     let shared = folder.join("share");
     std::fs::create_dir(&shared).map_err(|e| format!("{}: {e}", shared.display()))?;
     let owner = std::fs::metadata(&shared).map_err(|e| e.to_string())?;
     let user = user(folder)?;
-    let running = serve::start(settings(folder, &shared, &owner, &user)?).await?;
-    let at = addresses(&running)?;
+    let running = G::start(settings(folder, &shared, &owner, &user)?).await?;
+    let at = running.addresses()?;
     if !json {
         show::begin(folder, &at);
     }
@@ -168,26 +194,6 @@ fn settings(
     // Signing is optional, so that one row shows its cost against an unsigned row.
     settings.smb.signing = Signing::Offered;
     Ok(settings)
-}
-
-/// Addresses at which the gateway listens.
-struct Addresses {
-    nfs: SocketAddr,
-    nfs_rdma: SocketAddr,
-    smb: SocketAddr,
-    smb_direct: SocketAddr,
-}
-
-fn addresses(running: &Running) -> Result<Addresses, String> {
-    let first = |list: &[SocketAddr], what| {
-        list.first().copied().ok_or_else(|| format!("the gateway does not listen for {what}"))
-    };
-    Ok(Addresses {
-        nfs: first(&running.nfs, "NFS over TCP")?,
-        nfs_rdma: first(&running.nfs_rdma, "NFS over RDMA")?,
-        smb: first(&running.smb, "SMB over TCP")?,
-        smb_direct: first(&running.smb_direct, "SMB Direct")?,
-    })
 }
 
 /// Returns the clients in the order of the table.
