@@ -2,8 +2,9 @@
 //!
 //! *Operation.* A request passes when each bucket of its scopes has the tokens that it costs, and takes them from all at once.
 //! Waiting requests form lanes: one user at one address, one kind, one share, in the order of their arrival. Lanes alternate. A
-//! lane passes [`QUANTUM`] bytes at most and then moves behind all others, so that each gets about the same from a bucket that they
-//! share; after a larger request it lets the others have as many turns. A lane whose turn has come but that must wait for a bucket
+//! lane passes [`QUANTUM`] bytes at most and then moves behind all others; the lanes of one address that use a bucket divide these
+//! bytes, so that each address gets about the same from a bucket that they share, however many users it has. After a larger request
+//! a lane lets the others have as many turns. A lane whose turn has come but that must wait for a bucket
 //! lets later ones pass, as long as this does not delay it: a slow bucket stops only its users, and no lane starves.
 //!
 //! *Memory.* Requests that wait are limited, in all and for each address, as are the bytes that they hold ([`Most`]). Buckets of
@@ -163,6 +164,12 @@ impl Scope {
         all.filter_map(move |(m, b)| kind.uses(m).then_some(m).zip(b.as_mut()))
     }
 
+    /// Returns the measures of its buckets that this kind uses.
+    fn measures(&self, kind: Kind) -> impl Iterator<Item = Measure> {
+        let all = Measure::ALL.into_iter().zip(&self.buckets);
+        all.filter_map(move |(m, b)| (kind.uses(m) && b.is_some()).then_some(m))
+    }
+
     fn has_waiting(&self) -> bool {
         self.waiting.iter().any(|n| *n > 0)
     }
@@ -193,6 +200,8 @@ struct Lane<T> {
     /// turns.
     left: i64,
     waiters: VecDeque<Waiter<T>>,
+    /// The buckets for which it counts in [`Engine::lanes_of`].
+    uses: Vec<(Of, Measure)>,
 }
 
 /// Reservations of buckets, each a time and a cost: of the earliest lane, and of the one that can pass first, if that is another.
@@ -218,6 +227,8 @@ pub(crate) struct Engine<T> {
     users_by_uid: HashMap<u32, u64>,
     lanes: BTreeMap<u64, Lane<T>>,
     turns: HashMap<Key, u64>,
+    /// Number of lanes of an address that use a bucket which other addresses use too.
+    lanes_of: HashMap<(IpAddr, Of, Measure), i64>,
     next_turn: u64,
     next_id: u64,
     most: Most,
@@ -252,6 +263,7 @@ impl<T> Engine<T> {
             users_by_uid: HashMap::new(),
             lanes: BTreeMap::new(),
             turns: HashMap::new(),
+            lanes_of: HashMap::new(),
             next_turn: 0,
             next_id: 0,
             most,
@@ -305,6 +317,29 @@ impl<T> Engine<T> {
             self.client(key.host, now);
             self.count_waiting(key, isize::try_from(waiting).unwrap_or(isize::MAX));
         }
+        self.lanes_of.clear();
+        let turns: Vec<_> = self.lanes.iter().map(|(turn, lane)| (*turn, lane.key)).collect();
+        for (turn, key) in turns {
+            let uses = self.count_lane(key);
+            if let Some(lane) = self.lanes.get_mut(&turn) {
+                lane.uses = uses;
+            }
+        }
+    }
+
+    /// Counts a lane for its buckets, and returns them.
+    fn count_lane(&mut self, key: Key) -> Vec<(Of, Measure)> {
+        let shared = self.scopes_of(key).into_iter().filter(|of| !matches!(of, Of::Client(_)));
+        let buckets = |of: Of| {
+            let scope = self.scopes.get(&of);
+            let measures = scope.into_iter().flat_map(|scope| scope.measures(key.kind));
+            measures.map(move |measure| (of, measure))
+        };
+        let uses: Vec<_> = shared.flat_map(buckets).collect();
+        for (of, measure) in &uses {
+            *self.lanes_of.entry((key.host, *of, *measure)).or_default() += 1;
+        }
+        uses
     }
 
     /// Returns the lane of a request.
@@ -367,9 +402,14 @@ impl<T> Engine<T> {
             self.turns.insert(key, self.next_turn);
             self.next_turn
         });
-        let left = self.quantum(key).0;
-        let fresh = || Lane { key, left, waiters: VecDeque::new() };
-        self.lanes.entry(turn).or_insert_with(fresh).waiters.push_back(waiter);
+        if !self.lanes.contains_key(&turn) {
+            let uses = self.count_lane(key);
+            let left = self.quantum(key).0;
+            self.lanes.insert(turn, Lane { key, left, waiters: VecDeque::new(), uses });
+        }
+        if let Some(lane) = self.lanes.get_mut(&turn) {
+            lane.waiters.push_back(waiter);
+        }
         Ok(Arrival::Waits(id))
     }
 
@@ -378,6 +418,8 @@ impl<T> Engine<T> {
         let (mut passed, mut next) = (Vec::new(), None::<Duration>);
         let mut reserved = Reserved::new();
         let mut at = 0;
+        // Lanes that have moved since a request passed or waited.
+        let mut behind = 0;
         while let Some((&turn, _)) =
             self.lanes.range((Bound::Excluded(at), Bound::Unbounded)).next()
         {
@@ -387,8 +429,14 @@ impl<T> Engine<T> {
                 let wait = self.wait(key, bytes, now);
                 if owes && !self.is_reserved(key, now + wait, &reserved) {
                     self.go_behind(turn);
+                    behind += 1;
+                    if behind >= self.lanes.len() {
+                        self.skip_turns(at);
+                        behind = 0;
+                    }
                     break;
                 }
+                behind = 0;
                 if !wait.is_zero() {
                     next = Some(next.map_or(wait, |n| n.min(wait)));
                 }
@@ -432,11 +480,29 @@ impl<T> Engine<T> {
 
     /// Moves a lane behind all others, for its next turn.
     fn go_behind(&mut self, turn: u64) {
+        let Some(quantum) = self.lanes.get(&turn).map(|lane| self.quantum(lane.key).0) else {
+            return;
+        };
         if let Some(lane) = self.lanes.remove(&turn) {
             self.next_turn += 1;
             self.turns.insert(lane.key, self.next_turn);
-            let left = lane.left + self.quantum(lane.key).0;
+            let left = lane.left + quantum;
             self.lanes.insert(self.next_turn, Lane { left, ..lane });
+        }
+    }
+
+    /// Ends turns in which each lane after `at` would only move behind the others: all owe more than one turn.
+    fn skip_turns(&mut self, at: u64) {
+        let after = (Bound::Excluded(at), Bound::Unbounded);
+        let owing: Vec<_> = self.lanes.range(after).map(|(turn, lane)| (*turn, lane.key)).collect();
+        let quanta: Vec<_> =
+            owing.into_iter().map(|(turn, key)| (turn, self.quantum(key).0)).collect();
+        let rounds = |(turn, quantum): &(u64, i64)| -self.lanes[turn].left / quantum;
+        let skipped = quanta.iter().map(rounds).min().unwrap_or(0).max(0);
+        for (turn, quantum) in quanta {
+            if let Some(lane) = self.lanes.get_mut(&turn) {
+                lane.left += skipped * quantum;
+            }
         }
     }
 
@@ -479,12 +545,26 @@ impl<T> Engine<T> {
                 }
             }
         }
-        (bytes, operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
+        let uses =
+            self.turns.get(&key).and_then(|turn| self.lanes.get(turn)).map(|lane| &lane.uses);
+        let lanes = uses
+            .into_iter()
+            .flatten()
+            .filter_map(|(of, m)| self.lanes_of.get(&(key.host, *of, *m)));
+        let of_lane = bytes / lanes.copied().max().unwrap_or(1).max(1);
+        (of_lane.max(1), operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
     }
 
     fn end_lane(&mut self, turn: u64) {
-        if let Some(lane) = self.lanes.remove(&turn) {
-            self.turns.remove(&lane.key);
+        let Some(lane) = self.lanes.remove(&turn) else { return };
+        self.turns.remove(&lane.key);
+        for (of, measure) in lane.uses {
+            if let Entry::Occupied(mut lanes) = self.lanes_of.entry((lane.key.host, of, measure)) {
+                *lanes.get_mut() -= 1;
+                if *lanes.get() <= 0 {
+                    lanes.remove();
+                }
+            }
         }
     }
 
@@ -506,6 +586,7 @@ impl<T> Engine<T> {
     pub(crate) fn release_all(&mut self) -> Vec<T> {
         let lanes = std::mem::take(&mut self.lanes);
         self.turns.clear();
+        self.lanes_of.clear();
         self.held.clear();
         self.all = Held::default();
         self.scopes.values_mut().for_each(|scope| scope.waiting = ByKind::default());
@@ -588,6 +669,12 @@ impl<T> Engine<T> {
     #[cfg(test)]
     pub(crate) fn clients(&self) -> usize {
         self.clients
+    }
+
+    /// Returns how often lanes have begun or moved.
+    #[cfg(test)]
+    pub(crate) fn moves(&self) -> u64 {
+        self.next_turn
     }
 
     /// Returns the number of lanes, which a look at all of them takes time for.
