@@ -4,6 +4,7 @@ use std::fmt;
 
 use gss_krb5::Cause;
 
+use crate::fault::Fault;
 use crate::ffi::{self, GSS_CODE, KRB5, MECH_CODE, Output};
 
 /// An error of the library.
@@ -15,6 +16,8 @@ pub struct Error {
     pub text: String,
     /// Token for the client: a KRB-ERROR in a GSS token (RFC 4121 section 4.1); may be empty.
     pub token: Vec<u8>,
+    /// The library's code; 0 if the mechanism has given none.
+    pub(crate) code: i32,
 }
 
 impl fmt::Display for Error {
@@ -27,7 +30,15 @@ impl std::error::Error for Error {}
 
 /// Codes of `krb5.h`, without the prefixes `KRB5` and `KRB5KRB_AP_ERR_`.
 mod code {
-    const BASE: i32 = -1_765_328_384;
+    pub(super) const BASE: i32 = -1_765_328_384;
+    // Of a KDC (RFC 4120 section 7.5.9, KDC_ERR).
+    pub(super) const NAME_EXPIRED: i32 = BASE + 1;
+    pub(super) const UNKNOWN_CLIENT: i32 = BASE + 6;
+    pub(super) const UNKNOWN_SERVICE: i32 = BASE + 7;
+    pub(super) const REVOKED: i32 = BASE + 18;
+    pub(super) const KEY_EXPIRED: i32 = BASE + 23;
+    pub(super) const PREAUTH_FAILED: i32 = BASE + 24;
+    pub(super) const UNAVAILABLE: i32 = BASE + 29;
     pub(super) const BAD_INTEGRITY: i32 = BASE + 31;
     pub(super) const TKT_EXPIRED: i32 = BASE + 32;
     pub(super) const TKT_NYV: i32 = BASE + 33;
@@ -38,13 +49,36 @@ mod code {
     pub(super) const BADKEYVER: i32 = BASE + 44;
     pub(super) const NOKEY: i32 = BASE + 45;
     pub(super) const WRONG_PRINC: i32 = BASE + 144;
+    pub(super) const REPLY_SKEW: i32 = BASE + 150;
+    pub(super) const REALM_UNKNOWN: i32 = BASE + 154;
+    pub(super) const KDC_UNREACHABLE: i32 = BASE + 156;
     pub(super) const KT_NOTFOUND: i32 = BASE + 181;
+    pub(super) const REALM_UNRESOLVED: i32 = BASE + 220;
     pub(super) const KT_KVNONOTFOUND: i32 = BASE + 230;
 }
 
 impl Error {
     pub(crate) fn new(cause: Cause, text: impl Into<String>) -> Self {
-        Self { cause, text: text.into(), token: Vec::new() }
+        Self { cause, text: text.into(), token: Vec::new(), code: 0 }
+    }
+
+    /// Returns the reason why a KDC has not issued a ticket.
+    pub(crate) fn fault(&self) -> Fault {
+        match (self.code, self.cause) {
+            (code::UNKNOWN_CLIENT, _) => Fault::UnknownClient,
+            (code::UNKNOWN_SERVICE, _) => Fault::UnknownService,
+            (code::NAME_EXPIRED | code::REVOKED | code::KEY_EXPIRED, _) => Fault::Disabled,
+            (code::PREAUTH_FAILED, _) | (_, Cause::WrongKey) => Fault::OldKey,
+            (
+                code::UNAVAILABLE
+                | code::REALM_UNKNOWN
+                | code::KDC_UNREACHABLE
+                | code::REALM_UNRESOLVED,
+                _,
+            ) => Fault::NoKdc,
+            (code::REPLY_SKEW, _) | (_, Cause::Clock) => Fault::Clock,
+            _ => Fault::Other,
+        }
     }
 
     /// Converts the result of a function.
@@ -59,7 +93,8 @@ impl Error {
         // The library maps the mechanism's codes, including "no error", to its own numbers; it returns "no error" for a token that
         // cannot be parsed. The text comes from the C library, for which this process has not set a language.
         if minor != 0 && !text.is_empty() && text != "Success" {
-            return Self::new(cause(major, minor.cast_signed()), text);
+            let code = minor.cast_signed();
+            return Self { code, ..Self::new(cause(major, code), text) };
         }
         Self::new(cause(major, 0), status(major, GSS_CODE))
     }
@@ -141,5 +176,30 @@ mod tests {
         }
         assert_eq!(cause(6 << 16, 0), Cause::Mic);
         assert_eq!(cause(13 << 16, 1), Cause::Other);
+    }
+
+    #[test]
+    fn answers_of_kdc_map_to_faults() {
+        for (code, expected) in [
+            (1, Fault::Disabled),
+            (6, Fault::UnknownClient),
+            (7, Fault::UnknownService),
+            (18, Fault::Disabled),
+            (23, Fault::Disabled),
+            (24, Fault::OldKey),
+            (29, Fault::NoKdc),
+            (31, Fault::OldKey),
+            (37, Fault::Clock),
+            (14, Fault::Other),
+            (150, Fault::Clock),
+            (154, Fault::NoKdc),
+            (156, Fault::NoKdc),
+            (220, Fault::NoKdc),
+        ] {
+            let code = code::BASE + code;
+            let error = Error { code, ..Error::new(cause(13 << 16, code), "") };
+            assert_eq!(error.fault(), expected, "{code}");
+        }
+        assert_eq!(Error::new(Cause::Other, "").fault(), Fault::Other);
     }
 }

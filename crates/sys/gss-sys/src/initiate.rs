@@ -9,8 +9,8 @@ use gss_krb5::Cause;
 
 use crate::error::{Error, check};
 use crate::ffi::{
-    self, CONTINUE_NEEDED, Context, Cred, INITIATE, KRB5, NT_PRINCIPAL, Name, Output,
-    gss_buffer_desc, gss_key_value_element_desc, gss_key_value_set_desc,
+    self, CONTINUE_NEEDED, Context, Cred, INITIATE, KRB5, Name, Output, gss_buffer_desc,
+    gss_key_value_element_desc, gss_key_value_set_desc,
 };
 use crate::lucid::Lucid;
 use crate::{accept, names};
@@ -28,6 +28,8 @@ pub enum Tickets {
     Cache(PathBuf),
     /// Tickets from the KDC for the first key of this keytab, kept in the memory of this process.
     Keytab(PathBuf),
+    /// The same for this principal of the keytab.
+    KeytabOf(PathBuf, String),
 }
 
 impl Tickets {
@@ -37,12 +39,18 @@ impl Tickets {
             CString::new([kind.as_bytes(), path.as_os_str().as_bytes()].concat())
                 .map_err(|_| Error::new(Cause::Other, "a path with a zero byte"))
         };
-        let (path, store) = match self {
+        let from_keys = |path, cache: &str| {
+            let keys = (c"client_keytab", named("FILE:", path)?);
+            Ok::<_, Error>(vec![keys, (c"ccache", named(cache, path)?)])
+        };
+        let (path, store, name) = match self {
             Self::Usual => return accept::acquire(INITIATE, &Name::none(), None),
-            Self::Cache(path) => (path, vec![(c"ccache", named("FILE:", path)?)]),
-            Self::Keytab(path) => {
-                let keys = (c"client_keytab", named("FILE:", path)?);
-                (path, vec![keys, (c"ccache", named("MEMORY:", path)?)])
+            Self::Cache(path) => (path, vec![(c"ccache", named("FILE:", path)?)], Name::none()),
+            Self::Keytab(path) => (path, from_keys(path, "MEMORY:")?, Name::none()),
+            Self::KeytabOf(path, principal) => {
+                // A cache has one principal.
+                let cache = format!("MEMORY:{principal} ");
+                (path, from_keys(path, &cache)?, names::of_principal(principal)?)
             }
         };
         let elements: Vec<gss_key_value_element_desc> = store
@@ -56,7 +64,7 @@ impl Tickets {
         let count = u32::try_from(elements.len()).unwrap_or(0);
         let store = gss_key_value_set_desc { count, elements: elements.as_ptr() };
         // The library's message does not name the cache.
-        accept::acquire(INITIATE, &Name::none(), Some(&store))
+        accept::acquire(INITIATE, &name, Some(&store))
             .map_err(|e| Error { text: format!("{}: {}", path.display(), e.text), ..e })
     }
 }
@@ -74,14 +82,16 @@ impl Initiator {
     /// # Errors
     /// An error of the library, such as a missing cache.
     pub fn new(cache: &Path, service: &str) -> Result<Self, Error> {
-        let cred = Tickets::Cache(cache.to_owned()).acquire()?;
-        let (mut minor, mut target) = (0, Name::none());
-        let service = gss_buffer_desc::of(service.as_bytes());
-        // SAFETY: the name's bytes outlive the call; all other pointers refer to local variables.
-        let major =
-            unsafe { ffi::gss_import_name(&mut minor, &service, &NT_PRINCIPAL, &mut target.0) };
-        check(major, minor)?;
-        Ok(Self { cred, target, context: Context::none() })
+        Self::of_principal(&Tickets::Cache(cache.to_owned()), service)
+    }
+
+    /// Like `new`, with any tickets.
+    ///
+    /// # Errors
+    /// An error of the library, such as missing tickets.
+    pub(crate) fn of_principal(tickets: &Tickets, service: &str) -> Result<Self, Error> {
+        let target = names::of_principal(service)?;
+        Ok(Self { cred: tickets.acquire()?, target, context: Context::none() })
     }
 
     /// Starts an exchange with a service on a host, such as `nfs` and `server.lab.test`; krb5.conf maps the host to a realm.

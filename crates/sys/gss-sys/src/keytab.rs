@@ -29,6 +29,11 @@ impl Entry {
         &self.principal[..end]
     }
 
+    /// Returns the principal without its realm: `cifs/server.lab.test`.
+    pub fn name(&self) -> &str {
+        self.principal.rsplit_once('@').map_or(&self.principal, |(name, _)| name)
+    }
+
     /// Returns the realm, after the last `@`.
     pub fn realm(&self) -> &str {
         self.principal.rsplit_once('@').map_or("", |(_, realm)| realm)

@@ -4,7 +4,9 @@ use std::ptr;
 
 use crate::Error;
 use crate::error::check;
-use crate::ffi::{self, KRB5, NT_SERVICE, Name, Output, gss_buffer_desc};
+use crate::ffi::{
+    self, KRB5, NT_PRINCIPAL, NT_SERVICE, Name, Output, gss_OID_desc, gss_buffer_desc,
+};
 
 /// Maximum length of any name, in bytes; longer names are refused.
 pub(crate) const NAME_MAX: usize = 1024;
@@ -13,10 +15,19 @@ const LOGON_INFO_MAX: usize = 128 << 10;
 
 /// Imports a service on any host (`nfs`), or on one host (`nfs@server.lab.test`).
 pub(crate) fn of_service(service: &str) -> Result<Name, Error> {
+    import(service, &NT_SERVICE)
+}
+
+/// Imports a principal: `cifs/server.lab.test@LAB.TEST`.
+pub(crate) fn of_principal(principal: &str) -> Result<Name, Error> {
+    import(principal, &NT_PRINCIPAL)
+}
+
+fn import(text: &str, kind: &gss_OID_desc) -> Result<Name, Error> {
     let (mut minor, mut name) = (0, Name::none());
-    let service = gss_buffer_desc::of(service.as_bytes());
-    // SAFETY: the service's bytes outlive the call; all other pointers refer to local variables.
-    let major = unsafe { ffi::gss_import_name(&mut minor, &service, &NT_SERVICE, &mut name.0) };
+    let text = gss_buffer_desc::of(text.as_bytes());
+    // SAFETY: the text's bytes outlive the call; all other pointers refer to local variables and a static.
+    let major = unsafe { ffi::gss_import_name(&mut minor, &text, kind, &mut name.0) };
     check(major, minor)?;
     Ok(name)
 }

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use gss_sys::{Acceptor, Cause, Error, Established, Initiator, Step, Tickets, keytab};
+use gss_sys::{
+    Acceptor, Cause, Error, Established, Fault, Initiator, Step, Tickets, keytab, prove,
+};
 
 #[path = "../../../../tests/src/kdc.rs"]
 #[allow(dead_code)]
@@ -103,6 +105,46 @@ fn keytab_client_shares_server_keys() {
     ] {
         let (of_client, of_server) = (of_client.unwrap(), of_server.unwrap());
         assert_eq!((of_client.enctype, &*of_client.key), (of_server.enctype, &*of_server.key));
+    }
+}
+
+/// Keys of the keytab and of the KDC are the same, or not.
+#[test]
+fn keytab_is_compared_with_kdc() {
+    let of = |keytab: &str, client: &str, service: &str| {
+        let [client, service] = [client, service].map(|name| format!("{name}@LAB.TEST"));
+        prove(&at(keytab), &client, &service).map_err(|(fault, _)| fault)
+    };
+    {
+        let kdc = lab().lock().unwrap();
+        let keys = |name: &str, keytab: &str| kdc.service(name, &kdc.dir().join(keytab));
+        keys("GW$", "good.keytab");
+        keys("cifs/gw.lab.test", "good.keytab");
+        for name in ["OLD$", "PROVED$"] {
+            keys(name, "old.keytab");
+            kdc.admin(&format!("cpw -randkey {name}"));
+        }
+        kdc.admin("modprinc +requires_preauth PROVED$");
+        keys("GONE$", "gone.keytab");
+        kdc.admin("delprinc -force GONE$");
+        keys("OFF$", "off.keytab");
+        kdc.admin("modprinc -allow_tix OFF$");
+        keys("GW2$", "other.keytab");
+        keys("cifs/gw2.lab.test", "other.keytab");
+        kdc.admin("cpw -randkey cifs/gw2.lab.test");
+    }
+    for (keytab, client, service, wanted) in [
+        ("good.keytab", "GW$", "cifs/gw.lab.test", Ok(())),
+        ("good.keytab", "cifs/gw.lab.test", "cifs/gw.lab.test", Ok(())),
+        ("good.keytab", "GW$", "cifs/none.lab.test", Err(Fault::UnknownService)),
+        ("old.keytab", "OLD$", "cifs/gw.lab.test", Err(Fault::OldKey)),
+        ("old.keytab", "PROVED$", "cifs/gw.lab.test", Err(Fault::OldKey)),
+        ("gone.keytab", "GONE$", "cifs/gw.lab.test", Err(Fault::UnknownClient)),
+        ("off.keytab", "OFF$", "cifs/gw.lab.test", Err(Fault::Disabled)),
+        ("other.keytab", "GW2$", "cifs/gw2.lab.test", Err(Fault::OtherKey)),
+        ("good.keytab", "ALICE$", "cifs/gw.lab.test", Err(Fault::Other)),
+    ] {
+        assert_eq!(of(keytab, client, service), wanted, "{client} {service}");
     }
 }
 

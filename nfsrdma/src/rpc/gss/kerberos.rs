@@ -140,7 +140,7 @@ fn refused_because(why: Why, principal: String, detail: String) -> NotAccepted {
 }
 
 fn refused(error: Error, principal: String) -> NotAccepted {
-    let Error { cause, text: detail, token } = error;
+    let Error { cause, text: detail, token, .. } = error;
     NotAccepted::Refused { why: Why::Kerberos(cause), token, principal, detail }
 }
 
