@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use gateway::admin::show::fetch;
 use gateway::admin::snapshot::{RefusedStatus, Snapshot};
 
+#[path = "kerberos/check.rs"]
+mod check;
 #[path = "kerberos/domain.rs"]
 mod domain;
 #[path = "../../tests/src/kdc.rs"]

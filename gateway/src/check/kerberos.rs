@@ -1,4 +1,7 @@
-//! Kerberos findings of `check`: the keys of the keytab, and the services that clients will request tickets for.
+//! Kerberos findings of `check`: the keys of the keytab, the services that clients will request tickets for, and whether a KDC has
+//! the same keys.
+
+mod kdc;
 
 use config::{Kerberos, Settings};
 use gss_sys::keytab::Entry;
@@ -19,8 +22,36 @@ struct Keys {
 pub(super) struct KeytabInfo {
     path: String,
     keys: Vec<Keys>,
-    /// Service principals that clients will request from a KDC, and whether the keytab has them.
-    asked_for: Vec<(String, bool)>,
+    services: Vec<Service>,
+    /// Answers of a KDC, if the keytab has a key.
+    answers: Option<kdc::Answers>,
+}
+
+/// A service principal that clients will request a ticket for.
+struct Service {
+    /// `cifs` or `nfs`.
+    of: &'static str,
+    /// The name of the server.
+    name: String,
+    /// Set if the keytab has its key.
+    has_key: bool,
+}
+
+impl Service {
+    fn principal(&self) -> String {
+        format!("{}/{}", self.of, self.name)
+    }
+
+    /// Returns whether this is a key of the service.
+    fn is_key(&self, entry: &Entry) -> bool {
+        entry.name().eq_ignore_ascii_case(&self.principal())
+    }
+
+    /// Returns the principal with its realm, spelled as in the keytab.
+    fn in_realm(&self, entries: &[Entry], realm: &str) -> String {
+        let known = entries.iter().find(|e| self.is_key(e) && e.realm() == realm);
+        known.map_or_else(|| format!("{}@{realm}", self.principal()), |e| e.principal.clone())
+    }
 }
 
 /// Reads the keytab, if one is configured.
@@ -40,26 +71,31 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Keytab
             weak.enctypes.join(", ")
         ));
     }
-    let mut asked_for = Vec::new();
+    let services = services(settings, kerberos, &entries);
+    let answers = kdc::ask(kerberos, &entries, &services);
+    let known = kdc::Known::of(settings, kerberos, &entries, &services);
+    known.remarks(answers.as_ref()).into_iter().for_each(|why| remarks.warn(why));
+    Some(KeytabInfo { path: kerberos.keytab.display().to_string(), keys, services, answers })
+}
+
+/// Returns the services that clients will request tickets for.
+fn services(settings: &Settings, kerberos: &Kerberos, entries: &[Entry]) -> Vec<Service> {
     let by_nfs = settings.shares.iter().any(|s| s.protocols.nfs() && s.sec.want_kerberos());
-    let services =
-        [("cifs", settings.shares.iter().any(|s| s.protocols.smb()) || !by_nfs), ("nfs", by_nfs)];
-    for (service, name) in names(kerberos).iter().flat_map(|name| {
-        let asked = services.into_iter().filter(|(_, is_asked)| *is_asked);
-        asked.map(move |(service, _)| (service, name))
-    }) {
-        let principal = format!("{service}/{name}");
-        let there = has(&entries, &principal);
-        if !there {
-            remarks.warn(missing(&entries, service, name));
-        }
-        asked_for.push((principal, there));
-    }
-    Some(KeytabInfo { path: kerberos.keytab.display().to_string(), keys, asked_for })
+    let by_smb = settings.shares.iter().any(|s| s.protocols.smb()) || !by_nfs;
+    let asked = [("cifs", by_smb), ("nfs", by_nfs)];
+    let asked = || asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(of, _)| of);
+    let of_name = |name: String| {
+        let with = move |of| {
+            let has_key = has(entries, &format!("{of}/{name}"));
+            Service { of, name: name.clone(), has_key }
+        };
+        asked().map(with)
+    };
+    names(kerberos).into_iter().flat_map(of_name).collect()
 }
 
 /// Returns the server names that clients type: the configured names, or the host's name, long and short.
-fn names(kerberos: &Kerberos) -> Vec<String> {
+pub(super) fn names(kerberos: &Kerberos) -> Vec<String> {
     if !kerberos.names.is_empty() {
         return kerberos.names.iter().map(ToString::to_string).collect();
     }
@@ -69,8 +105,12 @@ fn names(kerberos: &Kerberos) -> Vec<String> {
 }
 
 fn has(entries: &[Entry], service: &str) -> bool {
-    let of = |e: &Entry| e.principal.rsplit_once('@').map(|(name, _)| name.to_lowercase());
-    entries.iter().any(|e| of(e).as_deref() == Some(service))
+    entries.iter().any(|e| e.name().eq_ignore_ascii_case(service))
+}
+
+fn newest_version(entries: &[Entry], principal: &str) -> u32 {
+    let own = entries.iter().filter(|e| e.principal == principal);
+    own.map(|e| e.kvno).max().unwrap_or_default()
 }
 
 /// Describes a missing key. If `cifs/NAME` is missing, a Windows KDC uses the computer's key, and other KDCs issue no ticket.
@@ -103,7 +143,7 @@ fn missing(entries: &[Entry], service: &str, name: &str) -> String {
 fn newest(entries: &[Entry]) -> Vec<Keys> {
     let of = |principal: String| {
         let own = || entries.iter().filter(|e| e.principal == principal);
-        let kvno = own().map(|e| e.kvno).max().unwrap_or_default();
+        let kvno = newest_version(entries, &principal);
         let current: Vec<&Entry> = own().filter(|e| e.kvno == kvno).collect();
         Keys {
             kvno,
@@ -122,8 +162,28 @@ pub(super) fn words(facts: &KeytabInfo) -> Vec<String> {
         let enctypes = keys.enctypes.join(", ");
         words.push(format!("  {} (version {}): {enctypes}", keys.principal, keys.kvno));
     }
-    let asked: Vec<&str> = facts.asked_for.iter().map(|(service, _)| service.as_str()).collect();
+    let asked: Vec<String> = facts.services.iter().map(Service::principal).collect();
     words.push(format!("  clients will ask for {}", asked.join(", ")));
+    let answers = facts.answers.iter().flat_map(|answers| &answers.all);
+    let good: Vec<String> = facts
+        .services
+        .iter()
+        .zip(answers)
+        .filter(|(_, answer)| matches!(answer, Some(Ok(()))))
+        .map(|(service, _)| service.principal())
+        .collect();
+    if !good.is_empty() {
+        words.push(format!(
+            "  the KDC has the same keys: these open its tickets for {}",
+            good.join(", ")
+        ));
+    }
+    if let Some(first) = facts.services.first() {
+        words.push(format!(
+            r"  clients get tickets only for a name: `\\{}\SHARE`, no address",
+            first.name
+        ));
+    }
     words
 }
 
@@ -131,11 +191,20 @@ pub(super) fn words(facts: &KeytabInfo) -> Vec<String> {
 pub(super) fn json(facts: Option<&KeytabInfo>) -> Value {
     let Some(facts) = facts else { return Value::Null };
     let keys = |k: &Keys| json!({"principal": k.principal, "kvno": k.kvno, "enctypes": k.enctypes});
-    let asked = |(service, there): &(String, bool)| json!({"service": service, "key": there});
+    let answer = |at: usize| facts.answers.as_ref()?.all.get(at)?.as_ref();
+    let asked = |(at, service): (usize, &Service)| {
+        json!({
+            "service": service.principal(),
+            "key": service.has_key,
+            "kdc": answer(at).map(kdc::word),
+            "kdc_says": answer(at).and_then(|answer| Some(&answer.as_ref().err()?.1)),
+        })
+    };
     json!({
         "keytab": facts.path,
         "keys": facts.keys.iter().map(keys).collect::<Vec<_>>(),
-        "asked_for": facts.asked_for.iter().map(asked).collect::<Vec<_>>(),
+        "asked_as": facts.answers.as_ref().map(|answers| &answers.client),
+        "asked_for": facts.services.iter().enumerate().map(asked).collect::<Vec<_>>(),
     })
 }
 
