@@ -585,6 +585,15 @@ impl DomainService {
         }
     }
 
+    /// Checks that a controller of the machine's domain answers the service, if that says so. Blocks for some seconds at most.
+    pub(crate) fn reach_controller(self: &Arc<Self>) -> Result<(), Error> {
+        let ask = |context: &mut Context| context.reach_controller(None);
+        match self.call(About::Other, ANSWER_MAX, ask) {
+            Err(Error::NotTold) => Ok(()),
+            answer => answer,
+        }
+    }
+
     /// Returns the numbers of these SIDs in their order.
     fn numbers_of(self: &Arc<Self>, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
         self.numbers_for(Asker::Logon, sids)

@@ -1,6 +1,6 @@
 //! Findings of `check` about the service that knows the domain: whether it answers, and the names of machine and domain.
 
-use config::Settings;
+use config::{Ntlm, Settings};
 use serde_json::{Value, json};
 
 use super::Remarks;
@@ -13,26 +13,57 @@ const OF_SSSD: &str = "the packages sssd-ad and libsss-nss-idmap0 are installed,
 
 /// Asks the service, if the configuration does. Blocks for some seconds at most.
 pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Seen> {
-    let seen = domain_service::of(settings)?.seen_now();
-    match &seen.away {
-        Some(why) => remarks.warn(away(&seen, why)),
-        None => {
-            seen.machine.as_ref().and_then(unnamed).into_iter().for_each(|why| remarks.warn(why))
+    let service = domain_service::of(settings)?;
+    let seen = service.seen_now();
+    if let Some(why) = &seen.away {
+        remarks.warn(away(&seen, settings.kerberos.is_some(), why));
+        return Some(seen);
+    }
+    if let Some(machine) = &seen.machine {
+        unnamed(machine).into_iter().for_each(|why| remarks.warn(why));
+        other_realm(machine, settings).into_iter().for_each(|why| remarks.warn(why));
+        if let Err(error) = service.reach_controller() {
+            remarks.warn(alone(&seen, machine, &error.to_string()));
         }
     }
     Some(seen)
 }
 
-fn away(seen: &Seen, why: &str) -> String {
+fn away(seen: &Seen, by_ticket: bool, why: &str) -> String {
     let by = seen.by;
-    let (what, look) = match seen.checks_passwords {
-        true => (
-            "cannot log on with passwords, and with tickets only those whose numbers are known",
-            OF_WINBIND,
-        ),
-        false => ("log on only where their numbers are known", OF_SSSD),
+    let by_ticket = match by_ticket {
+        true => ", except by tickets if a running gateway has kept their uid",
+        false => "",
     };
-    format!("{by} does not answer ({why}): users of the domain {what}; see that {look}")
+    let look = if seen.checks_passwords { OF_WINBIND } else { OF_SSSD };
+    // The usual reason says no more.
+    let why = if why.ends_with("does not answer") { String::new() } else { format!(" ({why})") };
+    format!(
+        "{by} does not answer{why}: users of the domain cannot log on{by_ticket}; see that {look}"
+    )
+}
+
+/// Says that the service has no controller, or no account there.
+fn alone(seen: &Seen, of: &domain_sys::Details, why: &str) -> String {
+    let (by, dns) = (seen.by, of.dns_domain.to_lowercase());
+    format!(
+        "{by} answers, but {why}: passwords of the domain are refused, and users whom {by} has not cached cannot log on; see that \
+         `host -t SRV _ldap._tcp.{dns}` names the controllers and that this host reaches them. If it does, the account of this \
+         machine may be deleted or have another password (`wbinfo -t`): then join again by `net ads join`"
+    )
+}
+
+/// Says that tickets and names are of two domains.
+fn other_realm(of: &domain_sys::Details, settings: &Settings) -> Option<String> {
+    let realm = settings.kerberos.as_ref()?.realm.as_ref()?.to_string();
+    let dns = &of.dns_domain;
+    (!dns.is_empty() && !dns.eq_ignore_ascii_case(&realm)).then(|| {
+        format!(
+            "`kerberos.realm` is {realm}, but this machine is a member of {dns}, so that tickets and names are of two domains; set \
+             `realm: {}`",
+            dns.to_uppercase()
+        )
+    })
 }
 
 /// Says that the service does not know the names of its domain.
@@ -47,20 +78,36 @@ fn unnamed(of: &domain_sys::Details) -> Option<String> {
     })
 }
 
+/// Says how users of the domain log on over SMB.
+fn ways(seen: &Seen, settings: &Settings) -> &'static str {
+    let by_password = settings.smb.ntlm == Ntlm::On;
+    match (seen.checks_passwords, by_password, settings.kerberos.is_some()) {
+        (true, true, true) => "its users log on with tickets and with passwords",
+        (true, true, false) => {
+            "its users log on with passwords, and without `kerberos` not with tickets"
+        }
+        (true, false, true) => {
+            "its users log on with tickets, since `smb: {ntlm: off}` refuses passwords"
+        }
+        (false, _, true) => {
+            "its users log on with tickets, since passwords of the domain need winbind"
+        }
+        (_, _, false) => {
+            "its users cannot log on: `smb: {ntlm: off}` refuses passwords, and `kerberos` is not set"
+        }
+    }
+}
+
 /// Formats the findings for people.
-pub(super) fn words(seen: &Seen) -> Vec<String> {
+pub(super) fn words(seen: &Seen, settings: &Settings) -> Vec<String> {
     let Some(of) = &seen.machine else { return Vec::new() };
     let dns =
         if of.dns_domain.is_empty() { String::new() } else { format!(" ({})", of.dns_domain) };
     let version = if of.version.is_empty() { String::new() } else { format!(" {}", of.version) };
     let domain = if of.domain.is_empty() { "unknown NetBIOS name" } else { &of.domain };
-    let tickets = match seen.checks_passwords {
-        true => "",
-        false => "; its users log on with tickets, since passwords of the domain need winbind",
-    };
-    let (by, machine) = (seen.by, &of.machine);
+    let (by, machine, ways) = (seen.by, &of.machine, ways(seen, settings));
     vec![format!(
-        "{by}{version} answers: this machine is {machine} of the domain {domain}{dns}{tickets}"
+        "{by}{version} answers: this machine is {machine} of the domain {domain}{dns}; {ways}"
     )]
 }
 
@@ -95,36 +142,99 @@ mod tests {
         Seen { by, checks_passwords: by == "winbind", machine, away: None }
     }
 
-    #[test]
-    fn names_are_told_and_silence_is_no_name() {
-        let seen = seen_by("winbind", of("LAB", "4.17"));
-        assert_eq!(
-            words(&seen),
-            ["winbind 4.17 answers: this machine is GW of the domain LAB (lab.test)"]
-        );
-        let told = json(Some(&seen));
-        assert_eq!((&told["answers"], &told["dns_domain"]), (&json!(true), &json!("lab.test")));
-        let away = Seen { away: Some("silent".into()), ..seen_by("winbind", None) };
-        assert!(words(&away).is_empty());
-        assert_eq!(json(Some(&away))["answers"], json!(false));
+    fn settings(ntlm: Ntlm, has_keytab: bool) -> Settings {
+        let mut settings = Settings {
+            kerberos: has_keytab.then(|| config::Kerberos::new("keytab")),
+            ..Settings::default()
+        };
+        settings.smb.ntlm = ntlm;
+        settings
     }
 
     #[test]
-    fn passwords_need_winbind() {
-        let seen = seen_by("sssd", of("LAB", ""));
-        assert_eq!(
-            words(&seen),
-            [
-                "sssd answers: this machine is GW of the domain LAB (lab.test); its users log on with tickets, since passwords of \
-              the domain need winbind"
-            ]
-        );
-        assert_eq!(json(Some(&seen))["by"], json!("sssd"));
+    fn names_and_ways_are_told() {
+        let gw = |by: &str, version: &str| {
+            format!("{by}{version} answers: this machine is GW of the domain LAB (lab.test); ")
+        };
+        for (by, version, ntlm, has_keytab, ways) in [
+            ("winbind", "4.17", Ntlm::On, true, "its users log on with tickets and with passwords"),
+            (
+                "winbind",
+                "",
+                Ntlm::On,
+                false,
+                "its users log on with passwords, and without `kerberos` not with tickets",
+            ),
+            (
+                "winbind",
+                "",
+                Ntlm::Off,
+                true,
+                "its users log on with tickets, since `smb: {ntlm: off}` refuses passwords",
+            ),
+            (
+                "winbind",
+                "",
+                Ntlm::Off,
+                false,
+                "its users cannot log on: `smb: {ntlm: off}` refuses passwords, and `kerberos` is not set",
+            ),
+            (
+                "sssd",
+                "",
+                Ntlm::On,
+                true,
+                "its users log on with tickets, since passwords of the domain need winbind",
+            ),
+        ] {
+            let seen = seen_by(by, of("LAB", version));
+            let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+            assert_eq!(words(&seen, &settings(ntlm, has_keytab)), [gw(by, &version) + ways]);
+        }
+        let seen = seen_by("winbind", of("LAB", "4.17"));
+        let told = json(Some(&seen));
+        assert_eq!((&told["answers"], &told["dns_domain"]), (&json!(true), &json!("lab.test")));
+        assert_eq!(told["by"], json!("winbind"));
+    }
+
+    #[test]
+    fn silence_is_no_name() {
+        let away = Seen { away: Some("silent".into()), ..seen_by("winbind", None) };
+        assert!(words(&away, &Settings::default()).is_empty());
+        assert_eq!(json(Some(&away))["answers"], json!(false));
+    }
+
+    /// Silence of the service, silence of controllers and a wrong realm have different remarks.
+    #[test]
+    fn states_of_service_are_told_apart() {
         for (by, named) in [("winbind", "wbinfo -t"), ("sssd", "sssctl domain-status")] {
-            let why = away(&seen_by(by, None), "silent");
-            assert!(why.starts_with(&format!("{by} does not answer (silent)")), "{why}");
-            assert!(why.contains(named), "{why}");
-            assert_eq!(why.contains("passwords"), by == "winbind", "{why}");
+            let why = away(&seen_by(by, None), false, "no library");
+            let begin = format!(
+                "{by} does not answer (no library): users of the domain cannot log on; see that"
+            );
+            assert!(why.starts_with(&begin) && why.contains(named), "{why}");
+            let why = away(&seen_by(by, None), true, "the service of the domain does not answer");
+            let begin = format!(
+                "{by} does not answer: users of the domain cannot log on, except by tickets"
+            );
+            assert!(why.starts_with(&begin), "{why}");
+        }
+        let gw = of("LAB", "").unwrap();
+        let why = alone(&seen_by("winbind", None), &gw, "no domain controller answers");
+        assert!(why.starts_with("winbind answers, but no domain controller answers"), "{why}");
+        assert!(why.contains("_ldap._tcp.lab.test") && why.contains("wbinfo -t"), "{why}");
+        let mut settings = settings(Ntlm::On, true);
+        assert_eq!(other_realm(&gw, &settings), None);
+        for (realm, is_other) in [("LAB.TEST", false), ("OTHER.TEST", true)] {
+            if let Some(kerberos) = &mut settings.kerberos {
+                kerberos.realm = Some(realm.parse().unwrap());
+            }
+            let why = other_realm(&gw, &settings);
+            assert_eq!(
+                why.is_some_and(|why| why.contains("set `realm: LAB.TEST`")),
+                is_other,
+                "{realm}"
+            );
         }
         let details = |domain: &str| unnamed(&of(domain, "").unwrap());
         assert!(details("").unwrap().contains("`GW$@lab.test`"));

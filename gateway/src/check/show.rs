@@ -54,10 +54,12 @@ fn access(share: &Share) -> String {
         return format!("clients are referred there, by {}", share.protocols);
     }
     let mode = if share.read_only { "read only" } else { "read and write" };
+    // SMB has no squash.
     let squash = match share.squash {
-        Squash::None => "root is root",
-        Squash::Root => "root squashed",
-        Squash::All => "everybody squashed",
+        _ if !share.protocols.nfs() => "",
+        Squash::None => ", NFS root is root",
+        Squash::Root => ", NFS root squashed",
+        Squash::All => ", all NFS users squashed",
     };
     let by = match share.protocols {
         Protocols::Both => "",
@@ -66,7 +68,7 @@ fn access(share: &Share) -> String {
     };
     let sec =
         if share.sec.want_kerberos() { format!(", sec={}", share.sec) } else { String::new() };
-    format!("{mode}, {squash}{by}{sec}")
+    format!("{mode}{squash}{by}{sec}")
 }
 
 fn portmap(chosen: &Chosen) -> String {
@@ -332,7 +334,7 @@ fn of_server(f: &Findings<'_>) {
     for line in f.kerberos.iter().flat_map(kerberos::words) {
         say!("  {line}");
     }
-    for line in f.service.iter().flat_map(service::words) {
+    for line in f.service.iter().flat_map(|seen| service::words(seen, f.settings)) {
         say!("  {line}");
     }
     for line in f.ldap.iter().flat_map(ldap::words) {
@@ -547,6 +549,22 @@ fn place_json(f: &Findings<'_>, p: &ServedAddress) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn squash_is_of_nfs() {
+        let of = |squash, protocols| {
+            access(&Share { squash, protocols, ..Share::new("team", config::Source::Memory) })
+        };
+        for (squash, protocols, wanted) in [
+            (Squash::None, Protocols::Both, "read and write, NFS root is root"),
+            (Squash::Root, Protocols::Both, "read and write, NFS root squashed"),
+            (Squash::All, Protocols::Nfs, "read and write, all NFS users squashed, NFS only"),
+            (Squash::Root, Protocols::Smb, "read and write, SMB only"),
+            (Squash::All, Protocols::Smb, "read and write, SMB only"),
+        ] {
+            assert_eq!(of(squash, protocols), wanted);
+        }
+    }
 
     #[test]
     fn whom_a_caller_can_claim_to_be_is_said_by_the_squash_of_the_shares() {

@@ -8,7 +8,8 @@ use config::{Encryption, Identity, Ntlm, RdmaTransforms, Settings, Share, Signin
 use rdma_transport::devices::Fabric;
 use serde_json::{Value, json};
 
-use super::{Findings, Remarks, ServedAddress};
+use super::{Findings, Remarks, ServedAddress, kerberos};
+use crate::domain_service::Seen;
 use crate::identities::{self, Rights};
 use crate::records::ServiceFiles;
 use crate::users::{self, read_database_in_time, resolve};
@@ -148,14 +149,9 @@ fn unc(ip: IpAddr, share: &Share) -> String {
 
 /// Returns the mount commands for a Linux client, best first.
 pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> Vec<String> {
-    let user = f.smb.users.first().map_or("USER", String::as_str);
+    let logon = logon(f.settings, &f.smb.users, f.service.as_ref(), share);
     let one = |rdma: bool| {
-        let mut options = "vers=3.1.1".to_owned();
-        if share.guest && f.smb.users.is_empty() {
-            options += ",guest,sec=none";
-        } else {
-            options += &format!(",username={user}");
-        }
+        let mut options = format!("vers=3.1.1,{}", logon.options);
         if share.encrypt || f.settings.smb.encryption == Encryption::Required {
             options += ",seal";
         }
@@ -167,10 +163,15 @@ pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> 
         if !rdma && port != SMB_PORT {
             options += &format!(",port={port}");
         }
-        let host = match place.ip {
-            IpAddr::V4(ip) => ip.to_string(),
+        let host = match (place.ip, &logon.host) {
+            // The ticket is for the name.
+            (ip, Some(host)) => {
+                options += &format!(",ip={ip}");
+                host.clone()
+            }
+            (IpAddr::V4(ip), None) => ip.to_string(),
             // The client resolves the host name, which cannot contain colons.
-            IpAddr::V6(ip) => {
+            (IpAddr::V6(ip), None) => {
                 options += &format!(",ip={ip}");
                 "headgate".into()
             }
@@ -180,6 +181,34 @@ pub(super) fn mounts(f: &Findings<'_>, place: &ServedAddress, share: &Share) -> 
     match direct_ports(f, place).iter().any(DirectPort::is_dialled) {
         true => vec![one(true), one(false)],
         false => vec![one(false)],
+    }
+}
+
+/// How a Linux client logs on, in options of mount.cifs.
+struct Logon {
+    options: String,
+    /// The name of the server, if only tickets are accepted.
+    host: Option<String>,
+}
+
+fn logon(settings: &Settings, accounts: &[String], seen: Option<&Seen>, share: &Share) -> Logon {
+    let by_password = |options: String| Logon { options, host: None };
+    let asks_domain = seen.is_some_and(|seen| seen.checks_passwords);
+    let has_passwords = !accounts.is_empty() || settings.users_from.is_some() || asks_domain;
+    let by_ticket =
+        settings.kerberos.as_ref().filter(|_| settings.smb.ntlm == Ntlm::Off || !has_passwords);
+    if let Some(kerberos) = by_ticket {
+        let host = kerberos::names(kerberos).into_iter().next();
+        return Logon { options: "sec=krb5,cruid=USER".into(), host };
+    }
+    if share.guest && !has_passwords {
+        return by_password("guest,sec=none".into());
+    }
+    let domain = seen.and_then(|seen| Some(seen.machine.as_ref()?.domain.as_str()));
+    match (accounts.first(), domain.filter(|domain| asks_domain && !domain.is_empty())) {
+        (Some(user), _) => by_password(format!("username={user}")),
+        (None, Some(domain)) => by_password(format!("username=USER,domain={domain}")),
+        (None, None) => by_password("username=USER".into()),
     }
 }
 
@@ -289,13 +318,44 @@ pub(super) fn summary(f: &Findings<'_>) -> String {
         Ntlm::Off => " (no passwords: NTLM is off)",
     };
     format!(
-        "SMB for {} user{}{passwords}, signing {}, encryption {}, RDMA transforms {}",
-        f.smb.users.len(),
-        if f.smb.users.len() == 1 { "" } else { "s" },
+        "SMB for {}{passwords}, signing {}, encryption {}, RDMA transforms {}",
+        whom(f.settings, f.smb.users.len(), f.service.as_ref()),
         smb.signing,
         smb.encryption,
         smb.rdma_transforms
     )
+}
+
+/// Names those who may log on.
+fn whom(settings: &Settings, accounts: usize, seen: Option<&Seen>) -> String {
+    let realm = settings.kerberos.as_ref().map(|kerberos| kerberos.realm.as_ref());
+    let of_domain = match (seen, realm) {
+        (Some(seen), _) => {
+            let name = seen.machine.as_ref().map(|of| match of.domain.is_empty() {
+                true => format!(" {}", of.dns_domain),
+                false => format!(" {}", of.domain),
+            });
+            Some(format!("users of the domain{}", name.unwrap_or_default()))
+        }
+        (None, Some(Some(realm))) => Some(format!("users with tickets of {realm}")),
+        (None, Some(None)) => Some("users with tickets".into()),
+        (None, None) => None,
+    };
+    let of_directory = settings.users_from.as_ref().map(|_| "users of the LDAP directory".into());
+    let accounts = match accounts {
+        0 => None,
+        1 => Some("1 account of the gateway".into()),
+        n => Some(format!("{n} accounts of the gateway")),
+    };
+    let has_guests = settings.smb.ntlm == Ntlm::On && settings.by_smb().any(|share| share.guest);
+    let guests = has_guests.then(|| "guests".into());
+    let all: Vec<String> =
+        [of_domain, of_directory, accounts, guests].into_iter().flatten().collect();
+    match all.split_last() {
+        None => "no user yet".into(),
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
 }
 
 /// Formats the settings as JSON.
@@ -329,4 +389,84 @@ pub(super) fn place_json(f: &Findings<'_>, place: &ServedAddress) -> Value {
         "words": shares.first().map(|s| words(f, place, s)).unwrap_or_default(),
         "mount": shares.iter().flat_map(|s| mounts(f, place, s)).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{Kerberos, Source};
+
+    use super::*;
+
+    fn seen(checks_passwords: bool) -> Seen {
+        let [machine, domain, dns_domain] = ["GW", "LAB", "lab.test"].map(str::to_owned);
+        let details = domain_sys::Details { machine, domain, dns_domain, version: String::new() };
+        let by = if checks_passwords { "winbind" } else { "sssd" };
+        Seen { by, checks_passwords, machine: Some(details), away: None }
+    }
+
+    fn settings(ntlm: Ntlm, realm: Option<&str>, guest: bool) -> Settings {
+        let mut settings = Settings {
+            shares: vec![Share { guest, ..Share::new("team", Source::Memory) }],
+            ..Settings::default()
+        };
+        settings.smb.ntlm = ntlm;
+        settings.kerberos = realm.map(|realm| {
+            let mut kerberos = Kerberos::new("keytab");
+            kerberos.names = vec!["gw.lab.test".parse().unwrap()];
+            kerberos.realm = (!realm.is_empty()).then(|| realm.parse().unwrap());
+            kerberos
+        });
+        settings
+    }
+
+    #[test]
+    fn summary_names_users_of_domain() {
+        let of = |realm, guest, accounts, seen: Option<Seen>| {
+            whom(&settings(Ntlm::On, realm, guest), accounts, seen.as_ref())
+        };
+        for (told, wanted) in [
+            (of(None, false, 0, None), "no user yet"),
+            (of(None, false, 1, None), "1 account of the gateway"),
+            (of(None, true, 2, None), "2 accounts of the gateway and guests"),
+            (of(Some("LAB.TEST"), false, 0, None), "users with tickets of LAB.TEST"),
+            (of(Some(""), false, 0, None), "users with tickets"),
+            (of(Some("LAB.TEST"), false, 0, Some(seen(true))), "users of the domain LAB"),
+            (
+                of(None, true, 2, Some(seen(true))),
+                "users of the domain LAB, 2 accounts of the gateway and guests",
+            ),
+            (of(None, false, 0, Some(Seen { machine: None, ..seen(true) })), "users of the domain"),
+        ] {
+            assert_eq!(told, wanted);
+        }
+    }
+
+    #[test]
+    fn mount_command_logs_on_as_configured() {
+        let of = |ntlm, realm, guest, accounts: &[&str], seen: Option<Seen>| {
+            let settings = settings(ntlm, realm, guest);
+            let accounts: Vec<String> = accounts.iter().map(|name| (*name).to_owned()).collect();
+            let told = logon(&settings, &accounts, seen.as_ref(), &settings.shares[0]);
+            (told.options, told.host)
+        };
+        let by_password = |options: &str| (options.to_owned(), None);
+        let by_ticket = ("sec=krb5,cruid=USER".to_owned(), Some("gw.lab.test".to_owned()));
+        let realm = Some("LAB.TEST");
+        assert_eq!(of(Ntlm::On, None, false, &["bob"], None), by_password("username=bob"));
+        assert_eq!(of(Ntlm::On, None, true, &[], None), by_password("guest,sec=none"));
+        assert_eq!(of(Ntlm::On, None, false, &[], None), by_password("username=USER"));
+        let winbind = || Some(seen(true));
+        assert_eq!(
+            of(Ntlm::On, realm, false, &[], winbind()),
+            by_password("username=USER,domain=LAB")
+        );
+        assert_eq!(of(Ntlm::On, realm, false, &["bob"], winbind()), by_password("username=bob"));
+        assert_eq!(of(Ntlm::Off, realm, false, &["bob"], winbind()), by_ticket);
+        assert_eq!(of(Ntlm::On, realm, false, &[], Some(seen(false))), by_ticket);
+        assert_eq!(of(Ntlm::On, realm, false, &[], None), by_ticket);
+        assert_eq!(
+            of(Ntlm::On, realm, false, &["bob"], Some(seen(false))),
+            by_password("username=bob")
+        );
+    }
 }
