@@ -15,6 +15,7 @@ mod directory;
 mod groups;
 mod kept;
 mod names;
+pub(crate) mod twins;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};

@@ -17,6 +17,7 @@ pub(crate) mod netdev;
 mod service;
 mod show;
 mod smb;
+mod twins;
 pub mod user;
 
 use std::net::{IpAddr, SocketAddr};

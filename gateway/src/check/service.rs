@@ -3,7 +3,7 @@
 use config::{Ntlm, Settings};
 use serde_json::{Value, json};
 
-use super::Remarks;
+use super::{Remarks, twins};
 use crate::domain_service::{self, Seen};
 
 /// Steps of an administrator while the service does not answer.
@@ -26,6 +26,7 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Seen> 
             remarks.warn(alone(&seen, machine, &error.to_string()));
         }
     }
+    twins::facts(settings, remarks);
     Some(seen)
 }
 
