@@ -91,13 +91,17 @@ fn target_of(target: &str) -> Option<Vec<u8>> {
     (!target.is_empty() && !target.starts_with(b"/")).then_some(target)
 }
 
-/// Converts the target of a link from a client with the POSIX extensions, absolute or relative, to bytes.
-fn posix_target_of(target: &str) -> Result<Vec<u8>, Status> {
+/// Converts the target of a link from a client with the POSIX extensions, absolute or relative, to bytes. Linux (6.12) marks a
+/// target that begins with `/` as absolute, and sends it without that character.
+fn posix_target_of(target: &str, relative: bool) -> Result<Vec<u8>, Status> {
     let names = target.split('/').map(|name| match name {
         "" | "." | ".." => Ok(name.as_bytes().to_vec()),
         name => Spelling::Posix.to_disk(name),
     });
-    let target = names.collect::<Result<Vec<_>, _>>()?.join(&b'/');
+    let mut target = names.collect::<Result<Vec<_>, _>>()?.join(&b'/');
+    if !relative && !target.starts_with(b"/") {
+        target.insert(0, b'/');
+    }
     if target.is_empty() { Err(Status::IO_REPARSE_DATA_INVALID) } else { Ok(target) }
 }
 
@@ -129,8 +133,8 @@ fn form(buffer: &Buffer<'_>, posix: bool) -> Result<Form, Status> {
     }
     let node = |special| Ok(Form::Node(Made::Special(special)));
     match Reparse::parse_data(buffer.tag, buffer.data).map_err(invalid)? {
-        Some(Reparse::Symlink { target, .. }) if posix => {
-            Ok(Form::Node(Made::Link(posix_target_of(&target)?)))
+        Some(Reparse::Symlink { target, relative }) if posix => {
+            Ok(Form::Node(Made::Link(posix_target_of(&target, relative)?)))
         }
         Some(Reparse::NfsLink(target)) => Ok(Form::Node(Made::Link(target.into_bytes()))),
         Some(Reparse::NfsChar(major, minor)) => node(Special::Char(major, minor)),
@@ -370,10 +374,17 @@ mod tests {
             assert!(!shown.contains(['/', '*']));
             assert_eq!(target_of(&shown).as_deref(), Some(target.as_bytes()));
         }
-        for target in ["/", "/etc/x", "../a//b/", "dir/a b"] {
-            assert_eq!(posix_target_of(target).as_deref(), Ok(target.as_bytes()));
+        for (target, relative, want) in [
+            ("/", false, "/"),
+            ("/etc/x", false, "/etc/x"),
+            ("etc/x", false, "/etc/x"),
+            ("", false, "/"),
+            ("../a//b/", true, "../a//b/"),
+            ("dir/a b", true, "dir/a b"),
+        ] {
+            assert_eq!(posix_target_of(target, relative).as_deref(), Ok(want.as_bytes()));
         }
-        assert!(posix_target_of("").is_err());
+        assert!(posix_target_of("", true).is_err());
         assert_eq!(link_of(b"/etc/x"), Reparse::NfsLink("/etc/x".into()));
         for bad in ["", "\\x", "/x", "a\\*"] {
             assert_eq!(target_of(bad), None, "{bad}");
