@@ -521,11 +521,7 @@ pub(crate) async fn set_by_macos(
         // Set as a list without entries, it would deny everything to everyone.
         parts &= !part::DACL;
     } else if taken.mode.is_some() {
-        let now = descriptor(node, &attr, tree.cred.token.domain()).await?;
-        let entries = |sd: &SecurityDescriptor| sd.dacl.as_ref().map(|dacl| dacl.aces.clone());
-        if entries(&now) == entries(&new) {
-            parts &= !part::DACL;
-        }
+        parts = without_same_list(tree, node, &attr, parts, &new).await?;
     }
     if parts != 0 {
         set(tree, file_ops, share, node, (parts, asked), new).await?;
@@ -549,6 +545,37 @@ pub(crate) async fn set(
     mut new: SecurityDescriptor,
 ) -> Result<(), Status> {
     if parts & (part::SACL | part::SCOPE | part::BACKUP) != 0 {
+/// Changes parts of a file's descriptor for a client with the POSIX extensions. Linux sends a new owner with the list that it read,
+/// which names the earlier owner. Set as a list it would leave the file to that user, and to the new owner only the rights of
+/// everyone, where the mode decided before.
+pub(crate) async fn set_by_posix(
+    tree: &Tree,
+    file_ops: &FileOps<'_>,
+    share: &Share,
+    node: &NodeRef,
+    (mut parts, asked): (u32, &Asked),
+    new: SecurityDescriptor,
+) -> Result<(), Status> {
+    if parts & part::DACL != 0 && parts & (part::OWNER | part::GROUP) != 0 {
+        let attr = node.getattr().await?;
+        parts = without_same_list(tree, node, &attr, parts, &new).await?;
+    }
+    set(tree, file_ops, share, node, (parts, asked), new).await
+}
+
+/// Returns the parts to set: without the list if it has the entries that the file shows now.
+async fn without_same_list(
+    tree: &Tree,
+    node: &NodeRef,
+    attr: &Attr,
+    parts: u32,
+    new: &SecurityDescriptor,
+) -> Result<u32, Status> {
+    let now = descriptor(node, attr, tree.cred.token.domain()).await?;
+    let entries = |sd: &SecurityDescriptor| sd.dacl.as_ref().map(|dacl| dacl.aces.clone());
+    Ok(if entries(&now) == entries(new) { parts & !part::DACL } else { parts })
+}
+
         check::without_policy(&new)?;
     }
     if parts & KEPT == 0 {

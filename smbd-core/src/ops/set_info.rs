@@ -94,9 +94,12 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     let share = tree.share_now(&cx.server.namespace).unwrap_or_else(|| file.share.clone());
     let base = file.base();
     let parts = (r.additional, &asked);
-    let done = match cx.session()?.is_macos() {
-        true => security::set_by_macos(tree, &file_ops, &share, &base, parts, sd).await,
-        false => security::set(tree, &file_ops, &share, &base, parts, sd).await,
+    let done = if cx.session()?.is_macos() {
+        security::set_by_macos(tree, &file_ops, &share, &base, parts, sd).await
+    } else if open.posix {
+        security::set_by_posix(tree, &file_ops, &share, &base, parts, sd).await
+    } else {
+        security::set(tree, &file_ops, &share, &base, parts, sd).await
     };
     let status = done.err().unwrap_or(Status::SUCCESS);
     asked.record(cx, &share, async || base.path().await.unwrap_or_default(), status).await;

@@ -4,20 +4,22 @@ use std::borrow::Cow;
 
 use vfs::{Cred, Kind, NodeRef};
 
-use super::info::{query, set, to};
+use super::info::{ask, put, query, set, to};
 use super::ioctl::{done, status};
 use super::listing::{BIG, list};
-use crate::dtyp::mask;
+use crate::dtyp::{Ace, Acl, SecurityDescriptor, Sid, descriptor::control, mask};
 use crate::fscc::attribute;
 use crate::fscc::file::{Class, Standard};
 use crate::fscc::set::{Set, rename};
 use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
+use crate::security::sid_of_uid;
 use crate::status::Status;
 use crate::wire::context::name::POSIX;
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2};
 use crate::wire::create::{Context, Disposition, oplock, option};
 use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
+use crate::wire::query_info::{Response, info_type, security_information as part};
 use crate::wire::reparse::Reparse;
 use crate::wire::utf16;
 
@@ -353,4 +355,53 @@ async fn special_files_do_not_open_as_files() {
         let gone = windows.create("f", |r| r.disposition = Disposition::Open as u32).await;
         assert_eq!(gone.unwrap_err(), Status::OBJECT_NAME_NOT_FOUND);
     }
+}
+
+/// Linux sends a new owner or group with the list that it read, which names the earlier ones.
+#[tokio::test]
+async fn owner_sent_with_the_list_that_was_read_leaves_the_mode_in_charge() {
+    const PARTS: u32 = part::OWNER | part::GROUP | part::DACL;
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    for (mode, parts) in [
+        (0o644, part::OWNER),
+        (0o640, part::OWNER | part::GROUP),
+        (0o600, part::GROUP),
+        (0o070, part::OWNER),
+        (0o111, part::OWNER | part::GROUP),
+        (0o1777, part::OWNER),
+    ] {
+        for options in [0, option::DIRECTORY_FILE] {
+            let f = open(&c, "f", mode, options).await.unwrap();
+            let read = ask(&c, f, info_type::SECURITY, 0, 65_536).await.ok().unwrap();
+            let read = Response::parse(&read.message).unwrap().buffer;
+            let mut sd = SecurityDescriptor::parse(&read).unwrap();
+            (sd.owner, sd.group) = (Some(Sid::nfs_user(1000)), Some(Sid::nfs_group(50)));
+            let parts = parts | part::DACL;
+            let done = put(&c, f, info_type::SECURITY, 0, parts, &sd.emit()).await;
+            assert_eq!(done, Status::SUCCESS);
+            let (node, _) = node(&harness, b"f").await;
+            let now = node.getattr().await.unwrap();
+            let told = |part, new| if parts & part == 0 { 0 } else { new };
+            let want = (told(part::OWNER, 1000), told(part::GROUP, 50), mode);
+            assert_eq!((now.uid, now.gid, now.mode), want, "{mode:#o} {parts}");
+            assert!(node.acl(&now).await.unwrap().is_none(), "{mode:#o} {parts}: a list");
+            c.close(f).await;
+            remove(&c, "f").await;
+        }
+    }
+    // Another list is set.
+    let f = open(&c, "f", 0o600, 0).await.unwrap();
+    let sd = SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        owner: Some(Sid::nfs_user(1000)),
+        group: Some(Sid::nfs_group(50)),
+        dacl: Some(Acl::new(vec![Ace::allow(sid_of_uid(7), mask::FILE_ALL, 0)])),
+        ..Default::default()
+    };
+    let done = put(&c, f, info_type::SECURITY, 0, PARTS, &sd.emit()).await;
+    assert_eq!(done, Status::SUCCESS);
+    let (node, _) = node(&harness, b"f").await;
+    let now = node.getattr().await.unwrap();
+    assert!(node.acl(&now).await.unwrap().is_some());
 }
