@@ -129,7 +129,12 @@ impl Harness {
 
     /// Connects a client of the superuser over TCP with the POSIX extensions.
     pub(crate) fn posix_client(&self) -> Client {
-        self.negotiated(1, ("user", 0), Dialect::V311, Transport::Tcp, true)
+        self.posix_client_as(0)
+    }
+
+    /// As [`Harness::posix_client`], for another user.
+    pub(crate) fn posix_client_as(&self, uid: u32) -> Client {
+        self.negotiated(1, ("user", uid), Dialect::V311, Transport::Tcp, true)
     }
 
     fn negotiated(

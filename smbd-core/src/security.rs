@@ -373,7 +373,7 @@ pub(crate) fn know_accounts(sd: &mut SecurityDescriptor, machine: &Sid) {
 }
 
 /// Returns the uid and gid that owner and group of a descriptor map to.
-fn numbers(cred: &Cred, sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
+pub(crate) fn numbers(cred: &Cred, sd: &SecurityDescriptor) -> (Option<u32>, Option<u32>) {
     let uid = sd.owner.as_ref().and_then(|owner| uid_of(cred, owner));
     (uid, sd.group.as_ref().and_then(|group| gid_of(cred, group)))
 }
@@ -498,6 +498,17 @@ fn as_mode(parts: u32, new: &SecurityDescriptor) -> Option<u32> {
     }
 }
 
+/// Returns whether the list of a new file is only a mode. With the POSIX extensions Linux (`idsfromsid`) sends the owner and group
+/// of the calling program, with its number for "no mode" and all rights for all users. The mode is in the context of the
+/// extensions.
+pub(crate) fn tells_mode(new: &SecurityDescriptor) -> bool {
+    let is_mode = |ace: &dtyp::Ace| match ace {
+        dtyp::Ace::Simple { sid, .. } => sid.as_unix_mode().is_some(),
+        _ => false,
+    };
+    new.dacl.as_ref().is_some_and(|list| list.aces.iter().any(is_mode))
+}
+
 /// The parts of a descriptor that are stored. A request with only other parts changes no state, but needs the rights for those
 /// parts ([`needs`]).
 const KEPT: u32 = part::OWNER | part::GROUP | part::DACL | part::SACL;
@@ -535,16 +546,6 @@ pub(crate) async fn set_by_macos(
     Ok(())
 }
 
-/// Changes parts of a file's descriptor. The caller has checked the rights of the open.
-pub(crate) async fn set(
-    tree: &Tree,
-    file_ops: &FileOps<'_>,
-    share: &Share,
-    node: &NodeRef,
-    (parts, asked): (u32, &Asked),
-    mut new: SecurityDescriptor,
-) -> Result<(), Status> {
-    if parts & (part::SACL | part::SCOPE | part::BACKUP) != 0 {
 /// Changes parts of a file's descriptor for a client with the POSIX extensions. Linux sends a new owner with the list that it read,
 /// which names the earlier owner. Set as a list it would leave the file to that user, and to the new owner only the rights of
 /// everyone, where the mode decided before.
@@ -576,6 +577,16 @@ async fn without_same_list(
     Ok(if entries(&now) == entries(new) { parts & !part::DACL } else { parts })
 }
 
+/// Changes parts of a file's descriptor. The caller has checked the rights of the open.
+pub(crate) async fn set(
+    tree: &Tree,
+    file_ops: &FileOps<'_>,
+    share: &Share,
+    node: &NodeRef,
+    (parts, asked): (u32, &Asked),
+    mut new: SecurityDescriptor,
+) -> Result<(), Status> {
+    if parts & (part::SACL | part::SCOPE | part::BACKUP) != 0 {
         check::without_policy(&new)?;
     }
     if parts & KEPT == 0 {

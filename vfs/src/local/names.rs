@@ -316,17 +316,19 @@ impl LocalNode {
             node.note_as_born(&stat);
         }
         let mut set = *set;
-        if let Some(asked) = set.mode.take() {
-            // Only missing bits are added: a default list of the folder may have removed permissions, and the kernel clears
-            // set-group-id for a caller outside the group that the new folder inherits.
-            let missing = asked & SET_ID & !stat.attr.mode;
-            set.mode = (missing != 0).then_some(stat.attr.mode | missing);
-        }
         let who = self.volume.identity.effective(cred);
         if who.uid != 0 {
             // An ordinary user owns its new files, whatever owner the client sends, like in the kernel's server.
             set.uid = None;
             set.gid = set.gid.filter(|g| who.in_group(*g));
+        }
+        if let Some(asked) = set.mode.take() {
+            // Only missing bits are added: a default list of the folder may have removed permissions, and the kernel clears
+            // set-group-id for a caller outside the group that the new folder inherits, and both bits with another owner.
+            let moves = set.uid.is_some() || set.gid.is_some();
+            let there = if moves { 0 } else { stat.attr.mode };
+            let missing = asked & SET_ID & !there;
+            set.mode = (missing != 0).then_some(stat.attr.mode | missing);
         }
         if set.size == Some(0) {
             set.size = None;

@@ -55,6 +55,10 @@ pub(super) async fn make(
     if let Some(sd) = &mut given {
         security::know_accounts(sd, &machine(&cx.server.settings().server_guid));
     }
+    let owners = match given.take_if(|sd| w.posix && security::tells_mode(sd)) {
+        Some(sd) => owners_of(w, at, &sd).await?,
+        None => (None, None),
+    };
     let granted = granted(w)?;
     if w.has(option::DELETE_ON_CLOSE) && granted & mask::DELETE == 0 {
         return Err(Status::ACCESS_DENIED);
@@ -69,7 +73,8 @@ pub(super) async fn make(
         }
     }
     let (folder, listed) = allowed;
-    let made = node(cx, w, at, &name, (folder.as_ref(), listed, given.as_ref())).await?;
+    let how = (folder.as_ref(), listed, given.as_ref());
+    let made = node(cx, w, at, &name, how, owners).await?;
     let by_grant = listed || w.beyond.may(Privileges::RESTORE);
     if let Some(stream) = &w.path.stream {
         return file_of(cx, w, at, (made, name), (stream, granted, listed, by_grant)).await;
@@ -89,6 +94,22 @@ pub(super) async fn make(
             Err(status)
         }
     }
+}
+
+/// Returns the owner and group for a new file in a descriptor that tells no list ([`security::tells_mode`]): only the superuser
+/// makes files of other users, as by NFS. In a set-group-id folder the folder's group applies.
+async fn owners_of(
+    w: &Wanted<'_>,
+    at: &Walked,
+    sd: &SecurityDescriptor,
+) -> Result<(Option<u32>, Option<u32>), Status> {
+    const SET_GROUP_ID: u32 = 0o2000;
+    if w.tree.cred.uid != 0 {
+        return Ok((None, None));
+    }
+    let (uid, gid) = security::numbers(&w.tree.cred, sd);
+    let inherits = at.dir.getattr().await?.mode & SET_GROUP_ID != 0;
+    Ok((uid, gid.filter(|_| !inherits)))
 }
 
 /// Checks that the caller may make the file or directory in its folder, as the folder is now ([`security::may_create`]).
@@ -170,6 +191,7 @@ async fn node(
     at: &Walked,
     name: &[u8],
     (folder, is_listed, given): (Option<&Grant>, bool, Option<&SecurityDescriptor>),
+    (uid, gid): (Option<u32>, Option<u32>),
 ) -> Result<Made, Status> {
     let list = security::list_of_new(is_listed, given);
     let (mode, umask) = mode(w);
@@ -181,7 +203,7 @@ async fn node(
     let file_ops = file_ops.with_deletes().granted(None, folder).with_list(list, &giver);
     let file_ops = file_ops.having_read(at.dir_attr);
     let cred = &w.tree.cred;
-    let set = SetAttr { mode: Some(mode), umask, ..SetAttr::default() };
+    let set = SetAttr { mode: Some(mode), umask, uid, gid, ..SetAttr::default() };
     let made = match w.is_dir() {
         true => file_ops.mkdir(w.share, &at.dir, cred, name, set).await,
         false => file_ops.create(w.share, &at.dir, cred, name, CreateHow::Guarded, set).await,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use vfs::{Cred, Kind, NodeRef};
 
+use super::authority::ANN;
 use super::info::{ask, put, query, set, to};
 use super::ioctl::{done, status};
 use super::listing::{BIG, list};
@@ -15,7 +16,7 @@ use crate::harness::{Client, Harness, doom};
 use crate::open::FileId;
 use crate::security::sid_of_uid;
 use crate::status::Status;
-use crate::wire::context::name::POSIX;
+use crate::wire::context::name::{POSIX, SD_BUFFER};
 use crate::wire::context::{DurableV2, Lease, LeaseV2, ReconnectV2};
 use crate::wire::create::{Context, Disposition, oplock, option};
 use crate::wire::fsctl::code::{GET_REPARSE_POINT, SET_REPARSE_POINT};
@@ -404,4 +405,50 @@ async fn owner_sent_with_the_list_that_was_read_leaves_the_mode_in_charge() {
     let (node, _) = node(&harness, b"f").await;
     let now = node.getattr().await.unwrap();
     assert!(node.acl(&now).await.unwrap().is_some());
+}
+
+/// With `idsfromsid` Linux sends a descriptor with each new file: the owner and group of the program, its number for "no mode", and
+/// all rights for all users.
+#[tokio::test]
+async fn descriptor_with_a_mode_gives_owner_and_group_and_no_list() {
+    let harness = Harness::new();
+    let descriptor = |uid, gid| SecurityDescriptor {
+        control: control::DACL_PRESENT,
+        owner: Some(Sid::nfs_user(uid)),
+        group: Some(Sid::nfs_group(gid)),
+        dacl: Some(Acl::new(vec![
+            Ace::allow(Sid::unix_mode(0o7777), 0, 0),
+            Ace::allow(Sid::nfs_user(uid), mask::FILE_ALL, 0),
+            Ace::allow(Sid::authenticated_users(), mask::FILE_ALL, 0),
+        ])),
+        ..Default::default()
+    };
+    let (root, user) = (harness.posix_client(), harness.posix_client_as(ANN));
+    let all = open(&root, "all", 0o777, option::DIRECTORY_FILE).await.unwrap();
+    root.close(all).await;
+    let lent = open(&root, "lent", 0o2777, option::DIRECTORY_FILE).await.unwrap();
+    root.close(lent).await;
+    for (c, folder, mode, told, want) in [
+        (&root, "all", 0o640_u32, (5, 60), (5, 60)),
+        (&root, "all", 0o4755, (5, 60), (5, 60)),
+        (&root, "all", 0o600, (0, 0), (0, 0)),
+        (&root, "lent", 0o664, (5, 60), (5, 0)),
+        // No other user makes files that are not its own, whatever number it has on its machine.
+        (&user, "all", 0o640, (5, 60), (ANN, ANN)),
+    ] {
+        let name = format!("{folder}/f");
+        let made = c.create(&name, |r| {
+            let sd = descriptor(told.0, told.1).emit();
+            r.contexts = vec![
+                Context { name: Cow::Borrowed(POSIX), data: mode.to_le_bytes().to_vec().into() },
+                Context { name: Cow::Borrowed(SD_BUFFER), data: sd.into() },
+            ];
+        });
+        c.close(made.await.unwrap().file).await;
+        let (dir, _) = node(&harness, folder.as_bytes()).await;
+        let (f, now) = dir.lookup(&Cred::root(), b"f").await.unwrap();
+        assert_eq!((now.uid, now.gid, now.mode), (want.0, want.1, mode), "{told:?}");
+        assert!(f.acl(&now).await.unwrap().is_none(), "{told:?}: a list");
+        remove(c, &name).await;
+    }
 }
