@@ -343,7 +343,8 @@ fn as_reparse_point(w: &Wanted<'_>, kind: Kind, kept: Option<Tagged>) -> Option<
         None => return None,
     };
     let is_followed = met == Meets::Link && kept.is_none() && w.follows_links;
-    let is_itself = is_for_name(w) && (met == Meets::Other || w.follows_links);
+    let is_itself =
+        is_for_name(w) && (met == Meets::Other || w.follows_links) || is_for_attributes(w);
     (!is_followed && !is_itself).then_some(met)
 }
 
@@ -363,6 +364,15 @@ fn is_for_name(w: &Wanted<'_>) -> bool {
     let access = mask::map_generic(w.request.access);
     let makes = w.disposition == Disposition::Create || w.disposition.cuts();
     !makes && access & mask::DELETE != 0 && access & (DATA | mask::MAXIMUM_ALLOWED) == 0
+}
+
+/// Returns whether a client with the POSIX extensions opens the file only to set its mode, owner or times. Linux (6.12) follows
+/// links itself and so means the link or special file that has this name, but does not say so by OPEN_REPARSE_POINT.
+fn is_for_attributes(w: &Wanted<'_>) -> bool {
+    const SETS: u32 = mask::WRITE_DAC | mask::WRITE_OWNER | mask::WRITE_ATTRIBUTES;
+    let access = mask::map_generic(w.request.access);
+    let opens = w.posix && w.disposition == Disposition::Open;
+    opens && access & SETS != 0 && access & !(SETS | mask::SYNCHRONIZE) == 0
 }
 
 /// Returns the error for opening a reparse point as a regular file (MS-FSA section 2.1.5.1): the server does not interpret its tag.

@@ -452,3 +452,44 @@ async fn descriptor_with_a_mode_gives_owner_and_group_and_no_list() {
         remove(c, &name).await;
     }
 }
+
+/// Linux follows links itself, and opens what a name leads to without OPEN_REPARSE_POINT to set its owner, mode or times.
+#[tokio::test]
+async fn attributes_of_a_link_are_set_by_its_name() {
+    let harness = Harness::new();
+    let c = harness.posix_client();
+    let f = open(&c, "link", 0o644, 0).await.unwrap();
+    let link = Reparse::Symlink { target: "nowhere".into(), relative: true };
+    done(&c, f, SET_REPARSE_POINT, &link.emit()).await;
+    c.close(f).await;
+    let by_name = |access| {
+        let context = Context { name: Cow::Borrowed(POSIX), data: Cow::Borrowed(&[0; 4]) };
+        c.create("link", move |r| {
+            (r.access, r.disposition) = (access, Disposition::Open as u32);
+            r.contexts = vec![context];
+        })
+    };
+    for access in [
+        mask::READ_ATTRIBUTES,
+        mask::READ_DATA,
+        mask::WRITE_ATTRIBUTES | mask::WRITE_DATA,
+        mask::WRITE_OWNER | mask::READ_ATTRIBUTES,
+        mask::MAXIMUM_ALLOWED,
+    ] {
+        assert_eq!(by_name(access).await.unwrap_err(), Status::STOPPED_ON_SYMLINK, "{access:#x}");
+    }
+    for access in [mask::WRITE_ATTRIBUTES, mask::WRITE_OWNER | mask::WRITE_DAC] {
+        let f = by_name(access).await.unwrap().file;
+        c.close(f).await;
+    }
+    let f = by_name(mask::WRITE_OWNER).await.unwrap().file;
+    let sd = SecurityDescriptor { owner: Some(Sid::nfs_user(5)), ..Default::default() };
+    let set = put(&c, f, info_type::SECURITY, 0, part::OWNER, &sd.emit()).await;
+    assert_eq!(set, Status::SUCCESS);
+    assert_eq!(node(&harness, b"link").await.0.getattr().await.unwrap().uid, 5);
+    let windows = harness.client();
+    let opened = windows.create("link", |r| {
+        (r.access, r.disposition) = (mask::WRITE_ATTRIBUTES, Disposition::Open as u32);
+    });
+    assert_eq!(opened.await.unwrap_err(), Status::STOPPED_ON_SYMLINK);
+}
