@@ -1,9 +1,10 @@
 //! The service of this host, which knows the users of its domain: one for all shares and protocols.
 //!
 //! *Operation.* A thread asks every [`ASK_AGAIN`] whether the service answers, and so learns the names of the machine and of all
-//! domains. Questions run on separate threads with a time limit, because the library may wait for minutes. Numbers and names are
-//! kept for [`kept::KEPT`], negative answers for [`kept::KEPT_NONE`]; while the service does not answer, they stay valid. Answers
-//! about passwords are not kept. The library connects again when the service is back.
+//! domains. Questions run on separate threads with a time limit, because the library may wait for minutes. Numbers are kept for
+//! [`kept::KEPT`], names for [`kept::KEPT_NAME`], negative answers for [`kept::KEPT_NONE`]; while the service does not answer, they
+//! stay valid. A second thread asks again about names that were used within [`kept::KEPT`], before they are too old, so that
+//! listings do not wait for them. Answers about passwords are not kept. The library connects again when the service is back.
 //!
 //! *Memory.* At most [`CALLS_MAX`] questions in time and as many idle connections to the service. A question that takes longer
 //! keeps its thread and connection: at most [`HELD_MAX`] for passwords and as many for all else, half of them for one client, and
@@ -44,6 +45,8 @@ use crate::host_name;
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// The same while it does not.
 const ASK_SOON: Duration = Duration::from_secs(2);
+/// Time between two questions in the background about answers that are used.
+const RENEW_AGAIN: Duration = Duration::from_secs(10);
 /// Time limit of a question about names and numbers.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Time limit of many questions, of which each may take a little longer: less than [`ANSWER_MAX`], so that all is kept that was
@@ -312,6 +315,20 @@ impl DomainService {
         if let Err(error) = thread::Builder::new().name("domain-watch".into()).spawn(watch) {
             self.has_thread.store(false, Ordering::SeqCst);
             tracing::warn!(%error, by = self.name(), "the service of the domain is not watched");
+            return;
+        }
+        let its = self.clone();
+        let renew = move || {
+            loop {
+                thread::sleep(RENEW_AGAIN);
+                let is_away = locked(&its.state).away.is_some();
+                if its.is_wanted.load(Ordering::SeqCst) && !is_away {
+                    its.renew_names();
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("domain-renew".into()).spawn(renew) {
+            tracing::warn!(%error, by = self.name(), "answers of the service are asked again only when they are old");
         }
     }
 

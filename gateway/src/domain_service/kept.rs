@@ -1,11 +1,16 @@
 //! Answers of the service that are kept for a time.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// How long a number, a name, or that a domain exists, is kept.
+/// How long a number, or that a domain exists, is kept.
 pub(super) const KEPT: Duration = Duration::from_secs(3600);
+/// How long a name is kept, or the SID of one: the directory may give it to another identity.
+pub(super) const KEPT_NAME: Duration = Duration::from_secs(360);
+/// Time after which the gateway asks again about a name that it uses.
+pub(super) const RENEWED: Duration = Duration::from_secs(240);
 /// How long the opposite is kept.
 pub(super) const KEPT_NONE: Duration = Duration::from_secs(300);
 /// How long it is kept while the controller is silent.
@@ -13,6 +18,10 @@ pub(super) const KEPT_UNSURE: Duration = Duration::from_secs(10);
 
 struct Entry<V> {
     value: Option<V>,
+    /// When the service gave the answer.
+    at: Instant,
+    /// When it was last looked at.
+    used: Cell<Instant>,
     /// The end of its time; without one it serves only silence.
     until: Option<Instant>,
     /// A negative answer that no controller of the domain has given.
@@ -26,49 +35,62 @@ impl<V> Entry<V> {
 }
 
 /// Answers with the time until which they are valid.
-pub(super) struct Kept<K, V>(HashMap<K, Entry<V>>);
+pub(super) struct Kept<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    /// How long a value is valid.
+    time: Duration,
+}
 
 impl<K, V> Default for Kept<K, V> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self { entries: HashMap::new(), time: KEPT }
+    }
+}
+
+impl<K, V> Kept<K, V> {
+    /// Creates a table of names, which change.
+    pub(super) fn of_names() -> Self {
+        Self { entries: HashMap::new(), time: KEPT_NAME }
     }
 }
 
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     /// Returns an answer that is still valid.
     pub(super) fn fresh(&self, key: &K) -> Option<Option<V>> {
-        self.0.get(key).filter(|entry| entry.is_fresh()).map(|entry| entry.value.clone())
+        let entry = self.entries.get(key)?;
+        entry.used.set(Instant::now());
+        entry.is_fresh().then(|| entry.value.clone())
     }
 
     /// Returns whether the answer is negative, still valid, and was given while a controller answered.
     pub(super) fn is_surely_none(&self, key: &K) -> bool {
-        self.0
+        self.entries
             .get(key)
             .is_some_and(|entry| entry.value.is_none() && entry.is_fresh() && !entry.is_unsure)
     }
 
     /// Returns whether the answer is negative, still valid, and was given while no controller answered.
     pub(super) fn is_unsure(&self, key: &K) -> bool {
-        self.0.get(key).is_some_and(|entry| entry.is_unsure && entry.is_fresh())
+        self.entries.get(key).is_some_and(|entry| entry.is_unsure && entry.is_fresh())
     }
 
     /// Returns an answer of any age.
     pub(super) fn any(&self, key: &K) -> Option<Option<V>> {
-        self.0.get(key).map(|entry| entry.value.clone())
+        self.entries.get(key).map(|entry| entry.value.clone())
     }
 
     /// Removes a negative answer; a positive one serves only silence from now on.
     pub(super) fn age(&mut self, key: &K) {
-        match self.0.get_mut(key) {
+        match self.entries.get_mut(key) {
             Some(entry) if entry.value.is_some() => entry.until = None,
-            Some(_) => drop(self.0.remove(key)),
+            Some(_) => drop(self.entries.remove(key)),
             None => {}
         }
     }
 
     /// Keeps an answer.
     pub(super) fn keep(&mut self, key: K, value: Option<V>, most: usize) {
-        let time = if value.is_some() { KEPT } else { KEPT_NONE };
+        let time = if value.is_some() { self.time } else { KEPT_NONE };
         self.keep_for(time, key, (value, false), most);
     }
 
@@ -87,13 +109,46 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         (value, is_unsure): (Option<V>, bool),
         most: usize,
     ) {
-        if self.0.len() >= most && !self.0.contains_key(&key) {
-            self.0.retain(|_, entry| entry.value.is_some() && entry.is_fresh());
-            if self.0.len() >= most {
-                self.0.clear();
+        if self.entries.len() >= most && !self.entries.contains_key(&key) {
+            self.entries.retain(|_, entry| entry.value.is_some() && entry.is_fresh());
+            if self.entries.len() >= most {
+                self.entries.clear();
             }
         }
-        self.0.insert(key, Entry { value, until: Some(Instant::now() + time), is_unsure });
+        let now = Instant::now();
+        // An answer that comes again is not used by that.
+        let used = self.entries.get(&key).map_or(now, |before| before.used.get());
+        let entry =
+            Entry { value, at: now, used: Cell::new(used), until: Some(now + time), is_unsure };
+        self.entries.insert(key, entry);
+    }
+
+    /// Returns the keys of values to ask about again, the oldest first, as many as `most`: those that were used within [`KEPT`].
+    pub(super) fn due(&self, now: Instant, most: usize) -> Vec<K>
+    where
+        K: Clone,
+    {
+        let is_due = |entry: &Entry<V>| {
+            entry.value.is_some() && now >= entry.at + RENEWED && now < entry.used.get() + KEPT
+        };
+        let mut due: Vec<(Instant, &K)> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_due(entry))
+            .map(|(key, entry)| (entry.at, key))
+            .collect();
+        due.sort_by_key(|(at, _)| *at);
+        due.into_iter().take(most).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// Makes all answers older by this time.
+    #[cfg(test)]
+    pub(super) fn age_by(&mut self, time: Duration) {
+        for entry in self.entries.values_mut() {
+            entry.at -= time;
+            entry.used.set(entry.used.get() - time);
+            entry.until = entry.until.map(|until| until - time);
+        }
     }
 }
 
@@ -106,10 +161,39 @@ mod tests {
         let mut kept = Kept::<u32, u32>::default();
         for n in 0..100 {
             kept.keep(n, (n % 2 == 0).then_some(n), 10);
-            assert!(kept.0.len() <= 10);
+            assert!(kept.entries.len() <= 10);
             assert_eq!(kept.fresh(&n), Some((n % 2 == 0).then_some(n)), "the newest stays");
         }
         assert_eq!(kept.any(&1000), None);
+    }
+
+    #[test]
+    fn used_names_are_asked_about_again_before_they_are_old() {
+        let mut kept = Kept::<u32, u32>::of_names();
+        let due = |kept: &Kept<u32, u32>, most| {
+            let mut due = kept.due(Instant::now(), most);
+            due.sort_unstable();
+            due
+        };
+        for (key, value) in [(1, Some(7)), (2, None), (3, Some(9))] {
+            kept.keep(key, value, 10);
+        }
+        assert!(due(&kept, 9).is_empty());
+        kept.age_by(RENEWED);
+        // Listings do not wait for it.
+        assert_eq!((due(&kept, 9), kept.fresh(&1)), (vec![1, 3], Some(Some(7))));
+        assert_eq!(due(&kept, 1).len(), 1);
+        kept.keep(1, Some(8), 10);
+        assert_eq!((due(&kept, 9), kept.fresh(&1)), (vec![3], Some(Some(8))), "renamed");
+        kept.age_by(KEPT_NAME - RENEWED);
+        assert_eq!((kept.fresh(&3), kept.any(&3)), (None, Some(Some(9))), "for silence");
+        // A renewal is not a use.
+        kept.age_by(KEPT / 2);
+        kept.keep(1, Some(8), 10);
+        kept.age_by(KEPT / 2);
+        assert!(due(&kept, 9).is_empty(), "not used for long");
+        let _ = kept.fresh(&1);
+        assert_eq!(due(&kept, 9), [1]);
     }
 
     #[test]
@@ -117,7 +201,7 @@ mod tests {
         let mut kept = Kept::<u32, u32>::default();
         kept.keep_for(Duration::ZERO, 1, (None, false), 10);
         assert_eq!((kept.fresh(&1), kept.any(&1)), (None, Some(None)));
-        let left = |kept: &Kept<u32, u32>, key| kept.0[&key].until.unwrap() - Instant::now();
+        let left = |kept: &Kept<u32, u32>, key| kept.entries[&key].until.unwrap() - Instant::now();
         kept.keep(2, Some(7), 10);
         assert_eq!(kept.fresh(&2), Some(Some(7)));
         kept.keep(5, None, 10);

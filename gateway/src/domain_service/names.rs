@@ -1,11 +1,12 @@
 //! Names, SIDs and numbers of domain identities.
 //!
-//! *Operation.* Answers are kept; while the service does not answer, all kept answers are valid. Questions about names use at most
-//! [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a name does
-//! not exist counts only if a controller of the machine's domain answers afterwards, since the service finds no name either
-//! without one; for names of a trusted domain with a silent controller it counts only for seconds, in which that controller is not
-//! asked again, and for names of a domain that the service does not list as well: it may be a trusted one. After silence of the
-//! service or the controller, questions pause for [`REST`].
+//! *Operation.* Answers are kept; while the service does not answer, all kept answers are valid. The gateway asks again in the
+//! background about names that it uses, so that a renamed user has the new name within minutes. Questions about names use at
+//! most [`QUESTIONS_MAX`] threads, half of them for one client, until the library returns: passwords have the others. That a
+//! name does not exist counts only if a controller of the machine's domain answers afterwards, since the service finds no name
+//! either without one; for names of a trusted domain with a silent controller it counts only for seconds, in which that
+//! controller is not asked again, and for names of a domain that the service does not list as well: it may be a trusted one.
+//! After silence of the service or the controller, questions pause for [`REST`].
 //!
 //! *Memory.* [`NAMED_MAX`] names by SID, and as many SIDs by name and by number. Names are at most [`NAME_MAX`] bytes.
 //!
@@ -31,6 +32,8 @@ pub(crate) const LIMIT: &str = "domain-names";
 pub(crate) const LIMIT_OF_ADDRESS: &str = "domain-names-of-address";
 /// Most names, and most SIDs and numbers, that are kept; clients invent them.
 const NAMED_MAX: usize = 16_384;
+/// Most names, and most SIDs of names, of one renewal: the gateway renews all that it keeps in the time before they are too old.
+const RENEWED_MAX: usize = 1024;
 /// Bytes of a name or domain. The library cuts longer ones to 255 bytes, and would find another account.
 const NAME_MAX: usize = 254;
 /// Stands for questions that no client caused.
@@ -58,8 +61,8 @@ impl Default for Names {
                 Limit::new(LIMIT, QUESTIONS_MAX),
                 Limit::new(LIMIT_OF_ADDRESS, QUESTIONS_MAX / 2),
             ]),
-            by_sid: Mutex::default(),
-            by_name: Mutex::default(),
+            by_sid: Mutex::new(Kept::of_names()),
+            by_name: Mutex::new(Kept::of_names()),
             by_number: Mutex::default(),
             silent: Mutex::default(),
             rest: Rest::default(),
@@ -176,23 +179,7 @@ impl DomainService {
             let known = locked(&self.names.by_sid);
             sids.iter().filter(|sid| known.fresh(sid).is_none()).cloned().collect()
         };
-        let mut why = None;
-        if !missing.is_empty() {
-            let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
-            let ask = move |context: &mut Context| {
-                let mut none = Vec::new();
-                let done = context.names_of(&missing, until, |sid, name| match name {
-                    Some(name) => its.keep(sid, named(sid, name)),
-                    None => none.push(sid.clone()),
-                });
-                let none = none.iter().map(|sid| (its.whose_sid(sid), sid)).collect();
-                reach_controllers(context, &its.names.silent, none, until, |sid, is_sure| {
-                    if is_sure { its.keep(sid, None) } else { its.keep_unsure(sid) }
-                })?;
-                done
-            };
-            why = self.names.rest_of_names.ask(false, || self.ask_names(ANSWER_MAX, ask)).err();
-        }
+        let why = self.ask_names_of(missing).err();
         let known = locked(&self.names.by_sid);
         let of = |sid: &Sid| match (known.any(sid), &why) {
             (Some(found), _) => Ok(found.map(|found| Named::clone(&found))),
@@ -200,6 +187,39 @@ impl DomainService {
             (None, None) => Ok(None),
         };
         sids.iter().map(of).collect()
+    }
+
+    /// Asks for the names of these SIDs, and keeps them.
+    fn ask_names_of(self: &Arc<Self>, sids: Vec<Sid>) -> Result<(), Error> {
+        if sids.is_empty() {
+            return Ok(());
+        }
+        let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
+        let ask = move |context: &mut Context| {
+            let mut none = Vec::new();
+            let done = context.names_of(&sids, until, |sid, name| match name {
+                Some(name) => its.keep(sid, named(sid, name)),
+                None => none.push(sid.clone()),
+            });
+            let none = none.iter().map(|sid| (its.whose_sid(sid), sid)).collect();
+            reach_controllers(context, &its.names.silent, none, until, |sid, is_sure| {
+                if is_sure { its.keep(sid, None) } else { its.keep_unsure(sid) }
+            })?;
+            done
+        };
+        self.names.rest_of_names.ask(false, || self.ask_names(ANSWER_MAX, ask))
+    }
+
+    /// Asks again about names, and about SIDs of names, that are used and will soon be too old.
+    pub(super) fn renew_names(self: &Arc<Self>) {
+        let now = Instant::now();
+        let sids = locked(&self.names.by_sid).due(now, RENEWED_MAX);
+        // The next turn repeats a question without an answer.
+        let _ = self.ask_names_of(sids);
+        let names = locked(&self.names.by_name).due(now, RENEWED_MAX);
+        let names = names.iter().filter_map(|key| key.split_once('\\'));
+        let names = names.map(|(domain, name)| (domain.to_owned(), name.to_owned())).collect();
+        let _ = self.ask_identities_of(names);
     }
 
     /// Keeps what was answered about a SID. An earlier name stays: it may be of a trusted domain whose controller is silent.
@@ -272,30 +292,7 @@ impl DomainService {
             let owned = |(domain, name): &(&str, &str)| ((*domain).to_owned(), (*name).to_owned());
             names.iter().filter(is_asked).map(owned).collect()
         };
-        let mut why = None;
-        if !missing.is_empty() {
-            let own = locked(&self.state).machine.as_ref().map(|(own, _)| own.clone());
-            let is_own = |domain: &str| {
-                own.as_ref().is_some_and(|own| {
-                    [&own.domain, &own.dns_domain]
-                        .iter()
-                        .any(|one| one.eq_ignore_ascii_case(domain))
-                })
-            };
-            let are_own = missing.iter().all(|(domain, _)| !domain.is_empty() && is_own(domain));
-            let own = own.map(|own| own.domain).unwrap_or_default();
-            let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
-            let ask = move |context: &mut Context| {
-                let whose = |domain: &str| its.whose_domain(domain);
-                let of = Of { own: &own, whose: &whose, silent: &its.names.silent };
-                find_all(context, &of, &missing, until, |(domain, name), told| match told {
-                    Told::Unsure => its.keep_name_unsure(domain, name),
-                    Told::None => its.keep_name(domain, name, None),
-                    Told::Some(found) => its.keep_name(domain, name, Some(found)),
-                })
-            };
-            why = self.names.rest_of_names.ask(are_own, || self.ask_names(ANSWER_MAX, ask)).err();
-        }
+        let why = self.ask_identities_of(missing).err();
         let of = |(domain, name): &(&str, &str)| {
             let found = locked(&self.names.by_name).any(&key(domain, name));
             match (found, &why) {
@@ -306,6 +303,32 @@ impl DomainService {
             }
         };
         names.iter().map(of).collect()
+    }
+
+    /// Asks for the identities of these names, each with its domain, and keeps them.
+    fn ask_identities_of(self: &Arc<Self>, names: Vec<(String, String)>) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let own = locked(&self.state).machine.as_ref().map(|(own, _)| own.clone());
+        let is_own = |domain: &str| {
+            own.as_ref().is_some_and(|own| {
+                [&own.domain, &own.dns_domain].iter().any(|one| one.eq_ignore_ascii_case(domain))
+            })
+        };
+        let are_own = names.iter().all(|(domain, _)| !domain.is_empty() && is_own(domain));
+        let own = own.map(|own| own.domain).unwrap_or_default();
+        let (its, until) = (self.clone(), Instant::now() + QUESTIONS_TIME);
+        let ask = move |context: &mut Context| {
+            let whose = |domain: &str| its.whose_domain(domain);
+            let of = Of { own: &own, whose: &whose, silent: &its.names.silent };
+            find_all(context, &of, &names, until, |(domain, name), told| match told {
+                Told::Unsure => its.keep_name_unsure(domain, name),
+                Told::None => its.keep_name(domain, name, None),
+                Told::Some(found) => its.keep_name(domain, name, Some(found)),
+            })
+        };
+        self.names.rest_of_names.ask(are_own, || self.ask_names(ANSWER_MAX, ask))
     }
 
     /// Gives a domain its NetBIOS name: the service may answer with the DNS name by which a client asked before.
@@ -641,351 +664,4 @@ fn find(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use vfs::{ANONYMOUS, Domain};
-
-    use super::*;
-
-    fn named_as(rid: u32, domain: &str, name: &str) -> Named {
-        let sid = Sid::new(5, &[21, 1, 2, 3, rid]).unwrap();
-        Named { sid, kind: NamedKind::User, domain: domain.into(), name: name.into() }
-    }
-
-    fn silent() -> Arc<DomainService> {
-        let service = Arc::<DomainService>::default();
-        locked(&service.state).away = Some("silent".into());
-        service
-    }
-
-    #[test]
-    fn names_stay_while_service_is_silent() {
-        let service = silent();
-        let alice = named_as(1103, "LAB", "alice");
-        service.keep_name("lab.test", "ALICE", Some(alice.clone()));
-        service.keep_name("LAB", "nobody", None);
-        let asked = [("LAB.TEST", "alice"), ("LAB", "nobody"), ("LAB", "bob")];
-        let [one, none, unknown] = &service.identities_of(&asked)[..] else { panic!("not three") };
-        assert_eq!((one, none), (&Ok(Some(alice.clone())), &Ok(None)));
-        assert_eq!(
-            unknown.as_ref().unwrap_err().detail,
-            "the service of the domain does not answer"
-        );
-        let bob = named_as(1104, "LAB", "bob").sid;
-        let told = service.names_of(&[alice.sid.clone(), bob]);
-        assert_eq!(told[0], Ok(Some(alice.clone())), "the SID of a name has this name");
-        assert!(told[1].is_err());
-        // A controller that is away is no reason to forget.
-        service.keep(&alice.sid, None);
-        assert_eq!(service.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice))]);
-        service.age_name("LAB", "nobody");
-        assert!(service.identities_of(&[("LAB", "nobody")])[0].is_err(), "it is asked about again");
-    }
-
-    #[test]
-    fn names_that_no_account_has_are_left_out() {
-        let service = silent();
-        let long = "x".repeat(NAME_MAX + 1);
-        assert_eq!(service.identities_of(&[("LAB", &long), ("LAB", "a\0b")]), [Ok(None), Ok(None)]);
-        let of = |name: &str, kind| {
-            let name = Name { domain: "LAB".into(), name: name.into(), kind };
-            named(&named_as(1, "", "").sid, name)
-        };
-        assert!(of("alice", Kind::User).is_some() && of("", Kind::Domain).is_some());
-        for (name, kind) in [
-            (&*long, Kind::User),
-            ("", Kind::User),
-            ("two\nlines", Kind::Group),
-            ("deleted", Kind::Other),
-        ] {
-            assert!(of(name, kind).is_none(), "{name:?}");
-        }
-    }
-
-    #[test]
-    fn domains_have_their_short_names() {
-        let service = silent();
-        let sid = Sid::new(5, &[21, 1, 2, 3]).unwrap();
-        let lab = domain_sys::DomainNames { name: "LAB".into(), dns: "lab.test".into(), sid };
-        locked(&service.state).domains = Some(vec![lab]);
-        service.keep_name("lab.test", "bob", Some(named_as(1104, "LAB.TEST", "bob")));
-        let told = service.identities_of(&[("lab.test", "bob")]);
-        assert_eq!(told, [Ok(Some(named_as(1104, "LAB", "bob")))]);
-    }
-
-    #[test]
-    fn owners_become_known_to_the_domain() {
-        let service = silent();
-        let domain = Domain::by_service();
-        locked(&service.state).domain = Some(domain.clone());
-        let (alice, group) = (named_as(1103, "", "").sid, named_as(1200, "", "").sid);
-        let asked = [Number::Uid(3001), Number::Gid(3001), Number::Uid(7), Number::Uid(8)];
-        assert!(!service.knows_owners(&asked));
-        for (number, sid) in asked.iter().zip([
-            Some(alice.clone()),
-            Some(group.clone()),
-            Some(Sid::unix_user(7)),
-            None,
-        ]) {
-            locked(&service.names.by_number).keep(number_key(number), sid, NAMED_MAX);
-        }
-        assert!(service.knows_owners(&asked) && !service.knows_owners(&[Number::Gid(7)]));
-        // NFS asks in this way.
-        service.sids_of(&asked);
-        assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
-        assert_eq!(domain.sid_of_group(3001), Some(group));
-        assert_eq!((domain.sid_of_user(7), domain.sid_of_user(8)), (None, None));
-        assert_eq!(domain.uid(&alice), Some(3001));
-        // Other owners are not asked about at once after silence.
-        assert_eq!(service.sids_of(&[Number::Uid(9)]), [Err(Error::NotAvailable)]);
-        assert!(locked(&service.names.rest.0).is_some_and(|until| until > Instant::now()));
-        service.names.end_rests();
-        assert!(locked(&service.names.rest.0).is_none());
-    }
-
-    /// Where each number is that of a user and of a group, the kind of the SID decides who may be an owner.
-    #[test]
-    fn new_owners_become_known_to_the_domain() {
-        let service = silent();
-        let domain = Domain::by_service();
-        locked(&service.state).domain = Some(domain.clone());
-        let alice = named_as(1103, "LAB", "alice");
-        let sales = Named { kind: NamedKind::Group, ..named_as(1200, "LAB", "sales") };
-        service.say(("LAB", "alice"), alice.clone(), Number::Both(3001));
-        service.say(("LAB", "sales"), sales.clone(), Number::Both(3002));
-        service.learn_numbers(Some(&sales.sid), Some(&alice.sid));
-        assert_eq!((domain.uid(&sales.sid), domain.gid(&alice.sid)), (None, None));
-        service.learn_numbers(Some(&alice.sid), Some(&sales.sid));
-        assert_eq!((domain.uid(&alice.sid), domain.gid(&sales.sid)), (Some(3001), Some(3002)));
-        // The number of this one is unknown.
-        let bob = named_as(1104, "LAB", "bob").sid;
-        service.learn_numbers(Some(&bob), None);
-        assert_eq!(domain.uid(&bob), None);
-        // The directory does not have this one, although the service makes a number of its RID.
-        let invented = named_as(9999, "LAB", "").sid;
-        service.keep(&invented, None);
-        locked(&service.numbers).keep(invented.clone(), Some(Number::Both(9999)), NAMED_MAX);
-        service.learn_numbers(Some(&invented), Some(&invented));
-        assert_eq!((domain.uid(&invented), domain.gid(&invented)), (None, None));
-        // The number of anonymous callers is that of no other.
-        let carol = named_as(1105, "LAB", "carol");
-        let staff = Named { kind: NamedKind::Group, ..named_as(1201, "LAB", "staff") };
-        service.say(("LAB", "carol"), carol.clone(), Number::Uid(ANONYMOUS));
-        service.say(("LAB", "staff"), staff.clone(), Number::Gid(ANONYMOUS));
-        service.learn_numbers(Some(&carol.sid), Some(&staff.sid));
-        assert_eq!((domain.uid(&carol.sid), domain.gid(&staff.sid)), (None, None));
-    }
-
-    /// Owners that clients set take no place of logons.
-    #[test]
-    fn numbers_of_owners_are_asked_in_places_for_names() {
-        let service = Arc::<DomainService>::default();
-        let at = [192, 0, 2, 1].into();
-        let _held: Vec<_> =
-            (0..QUESTIONS_MAX).map_while(|_| service.names.asking.take(at).ok()).collect();
-        let _client = iobuf::ClientWork::begin(at);
-        let alice = named_as(1103, "LAB", "alice").sid;
-        assert_eq!(service.numbers_for(Asker::Owner, &[alice]), Err(Error::Busy));
-    }
-
-    #[test]
-    fn client_leaves_questions_to_others() {
-        let service = Arc::<DomainService>::default();
-        let take = |n: u8| service.names.asking.take([192, 0, 2, n].into());
-        let held: Vec<_> = (0..QUESTIONS_MAX).map_while(|_| take(1).ok()).collect();
-        assert_eq!(held.len(), QUESTIONS_MAX / 2);
-        let _client = iobuf::ClientWork::begin([192, 0, 2, 1].into());
-        let asked =
-            service.ask_names(ANSWER_MAX, |_| -> Result<(), Error> { panic!("it has its part") });
-        assert_eq!(asked, Err(Error::Busy));
-        assert_eq!(service.sids_of(&[Number::Uid(9)]), [Err(Error::Busy)]);
-        assert!(service.identities_of(&[("LAB", "bob")])[0].is_err());
-        let rests = [&service.names.rest, &service.names.rest_of_names];
-        assert!(rests.iter().all(|rest| locked(&rest.0).is_none()), "others may ask");
-        assert!(take(2).is_ok());
-    }
-
-    /// A directory whose controller may be silent.
-    struct Lab {
-        is_silent: bool,
-        has_names: bool,
-        pings: usize,
-        tells_of_controllers: bool,
-    }
-
-    fn lab(is_silent: bool, has_names: bool) -> Lab {
-        Lab { is_silent, has_names, pings: 0, tells_of_controllers: true }
-    }
-
-    impl Asked for Lab {
-        fn sids_of_user(&mut self, _: &Sid) -> Result<Option<Vec<Sid>>, Error> {
-            panic!("no user is asked about")
-        }
-
-        fn sid_of(&mut self, _: &str, name: &str) -> Result<Option<Sid>, Error> {
-            Ok((!self.is_silent && name == "alice").then(|| named_as(1103, "", "").sid))
-        }
-
-        fn name_of(&mut self, _: &Sid) -> Result<Option<Name>, Error> {
-            let alice = Name { domain: "LAB".into(), name: "alice".into(), kind: Kind::User };
-            Ok(self.has_names.then_some(alice))
-        }
-
-        fn reach_controller(&mut self, domain: Option<&str>) -> Result<(), Error> {
-            self.pings += 1;
-            if !self.tells_of_controllers {
-                return Err(Error::NotTold);
-            }
-            let is_silent = domain.map_or(self.is_silent, |domain| domain == "silent");
-            if is_silent { Err(Error::NoController) } else { Ok(()) }
-        }
-    }
-
-    #[test]
-    fn silent_controller_denies_no_name() {
-        let names = ["alice", "bob", "carol"].map(|name| ("LAB".to_owned(), name.to_owned()));
-        let ask = |is_silent, has_names, time| {
-            let (mut lab, mut told) = (lab(is_silent, has_names), Vec::new());
-            let until = Instant::now() + Duration::from_secs(time);
-            let tell = |(_, name): (&str, &str), answer: Told| {
-                assert!(!matches!(answer, Told::Unsure), "{name} is of the machine's domain");
-                told.push((name.to_owned(), matches!(answer, Told::Some(_))));
-            };
-            let of = Of { own: "LAB", whose: &|_| Whose::Own, silent: &Mutex::default() };
-            (find_all(&mut lab, &of, &names, until, tell), told)
-        };
-        let of = |name: &str, is_found| (name.to_owned(), is_found);
-        let (alice, others) = (of("alice", true), [of("bob", false), of("carol", false)]);
-        assert_eq!(ask(true, true, 60), (Err(Error::NoController), vec![]), "nothing is kept");
-        // Silent between two questions.
-        assert_eq!(ask(false, false, 60), (Err(Error::Unfinished), others.to_vec()));
-        assert_eq!(ask(false, true, 60), (Ok(()), [&[alice][..], &others].concat()));
-        assert_eq!(ask(false, true, 0), (Err(Error::Unfinished), vec![]));
-    }
-
-    /// That a name does not exist is sure where a controller of its domain answers.
-    #[test]
-    fn silent_controller_of_trusted_domain_leaves_names_unsure() {
-        let whose = |domain: &str| match domain {
-            "SILENT" | "OTHER" => Whose::Trusted(domain.to_lowercase()),
-            "NONE" => Whose::Unlisted,
-            _ => Whose::Own,
-        };
-        let names = [
-            ("SILENT", "bob"),
-            ("OTHER", "bob"),
-            ("NONE", "bob"),
-            ("LAB", "bob"),
-            ("", "bob@SILENT"),
-        ];
-        let names = names.map(|(domain, name)| (domain.to_owned(), name.to_owned()));
-        let (silent, until) = (Mutex::default(), Instant::now() + Duration::from_secs(60));
-        let ask = |lab: &mut Lab| {
-            let mut told = BTreeMap::new();
-            let tell = |(domain, _): (&str, &str), answer: Told| {
-                told.insert(domain.to_owned(), matches!(answer, Told::Unsure));
-            };
-            let of = Of { own: "LAB", whose: &whose, silent: &silent };
-            assert_eq!(find_all(lab, &of, &names, until, tell), Ok(()));
-            told
-        };
-        let wanted =
-            [("SILENT", true), ("OTHER", false), ("NONE", true), ("LAB", false), ("", true)];
-        let wanted: BTreeMap<_, _> = wanted.map(|(name, is)| (name.to_owned(), is)).into();
-        let mut lab = self::lab(false, true);
-        assert_eq!((ask(&mut lab), lab.pings), (wanted.clone(), 3));
-        // The silent controller is left alone for seconds.
-        assert_eq!((ask(&mut lab), lab.pings), (wanted.clone(), 5));
-        // SSSD tells of no controller.
-        let mut lab = Lab { tells_of_controllers: false, ..self::lab(false, true) };
-        let wanted = wanted.into_keys().map(|name| (name, true)).collect();
-        assert_eq!((ask(&mut lab), lab.pings), (wanted, 1));
-        // An earlier name stays.
-        let service = Arc::<DomainService>::default();
-        let alice = named_as(1103, "LAB", "alice");
-        service.keep(&alice.sid, Some(alice.clone()));
-        service.keep_unsure(&alice.sid);
-        assert_eq!(service.names_of(std::slice::from_ref(&alice.sid)), [Ok(Some(alice.clone()))]);
-        service.keep_name("LAB", "alice", Some(alice.clone()));
-        service.keep_name_unsure("LAB", "alice");
-        assert_eq!(service.identities_of(&[("LAB", "alice")]), [Ok(Some(alice))]);
-    }
-
-    /// Only SIDs and names of trusted domains need their controllers.
-    #[test]
-    fn trusted_domains_are_told_apart() {
-        let service = silent();
-        let listed = |name: &str, sid: &str| domain_sys::DomainNames {
-            name: name.into(),
-            dns: format!("{}.test", name.to_lowercase()),
-            sid: sid.parse().unwrap(),
-        };
-        let details = domain_sys::Details {
-            machine: "GW".into(),
-            domain: "LAB".into(),
-            dns_domain: "lab.test".into(),
-            version: String::new(),
-        };
-        let (sid, name, dns) = ("S-1-5-21-1-2-3".parse().unwrap(), "LAB".into(), "lab.test".into());
-        let own = vfs::DomainIdentity { sid, name, dns };
-        {
-            let mut state = locked(&service.state);
-            state.machine = Some((details, Some(own)));
-            state.domains = Some(vec![
-                listed("BUILTIN", "S-1-5-32"),
-                listed("LAB", "S-1-5-21-1-2-3"),
-                listed("GW", "S-1-5-21-9-9-9"),
-                listed("OTHER", "S-1-5-21-4-5-6"),
-            ]);
-        }
-        let told = |whose: Whose| match whose {
-            Whose::Own => "own".to_owned(),
-            Whose::Trusted(domain) => domain,
-            Whose::Unlisted => "unlisted".to_owned(),
-        };
-        for (sid, wanted) in [
-            ("S-1-5-21-4-5-6-1103", "other.test"),
-            ("S-1-5-21-4-5-6", "other.test"),
-            ("S-1-5-21-1-2-3-1103", "own"),
-            ("S-1-5-21-9-9-9-1103", "own"),
-            ("S-1-5-21-7-8-9-1103", "unlisted"),
-            ("S-1-5-32-544", "own"),
-        ] {
-            assert_eq!(told(service.whose_sid(&sid.parse().unwrap())), wanted, "{sid}");
-        }
-        for (name, wanted) in [
-            ("OTHER", "other.test"),
-            ("other.TEST", "other.test"),
-            ("LAB", "own"),
-            ("lab.test", "own"),
-            ("gw", "own"),
-            ("BUILTIN", "own"),
-            ("", "own"),
-            ("NONE", "unlisted"),
-        ] {
-            assert_eq!(told(service.whose_domain(name)), wanted, "{name}");
-        }
-        // Only a silent controller of a trusted domain makes an answer unknown.
-        let asked = [("OTHER", "bob"), ("NONE", "bob")];
-        asked.iter().for_each(|(domain, name)| service.keep_name_unsure(domain, name));
-        let found = service.identities_of(&asked);
-        assert!(found[0].is_err() && found[1] == Ok(None), "{found:?}");
-    }
-
-    #[test]
-    fn pause_follows_silence_only() {
-        for (is_own, error, pauses) in [
-            (true, Error::NotAvailable, true),
-            (false, Error::NotAvailable, false),
-            (false, Error::NoController, true),
-            (true, Error::Busy, false),
-            (true, Error::Unfinished, false),
-        ] {
-            let rest = Rest::default();
-            assert_eq!(rest.ask(is_own, || Err::<(), _>(error.clone())), Err(error.clone()));
-            let next = rest.ask(is_own, || Ok(7));
-            assert_eq!(next.is_err(), pauses, "{error:?}");
-        }
-    }
-}
+mod tests;
