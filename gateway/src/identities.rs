@@ -511,7 +511,10 @@ impl Parts {
             _ => self.add_group(who, names),
         };
         match (is_found, of_domain) {
-            (Err(why), None) => Err(why),
+            (Err(why), None) => {
+                let by_service = names.domain.map(|domain| &domain.by_service);
+                Err(by_service.and_then(|service| service.unknown_domain(who)).unwrap_or(why))
+            }
             (_, of_domain) => {
                 self.of_domain.extend(of_domain);
                 Ok(())

@@ -97,16 +97,14 @@ pub fn user_of(
         (Map::Rid { .. } | Map::Engine, Err(fault)) => return Err((Why::Pac, fault.to_string())),
     };
     let found = match (kerberos.map, &info) {
-        (Map::Names, _) => by_name(kerberos, established, users),
+        (Map::Names, info) => by_name(kerberos, (established, info.as_ref()), users),
         (Map::Rid { base }, Some(info)) => by_rid(kerberos, base, (established, info), users),
         (Map::Engine, Some(info)) => return by_engine(info, users),
         (Map::Rid { .. } | Map::Engine, None) => Err((Why::Pac, "no PAC".to_owned())),
     }?;
     let mut found = check_identity(found, kerberos.map)?;
     if let (Some(info), Some(domain)) = (&info, users.domain()) {
-        if let (Some(_), Some(realm)) =
-            (by_realm(kerberos, established.principal()), &kerberos.realm)
-        {
+        if let (true, Some(realm)) = (is_ours(kerberos, established.principal()), &kerberos.realm) {
             know_domain(&domain, (info, realm), users);
         }
         let (token, is_new) = token(&domain, info, found.cred.uid);
@@ -172,10 +170,14 @@ fn check_identity(found: Ticketed, map: Map) -> Result<Ticketed, Unknown> {
 /// Returns the user of this name.
 fn by_name(
     kerberos: &Kerberos,
-    established: &Established,
+    (established, info): (&Established, Option<&LogonInfo>),
     users: &dyn Users,
 ) -> Result<Ticketed, Unknown> {
-    let user = established.local_name().or_else(|| by_realm(kerberos, established.principal()));
+    let principal = established.principal();
+    let user = established.local_name().or_else(|| by_realm(kerberos, principal));
+    // The controller says whose name another name of the user is.
+    let user =
+        user.or_else(|| Some(info?.name.to_lowercase()).filter(|_| is_ours(kerberos, principal)));
     let user = user.ok_or((Why::NoUser, String::new()))?;
     let found = users.by_ticket(&user).map_err(|why| (Why::NameService, why))?;
     found.ok_or_else(|| (Why::NoUser, format!("no user `{user}`")))
@@ -189,7 +191,7 @@ fn by_rid(
     (established, info): (&Established, &LogonInfo),
     users: &dyn Users,
 ) -> Result<Ticketed, Unknown> {
-    if by_realm(kerberos, established.principal()).is_none() {
+    if !is_ours(kerberos, established.principal()) {
         return Err((Why::NoUser, "not of the realm whose numbers are mapped".into()));
     }
     // Active Directory ignores case.
@@ -222,6 +224,20 @@ fn cred_of(base: u32, info: &LogonInfo) -> Option<Cred> {
 fn is_of_files(service: &str) -> bool {
     let first = service.split(['/', '@']).next().unwrap_or_default();
     first.eq_ignore_ascii_case("cifs") || first.eq_ignore_ascii_case("host") || first.ends_with('$')
+}
+
+/// Returns whether this is a user of the configured realm: a principal of one component, or an enterprise name, in which Kerberos
+/// writes `alice\@corp.example@LAB` (RFC 6806 section 5). Its PAC says which user it is.
+fn is_ours(kerberos: &Kerberos, principal: &str) -> bool {
+    if by_realm(kerberos, principal).is_some() {
+        return true;
+    }
+    let Some((name, realm)) = principal.rsplit_once('@') else { return false };
+    let parts =
+        name.split_once("\\@").filter(|(user, suffix)| !user.is_empty() && !suffix.is_empty());
+    let is_plain = |part: &str| !part.contains(['/', '@', '\\']);
+    kerberos.realm.as_deref() == Some(realm)
+        && parts.is_some_and(|(user, suffix)| is_plain(user) && is_plain(suffix))
 }
 
 /// Returns the name of a one-component principal in the configured realm.
@@ -284,6 +300,29 @@ mod tests {
             assert_eq!(of(Some("LAB"), principal), None, "{principal}");
         }
         assert_eq!(of(None, "alice@LAB"), None);
+    }
+
+    #[test]
+    fn enterprise_names_are_users_of_the_realm() {
+        let kerberos = |realm: &str| Kerberos {
+            keytab: "k".into(),
+            realm: Some(realm.to_owned()),
+            map: Map::Names,
+        };
+        for (principal, is) in [
+            ("alice@LAB", true),
+            (r"alice\@corp.example@LAB", true),
+            (r"alice\@corp.example@OTHER", false),
+            (r"alice\@corp.example", false),
+            (r"\@corp.example@LAB", false),
+            (r"alice\@@LAB", false),
+            (r"alice/admin\@corp.example@LAB", false),
+            (r"alice\@corp\@example@LAB", false),
+            ("alice@corp.example@LAB", false),
+            ("LAB", false),
+        ] {
+            assert_eq!(is_ours(&kerberos("LAB"), principal), is, "{principal}");
+        }
     }
 
     /// Has the account `alice`, and `dana` in a directory.

@@ -86,6 +86,19 @@ impl ByService {
         format!("{} knows no `{}`", self.by, who.name())
     }
 
+    /// Says that the service knows neither this name nor its domain.
+    pub(super) fn unknown_domain(&self, who: &Who) -> Option<String> {
+        let (name, (_, of)) = (who.name(), who.in_domain()?);
+        if !matches!(self.meaning(who), Ok(Meaning::Missing)) {
+            return None;
+        }
+        let by = self.by;
+        Some(format!(
+            "{by} knows no `{name}`; if `{of}` is no domain but the suffix of a principal name, write the name that the user has \
+             in its domain, as in `EXAMPLE\\alice`, or the SID"
+        ))
+    }
+
     /// Returns what the service said about this name.
     pub(super) fn meaning(&self, who: &Who) -> Result<Meaning, String> {
         let found = match self.answers.get(who) {
