@@ -12,6 +12,7 @@
 //!
 //! *Errors.* [`Why::Away`] if the service does not answer and nothing is kept; status, log and `check` have the reason.
 
+mod callers;
 mod directory;
 mod groups;
 mod kept;
@@ -252,6 +253,9 @@ pub(crate) fn start(
         one.is_wanted.store(is_wanted, Ordering::SeqCst);
     }
     let service = service?;
+    if let Some(domain) = &domain {
+        domain.set_asker(Arc::new(callers::OfService(Arc::downgrade(&service))));
+    }
     locked(&service.state).domain = domain;
     service.look();
     service.watch();
@@ -324,6 +328,7 @@ impl DomainService {
                 let is_away = locked(&its.state).away.is_some();
                 if its.is_wanted.load(Ordering::SeqCst) && !is_away {
                     its.renew_names();
+                    its.renew_callers();
                 }
             }
         };
@@ -449,6 +454,12 @@ impl DomainService {
                 if let (Some(domain), Some(identity)) = (&state.domain, identity) {
                     domain.know(identity.clone());
                 }
+                let is_machine =
+                    |one: &&DomainNames| one.name.eq_ignore_ascii_case(&details.machine);
+                let listed = state.domains.iter().flatten().find(is_machine);
+                if let (Some(domain), Some(machine)) = (&state.domain, listed) {
+                    domain.know_machine(&machine.sid);
+                }
                 if is_new || was_away {
                     let Details { machine, domain, dns_domain, .. } = details;
                     let by = self.name();
@@ -461,6 +472,9 @@ impl DomainService {
                     );
                 }
                 state.machine = Some(machine);
+                if let Some(domain) = &state.domain {
+                    domain.callers().set_silent(false);
+                }
             }
             Err(error) => {
                 let why = match error {
@@ -478,6 +492,9 @@ impl DomainService {
                     );
                 }
                 state.away = Some(why);
+                if let Some(domain) = &state.domain {
+                    domain.callers().set_silent(true);
+                }
             }
         }
     }

@@ -29,7 +29,7 @@ use vfs::{Cred, DomainIdentity, accounts};
 use by_service::{ByService, Meaning};
 #[cfg(test)]
 pub(crate) use domain_user::domain_user_with;
-pub(crate) use domain_user::{DomainUser, by_ticket, domain_user};
+pub(crate) use domain_user::{DomainUser, by_password, by_ticket, domain_user, learn_numbers};
 
 use crate::{domain, users};
 

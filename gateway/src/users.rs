@@ -352,6 +352,8 @@ pub struct UserDb {
     ticketed: Mutex<HashMap<String, Cred>>,
     /// The domain whose tickets are accepted.
     domain: RwLock<Option<Arc<Domain>>>,
+    /// The token of accounts in this domain.
+    token: RwLock<Token>,
     keeper: domain::UserKeeper,
     /// The service that knows the users of the domain.
     engine: RwLock<Option<Arc<DomainService>>>,
@@ -380,6 +382,7 @@ impl UserDb {
             names: settings.names,
             ticketed: Mutex::default(),
             domain: RwLock::new(domain::of(settings)),
+            token: RwLock::new(Token::of_account(domain::of(settings).as_ref())),
             keeper: domain::UserKeeper::default(),
             engine: RwLock::new(domain_service::start(settings, domain::of(settings))),
             directory: RwLock::default(),
@@ -431,7 +434,9 @@ impl UserDb {
 
     /// Changes the domain of accepted tickets to that in these settings.
     pub(crate) fn follow_domain(&self, settings: &Settings) {
-        *writing(&self.domain) = domain::of(settings);
+        let domain = domain::of(settings);
+        *writing(&self.token) = Token::of_account(domain.as_ref());
+        *writing(&self.domain) = domain;
         *writing(&self.engine) = domain_service::start(settings, domain::of(settings));
     }
 
@@ -562,6 +567,11 @@ impl UserDb {
         PasswordLength(self.password_least.load(Ordering::Relaxed))
     }
 
+    /// Returns the identity of a logon to this account with its password.
+    fn by_password(&self, cred: Cred) -> Cred {
+        Cred { token: reading(&self.token).clone(), ..cred }
+    }
+
     /// Returns the account of this name, of the configuration or the database.
     fn own(&self, name: &str) -> Option<Account> {
         self.current().get(&key(name)).map(|(account, ..)| account.clone())
@@ -584,15 +594,18 @@ impl UserDb {
 
 impl Users for UserDb {
     fn find(&self, name: &str) -> Option<Account> {
-        self.own(name).or_else(|| self.directory()?.account(name))
+        let found = self.own(name).or_else(|| self.directory()?.account(name))?;
+        Some(Account { cred: self.by_password(found.cred), ..found })
     }
 
     fn find_own(&self, name: &str) -> Option<Account> {
-        self.own(name)
+        let found = self.own(name)?;
+        Some(Account { cred: self.by_password(found.cred), ..found })
     }
 
     fn find_for_logon(&self, name: &str) -> Option<Account> {
-        self.own(name).or_else(|| self.directory()?.account_for_logon(name))
+        let found = self.own(name).or_else(|| self.directory()?.account_for_logon(name))?;
+        Some(Account { cred: self.by_password(found.cred), ..found })
     }
 
     fn has_directory(&self) -> bool {
@@ -655,8 +668,9 @@ impl Users for UserDb {
 
     fn cred(&self, name: &str) -> Option<Cred> {
         let remembered = || locked(&self.ticketed).get(name).cloned();
-        let of_directory = || Some(self.directory()?.account(name)?.cred);
-        self.own(name).map(|a| a.cred).or_else(remembered).or_else(of_directory)
+        let of_directory = || Some(self.by_password(self.directory()?.account(name)?.cred));
+        let own = self.own(name).map(|a| self.by_password(a.cred));
+        own.or_else(remembered).or_else(of_directory)
     }
 
     fn has_groups_of_host(&self, name: &str) -> bool {
@@ -708,7 +722,7 @@ impl Users for UserDb {
     }
 
     fn guest(&self) -> Cred {
-        guest()
+        self.by_password(guest())
     }
 
     fn others(&self) -> &dyn Directory {

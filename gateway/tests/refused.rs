@@ -308,7 +308,8 @@ const HERE: [&str; 11] = [
 
 /// Rules that need programs of Samba, a name service, a KDC, certificates, a browser or another gateway, and the test that provokes
 /// each with a gateway or its server.
-const ELSEWHERE: [(&str, &str); 14] = [
+const ELSEWHERE: [(&str, &str); 15] = [
+    ("share-access-deny-unsure", "vfs/src/acl/identities.rs"),
     ("share-access-unresolved", "gateway/src/shares.rs"),
     ("password-change", "gateway/tests/passwords.rs"),
     ("tls-certificate", "tests/tests/tls.rs"),

@@ -41,6 +41,18 @@ pub(crate) struct LastCred {
     pub(crate) flavor: u32,
     pub(crate) body: Box<[u8]>,
     pub(crate) meant: (Flavor, Cred),
+    /// When the service of a domain was last asked about its numbers, if there is one.
+    pub(crate) learned: Option<Instant>,
+}
+
+/// How long no number of the last caller of a connection is looked up again.
+const LEARNED_FOR: Duration = Duration::from_secs(10);
+
+impl LastCred {
+    /// Returns whether the service of a domain was asked about its numbers lately.
+    pub(crate) fn is_learned(&self, now: Instant) -> bool {
+        self.learned.is_some_and(|at| now < at + LEARNED_FOR)
+    }
 }
 
 impl Conn {

@@ -164,7 +164,9 @@ impl Server {
         if head.cred.flavor == RPCSEC_GSS && self.core.gss.is_served() {
             return Box::pin(self.serve_gss(conn, offer, body, read_chunks)).await;
         }
-        let (flavor, cred) = match caller(conn, &head) {
+        // If the transport had to read data for the call, the time taken at the turn's begin is too old.
+        let began = if read_chunks.is_empty() { turn::began() } else { Instant::now() };
+        let ((flavor, cred), is_learned) = match caller(conn, &head, began) {
             Ok(meant) => meant,
             Err(stat) => {
                 match stat {
@@ -175,10 +177,11 @@ impl Server {
                 return Some(out.into_reply());
             }
         };
-        // If the transport had to read data for the call, the time taken at the turn's begin is too old.
-        let began = if read_chunks.is_empty() { turn::began() } else { Instant::now() };
         let now = self.core.clock.at(began);
         let peer = conn.peer_ip();
+        if !is_learned {
+            Box::pin(self.core.learn_numbers(conn, (flavor, &cred), began)).await;
+        }
         let call = CallContext { xid: head.xid, flavor, principal: 0, peer, cred, began, now };
         self.perform(conn, offer, &head, &call, args, (&body, 0)).await
     }
@@ -426,20 +429,24 @@ fn must_happen_once(head: &CallHead<'_>, args: &Reader<'_>) -> bool {
     }
 }
 
-/// Decodes the caller's identity. The credential is usually the same as in the previous call.
-fn caller(conn: &Conn, head: &CallHead<'_>) -> Result<(Flavor, Cred), AuthStat> {
+/// Decodes the caller's identity. The credential is usually the same as in the previous call. Returns also whether its numbers need
+/// no question to the service of a domain.
+fn caller(
+    conn: &Conn,
+    head: &CallHead<'_>,
+    now: Instant,
+) -> Result<((Flavor, Cred), bool), AuthStat> {
     let lock = || locked(&conn.last_cred);
     if let Some(last) = lock().as_ref()
         && last.flavor == head.cred.flavor
         && *last.body == *head.cred.body
     {
-        return Ok(last.meant.clone());
+        return Ok((last.meant.clone(), last.is_learned(now)));
     }
     let meant = decode_cred(head.cred)?;
-    let last =
-        LastCred { flavor: head.cred.flavor, body: head.cred.body.into(), meant: meant.clone() };
-    *lock() = Some(last);
-    Ok(meant)
+    let (flavor, body) = (head.cred.flavor, head.cred.body.into());
+    *lock() = Some(LastCred { flavor, body, meant: meant.clone(), learned: None });
+    Ok((meant, false))
 }
 
 /// The configuration does not allow this flavor: a refusal, not a violation.

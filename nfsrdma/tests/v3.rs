@@ -792,3 +792,68 @@ fn link_to_another_server_is_an_empty_folder() {
     assert_eq!(c.mount("/data/d/old/below"), Err(ACCES));
     assert!(c.mount("/data/d").is_ok());
 }
+
+/// A service that knows numbers below 2000 to be of no user of a domain, 3000 to be of one, and says nothing of others.
+struct Service {
+    domain: std::sync::Weak<vfs::Domain>,
+    questions: std::sync::atomic::AtomicUsize,
+}
+
+impl vfs::AskService for Service {
+    fn ask(
+        &self,
+        _from: std::net::IpAddr,
+        numbers: Vec<vfs::CallerNumber>,
+    ) -> vfs::BoxFuture<'static, ()> {
+        self.questions.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        let domain = self.domain.clone();
+        Box::pin(async move {
+            // The answer comes later than the question.
+            tokio::task::yield_now().await;
+            let domain = domain.upgrade().unwrap();
+            for number in numbers {
+                let now = std::time::Instant::now();
+                match number {
+                    vfs::CallerNumber::User(3000) => {
+                        domain.know_uid(3000, &"S-1-5-21-1-2-3-1103".parse().unwrap());
+                    }
+                    vfs::CallerNumber::User(0..2000) | vfs::CallerNumber::Group(0..2000) => {
+                        domain.callers().keep_unmapped(number, true, now);
+                    }
+                    _ => {}
+                }
+            }
+        })
+    }
+}
+
+/// The first call of a caller waits for what the service says about its numbers.
+#[test]
+fn callers_outside_the_domain_are_not_denied_for_its_groups() {
+    use vfs::namespace::{PrincipalSet, Rules, ShareAccess};
+    let domain = vfs::Domain::by_service();
+    let questions = std::sync::atomic::AtomicUsize::new(0);
+    let service =
+        std::sync::Arc::new(Service { domain: std::sync::Arc::downgrade(&domain), questions });
+    domain.set_asker(service.clone());
+    let group = vec!["S-1-5-21-1-2-3-1200".parse().unwrap()];
+    let access = ShareAccess {
+        write: PrincipalSet::everyone(),
+        deny: PrincipalSet::default().with_identities(group, vec![]),
+        ..ShareAccess::default()
+    };
+    let host = vfs::Token::of_host(&domain);
+    let rules = Rules { host, access: Some(access), ..Rules::default() };
+    let mut c = Client::of(vec![vfs::namespace::Share { rules, ..share("data") }]);
+    let root = c.root();
+    for (uid, told) in [(1000, NOENT), (2000, ACCES), (3000, ACCES), (1000, NOENT), (0, NOENT)] {
+        c.uid = uid;
+        assert_eq!(c.lookup(&root, "none").err(), Some(told), "{uid}");
+        let asked = service.questions.load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(c.lookup(&root, "none").err(), Some(told), "{uid} again");
+        let again = service.questions.load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(asked, again, "{uid}: the answer is kept for its connection");
+    }
+    let all = service.questions.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(all, 4, "of each caller once");
+}

@@ -18,6 +18,7 @@ use rdma_transport::channel::host_of;
 use crate::auth::relay::{AccountHere, Answer, Question, Refused, Why};
 use crate::domain_engine::{Confirmed, Engine, Verdict};
 use crate::domain_user::known;
+use crate::dtyp::Sid;
 use crate::kerberos::User;
 use crate::users::{Ticketed, Users};
 
@@ -105,7 +106,9 @@ fn ask(engine: &dyn Engine, question: &Question, users: &dyn Users) -> Answer<Us
         Verdict::Refused(refused) => return Answer::Refused(refused),
         Verdict::Confirmed(confirmed) => confirmed,
     };
-    let Confirmed { name, domain, user, primary_group, groups, key } = *confirmed;
+    let Confirmed { name, domain, user, primary_group, mut groups, key } = *confirmed;
+    // A server adds it to the token of such a logon (MS-DTYP section 2.4.2.4).
+    groups.push(Sid::ntlm());
     match known(engine, (&domain, &name), user, (primary_group, groups), users) {
         Ok(Ticketed { name, cred, rid, .. }) => {
             Answer::Proved { user: User { name, cred, rid }, key }
@@ -126,7 +129,6 @@ mod tests {
     use super::*;
     use crate::auth::{Account, Identity};
     use crate::domain_engine::{Lookup, Numbers};
-    use crate::dtyp::Sid;
     use crate::users::Account as Local;
 
     struct Lab(u32);
@@ -238,6 +240,7 @@ mod tests {
         assert_eq!((&user.cred.groups[..], *key), (&[2001][..], [7; 16]));
         let token = &user.cred.token;
         assert!(token.is_by_ticket(), "the list of its groups is complete");
+        assert!(token.is_by_ntlm() && token.has(&Sid::ntlm()));
         assert!(token.has(&sid(1200)) && token.has(&"S-1-18-1".parse().unwrap()));
         assert_eq!(domain.sid_of_user(3001), Some(sid(1103)));
         assert_eq!((domain.sid_of_group(100), domain.gid(&sid(513))), (Some(sid(513)), Some(100)));

@@ -206,7 +206,9 @@ fn by_rid(
 /// Returns the account of this name. A user of an LDAP directory is another user than that of the domain, and no ticket is one.
 fn own_account(name: &str, users: &dyn Users) -> Option<Ticketed> {
     let a = users.find_own(name)?;
-    Some(Ticketed { name: a.name, cred: a.cred, rid: a.rid, named: true })
+    // The token of the account is that of a logon with its password.
+    let cred = Cred { token: Token::NONE, ..a.cred };
+    Some(Ticketed { name: a.name, cred, rid: a.rid, named: true })
 }
 
 /// Returns the uid and gids of a user and its groups of the domain; groups of other domains have none. `None` if a number is out of

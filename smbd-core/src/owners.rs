@@ -8,6 +8,7 @@
 //! *Errors.* The status of a request that is given up. Without an answer in time the number is shown as a user or group of this
 //! host, and the SID is stored with the list.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,15 +106,18 @@ async fn learn_numbers(
 
 /// Asks on a thread, for this client.
 async fn ask(cx: &RequestContext, question: impl FnOnce() + Send + 'static) -> Result<(), Status> {
-    let from = cx.conn.info.peer.ip();
+    cx.by_storage(ask_for(cx.conn.info.peer.ip(), question)).await
+}
+
+/// Asks the service of the domain on a thread, for a client at this address. Gives up after some seconds.
+pub async fn ask_for(from: IpAddr, question: impl FnOnce() + Send + 'static) {
     let ask = move || {
         let _client = ClientWork::begin(from);
         question();
     };
-    if cx.by_storage(TURNS.run(host_of(from), ask)).await?.is_err() {
+    if TURNS.run(host_of(from), ask).await.is_err() {
         rdma_transport::count::limit_met(LIMIT);
     }
-    Ok(())
 }
 
 #[cfg(test)]

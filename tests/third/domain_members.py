@@ -37,6 +37,8 @@ NO_ACCOUNTS = "the gateway's accounts are users of the host: no database gives t
 # Operations whose results differ, and why.
 REASONS = {
     r"logon by password, `LAB\off`, disabled": "the gateway says the reason in its log and status alone",
+    r"logon by password, `LAB\Guest`, enabled": "the gateway takes Guest for a guest, which needs a share with `guest: true`",
+    "smbcacls, NTLM denied: alice": "smbd does not give logons by NTLM the identity S-1-5-64-10",
     r"lookupnames `MEMBER\carol`": NO_ACCOUNTS,
     "lookupnames `carol`": NO_ACCOUNTS,
     "lookupsids, uid %d" % LOCAL_ID: NO_ACCOUNTS,
@@ -229,6 +231,27 @@ def adds(entry, what):
     return sets
 
 
+def reads_local(denied):
+    """A file that everyone may read and this user or group of the domain may not."""
+    def asks(host):
+        path = fresh(host, "local-%s" % denied)
+        everyone = "ACL:Everyone:ALLOWED/0x0/READ"
+        said = acl_of(host, path, more=["-a", "ACL:%s\\%s:DENIED/0x0/READ,%s" % (DOMAIN, denied, everyone)])
+        words = ["smbclient", "//%s.%s/data" % (NAMES[host], DNS), "-c", "get %s back" % path]
+        return "%s; carol reads: %s" % (status(said), status(client(words, NAMES[host] + "\\" + LOCAL, OF_HOST)))
+
+    return asks
+
+
+def ntlm_denied(host):
+    """A file that NTLM logons may not read: by password, and by ticket."""
+    path = fresh(host, "ntlm")
+    said = acl_of(host, path, more=["-a", "ACL:S-1-5-64-10:DENIED/0x0/READ"])
+    words = ["smbclient", "//%s.%s/data" % (NAMES[host], DNS), "-c", "get %s back" % path]
+    by_ticket = status(client(words, tickets=os.path.join(World.at, "tickets")))
+    return "%s; %s; by ticket: %s" % (status(said), reads(host, path, "alice"), by_ticket)
+
+
 def owner_set(user, to, option="-C"):
     def sets(host):
         path = fresh(host, "given-%s-%s%s" % (user, to, option))
@@ -278,6 +301,9 @@ def operations():
         (r"LAB\alice", PASSWORD, ""),
         (r"lab.test\alice", PASSWORD, ""),
         ("alice@lab.test", PASSWORD, ""),
+        ("suffix@corp.example", PASSWORD, ", a principal name whose suffix is no domain"),
+        (r"LAB\Guest", PASSWORD, ", enabled"),
+        (r"LAB\Guest", "wrong", ", wrong password"),
         (r"LAB\alice", "wrong", ", wrong password"),
         (r"LAB\off", PASSWORD, ", disabled"),
         (r"LAB\nobody-has-this-name", PASSWORD, ""),
@@ -308,6 +334,9 @@ def operations():
     yield "a new file: smbcacls", shows
     yield "smbcacls, readers allowed", adds("ALLOWED/0x0/READ", "allowed")
     yield "smbcacls, readers denied", adds("DENIED/0x0/READ", "denied")
+    yield "smbcacls, readers denied: carol, an account of the server", reads_local("readers")
+    yield "smbcacls, bob denied: carol, an account of the server", reads_local("bob")
+    yield "smbcacls, NTLM denied: alice", ntlm_denied
     yield "smbcacls, alice gives the file to bob", owner_set("alice", "bob")
     yield "smbcacls, Administrator gives it to bob", owner_set(ADMINISTRATOR, "bob")
     yield "smbcacls, Administrator gives it to late, who has never logged on", owner_set(ADMINISTRATOR, "late")

@@ -27,7 +27,7 @@ LOCAL, LOCAL_ID = "carol", 3001
 Names = collections.namedtuple("Names", "dns domain controller computer numbers")
 LAB = Names(DNS, DOMAIN, CONTROLLER, "dc", 100000)
 # Users, and groups with a member each.
-PEOPLE_OF_LAB = ("alice bob off late", "writers=alice readers=bob")
+PEOPLE_OF_LAB = ("alice bob off late suffix", "writers=alice readers=bob")
 # Those of Kerberos, LDAP and SMB.
 PORTS = (88, 389, 445)
 FOLDERS = ("private", "state", "cache", "lock", "run", "bind")
@@ -101,6 +101,13 @@ for name in users:
     db.newuser(name, password)
     if name == "off":
         db.toggle_userAccountFlags("(sAMAccountName=off)", 2, "off", on=True)
+    if name == "suffix":
+        dn = db.search(expression="(sAMAccountName=suffix)", attrs=["dn"])[0].dn
+        db.modify_ldif("dn: %s\\nchangetype: modify\\nreplace: userPrincipalName\\nuserPrincipalName: suffix@corp.example\\n" % dn)
+        suffixes = "dn: CN=Partitions,%s\\nchangetype: modify\\nadd: uPNSuffixes\\nuPNSuffixes: corp.example\\n"
+        db.modify_ldif(suffixes % db.get_config_basedn())
+        db.setpassword("(sAMAccountName=Guest)", password)
+        db.enable_account("(sAMAccountName=Guest)")
 for group, member in (both.split("=") for both in groups):
     db.newgroup(group)
     db.add_remove_group_members(group, [member])

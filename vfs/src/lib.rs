@@ -16,6 +16,7 @@ pub mod audited;
 pub mod authority;
 #[warn(missing_docs)]
 pub mod backend;
+pub mod callers;
 pub mod ceph;
 pub mod client_names;
 pub mod clients_remedy;
@@ -71,6 +72,7 @@ mod xattrs;
 
 pub use authority::Acting;
 pub use backend::{Backend, BoxFuture, Node, NodeRef};
+pub use callers::{AskService, CallerNumber};
 pub use dos::Dos;
 pub use error::{VfsError, VfsResult};
 pub use token::{Domain, DomainIdentity, Token};

@@ -1,5 +1,7 @@
 //! Why a caller may not use a share.
 
+use crate::token::Unsure;
+
 /// Why a caller may not use a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -11,6 +13,8 @@ pub enum Refusal {
     NotNamed,
     /// `access` names it in `deny`.
     Denied,
+    /// `deny` of `access` names an identity of the domain, which the caller may have.
+    Unsure(Unsure),
     /// A name in `access` or `force` cannot be resolved: it might be of the caller.
     Unresolved,
     /// `sec` does not contain the flavor of its call.
@@ -30,6 +34,7 @@ impl Refusal {
         "share-clients-name",
         "share-access",
         "share-access-deny",
+        "share-access-deny-unsure",
         "share-access-unresolved",
         "share-sec",
         "share-tls",
@@ -49,6 +54,7 @@ impl Refusal {
             Self::NameUnknown => "share-clients-name",
             Self::NotNamed => "share-access",
             Self::Denied => "share-access-deny",
+            Self::Unsure(_) => "share-access-deny-unsure",
             Self::Unresolved => "share-access-unresolved",
             Self::Flavor => "share-sec",
             Self::Tls => "share-tls",
@@ -75,6 +81,19 @@ impl Refusal {
                 "mount with a `sec` of the share (`sec=krb5` and so on), or add that of the client to it"
             }
             Self::Denied => "take the user, or its group, out of `deny` in `access` of the share",
+            Self::Unsure(Unsure::Member) => {
+                "`deny` of the share names a user or group of the domain, and the caller has the number of a user of the domain, \
+                 whose groups only a logon shows: let it come with a ticket (`sec=krb5`), or with the password of the domain"
+            }
+            Self::Unsure(Unsure::Unanswered) => {
+                "`deny` of the share names a user or group of the domain, and the service of the domain has not said whether the \
+                 numbers of the caller are of one: see why it does not answer (`headgate check`); SSSD never says it of calls with \
+                 AUTH_SYS, nor any service of calls with 16 groups: let these come with a ticket (`sec=krb5`)"
+            }
+            Self::Unsure(Unsure::NoService) => {
+                "`deny` of the share names a user or group of the domain, and without a ticket the caller may be any of its users: \
+                 let it come with a ticket, or say `domain: {by: winbind}`, which tells numbers of the domain from others"
+            }
             Self::Unresolved => {
                 "see in the log of the gateway which user, group or link of the share is not available; then the share is served"
             }

@@ -449,7 +449,14 @@ impl Share {
 
     fn forced(&self, cred: Cred) -> Cred {
         match &self.rules.force {
-            Some(force) => self.identified(force.on(cred)),
+            Some(force) => {
+                let by_ntlm = cred.token.is_by_ntlm();
+                let mut cred = force.on(cred);
+                if by_ntlm && cred.token.is_none() {
+                    cred.token = self.rules.host.for_account();
+                }
+                self.identified(cred)
+            }
             None => cred,
         }
     }
@@ -973,9 +980,10 @@ mod tests {
     #[test]
     fn every_refusal_name_is_listed() {
         use Refusal::{
-            Address, Certificate, Denied, Elsewhere, Flavor, NameUnknown, NotNamed, Tls, Unresolved,
+            Address, Certificate, Denied, Elsewhere, Flavor, NameUnknown, NotNamed, Tls,
+            Unresolved, Unsure,
         };
-        let of_access = [NotNamed, Denied, Unresolved];
+        let of_access = [NotNamed, Denied, Unsure(crate::token::Unsure::Unanswered), Unresolved];
         let all = [&[Address, NameUnknown][..], &of_access, &[Flavor, Tls, Certificate, Elsewhere]];
         let all: Vec<Refusal> = all.concat();
         let all: Vec<&str> = all.into_iter().map(Refusal::name).collect();

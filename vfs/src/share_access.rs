@@ -8,7 +8,7 @@
 use crate::acl::check::is_meant_by_sid;
 use crate::acl::{Owner, Sid};
 use crate::refusal::Refusal;
-use crate::token::{Meant, meant_by_name, meant_by_rid};
+use crate::token::{Meant, meant_by_name, meant_by_rid, why_unsure};
 use crate::types::{ANONYMOUS, Cred};
 
 /// A user or group of the domain whose identifier is known after a logon.
@@ -132,7 +132,8 @@ impl ShareAccess {
     /// Returns the right of this caller.
     pub fn right(&self, cred: &Cred) -> Result<Right, Refusal> {
         if self.deny.may_have(cred) {
-            Err(Refusal::Denied)
+            let is_named = self.deny.has(cred);
+            Err(if is_named { Refusal::Denied } else { Refusal::Unsure(why_unsure(cred)) })
         } else if self.write.has(cred) || self.admin.has(cred) {
             Ok(Right::Write)
         } else if self.read.has(cred) {

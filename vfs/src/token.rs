@@ -1,20 +1,25 @@
 //! The identities of a caller beside its numbers: security identifiers of a domain.
 //!
-//! *Operation.* A ticket of Active Directory contains the identifiers of its user: [`Token::of_ticket`]. Other callers (AUTH_SYS, a
-//! password, a ticket without a PAC) have numbers only. A gateway in a domain gives them [`Token::of_host`]: an identifier with a
-//! number matches if the number does; for any other identifier the gateway cannot tell. Then an entry that allows does not apply,
-//! and an entry that denies does. In a gateway outside a domain ([`Token::NONE`]) no caller has an identifier.
+//! *Operation.* A ticket of Active Directory contains the identifiers of its user: [`Token::of_ticket`]. Other callers have
+//! numbers only: accounts of the gateway, whose groups are complete ([`Token::of_account`]), and those that state their numbers
+//! (AUTH_SYS, a ticket without a PAC), to which a gateway in a domain gives [`Token::of_host`]. An identifier with a number
+//! matches if the number does. Other identifiers do not match a caller whose numbers are unmapped ([`crate::callers`]).
+//! Otherwise the gateway cannot tell: an entry that allows does not apply, and an entry that denies does. In a gateway outside
+//! a domain no caller has an identifier of one.
 //!
-//! *Memory.* Each logon allocates its token once; all its requests share it. A check takes no lock and asks no name service.
+//! *Memory.* Each logon allocates its token once; all its requests share it. A check asks no name service.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Instant;
 
 use mutex::{reading, writing};
 use wire::Sid;
 
+use crate::callers::{AskService, Asking, CallerNumber, Callers};
 use crate::types::{ANONYMOUS, Cred};
 
 /// RIDs of a domain are below this number (MS-ADTS section 3.1.1.5.2.4).
@@ -27,8 +32,14 @@ const USERS_MAX: usize = 65_536;
 const GROUPS_MAX: usize = 65_536;
 /// Domain Admins, who are members of Administrators of each computer of the domain (MS-DTYP section 2.4.2.4).
 const DOMAIN_ADMINS: u32 = 512;
+/// Domain Guests, who are members of Guests of each computer of the domain.
+const DOMAIN_GUESTS: u32 = 514;
+/// The Guest account of a domain or of a computer.
+const GUEST: u32 = 501;
 /// Other Organization, S-1-5-1000: the domain restricts the caller.
 const OTHER_ORGANIZATION: u32 = 1000;
+/// Most groups in a call with AUTH_SYS (RFC 5531 appendix A): a caller with as many may have more.
+const SYS_GROUPS_MAX: usize = 16;
 
 /// Groups of every domain (MS-DTYP section 2.4.2.4), with their English names.
 pub const DOMAIN_GROUPS: [(u32, &str); 8] = [
@@ -51,7 +62,10 @@ pub struct Domain {
     by_service: bool,
     /// Identifier and names of the domain, after the first ticket.
     identity: OnceLock<DomainIdentity>,
+    /// Identifier of this computer, whose accounts winbind knows as well.
+    machine: OnceLock<Sid>,
     users: RwLock<Users>,
+    callers: Callers,
 }
 
 /// Identifier and names of a domain.
@@ -130,6 +144,11 @@ impl Domain {
         self.identity.set(identity).is_ok()
     }
 
+    /// Sets the identifier of this computer once: its accounts are of no domain.
+    pub fn know_machine(&self, sid: &Sid) {
+        self.machine.get_or_init(|| sid.clone());
+    }
+
     /// Stores the number and the name of a user with a ticket. Returns whether they were unknown.
     pub fn know_user(&self, uid: u32, sid: &Sid, name: &str) -> bool {
         let has_number = uid == 0 || self.number(sid) == Some(uid);
@@ -147,6 +166,7 @@ impl Domain {
             }
             users.uids.insert(sid.clone(), uid);
         }
+        self.callers.forget(CallerNumber::User(uid));
         // Users of other domains may have the same names.
         users.name(sid, name, self.sid().is_some_and(|domain| sid.rid_in(domain).is_some()));
         true
@@ -168,6 +188,7 @@ impl Domain {
             users.uids.remove(&before);
         }
         users.uids.insert(sid.clone(), uid);
+        self.callers.forget(CallerNumber::User(uid));
         true
     }
 
@@ -187,6 +208,7 @@ impl Domain {
             users.gids.remove(&before);
         }
         users.gids.insert(sid.clone(), gid);
+        self.callers.forget(CallerNumber::Group(gid));
         true
     }
 
@@ -254,6 +276,96 @@ impl Domain {
     pub fn uid(&self, sid: &Sid) -> Option<u32> {
         self.number(sid).or_else(|| reading(&self.users).uids.get(sid).copied())
     }
+
+    /// Returns the answers of the service about numbers of callers.
+    pub fn callers(&self) -> &Callers {
+        &self.callers
+    }
+
+    /// Sets what asks the service about numbers of callers.
+    pub fn set_asker(&self, asker: Arc<dyn AskService>) {
+        self.callers.set_asker(asker);
+    }
+
+    /// Asks, for a client at this address, about the numbers of a caller for which the service has not answered. Returns `None` if
+    /// it has answered about all. Ends after some seconds at most.
+    pub fn learn(&self, from: IpAddr, cred: &Cred) -> Option<Asking> {
+        if !self.by_service || cred.uid == ANONYMOUS || cred.token.is_by_ticket() {
+            return None;
+        }
+        let numbers = self.unanswered(CallerNumber::all_of(cred));
+        if numbers.is_empty() { None } else { self.callers.ask(from, numbers) }
+    }
+
+    /// Returns the numbers among these whose identity is unknown and about which the gateway keeps no answer that counts.
+    pub fn unanswered(&self, numbers: impl IntoIterator<Item = CallerNumber>) -> Vec<CallerNumber> {
+        let now = Instant::now();
+        let has_sid = |number: &CallerNumber| match number {
+            CallerNumber::User(uid) => self.sid_of_user(*uid).is_some(),
+            CallerNumber::Group(gid) => self.sid_of_group(*gid).is_some(),
+        };
+        let is_open = |number: &CallerNumber| !has_sid(number) && !self.callers.has(*number, now);
+        numbers.into_iter().filter(is_open).collect()
+    }
+
+    /// Returns the relation of a caller without a ticket to the domain.
+    fn standing(&self, cred: &Cred, proof: Proof) -> Standing {
+        if !self.by_service {
+            return Standing::NoService;
+        }
+        let is_of_machine =
+            |sid: &Sid| self.machine.get().is_some_and(|machine| sid.rid_in(machine).is_some());
+        let user = self.sid_of_user(cred.uid);
+        let is_own = user.as_ref().is_some_and(is_of_machine);
+        if user.is_some() && !is_own {
+            return Standing::Member;
+        }
+        let now = Instant::now();
+        let is_unmapped = |number| self.callers.is_unmapped(number, proof == Proof::Account, now);
+        let are_complete = proof == Proof::Account || cred.groups.len() < SYS_GROUPS_MAX;
+        let is_outside = are_complete
+            && CallerNumber::all_of(cred).all(|number| match number {
+                // A group of the domain matches by its number.
+                CallerNumber::Group(gid) => is_unmapped(number) || self.sid_of_group(gid).is_some(),
+                CallerNumber::User(_) => is_own || is_unmapped(number),
+            });
+        if is_outside { Standing::Outside } else { Standing::Unknown }
+    }
+}
+
+/// How the identities of a caller are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// A ticket, or a controller that has checked a password, shows all of them.
+    Ticket,
+    /// A password of the gateway shows the numbers of user and groups.
+    Account,
+    /// The caller states its numbers.
+    None,
+}
+
+/// The relation of a caller without a ticket to the domain, as far as the gateway knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The numbers of the caller are unmapped, except for groups of the domain, which match by number.
+    Outside,
+    /// The caller has the number of a user of a domain.
+    Member,
+    /// The service has not said.
+    Unknown,
+    /// No service knows the numbers of users of the domain.
+    NoService,
+}
+
+/// Why the gateway cannot tell whether a caller has an identity of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsure {
+    /// It has the number of a user of the domain, whose groups only a logon shows.
+    Member,
+    /// The service has not said whether identities of the domain have its numbers.
+    Unanswered,
+    /// No service knows that.
+    NoService,
 }
 
 impl fmt::Debug for Domain {
@@ -264,9 +376,11 @@ impl fmt::Debug for Domain {
 
 /// Identifiers of one caller.
 struct Identities {
-    domain: Arc<Domain>,
-    /// The identifiers are those of a ticket, and complete.
-    by_ticket: bool,
+    /// The domain of the gateway.
+    domain: Option<Arc<Domain>>,
+    proof: Proof,
+    /// The caller has logged on by NTLM.
+    by_ntlm: bool,
     /// Identifier of the user.
     user: Option<Sid>,
     /// All identifiers, sorted.
@@ -275,6 +389,8 @@ struct Identities {
     numbers: Box<[u32]>,
     /// The caller is a member of Domain Admins.
     is_admin: bool,
+    /// The caller is a member of Domain Guests.
+    is_in_guests: bool,
 }
 
 /// The identifiers of a caller; cheap to clone.
@@ -287,13 +403,29 @@ impl Token {
 
     /// Creates the token of callers with numbers only, in a gateway in this domain.
     pub fn of_host(domain: &Arc<Domain>) -> Self {
+        Self::of_numbers(Some(domain), Proof::None)
+    }
+
+    /// Creates the token of accounts of the gateway, and of guests, which log on by NTLM; `domain` is the domain of the gateway.
+    pub fn of_account(domain: Option<&Arc<Domain>>) -> Self {
+        Self::of_numbers(domain, Proof::Account)
+    }
+
+    /// Returns the token of an account in the same domain.
+    pub(crate) fn for_account(&self) -> Self {
+        Self::of_account(self.0.as_ref().and_then(|ids| ids.domain.as_ref()))
+    }
+
+    fn of_numbers(domain: Option<&Arc<Domain>>, proof: Proof) -> Self {
         Self(Some(Arc::new(Identities {
-            domain: domain.clone(),
-            by_ticket: false,
+            domain: domain.cloned(),
+            proof,
+            by_ntlm: proof == Proof::Account,
             user: None,
             sids: Box::new([]),
             numbers: Box::new([]),
             is_admin: false,
+            is_in_guests: false,
         })))
     }
 
@@ -311,31 +443,52 @@ impl Token {
         sids.dedup();
         let mut numbers: Vec<u32> = sids.iter().filter_map(|sid| domain.number(sid)).collect();
         numbers.sort_unstable();
-        let is_admins =
-            |sid: &Sid| domain.sid().is_some_and(|d| sid.rid_in(d) == Some(DOMAIN_ADMINS));
+        let has = |rid: u32| {
+            let is_it = |sid: &Sid| domain.sid().is_some_and(|d| sid.rid_in(d) == Some(rid));
+            sids.iter().any(is_it)
+        };
         Self(Some(Arc::new(Identities {
-            domain: domain.clone(),
-            by_ticket: true,
-            is_admin: sids.iter().any(is_admins),
+            domain: Some(domain.clone()),
+            proof: Proof::Ticket,
+            by_ntlm: sids.contains(&Sid::ntlm()),
+            is_admin: has(DOMAIN_ADMINS),
+            is_in_guests: has(DOMAIN_GUESTS),
             user: Some(user),
             sids: sids.into(),
             numbers: numbers.into(),
         })))
     }
 
-    /// Checks whether the gateway is outside a domain.
+    /// Checks whether the caller has no token yet, or the gateway is outside a domain.
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }
 
     /// Checks whether the identifiers are those of a ticket.
     pub fn is_by_ticket(&self) -> bool {
-        self.0.as_ref().is_some_and(|ids| ids.by_ticket)
+        self.0.as_ref().is_some_and(|ids| ids.proof == Proof::Ticket)
     }
 
     /// Returns the domain of the gateway.
     pub fn domain(&self) -> Option<&Domain> {
-        self.0.as_ref().map(|ids| &*ids.domain)
+        self.0.as_ref().and_then(|ids| ids.domain.as_deref())
+    }
+
+    /// Checks whether the caller has logged on by NTLM.
+    pub fn is_by_ntlm(&self) -> bool {
+        self.0.as_ref().is_some_and(|ids| ids.by_ntlm)
+    }
+
+    /// Checks whether the caller is the Guest account of a domain or of a computer, which may be neither of Authenticated Users nor
+    /// of Users.
+    pub fn is_guest_account(&self) -> bool {
+        let is_it = |sid: &Sid| sid.authority() == 5 && matches!(sid.subs(), [21, _, _, _, GUEST]);
+        self.user().is_some_and(is_it)
+    }
+
+    /// Checks whether the caller is a member of `BUILTIN\Guests` through a domain.
+    pub(crate) fn is_in_guests(&self) -> bool {
+        self.is_guest_account() || self.0.as_ref().is_some_and(|ids| ids.is_in_guests)
     }
 
     /// Returns the identifier of the user.
@@ -356,6 +509,11 @@ impl Token {
     /// Checks whether the ticket contains an identifier with this number.
     pub(crate) fn has_number(&self, number: u32) -> bool {
         self.0.as_ref().is_some_and(|ids| ids.numbers.binary_search(&number).is_ok())
+    }
+
+    fn parts(&self) -> Option<(&Identities, &Domain)> {
+        let ids = self.0.as_deref()?;
+        Some((ids, ids.domain.as_deref()?))
     }
 
     /// Checks whether the ticket contains Other Organization.
@@ -391,63 +549,77 @@ pub(crate) fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
     if ids.sids.binary_search(sid).is_ok() {
         return Meant::Yes;
     }
-    let number = ids.domain.number(sid);
+    let Some(domain) = &ids.domain else { return Meant::No };
+    let number = domain.number(sid);
     if number.is_some_and(|n| cred.uid == n || cred.in_group(n)) {
         return Meant::Yes;
     }
     // All groups of a ticket are identifiers.
-    if !ids.by_ticket && ids.domain.by_service && ids.domain.has_number_of(sid, cred) {
+    if ids.proof != Proof::Ticket && domain.by_service && domain.has_number_of(sid, cred) {
         return Meant::Yes;
     }
-    unknown(ids, cred, number.is_some())
+    unknown(ids, domain, cred, number.is_some())
 }
 
 /// Checks whether the caller is a member of `BUILTIN\Administrators` through Domain Admins.
 pub(crate) fn meant_as_administrator(cred: &Cred) -> Meant {
-    let Some(ids) = &cred.token.0 else { return Meant::No };
-    let number = ids.domain.number_of_rid(DOMAIN_ADMINS);
+    let Some((ids, domain)) = cred.token.parts() else { return Meant::No };
+    let number = domain.number_of_rid(DOMAIN_ADMINS);
     if ids.is_admin || number.is_some_and(|n| cred.in_group(n)) {
         return Meant::Yes;
     }
-    unknown(ids, cred, number.is_some())
+    unknown(ids, domain, cred, number.is_some())
 }
 
 /// Checks whether a name of the domain is the caller's. The name is unknown before the first ticket of its user.
 pub(crate) fn meant_by_name(name: &str, cred: &Cred) -> Meant {
-    let Some(ids) = &cred.token.0 else { return Meant::No };
-    if let Some(sid) = ids.domain.user_named(name) {
+    let Some((ids, domain)) = cred.token.parts() else { return Meant::No };
+    if let Some(sid) = domain.user_named(name) {
         return meant_by_sid(&sid, cred);
     }
     // A caller with a ticket has another name, which was stored at the logon.
-    let is_named = |user: &Sid| ids.domain.user_name(user).is_some();
-    match ids.user.as_ref().is_some_and(is_named) {
-        true => Meant::No,
-        false if cred.uid == ANONYMOUS => Meant::No,
-        false => Meant::Maybe,
+    let is_named = |user: &Sid| domain.user_name(user).is_some();
+    match &ids.user {
+        Some(user) if is_named(user) || cred.uid == ANONYMOUS => Meant::No,
+        Some(_) => Meant::Maybe,
+        None => unknown(ids, domain, cred, false),
     }
 }
 
 /// Checks whether the user or group with this RID of the domain is one of the caller's.
 pub(crate) fn meant_by_rid(rid: u32, cred: &Cred) -> Meant {
-    let Some(ids) = &cred.token.0 else { return Meant::No };
-    if let Some(sid) = ids.domain.sid().and_then(|domain| domain.child(rid)) {
+    let Some((ids, domain)) = cred.token.parts() else { return Meant::No };
+    if let Some(sid) = domain.sid().and_then(|domain| domain.child(rid)) {
         return meant_by_sid(&sid, cred);
     }
     // No user of the domain has logged on yet, so no caller has a ticket.
-    let number = ids.domain.number_of_rid(rid);
+    let number = domain.number_of_rid(rid);
     if number.is_some_and(|n| cred.uid == n || cred.in_group(n)) {
         return Meant::Yes;
     }
-    unknown(ids, cred, number.is_some())
+    unknown(ids, domain, cred, number.is_some())
 }
 
 /// Decides about an identifier that matches neither by itself nor by its number. A mismatch of numbers is conclusive only for a
-/// caller whose own number is made of a RID: an account with another number may belong to a user of the domain. Anonymous callers
-/// have no identifiers.
-fn unknown(ids: &Identities, cred: &Cred, has_number: bool) -> Meant {
-    let is_of_domain = || ids.domain.rid(cred.uid).is_some();
-    let is_known = ids.by_ticket || cred.uid == ANONYMOUS || has_number && is_of_domain();
+/// caller whose own number is made of a RID: an account with another number may belong to a user of the domain, unless its numbers
+/// are unmapped. Anonymous callers have no identifiers.
+fn unknown(ids: &Identities, domain: &Domain, cred: &Cred, has_number: bool) -> Meant {
+    let is_of_domain = || domain.rid(cred.uid).is_some();
+    let is_known = ids.proof == Proof::Ticket
+        || cred.uid == ANONYMOUS
+        || has_number && is_of_domain()
+        || domain.standing(cred, ids.proof) == Standing::Outside;
     if is_known { Meant::known(false) } else { Meant::Maybe }
+}
+
+/// Returns why the gateway cannot tell which identities of a domain this caller has.
+pub(crate) fn why_unsure(cred: &Cred) -> Unsure {
+    let Some((ids, domain)) = cred.token.parts() else { return Unsure::NoService };
+    match domain.standing(cred, ids.proof) {
+        Standing::Member => Unsure::Member,
+        Standing::NoService => Unsure::NoService,
+        Standing::Unknown | Standing::Outside => Unsure::Unanswered,
+    }
 }
 
 impl PartialEq for Token {
@@ -456,8 +628,8 @@ impl PartialEq for Token {
             (None, None) => true,
             (Some(a), Some(b)) => {
                 Arc::ptr_eq(a, b)
-                    || Arc::ptr_eq(&a.domain, &b.domain)
-                        && (a.by_ticket, &a.user, &a.sids) == (b.by_ticket, &b.user, &b.sids)
+                    || a.domain.as_ref().map(Arc::as_ptr) == b.domain.as_ref().map(Arc::as_ptr)
+                        && (a.proof, &a.user, &a.sids) == (b.proof, &b.user, &b.sids)
             }
             _ => false,
         }
@@ -477,8 +649,11 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             None => f.write_str("none"),
-            Some(ids) if ids.by_ticket => f.debug_list().entries(ids.sids.iter()).finish(),
-            Some(_) => f.write_str("host"),
+            Some(ids) => match ids.proof {
+                Proof::Ticket => f.debug_list().entries(ids.sids.iter()).finish(),
+                Proof::Account => f.write_str("account"),
+                Proof::None => f.write_str("host"),
+            },
         }
     }
 }

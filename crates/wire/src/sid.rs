@@ -64,6 +64,10 @@ impl Sid {
     pub fn anonymous() -> Self {
         Self::fixed(5, &[7])
     }
+    /// S-1-5-64-10: NTLM Authentication.
+    pub fn ntlm() -> Self {
+        Self::fixed(5, &[64, 10])
+    }
     /// S-1-5-11
     pub fn authenticated_users() -> Self {
         Self::fixed(5, &[11])

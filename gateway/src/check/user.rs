@@ -15,6 +15,7 @@ use vfs::Cred;
 use vfs::namespace::{By, ClientRule, Entered, Refusal, Share};
 
 use crate::domain_service::{self, Group};
+use crate::identities::by_password;
 use crate::identities::{self, Accounts, DomainUser, Found, InDomain, Reason, Resolver};
 use crate::ldap;
 use crate::writable;
@@ -53,6 +54,7 @@ pub fn run(
     let cred = match &member {
         Some(member) => member.cred.clone(),
         None => identities::user_of(name, settings, &account)
+            .inspect(|cred| identities::learn_numbers(settings, cred))
             .or_else(|why| ticket.clone().ok_or_else(|| unknown(name, why, settings)))
             .map_err(|why| match &person {
                 Err(silent) => format!("{why}; {silent}"),
@@ -71,7 +73,7 @@ pub fn run(
         host: domain::host_token(settings),
         local_subnets: LocalSubnets::new(networks::attached()),
         client: client.map(|ip| ip.to_canonical()),
-        account: account(name).map(|(cred, _)| cred).filter(|_| member.is_none()),
+        account: by_password(settings, account(name).filter(|_| member.is_none())),
         ways: ways(settings, member.as_ref()),
         member,
         ticket,
@@ -324,7 +326,7 @@ impl Asked<'_> {
         });
         let entered = match entered {
             Ok(entered) => entered,
-            Err(Refusal::Denied) => {
+            Err(Refusal::Denied | Refusal::Unsure(_)) => {
                 let (why, at) = named.unwrap_or_default();
                 return nothing(why, at);
             }

@@ -68,6 +68,19 @@ pub(crate) fn by_ticket(settings: &Settings, name: &str, accounts: Accounts<'_>)
     Some(of_sid(uid, sid?))
 }
 
+/// Asks the service whether identities of the domain have the numbers of a caller. Blocks for some seconds at most.
+pub(crate) fn learn_numbers(settings: &Settings, cred: &Cred) {
+    if let (Some(domain), Some(service)) = (domain::of(settings), domain_service::of(settings)) {
+        service.learn_now(&domain, cred);
+    }
+}
+
+/// Returns the caller that a password of the gateway makes of an account.
+pub(crate) fn by_password(settings: &Settings, account: Option<(Cred, bool)>) -> Option<Cred> {
+    let token = Token::of_account(domain::of(settings).as_ref());
+    account.map(|(cred, _)| Cred { token, ..cred })
+}
+
 /// A user of the domain that the service knows, as its logons are callers.
 pub(crate) struct DomainUser {
     /// The caller; it has no groups if these are unknown.

@@ -250,3 +250,30 @@ fn unknown_users_have_a_uid_each() {
         assert!(why_no_account("alice", (&cred, true)).is_none());
     }
 }
+
+/// Logons by password have S-1-5-64-10 in their tokens (MS-DTYP section 2.4.2.4), and the domain of the gateway.
+#[test]
+fn accounts_and_guests_have_the_token_of_their_logon() {
+    let dir = tempfile::tempdir().unwrap();
+    change_database(&local(&dir), |d| Ok(d.put(entry("ann", "one")))).unwrap();
+    let settings = Settings { state: dir.path().to_owned(), ..Settings::default() };
+    let book = UserDb::open(&settings, Some(&local(&dir))).unwrap();
+    let domain = Domain::by_service();
+    for of in [None, Some(&domain)] {
+        *writing(&book.token) = Token::of_account(of);
+        let users: &dyn Users = &book;
+        let creds = [
+            users.find("ann").unwrap().cred,
+            users.find_own("ann").unwrap().cred,
+            users.find_for_logon("ann").unwrap().cred,
+            users.cred("ann").unwrap(),
+            users.guest(),
+        ];
+        for cred in creds {
+            assert!(cred.token.is_by_ntlm() && !cred.token.is_by_ticket());
+            assert_eq!(cred.token, Token::of_account(of));
+        }
+        let by_ticket = users.by_ticket("ann").unwrap().unwrap();
+        assert_eq!(by_ticket.cred.token, Token::NONE, "a ticket brings its own");
+    }
+}

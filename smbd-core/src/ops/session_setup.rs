@@ -70,7 +70,8 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     };
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let step = in_turn(cx, made.clone(), step).await;
-    look_again(cx, made, &step).await;
+    look_again(cx, made.clone(), &step).await;
+    learn_numbers(cx, made, &step).await;
     let step = refuse_unfit(&*cx.server.users, step);
     match step {
         Step::Prove(_) | Step::Ask(_) | Step::LookUp(..) => {
@@ -142,6 +143,19 @@ async fn look_again(cx: &RequestContext, made: Option<Arc<Session>>, step: &Step
         membership::look_again(from, users, account.user.clone()).await;
     }
     unproved.session = None;
+}
+
+/// Lets the service of the domain say whether the numbers of an account are those of identities of the domain. `made`: as for
+/// [`in_turn`].
+async fn learn_numbers(cx: &RequestContext, made: Option<Arc<Session>>, step: &Step<Ticketed>) {
+    let Step::Done { who: Who::User(account), .. } = step else { return };
+    let users = &cx.server.users;
+    let (Some(domain), Some(found)) = (users.domain(), users.find(&account.user)) else { return };
+    if let Some(learned) = domain.learn(cx.conn.info.peer.ip(), &found.cred) {
+        let mut unproved = Unproved { cx, session: made };
+        learned.await;
+        unproved.session = None;
+    }
 }
 
 /// Refuses users whose account has ended since the proof, or has the uid shared by guests and squashed NFS users, because they

@@ -228,8 +228,11 @@ fn snapshot(core: &ServerState, open: &Open, saving: &Saving) -> Result<Record, 
     })
 }
 
-/// Returns the SIDs of a ticket, the user's first.
+/// Returns the SIDs of a ticket, the user's first. An account has that of its way of logon alone.
 fn recorded(token: &Token) -> Vec<Sid> {
+    if token.is_by_ntlm() && token.user().is_none() {
+        return vec![Sid::ntlm()];
+    }
     let user = token.user();
     let others = token.sids().iter().filter(|sid| Some(*sid) != user);
     user.into_iter().chain(others).cloned().collect()
@@ -238,6 +241,7 @@ fn recorded(token: &Token) -> Vec<Sid> {
 /// Builds a token from the SIDs of a record.
 pub(crate) fn token_of(domain: Option<&Arc<Domain>>, sids: &[Sid]) -> Token {
     match (domain, sids) {
+        (domain, [one]) if *one == Sid::ntlm() => Token::of_account(domain),
         (Some(domain), [user, others @ ..]) => {
             Token::of_ticket(domain, user.clone(), others.iter().cloned())
         }

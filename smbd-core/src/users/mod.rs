@@ -7,7 +7,7 @@ pub mod logon_throttle;
 use std::sync::Arc;
 
 use vfs::accounts::{Directory, Host};
-use vfs::{Cred, Domain, DomainIdentity};
+use vfs::{Cred, Domain, DomainIdentity, Token};
 use zeroize::Zeroizing;
 
 use crate::auth::{Look, LookedUp, NtHash, Secrets};
@@ -19,7 +19,7 @@ pub struct Account {
     pub name: String,
     /// MD4 of the password in UTF-16 (MS-NLMP section 3.3.1 `NTOWFv1`).
     pub nt_hash: Zeroizing<[u8; 16]>,
-    /// The user's identity for the file system.
+    /// The user's identity for the file system, with the token of a logon with the password.
     pub cred: Cred,
     /// Last part of its SID.
     pub rid: u32,
@@ -81,7 +81,7 @@ pub trait Users: Send + Sync + 'static {
     fn by_ticket(&self, name: &str) -> Result<Option<Ticketed>, String> {
         Ok(self.find(name).map(|a| Ticketed {
             name: a.name,
-            cred: a.cred,
+            cred: Cred { token: Token::NONE, ..a.cred },
             rid: a.rid,
             named: true,
         }))

@@ -28,14 +28,20 @@ fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> Meant {
 /// Asks whether an identifier stands for callers of a kind that the caller is of (MS-DTYP section 2.4.2.4), or is one of its own.
 pub(crate) fn is_meant_by_sid(sid: &Sid, cred: &Cred, owner: Owner) -> Meant {
     const THIS_ORGANIZATION: u32 = 15;
+    const AUTHENTICATION: u32 = 64;
     let known = cred.uid != ANONYMOUS;
+    let is_user = known && !cred.token.is_guest_account();
     let is = match (sid.authority(), sid.subs()) {
         // OWNER RIGHTS, NETWORK, Authenticated Users, BUILTIN\Users, ANONYMOUS LOGON, BUILTIN\Guests.
         (3, [4]) => cred.uid == owner.uid,
         (NT, [2]) => true,
-        (NT, [11] | [32, 545]) => known,
+        (NT, [11] | [32, 545]) => is_user,
         (NT, [THIS_ORGANIZATION]) => known && !cred.token.is_of_other_organization(),
-        (NT, [7] | [32, 546]) => !known,
+        (NT, [7]) => !known,
+        (NT, [32, 546]) => !known || cred.token.is_in_guests(),
+        // NTLM Authentication. Guests have proved no password: an entry that denies applies to them, one that allows does not.
+        (NT, [AUTHENTICATION, 10]) if cred.token.is_by_ntlm() && !known => return Meant::Maybe,
+        (NT, [AUTHENTICATION, 10]) => cred.token.is_by_ntlm(),
         (NT, [32, 544]) if cred.uid != 0 => return token::meant_as_administrator(cred),
         (NT, [32, 544]) => true,
         // Other aliases of this computer have no members here.

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::check::is_meant_by_sid;
 use super::*;
+use crate::callers::CallerNumber::{self, Group, User};
+use crate::token::Meant;
 use crate::token::{DomainIdentity, Token};
 use crate::types::{ANONYMOUS, Cred};
 
@@ -17,7 +20,7 @@ fn sid(text: &str) -> Sid {
 }
 
 /// Entries are for these.
-const ENTRIES: [&str; 24] = [
+const ENTRIES: [&str; 26] = [
     "S-1-5-21-1-2-3-1103",
     "S-1-5-21-1-2-3-1104",
     "S-1-5-21-1-2-3-1114",
@@ -38,6 +41,8 @@ const ENTRIES: [&str; 24] = [
     "S-1-5-11",
     "S-1-5-15",
     "S-1-5-18",
+    "S-1-5-64-10",
+    "S-1-5-64-14",
     "S-1-22-1-101103",
     "S-1-22-2-101114",
     "S-1-22-1-1001",
@@ -404,4 +409,206 @@ fn numbers_of_service_match_by_kind() {
             (of_alice, of_group)
         );
     }
+}
+
+/// An answer of the service about a number.
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    Sid(&'static str),
+    /// It is unmapped; a controller answered, or not.
+    Unmapped {
+        is_sure: bool,
+    },
+}
+
+fn domain_that_said(said: &[(CallerNumber, Said)]) -> Arc<Domain> {
+    let domain = Domain::by_service();
+    domain.know(identity());
+    domain.know_machine(&sid("S-1-5-21-7-7-7"));
+    for (number, said) in said {
+        match (number, said) {
+            (User(uid), Said::Sid(text)) => assert!(domain.know_uid(*uid, &sid(text))),
+            (Group(gid), Said::Sid(text)) => assert!(domain.know_group(*gid, &sid(text))),
+            (number, Said::Unmapped { is_sure }) => {
+                domain.callers().keep_unmapped(*number, *is_sure, std::time::Instant::now());
+            }
+        }
+    }
+    domain
+}
+
+/// What entries mean for an account of the gateway, a caller by AUTH_SYS, and one by AUTH_SYS with 16 groups.
+type Meanings = [Meant; 3];
+
+const ALICE: &str = "S-1-5-21-1-2-3-1103";
+const READERS: &str = "S-1-5-21-1-2-3-1200";
+
+/// Answers of the service about the user 1000 in the groups 50 and 60, and what entries for alice, for the group readers and for
+/// others mean then.
+type Standing = (Vec<(CallerNumber, Said)>, [Meanings; 3]);
+
+fn standings() -> Vec<Standing> {
+    use Meant::{Maybe, No, Yes};
+    let unmapped = |is_sure| Said::Unmapped { is_sure };
+    let (sure, unsure) = (unmapped(true), unmapped(false));
+    let (user, groups) = ((User(1000), sure), [(Group(50), sure), (Group(60), sure)]);
+    let is_alice = (User(1000), Said::Sid(ALICE));
+    let (sys, hers) = ([No, No, Maybe], [[Yes; 3], [Maybe; 3], [Maybe; 3]]);
+    vec![
+        // The service has not answered, or not about all numbers.
+        (vec![], [[Maybe; 3]; 3]),
+        (vec![user, groups[0]], [[Maybe; 3]; 3]),
+        (groups.to_vec(), [[Maybe; 3]; 3]),
+        // All numbers are unmapped.
+        (vec![user, groups[0], groups[1]], [sys; 3]),
+        // SSSD says so, or a controller is silent.
+        (vec![(User(1000), unsure), groups[0], (Group(60), unsure)], [[No, Maybe, Maybe]; 3]),
+        // A user of the domain, whose groups are unknown, has the number.
+        (vec![is_alice, groups[0], groups[1]], hers),
+        // It is an account of this computer, which winbind knows as well.
+        (vec![(User(1000), Said::Sid("S-1-5-21-7-7-7-1000")), groups[0], groups[1]], [sys; 3]),
+        // A group of the host is one of the domain.
+        (vec![user, groups[0], (Group(60), Said::Sid(READERS))], [sys, [Yes; 3], sys]),
+        // The number was unmapped, and a user of the domain has it now.
+        (vec![user, groups[0], groups[1], is_alice], hers),
+    ]
+}
+
+/// Kinds of callers without a ticket, answers of the service, and kinds of entries. `Maybe` counts only in entries that deny.
+#[test]
+fn callers_without_ticket_are_of_domain_as_service_says() {
+    const OTHERS: [&str; 5] = [
+        "S-1-5-21-1-2-3-1114",
+        "S-1-5-21-1-2-3-513",
+        "S-1-5-21-9-9-9-1500",
+        "S-1-18-1",
+        "S-1-5-32-544",
+    ];
+    for (said, [alice, readers, others]) in standings() {
+        let domain = domain_that_said(&said);
+        let many: Vec<u32> = [60; 16].to_vec();
+        let of = |groups: &[u32], token| Cred { uid: 1000, gid: 50, groups: groups.into(), token };
+        let callers = [
+            of(&[60], Token::of_account(Some(&domain))),
+            of(&[60], Token::of_host(&domain)),
+            of(&many, Token::of_host(&domain)),
+        ];
+        let entries = [(ALICE, alice), (READERS, readers)].into_iter();
+        for (entry, wanted) in entries.chain(OTHERS.map(|entry| (entry, others))) {
+            for (n, (cred, wanted)) in callers.iter().zip(wanted).enumerate() {
+                let meant = is_meant_by_sid(&sid(entry), cred, OWNER);
+                assert_eq!(meant, wanted, "caller {n}, {entry}, {said:?}");
+                let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 0);
+                let denies = Ace::deny(Who::of_sid(sid(entry)), mask::READ_DATA, 0);
+                let left = Acl::new(vec![denies, all]).allowed(cred, OWNER);
+                assert_eq!(
+                    left & mask::READ_DATA == 0,
+                    wanted != Meant::No,
+                    "{n} {entry} {said:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Without a service a ticket may mean the account of its name.
+#[test]
+fn callers_are_uncertain_where_no_service_knows_the_domain() {
+    use Meant::{Maybe, No};
+    let by_names = domain(true, None);
+    for (token, wanted) in [
+        (Token::of_account(Some(&by_names)), Maybe),
+        (Token::of_host(&by_names), Maybe),
+        (Token::of_account(None), No),
+        (Token::NONE, No),
+    ] {
+        let meant = is_meant_by_sid(&sid(READERS), &cred(1000, &[], token.clone()), OWNER);
+        assert_eq!(meant, wanted, "{token:?}");
+    }
+}
+
+/// NTLM Authentication, S-1-5-64-10, for each way to come (MS-DTYP section 2.4.2.4).
+#[test]
+fn ntlm_identity_follows_way_of_logon() {
+    use Meant::{Maybe, No, Yes};
+    let domain = domain_that_said(&[]);
+    let by_controller = ["S-1-5-21-1-2-3-513", "S-1-5-64-10"];
+    let by_ticket = ["S-1-5-21-1-2-3-513", "S-1-18-1"];
+    let guest = cred(ANONYMOUS, &[], Token::of_account(Some(&domain)));
+    let alice = |groups: &[&str]| cred(3001, &[], ticket(&domain, "S-1-5-21-1-2-3-1103", groups));
+    for (way, cred, wanted) in [
+        ("a password of the gateway", cred(5, &[], Token::of_account(Some(&domain))), Yes),
+        ("the same without a domain", cred(5, &[], Token::of_account(None)), Yes),
+        ("a password of the domain", alice(&by_controller), Yes),
+        ("a ticket", alice(&by_ticket), No),
+        ("a guest, or anonymous", guest, Maybe),
+        ("AUTH_SYS", cred(5, &[], Token::of_host(&domain)), No),
+        ("AUTH_SYS without a domain", cred(5, &[], Token::NONE), No),
+        ("a squashed caller", cred(ANONYMOUS, &[], Token::of_host(&domain)), No),
+    ] {
+        assert_eq!(is_meant_by_sid(&Sid::ntlm(), &cred, OWNER), wanted, "{way}");
+    }
+}
+
+/// The Guest account of a domain is in Guests and Everyone. Members of Domain Guests are in Authenticated Users and Users as well.
+#[test]
+fn guest_account_is_no_authenticated_user() {
+    let domain = domain_that_said(&[]);
+    let guests = "S-1-5-21-1-2-3-514";
+    for (user, groups, [everyone, authenticated, users, in_guests]) in [
+        ("S-1-5-21-1-2-3-501", &[guests][..], [true, false, false, true]),
+        ("S-1-5-21-9-9-9-501", &[], [true, false, false, true]),
+        ("S-1-5-21-1-2-3-1103", &[guests], [true, true, true, true]),
+        ("S-1-5-21-1-2-3-1103", &["S-1-5-21-9-9-9-514"], [true, true, true, false]),
+        ("S-1-5-21-1-2-3-1103", &["S-1-5-21-1-2-3-501"], [true, true, true, false]),
+    ] {
+        let cred = cred(3001, &[], ticket(&domain, user, groups));
+        for (entry, wanted) in [
+            ("S-1-1-0", everyone),
+            ("S-1-5-11", authenticated),
+            ("S-1-5-32-545", users),
+            ("S-1-5-32-546", in_guests),
+            (user, true),
+        ] {
+            let allow = Ace::allow(Who::of_sid(sid(entry)), mask::READ_DATA, 0);
+            let is_allowed = Acl::new(vec![allow]).allowed(&cred, OWNER) == mask::READ_DATA;
+            assert_eq!(is_allowed, wanted, "{user} {groups:?} {entry}");
+        }
+    }
+}
+
+/// Why a share's `deny` refuses a caller: the remedies differ.
+#[test]
+fn refusals_say_why_caller_may_be_denied() {
+    use crate::namespace::{PrincipalSet, Refusal, ShareAccess};
+    use crate::token::Unsure;
+    let sure = Said::Unmapped { is_sure: true };
+    let alice = Said::Sid("S-1-5-21-1-2-3-1103");
+    let deny = |text: &str| ShareAccess {
+        write: PrincipalSet::everyone(),
+        deny: PrincipalSet::default().with_identities(vec![sid(text)], vec![]),
+        ..ShareAccess::default()
+    };
+    let (hers, group) = ("S-1-5-21-1-2-3-1103", "S-1-5-21-1-2-3-1114");
+    for (said, entry, wanted) in [
+        (&[][..], group, Some(Refusal::Unsure(Unsure::Unanswered))),
+        (&[(User(1000), alice)], group, Some(Refusal::Unsure(Unsure::Member))),
+        (&[(User(1000), alice)], hers, Some(Refusal::Denied)),
+        (&[(User(1000), sure), (Group(1000), sure)], group, None),
+        (&[(User(1000), sure), (Group(1000), sure)], hers, None),
+    ] {
+        let domain = domain_that_said(said);
+        for token in [Token::of_account(Some(&domain)), Token::of_host(&domain)] {
+            let told = deny(entry).right(&cred(1000, &[], token)).err();
+            assert_eq!(told, wanted, "{said:?} {entry}");
+        }
+    }
+    let unsure = [Unsure::Unanswered, Unsure::Member, Unsure::NoService].map(Refusal::Unsure);
+    assert_eq!(unsure.map(Refusal::name), ["share-access-deny-unsure"; 3]);
+    let remedies: std::collections::BTreeSet<_> = unsure.iter().map(|why| why.remedy()).collect();
+    assert_eq!(remedies.len(), 3);
+    let by_names = Token::of_account(Some(&domain(true, None)));
+    let told = deny(group).right(&cred(1000, &[], by_names)).err();
+    assert_eq!(told, Some(Refusal::Unsure(Unsure::NoService)));
+    assert_eq!(deny(group).right(&cred(1000, &[], Token::of_account(None))).err(), None);
 }

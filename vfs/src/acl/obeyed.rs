@@ -21,11 +21,13 @@ pub(super) fn is_of_no_caller(sid: &Sid) -> bool {
     const SYSTEM: u32 = 18;
     const LOCAL_SERVICE: u32 = 19;
     const NETWORK_SERVICE: u32 = 20;
+    const AUTHENTICATION: u32 = 64;
     const SERVICES: u32 = 80;
     match (sid.authority(), sid.subs()) {
         // S-1-0-0, S-1-2-0, S-1-2-1 and S-1-3-0 to S-1-3-3.
         (0, [0]) | (2, [0 | 1]) | (3, [0..=3]) => true,
-        (NT, [LOGON_ID, _, _] | [SERVICES, ..]) => true,
+        // S-1-5-64-14 and S-1-5-64-21: SChannel and Digest Authentication.
+        (NT, [LOGON_ID, _, _] | [SERVICES, ..] | [AUTHENTICATION, 14 | 21]) => true,
         (NT, [one]) => matches!(
             *one,
             DIALUP

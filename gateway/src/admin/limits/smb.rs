@@ -334,11 +334,11 @@ fn domain() -> Vec<Bound> {
             ],
         },
         Bound {
-            what: "questions to winbind or SSSD about owners of files",
+            what: "questions to winbind or SSSD about owners of files and numbers of callers",
             total: most(owners::LIMIT, "8 at once"),
             of_address: words("4 at once"),
-            of_one: words("4 s for a turn, and 4 s for the answer"),
-            next: "the owner is shown as a user of this host",
+            of_one: words("4 s for a turn, and 4 s for the answer; a caller waits for 1 s"),
+            next: "the owner is shown as a user of this host; the caller may be any user of the domain",
             shown_by: &["crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads"],
         },
         Bound {
@@ -363,7 +363,9 @@ fn domain() -> Vec<Bound> {
             of_address: most(domain_service::NAMES_LIMIT_OF_ADDRESS, "4 at once"),
             of_one: words("3 s for the answer"),
             next: "earlier answers, otherwise SIDs and numbers instead of names",
-            shown_by: &["gateway/src/domain_service/names.rs::client_leaves_questions_to_others"],
+            shown_by: &[
+                "gateway/src/domain_service/names/tests.rs::client_leaves_questions_to_others",
+            ],
         },
     ]
 }

@@ -1,0 +1,182 @@
+//! Numbers of callers without a ticket: accounts of the gateway, and calls with AUTH_SYS.
+//!
+//! *Operation.* The service says which numbers users and groups of a domain have. That a number is unmapped is sure only if a
+//! controller of the machine's domain answers afterwards: numbers may be in the directory. SSSD does not say that, so its
+//! answer is not sure, and counts for accounts only. The gateway asks when a caller comes, and again in the background; access
+//! checks do not ask.
+//!
+//! *Errors.* Without an answer a caller may be any user of the domain.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use domain_sys::Number;
+use mutex::locked;
+use smbd_core::owners;
+use vfs::acl::Sid;
+use vfs::callers::Asking;
+use vfs::{AskService, CallerNumber, Cred, Domain};
+
+use super::kept::KEPT_UNSURE;
+use super::{ANSWER_MAX, DomainService, PING_MIN, QUESTIONS_TIME};
+
+/// The longest wait of a caller, which may not need the domain at all.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Most numbers of one question in the background.
+const BATCH: usize = 512;
+
+/// Asks the service for the domain.
+pub(super) struct OfService(pub(super) Weak<DomainService>);
+
+impl AskService for OfService {
+    fn ask(&self, from: IpAddr, numbers: Vec<CallerNumber>) -> Asking {
+        let service = self.0.clone();
+        let asking = owners::ask_for(from, move || {
+            if let Some(service) = service.upgrade() {
+                service.learn_callers(&numbers);
+            }
+        });
+        // A later answer is kept, too.
+        Box::pin(async move { drop(tokio::time::timeout(WAIT_MAX, asking).await) })
+    }
+}
+
+fn number(number: &CallerNumber) -> Number {
+    match number {
+        CallerNumber::User(uid) => Number::Uid(*uid),
+        CallerNumber::Group(gid) => Number::Gid(*gid),
+    }
+}
+
+fn is_of_domain(sid: &Sid) -> bool {
+    sid.authority() == 5 && sid.subs().first() == Some(&21)
+}
+
+/// Stores what the service said about numbers. `is_sure`: a controller answered afterwards.
+pub(super) fn keep(
+    domain: &Domain,
+    numbers: &[CallerNumber],
+    sids: &[Option<Sid>],
+    is_sure: bool,
+    now: Instant,
+) {
+    for (number, sid) in numbers.iter().zip(sids) {
+        match (number, sid.as_ref().filter(|sid| is_of_domain(sid))) {
+            // The service of a controller gives users of the host SIDs of their numbers.
+            (number, None) => domain.callers().keep_unmapped(*number, is_sure, now),
+            (CallerNumber::User(uid), Some(sid)) => {
+                domain.know_uid(*uid, sid);
+            }
+            (CallerNumber::Group(gid), Some(sid)) => {
+                domain.know_group(*gid, sid);
+            }
+        }
+    }
+}
+
+impl DomainService {
+    /// Asks about the numbers among these that are still unknown.
+    fn learn_callers(self: &Arc<Self>, numbers: &[CallerNumber]) {
+        let Some(domain) = locked(&self.state).domain.clone() else { return };
+        // Another call of the same caller may have asked.
+        let asked = domain.unanswered(numbers.iter().copied());
+        if !asked.is_empty() {
+            self.ask_callers(&domain, asked);
+        }
+    }
+
+    /// Asks about the numbers of a caller, for a command. Blocks for some seconds at most.
+    pub(crate) fn learn_now(self: &Arc<Self>, domain: &Domain, cred: &Cred) {
+        self.look_first();
+        let asked = domain.unanswered(CallerNumber::all_of(cred));
+        if !asked.is_empty() {
+            self.ask_callers(domain, asked);
+        }
+    }
+
+    /// Asks again about numbers whose answers are used.
+    pub(super) fn renew_callers(self: &Arc<Self>) {
+        let Some(domain) = locked(&self.state).domain.clone() else { return };
+        let due = domain.callers().due(Instant::now(), KEPT_UNSURE, BATCH);
+        if !due.is_empty() {
+            self.ask_callers(&domain, due);
+        }
+    }
+
+    fn ask_callers(self: &Arc<Self>, domain: &Domain, numbers: Vec<CallerNumber>) {
+        let asked: Vec<Number> = numbers.iter().map(number).collect();
+        let began = Instant::now();
+        let answer = self
+            .ask_owners(ANSWER_MAX, move |context| context.sids_of(&asked, began + QUESTIONS_TIME));
+        let Ok(sids) = answer else { return };
+        // A silent controller is no reason for a pause, and the answers are good for accounts without it.
+        let rest = ANSWER_MAX.saturating_sub(began.elapsed());
+        let is_sure = sids.iter().all(|sid| sid.as_ref().is_some_and(is_of_domain))
+            || rest > PING_MIN
+                && self.source.tells_of_controllers()
+                && self.ask_names(rest, |context| context.reach_controller(None)).is_ok();
+        keep(domain, &numbers, &sids, is_sure, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::Token;
+
+    use super::*;
+
+    fn sid(text: &str) -> Sid {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn answers_about_numbers_become_known_to_the_domain() {
+        use CallerNumber::{Group, User};
+        let domain = Domain::by_service();
+        let numbers = [User(1), User(2), User(3), Group(1), Group(2), User(0)];
+        let alice = sid("S-1-5-21-1-2-3-1103");
+        let group = sid("S-1-5-21-1-2-3-1200");
+        let sids = [
+            Some(alice.clone()),
+            None,
+            Some(Sid::unix_user(3)),
+            Some(group.clone()),
+            None,
+            Some(alice.clone()),
+        ];
+        assert_eq!(domain.unanswered(numbers), numbers);
+        keep(&domain, &numbers, &sids, true, Instant::now());
+        assert_eq!(domain.sid_of_user(1), Some(alice));
+        assert_eq!(domain.sid_of_group(1), Some(group));
+        // The superuser is no user of a domain, whatever the service says: it stays uncertain.
+        assert_eq!(domain.unanswered(numbers), [User(0)]);
+    }
+
+    /// The numbers stay unknown.
+    #[tokio::test]
+    async fn silent_service_says_nothing_about_callers() {
+        let service = Arc::<DomainService>::default();
+        let domain = Domain::by_service();
+        {
+            let mut state = locked(&service.state);
+            state.away = Some("silent".into());
+            state.domain = Some(domain.clone());
+        }
+        domain.set_asker(Arc::new(OfService(Arc::downgrade(&service))));
+        let cred = |token| Cred { uid: 1000, gid: 50, groups: [60].into(), token };
+        let from = [192, 0, 2, 1].into();
+        for token in [Token::of_account(Some(&domain)), Token::of_host(&domain), Token::NONE] {
+            domain.learn(from, &cred(token)).expect("it is asked about").await;
+        }
+        assert_eq!(domain.unanswered(CallerNumber::all_of(&cred(Token::NONE))).len(), 3);
+        // Callers with a ticket, and guests, need no answer.
+        let ticket = Token::of_ticket(&domain, sid("S-1-5-21-1-2-3-1103"), []);
+        assert!(domain.learn(from, &cred(ticket)).is_none());
+        let guest = Cred { uid: vfs::ANONYMOUS, ..cred(Token::NONE) };
+        assert!(domain.learn(from, &guest).is_none());
+        let by_names = Domain::new(None);
+        by_names.set_asker(Arc::new(OfService(Arc::downgrade(&service))));
+        assert!(by_names.learn(from, &cred(Token::NONE)).is_none(), "no service has its numbers");
+    }
+}

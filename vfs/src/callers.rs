@@ -1,0 +1,220 @@
+//! The answers of the domain's service about numbers of callers.
+//!
+//! *Operation.* A caller without a ticket has numbers only. The gateway asks the service about them when the caller comes,
+//! before its first access check ([`crate::Domain::learn`]). Numbers of users and groups of a domain go to [`crate::Domain`].
+//! This module keeps the others, which are unmapped: no identity of a domain has them. An answer counts for [`KEPT`], or for as
+//! long as the service is silent. The gateway asks again in the background after [`RENEWED`] while checks use the answer, and
+//! about numbers whose answer a check misses, such as the uid of squashed callers ([`Callers::due`]).
+//!
+//! *Memory.* [`ANSWERS_MAX`] answers, and [`MISSED_MAX`] numbers without one. A full table forgets the answers that no check
+//! used.
+//!
+//! *Errors.* Without an answer the caller may be any user of the domain.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+use mutex::{locked, reading, writing};
+
+use crate::types::Cred;
+
+/// A question to the service.
+pub type Asking = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Most answers that are kept; callers by AUTH_SYS invent numbers.
+pub const ANSWERS_MAX: usize = 65_536;
+/// Most numbers without an answer that wait for the next question.
+const MISSED_MAX: usize = 1024;
+/// Time after which the gateway asks again about an answer that checks use.
+pub const RENEWED: Duration = Duration::from_secs(240);
+/// How long an answer counts while the service answers.
+pub const KEPT: Duration = Duration::from_secs(3600);
+
+/// A number of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CallerNumber {
+    User(u32),
+    Group(u32),
+}
+
+impl CallerNumber {
+    /// Returns all numbers of a caller.
+    pub fn all_of(cred: &Cred) -> impl Iterator<Item = Self> {
+        let groups = cred.groups.iter().copied().map(Self::Group);
+        [Self::User(cred.uid), Self::Group(cred.gid)].into_iter().chain(groups)
+    }
+}
+
+/// Asks the service of the domain.
+pub trait AskService: Send + Sync {
+    /// Asks about these numbers for a client at this address, and stores the answers in the domain. Ends after some seconds at
+    /// most.
+    fn ask(&self, from: IpAddr, numbers: Vec<CallerNumber>) -> Asking;
+}
+
+/// The answer that a number is unmapped.
+struct Answer {
+    at: Instant,
+    /// A controller answered at the same time, so that the answer is sure.
+    is_sure: bool,
+    /// A check used the answer after it came.
+    is_used: AtomicBool,
+}
+
+/// Answers about numbers of callers.
+#[derive(Default)]
+pub struct Callers {
+    answers: RwLock<HashMap<CallerNumber, Answer>>,
+    /// Numbers without an answer that a check missed.
+    missed: Mutex<BTreeSet<CallerNumber>>,
+    /// The service does not answer, so that all answers count.
+    is_silent: AtomicBool,
+    asker: RwLock<Option<Arc<dyn AskService>>>,
+}
+
+impl Callers {
+    /// Stores that a number is unmapped. `is_sure`: a controller answered meanwhile.
+    pub fn keep_unmapped(&self, number: CallerNumber, is_sure: bool, now: Instant) {
+        let mut answers = writing(&self.answers);
+        if answers.len() >= ANSWERS_MAX && !answers.contains_key(&number) {
+            answers.retain(|_, one| *one.is_used.get_mut() && now < one.at + KEPT);
+            if answers.len() >= ANSWERS_MAX {
+                answers.clear();
+            }
+        }
+        answers.insert(number, Answer { at: now, is_sure, is_used: AtomicBool::new(false) });
+    }
+
+    /// Forgets an answer: an identity of a domain has the number.
+    pub(crate) fn forget(&self, number: CallerNumber) {
+        if reading(&self.answers).contains_key(&number) {
+            writing(&self.answers).remove(&number);
+        }
+    }
+
+    /// Notes whether the service is silent.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_asker(&self, asker: Arc<dyn AskService>) {
+        *writing(&self.asker) = Some(asker);
+    }
+
+    pub(crate) fn ask(&self, from: IpAddr, numbers: Vec<CallerNumber>) -> Option<Asking> {
+        reading(&self.asker).as_ref().map(|asker| asker.ask(from, numbers))
+    }
+
+    fn counts(&self, answer: &Answer, now: Instant) -> bool {
+        now < answer.at + KEPT || self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether an answer about the number counts, sure or not.
+    pub(crate) fn has(&self, number: CallerNumber, now: Instant) -> bool {
+        let answers = reading(&self.answers);
+        answers.get(&number).is_some_and(|answer| self.counts(answer, now))
+    }
+
+    /// Returns whether the service has said that the number is unmapped. `may_be_unsure`: also while controllers were silent.
+    pub(crate) fn is_unmapped(
+        &self,
+        number: CallerNumber,
+        may_be_unsure: bool,
+        now: Instant,
+    ) -> bool {
+        let answers = reading(&self.answers);
+        let Some(answer) = answers.get(&number) else {
+            let mut missed = locked(&self.missed);
+            if missed.len() < MISSED_MAX {
+                missed.insert(number);
+            }
+            return false;
+        };
+        answer.is_used.store(true, Ordering::Relaxed);
+        self.counts(answer, now) && (answer.is_sure || may_be_unsure)
+    }
+
+    /// Returns the numbers to ask about, as many as `most`: first each number whose answer checks missed, then numbers with answers
+    /// that checks used, the oldest first. An answer that is not sure is due after `unsure`.
+    pub fn due(&self, now: Instant, unsure: Duration, most: usize) -> Vec<CallerNumber> {
+        let missed = std::mem::take(&mut *locked(&self.missed));
+        let answers = reading(&self.answers);
+        let is_due = |answer: &Answer| {
+            let after = if answer.is_sure { RENEWED } else { unsure };
+            now >= answer.at + after && answer.is_used.load(Ordering::Relaxed)
+        };
+        let mut due: Vec<(Instant, CallerNumber)> = answers
+            .iter()
+            .filter(|(_, answer)| is_due(answer))
+            .map(|(number, answer)| (answer.at, *number))
+            .collect();
+        due.sort_unstable();
+        let due = due.into_iter().map(|(_, number)| number);
+        missed.into_iter().chain(due).take(most).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: CallerNumber = CallerNumber::User(1);
+
+    #[test]
+    fn answers_count_for_their_time_and_through_silence() {
+        let (callers, began) = (Callers::default(), Instant::now());
+        callers.keep_unmapped(ONE, true, began);
+        for (after, is_silent, counts) in [
+            (Duration::ZERO, false, true),
+            (KEPT - Duration::from_secs(1), false, true),
+            (KEPT, false, false),
+            (KEPT, true, true),
+            (2 * KEPT, true, true),
+        ] {
+            callers.set_silent(is_silent);
+            let now = began + after;
+            let told = (callers.has(ONE, now), callers.is_unmapped(ONE, false, now));
+            assert_eq!(told, (counts, counts), "{after:?} {is_silent}");
+        }
+        callers.forget(ONE);
+        assert!(!callers.has(ONE, began) && !callers.is_unmapped(ONE, true, began));
+    }
+
+    #[test]
+    fn used_answers_are_asked_again() {
+        let (callers, began) = (Callers::default(), Instant::now());
+        let unsure = Duration::from_secs(10);
+        let (used, idle, open) = (ONE, CallerNumber::Group(1), CallerNumber::User(2));
+        callers.keep_unmapped(used, true, began);
+        callers.keep_unmapped(idle, true, began);
+        callers.keep_unmapped(open, false, began + Duration::from_secs(1));
+        assert!(callers.is_unmapped(used, false, began));
+        assert!(!callers.is_unmapped(open, false, began) && callers.is_unmapped(open, true, began));
+        let due = |seconds| callers.due(began + Duration::from_secs(seconds), unsure, 9);
+        assert_eq!((due(5), due(20)), (vec![], vec![open]));
+        assert_eq!((due(240), due(9999)), (vec![used, open], vec![used, open]));
+        assert_eq!(callers.due(began + RENEWED, unsure, 1), [used]);
+        // The new answer is not due before a check uses it.
+        callers.keep_unmapped(used, true, began + RENEWED);
+        assert_eq!(due(9999), [open]);
+        let missed = CallerNumber::User(3);
+        assert!(!callers.is_unmapped(missed, true, began));
+        assert_eq!((due(9999), due(9999)), (vec![missed, open], vec![open]));
+    }
+
+    #[test]
+    fn full_table_never_grows() {
+        let (callers, now) = (Callers::default(), Instant::now());
+        callers.keep_unmapped(CallerNumber::Group(7), true, now);
+        assert!(callers.is_unmapped(CallerNumber::Group(7), false, now));
+        for uid in 0..u32::try_from(2 * ANSWERS_MAX).unwrap() {
+            callers.keep_unmapped(CallerNumber::User(uid), true, now);
+        }
+        let kept = reading(&callers.answers).len();
+        assert!(kept <= ANSWERS_MAX && callers.has(CallerNumber::Group(7), now), "{kept}");
+    }
+}
