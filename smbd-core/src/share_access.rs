@@ -33,8 +33,9 @@ pub(crate) fn grant(
     ip: IpAddr,
     can_encrypt: bool,
 ) -> Result<Entered, Denial> {
-    // Guests have no folder of their own in a share of homes.
-    if user.kind != Kind::User && (!settings.guest || share.rules.homes) {
+    // Guests have no folder of their own in a share of homes. The Guest account of a domain has a password, and is a guest as well.
+    let is_guest = user.kind != Kind::User || user.cred.token.is_guest_account();
+    if is_guest && (!settings.guest || share.rules.homes) {
         return Err(Denial::Guest);
     }
     share.client(ip, By::Smb).map_err(Denial::Rule)?;
@@ -59,4 +60,43 @@ pub(crate) fn is_within(granted: u32, cred: &Cred, now: (u32, &Cred)) -> bool {
 /// Returns whether a client at this address may know of the share.
 pub(crate) fn is_told(share: &Share, ip: IpAddr) -> bool {
     share.client(ip, By::Smb).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::{Domain, Token};
+
+    use super::*;
+    use crate::harness::Harness;
+    use crate::session::LogonWay;
+
+    /// The Guest account of a domain proves a password, and still is a guest.
+    #[test]
+    fn guests_of_every_kind_need_a_guest_share() {
+        let harness = Harness::new();
+        let share = harness.core.namespace.share_named(b"data").unwrap();
+        let domain = Domain::by_service();
+        let token = |rid: u32| {
+            let sid = |rid: u32| format!("S-1-5-21-1-2-3-{rid}").parse().unwrap();
+            Token::of_ticket(&domain, sid(rid), [sid(514)])
+        };
+        let account = Token::of_account(Some(&domain));
+        for (kind, token, needs_guest) in [
+            (Kind::User, account.clone(), false),
+            (Kind::User, token(1103), false),
+            (Kind::User, token(501), true),
+            (Kind::Guest, account.clone(), true),
+            (Kind::Anonymous, account, true),
+        ] {
+            let cred = Cred { uid: 3001, gid: 3001, groups: [].into(), token };
+            let way = LogonWay::Domain;
+            let user = User { name: "LAB\\one".into(), kind, cred, rid: 1, way };
+            for guest in [false, true] {
+                let settings = ShareSettings { guest, ..ShareSettings::default() };
+                let told = grant(&share, &settings, &user, [127, 0, 0, 1].into(), true);
+                let is_refused = told.err() == Some(Denial::Guest);
+                assert_eq!(is_refused, needs_guest && !guest, "{:?} {guest}", user.cred.token);
+            }
+        }
+    }
 }

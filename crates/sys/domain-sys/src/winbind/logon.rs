@@ -92,15 +92,40 @@ impl Context {
             let name = unsafe { copied(error.nt_string) };
             return Ok(Err(Refused { status: error.nt_status, name }));
         }
-        info.get().and_then(logged_on).map(Ok).ok_or(Error::Failed(code))
+        let info = info.get().ok_or(Error::Failed(code))?;
+        if is_taken_for_guest(info, response.user) {
+            let name = "NT_STATUS_NO_SUCH_USER: the controller took the user for its guest";
+            return Ok(Err(Refused { status: NO_SUCH_USER, name: name.to_owned() }));
+        }
+        logged_on(info).map(Ok).ok_or(Error::Failed(code))
     }
 }
 
-/// Copies the answer; `None` for guests and anonymous callers, whom a controller has not identified, and for an answer without the
-/// key of the session, which proves nothing about the messages of the session.
+/// STATUS_NO_SUCH_USER.
+const NO_SUCH_USER: u32 = 0xc000_0064;
+/// The Guest account of a domain or of a computer (MS-DTYP section 2.4.2.4).
+const GUEST: u32 = 501;
+
+/// Returns whether the controller has accepted an unknown user as Guest, without a password. The Guest account itself logs on by
+/// its own name and has a key.
+fn is_taken_for_guest(info: &ffi::AuthUserInfo, asked: &str) -> bool {
+    // SAFETY: the list has `num_sids` entries and belongs to `info`, which lives.
+    let user =
+        (!info.sids.is_null() && info.num_sids > 0).then(|| unsafe { (*info.sids).sid.read() });
+    let is_guest = info.user_flags & ffi::USER_GUEST != 0
+        || user.flatten().is_some_and(|sid| sid.subs().last() == Some(&GUEST));
+    // SAFETY: the text belongs to `info`, which lives.
+    let name = unsafe { copied(info.account_name) };
+    let plain = asked.rsplit_once('@').map_or(asked, |(plain, _)| plain);
+    let is_itself = plain.to_lowercase() == name.to_lowercase() && info.user_session_key != [0; 16];
+    is_guest && !is_itself
+}
+
+/// Copies the answer; `None` for anonymous callers, whom a controller has not identified, and for an answer without the key of the
+/// session, which proves nothing about the messages of the session.
 fn logged_on(info: &ffi::AuthUserInfo) -> Option<LoggedOn> {
     let count = usize::try_from(info.num_sids).ok()?;
-    if info.sids.is_null() || count > SIDS_MAX || info.user_flags & ffi::USER_GUEST != 0 {
+    if info.sids.is_null() || count > SIDS_MAX {
         return None;
     }
     // SAFETY: the list has `num_sids` entries and belongs to `info`, which lives.
@@ -109,10 +134,8 @@ fn logged_on(info: &ffi::AuthUserInfo) -> Option<LoggedOn> {
     // SAFETY: the texts belong to `info`, which lives.
     let (name, domain) = unsafe { (copied(info.account_name), copied(info.domain_name)) };
     let user = sids.next()??;
-    // S-1-5-21-*-501 is Guest; anonymous callers have an identifier of another kind.
-    let is_user = user.authority() == 5
-        && user.subs().first() == Some(&21)
-        && user.subs().last() != Some(&501);
+    // Anonymous callers have an identifier of another kind.
+    let is_user = user.authority() == 5 && user.subs().first() == Some(&21);
     if !is_user || name.is_empty() || info.user_session_key == [0; 16] {
         return None;
     }
