@@ -457,8 +457,8 @@ fn of_domain(host: &dyn Host, sid: &Sid) -> Option<Found> {
     found(Use::Group, name)
 }
 
-/// Returns the SID of a name in the domain.
-fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str)) -> Option<Sid> {
+/// Returns the SID of a name in the domain. `by_tickets`: of a user, the name in its last ticket counts.
+fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str), by_tickets: bool) -> Option<Sid> {
     let domain = host.domain()?;
     let identity = domain.identity()?;
     let same = |a: &str, b: &str| a.to_lowercase() == b.to_lowercase();
@@ -474,7 +474,8 @@ fn sid_in_domain(host: &dyn Host, (of, name): (&str, &str)) -> Option<Sid> {
         return Some(identity.sid.clone());
     }
     let group = || DOMAIN_GROUPS.iter().find(|(_, known)| same(known, name));
-    domain.user_named(name).or_else(|| identity.sid.child(group()?.0))
+    let user = if by_tickets { domain.user_named(name) } else { None };
+    user.or_else(|| identity.sid.child(group()?.0))
 }
 
 /// Splits a name into the domain in front, which may be empty, and the rest.
@@ -519,7 +520,8 @@ fn sid_of(host: &dyn Host, name: &str, asked: &DomainNames) -> Option<Found> {
     if let Some(found) = asked.sid_of(name) {
         return Some(found);
     }
-    let in_domain = || of_domain(host, &sid_in_domain(host, (domain, plain))?);
+    let by_tickets = !asked.is_unknown(name);
+    let in_domain = || of_domain(host, &sid_in_domain(host, (domain, plain), by_tickets)?);
     if !domain.is_empty()
         && let Some(found) = in_domain()
     {
@@ -715,8 +717,7 @@ mod tests {
             ("sales", "S-1-5-21-1-2-3-1114", Use::Group, r"LAB\sales"),
             (r"lab\PRINTERS", "S-1-5-21-1-2-3-1115", Use::Alias, r"LAB\printers"),
             (r"OTHER\bob", "S-1-5-21-4-5-6-1103", Use::User, r"OTHER\bob"),
-            // It was renamed after its ticket.
-            (r"LAB\alice", "S-1-5-21-1-2-3-1103", Use::User, r"LAB\alice.new"),
+            (r"LAB\alice.new", "S-1-5-21-1-2-3-1103", Use::User, r"LAB\alice.new"),
             ("carol", "S-1-22-1-1001", Use::User, r"GATE\carol"),
             (r"LAB\carol", "S-1-5-21-1-2-3-1120", Use::User, r"LAB\carol"),
             ("Administrators", "S-1-5-32-544", Use::Alias, r"BUILTIN\Administrators"),
@@ -726,7 +727,8 @@ mod tests {
             let wanted = (wanted.to_owned(), kind, shown.to_owned());
             assert_eq!(told(&member, name), Some(wanted), "{name}");
         }
-        for unknown in [r"LAB\nobody", "fault", r"GATE\sales"] {
+        // Alice was renamed after her ticket.
+        for unknown in [r"LAB\nobody", r"LAB\alice", "alice@lab.test", "fault", r"GATE\sales"] {
             assert_eq!(told(&member, unknown), None, "{unknown}");
         }
         let asked = DomainNames::of_sids(&member, [&sid("S-1-5-21-4-5-6")].into_iter());

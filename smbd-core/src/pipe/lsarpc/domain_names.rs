@@ -1,6 +1,6 @@
 //! Names and SIDs of one call about which winbind is asked, all at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Found, Host, UNIX_GROUP, UNIX_USER, Use, WELL_KNOWN, parts_of, told};
 use crate::domain_engine::{Lookup, Named, NamedKind};
@@ -11,6 +11,8 @@ use crate::dtyp::Sid;
 pub(super) struct DomainNames {
     by_sid: HashMap<Sid, Named>,
     by_name: HashMap<String, Named>,
+    /// Names that no identity of a domain has.
+    unknown: HashSet<String>,
 }
 
 impl DomainNames {
@@ -48,6 +50,9 @@ impl DomainNames {
         let asked: Vec<&String> = names.iter().filter(is_asked).collect();
         let parts: Vec<(&str, &str)> = asked.iter().map(|name| parts_of(name)).collect();
         let found = engine.identities(&parts);
+        let is_unknown =
+            |(name, found): (&&String, &Lookup)| matches!(found, Ok(None)).then(|| (*name).clone());
+        let unknown = asked.iter().zip(&found).filter_map(is_unknown).collect();
         // Names of the gateway itself, and BUILTIN, are not for winbind to say.
         let is_of_domain =
             |named: &Named| named.sid.authority() == 5 && named.sid.subs().first() == Some(&21);
@@ -55,6 +60,7 @@ impl DomainNames {
         let by_name = by_name.filter_map(|(name, found)| Some((name.clone(), known(found)?)));
         Self {
             by_name: by_name.filter(|(_, named)| is_of_domain(named)).collect(),
+            unknown,
             ..Self::default()
         }
     }
@@ -63,6 +69,12 @@ impl DomainNames {
         // The SID of a name is among the answers about names.
         let by_name = || self.by_name.values().find(|named| named.sid == *sid);
         found(self.by_sid.get(sid).or_else(by_name)?)
+    }
+
+    /// Returns whether the service has said that no identity of a domain has this name: a user may have another name than in its
+    /// last ticket.
+    pub(super) fn is_unknown(&self, name: &str) -> bool {
+        self.unknown.contains(name)
     }
 
     pub(super) fn sid_of(&self, name: &str) -> Option<Found> {
