@@ -71,7 +71,7 @@ class World:
 
     at = conf = domain = None
     domains = ()
-    member_sid = ""
+    member_sid = conf_of_member = ""
 
     @classmethod
     def make(cls, program, folder, programs):
@@ -96,7 +96,7 @@ class World:
     @classmethod
     def know(cls, member, *domains):
         """The domain of the member is the first."""
-        cls.domain, cls.domains = domains[0], domains
+        cls.domain, cls.domains, cls.conf_of_member = domains[0], domains, member.conf
         cls.member_sid = run("net", "getlocalsid", "-s", member.conf).decode().rsplit(" ", 1)[1].strip()
 
 
@@ -411,6 +411,46 @@ def checks(program):
         print("ok domain-members/check %s" % user if is_so else "not ok domain-members/check %s: %s" % (user, said), flush=True)
 
 
+def says(program, what, keytab, names, wanted, more=""):
+    """Compares what `check` says of the keytab with the KDC, and the texts of its warnings."""
+    at = os.path.join(World.at, "gateway")
+    text = "bind: %s\nrdma: off\nnfs: {portmap: off}\ndomain: {by: winbind}\n" % GATEWAY
+    text += "kerberos: {keytab: %s, realm: %s, names: [%s]}\n" % (keytab, smb_domain.REALM, names)
+    text += "shares: [{name: data, path: %s/data}]\n" % World.at if "shares:" not in more else ""
+    config = write(os.path.join(at, "states.yaml"), text + more)
+    words = [program, "check", "--json", "--config", config, "--state", os.path.join(at, "checked")]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90)
+    try:
+        told = json.loads(done.stdout)
+        found = " ".join([told["kerberos"]["asked_for"][0]["kdc"] or ""] + told["warnings"])
+        is_so = all(text in found for text in wanted)
+        is_so = is_so and (wanted != ["good"] or "KDC" not in found and "the keytab" not in found)
+    except (KeyError, TypeError, ValueError):
+        is_so, found = False, done.stdout + done.stderr
+    print("%s domain-members/check: %s" % ("ok" if is_so else "not ok", what) + ("" if is_so else ": " + found), flush=True)
+
+
+def checks_states(program):
+    """`check` tells a keytab of an earlier password, and names that the domain has as well."""
+    new, old = smb_domain.keytab(World.at), os.path.join(World.at, "old.keytab")
+    gateway = "%s.%s" % (NAMES[GATEWAY], DNS)
+    says(program, "a good keytab", new, gateway, ["good"])
+    says(program, "a name that the account lacks", new, "other." + DNS, ["unknown-service", "net ads setspn add cifs/other." + DNS])
+    number = World.domain.id_of("bob")
+    users = "users: [{name: alice, uid: %d, gid: %d, password_file: %s/gateway/password}]\n" % (number, number, World.at)
+    shares = "shares: [{name: data, path: %s/data, access: {deny: [alice]}}]\n" % World.at
+    says(program, "numbers and names of the domain", new, gateway, [
+        "the account `alice` has the uid %d, which winbind gives to the user LAB\\bob" % number,
+        "`alice` in `access` of share `data` means the account `alice`", "not LAB\\alice of the domain"], users + shares)
+    write(old, "", 0o600)
+    with open(new, "rb") as keys, open(old, "wb") as copy:
+        copy.write(keys.read())
+    run("net", "ads", "changetrustpw", "-s", World.conf_of_member)
+    says(program, "a keytab of an earlier password", old, gateway, ["old-keytab", "MEMBER$", "net ads keytab create -P"])
+    run("net", "ads", "keytab", "create", "-P", "-s", World.conf_of_member)
+    says(program, "a keytab made anew", new, gateway, ["good"])
+
+
 def main():
     program, folder, programs = sys.argv[1:]
     folder = smb_domain.short(folder)
@@ -418,6 +458,8 @@ def main():
     checks(program)
     for name, ask in operations():
         compare(name, ask)
+    # The password of the machine changes, and tickets with it.
+    checks_states(program)
     for process in running:
         done = process.poll()
         print("ok domain-members/ends" if done is None else "not ok domain-members/ends: %s" % done)
