@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -154,6 +155,28 @@ async fn removed_files_come_back() {
     assert!(out.status.success(), "{out:?}");
     assert_eq!(world.paths(&[]), ["by-nfs4", "marked"]);
     assert_eq!(["kept", "restored", "not_supported"].map(|name| world.metric(name)), [5, 2, 0]);
+}
+
+/// A removal that the basket cannot take is refused, by the CLOSE that should remove the file as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn removal_without_basket_is_refused() {
+    let world = World::start("{keep: 1h}");
+    for name in ["a", "b"] {
+        world.write(name, name);
+    }
+    let smb = world.smb().await;
+    smb.unlink("a").await.unwrap();
+    let set = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(world.path(".headgate"), mode).unwrap();
+    };
+    set(0o755);
+    let refused = smb.unlink("b").await.unwrap_err();
+    assert!(refused.to_string().contains("ACCESS_DENIED"), "{refused}");
+    assert!(world.path("b").exists());
+    set(0o700);
+    smb.unlink("b").await.unwrap();
+    assert_eq!(world.paths(&[]), ["a", "b"]);
 }
 
 /// A folder comes back with one command; of several files of one path, the newest.

@@ -12,7 +12,8 @@
 //!
 //! *Memory.* One task for each open that waits for its client, and for names whose removal waits.
 //!
-//! *Errors.* A name that cannot be removed remains; by then no request is left to report it to.
+//! *Errors.* A name that cannot be removed remains. The CLOSE that would have removed it reports the error, as with Samba, except
+//! that a folder is not empty (MS-FSA section 2.1.5.5 keeps such a folder without one).
 
 use std::sync::Arc;
 
@@ -45,32 +46,38 @@ pub(crate) enum TeardownReason {
     Connection,
 }
 
-/// Ends an open: by CLOSE, or because its tree, session or connection has ended.
-pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) {
-    if end_but_record(core, open).await {
+/// Ends an open: by CLOSE, or because its tree, session or connection has ended. Returns why a name that waited for this remains.
+pub(crate) async fn end_open(core: &Arc<ServerState>, open: &Arc<Open>) -> Option<VfsError> {
+    let (is_over, why) = end_but_record(core, open).await;
+    if is_over {
         persist::forget(core, std::slice::from_ref(open)).await;
     }
+    why
 }
 
 /// Ends an open, and leaves its record to the caller. Returns false if the record is deleted later, after names whose removal
-/// waits, or if the open had ended before.
-async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
+/// waits, or if the open had ended before; and why a name remains.
+async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> (bool, Option<VfsError>) {
     if is_left_empty(open).await {
         open.set_goes_if_empty();
         give_back_share(core, open);
     }
-    let Some(ripe) = core.opens.remove(open) else { return false };
+    let Some(ripe) = core.opens.remove(open) else { return (false, None) };
     if let Ok(file) = open.file() {
         core.namespace.arbiter().close(file.node().id(), open.party.holder);
     }
     lease::closed(core, open);
     core.creates.closed(open);
-    let mut waits = false;
+    let (mut waits, mut why) = (false, None);
     if open.delete_on_close() && !ripe.iter().any(|o| Arc::ptr_eq(o, open)) {
         marked(core, open);
     }
     for doomed in &ripe {
-        waits |= remove(core, doomed, open).await == Err(VfsError::Delay);
+        match remove(core, doomed, open).await {
+            Ok(()) | Err(VfsError::NotFound | VfsError::NotEmpty) => {}
+            Err(VfsError::Delay) => waits = true,
+            Err(error) => why = Some(error),
+        }
     }
     if waits {
         let (core, open) = (core.clone(), open.clone());
@@ -82,7 +89,7 @@ async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> bool {
     } else {
         core.opens.removed(&ripe);
     }
-    !waits
+    (!waits, why)
 }
 
 /// Gives back the share access of an open that is about to leave the table. Other opens keep theirs.
@@ -210,7 +217,7 @@ pub(crate) async fn lose(
     let mut ended = Vec::new();
     for open in core.opens.of_session(session, tree) {
         let ends = loss == TeardownReason::GivenUp || !disconnect(core, &open);
-        if ends && end_but_record(core, &open).await {
+        if ends && end_but_record(core, &open).await.0 {
             ended.push(open);
         }
         if ended.len() == STRUCK_AT_ONCE {

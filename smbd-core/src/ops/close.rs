@@ -1,7 +1,7 @@
 //! CLOSE (MS-SMB2 section 3.3.5.10): returns the final attributes and [ends](crate::teardown) the open.
 //!
-//! *Errors.* If storage lost data that the open wrote without a flush, or fails to set the last-write time, the open still ends and
-//! the response reports the error.
+//! *Errors.* If storage lost data that the open wrote without a flush, fails to set the last-write time, or does not remove a file that
+//! the close should, the open still ends and the response reports the error.
 
 use vfs::VfsError;
 
@@ -23,11 +23,14 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         _ => None,
     };
     let lost = open.file().is_ok_and(|file| open.open_state.take_lost(file.node().losses()));
-    teardown::end_open(&cx.server, &open).await;
+    let remains = teardown::end_open(&cx.server, &open).await;
     if lost {
         return Err(VfsError::Io.into());
     }
     dated?;
+    if let Some(why) = remains {
+        return Err(why.into());
+    }
     Ok(Answer::ok(Response { basics }.emit()))
 }
 

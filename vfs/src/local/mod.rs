@@ -527,13 +527,14 @@ impl Volume {
         }
     }
 
-    /// Warns once that streams are not supported.
+    /// Warns once that streams and the wastebasket do not work.
     fn is_open_to_others(&self) {
         if !self.open_to_others.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 folder = %self.folder.display(),
                 "the gateway's own folder .headgate of a share belongs to another user or is open to others: streams are \
-                 not served; look at what is in it, and give it to the gateway's user with mode 0700"
+                 not served, and with a wastebasket nothing is removed; look at what is in it, and give it to the gateway's user with \
+                 mode 0700"
             );
         }
     }
