@@ -321,7 +321,10 @@ pub(crate) async fn from_smb1(core: &ServerState, conn: &Conn, message: &[u8]) -
         conn.handle.shutdown().await;
         return Some(smb1::no_dialect(message));
     };
-    let negotiated = settle(core, dialect, &request, Chosen::before_311(core, &request, dialect));
+    let mut negotiated =
+        settle(core, dialect, &request, Chosen::before_311(core, &request, dialect));
+    // The client offered this one alone, as its FSCTL_VALIDATE_NEGOTIATE_INFO says.
+    negotiated.client_dialects = vec![dialect.number()];
     let token = auth::hint(core.settings().mechs());
     let body = response(core, &negotiated, number, &token, Vec::new()).emit();
     if number == Dialect::V202.number() {

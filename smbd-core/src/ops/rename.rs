@@ -385,7 +385,9 @@ pub(super) async fn link(
     if cx.server.opens.is_delete_pending(open) {
         return Err(Status::ACCESS_DENIED);
     }
-    let path = new_path(open, &new.name)?;
+    // smbclient (4.17) sends the name of a link from the share's root with its separator; Samba takes it.
+    let name = if open.posix { &new.name } else { new.name.trim_start_matches('\\') };
+    let path = new_path(open, name)?;
     if path.stream.is_some() || path.other_index {
         return Err(Status::INVALID_PARAMETER);
     }

@@ -413,6 +413,9 @@ async fn links_and_attributes_with_names_are_made() {
     assert_eq!(set(&c, f, Set::Link(to("g", 0))).await, Status::OBJECT_NAME_COLLISION);
     let standard = Standard::parse(&query(&c, f, Class::Standard).await.unwrap()).unwrap();
     assert_eq!(standard.links, 2);
+    // smbclient sends the separator of the root.
+    assert_eq!(set(&c, f, Set::Link(to("\\root", 0))).await, Status::SUCCESS);
+    assert!(open(&c, "root").await.is_ok());
     assert_eq!(query(&c, f, Class::FullEa).await, Err(Status::NO_EAS_ON_FILE));
     let ea = |value: &[u8]| FullEa { flags: 0, name: b"One".to_vec(), value: value.to_vec() };
     assert_eq!(set(&c, f, Set::FullEa(ea(b"1").emit())).await, Status::SUCCESS);
