@@ -71,6 +71,9 @@ fn passwords_of_domain_need_winbind() {
     locked(&of.0.state).machine = Some((in_lab(""), None));
     assert_eq!(told(&of), [Some(true), None, None]);
     assert!(of.machine().is_none());
+    locked(&of.0.state).away = Some("silent".into());
+    let is_domain = ["lab.test", "LAB", "WORKGROUP"].map(|name| of.is_domain(name));
+    assert_eq!(is_domain, [Ok(true), Ok(false), Ok(false)], "accounts of the gateway log on");
     locked(&of.0.state).machine = Some((in_lab("LAB"), None));
     assert_eq!(told(&of), [Some(true), Some(true), Some(false)]);
     assert_eq!(&*of.machine().unwrap().dns_computer, "gw.lab.test");
