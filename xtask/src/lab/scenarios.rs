@@ -438,12 +438,20 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario::new("knfsd-v4.2-tcp", "4.2", "tcp").on(Server::Knfsd),
 ];
 
+/// A mount whose files have modes, owners and groups of a POSIX host: Linux sends a new owner by its number only with `idsfromsid`.
+const POSIX: &str = "posix,idsfromsid,actimeo=0,closetimeo=0";
+
 /// A suite of system calls on files, on the gateway and on the kernel's own server; run by a separate command.
 pub(super) const PJDFSTEST: &[Scenario] = &[
     Scenario::new("pjdfstest-v3", "3", "tcp").jobs(JOB),
     Scenario::new("pjdfstest-v4.2", "4.2", "tcp").jobs(JOB),
     Scenario::new("pjdfstest-knfsd-v3", "3", "tcp").jobs(JOB).on(Server::Knfsd),
     Scenario::new("pjdfstest-knfsd-v4.2", "4.2", "tcp").jobs(JOB).on(Server::Knfsd),
+    Scenario::cifs("pjdfstest-cifs", "3.1.1", "tcp").jobs(JOB).options(POSIX),
+    Scenario::cifs("pjdfstest-linux7-cifs", "3.1.1", "tcp").jobs(JOB).options(POSIX).linux(V7),
+    Scenario::cifs("pjdfstest-multiuser", "3.1.1", "tcp")
+        .jobs(JOB)
+        .options("posix,idsfromsid,actimeo=0,closetimeo=0,sec=krb5,multiuser,cruid=0"),
 ];
 
 /// The share is a folder of CephFS; run by a separate command.
