@@ -5,17 +5,19 @@
 //! one open. Two users of one client that use the same key have two leases, which break each other. [`crate::lease`] requests and
 //! breaks them.
 //!
-//! *Memory.* One lease per key in use; it is dropped with its last open.
+//! *Memory.* One lease per key in use; it is dropped with its last open. One entry per address with connections.
 //!
 //! *Errors.* STATUS_INVALID_PARAMETER for a key that is in use for another file (MS-SMB2 section 3.3.5.9.8).
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use ahash::{HashMap, RandomState};
 use dashmap::DashMap;
 use mutex::locked;
-use state::{Caching, ClientId, Holder, HolderId, Lease as HolderLease, NodeId};
+use rdma_transport::channel::host_of;
+use state::{Answers, Caching, ClientId, Holder, HolderId, Lease as HolderLease, NodeId};
 use tokio::sync::Notify;
 use vfs::namespace::Namespace;
 
@@ -211,6 +213,8 @@ pub struct Leases {
     /// Leases by key: one for each client and user of that key, nearly always one.
     by_key: Mutex<HashMap<Guid, Vec<Entry>>>,
     owners: DashMap<HolderId, Owner, RandomState>,
+    /// Whether the clients of an address answer breaks.
+    answers: Mutex<HashMap<IpAddr, Weak<Answers>>>,
 }
 
 /// The right to open a file under a lease; the lease exists as long as a claim on it does.
@@ -380,12 +384,27 @@ impl Leases {
         self.parent_of(last).filter(|_| key(marked) == key(last))
     }
 
+    /// Returns whether a new connection from this address answers breaks: as the others of the address do, until it has answered
+    /// one.
+    pub(crate) fn answers(&self, at: IpAddr) -> Arc<Answers> {
+        let at = host_of(at);
+        let mut all = locked(&self.answers);
+        let known = all.get(&at).and_then(Weak::upgrade);
+        let of_address = known.unwrap_or_else(|| {
+            all.retain(|_, answers| answers.strong_count() > 0);
+            let new = Arc::default();
+            all.insert(at, Arc::downgrade(&new));
+            new
+        });
+        Arc::new(Answers::of(of_address))
+    }
+
     /// Claims the right to open this file under the lease of a client, its user and a key, with its epoch in version 2. Makes the
     /// lease if it does not exist.
     pub(crate) fn claim(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
-        (client, owner): (Guid, &str),
+        (client, owner, answers): (Guid, &str, &Arc<Answers>),
         (key, epoch): (Guid, Option<u16>),
         node: NodeId,
     ) -> Result<Claim, Status> {
@@ -394,13 +413,13 @@ impl Leases {
         let known = entries.iter().position(|e| e.lease.is_of(client, owner));
         let new = || {
             let table = namespace.arbiter().state();
-            let lease = Arc::new(HolderLease::held(table.key()));
+            let lease = HolderLease::held(table.key()).answered_by(answers.clone());
             let lease = Lease {
                 client,
                 owner: owner.to_owned(),
                 key,
                 node: AtomicU64::new(node.0),
-                party: Holder { holder: table.holder(), lease, via: 0 },
+                party: Holder { holder: table.holder(), lease: Arc::new(lease), via: 0 },
                 version_2: epoch.is_some(),
                 versions: Mutex::new(Versions { epoch: epoch.unwrap_or(0), ..Versions::default() }),
                 answers: Arc::default(),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use mutex::{locked, reading, writing};
 use rdma_transport::channel::{Handle, Info, Reply};
+use state::Answers;
 use tokio::sync::{Notify, Semaphore};
 use vfs::backend::ReadInto;
 
@@ -283,6 +284,8 @@ pub struct Conn {
     pub(crate) wants_compressed: AtomicBool,
     /// Break notifications that are not queued for sending yet.
     pub(crate) notices: Arc<InFlight>,
+    /// Whether its client answers breaks of leases and oplocks that it opened over this connection.
+    pub(crate) answers: OnceLock<Arc<Answers>>,
 }
 
 impl Conn {
@@ -313,6 +316,7 @@ impl Conn {
             paced_for: AtomicU32::new(0),
             wants_compressed: AtomicBool::new(false),
             notices: Arc::default(),
+            answers: OnceLock::new(),
         }
     }
 

@@ -49,8 +49,8 @@ use std::time::Duration;
 
 use rdma_transport::count;
 use state::{
-    Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as HolderLease, NodeId,
-    Requester, Stage,
+    Answers, Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as HolderLease,
+    NodeId, Requester, Stage,
 };
 use tokio::time::Instant;
 use vfs::arbiter::WaitPolicy;
@@ -133,24 +133,25 @@ pub(crate) fn claim(
 ) -> Result<(Holder, Option<Claim>), Status> {
     let lease = asked(cx, level, context).map(|c| (c.key, c.v2.map(|v| v.epoch)));
     let session = cx.session()?;
-    claim_for(&cx.server, (session.client_guid(), &session.owner()), lease, node)
+    let answers = cx.conn.answers.get_or_init(|| cx.server.leases.answers(cx.conn.info.peer.ip()));
+    claim_for(&cx.server, (session.client_guid(), &session.owner(), answers), lease, node)
 }
 
-/// As [`claim`], for a client, its user and the key of the lease with, in version 2, its epoch.
+/// As [`claim`], for a client, its user, whether it answers breaks, and the key of the lease with, in version 2, its epoch.
 pub(crate) fn claim_for(
     core: &Arc<ServerState>,
-    (client, owner): (Guid, &str),
+    (client, owner, answers): (Guid, &str, &Arc<Answers>),
     lease: Option<(Guid, Option<u16>)>,
     node: NodeId,
 ) -> Result<(Holder, Option<Claim>), Status> {
     let table = core.namespace.arbiter().state();
     let party = |client| Holder {
         holder: table.holder(),
-        lease: Arc::new(HolderLease::held(client)),
+        lease: Arc::new(HolderLease::held(client).answered_by(answers.clone())),
         via: 0,
     };
     let Some(lease) = lease else { return Ok((party(table.key()), None)) };
-    let claim = core.leases.claim(&core.namespace, (client, owner), lease, node)?;
+    let claim = core.leases.claim(&core.namespace, (client, owner, answers), lease, node)?;
     let holder = party(claim.lease().party.client());
     Ok((holder, Some(claim)))
 }
@@ -370,16 +371,13 @@ pub(crate) fn listing_changed(core: &ServerState, open: &Open) {
     core.namespace.arbiter().tell(file.place().dir.id(), who, state::Operation::Contents);
 }
 
-/// Revokes caching that was not given back in time.
+/// Revokes caching that was not given back in time. A later break of the same holder has its own time.
 pub(crate) fn overrule(core: &Arc<ServerState>, what: &Break) {
-    let arbiter = core.namespace.arbiter();
-    let breaking = arbiter.state().held(what.node, what.holder).and_then(|h| h.breaking_to);
-    if breaking == Some(what.to) {
+    if core.namespace.arbiter().revoke(what) {
         tracing::warn!(
             holder = what.holder.0,
             "an oplock or lease break was not acknowledged in time; the right is revoked"
         );
-        arbiter.acknowledge(what.node, what.holder, Caching::NONE);
         crate::persist::note(core, core.leases.opens_of(what.holder));
     }
 }

@@ -329,7 +329,8 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, M
         }
         _ => None,
     };
-    let (party, claim) = lease::claim_for(core, (record.client, &record.owner), of_lease, node)
+    let client = (record.client, record.owner.as_str(), &Arc::default());
+    let (party, claim) = lease::claim_for(core, client, of_lease, node)
         .map_err(|_| "its lease key is used for another file")?;
     let cred = Cred {
         uid: record.uid,

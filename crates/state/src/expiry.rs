@@ -34,8 +34,10 @@
 //! server ends it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::answers::Answers;
 use crate::id::{ClientId, Millis};
 
 /// The lease time and the courtesy time, which begins when the lease ends.
@@ -61,6 +63,7 @@ pub enum LeaseState {
 pub struct Lease {
     client: ClientId,
     host: Option<IpAddr>,
+    answers: Arc<Answers>,
     terms: Terms,
     renewed_ms: AtomicU64,
     /// Number of the client's requests in execution.
@@ -86,12 +89,23 @@ impl Lease {
 
     fn with(client: ClientId, terms: Terms, renewed_ms: u64) -> Self {
         let (renewed_ms, in_progress) = (AtomicU64::new(renewed_ms), AtomicU32::new(0));
-        Self { client, host: None, terms, renewed_ms, in_progress }
+        let answers = Arc::default();
+        Self { client, host: None, answers, terms, renewed_ms, in_progress }
     }
 
     /// Records the client's host, so that all clients of one host share a per-node limit ([`Limits`](crate::Limits)).
     pub fn of_host(self, host: IpAddr) -> Self {
         Self { host: Some(host), ..self }
+    }
+
+    /// Makes this lease one of several of a client, which answers breaks for all of them or for none.
+    pub fn answered_by(self, answers: Arc<Answers>) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// Returns whether the client answers breaks.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     pub(crate) fn host(&self) -> Option<IpAddr> {

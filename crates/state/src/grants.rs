@@ -27,7 +27,8 @@
 //! | BREAKING | [`Grants::acknowledge`] with at most `to`, and `deeper` reached | GRANTED, or no grant |
 //! | BREAKING | the same, and `deeper` is less | the next step: BREAKING, or done at once if only READ remained |
 //! | BREAKING | [`Grants::acknowledge`] with more than `to` | BREAKING |
-//! | BREAKING | [`Grants::overdue`], [`Grants::breaks`] after the deadline | BREAKING; the front end acknowledges for the holder |
+//! | BREAKING | [`Grants::overdue`], [`Grants::breaks`] after the deadline | BREAKING; the front end revokes the rights |
+//! | BREAKING | [`Grants::revoke`], at the deadline | no grant; less time for the client's other breaks ([`crate::answers`]) |
 //! | any | [`Grants::release`] | no grant |
 
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
@@ -169,7 +170,7 @@ impl Grants {
             let told = match &mut g.breaking {
                 None if !e.acknowledge => g.take(node, e.keep, now),
                 None => {
-                    let deadline = now.saturating_add(deadlines.acknowledge_ms());
+                    let deadline = deadlines.of(g.party.lease.answers(), now);
                     let (to, origin) = (e.keep, g.rights);
                     g.begin(node, PendingBreak { to, deeper: to, origin, deadline })
                 }
@@ -295,7 +296,8 @@ impl Grants {
         Some((found.party.client(), found.party.holder))
     }
 
-    /// Reduces the holder's rights to `to`, whether or not a break asked for it.
+    /// Reduces the holder's rights to `to`, whether or not a break asked for it. The answer to a break shows that its client
+    /// answers.
     pub(crate) fn acknowledge(
         &mut self,
         node: NodeId,
@@ -310,7 +312,8 @@ impl Grants {
         g.rights = g.rights.and(to);
         let mut next = None;
         if let Some(b) = g.breaking.filter(|b| g.rights.without(b.to).is_none()) {
-            let deadline = now.saturating_add(deadlines.acknowledge_ms());
+            g.party.lease.answers().answered(now, deadlines.acknowledge_ms());
+            let deadline = deadlines.of(g.party.lease.answers(), now);
             let rest = g.rights.and(b.deeper).grantable();
             if rest == g.rights {
                 g.breaking = None;
@@ -324,6 +327,17 @@ impl Grants {
         }
         self.forget_empty();
         Acknowledged { held: true, next }
+    }
+
+    /// Removes the rights of a holder that did not acknowledge a break until this deadline, and notes that its client does not
+    /// answer. Returns false if that break is over; a later one has another deadline.
+    pub(crate) fn revoke(&mut self, holder: HolderId, deadline: Millis, now: Millis) -> bool {
+        let is_meant = |g: &Grant| g.breaking.is_some_and(|b| b.deadline == deadline);
+        let found = self.0.iter().position(|g| g.party.holder == holder && is_meant(g));
+        if let Some(at) = found {
+            self.0.remove(at).party.lease.answers().missed(now);
+        }
+        found.is_some()
     }
 
     /// Removes the grants of this holder.

@@ -4,8 +4,8 @@
 //! byte-range locks ([`range`] for NFS, [`smb_lock`] for SMB), the caching grants ([`caching`], [`grants`]: NFS delegations, SMB
 //! oplocks and leases), and the names with a pending delete ([`pending`]). A front end asks the table before it acts and follows
 //! the [`Verdict`]: proceed, recall caching rights first ([`recall`]), release a client whose lease has lapsed ([`expiry`]), or
-//! refuse. [`turns`] keeps clients that must retry from being overtaken. [`grace`] decides which clients may reclaim state after a
-//! restart.
+//! refuse. [`turns`] keeps clients that must retry from being overtaken, and [`answers`] notes which clients answer no breaks.
+//! [`grace`] decides which clients may reclaim state after a restart.
 //!
 //! *Memory.* One record per node in use, freed with its last holder. Every list in it has a limit ([`Limits`]).
 //!
@@ -14,6 +14,7 @@
 #![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 pub mod access;
+pub mod answers;
 pub mod caching;
 pub mod expiry;
 pub mod grace;
@@ -35,6 +36,7 @@ pub mod table;
 pub mod turns;
 
 pub use access::{Rights, Share};
+pub use answers::Answers;
 pub use caching::{CacheRequest, Caching, Kind, Operation};
 pub use expiry::{Lease, LeaseState, Terms};
 pub use grace::Grace;

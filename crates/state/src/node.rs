@@ -448,6 +448,11 @@ impl Record {
         self.grants.acknowledge(node, holder, to, now, deadlines)
     }
 
+    /// See [`Grants::revoke`].
+    pub(crate) fn revoke(&mut self, holder: HolderId, deadline: Millis, now: Millis) -> bool {
+        self.grants.revoke(holder, deadline, now)
+    }
+
     /// Grants a lock, or returns the conflict.
     pub(crate) fn lock(
         &mut self,

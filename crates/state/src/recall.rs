@@ -1,7 +1,13 @@
 //! Breaks of caching rights.
 
+use crate::answers::Answers;
 use crate::caching::{Caching, Kind};
 use crate::id::{ClientId, HolderId, Millis, NodeId};
+
+/// A client that answers no breaks has this part of the time that others have.
+const SILENT_PART: u64 = 32;
+/// The least such time, unless others have less.
+const SILENT_MIN_MS: u64 = 500;
 
 /// The time limits of a break. They are declared together because the second must be the longer one: a waiting client must still be
 /// there when an unresponsive holder is revoked.
@@ -21,6 +27,17 @@ impl Deadlines {
     /// Time limit of the holder, in milliseconds.
     pub fn acknowledge_ms(self) -> u64 {
         self.acknowledge_ms
+    }
+
+    /// Time limit of a holder whose client answers no breaks, in milliseconds: longer than an answer takes, and little for those
+    /// that wait.
+    pub fn silent_ms(self) -> u64 {
+        (self.acknowledge_ms / SILENT_PART).max(self.acknowledge_ms.min(SILENT_MIN_MS))
+    }
+
+    /// Returns the end of the time of this client for a break that begins now.
+    pub(crate) fn of(self, client: &Answers, now: Millis) -> Millis {
+        now.saturating_add(if client.is_silent() { self.silent_ms() } else { self.acknowledge_ms })
     }
 
     /// Time limit of a waiting client, in milliseconds.
@@ -67,5 +84,17 @@ mod tests {
     fn wait_limit_must_exceed_acknowledge_limit() {
         assert!(Deadlines::new(30, 30).is_none());
         assert!(Deadlines::new(30, 45).is_some());
+    }
+
+    #[test]
+    fn silent_client_has_short_time() {
+        let client = Answers::default();
+        for (acknowledge, short) in [(35_000, 1_093), (16_000, 500), (1_000, 500), (30, 30)] {
+            let deadlines = Deadlines::new(acknowledge, acknowledge + 1).unwrap();
+            assert_eq!(deadlines.of(&client, 7), 7 + acknowledge);
+            client.missed(7);
+            assert_eq!(deadlines.of(&client, 7), 7 + short);
+            client.answered(7 + acknowledge, acknowledge);
+        }
     }
 }

@@ -95,6 +95,15 @@ impl Drop for Writing<'_> {
     }
 }
 
+/// Counts a node that now has what it had not before, or the reverse.
+fn count(nodes: &AtomicUsize, before: bool, after: bool) {
+    match (before, after) {
+        (false, true) => nodes.fetch_add(1, Ordering::SeqCst),
+        (true, false) => nodes.fetch_sub(1, Ordering::SeqCst),
+        _ => 0,
+    };
+}
+
 /// All state of all nodes.
 #[derive(Debug)]
 pub struct Table {
@@ -207,24 +216,8 @@ impl Table {
             }
             _ => {}
         }
-        match (before.1, after.1) {
-            (false, true) => {
-                self.grants.fetch_add(1, Ordering::SeqCst);
-            }
-            (true, false) => {
-                self.grants.fetch_sub(1, Ordering::SeqCst);
-            }
-            _ => {}
-        }
-        match (before.2, after.2) {
-            (false, true) => {
-                self.pending.fetch_add(1, Ordering::SeqCst);
-            }
-            (true, false) => {
-                self.pending.fetch_sub(1, Ordering::SeqCst);
-            }
-            _ => {}
-        }
+        count(&self.grants, before.1, after.1);
+        count(&self.pending, before.2, after.2);
         out
     }
 
@@ -418,6 +411,12 @@ impl Table {
         now: Millis,
     ) -> Acknowledged {
         self.change(node, |r| r.acknowledge(node, holder, to, now, self.deadlines))
+    }
+
+    /// Removes the caching rights of a holder that did not acknowledge this break in time. Its client has less time for its further
+    /// breaks, until it answers one. Returns false if the break is over.
+    pub fn revoke(&self, what: &Break, now: Millis) -> bool {
+        self.change(what.node, |r| r.revoke(what.holder, what.deadline, now))
     }
 
     /// Grants a lock, or returns the conflict.

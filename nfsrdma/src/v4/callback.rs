@@ -58,6 +58,15 @@ enum Ask<'a> {
     Recall(Stateid, &'a Fh),
     /// CB_GETATTR (RFC 8881 section 20.1) for these attributes.
     Attributes(&'a Fh, Bitmap),
+    /// No operation after CB_SEQUENCE: whether the client answers.
+    Nothing,
+}
+
+impl Ask<'_> {
+    /// The operations of the call, with CB_SEQUENCE.
+    fn operations(&self) -> u32 {
+        if matches!(self, Self::Nothing) { 1 } else { 2 }
+    }
 }
 
 /// The client's answer to a callback.
@@ -80,6 +89,11 @@ pub(super) struct Attributes {
 /// Asks the client to return a delegation.
 pub(super) async fn recall(session: &Session, stateid: Stateid, fh: &Fh) -> Result<(), Failed> {
     call(session, Ask::Recall(stateid, fh)).await.map(drop)
+}
+
+/// Asks whether the client answers callbacks.
+pub(super) async fn reach(session: &Session) -> Result<(), Failed> {
+    call(session, Ask::Nothing).await.map(drop)
 }
 
 /// Queries the holder of a write delegation for the cached attributes; `times`: it also keeps the times.
@@ -133,7 +147,7 @@ async fn deliver(
             (encode(session, back.program, &cred, (slot, sequence), ask), conn)
         };
         match tokio::time::timeout(ANSWER_MAX, conn.handle.call(message)).await {
-            Ok(Ok(answer)) => return decode(answer.as_slice()),
+            Ok(Ok(answer)) => return decode(answer.as_slice(), ask.operations()),
             _ => session.back().unbind(conn.id),
         }
     }
@@ -161,7 +175,7 @@ fn encode(
         minorversion: session.minor,
         // Only minor version 0 uses this field.
         callback_ident: 0,
-        argarray: 2,
+        argarray: ask.operations(),
     };
     let order = cb::Sequence {
         sessionid: session.id,
@@ -171,27 +185,30 @@ fn encode(
         cachethis: false,
         referring_call_lists: Vec::new(),
     };
-    let (number, asked) = match ask {
+    let asked = match ask {
         Ask::Recall(stateid, fh) => {
             let recall = cb::Recall { stateid, truncate: false, fh: fh.as_bytes() };
-            (op::RECALL, Args::Recall(recall))
+            Some((op::RECALL, Args::Recall(recall)))
         }
         Ask::Attributes(fh, attr_request) => {
-            (op::GETATTR, Args::Getattr(cb::Getattr { fh: fh.as_bytes(), attr_request }))
+            Some((op::GETATTR, Args::Getattr(cb::Getattr { fh: fh.as_bytes(), attr_request })))
         }
+        Ask::Nothing => None,
     };
     let mut out = Vec::new();
     call.emit(&mut out);
     compound.emit(&mut out);
     op::SEQUENCE.emit(&mut out);
     order.emit(&mut out);
-    number.emit(&mut out);
-    asked.emit(&mut out);
+    if let Some((number, args)) = asked {
+        number.emit(&mut out);
+        args.emit(&mut out);
+    }
     out
 }
 
-/// Decodes the client's answer to a callback.
-fn decode(answer: &[u8]) -> Result<Said, Failed> {
+/// Decodes the client's answer to a callback of this many operations.
+fn decode(answer: &[u8], operations: u32) -> Result<Said, Failed> {
     let (rest, head) = wire::decode(answer, ReplyHead::parse).map_err(nonsense)?;
     let ReplyBody::Accepted(_, AcceptStat::Success) = head.body else {
         return Err(Failed::Nonsense);
@@ -202,6 +219,7 @@ fn decode(answer: &[u8]) -> Result<Said, Failed> {
         let parsed = wire::decode(result, |i| Results::parse(number, i)).map_err(nonsense)?;
         rest = parsed.0;
         let refused = match (at, parsed.1) {
+            (0, Some(Results::Sequence(Res::Ok(_)))) if operations == 1 => return Ok(Said::Done),
             (0, Some(Results::Sequence(Res::Ok(_)))) => continue,
             (1, Some(Results::Status(Nfsstat4::Ok))) if number == op::RECALL => {
                 return Ok(Said::Done);
@@ -275,7 +293,7 @@ mod tests {
     const SEQUENCE_OK: [u32; 10] = [OP_CB_SEQUENCE, 0, 1, 2, 3, 4, 1, 0, 0, 0];
 
     fn outcome(rest: &[u32]) -> Result<Said, Failed> {
-        decode(&answer(&[&HEAD[..], rest].concat()))
+        decode(&answer(&[&HEAD[..], rest].concat()), 2)
     }
 
     #[test]
@@ -290,8 +308,13 @@ mod tests {
         assert_eq!(outcome(&[1, OP_CB_SEQUENCE, 10_068]), Ok(Said::Done));
         assert_eq!(outcome(&[0]), Err(Failed::Nonsense));
         assert_eq!(outcome(&[9]), Err(Failed::Nonsense));
-        assert_eq!(decode(&answer(&[7, 1, 1, 0, 0])), Err(Failed::Nonsense));
-        assert_eq!(decode(&answer(&[7])), Err(Failed::Nonsense));
+        assert_eq!(decode(&answer(&[7, 1, 1, 0, 0]), 2), Err(Failed::Nonsense));
+        assert_eq!(decode(&answer(&[7]), 2), Err(Failed::Nonsense));
+        assert_eq!(outcome(&[&[1][..], &SEQUENCE_OK].concat()), Err(Failed::Nonsense));
+        let alone = answer(&[&HEAD[..], &[1], &SEQUENCE_OK].concat());
+        assert_eq!(decode(&alone, 1), Ok(Said::Done));
+        let refused = answer(&[&HEAD[..], &[1, OP_CB_SEQUENCE, 10_008]].concat());
+        assert_eq!(decode(&refused, 1), Err(Failed::Refused(Status::Delay)));
     }
 
     #[test]

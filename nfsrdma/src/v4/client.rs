@@ -4,7 +4,7 @@
 //! across an await.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mutex::locked;
@@ -81,6 +81,8 @@ pub struct Client {
     pub(super) looked_at: AtomicUsize,
     /// Notified when a delegation of the client is recalled.
     pub(super) recalls: Notify,
+    /// When it was last asked whether it answers callbacks again, in milliseconds of the server's clock.
+    pub(super) asked_at: AtomicU64,
     /// Minor version 0: the verifier for SETCLIENTID_CONFIRM.
     confirm: Mutex<[u8; 8]>,
     create_order: Mutex<CreateOrder>,
@@ -114,6 +116,7 @@ impl Client {
             place,
             looked_at: AtomicUsize::new(0),
             recalls: Notify::new(),
+            asked_at: AtomicU64::new(0),
             confirm: Mutex::default(),
             create_order: Mutex::new(CreateOrder { next: 1, last_reply: None, failed: None }),
             sessions: Mutex::default(),

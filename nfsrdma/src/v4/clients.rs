@@ -62,7 +62,7 @@ use dashmap::DashMap;
 use mutex::locked;
 use rdma_transport::channel::host_of;
 use recovery::Store;
-use state::{ClientId, Grace, Lease, LeaseState, Millis, Terms};
+use state::{Answers, ClientId, Grace, Lease, LeaseState, Millis, Terms};
 
 use super::client::{Client, Introduction};
 use super::limits;
@@ -275,7 +275,9 @@ impl Clients {
             stateid::client_id(self.core.boot.instance, self.next.fetch_add(1, Ordering::Relaxed));
         let terms =
             Terms { lease_ms: ms(self.options.lease), courtesy_ms: ms(self.options.courtesy) };
-        let lease = Arc::new(Lease::new(id, terms, self.now()).of_host(place.network()));
+        let answers = Arc::new(Answers::of(place.usage().answers()));
+        let lease = Lease::new(id, terms, self.now()).of_host(place.network()).answered_by(answers);
+        let lease = Arc::new(lease);
         let client = Arc::new(Client::new(new, (id, lease), place, self.states_max.clone()));
         self.by_id.insert(id.0, client.clone());
         Some(client)

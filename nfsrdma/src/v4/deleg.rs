@@ -2,7 +2,8 @@
 //! return them in time.
 //!
 //! *Operation.* The exclusion of others is a grant in `state`; this module keeps its stateid and sends the recalls. Each recall has
-//! a task, which runs until the delegation is returned or revoked.
+//! a task, which runs until the delegation is returned or revoked. A client whose delegation was revoked has less time for its
+//! further ones, and gets no new one, until it answers again ([`state::answers`]); it learns of the loss by the flags of SEQUENCE.
 //!
 //! *Memory.* [`limits::DELEGATIONS_MAX`] delegations of all clients, [`limits::DELEGATIONS_OF_ADDRESS_MAX`] of one address. Beyond
 //! that, files are opened without one.
@@ -34,6 +35,8 @@ use super::wire::Stateid;
 
 /// Pause before a recall is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
+/// Milliseconds between two questions whether a silent client answers again.
+const ASK_EVERY_MS: u64 = 10_000;
 
 /// The interface of `state` to the clients of NFSv4. Weak, because the clients own the namespace that owns this.
 struct Link(Weak<Clients>);
@@ -55,6 +58,11 @@ impl Recall for Link {
     fn recall(&self, what: &Break) {
         let Some(clients) = self.0.upgrade() else { return };
         let what = *what;
+        // In a separate task: a callback must not be canceled, and may take longer than the holder has.
+        tokio::spawn({
+            let clients = clients.clone();
+            async move { clients.tell(&what).await }
+        });
         tokio::spawn(async move { clients.recall_until_back(&what).await });
     }
 
@@ -124,7 +132,7 @@ pub(super) fn delegate(
     at: &Located,
     given: Given,
 ) -> Option<Granted> {
-    if !can_recall(cx) || !at.node.is_cacheable() {
+    if !can_recall(cx, client) || !at.node.is_cacheable() {
         return None;
     }
     let state = cx.nfs.core.namespace.arbiter().state();
@@ -145,7 +153,7 @@ pub(super) fn delegate_directory(
     change: u64,
 ) -> Option<Stateid> {
     let state = cx.nfs.core.namespace.arbiter().state();
-    let can = can_recall(cx)
+    let can = can_recall(cx, client)
         && at.node.is_cacheable()
         && state.delegation(at.node.id(), key_of(client, at)).is_none();
     let checked = Rights::NONE;
@@ -180,9 +188,18 @@ fn key_of(client: &Client, at: &Located) -> CacheKey {
     CacheKey { client: client.id, via: at.share.id }
 }
 
-fn can_recall(cx: &Compound<'_>) -> bool {
+/// Checks that the client can be asked to return a delegation, and answered when it was asked before.
+fn can_recall(cx: &Compound<'_>, client: &Arc<Client>) -> bool {
+    let clients = &cx.nfs.clients;
     let works = cx.slot.as_ref().is_some_and(|s| s.session.back().works());
-    cx.nfs.clients.options.delegations && works
+    if !clients.options.delegations || !works {
+        return false;
+    }
+    let is_silent = client.lease.answers().is_silent();
+    if is_silent {
+        clients.ask_whether_reached(client);
+    }
+    !is_silent
 }
 
 fn rights(write: bool) -> Caching {
@@ -290,39 +307,58 @@ impl Clients {
         Some((client, number, stateid, fh))
     }
 
-    /// Recalls a delegation, repeatedly if needed, and revokes it when its time is over.
+    /// Waits for a delegation that is recalled, and revokes it when its time is over.
     async fn recall_until_back(&self, what: &Break) {
         if let Some(client) = self.find(what.client) {
             client.recalls.notify_waiters();
         }
-        let mut told = false;
-        loop {
-            let Some((client, _, stateid, fh)) = self.outstanding(what) else { return };
-            if self.now() >= what.deadline {
+        while self.outstanding(what).is_some() {
+            let left = what.deadline.saturating_sub(self.now());
+            if left == 0 {
                 return self.revoke(what);
             }
-            if !told {
-                match working_session(&client) {
-                    Some(session) => {
-                        let done = callback::recall(&session, stateid, &fh).await;
-                        self.counters.recall.count(done.is_ok());
-                        match done {
-                            Ok(()) => told = true,
-                            // The client does not know the delegation: the reply to its OPEN is still in transit, or it has
-                            // returned the delegation, which the next round detects.
-                            Err(Failed::Refused(status)) => {
-                                tracing::debug!(?status, client = client.id.0, "recall refused");
-                            }
-                            Err(why) => {
-                                tracing::debug!(?why, client = client.id.0, "recall failed")
-                            }
+            tokio::time::sleep(AGAIN.min(Duration::from_millis(left))).await;
+        }
+    }
+
+    /// Recalls a delegation, repeatedly if needed, until its client has received the recall.
+    async fn tell(&self, what: &Break) {
+        while let Some((client, _, stateid, fh)) = self.outstanding(what) {
+            match working_session(&client) {
+                Some(session) => {
+                    let done = callback::recall(&session, stateid, &fh).await;
+                    self.counters.recall.count(done.is_ok());
+                    match done {
+                        Ok(()) => return,
+                        // The client does not know the delegation: the reply to its OPEN is still in transit, or it has
+                        // returned the delegation, which the next round detects.
+                        Err(Failed::Refused(status)) => {
+                            tracing::debug!(?status, client = client.id.0, "recall refused");
                         }
+                        Err(why) => tracing::debug!(?why, client = client.id.0, "recall failed"),
                     }
-                    None => tracing::debug!(client = client.id.0, "no backchannel for a recall"),
                 }
+                None => tracing::debug!(client = client.id.0, "no backchannel for a recall"),
             }
             tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    /// Asks a client that did not return a delegation in time whether it answers callbacks again.
+    fn ask_whether_reached(self: &Arc<Self>, client: &Arc<Client>) {
+        let (now, order) = (self.now(), Ordering::Relaxed);
+        let due = |last: u64| (now >= last.saturating_add(ASK_EVERY_MS)).then_some(now);
+        let Some(session) = working_session(client) else { return };
+        if client.asked_at.fetch_update(order, order, due).is_err() {
+            return;
+        }
+        let (clients, client) = (self.clone(), client.clone());
+        tokio::spawn(async move {
+            if callback::reach(&session).await.is_ok() {
+                let least = clients.core.namespace.arbiter().state().deadlines().acknowledge_ms();
+                client.lease.answers().reached(clients.now(), least);
+            }
+        });
     }
 
     /// Queries the holder of a write delegation for its cached attributes.
@@ -368,7 +404,7 @@ impl Clients {
                 );
             }
         }
-        arbiter.acknowledge(what.node, what.holder, Caching::NONE);
+        arbiter.revoke(what);
     }
 
     pub(super) fn delegation_returned(&self, client: &Client, number: u32) {

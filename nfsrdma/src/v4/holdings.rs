@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use state::{Caching, HolderId, Rights};
+use state::{HolderId, Rights};
 use vfs::NodeRef;
 
 use super::client::Client;
@@ -99,7 +99,7 @@ impl Clients {
             self.delegations.fetch_sub(1, Ordering::Relaxed);
             self.counters.revoked.fetch_add(1, Ordering::Relaxed);
             drop(held);
-            arbiter.acknowledge(node, holder, Caching::NONE);
+            arbiter.close(node, holder);
             return true;
         }
         let gone = held.take_one(number, table);

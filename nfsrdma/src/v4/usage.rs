@@ -1,9 +1,11 @@
 //! Counters shared by all clients of one address: a host can pose as many clients, but together they get no more than this.
 //!
-//! *Memory.* Three counters for each address with clients.
+//! *Memory.* Three counters, and a time, for each address with clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use state::Answers;
 
 use super::limits::{DELEGATIONS_OF_ADDRESS_MAX, OWNERS_OF_ADDRESS_MAX};
 
@@ -12,6 +14,7 @@ pub(super) struct Usage {
     states: Arc<AtomicUsize>,
     owners: Arc<AtomicUsize>,
     delegations: Arc<AtomicUsize>,
+    answers: Arc<Answers>,
 }
 
 /// One counted item, until dropped.
@@ -32,6 +35,11 @@ impl Usage {
     /// Counts a delegation, within the limit over all addresses.
     pub(super) fn delegation(&self) -> Option<UsagePlace> {
         UsagePlace::take(&self.delegations, DELEGATIONS_OF_ADDRESS_MAX)
+    }
+
+    /// Returns whether the clients answer recalls.
+    pub(super) fn answers(&self) -> Arc<Answers> {
+        self.answers.clone()
     }
 
     pub(super) fn has_states(&self, many: usize) -> bool {

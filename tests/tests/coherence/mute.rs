@@ -36,7 +36,6 @@ async fn held(a: &Side, kind: Kind, name: &str) -> Hold {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unresponsive_holder_is_revoked() {
-    let (world, _dir, a, b) = world(RECALL).await;
     let holders = [
         Kind::Lease(7),
         Kind::Lease(R | W),
@@ -47,6 +46,8 @@ async fn unresponsive_holder_is_revoked() {
     ];
     for (at, first) in holders.into_iter().enumerate() {
         for second in [Kind::V3Write, Kind::V4Lock, Kind::RangeLock] {
+            // A holder that was silent before has less time.
+            let (world, _dir, a, b) = world(RECALL).await;
             let name = format!("mute {at} {second:?}");
             let hold = held(&a, first, &name).await;
             if let Some(file) = &hold.v4 {
@@ -63,9 +64,34 @@ async fn unresponsive_holder_is_revoked() {
             assert_eq!(b.smb.interims() > interims, second == Kind::RangeLock, "{first:?}");
             b.leave(&mut came.hold).await.unwrap();
             is_told(&a, first, &hold).await;
+            world.running.stop().await;
         }
     }
-    world.running.stop().await;
+}
+
+/// A holder that answers nothing costs others its time once, not for each of its files.
+#[tokio::test(flavor = "multi_thread")]
+async fn unresponsive_holder_of_many_files_costs_its_time_once() {
+    const FILES: u32 = 10;
+    const LONG: Duration = Duration::from_millis(3_200);
+    for first in [Kind::Lease(R | W), Kind::Oplock(oplock::BATCH), Kind::WriteDelegation] {
+        let (world, _dir, a, b) = world(LONG).await;
+        let mut holds = Vec::new();
+        for n in 0..FILES {
+            let key = u8::try_from(n).unwrap();
+            holds.push(held(&a, first, &format!("mute {key}")).await);
+        }
+        let began = Instant::now();
+        for n in 0..FILES {
+            let mut came = b.take(Kind::V3Write, &format!("mute {n}"), b"secnd").await;
+            assert!(came.good, "{first:?}: {}", came.outcome);
+            b.leave(&mut came.hold).await.unwrap();
+        }
+        let took = began.elapsed();
+        assert!(took >= LONG - Duration::from_millis(100), "{first:?}: {took:?}");
+        assert!(took < LONG * FILES / 2, "{first:?}: {took:?}");
+        world.running.stop().await;
+    }
 }
 
 /// Checks that the holder learns of the revocation.
