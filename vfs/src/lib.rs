@@ -68,6 +68,7 @@ pub mod wastebasket;
 pub mod watch;
 mod watch_access;
 mod watch_event;
+mod watch_index;
 mod xattrs;
 
 pub use authority::Acting;

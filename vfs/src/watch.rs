@@ -2,8 +2,9 @@
 //!
 //! *Operation.* `FileOps` posts every change of a name or a file, by whatever protocol it came; if no share has a watch, that costs
 //! one load. A [`Watch`] belongs to one open directory and collects events that match its filter, for this directory or for its
-//! whole subtree. Directories are compared by their paths from the share's root, in each share that shows the change; a watched
-//! directory that is renamed through `FileOps` keeps its watch. [`crate::external_change`] reports changes by other processes of
+//! whole subtree. Directories are compared by their paths from the share's root, in each share that shows the change, and a change
+//! costs no more for watches of other folders ([`crate::watch_index`]); a watched directory that is renamed through `FileOps` keeps
+//! its watch. [`crate::external_change`] reports changes by other processes of
 //! the host; for a watch with its subtree this covers the first [`COVERED_MAX`] directories, and no more than its client has
 //! [`Room`] for.
 //!
@@ -16,7 +17,7 @@
 //!
 //! *Errors.* [`VfsError::Resources`] for a watch beyond the limit.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -31,6 +32,7 @@ use crate::share::Share;
 use crate::types::{Action, Cred, Kind};
 use crate::watch_access::{Judgement, WatchAccess};
 pub use crate::watch_event::{Event, what};
+use crate::watch_index::WatchIndex;
 
 /// Events that wait for one watcher.
 pub const EVENTS_MAX: usize = 1024;
@@ -70,6 +72,7 @@ impl Taken {
 }
 
 struct State {
+    /// Its place in the index; changes only while the index is locked.
     path: Vec<u8>,
     filter: u32,
     recursive: bool,
@@ -207,16 +210,6 @@ impl Watcher {
             self.came.notify_waiters();
         }
     }
-
-    /// Updates the watched path after a directory was moved, if the watched directory is that one or below it.
-    fn moves(&self, from: &[u8], to: &[u8]) {
-        let mut s = self.lock();
-        if s.path == from {
-            s.path = to.to_vec();
-        } else if let Some(rest) = below(from, &s.path) {
-            s.path = [to, b"/", rest].concat();
-        }
-    }
 }
 
 /// Returns the rest of the path after the directory, if the path is below it.
@@ -266,7 +259,7 @@ pub struct Counters {
 /// The watches of all clients.
 #[derive(Default)]
 pub struct Hub {
-    watchers: RwLock<Vec<Arc<Watcher>>>,
+    watchers: RwLock<WatchIndex<Watcher>>,
     count: AtomicUsize,
     /// Bytes of waiting events of all watchers.
     kept: Arc<AtomicUsize>,
@@ -347,39 +340,52 @@ impl Hub {
         if all.len() >= WATCHES_MAX {
             return Err(VfsError::Resources);
         }
-        all.push(watcher);
+        let path = watcher.lock().path.clone();
+        all.add(watcher.share, path, watcher);
         self.count.store(all.len(), Ordering::Relaxed);
         Ok(())
     }
 
     /// Returns true if this share, or one that overlaps it, has a watch.
     pub fn is_watched(&self, share: u32) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
-            && self.all().iter().any(|w| w.share == share || self.overlaps.are(share, w.share))
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let watched = reading(&self.watchers);
+        watched.has(share) || self.overlaps.any(share, |other| watched.has(other))
     }
 
     /// Returns the watched shares that overlap this one.
     fn others(&self, share: u32) -> Vec<Arc<Share>> {
         let mut others = self.overlaps.of(share);
         if !others.is_empty() {
-            let watched: HashSet<u32> = self.all().iter().map(|w| w.share).collect();
-            others.retain(|other| watched.contains(&other.id));
+            let watched = reading(&self.watchers);
+            others.retain(|other| watched.has(other.id));
         }
         others
     }
 
-    fn all(&self) -> std::sync::RwLockReadGuard<'_, Vec<Arc<Watcher>>> {
-        reading(&self.watchers)
+    /// Returns the watches that a change at this path may concern.
+    fn around(&self, share: u32, path: &[u8]) -> Vec<Arc<Watcher>> {
+        reading(&self.watchers).up_from(share, path).cloned().collect()
+    }
+
+    /// Updates the watched paths after a directory was moved.
+    fn moves(&self, share: u32, from: &[u8], to: &[u8]) {
+        let mut all = writing(&self.watchers);
+        for (watcher, path) in all.moves(share, from, to) {
+            watcher.lock().path = path;
+        }
     }
 
     async fn tell(&self, share: u32, path: &[u8], action: Action, kind: u32) {
         self.counters.posted.fetch_add(1, Ordering::Relaxed);
         let overflows = &self.counters.overflows;
         let mut judging = Vec::new();
-        for watcher in self.all().iter().filter(|w| w.share == share) {
+        for watcher in self.around(share, path) {
             watcher.see(path, action, kind, overflows);
             if judging.len() < JUDGED_AT_ONCE && watcher.has_unjudged() {
-                judging.push(watcher.clone());
+                judging.push(watcher);
             }
         }
         for watcher in judging {
@@ -475,7 +481,7 @@ impl Hub {
             false => (Action::Removed, Action::Added),
         };
         if is_dir && let (Some(old), Some(new)) = (&old, &new) {
-            self.all().iter().filter(|w| w.share == share).for_each(|w| w.moves(old, new));
+            self.moves(share, old, new);
         }
         if let Some(old) = old {
             self.tell(share, &old, gone, kind).await;
@@ -579,13 +585,6 @@ impl Watch {
             came.await;
         }
     }
-
-    /// Reads the current path of the directory, in case another process has moved it.
-    pub async fn refresh(&self) {
-        if let Ok(path) = self.me.dir.path().await {
-            self.me.lock().path = path;
-        }
-    }
 }
 
 /// A walk to all directories of a watch.
@@ -606,7 +605,8 @@ impl Drop for Walk<'_> {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut all = writing(&self.hub.watchers);
-        all.retain(|w| !Arc::ptr_eq(w, &self.me));
+        let path = self.me.lock().path.clone();
+        all.remove(self.me.share, &path, &self.me);
         self.hub.count.store(all.len(), Ordering::Relaxed);
     }
 }
