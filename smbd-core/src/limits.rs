@@ -87,6 +87,10 @@ pub const OPENS_MAX: usize = 1_048_576;
 pub const OPENS_PER_ADDRESS_MAX: usize = 262_144;
 /// Directories that one address, or IPv6 network of 64 bits, watches.
 pub const WATCHES_PER_ADDRESS_MAX: usize = 8_192;
+/// Bytes of changes that wait for the watches of all clients.
+pub const WATCH_EVENT_BYTES_MAX: usize = 64 << 20;
+/// The part of [`WATCH_EVENT_BYTES_MAX`] for one address, or IPv6 network of 64 bits.
+pub const WATCH_EVENT_BYTES_PER_ADDRESS_MAX: usize = 8 << 20;
 /// Bytes buffered for pipes of the whole server: incomplete calls and unread answers.
 pub const PIPE_BYTES_MAX: usize = 128 << 20;
 /// The part of [`PIPE_BYTES_MAX`] for one address, or IPv6 network of 64 bits.

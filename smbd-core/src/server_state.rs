@@ -17,7 +17,8 @@ use crate::creates::Creates;
 use crate::interfaces::Interfaces;
 use crate::limits::{
     self, OPENS_MAX, OPENS_PER_ADDRESS_MAX, PIPE_BYTES_MAX, PIPE_BYTES_PER_ADDRESS_MAX,
-    TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX, WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
+    TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX, WAITS_PER_ADDRESS_MAX, WATCH_EVENT_BYTES_MAX,
+    WATCH_EVENT_BYTES_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
 };
 use crate::logons::Logons;
 use crate::open::Opens;
@@ -49,6 +50,8 @@ pub struct ServerState {
     pub(crate) waits_by_address: Parts,
     /// Quota of directories that clients watch.
     pub(crate) watches_by_address: Parts,
+    /// Quota of bytes of changes that wait for watches.
+    pub(crate) watch_events_by_address: Parts,
     /// Quota of directories in which watches see changes by other host processes.
     pub(crate) covered_by_address: Parts,
     /// Quota of bytes that pipes buffer.
@@ -102,6 +105,10 @@ impl ServerState {
             watches_by_address: Parts::new([
                 Limit::new("watches", vfs::watch::WATCHES_MAX),
                 Limit::new("watches-of-address", WATCHES_PER_ADDRESS_MAX),
+            ]),
+            watch_events_by_address: Parts::new([
+                Limit::new("watch-events", WATCH_EVENT_BYTES_MAX),
+                Limit::new("watch-events-of-address", WATCH_EVENT_BYTES_PER_ADDRESS_MAX),
             ]),
             covered_by_address: Parts::new([
                 Limit::new("covered-folders", covered_max),

@@ -12,8 +12,9 @@
 //! is posted, while its folder exists; for changes by other processes, or with many watchers, when the watcher asks. An event that
 //! can no longer be checked becomes an overflow.
 //!
-//! *Memory.* [`EVENTS_MAX`] events of [`EVENT_BYTES_MAX`] bytes for each watch, [`EVENT_BYTES_OF_ALL_MAX`] for all; a further event
-//! makes a watch overflow, which tells the watcher to list the directory again. [`WATCHES_MAX`] watches in total.
+//! *Memory.* [`EVENTS_MAX`] events of [`EVENT_BYTES_MAX`] bytes for each watch, and no more for all watches of a client than it has
+//! [`Room`] for; a further event makes a watch overflow, which tells the watcher to list the directory again. [`WATCHES_MAX`]
+//! watches in total.
 //!
 //! *Errors.* [`VfsError::Resources`] for a watch beyond the limit.
 
@@ -38,8 +39,6 @@ use crate::watch_index::WatchIndex;
 pub const EVENTS_MAX: usize = 1024;
 /// Bytes of them: more than any name, and the limit of Windows.
 pub const EVENT_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the events of all watchers.
-pub const EVENT_BYTES_OF_ALL_MAX: usize = 64 << 20;
 /// Directories below one watch in which changes by other processes are seen.
 pub const COVERED_MAX: usize = 4096;
 /// Largest number of watches.
@@ -49,9 +48,24 @@ const JUDGED_AT_ONCE: usize = 16;
 /// Directories that a walk covers before it yields.
 const COVERED_AT_ONCE: usize = 16;
 
-/// Reserves this many covered directories for the client of a watch, in place of its previous number. False when its client may
-/// have no more; a smaller number than before is always granted.
+/// Reserves an amount for the client of a watch, in place of its previous amount. False when its client may have no more; a smaller
+/// amount than before is always granted.
 pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
+
+/// What the client of a watch has room for.
+pub struct Rooms {
+    /// Directories in which changes by other processes are seen.
+    pub covered: Room,
+    /// Bytes of waiting events.
+    pub events: Room,
+}
+
+impl Rooms {
+    /// Builds room without limits.
+    pub fn unlimited() -> Self {
+        Self { covered: Box::new(|_| true), events: Box::new(|_| true) }
+    }
+}
 
 /// The events since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,27 +99,26 @@ struct State {
     gone: bool,
 }
 
-/// Bytes of the events that wait for one watcher; they count towards the total until it ends.
+/// Bytes of the events that wait for one watcher; they count for its client until it ends.
 struct Kept {
-    of_all: Arc<AtomicUsize>,
+    room: Room,
     bytes: usize,
 }
 
 impl Kept {
     /// Adds an event, if the limits permit.
     fn add(&mut self, event: &Event) -> bool {
-        let (bytes, all) = (event.bytes(), self.of_all.load(Ordering::Relaxed));
-        if self.bytes + bytes > EVENT_BYTES_MAX || all + bytes > EVENT_BYTES_OF_ALL_MAX {
-            return false;
+        let bytes = self.bytes + event.bytes();
+        let fits = bytes <= EVENT_BYTES_MAX && (self.room)(bytes);
+        if fits {
+            self.bytes = bytes;
         }
-        self.bytes += bytes;
-        self.of_all.fetch_add(bytes, Ordering::Relaxed);
-        true
+        fits
     }
 
     fn remove(&mut self, bytes: usize) {
         self.bytes -= bytes;
-        self.of_all.fetch_sub(bytes, Ordering::Relaxed);
+        (self.room)(self.bytes);
     }
 }
 
@@ -261,8 +274,6 @@ pub struct Counters {
 pub struct Hub {
     watchers: RwLock<WatchIndex<Watcher>>,
     count: AtomicUsize,
-    /// Bytes of waiting events of all watchers.
-    kept: Arc<AtomicUsize>,
     /// Shares in which one change has several paths.
     overlaps: Arc<Overlaps>,
     /// Counts of posted events and overflows.
@@ -297,17 +308,17 @@ impl Hub {
         filter: u32,
         recursive: bool,
     ) -> VfsResult<Watch> {
-        self.watch_within(by, dir, filter, recursive, Box::new(|_| true)).await
+        self.watch_within(by, dir, filter, recursive, Rooms::unlimited()).await
     }
 
-    /// Like [`Hub::watch`], for a client that has `room` for this many covered directories.
+    /// Like [`Hub::watch`], for a client that has only so much room.
     pub async fn watch_within(
         self: &Arc<Self>,
         (share, cred): (&Arc<Share>, &Cred),
         dir: NodeRef,
         filter: u32,
         recursive: bool,
-        room: Room,
+        rooms: Rooms,
     ) -> VfsResult<Watch> {
         let path = dir.path().await?;
         let state = State {
@@ -316,7 +327,7 @@ impl Hub {
             recursive,
             events: VecDeque::new(),
             unjudged: VecDeque::new(),
-            kept: Kept { of_all: self.kept.clone(), bytes: 0 },
+            kept: Kept { room: rooms.events, bytes: 0 },
             overflow: false,
             gone: false,
         };
@@ -329,8 +340,8 @@ impl Hub {
             stale: AtomicBool::new(true),
         });
         self.enter(me.clone())?;
-        let watch =
-            Watch { hub: self.clone(), me, room: Mutex::new(room), covered: Mutex::default() };
+        let (room, covered) = (Mutex::new(rooms.covered), Mutex::default());
+        let watch = Watch { hub: self.clone(), me, room, covered };
         watch.cover().await;
         Ok(watch)
     }
@@ -655,36 +666,53 @@ mod tests {
     }
 
     #[test]
-    fn events_limited_by_memory_of_all() {
+    fn events_limited_by_room_of_client() {
         block_on(async {
             let (root, ..) = tree().await.unwrap();
             let hub = Arc::new(Hub::default());
             let share = share(SHARE);
             let me = Cred::root();
-            let watch = || hub.watch((&share, &me), root.clone(), ALL, true);
-            let (first, second) = (watch().await.unwrap(), watch().await.unwrap());
+            // The two watches of one client.
+            let kept = Arc::new(Mutex::new([0, 0]));
+            let most = Arc::new(AtomicUsize::new(usize::MAX));
+            let watch = |at: usize| {
+                let (kept, most) = (kept.clone(), most.clone());
+                let events = move |bytes| {
+                    let mut kept = locked(&kept);
+                    let fits =
+                        bytes <= kept[at] || bytes + kept[1 - at] <= most.load(Ordering::Relaxed);
+                    kept[at] = if fits { bytes } else { kept[at] };
+                    fits
+                };
+                let rooms = Rooms { events: Box::new(events), ..Rooms::unlimited() };
+                hub.watch_within((&share, &me), root.clone(), ALL, true, rooms)
+            };
+            let (first, second) = (watch(0).await.unwrap(), watch(1).await.unwrap());
+            let other = hub.watch((&share, &me), root.clone(), ALL, true).await.unwrap();
             let name = |n: usize| format!("{n:0255}").into_bytes();
             let post =
                 async |n| hub.post(SHARE, &root, &name(n), Action::Added, what::FILE_NAME).await;
-            let kept = || hub.kept.load(Ordering::Relaxed);
+            let kept = || *locked(&kept);
             let bytes = Event { action: Action::Added, path: name(0) }.bytes();
-            let most = EVENT_BYTES_MAX / bytes;
-            for n in 0..most {
+            let full = EVENT_BYTES_MAX / bytes;
+            for n in 0..full {
                 post(n).await;
             }
-            assert_eq!(kept(), 2 * most * bytes);
-            assert_eq!(shown(first.take()).len(), most);
-            assert_eq!(kept(), most * bytes, "what was told is gone");
-            post(most).await;
-            assert!(second.take().overflow && kept() == bytes, "{}", kept());
+            assert_eq!(kept(), [full * bytes; 2]);
+            assert_eq!(shown(first.take()).len(), full);
+            assert_eq!(kept(), [0, full * bytes], "what was told is gone");
+            post(full).await;
+            assert!(second.take().overflow);
+            assert_eq!(kept(), [bytes, 0]);
+            assert!(other.take().overflow, "it has no room of its own for more");
             assert_eq!(shown(first.take()).len(), 1);
-            // Other watchers use all of the memory.
-            hub.kept.fetch_add(EVENT_BYTES_OF_ALL_MAX - bytes, Ordering::Relaxed);
+            most.store(bytes, Ordering::Relaxed);
             post(0).await;
             let took = (first.take(), second.take());
             assert!(took.0.overflow != took.1.overflow, "one of the two has room");
+            assert_eq!(shown(other.take()).len(), 1, "another client has its own");
             drop((first, second));
-            assert_eq!(kept(), EVENT_BYTES_OF_ALL_MAX - bytes);
+            assert_eq!(kept(), [0, 0]);
         });
     }
 

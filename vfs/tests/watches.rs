@@ -12,7 +12,7 @@ use suite::streams::plain;
 use suite::*;
 use vfs::local::{LocalBackend, LocalConfig, limit_descriptors};
 use vfs::namespace::Namespace;
-use vfs::watch::{Watch, what};
+use vfs::watch::{Rooms, Watch, what};
 use vfs::{Action, NodeRef};
 
 const FOLDERS: usize = 7;
@@ -86,8 +86,8 @@ fn watches_of_one_tree_share_descriptors() {
             is_little
         };
         let by = (&share, &me);
-        let watch_within =
-            ns.watches().watch_within(by, b.root.clone(), 0xfff, true, Box::new(take));
+        let rooms = Rooms { covered: Box::new(take), ..Rooms::unlimited() };
+        let watch_within = ns.watches().watch_within(by, b.root.clone(), 0xfff, true, rooms);
         let few = watch_within.await.unwrap();
         assert_eq!((few.covered(), *room.lock().unwrap()), (3, 3));
         drop(few);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mutex::locked;
 use vfs::names::Spelling;
+use vfs::watch::Rooms;
 
 use crate::answer::Answer;
 use crate::dtyp::mask;
@@ -90,8 +91,12 @@ async fn watching(
     let (share, dir) = (open.share()?, open.node()?);
     let hub = cx.server.namespace.watches();
     let mut covered = cx.server.covered_by_address.of(cx.conn.info.peer);
-    let room = Box::new(move |folders| covered.set(folders).is_ok());
-    let watch = hub.watch_within((share, &open.cred), dir, r.filter, recursive, room).await?;
+    let mut events = cx.server.watch_events_by_address.of(cx.conn.info.peer);
+    let rooms = Rooms {
+        covered: Box::new(move |folders| covered.set(folders).is_ok()),
+        events: Box::new(move |bytes| events.set(bytes).is_ok()),
+    };
+    let watch = hub.watch_within((share, &open.cred), dir, r.filter, recursive, rooms).await?;
     let between = usize::try_from(r.output_len).unwrap_or(usize::MAX);
     let mut slot = locked(&open.open_state.watching);
     let watching =

@@ -10,7 +10,8 @@ use smbd_core::limits::{
     PIPE_BYTES_PER_ADDRESS_MAX, PIPE_CALL_WAIT, PIPE_CALL_WAIT_MAX, PIPE_CALLS_MAX,
     PIPE_CALLS_PER_ADDRESS_MAX, SESSIONS_MAX, SESSIONS_PER_ADDRESS_MAX,
     SESSIONS_PER_CONNECTION_MAX, TREES_MAX, TREES_OF_ALL_MAX, TREES_PER_ADDRESS_MAX,
-    WAITS_PER_ADDRESS_MAX, WATCHES_PER_ADDRESS_MAX,
+    WAITS_PER_ADDRESS_MAX, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_PER_ADDRESS_MAX,
+    WATCHES_PER_ADDRESS_MAX,
 };
 use smbd_core::{membership, owners};
 
@@ -153,14 +154,28 @@ fn shares() -> Vec<Bound> {
             what: "folders that clients watch",
             total: most("watches", vfs::watch::WATCHES_MAX),
             of_address: most("watches-of-address", WATCHES_PER_ADDRESS_MAX),
-            of_one: words(format!(
-                "{} KiB of what happened wait for a watch, {} MiB for all; beyond that a client must list its folder again",
-                vfs::watch::EVENT_BYTES_MAX >> 10,
-                vfs::watch::EVENT_BYTES_OF_ALL_MAX >> 20
-            )),
+            of_one: none(),
             next: INSUFFICIENT,
             shown_by: &[
                 "smbd-core/src/ops/tests/listing.rs::an_address_has_its_part_of_the_directories_that_are_watched",
+            ],
+        },
+        Bound {
+            what: "bytes of changes that wait for the clients that watch folders",
+            total: most("watch-events", format!("{} MiB", WATCH_EVENT_BYTES_MAX >> 20)),
+            of_address: most(
+                "watch-events-of-address",
+                format!("{} MiB", WATCH_EVENT_BYTES_PER_ADDRESS_MAX >> 20),
+            ),
+            of_one: words(format!(
+                "{} KiB and {} changes of a watch",
+                vfs::watch::EVENT_BYTES_MAX >> 10,
+                vfs::watch::EVENTS_MAX
+            )),
+            next: "the changes of the watch are dropped, and its client is told to list the folder again",
+            shown_by: &[
+                "smbd-core/src/ops/tests/listing.rs::an_address_has_its_part_of_the_changes_that_wait",
+                "vfs/src/watch.rs::events_limited_by_room_of_client",
             ],
         },
         Bound {

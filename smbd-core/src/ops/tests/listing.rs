@@ -449,3 +449,31 @@ async fn an_address_has_its_part_of_the_directories_that_are_watched() {
     tokio::task::yield_now().await;
     assert_eq!(watch(e).await, Status::PENDING);
 }
+
+/// A client that asks for no changes gets an overflow when its address has used its part.
+#[tokio::test]
+async fn an_address_has_its_part_of_the_changes_that_wait() {
+    use crate::limits::WATCH_EVENT_BYTES_PER_ADDRESS_MAX as MOST;
+    let harness = Harness::new();
+    let c = harness.client();
+    let part = |at| harness.core.watch_events_by_address.of(at);
+    let here = c.conn.info.peer;
+    let (file, filter) = (self::dir(&c, "").await, filter::FILE_NAME);
+    let asks = async || {
+        let r = change_notify::Request { flags: 0, output_len: 1000, file, filter };
+        assert_eq!(c.ask(Command::ChangeNotify, &r.emit()).await.status(), Status::PENDING);
+    };
+    asks().await;
+    let mut rest = part(here);
+    rest.set(MOST - 50).unwrap();
+    c.open("a name of some length").await;
+    assert_eq!(c.pushed().await.status(), Status::NOTIFY_ENUM_DIR);
+    let met = rdma_transport::count::limits_met();
+    assert!(met.iter().any(|(limit, n)| *limit == "watch-events-of-address" && *n > 0));
+    assert!(part("192.0.2.7:445".parse().unwrap()).set(MOST).is_ok(), "another address");
+    rest.set(0).unwrap();
+    asks().await;
+    c.open("another").await;
+    assert_eq!(c.pushed().await.status(), Status::SUCCESS, "the watch goes on");
+    assert_eq!(part(here).room(MOST), MOST, "what was told is gone");
+}
