@@ -172,7 +172,8 @@ pub struct CallContext {
 /// The caller's identity in audit records.
 impl Actor for CallContext {
     fn acting(&self) -> Acting {
-        Acting { peer: self.peer, protocol: "nfs", party: self.party() }
+        let (party, is_proven) = (self.party(), self.flavor.of_share().is_kerberos());
+        Acting { peer: self.peer, protocol: "nfs", party, is_proven }
     }
 }
 

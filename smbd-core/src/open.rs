@@ -238,6 +238,7 @@ impl vfs::audited::Actor for Open {
             peer: self.durable.at().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into()),
             protocol: "smb",
             party: audit::Party::named(self.durable.owner(), self.cred.uid),
+            is_proven: false,
         })
     }
 }

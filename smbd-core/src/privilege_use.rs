@@ -89,7 +89,7 @@ impl Asked {
             return;
         };
         let path = audit::RecordText::of(&path().await);
-        let Acting { peer, protocol, party } = cx.acting();
+        let Acting { peer, protocol, party, .. } = cx.acting();
         let result = match status {
             Status::SUCCESS => "ok",
             Status::ACCESS_DENIED => "denied",

@@ -32,7 +32,7 @@ use crate::open::{File, Open};
 use crate::parts::Part;
 use crate::sequence::Counted;
 use crate::server_state::ServerState;
-use crate::session::{Channel, Session};
+use crate::session::{Channel, Kind, Session};
 use crate::slot::Slot;
 use crate::status::Status;
 use crate::tree::Tree;
@@ -538,8 +538,10 @@ async fn at_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 /// Names the peer and the user for the audit trail.
 impl vfs::audited::Actor for RequestContext {
     fn acting(&self) -> Acting {
-        let party = self.channel.as_ref().map_or_else(Party::default, |c| c.session.party());
-        Acting { peer: self.conn.info.peer.ip(), protocol: "smb", party }
+        let user = self.channel.as_ref().and_then(|c| c.session.user());
+        let is_proven = user.as_ref().is_some_and(|user| user.kind == Kind::User);
+        let party = user.map_or_else(Party::default, |user| user.party());
+        Acting { peer: self.conn.info.peer.ip(), protocol: "smb", party, is_proven }
     }
 }
 

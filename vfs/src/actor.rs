@@ -13,6 +13,8 @@ pub struct Acting {
     pub protocol: &'static str,
     /// The user that acts.
     pub party: Party,
+    /// True if the user has proved its identity, with a password or a ticket: another user of the same address cannot pose as it.
+    pub is_proven: bool,
 }
 
 /// Provides the user and client of an operation; asked only when a record is written.

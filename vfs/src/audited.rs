@@ -62,7 +62,7 @@ impl Recording<'_> {
         if matches!(done, Err(VfsError::Delay | VfsError::Cancelled)) {
             return;
         }
-        let Self { permit, acting: Acting { peer, protocol, party }, share } = self;
+        let Self { permit, acting: Acting { peer, protocol, party, .. }, share } = self;
         permit.record(|| {
             event(FileEvent {
                 peer,

@@ -1,14 +1,16 @@
 //! Decides which files of a wastebasket are due.
 //!
-//! *Operation.* Files older than the rules allow are due. While the rest has more storage, or are more files, than allowed, the
-//! oldest file of the user with the largest part is due: a user that removes much does not displace what others removed.
+//! *Operation.* Files older than the rules allow are due. While the rest has more storage, or are more files, than allowed, a file
+//! of the largest [`Part`] is due: the oldest of the user with most of that part. A user that removes much does not displace what
+//! others removed, nor does an address whose callers claim to be many users.
 //!
 //! *Memory.* 24 bytes for each file, and as many again for those that are due.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use crate::waste_record::Id;
+use crate::waste_record::{Id, Part};
 use crate::wastebasket::Weight;
 
 /// Limits of one wastebasket.
@@ -35,11 +37,64 @@ pub struct Due {
     pub bytes: u64,
 }
 
-/// A user's files, the oldest first.
+/// A user's files in one part, the oldest first.
 #[derive(Default)]
 struct OfUser {
     files: VecDeque<Weight>,
     bytes: u64,
+}
+
+/// A size, and the file that goes first; of equal sizes the one with the oldest file counts as larger.
+type Size = (u64, Reverse<Id>);
+
+impl OfUser {
+    fn size(&self, by_bytes: bool) -> Option<Size> {
+        let oldest = self.files.front()?;
+        let size = if by_bytes { self.bytes } else { self.files.len() as u64 };
+        Some((size, Reverse(oldest.id)))
+    }
+}
+
+/// The files of one part.
+#[derive(Default)]
+struct OfPart {
+    users: BTreeMap<u32, OfUser>,
+    /// The users by size.
+    order: BinaryHeap<(Size, u32)>,
+    bytes: u64,
+    files: usize,
+}
+
+impl OfPart {
+    fn add(&mut self, weight: Weight) {
+        let user = self.users.entry(weight.id.uid).or_default();
+        user.bytes = user.bytes.saturating_add(weight.used);
+        user.files.push_back(weight);
+        self.bytes = self.bytes.saturating_add(weight.used);
+        self.files += 1;
+    }
+
+    fn sort(&mut self, by_bytes: bool) {
+        let of = |(uid, user): (&u32, &OfUser)| Some((user.size(by_bytes)?, *uid));
+        self.order = self.users.iter().filter_map(of).collect();
+    }
+
+    fn size(&self, by_bytes: bool) -> Option<Size> {
+        let ((_, first), _) = self.order.peek()?;
+        Some((if by_bytes { self.bytes } else { self.files as u64 }, *first))
+    }
+
+    /// Takes the oldest file of the user with most.
+    fn take(&mut self, by_bytes: bool) -> Option<Weight> {
+        let (_, uid) = self.order.pop()?;
+        let user = self.users.get_mut(&uid)?;
+        let oldest = user.files.pop_front()?;
+        user.bytes = user.bytes.saturating_sub(oldest.used);
+        self.bytes = self.bytes.saturating_sub(oldest.used);
+        self.files -= 1;
+        self.order.extend(user.size(by_bytes).map(|size| (size, uid)));
+        Some(oldest)
+    }
 }
 
 /// Returns the files that are due at `now`, in microseconds since 1970. A file of the future counts as new.
@@ -48,33 +103,26 @@ pub fn due(mut all: Vec<Weight>, bounds: Bounds, now: u64) -> Due {
     let keep = u64::try_from(bounds.keep.as_micros()).unwrap_or(u64::MAX);
     let fresh = all.partition_point(|weight| now.saturating_sub(weight.id.at) > keep);
     let expired = all.iter().take(fresh).map(|weight| weight.id).collect();
-    let mut users: BTreeMap<u32, OfUser> = BTreeMap::new();
+    let mut parts: BTreeMap<Part, OfPart> = BTreeMap::new();
     let (mut bytes, mut rest) = (0_u64, 0_usize);
     for weight in all.drain(fresh..) {
-        let user = users.entry(weight.id.uid).or_default();
-        user.bytes = user.bytes.saturating_add(weight.used);
         bytes = bytes.saturating_add(weight.used);
         rest += 1;
-        user.files.push_back(weight);
+        parts.entry(weight.id.part()).or_default().add(weight);
     }
     let mut displaced = Vec::new();
     for by_bytes in [true, false] {
-        let size = |user: &OfUser| if by_bytes { user.bytes } else { user.files.len() as u64 };
-        // Returns equal parts in the order of their oldest files.
-        let part = |(uid, user): (&u32, &OfUser)| {
-            let oldest = user.files.front().map(|w| std::cmp::Reverse(w.id))?;
-            Some((size(user), oldest, *uid))
-        };
-        let mut heap: BinaryHeap<_> = users.iter().filter_map(part).collect();
+        parts.values_mut().for_each(|part| part.sort(by_bytes));
+        let of = |(key, part): (&Part, &OfPart)| Some((part.size(by_bytes)?, *key));
+        let mut order: BinaryHeap<(Size, Part)> = parts.iter().filter_map(of).collect();
         while if by_bytes { bytes > bounds.bytes } else { rest > bounds.files } {
-            let Some((_, _, uid)) = heap.pop() else { break };
-            let Some(user) = users.get_mut(&uid) else { break };
-            let Some(oldest) = user.files.pop_front() else { break };
-            user.bytes = user.bytes.saturating_sub(oldest.used);
+            let Some((_, key)) = order.pop() else { break };
+            let Some(part) = parts.get_mut(&key) else { break };
+            let Some(oldest) = part.take(by_bytes) else { break };
             bytes = bytes.saturating_sub(oldest.used);
             rest -= 1;
             displaced.push(oldest.id);
-            heap.extend(part((&uid, user)));
+            order.extend(part.size(by_bytes).map(|size| (size, key)));
         }
     }
     Due { expired, displaced, rest, bytes }
@@ -100,14 +148,22 @@ mod tests {
                 if !over {
                     break;
                 }
-                let part = |uid: u32| -> u64 {
-                    left.iter()
-                        .filter(|w| w.id.uid == uid)
-                        .map(|w| if by_bytes { w.used } else { 1 })
-                        .sum()
+                let sum = |which: &dyn Fn(&Weight) -> bool| -> u64 {
+                    let size = |w: &Weight| if by_bytes { w.used } else { 1 };
+                    left.iter().filter(|w| which(w)).map(size).sum()
                 };
-                let most = left.iter().map(|w| part(w.id.uid)).max().unwrap();
-                let at = left.iter().position(|w| part(w.id.uid) == most).unwrap();
+                let part = |w: &Weight| sum(&|other| other.id.part() == w.id.part());
+                let user = |w: &Weight| {
+                    sum(&|other| other.id.part() == w.id.part() && other.id.uid == w.id.uid)
+                };
+                // In each part the oldest file of the user with most, then the oldest of these in the largest part.
+                let first_of = |w: &&Weight| {
+                    let mut rivals = left.iter().filter(|o| o.id.part() == w.id.part());
+                    rivals.all(|o| (user(o), Reverse(o.id)) <= (user(w), Reverse(w.id)))
+                };
+                let firsts: Vec<_> = left.iter().filter(first_of).collect();
+                let goes = *firsts.iter().max_by_key(|w| (part(w), Reverse(w.id))).unwrap();
+                let at = left.iter().position(|w| w.id == goes.id).unwrap();
                 displaced.push(left.remove(at).id);
             }
         }
@@ -119,13 +175,13 @@ mod tests {
     proptest! {
         #[test]
         fn due_files_match_slow_model(
-            files in prop::collection::vec((0_u64..40, 0_u32..4, 0_u64..30), 0..40),
+            files in prop::collection::vec((0_u64..40, 0_u32..4, 0_u64..30, 0_u32..3), 0..40),
             keep in 0_u64..50, bytes in 0_u64..300, most in 0_usize..40,
         ) {
-            let weight = |(n, (at, uid, used)): (usize, &(u64, u32, u64))| {
-                Weight { id: Id { at: *at, uid: *uid, number: u32::try_from(n).unwrap() }, used: *used }
+            let weight = |(n, (at, uid, used, mark)): (u32, &(u64, u32, u64, u32))| {
+                Weight { id: Id { at: *at, uid: *uid, number: mark << 16 | n }, used: *used }
             };
-            let all: Vec<_> = files.iter().enumerate().map(weight).collect();
+            let all: Vec<_> = (0..).zip(&files).map(weight).collect();
             let bounds = Bounds { keep: Duration::from_micros(keep), bytes, files: most };
             prop_assert_eq!(due(all.clone(), bounds, 30), slow(all, bounds, 30));
         }
@@ -139,5 +195,21 @@ mod tests {
         let found = due(all, bounds, 10);
         assert_eq!(found.displaced, [Id { at: 2, uid: 9, number: 0 }]);
         assert_eq!((found.rest, found.bytes), (2, 70));
+    }
+
+    /// An address whose callers claim to be many users has one part, and of proven users each has one.
+    #[test]
+    fn many_numbers_of_one_address_displace_their_own() {
+        let weight =
+            |at, uid, mark: u32, used| Weight { id: Id { at, uid, number: mark << 16 }, used };
+        let others = [weight(1, 7, 0, 30), weight(2, 8, 5, 30)];
+        let many = (0..40).map(|n| weight(3 + u64::from(n), 1000 + n, 9, 1));
+        let all: Vec<_> = others.into_iter().chain(many).collect();
+        for (bytes, files) in [(90, 99), (1000, 32)] {
+            let bounds = Bounds { keep: Duration::from_secs(1), bytes, files };
+            let gone = due(all.clone(), bounds, 10).displaced;
+            let its_oldest: Vec<_> = all.iter().skip(2).take(10).map(|w| w.id).collect();
+            assert_eq!(gone, its_oldest);
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! *Errors.* See [`crate::wastebasket`].
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +16,7 @@ use crate::error::{VfsError, VfsResult};
 use crate::namespace::{FileOps, Share};
 use crate::streams::forget;
 use crate::types::*;
-use crate::waste_record::{Id, Record, Way};
+use crate::waste_record::{Id, Record, Way, mark};
 use crate::wastebasket::{NotKept, Outcome, Waste, count_not_kept, counters};
 
 /// Distinguishes files that are removed at the same time, also by different runs.
@@ -24,12 +25,13 @@ static NUMBER: LazyLock<AtomicU32> = LazyLock::new(|| {
     AtomicU32::new(u32::try_from(start).unwrap_or(0))
 });
 
-/// Returns a place for a file that this user removes now.
-fn new_id(uid: u32) -> Id {
+/// Returns a place for a file that this user removes now. `from`: the address to whose part it counts; `None`: the user's own.
+fn new_id(uid: u32, from: Option<IpAddr>) -> Id {
     let now = Time::now();
     let seconds = u64::try_from(now.sec).unwrap_or(0);
     let at = seconds.saturating_mul(1_000_000).saturating_add(u64::from(now.nsec / 1000));
-    Id { at, uid, number: NUMBER.fetch_add(1, Ordering::Relaxed) }
+    let mark = u32::from(from.map_or(0, mark));
+    Id { at, uid, number: mark << 16 | NUMBER.fetch_add(1, Ordering::Relaxed) & 0xffff }
 }
 
 impl FileOps<'_> {
@@ -53,6 +55,7 @@ impl FileOps<'_> {
             self.check_removal(dir, cred, &node).await.ok()?;
         }
         let acting = self.actor.map(crate::actor::Actor::acting);
+        let from = acting.as_ref().filter(|by| !by.is_proven).map(|by| by.peer);
         let record = Record {
             way,
             path,
@@ -62,7 +65,7 @@ impl FileOps<'_> {
             peer: acting.as_ref().map(|by| by.peer),
             protocol: acting.map(|by| by.protocol.to_owned()).unwrap_or_default(),
         };
-        Some(Waste { id: new_id(cred.uid), record })
+        Some(Waste { id: new_id(cred.uid, from), record })
     }
 
     /// Removes a name that is not a directory's, and returns where its file went.

@@ -24,14 +24,43 @@ pub struct Id {
     pub at: u64,
     /// The user that removed it, as files see it.
     pub uid: u32,
-    /// Distinguishes files of one time.
+    /// Distinguishes files of one time; its upper half is the [`Part`] of the wastebasket.
     pub number: u32,
+}
+
+/// The part of a wastebasket to which a file counts: of the user that removed it, if that user has proved its identity, else of all
+/// users of its client's address. Callers that only claim a number could otherwise have many parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// A user, by its number.
+    User(u32),
+    /// An address, or an IPv6 network of 64 bits, by its [`mark`].
+    Address(u16),
+}
+
+/// Returns the mark of an address in the names of files: a hash that is never 0 and the same in each run.
+pub fn mark(ip: IpAddr) -> u16 {
+    let bits = match ip.to_canonical() {
+        IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => u64::try_from(ip.to_bits() >> 64).unwrap_or(0),
+    };
+    // The upper bits of a product depend on all bits.
+    let hash = (bits ^ bits >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    u16::try_from(hash.max(1)).unwrap_or(1)
 }
 
 impl Id {
     /// Returns the day in the name of its folder.
     pub fn day(&self) -> u64 {
         self.at / DAY
+    }
+
+    /// Returns the part of the wastebasket to which it counts.
+    pub fn part(&self) -> Part {
+        match u16::try_from(self.number >> 16).unwrap_or(0) {
+            0 => Part::User(self.uid),
+            mark => Part::Address(mark),
+        }
     }
 
     /// Returns its file name.
@@ -200,6 +229,21 @@ mod tests {
         }
         assert_eq!(Record::decode(&[&[2], &bytes[1..]].concat()), None, "another version");
         assert_eq!(Record::decode(&[&bytes[..], &[b'x'; RECORD_MAX]].concat()), None);
+    }
+
+    #[test]
+    fn files_count_to_user_or_address() {
+        let at = |ip: &str| mark(ip.parse().unwrap());
+        let id = |mark: u16| Id { at: 1, uid: 7, number: u32::from(mark) << 16 | 0xffff };
+        assert_eq!(id(0).part(), Part::User(7));
+        assert_eq!(id(at("192.0.2.7")).part(), Part::Address(at("192.0.2.7")));
+        assert_eq!(at("192.0.2.7"), at("::ffff:192.0.2.7"));
+        assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"), "one network");
+        assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
+        assert_ne!(at("0.0.0.0"), 0);
+        let lan: std::collections::BTreeSet<u16> =
+            (0..=255).map(|n| at(&format!("192.168.1.{n}"))).collect();
+        assert!(lan.len() > 250, "{}", lan.len());
     }
 
     #[test]

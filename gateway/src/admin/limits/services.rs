@@ -18,10 +18,16 @@ fn baskets() -> Vec<Bound> {
     vec![Bound {
         what: "files in the [wastebasket](operating.md#the-wastebasket) of a share",
         total: words(format!("{FILES_MAX}, and the storage that `most` of the share allows")),
-        of_address: words("of users: the user with the largest part loses its oldest file first"),
+        of_address: words(
+            "of proven users, and of addresses for all other callers: the user with most of the largest part loses its oldest file \
+             first",
+        ),
         of_one: words("the time that `keep` of the share allows"),
         next: "the file is kept, and the oldest ones are removed within a minute (`displaced`)",
-        shown_by: &["vfs/src/waste_due.rs::much_of_one_user_displaces_its_own"],
+        shown_by: &[
+            "vfs/src/waste_due.rs::much_of_one_user_displaces_its_own",
+            "vfs/src/waste_due.rs::many_numbers_of_one_address_displace_their_own",
+        ],
     }]
 }
 
