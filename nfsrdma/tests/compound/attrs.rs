@@ -1,5 +1,6 @@
 //! Attributes, exact to the byte where the specification fixes them.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -132,6 +133,50 @@ async fn size_without_open_needs_mode() {
         let cut = |c: Args| setattr(c.putfh(&file), &[attr::SIZE], |w| w.u64(0));
         let got = harness.run_on(&harness.conn, &cred(uid), 0, cut).await.status;
         assert_eq!(got, wanted, "{mode:o} {uid}");
+    }
+}
+
+/// A snapshot takes no changes, whatever the caller may do to the file today.
+#[tokio::test]
+async fn size_in_snapshot_is_on_read_only_file_system() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, old) = (dir.path().join("share"), dir.path().join("old/2023-11-27_080000"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(&old).unwrap();
+    for file in [folder.join("f"), old.join("f")] {
+        std::fs::write(&file, "text").unwrap();
+        std::fs::set_permissions(file, PermissionsExt::from_mode(0o644)).unwrap();
+    }
+    for folder in [dir.path(), &folder, &dir.path().join("old"), &old] {
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut harness = Harness::over_folder(&folder);
+    let pattern = format!("{}/old/{{time:%Y-%m-%d_%H%M%S}}", dir.path().display());
+    let backend = harness.nfs.core.namespace.share_named(b"data").unwrap().backend.clone();
+    backend.set_snapshots(Some(&pattern.parse().unwrap()));
+    let zero = |w: &mut Writer| w.u64(0);
+    for uid in [0, 1000] {
+        harness.cred = vfs::Cred { uid, gid: uid, ..vfs::Cred::root() };
+        let then = |c: Args| {
+            c.data().lookup(b".snapshot").lookup(b"@GMT-2023.11.27-08.00.00").lookup(b"f")
+        };
+        for named in [&[attr::SIZE][..], &[attr::SIZE, attr::MODE]] {
+            let values = |w: &mut Writer| {
+                w.u64(0);
+                if named.len() > 1 {
+                    w.u32(0o600);
+                }
+            };
+            let r = harness.run(|c| setattr(then(c), named, values)).await;
+            assert_eq!(r.status, Status::RoFs, "{uid} {named:?}");
+        }
+        let wanted = if uid == 0 { Status::Ok } else { Status::Access };
+        let r = harness.run(|c| setattr(c.data().lookup(b"f"), &[attr::SIZE], zero)).await;
+        assert_eq!(r.status, wanted, "today");
+        harness.reload("data", |share| share.read_only = true);
+        let r = harness.run(|c| setattr(c.data().lookup(b"f"), &[attr::SIZE], zero)).await;
+        assert_eq!(r.status, Status::RoFs, "a read-only share");
+        harness.reload("data", |share| share.read_only = false);
     }
 }
 

@@ -78,9 +78,13 @@ pub(in crate::v4) async fn setattr(cx: &mut Compound<'_>) -> Result<(), Status> 
 }
 
 /// Checks write permission for a change of size without an open for writing. In NFSv4 an owner continues after a `chmod` through
-/// its opens (in NFSv3 it has none), and a stateid of an open for reading does not allow truncation.
+/// its opens (in NFSv3 it has none), and a stateid of an open for reading does not allow truncation. What takes no changes at all,
+/// such as a snapshot, refuses the change itself, with the status for that.
 async fn check_write(at: &Located) -> Result<(), Status> {
     let attr = at.node.getattr().await?;
+    if at.share.read_only || attr.sealed {
+        return Ok(());
+    }
     let may = at.node.access(&at.cred, Access(Access::MODIFY), &attr).await?;
     if may.0 & Access::MODIFY == 0 { Err(Status::Access) } else { Ok(()) }
 }
