@@ -25,7 +25,7 @@ static NUMBER: LazyLock<AtomicU32> = LazyLock::new(|| {
     AtomicU32::new(u32::try_from(start).unwrap_or(0))
 });
 
-/// Returns a place for a file that this user removes now. `from`: the address to whose part it counts; `None`: the user's own.
+/// Returns a place for a file that this user removes now. `from`: the address to whose part it counts, unless the user has one.
 fn new_id(uid: u32, from: Option<IpAddr>) -> Id {
     let now = Time::now();
     let seconds = u64::try_from(now.sec).unwrap_or(0);

@@ -52,7 +52,7 @@ const COVERED_AT_ONCE: usize = 16;
 /// amount than before is always granted.
 pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
 
-/// What the client of a watch has room for.
+/// The limits of the client of a watch.
 pub struct Rooms {
     /// Directories in which changes by other processes are seen.
     pub covered: Room,

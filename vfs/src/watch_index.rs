@@ -1,5 +1,5 @@
-//! The watches of directories by their paths, so that a change finds those of its folder and of the folders above without looking
-//! at any other.
+//! The watches of directories by their paths. A change finds the watches of its folder and of the folders above, and visits no
+//! other watch.
 //!
 //! *Operation.* A change at a path of `n` names costs `n` look-ups in the tree of its share. The rename of a directory visits the
 //! watches at and below it.
