@@ -8,12 +8,15 @@ use crate::answer::Answer;
 use crate::dtyp::mask;
 use crate::open::File;
 use crate::ops::room::room;
+use crate::pace::Pace;
 use crate::status::Status;
 use crate::wire::fsctl::{Span, Trim};
 
 use super::Asked;
 use crate::ops::bytes::{self, Change, Changing};
 
+/// Most ranges of one answer, each found by two system calls.
+const RANGES_MAX: usize = 4096;
 /// Zeros written in one step on volumes without hole punching.
 const ZEROS: u64 = 1 << 20;
 
@@ -90,6 +93,7 @@ async fn zero(right: &Changing<'_>, count: u64, sparse: bool) -> Result<(), Stat
     Ok(())
 }
 
+/// Reports the ranges that have storage (MS-FSCC section 2.3.52), at most [`RANGES_MAX`]: the client asks again from the last one.
 pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     let file = a.data()?;
     a.open.check(mask::READ_DATA)?;
@@ -101,8 +105,11 @@ pub(super) async fn query_allocated(a: &Asked<'_>) -> Result<Answer, Status> {
     let end = end.min(attr.size);
     let sparse = is_sparse(file, &attr).await?;
     let max = usize::try_from(a.request.output_max).unwrap_or(usize::MAX) / Span::LEN;
+    let max = max.min(RANGES_MAX);
     let (mut output, mut at) = (Vec::new(), asked.at);
+    let mut pace = Pace::begin();
     while at < end {
+        pace.keep().await;
         let (from, to) = if sparse { allocated(file, at).await? } else { (at, end) };
         let (from, to) = (from.min(end), to.min(end));
         if from == to {

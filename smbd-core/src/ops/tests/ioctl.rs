@@ -26,7 +26,8 @@ const NO_FILE: FileId = FileId::PREVIOUS;
 
 async fn ask(c: &Client, r: &Request<'_>) -> (Status, Vec<u8>) {
     let a = c.ask(Command::Ioctl, &r.emit()).await;
-    let told = Response::parse(&a.message);
+    let whole = a.whole();
+    let told = Response::parse(&whole);
     (a.status(), told.map(|r| r.output.to_vec()).unwrap_or_default())
 }
 
@@ -367,6 +368,40 @@ async fn ranges_that_are_trimmed_wait_for_no_sync() {
     assert_eq!(get(&c, f).await[..9 * 4096], [0; 9 * 4096]);
     done(&c, f, code::SET_ZERO_DATA, &Span { at: 0, other: 65536 }.emit()).await;
     assert!(syncs.0.load(Ordering::Relaxed) > before, "zeros that were asked for are kept");
+}
+
+/// A file with many ranges is reported in parts, between which other clients have the worker.
+#[tokio::test]
+async fn many_allocated_ranges_come_in_parts() {
+    const RANGES: u64 = 5000;
+    const STEP: u64 = 8192;
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(dir.path().join("f")).unwrap();
+    for n in 0..RANGES {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 4096], n * STEP).unwrap();
+    }
+    let config = LocalConfig::new(dir.path());
+    let harness = Harness::on(LocalBackend::open(config).unwrap(), None);
+    let c = harness.client();
+    let f = c.open("f").await;
+    done(&c, f, code::SET_SPARSE, &[1]).await;
+    let query = async |at| {
+        let input = Span { at, other: RANGES * STEP - at }.emit();
+        let code = code::QUERY_ALLOCATED_RANGES;
+        let output_max = 1 << 20;
+        let flags = IS_FSCTL;
+        let asked = Request { code, file: f, input: &input, input_max: 0, output_max, flags };
+        let (status, output) = ask(&c, &asked).await;
+        (status, spans(&output))
+    };
+    let (status, mut all) = query(0).await;
+    assert_eq!((status, all.len()), (Status::BUFFER_OVERFLOW, 4096));
+    let last = all.last().unwrap();
+    let (status, rest) = query(last.0 + last.1).await;
+    assert_eq!(status, Status::SUCCESS);
+    all.extend(rest);
+    assert_eq!(all.len() as u64, RANGES);
+    assert!(all.iter().zip(0..).all(|(one, n)| *one == (n * STEP, 4096)));
 }
 
 #[tokio::test]
