@@ -22,7 +22,7 @@ use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
 
 use super::Volume;
-use super::names::LARGE;
+use super::names::{LARGE, LARGE_FOLDER};
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::sys;
@@ -305,6 +305,13 @@ impl LocalNode {
             Some(allowed) => cred.uid == attr.uid || allowed & mask::WRITE_ATTRIBUTES != 0,
             None => who.uid == 0 || who.uid == attr.uid,
         })
+    }
+
+    /// Returns the record itself if the folder takes more than [`LARGE_FOLDER`] bytes: one call may read them all to find the next
+    /// name, because ext4 keeps the blocks of removed names.
+    pub(super) fn apart_if_large(&self) -> Option<Arc<Self>> {
+        let is_large = self.size.load(Ordering::Relaxed) > LARGE_FOLDER;
+        self.strong().ok().filter(|_| is_large)
     }
 
     /// Returns the record itself if the file will lose more than [`LARGE`] bytes, which takes long.

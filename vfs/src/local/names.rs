@@ -32,6 +32,8 @@ use super::{HIDDEN, Volume};
 
 /// A file with more storage than this is removed, or truncated, on a thread of the pool, because freeing it takes long.
 pub(super) const LARGE: u64 = 64 << 20;
+/// Bytes of a folder that one look may take long to read.
+pub(super) const LARGE_FOLDER: u64 = 8 << 20;
 
 /// How often a name may vanish between two system calls before the caller gets an error to retry.
 const RACES_MAX: usize = 8;

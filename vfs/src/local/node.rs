@@ -385,7 +385,14 @@ impl Node for LocalNode {
         cookie: u64,
         entries_max: usize,
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
-        self.volume.patient(move || self.do_readdir(cred, cookie, entries_max))
+        match self.apart_if_large() {
+            None => self.volume.patient(move || self.do_readdir(cred, cookie, entries_max)),
+            Some(me) => {
+                let cred = cred.clone();
+                let list = move || me.do_readdir(&cred, cookie, entries_max);
+                self.volume.steps(self.volume.patient_apart(list))
+            }
+        }
     }
 
     fn readlink<'a>(&'a self, _cred: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
