@@ -1,7 +1,7 @@
 //! Address ranges.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 /// An address range in CIDR form.
@@ -69,7 +69,12 @@ impl FromStr for Cidr {
         let bits = match bits {
             None => most,
             Some(bits) => bits.parse().ok().filter(|b| *b <= most).ok_or_else(|| {
-                format!("`{text}` has a prefix that is too long; the longest is /{most}")
+                match bits.parse().ok().and_then(length_of_mask) {
+                    Some(length) => format!("`{text}` has a mask; write `{addr}/{length}`"),
+                    None => {
+                        format!("`{text}` has a prefix that is too long; the longest is /{most}")
+                    }
+                }
             })?,
         };
         // Treat IPv4-mapped IPv6 addresses as IPv4.
@@ -83,6 +88,12 @@ impl FromStr for Cidr {
         }
         Ok(range)
     }
+}
+
+/// Returns the length of the prefix that a mask selects: 24 for 255.255.255.0.
+fn length_of_mask(mask: Ipv4Addr) -> Option<u32> {
+    let bits = mask.to_bits();
+    (bits.leading_ones() + bits.trailing_zeros() == 32).then(|| bits.leading_ones())
 }
 
 impl fmt::Display for Cidr {
@@ -121,6 +132,10 @@ mod tests {
         assert_eq!(
             "10.0.0.0/33".parse::<Cidr>().unwrap_err(),
             "`10.0.0.0/33` has a prefix that is too long; the longest is /32"
+        );
+        assert_eq!(
+            "10.0.0.0/255.255.255.0".parse::<Cidr>().unwrap_err(),
+            "`10.0.0.0/255.255.255.0` has a mask; write `10.0.0.0/24`"
         );
         for text in ["", "/", "ten", "10.0.0/8", "10.0.0.0/-1", "10.0.0.0/", "fd00::/129"] {
             assert!(text.parse::<Cidr>().is_err(), "{text}");

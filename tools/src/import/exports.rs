@@ -131,16 +131,22 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
 fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let mut share = Share::new(&share_name(name), path, Protocols::Nfs);
-    if path != format!("/{}", share.name) {
-        match own_path(all, path) {
-            Ok(export) => share.export = Some(export),
-            Err(why) => {
-                let said = format!(
-                    "NFS clients have to mount `/{}` now instead of `{path}`: {why}",
-                    share.name
-                );
-                note(all, at.file, at.line, path, said);
-            }
+    match own_path(all, path) {
+        Ok(export) if path != format!("/{}", share.name) => share.export = Some(export),
+        Ok(_) => {}
+        Err(why) => {
+            let fits = |name: &String| own_path(all, &format!("/{name}")).is_ok();
+            let names = (2..100).map(|n| format!("{}-{n}", share.name));
+            share.name = [share.name.clone()]
+                .into_iter()
+                .chain(names)
+                .find(fits)
+                .unwrap_or_else(|| share.name.clone());
+            let said = format!(
+                "NFS clients have to mount `/{}` now instead of `{path}`: {why}",
+                share.name
+            );
+            note(all, at.file, at.line, path, said);
         }
     }
     let mut specs: Vec<Spec<'_>> = Vec::new();

@@ -329,7 +329,7 @@ impl Section {
             },
             ("hostsallow", _) => match hosts(all, line) {
                 Some(list) => share.said.clients = Some(list),
-                None => share.lost.push(format!("`{}` names no client", line.whole)),
+                None => share.lost.push(format!("`{}` {}", line.whole, why_no_clients(line))),
             },
             ("strictlocking" | "posixlocking", _) => locking(all, line, &mut share.locking),
             ("validusers" | "invalidusers" | "readlist" | "writelist", _) => {
@@ -499,7 +499,7 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match hosts(all, line) {
             Some(list) => of_all.said.clients = Some(list),
-            None => of_all.lost(all, line, "it names no client"),
+            None => of_all.lost(all, line, why_no_clients(line)),
         },
         "validusers" | "invalidusers" | "readlist" | "writelist" => {
             if !users(line, &mut of_all.lists) {
@@ -666,6 +666,14 @@ fn encryption(value: &str) -> Option<Encryption> {
 }
 
 /// Returns the hosts of a list in the format of hosts_access(5) and notes entries that are not hosts. `None`: no host is left, or
+/// Returns why a list of hosts cannot be written as `clients`.
+fn why_no_clients(line: &Line<'_>) -> &'static str {
+    match line.value.split([',', ' ', '\t']).any(|word| word.eq_ignore_ascii_case("EXCEPT")) {
+        true => "has exceptions, which `clients` cannot express",
+        false => "names no client",
+    }
+}
+
 /// the list has an `EXCEPT`, without which it would admit the excluded hosts.
 fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
     let mut found: Vec<Whom> = Vec::new();
