@@ -31,10 +31,19 @@ pub enum Refused {
 
 /// Explains that no daemon answers.
 fn nobody(state: &Path, why: &dyn std::fmt::Display) -> String {
+    let path = super::path(state);
+    if std::os::unix::net::UnixStream::connect(&path)
+        .is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+    {
+        return format!(
+            "{}: permission denied\n  = run the command as the daemon's user or as root",
+            path.display()
+        );
+    }
     format!(
         "no daemon listens at {}: {why}\n  = is it running with this state folder, and are you its user or \
          root? Name its folder with `--state DIR`, or its file with `--config FILE`",
-        super::path(state).display()
+        path.display()
     )
 }
 
