@@ -2,7 +2,8 @@
 //!
 //! A holder has a long time to return rights that another client wants, because it may have much to write back. A client that let
 //! this time run out once has only a short time for its further breaks: others would otherwise wait the long time for each of its
-//! files, one file after the other. The same is true of the other clients of its address that never answered a break, because one
+//! files, one file after the other. A client that writes to the file until its time is over has not let it run out: it gets the long
+//! time for its other files too, of which it may have as much to write back. The same is true of the other clients of its address that never answered a break, because one
 //! host can be many clients.
 //!
 //! # States of a client
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
     use crate::caching::{Caching, Operation};
     use crate::expiry::Lease;
-    use crate::holder::Holder;
+    use crate::holder::{Holder, Requester};
     use crate::id::{ClientId, NodeId};
     use crate::node::{Limits, Verdict};
     use crate::range::Range;
@@ -159,6 +160,31 @@ mod tests {
         assert_eq!(sixth.1, 10_000);
         assert!(t.revoke(&sixth.0, 31_000));
         assert_eq!(start(31_000).1, 500);
+    }
+
+    /// A client with more to write back than the time allows keeps the long time for its other files, whose data it would lose.
+    #[test]
+    fn client_that_writes_back_keeps_long_time() {
+        let t = Table::new(Deadlines::new(10_000, 20_000).unwrap(), Limits::default(), 0);
+        let lease = Arc::new(Lease::held(ClientId(1)));
+        let other = Arc::new(Lease::held(ClientId(2)));
+        for (n, op, by, is_silent) in [
+            (1, Operation::Write, &lease, false),
+            (2, Operation::Resize, &lease, false),
+            (3, Operation::Read, &lease, true),
+            (4, Operation::Write, &other, true),
+        ] {
+            let (node, now) = (NodeId(n), 100_000 * n);
+            let one = Holder { holder: t.holder(), lease: lease.clone(), via: 0 };
+            assert!(t.delegate(node, &one, Caching::ALL, now));
+            let verdict = t.check_conflicts(node, None, Operation::Read, Range::ALL, now);
+            let Verdict::WaitFor(b) = verdict else { panic!("{verdict:?}") };
+            let by = Requester { client: by.client(), via: 0, holder: None };
+            let _ = t.check_conflicts(node, Some(by), op, Range::ALL, now + 1);
+            assert!(t.revoke(&b[0], b[0].deadline));
+            assert_eq!(lease.answers().is_silent(), is_silent, "{n}");
+            lease.answers().answered(now + 50_000, 10_000);
+        }
     }
 
     /// The time of a break is not that of an earlier one of the same holder, which ended.

@@ -31,6 +31,8 @@
 //! | BREAKING | [`Grants::revoke`], at the deadline | no grant; less time for the client's other breaks ([`crate::answers`]) |
 //! | any | [`Grants::release`] | no grant |
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
 use crate::holder::Holder;
 use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeId};
@@ -49,12 +51,14 @@ struct PendingBreak {
     deadline: Millis,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Grant {
     party: Holder,
     kind: Kind,
     rights: Caching,
     breaking: Option<PendingBreak>,
+    /// The holder has written to the file since the break began.
+    has_written: AtomicBool,
 }
 
 /// The rights of a holder, as reported to its front end.
@@ -88,6 +92,15 @@ pub(crate) struct BreakOutcome {
 pub(crate) struct Grants(Vec<Grant>);
 
 impl Grant {
+    fn new(party: Holder, kind: Kind, rights: Caching) -> Self {
+        Self { party, kind, rights, breaking: None, has_written: AtomicBool::new(false) }
+    }
+
+    fn copy(&self) -> Self {
+        let has_written = AtomicBool::new(self.has_written.load(Ordering::Relaxed));
+        Self { party: self.party.clone(), has_written, ..*self }
+    }
+
     /// Checks that `op` by the holder's own client leaves this grant alone. A level II oplock is broken even by the holder's own
     /// writes and locks (MS-FSA section 2.1.4.12, BreakToNone).
     fn spares(&self, by: Option<CacheKey>, op: Operation) -> bool {
@@ -109,6 +122,7 @@ impl Grant {
 
     /// Starts a step that the holder must acknowledge.
     fn begin(&mut self, node: NodeId, b: PendingBreak) -> Break {
+        *self.has_written.get_mut() = false;
         let told = self.told(node, b.to, Stage::Started, b.deadline);
         self.breaking = Some(b);
         told
@@ -136,6 +150,15 @@ pub(crate) enum LockPresence {
 impl Grants {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Notes that a holder writes while it returns rights: a client that has much to write back answers the break, however long that
+    /// takes.
+    pub(crate) fn note_writing(&self, by: Option<CacheKey>, op: Operation) {
+        if matches!(op, Operation::Write | Operation::Resize) {
+            let its = self.0.iter().filter(|g| g.breaking.is_some() && Some(g.party.key()) == by);
+            its.for_each(|g| g.has_written.store(true, Ordering::Relaxed));
+        }
     }
 
     /// Returns the holders whose grants `op` would break.
@@ -217,7 +240,7 @@ impl Grants {
             return false;
         }
         let (party, kind) = (party.clone(), Kind::Delegation);
-        self.0.push(Grant { party, kind, rights, breaking: None });
+        self.0.push(Grant::new(party, kind, rights));
         true
     }
 
@@ -272,7 +295,7 @@ impl Grants {
             }
             None if may.is_none() || full => Held::default(),
             None => {
-                self.0.push(Grant { party: party.clone(), kind, rights: may, breaking: None });
+                self.0.push(Grant::new(party.clone(), kind, may));
                 Held { rights: may, breaking_to: None }
             }
         }
@@ -330,12 +353,15 @@ impl Grants {
     }
 
     /// Removes the rights of a holder that did not acknowledge a break until this deadline, and notes that its client does not
-    /// answer. Returns false if that break is over; a later one has another deadline.
+    /// answer, unless it has written to the file meanwhile. Returns false if that break is over; a later one has another deadline.
     pub(crate) fn revoke(&mut self, holder: HolderId, deadline: Millis, now: Millis) -> bool {
         let is_meant = |g: &Grant| g.breaking.is_some_and(|b| b.deadline == deadline);
         let found = self.0.iter().position(|g| g.party.holder == holder && is_meant(g));
         if let Some(at) = found {
-            self.0.remove(at).party.lease.answers().missed(now);
+            let mut gone = self.0.remove(at);
+            if !*gone.has_written.get_mut() {
+                gone.party.lease.answers().missed(now);
+            }
         }
         found.is_some()
     }
@@ -348,7 +374,7 @@ impl Grants {
     /// Copies a holder's grants and pending breaks from another node.
     pub(crate) fn follow(&mut self, other: &Self, holder: HolderId) {
         self.release(holder);
-        self.0.extend(other.0.iter().filter(|g| g.party.holder == holder).cloned());
+        self.0.extend(other.0.iter().filter(|g| g.party.holder == holder).map(Grant::copy));
     }
 
     /// Collects the breaks whose deadline has passed.

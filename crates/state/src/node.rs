@@ -207,6 +207,7 @@ impl Record {
 
     /// Checks whether the operation would break a client's caching.
     pub(crate) fn would_break(&self, by: Option<CacheKey>, op: Operation) -> bool {
+        self.grants.note_writing(by, op);
         self.grants.touched(by, op).next().is_some()
     }
 
