@@ -2,9 +2,9 @@
 //!
 //! A holder has a long time to return rights that another client wants, because it may have much to write back. A client that let
 //! this time run out once has only a short time for its further breaks: others would otherwise wait the long time for each of its
-//! files, one file after the other. A client that writes to the file until its time is over has not let it run out: it gets the long
-//! time for its other files too, of which it may have as much to write back. The same is true of the other clients of its address that never answered a break, because one
-//! host can be many clients.
+//! files, one file after the other. The same is true of the other clients of its address that never answered a break, because one
+//! host can be many clients. A client that has written to the file meanwhile did not let its time run out: it keeps the long time
+//! for its other files, for which it may have as much to write back.
 //!
 //! # States of a client
 //!

@@ -152,8 +152,8 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// Notes that a holder writes while it returns rights: a client that has much to write back answers the break, however long that
-    /// takes.
+    /// Notes that a holder writes while it returns rights: a client that has much to write back answers the break, however long
+    /// that takes.
     pub(crate) fn note_writing(&self, by: Option<CacheKey>, op: Operation) {
         if matches!(op, Operation::Write | Operation::Resize) {
             let its = self.0.iter().filter(|g| g.breaking.is_some() && Some(g.party.key()) == by);

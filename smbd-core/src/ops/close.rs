@@ -1,7 +1,7 @@
 //! CLOSE (MS-SMB2 section 3.3.5.10): returns the final attributes and [ends](crate::teardown) the open.
 //!
-//! *Errors.* If storage lost data that the open wrote without a flush, fails to set the last-write time, or does not remove a file that
-//! the close should, the open still ends and the response reports the error.
+//! *Errors.* If storage lost data that the open wrote without a flush, fails to set the last-write time, or does not remove a file
+//! that the close should, the open still ends and the response reports the error.
 
 use vfs::VfsError;
 

@@ -128,27 +128,30 @@ pub(super) fn take(all: &mut Imported, file: &str, text: &str) {
     }
 }
 
-fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
+/// Builds the share of an exported folder, under the path that its clients mount if that is possible.
+fn share_of(all: &mut Imported, at: &At<'_>, path: &str) -> Share {
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let mut share = Share::new(&share_name(name), path, Protocols::Nfs);
     match own_path(all, path) {
         Ok(export) if path != format!("/{}", share.name) => share.export = Some(export),
         Ok(_) => {}
         Err(why) => {
+            let usual = share.name.clone();
+            let names = (2..100).map(|n| format!("{usual}-{n}"));
+            let mut names = std::iter::once(usual.clone()).chain(names);
             let fits = |name: &String| own_path(all, &format!("/{name}")).is_ok();
-            let names = (2..100).map(|n| format!("{}-{n}", share.name));
-            share.name = [share.name.clone()]
-                .into_iter()
-                .chain(names)
-                .find(fits)
-                .unwrap_or_else(|| share.name.clone());
-            let said = format!(
-                "NFS clients have to mount `/{}` now instead of `{path}`: {why}",
-                share.name
-            );
+            share.name = names.find(fits).unwrap_or(usual);
+            let name = &share.name;
+            let said =
+                format!("NFS clients have to mount `/{name}` now instead of `{path}`: {why}");
             note(all, at.file, at.line, path, said);
         }
     }
+    share
+}
+
+fn export(all: &mut Imported, at: &At<'_>, path: &str, clients: &[String]) {
+    let mut share = share_of(all, at, path);
     let mut specs: Vec<Spec<'_>> = Vec::new();
     let mut common: &str = "";
     for (n, client) in clients.iter().enumerate() {
@@ -621,6 +624,19 @@ mod tests {
         let share = &all.shares[0];
         assert!(share.read_only && share.squash == Some(Squash::Root) && share.lost.is_empty());
         assert_eq!(share.clients.as_ref().unwrap()[0].to_string(), "10.0.0.0/8");
+    }
+
+    /// No share lies below another, in any order of the lines.
+    #[test]
+    fn exports_below_each_other_get_paths_of_their_own() {
+        for (text, wanted) in [
+            ("/export/users *(ro)\n/export *(ro)\n", ["export/users", "export-2"]),
+            ("/export *(ro)\n/export/users *(ro)\n", ["export", "users"]),
+        ] {
+            let all = read(text);
+            let path = |s: &Share| s.export.as_ref().map_or(&*s.name, Export::path).to_owned();
+            assert_eq!(all.shares.iter().map(path).collect::<Vec<_>>(), wanted, "{text}");
+        }
     }
 
     #[test]

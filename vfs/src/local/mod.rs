@@ -533,8 +533,8 @@ impl Volume {
             tracing::warn!(
                 folder = %self.folder.display(),
                 "the gateway's own folder .headgate of a share belongs to another user or is open to others: streams are \
-                 not served, and with a wastebasket nothing is removed; look at what is in it, and give it to the gateway's user with \
-                 mode 0700"
+                 not served, and with a wastebasket nothing is removed; look at what is in it, and give it to the gateway's \
+                 user with mode 0700"
             );
         }
     }
