@@ -6,6 +6,7 @@
 //! that worker has nothing left to do it starts to poll. File systems that are known to hang are kept away from the workers
 //! anyway (vfs, `local/silent.rs`).
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +15,22 @@ use tokio::runtime::Runtime;
 /// Time between two wake-ups, and thus the longest time for which a blocked worker can hold up the others.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// Number of intervals in which the thread ran.
+static BEATS: AtomicU32 = AtomicU32::new(0);
+
+/// Tells time in which the workers were busy from time in which the whole process was stopped.
+#[derive(Default)]
+pub(crate) struct Beats(u32);
+
+impl Beats {
+    /// Returns whether the thread outside of the runtime ran for at least this time since the last call.
+    pub(crate) fn ran_for(&mut self, time: Duration) -> bool {
+        let now = BEATS.load(Ordering::Relaxed);
+        let ran = now.wrapping_sub(std::mem::replace(&mut self.0, now));
+        INTERVAL.saturating_mul(ran) >= time
+    }
+}
+
 /// Wakes a worker at each interval while the process lives. If the thread cannot start, the gateway serves anyway; only a
 /// hanging disk does more harm.
 pub(crate) fn start(runtime: &Runtime) {
@@ -21,6 +38,7 @@ pub(crate) fn start(runtime: &Runtime) {
     let knock = move || {
         loop {
             thread::sleep(INTERVAL);
+            BEATS.fetch_add(1, Ordering::Relaxed);
             drop(handle.spawn(async {}));
         }
     };
@@ -53,6 +71,15 @@ mod tests {
         });
         is_ready.recv().unwrap();
         near
+    }
+
+    #[test]
+    fn busy_workers_differ_from_a_stopped_process() {
+        let mut beats = Beats(BEATS.load(Ordering::Relaxed));
+        assert!(!beats.ran_for(Duration::from_secs(3600)), "stopped");
+        BEATS.fetch_add(50, Ordering::Relaxed);
+        assert!(beats.ran_for(Duration::from_secs(5)), "busy");
+        assert!(!beats.ran_for(Duration::from_secs(3600)), "counted once");
     }
 
     #[test]

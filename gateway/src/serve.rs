@@ -58,7 +58,8 @@ use crate::tickets::tickets;
 use crate::tls::Certificate;
 use crate::users::UserDb;
 use crate::{
-    greeting, host_name, interfaces, logs, networks, portmap, smb, trail, wastebasket, writable,
+    greeting, host_name, interfaces, logs, networks, portmap, pulse, smb, trail, wastebasket,
+    writable,
 };
 
 /// Divisor: silent NFSv4 clients may keep this part of the descriptors for open files.
@@ -517,14 +518,21 @@ fn note_networks(core: &ServerState) {
 async fn keep_time(nfs: Arc<Server>) {
     let mut beats = tokio::time::interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pulse = pulse::Beats::default();
     loop {
         beats.tick().await;
         let held_up = nfs.core().clock.beat();
-        if !held_up.is_zero() {
-            tracing::warn!(
+        // The process may also have run before it was stopped, since the last beat.
+        match (held_up.is_zero(), pulse.ran_for(BEAT + held_up / 2)) {
+            (true, _) => {}
+            (false, true) => tracing::warn!(
+                ?held_up,
+                "all workers were busy or waited for storage; leases and deadlines are extended by that time"
+            ),
+            (false, false) => tracing::warn!(
                 ?held_up,
                 "this process was suspended; leases and deadlines are extended by that time"
-            );
+            ),
         }
     }
 }
