@@ -390,7 +390,7 @@ async fn removed_address_ends_its_connections() {
     let stays = world.client("mem", (Version::V3, Transport::Tcp)).await.unwrap();
     let before = world.running.nfs.clone();
     let mut both = base.clone();
-    both.bind.push([127, 0, 0, 2].into());
+    both.bind.push([127, 0, 0, 3].into());
     let changes = world.running.reload(both).await.unwrap();
     assert_eq!((changes.opened.len(), changes.closed.len()), (4, 0), "{changes}");
     let second = world.running.nfs[1];
