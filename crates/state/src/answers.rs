@@ -3,8 +3,10 @@
 //! A holder has a long time to return rights that another client wants, because it may have much to write back. A client that let
 //! this time run out once has only a short time for its further breaks: others would otherwise wait the long time for each of its
 //! files, one file after the other. The same is true of the other clients of its address that never answered a break, because one
-//! host can be many clients. A client that has written to the file meanwhile did not let its time run out: it keeps the long time
-//! for its other files, for which it may have as much to write back.
+//! host can be many clients; but a break that takes WRITE has the long time, for which such a client may have data.
+//!
+//! A client that has written meanwhile to any file that it returns did not let its time run out: it keeps the long time for its other
+//! files, for which it may have as much to write back, and which it may write one after the other.
 //!
 //! # States of a client
 //!
@@ -31,13 +33,16 @@ pub struct Answers {
     missed_ms: AtomicU64,
     /// The client has answered a break.
     is_proven: AtomicBool,
+    /// Writes to files whose rights it returns.
+    writes: AtomicU64,
     /// All clients of the same address.
     of_address: Option<Arc<Self>>,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { missed_ms: AtomicU64::new(ANSWERS), is_proven: false.into(), of_address: None }
+        let missed_ms = AtomicU64::new(ANSWERS);
+        Self { missed_ms, is_proven: false.into(), writes: 0.into(), of_address: None }
     }
 }
 
@@ -47,12 +52,27 @@ impl Answers {
         Self { of_address: Some(address), ..Self::default() }
     }
 
-    /// Checks whether the client let a break run out and has not answered one since.
+    /// Checks whether the client let a break run out and has not answered one since, or has never answered one and a client of its
+    /// address let one run out.
     pub fn is_silent(&self) -> bool {
-        let has_missed = |a: &Self| a.missed_ms.load(Ordering::Relaxed) != ANSWERS;
-        has_missed(self)
+        self.has_missed()
             || !self.is_proven.load(Ordering::Relaxed)
-                && self.of_address.as_deref().is_some_and(has_missed)
+                && self.of_address.as_deref().is_some_and(Self::has_missed)
+    }
+
+    /// Checks whether the client itself let a break run out and has not answered one since.
+    pub fn has_missed(&self) -> bool {
+        self.missed_ms.load(Ordering::Relaxed) != ANSWERS
+    }
+
+    /// Notes that the client wrote to a file whose rights it returns.
+    pub(crate) fn wrote(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts such writes.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
     }
 
     /// Notes that the client let a break run out.
@@ -151,15 +171,15 @@ mod tests {
         assert!(t.revoke(&first.0, 10_000));
         assert!(!t.revoke(&first.0, 10_000), "it is gone");
         let fourth = start(11_000);
-        assert_eq!(fourth.1, 500);
+        assert_eq!(fourth.1, 625);
         assert!(answer(third, 11_000) && answer(fourth, 11_100));
         let fifth = start(19_000);
-        assert_eq!(fifth.1, 500, "answers do not count so soon");
+        assert_eq!(fifth.1, 625, "answers do not count so soon");
         assert!(answer(fifth, 20_000));
         let sixth = start(21_000);
         assert_eq!(sixth.1, 10_000);
         assert!(t.revoke(&sixth.0, 31_000));
-        assert_eq!(start(31_000).1, 500);
+        assert_eq!(start(31_000).1, 625);
     }
 
     /// A client with more to write back than the time allows keeps the long time for its other files, whose data it would lose.
@@ -185,6 +205,49 @@ mod tests {
             assert_eq!(lease.answers().is_silent(), is_silent, "{n}");
             lease.answers().answered(now + 50_000, 10_000);
         }
+    }
+
+    /// Files are written back one after the other: writes to one are an answer for all.
+    #[test]
+    fn client_that_writes_one_file_keeps_long_time_for_others() {
+        let t = Table::new(Deadlines::new(10_000, 20_000).unwrap(), Limits::default(), 0);
+        let lease = Arc::new(Lease::held(ClientId(1)));
+        let start = |n, now| {
+            let one = Holder { holder: t.holder(), lease: lease.clone(), via: 0 };
+            assert!(t.delegate(NodeId(n), &one, Caching::ALL, now));
+            match t.check_conflicts(NodeId(n), None, Operation::Read, Range::ALL, now) {
+                Verdict::WaitFor(b) => b[0],
+                verdict => panic!("{verdict:?}"),
+            }
+        };
+        let (first, second) = (start(1, 0), start(2, 0));
+        let by = Requester { client: lease.client(), via: 0, holder: None };
+        let _ = t.check_conflicts(NodeId(1), Some(by), Operation::Write, Range::ALL, 5);
+        assert!(t.revoke(&second, 10_000) && t.revoke(&first, 10_000));
+        assert!(!lease.answers().is_silent());
+        assert_eq!(start(3, 11_000).deadline, 21_000);
+    }
+
+    /// A neighbor of a silent client has no short time for breaks that would lose data.
+    #[test]
+    fn silence_of_address_takes_no_write_caching() {
+        let t = Table::new(Deadlines::new(10_000, 20_000).unwrap(), Limits::default(), 0);
+        let address = Arc::<Answers>::default();
+        address.missed(1);
+        let answers = Arc::new(Answers::of(address));
+        let lease = Arc::new(Lease::held(ClientId(1)).answered_by(answers.clone()));
+        let time = |n, rights, op| {
+            let one = Holder { holder: t.holder(), lease: lease.clone(), via: 0 };
+            assert!(t.delegate(NodeId(n), &one, rights, 0));
+            match t.check_conflicts(NodeId(n), None, op, Range::ALL, 0) {
+                Verdict::WaitFor(b) => b[0].deadline,
+                verdict => panic!("{verdict:?}"),
+            }
+        };
+        assert_eq!(time(1, Caching::ALL, Operation::Read), 10_000);
+        assert_eq!(time(2, Caching::READ_HANDLE, Operation::Write), 625);
+        answers.missed(2);
+        assert_eq!(time(3, Caching::ALL, Operation::Read), 625);
     }
 
     /// The time of a break is not that of an earlier one of the same holder, which ended.

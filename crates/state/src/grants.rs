@@ -31,8 +31,6 @@
 //! | BREAKING | [`Grants::revoke`], at the deadline | no grant; less time for the client's other breaks ([`crate::answers`]) |
 //! | any | [`Grants::release`] | no grant |
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
 use crate::holder::Holder;
 use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeId};
@@ -49,16 +47,16 @@ struct PendingBreak {
     /// The rights before the first step; they decide whether other operations wait.
     origin: Caching,
     deadline: Millis,
+    /// Writes of the client to files that it returns, as the break began ([`crate::Answers::writes`]).
+    writes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Grant {
     party: Holder,
     kind: Kind,
     rights: Caching,
     breaking: Option<PendingBreak>,
-    /// The holder has written to the file since the break began.
-    has_written: AtomicBool,
 }
 
 /// The rights of a holder, as reported to its front end.
@@ -93,12 +91,7 @@ pub(crate) struct Grants(Vec<Grant>);
 
 impl Grant {
     fn new(party: Holder, kind: Kind, rights: Caching) -> Self {
-        Self { party, kind, rights, breaking: None, has_written: AtomicBool::new(false) }
-    }
-
-    fn copy(&self) -> Self {
-        let has_written = AtomicBool::new(self.has_written.load(Ordering::Relaxed));
-        Self { party: self.party.clone(), has_written, ..*self }
+        Self { party, kind, rights, breaking: None }
     }
 
     /// Checks that `op` by the holder's own client leaves this grant alone. A level II oplock is broken even by the holder's own
@@ -122,7 +115,6 @@ impl Grant {
 
     /// Starts a step that the holder must acknowledge.
     fn begin(&mut self, node: NodeId, b: PendingBreak) -> Break {
-        *self.has_written.get_mut() = false;
         let told = self.told(node, b.to, Stage::Started, b.deadline);
         self.breaking = Some(b);
         told
@@ -152,12 +144,12 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// Notes that a holder writes while it returns rights: a client that has much to write back answers the break, however long
-    /// that takes.
+    /// Notes that a holder writes to a file whose rights it returns: a client that has much to write back answers all its breaks,
+    /// however long that takes.
     pub(crate) fn note_writing(&self, by: Option<CacheKey>, op: Operation) {
         if matches!(op, Operation::Write | Operation::Resize) {
             let its = self.0.iter().filter(|g| g.breaking.is_some() && Some(g.party.key()) == by);
-            its.for_each(|g| g.has_written.store(true, Ordering::Relaxed));
+            its.for_each(|g| g.party.lease.answers().wrote());
         }
     }
 
@@ -193,9 +185,11 @@ impl Grants {
             let told = match &mut g.breaking {
                 None if !e.acknowledge => g.take(node, e.keep, now),
                 None => {
-                    let deadline = deadlines.of(g.party.lease.answers(), now);
-                    let (to, origin) = (e.keep, g.rights);
-                    g.begin(node, PendingBreak { to, deeper: to, origin, deadline })
+                    let client = g.party.lease.answers();
+                    let loses_write = g.rights.without(e.keep).has(Caching::WRITE);
+                    let deadline = deadlines.of(client, loses_write, now);
+                    let (to, origin, writes) = (e.keep, g.rights, client.writes());
+                    g.begin(node, PendingBreak { to, deeper: to, origin, deadline, writes })
                 }
                 Some(b) => {
                     b.deeper = b.deeper.and(e.keep);
@@ -336,7 +330,8 @@ impl Grants {
         let mut next = None;
         if let Some(b) = g.breaking.filter(|b| g.rights.without(b.to).is_none()) {
             g.party.lease.answers().answered(now, deadlines.acknowledge_ms());
-            let deadline = deadlines.of(g.party.lease.answers(), now);
+            // Only the first step may take WRITE.
+            let deadline = deadlines.of(g.party.lease.answers(), false, now);
             let rest = g.rights.and(b.deeper).grantable();
             if rest == g.rights {
                 g.breaking = None;
@@ -353,14 +348,23 @@ impl Grants {
     }
 
     /// Removes the rights of a holder that did not acknowledge a break until this deadline, and notes that its client does not
-    /// answer, unless it has written to the file meanwhile. Returns false if that break is over; a later one has another deadline.
-    pub(crate) fn revoke(&mut self, holder: HolderId, deadline: Millis, now: Millis) -> bool {
+    /// answer, unless it has written to files that it returns meanwhile. Returns false if that break is over; a later one has another
+    /// deadline.
+    pub(crate) fn revoke(
+        &mut self,
+        holder: HolderId,
+        deadline: Millis,
+        now: Millis,
+        deadlines: Deadlines,
+    ) -> bool {
         let is_meant = |g: &Grant| g.breaking.is_some_and(|b| b.deadline == deadline);
         let found = self.0.iter().position(|g| g.party.holder == holder && is_meant(g));
         if let Some(at) = found {
-            let mut gone = self.0.remove(at);
-            if !*gone.has_written.get_mut() {
-                gone.party.lease.answers().missed(now);
+            let gone = self.0.remove(at);
+            let client = gone.party.lease.answers();
+            match gone.breaking.is_some_and(|b| b.writes != client.writes()) {
+                true => client.reached(now, deadlines.acknowledge_ms()),
+                false => client.missed(now),
             }
         }
         found.is_some()
@@ -374,7 +378,7 @@ impl Grants {
     /// Copies a holder's grants and pending breaks from another node.
     pub(crate) fn follow(&mut self, other: &Self, holder: HolderId) {
         self.release(holder);
-        self.0.extend(other.0.iter().filter(|g| g.party.holder == holder).map(Grant::copy));
+        self.0.extend(other.0.iter().filter(|g| g.party.holder == holder).cloned());
     }
 
     /// Collects the breaks whose deadline has passed.

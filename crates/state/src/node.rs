@@ -450,8 +450,14 @@ impl Record {
     }
 
     /// See [`Grants::revoke`].
-    pub(crate) fn revoke(&mut self, holder: HolderId, deadline: Millis, now: Millis) -> bool {
-        self.grants.revoke(holder, deadline, now)
+    pub(crate) fn revoke(
+        &mut self,
+        holder: HolderId,
+        deadline: Millis,
+        now: Millis,
+        deadlines: Deadlines,
+    ) -> bool {
+        self.grants.revoke(holder, deadline, now, deadlines)
     }
 
     /// Grants a lock, or returns the conflict.

@@ -5,7 +5,7 @@ use crate::caching::{Caching, Kind};
 use crate::id::{ClientId, HolderId, Millis, NodeId};
 
 /// A client that answers no breaks has this part of the time that others have.
-const SILENT_PART: u64 = 32;
+const SILENT_PART: u64 = 16;
 /// The least such time, unless others have less.
 const SILENT_MIN_MS: u64 = 500;
 
@@ -35,9 +35,11 @@ impl Deadlines {
         (self.acknowledge_ms / SILENT_PART).max(self.acknowledge_ms.min(SILENT_MIN_MS))
     }
 
-    /// Returns the end of the time of this client for a break that begins now.
-    pub(crate) fn of(self, client: &Answers, now: Millis) -> Millis {
-        now.saturating_add(if client.is_silent() { self.silent_ms() } else { self.acknowledge_ms })
+    /// Returns the end of the time of this client for a break that begins now. Where it would lose data that it has cached, only its
+    /// own silence counts.
+    pub(crate) fn of(self, client: &Answers, loses_write: bool, now: Millis) -> Millis {
+        let is_silent = if loses_write { client.has_missed() } else { client.is_silent() };
+        now.saturating_add(if is_silent { self.silent_ms() } else { self.acknowledge_ms })
     }
 
     /// Time limit of a waiting client, in milliseconds.
@@ -89,11 +91,11 @@ mod tests {
     #[test]
     fn silent_client_has_short_time() {
         let client = Answers::default();
-        for (acknowledge, short) in [(35_000, 1_093), (16_000, 500), (1_000, 500), (30, 30)] {
+        for (acknowledge, short) in [(35_000, 2_187), (16_000, 1_000), (1_000, 500), (30, 30)] {
             let deadlines = Deadlines::new(acknowledge, acknowledge + 1).unwrap();
-            assert_eq!(deadlines.of(&client, 7), 7 + acknowledge);
+            assert_eq!(deadlines.of(&client, true, 7), 7 + acknowledge);
             client.missed(7);
-            assert_eq!(deadlines.of(&client, 7), 7 + short);
+            assert_eq!(deadlines.of(&client, true, 7), 7 + short);
             client.answered(7 + acknowledge, acknowledge);
         }
     }

@@ -416,7 +416,7 @@ impl Table {
     /// Removes the caching rights of a holder that did not acknowledge this break in time. Its client has less time for its further
     /// breaks, until it answers one. Returns false if the break is over.
     pub fn revoke(&self, what: &Break, now: Millis) -> bool {
-        self.change(what.node, |r| r.revoke(what.holder, what.deadline, now))
+        self.change(what.node, |r| r.revoke(what.holder, what.deadline, now, self.deadlines))
     }
 
     /// Grants a lock, or returns the conflict.

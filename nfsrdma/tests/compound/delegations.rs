@@ -328,8 +328,8 @@ async fn unreturned_delegation_leaves_short_time_for_others() {
     // Its requests show that it lives, but not that it returns delegations.
     c.run(|a| a.root()).await;
     assert_eq!(c.flags.get(), REVOKED, "callbacks reach it");
-    recall(&mut asked, b"g", 36_093).await;
-    recall(&mut asked, b"h", 37_186).await;
+    recall(&mut asked, b"g", 37_187).await;
+    recall(&mut asked, b"h", 39_374).await;
     assert_eq!(harness.nfs.clients.counters.revoked.load(Ordering::Relaxed), 3);
 }
 
