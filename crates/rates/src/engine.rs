@@ -38,6 +38,8 @@ const ADDRESSES_MAX: usize = 65_536;
 const FORGET_PAUSE: Duration = Duration::from_secs(1);
 /// The address in place of those beyond.
 const FURTHER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+/// Lanes that have ended and whose debts are kept.
+const DEBTS_MAX: usize = 4096;
 /// The most that a request counts in a turn.
 const LARGEST: i64 = 64 * QUANTUM;
 
@@ -229,6 +231,8 @@ pub(crate) struct Engine<T> {
     turns: HashMap<Key, u64>,
     /// Number of lanes of an address that use a bucket which other addresses use too.
     lanes_of: HashMap<(IpAddr, Of, Measure), i64>,
+    /// What lanes owed that ended while others waited: a client with one request at a time is such a lane again and again.
+    debts: HashMap<Key, i64>,
     next_turn: u64,
     next_id: u64,
     most: Most,
@@ -264,6 +268,7 @@ impl<T> Engine<T> {
             lanes: BTreeMap::new(),
             turns: HashMap::new(),
             lanes_of: HashMap::new(),
+            debts: HashMap::new(),
             next_turn: 0,
             next_id: 0,
             most,
@@ -403,9 +408,12 @@ impl<T> Engine<T> {
             self.next_turn
         });
         if !self.lanes.contains_key(&turn) {
-            let uses = self.count_lane(key);
-            let left = self.quantum(key).0;
-            self.lanes.insert(turn, Lane { key, left, waiters: VecDeque::new(), uses });
+            let (uses, waiters) = (self.count_lane(key), VecDeque::new());
+            self.lanes.insert(turn, Lane { key, left: 0, waiters, uses });
+            let left = self.debts.remove(&key).unwrap_or_else(|| self.quantum(key).0);
+            if let Some(lane) = self.lanes.get_mut(&turn) {
+                lane.left = left;
+            }
         }
         if let Some(lane) = self.lanes.get_mut(&turn) {
             lane.waiters.push_back(waiter);
@@ -552,12 +560,17 @@ impl<T> Engine<T> {
             .flatten()
             .filter_map(|(of, m)| self.lanes_of.get(&(key.host, *of, *m)));
         let of_lane = bytes / lanes.copied().max().unwrap_or(1).max(1);
-        (of_lane.max(1), operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
+        (of_lane.max(LEAST), operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
     }
 
     fn end_lane(&mut self, turn: u64) {
         let Some(lane) = self.lanes.remove(&turn) else { return };
         self.turns.remove(&lane.key);
+        if self.lanes.is_empty() {
+            self.debts.clear();
+        } else if lane.left < 0 && self.debts.len() < DEBTS_MAX {
+            self.debts.insert(lane.key, lane.left);
+        }
         for (of, measure) in lane.uses {
             if let Entry::Occupied(mut lanes) = self.lanes_of.entry((lane.key.host, of, measure)) {
                 *lanes.get_mut() -= 1;
@@ -587,6 +600,7 @@ impl<T> Engine<T> {
         let lanes = std::mem::take(&mut self.lanes);
         self.turns.clear();
         self.lanes_of.clear();
+        self.debts.clear();
         self.held.clear();
         self.all = Held::default();
         self.scopes.values_mut().for_each(|scope| scope.waiting = ByKind::default());

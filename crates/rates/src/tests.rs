@@ -216,12 +216,22 @@ fn contend(
     deep: usize,
     time: Duration,
 ) -> Vec<u64> {
+    contend_by(engine, lanes, time, |_| deep)
+}
+
+/// The same with a depth for each lane.
+fn contend_by(
+    engine: &mut Engine<usize>,
+    lanes: &[(Key, u64)],
+    time: Duration,
+    deep: impl Fn(usize) -> usize,
+) -> Vec<u64> {
     let mut passed = vec![0; lanes.len()];
     let mut waiting = vec![0; lanes.len()];
     let mut now = Duration::ZERO;
     while now < time {
         for (n, (key, bytes)) in lanes.iter().enumerate() {
-            while waiting[n] < deep {
+            while waiting[n] < deep(n) {
                 match engine.arrive(*key, (*bytes, 0), now, || n).unwrap() {
                     Arrival::Waits(_) => waiting[n] += 1,
                     _ => passed[n] += bytes,
@@ -280,6 +290,20 @@ fn many_lanes_of_an_address_get_the_part_of_one() {
             assert!((0.4..0.6).contains(&part), "{part} of {passed:?}");
         }
     }
+}
+
+/// Nor by as many requests, one at a time of each user: their lanes end with each request.
+#[test]
+fn single_requests_of_many_users_get_the_part_of_one() {
+    let mut engine = engine(share_plan(both(8 * MIB, ms(100))));
+    let lane = |h, name: &str| engine.key(1, host(h), Caller::Name(name), Kind::Read);
+    let many = (0..24).map(|n| (lane(1, &format!("user {n}")), 256 << 10));
+    let lanes: Vec<_> = many.chain([(lane(2, "other"), 256 << 10)]).collect();
+    let passed =
+        contend_by(&mut engine, &lanes, Duration::from_secs(30), |n| if n == 24 { 32 } else { 1 });
+    let all: u64 = passed.iter().sum();
+    let part = *passed.last().unwrap() as f64 / all as f64;
+    assert!((0.35..0.65).contains(&part), "{part} of {passed:?}");
 }
 
 /// A request that owes thousands of turns of a slow rate costs a look no thousands of moves.
