@@ -229,6 +229,8 @@ pub struct Open {
     goes_at_once: AtomicBool,
     goes_if_empty: AtomicBool,
     closed: AtomicBool,
+    /// Its user has proved who it is, and is no guest.
+    pub(crate) is_proven: bool,
 }
 
 /// Names the user for operations at close, which may come after the connection, or the gateway that made the open, has ended.
@@ -238,7 +240,7 @@ impl vfs::audited::Actor for Open {
             peer: self.durable.at().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into()),
             protocol: "smb",
             party: audit::Party::named(self.durable.owner(), self.cred.uid),
-            is_proven: false,
+            is_proven: self.is_proven,
         })
     }
 }
@@ -297,6 +299,7 @@ impl Open {
             goes_at_once: AtomicBool::new(false),
             goes_if_empty: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            is_proven: false,
         })
     }
 

@@ -32,7 +32,7 @@ use crate::open::{File, Open};
 use crate::parts::Part;
 use crate::sequence::Counted;
 use crate::server_state::ServerState;
-use crate::session::{Channel, Kind, Session};
+use crate::session::{Channel, Session};
 use crate::slot::Slot;
 use crate::status::Status;
 use crate::tree::Tree;
@@ -84,6 +84,12 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
+    /// Returns whether the user of the request has proved who it is.
+    pub(crate) fn is_proven(&self) -> bool {
+        let user = self.channel.as_ref().and_then(|c| c.session.user());
+        user.is_some_and(|user| user.is_proven())
+    }
+
     /// Returns the address whose quota pays for the client's memory.
     pub(crate) fn host(&self) -> Option<IpAddr> {
         Some(host_of(self.conn.info.peer.ip()))
@@ -539,7 +545,7 @@ async fn at_once<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 impl vfs::audited::Actor for RequestContext {
     fn acting(&self) -> Acting {
         let user = self.channel.as_ref().and_then(|c| c.session.user());
-        let is_proven = user.as_ref().is_some_and(|user| user.kind == Kind::User);
+        let is_proven = user.as_ref().is_some_and(|user| user.is_proven());
         let party = user.map_or_else(Party::default, |user| user.party());
         Acting { peer: self.conn.info.peer.ip(), protocol: "smb", party, is_proven }
     }

@@ -68,6 +68,11 @@ impl User {
         self.kind == other.kind && self.rid == other.rid && self.name == other.name
     }
 
+    /// Returns whether the user has proved who it is. Guests have not, nor has the Guest account of a domain, which all share.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.kind == Kind::User && !self.cred.token.is_guest_account()
+    }
+
     /// Returns the user as the audit trail names it.
     pub(crate) fn party(&self) -> audit::Party {
         audit::Party::named(self.name.clone(), self.cred.uid)

@@ -409,6 +409,7 @@ fn entry(
     open.posix = w.posix;
     open.open_state = OpenState::new(w.request.options);
     open.open_state.by_macos = cx.session()?.is_macos();
+    open.is_proven = cx.is_proven();
     if w.share.rules.audit != audit::Files::NONE && audit::is_on() {
         open.opener = Some(Box::new(cx.acting()));
     }
