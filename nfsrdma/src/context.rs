@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use mutex::locked;
 use rdma_transport::channel::{Handle, Info};
 use rdma_transport::refused::{self, Refused};
 use vfs::Cred;
@@ -56,6 +57,13 @@ impl LastCred {
 }
 
 impl Conn {
+    /// Notes that the service of a domain was asked about the numbers of this caller.
+    pub(crate) fn note_learned(&self, cred: &Cred, now: Instant) {
+        if let Some(last) = locked(&self.last_cred).as_mut().filter(|last| last.meant.1 == *cred) {
+            last.learned = Some(now);
+        }
+    }
+
     /// Builds the state of a connection over a channel.
     pub fn new(info: Arc<Info>, handle: Handle) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);

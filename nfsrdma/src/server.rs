@@ -179,8 +179,12 @@ impl Server {
         };
         let now = self.core.clock.at(began);
         let peer = conn.peer_ip();
-        if !is_learned {
-            Box::pin(self.core.learn_numbers(conn, (flavor, &cred), began)).await;
+        // A claim that the source port does not prove is refused, and asks no service.
+        if !is_learned && flavor == Flavor::Sys && self.core.source_ports.believe(&conn.info) {
+            if let Some(asking) = self.core.ask_about(conn, &cred) {
+                asking.await;
+            }
+            conn.note_learned(&cred, began);
         }
         let call = CallContext { xid: head.xid, flavor, principal: 0, peer, cred, began, now };
         self.perform(conn, offer, &head, &call, args, (&body, 0)).await

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use mutex::locked;
 use rdma_transport::refused::{self, Refused};
+use vfs::callers::Asking;
 use vfs::namespace::{By, ClientRule, Entered, Granted, Namespace, Protocols, Refusal, Share};
 use vfs::{Cred, NodeRef};
 
@@ -16,7 +16,6 @@ use crate::context::{CallContext, Conn};
 use crate::fh::Handles;
 use crate::mounted::{Mount, Mounts};
 use crate::nlm::reservations::Reservations;
-use crate::rpc::Flavor;
 use crate::rpc::gss::Gss;
 use crate::source_port::SourcePorts;
 use crate::unopened::Writers;
@@ -194,27 +193,13 @@ impl ServerState {
         }
     }
 
-    /// Lets the service of the domain say whether the numbers of a caller are those of identities of the domain, before the first
-    /// access check of the caller on this connection. Ends after some seconds at most, and in a gateway without a service at once.
-    pub(crate) async fn learn_numbers(
-        &self,
-        conn: &Conn,
-        (flavor, cred): (Flavor, &Cred),
-        now: Instant,
-    ) {
-        let learned = match (flavor, self.namespace.shares().first()) {
-            // All shares are in the same domain.
-            (Flavor::Sys, Some(share)) => {
-                share.rules.host.domain().and_then(|domain| domain.learn(conn.peer_ip(), cred))
-            }
-            _ => None,
-        };
-        if let Some(learned) = learned {
-            learned.await;
-        }
-        if let Some(last) = locked(&conn.last_cred).as_mut().filter(|last| last.meant.1 == *cred) {
-            last.learned = Some(now);
-        }
+    /// Returns a question to the service of the domain, whether the numbers of a caller by AUTH_SYS are those of identities of the
+    /// domain, before the first access check of the caller on this connection. It ends after some seconds at most; a gateway
+    /// without a service has none.
+    pub(crate) fn ask_about(&self, conn: &Conn, cred: &Cred) -> Option<Asking> {
+        // All shares are in the same domain.
+        let share = self.namespace.shares().first()?.clone();
+        share.rules.host.domain()?.learn(conn.peer_ip(), cred)
     }
 
     /// Decides the caller's rights on the share. The caller reports a refusal itself when it matters. A call on a file of a share

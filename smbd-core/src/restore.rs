@@ -12,6 +12,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ use recovery::{Change, Kind};
 const RETRY: Duration = Duration::from_millis(50);
 /// Pause before another try with the file systems inside shares that were silent at the start.
 const RETRY_LATE: Duration = Duration::from_secs(1);
+/// The longest time for questions to the service of the domain about all users of recorded handles.
+const LEARN_MAX: Duration = Duration::from_secs(5);
 
 /// The record of a handle, with its key in the store.
 type Kept = (Box<[u8]>, Arc<Record>);
@@ -126,6 +129,7 @@ pub(crate) async fn restore(
         store.submit(gone).await?;
     }
     take_up_state(core, &opens);
+    learn_owners(core, &opens).await;
     // A handle that the configuration, or an account, no longer allows must not block other clients.
     let refused = reauthorize(core).await.opens;
     if !late.is_empty() {
@@ -143,6 +147,22 @@ pub(crate) async fn restore(
         );
     }
     Ok(opens.len().saturating_sub(refused))
+}
+
+/// Lets the service of the domain say whether the numbers of the users of these opens are those of identities of the domain, before
+/// their rights are judged. Ends after [`LEARN_MAX`].
+async fn learn_owners(core: &ServerState, opens: &[Arc<Open>]) {
+    let Some(domain) = core.users.domain() else { return };
+    let owners: BTreeSet<String> = opens.iter().map(|open| open.durable.owner()).collect();
+    let learn = async {
+        for cred in owners.iter().filter_map(|owner| core.users.cred(owner)) {
+            if let Some(asking) = domain.learn(Ipv4Addr::LOCALHOST.into(), &cred) {
+                asking.await;
+            }
+        }
+    };
+    // Without an answer those that a domain might deny are dropped.
+    let _ = tokio::time::timeout(LEARN_MAX, learn).await;
 }
 
 /// Reopens these handles. Returns the opens, and the handles of silent mounts inside shares; `gone` receives those that are
@@ -348,6 +368,7 @@ async fn reopen(core: &Arc<ServerState>, record: &Record) -> Result<Arc<Open>, M
     let by_list = Grant::recorded(&base, &attr, &open.cred, record.granted).await;
     open.by_list = by_list.map_err(|e| Missed::by(e, "its access control list cannot be read"))?;
     open.deletes_by_list = open.by_list.as_ref().is_some_and(|g| g.rights() & mask::DELETE != 0);
+    open.is_proven = core.users.cred(&record.owner).is_some_and(|c| !c.token.is_guest_account());
     open.shared = record.shared;
     open.options = record.options;
     open.posix = record.posix;

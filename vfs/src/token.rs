@@ -212,6 +212,26 @@ impl Domain {
         true
     }
 
+    /// Stores the identity of a number that a caller has stated. Such callers invent numbers, of which a service may make an identity
+    /// each: half of the tables is for users that log on and owners of files.
+    pub fn know_caller(&self, number: CallerNumber, sid: &Sid) {
+        let users = reading(&self.users);
+        let has_place = match number {
+            CallerNumber::User(uid) => {
+                users.by_uid.len() < USERS_MAX / 2 || users.by_uid.contains_key(&uid)
+            }
+            CallerNumber::Group(gid) => {
+                users.by_gid.len() < GROUPS_MAX / 2 || users.by_gid.contains_key(&gid)
+            }
+        };
+        drop(users);
+        match number {
+            _ if !has_place => false,
+            CallerNumber::User(uid) => self.know_uid(uid, sid),
+            CallerNumber::Group(gid) => self.know_group(gid, sid),
+        };
+    }
+
     /// Returns number, identifier and name of each known user, in the order of identifiers.
     pub fn known_users(&self) -> Vec<(u32, Sid, String)> {
         let users = reading(&self.users);
@@ -290,7 +310,9 @@ impl Domain {
     /// Asks, for a client at this address, about the numbers of a caller for which the service has not answered. Returns `None` if
     /// it has answered about all. Ends after some seconds at most.
     pub fn learn(&self, from: IpAddr, cred: &Cred) -> Option<Asking> {
-        if !self.by_service || cred.uid == ANONYMOUS || cred.token.is_by_ticket() {
+        let needs_none = cred.uid == ANONYMOUS || cred.token.is_by_ticket();
+        // A question would wait for nothing while the service is silent.
+        if !self.by_service || needs_none || self.callers.is_silent() {
             return None;
         }
         let numbers = self.unanswered(CallerNumber::all_of(cred));

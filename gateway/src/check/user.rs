@@ -326,7 +326,11 @@ impl Asked<'_> {
         });
         let entered = match entered {
             Ok(entered) => entered,
-            Err(Refusal::Denied | Refusal::Unsure(_)) => {
+            Err(why @ Refusal::Unsure(_)) => {
+                let (named, at) = named.unwrap_or_default();
+                return nothing(format!("{named}: {}", why.remedy()), at);
+            }
+            Err(Refusal::Denied) => {
                 let (why, at) = named.unwrap_or_default();
                 return nothing(why, at);
             }

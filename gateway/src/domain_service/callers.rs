@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use domain_sys::Number;
+use domain_sys::{Error, Number};
 use mutex::locked;
 use smbd_core::owners;
 use vfs::acl::Sid;
@@ -65,12 +65,7 @@ pub(super) fn keep(
         match (number, sid.as_ref().filter(|sid| is_of_domain(sid))) {
             // The service of a controller gives users of the host SIDs of their numbers.
             (number, None) => domain.callers().keep_unmapped(*number, is_sure, now),
-            (CallerNumber::User(uid), Some(sid)) => {
-                domain.know_uid(*uid, sid);
-            }
-            (CallerNumber::Group(gid), Some(sid)) => {
-                domain.know_group(*gid, sid);
-            }
+            (number, Some(sid)) => domain.know_caller(*number, sid),
         }
     }
 }
@@ -112,10 +107,16 @@ impl DomainService {
         let Ok(sids) = answer else { return };
         // A silent controller is no reason for a pause, and the answers are good for accounts without it.
         let rest = ANSWER_MAX.saturating_sub(began.elapsed());
-        let is_sure = sids.iter().all(|sid| sid.as_ref().is_some_and(is_of_domain))
-            || rest > PING_MIN
-                && self.source.tells_of_controllers()
-                && self.ask_names(rest, |context| context.reach_controller(None)).is_ok();
+        let needs_controller = !sids.iter().all(|sid| sid.as_ref().is_some_and(is_of_domain))
+            && self.source.tells_of_controllers();
+        let is_sure = match needs_controller && rest > PING_MIN {
+            true => match self.ask_names(rest, |context| context.reach_controller(None)) {
+                // The client has too many questions, which says nothing of the controller.
+                Err(Error::Busy) => return,
+                answer => answer.is_ok(),
+            },
+            false => !needs_controller && self.source.tells_of_controllers(),
+        };
         keep(domain, &numbers, &sids, is_sure, Instant::now());
     }
 }
