@@ -72,6 +72,16 @@ async fn a_name_that_somebody_caches_goes_when_it_is_given_back() {
     tokio::time::timeout(Duration::from_secs(60), gone).await.expect("the name goes");
 }
 
+/// What an open removes at CLOSE counts to its user, with or without an audit trail.
+#[tokio::test]
+async fn opens_know_that_their_user_is_proven() {
+    use vfs::audited::Actor;
+    let harness = Harness::new();
+    let c = harness.client();
+    let open = harness.core.opens.get(c.open("f").await).unwrap();
+    assert!(open.opener.is_none() && open.acting().is_proven);
+}
+
 #[tokio::test]
 async fn a_disposition_can_be_taken_back() {
     let harness = Harness::new();
