@@ -151,9 +151,9 @@ pub(crate) async fn restore(
 
 /// Lets the service of the domain say whether the numbers of the users of these opens are those of identities of the domain, before
 /// their rights are judged. Ends after [`LEARN_MAX`].
-async fn learn_owners(core: &ServerState, opens: &[Arc<Open>]) {
+async fn learn_owners(core: &ServerState, opens: &[(Arc<Open>, Arc<Record>)]) {
     let Some(domain) = core.users.domain() else { return };
-    let owners: BTreeSet<String> = opens.iter().map(|open| open.durable.owner()).collect();
+    let owners: BTreeSet<&str> = opens.iter().map(|(_, record)| &*record.owner).collect();
     let learn = async {
         for cred in owners.iter().filter_map(|owner| core.users.cred(owner)) {
             if let Some(asking) = domain.learn(Ipv4Addr::LOCALHOST.into(), &cred) {
