@@ -229,7 +229,6 @@ pub struct Open {
     goes_at_once: AtomicBool,
     goes_if_empty: AtomicBool,
     closed: AtomicBool,
-    /// Its user has proved who it is, and is no guest.
     pub(crate) is_proven: bool,
 }
 
@@ -990,8 +989,7 @@ impl Opens {
         true
     }
 
-    /// Gives an open to another session: a durable one that its client has reclaimed, or one that now waits for its client (session
-    /// 0).
+    /// Gives an open to another session: a durable one that its client has reclaimed, or session 0 to one that waits for it.
     pub fn move_to(&self, open: &Open, session: u64, tree: u32) {
         let mut files = locked(&self.files);
         files.leave(open);

@@ -212,8 +212,8 @@ impl Domain {
         true
     }
 
-    /// Stores the identity of a number that a caller has stated. Such callers invent numbers, of which a service may make an identity
-    /// each: half of the tables is for users that log on and owners of files.
+    /// Stores the identity of a number that a caller has stated. Such callers invent numbers, of which a service may make an
+    /// identity each: half of the tables is for users that log on and owners of files.
     pub fn know_caller(&self, number: CallerNumber, sid: &Sid) {
         let users = reading(&self.users);
         let has_place = match number {

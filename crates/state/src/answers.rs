@@ -5,8 +5,8 @@
 //! files, one file after the other. The same is true of the other clients of its address that never answered a break, because one
 //! host can be many clients; but a break that takes WRITE has the long time, for which such a client may have data.
 //!
-//! A client that has written meanwhile to any file that it returns did not let its time run out: it keeps the long time for its other
-//! files, for which it may have as much to write back, and which it may write one after the other.
+//! A client that has written meanwhile to any file that it returns did not let its time run out: it keeps the long time for its
+//! other files, for which it may have as much to write back, and which it may write one after the other.
 //!
 //! # States of a client
 //!

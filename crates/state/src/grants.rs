@@ -348,8 +348,8 @@ impl Grants {
     }
 
     /// Removes the rights of a holder that did not acknowledge a break until this deadline, and notes that its client does not
-    /// answer, unless it has written to files that it returns meanwhile. Returns false if that break is over; a later one has another
-    /// deadline.
+    /// answer, unless it has written to files that it returns meanwhile. Returns false if that break is over; a later one has
+    /// another deadline.
     pub(crate) fn revoke(
         &mut self,
         holder: HolderId,

@@ -35,8 +35,8 @@ impl Deadlines {
         (self.acknowledge_ms / SILENT_PART).max(self.acknowledge_ms.min(SILENT_MIN_MS))
     }
 
-    /// Returns the end of the time of this client for a break that begins now. Where it would lose data that it has cached, only its
-    /// own silence counts.
+    /// Returns the end of the time of this client for a break that begins now. Where it would lose data that it has cached, only
+    /// its own silence counts.
     pub(crate) fn of(self, client: &Answers, loses_write: bool, now: Millis) -> Millis {
         let is_silent = if loses_write { client.has_missed() } else { client.is_silent() };
         now.saturating_add(if is_silent { self.silent_ms() } else { self.acknowledge_ms })
