@@ -125,7 +125,7 @@ pub(crate) const TOP: Group = Group {
             "35s",
             "How long a client of any protocol has to return a delegation, an oplock or a lease that conflicts with another \
              client. Then the gateway revokes it, and the other client proceeds. A client that did not return one in time has a \
-             thirty-second of this time, and half a second at least, for its others until it answers again.",
+             sixteenth of this time, and half a second at least, for its others until it answers again.",
         ),
         key(
             "memory",
