@@ -78,7 +78,7 @@ def whole_path():
     print(f"first share: {len(said)} commands in {time.monotonic() - began:.1f} s")
     must_equal(said["sudo -u ann cat /mnt/smb/hello"], "written by NFS\n", "by SMB")
     must_equal(os.stat("/srv/data/hello").st_uid, 1500, "it is Ann's")
-    status = said["headgate status"]
+    status = said["sudo headgate status"]
     must("ann" in status and "data" in status, status)
 
 
