@@ -6,7 +6,7 @@
 //! long as the service is silent. The gateway asks again in the background after [`RENEWED`] while checks use the answer, and
 //! about numbers whose answer a check misses, such as the uid of squashed callers ([`Callers::due`]).
 //!
-//! *Memory.* [`ANSWERS_MAX`] answers, and twice [`MISSED_MAX`] numbers without one. A full table forgets answers that are old or
+//! *Memory.* [`ANSWERS_MAX`] answers, and twice [`MISSED_MAX`] and [`ASKED_MAX`] numbers without one. A full table forgets answers that are old or
 //! that no check used, then the older half; those about accounts stay, since callers by AUTH_SYS invent numbers.
 //!
 //! *Errors.* Without an answer the caller may be any user of the domain.
@@ -29,6 +29,10 @@ pub type Asking = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub const ANSWERS_MAX: usize = 65_536;
 /// Most numbers without an answer that wait for the next question.
 const MISSED_MAX: usize = 1024;
+/// Most numbers that stay without an answer and are not asked about again at once.
+const ASKED_MAX: usize = 8192;
+/// How long callers do not wait again for an answer that did not come.
+const ASKED_FOR: Duration = Duration::from_secs(10);
 /// Time after which the gateway asks again about an answer that checks use.
 pub const RENEWED: Duration = Duration::from_secs(240);
 /// How long an answer counts while the service answers.
@@ -104,6 +108,8 @@ pub struct Callers {
     answers: RwLock<HashMap<CallerNumber, Answer>>,
     /// Numbers of accounts, and of other callers, without an answer that a check missed.
     missed: [Mutex<Missed>; 2],
+    /// Numbers that stayed without an answer, and when the question about them ended.
+    asked: Mutex<HashMap<CallerNumber, Instant>>,
     /// The service does not answer, so that all answers count.
     is_silent: AtomicBool,
     /// The end of the last silence.
@@ -136,6 +142,21 @@ impl Callers {
             }
         }
         answers.insert(number, Answer { at: now, is_sure, is_used: false.into(), of_account });
+    }
+
+    /// Notes that a question about these numbers has ended.
+    pub fn note_asked(&self, numbers: &[CallerNumber], now: Instant) {
+        let mut asked = locked(&self.asked);
+        if asked.len() + numbers.len() > ASKED_MAX {
+            asked.retain(|_, at| now < *at + ASKED_FOR);
+        }
+        let places = ASKED_MAX.saturating_sub(asked.len());
+        asked.extend(numbers.iter().take(places).map(|number| (*number, now)));
+    }
+
+    /// Returns whether a question about the number has just ended: an answer that did not come will come in the background.
+    pub(crate) fn is_asked(&self, number: CallerNumber, now: Instant) -> bool {
+        locked(&self.asked).get(&number).is_some_and(|at| now < *at + ASKED_FOR)
     }
 
     /// Forgets an answer: an identity of a domain has the number.
@@ -309,5 +330,23 @@ mod tests {
         }
         let kept = reading(&callers.answers).len();
         assert!(kept <= ANSWERS_MAX && callers.has(CallerNumber::Group(7), now), "{kept}");
+    }
+
+    #[test]
+    fn questions_without_answer_are_not_repeated_at_once() {
+        let (callers, now) = (Callers::default(), Instant::now());
+        let (alice, bob) = (CallerNumber::User(1), CallerNumber::User(2));
+        assert!(!callers.is_asked(alice, now));
+        callers.note_asked(&[alice, bob], now);
+        assert!(callers.is_asked(alice, now) && callers.is_asked(bob, now));
+        assert!(!callers.is_asked(CallerNumber::Group(1), now));
+        let later = now + ASKED_FOR;
+        assert!(!callers.is_asked(alice, later));
+        // A full table forgets what has ended, and takes no more.
+        let many: Vec<_> = (0..).map(CallerNumber::Group).take(ASKED_MAX).collect();
+        callers.note_asked(&many, later);
+        assert!(callers.is_asked(many[ASKED_MAX - 1], later));
+        callers.note_asked(&[alice], later);
+        assert_eq!(locked(&callers.asked).len(), ASKED_MAX);
     }
 }

@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use policy::{Cidr, Flavor, Protocols, Squash};
 use state::Enforce;
@@ -304,6 +304,9 @@ pub struct Listed {
 /// Number of names that a listing looks up before it yields to others, and of files that it holds at a time.
 pub const LOOKS_AT_ONCE: usize = 64;
 
+/// Time that a listing looks up names before it yields to others.
+const LOOKS_TIME: Duration = Duration::from_millis(2);
+
 /// A share as one caller uses it.
 pub struct Entered {
     /// The share, or its [`Share::reader`].
@@ -535,8 +538,13 @@ impl Share {
             let Some(last) = entries.last().map(|entry| entry.cookie) else {
                 return Ok((Vec::new(), end));
             };
-            let mut shown = Vec::new();
+            let (mut shown, mut since) = (Vec::new(), Instant::now());
             for entry in entries {
+                // Lists may have thousands of entries each.
+                if since.elapsed() > LOOKS_TIME {
+                    tokio::task::yield_now().await;
+                    since = Instant::now();
+                }
                 if let Some(found) = self.listed(dir, cred, &entry.name, cred).await? {
                     shown.push(Listed { entry, found: Some(found) });
                 }

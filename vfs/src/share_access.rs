@@ -8,7 +8,7 @@
 use crate::acl::check::is_meant_by_sid;
 use crate::acl::{Owner, Sid};
 use crate::refusal::Refusal;
-use crate::token::{Meant, meant_by_name, meant_by_rid, why_unsure};
+use crate::token::{CheckedCaller, Meant, meant_by_name, meant_by_rid, why_unsure};
 use crate::types::{ANONYMOUS, Cred};
 
 /// A user or group of the domain whose identifier is known after a logon.
@@ -78,6 +78,7 @@ impl PrincipalSet {
 
     fn is_meant(&self, cred: &Cred, denies: bool) -> bool {
         let is_in = |list: &[u32], number: u32| list.binary_search(&number).is_ok();
+        let cred = &CheckedCaller::of(cred);
         self.everyone
             || is_in(&self.users, cred.uid)
             || !self.groups.is_empty()
@@ -88,12 +89,12 @@ impl PrincipalSet {
     }
 }
 
-fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
+fn meant_by_sid(sid: &Sid, cred: &CheckedCaller<'_>) -> Meant {
     // The identifier of the owner of a file is in no set.
     is_meant_by_sid(sid, cred, Owner { uid: ANONYMOUS, gid: ANONYMOUS })
 }
 
-fn meant(one: &OfDomain, cred: &Cred) -> Meant {
+fn meant(one: &OfDomain, cred: &CheckedCaller<'_>) -> Meant {
     match one {
         OfDomain::User(name) => meant_by_name(name, cred),
         OfDomain::Rid(rid) => meant_by_rid(*rid, cred),

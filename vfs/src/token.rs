@@ -9,10 +9,12 @@
 //!
 //! *Memory.* Each logon allocates its token once; all its requests share it. A check asks no name service.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -182,6 +184,7 @@ impl Domain {
         }
         let mut users = writing(&self.users);
         if users.by_uid.len() >= USERS_MAX && !users.by_uid.contains_key(&uid) {
+            self.callers.forget(CallerNumber::User(uid));
             return false;
         }
         if let Some(before) = users.by_uid.insert(uid, sid.clone()) {
@@ -202,6 +205,7 @@ impl Domain {
         }
         let mut users = writing(&self.users);
         if users.by_gid.len() >= GROUPS_MAX && !users.by_gid.contains_key(&gid) {
+            self.callers.forget(CallerNumber::Group(gid));
             return false;
         }
         if let Some(before) = users.by_gid.insert(gid, sid.clone()) {
@@ -225,6 +229,8 @@ impl Domain {
             }
         };
         drop(users);
+        // An earlier answer is wrong now, also where the table has no place for the identity.
+        self.callers.forget(number);
         match number {
             _ if !has_place => false,
             CallerNumber::User(uid) => self.know_uid(uid, sid),
@@ -315,7 +321,9 @@ impl Domain {
         if !self.by_service || needs_none || self.callers.is_silent() {
             return None;
         }
-        let numbers = self.unanswered(CallerNumber::all_of(cred));
+        let (mut numbers, now) = (self.unanswered(CallerNumber::all_of(cred)), Instant::now());
+        // Callers that take turns on one connection would each wait for every call.
+        numbers.retain(|number| !self.callers.is_asked(*number, now));
         if numbers.is_empty() { None } else { self.callers.ask(from, numbers) }
     }
 
@@ -565,8 +573,29 @@ impl Meant {
     }
 }
 
+/// A caller during one check of a list or a set, which may have thousands of entries for identities of a domain: what is the same
+/// for all of them is looked up once.
+pub(crate) struct CheckedCaller<'a> {
+    cred: &'a Cred,
+    is_outside: OnceCell<bool>,
+}
+
+impl<'a> CheckedCaller<'a> {
+    pub(crate) fn of(cred: &'a Cred) -> Self {
+        Self { cred, is_outside: OnceCell::new() }
+    }
+}
+
+impl Deref for CheckedCaller<'_> {
+    type Target = Cred;
+
+    fn deref(&self) -> &Cred {
+        self.cred
+    }
+}
+
 /// Checks whether an identifier is one of the caller. Well-known identifiers and numbers of this host are checked before.
-pub(crate) fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
+pub(crate) fn meant_by_sid(sid: &Sid, cred: &CheckedCaller<'_>) -> Meant {
     let Some(ids) = &cred.token.0 else { return Meant::No };
     if ids.sids.binary_search(sid).is_ok() {
         return Meant::Yes;
@@ -584,7 +613,7 @@ pub(crate) fn meant_by_sid(sid: &Sid, cred: &Cred) -> Meant {
 }
 
 /// Checks whether the caller is a member of `BUILTIN\Administrators` through Domain Admins.
-pub(crate) fn meant_as_administrator(cred: &Cred) -> Meant {
+pub(crate) fn meant_as_administrator(cred: &CheckedCaller<'_>) -> Meant {
     let Some((ids, domain)) = cred.token.parts() else { return Meant::No };
     let number = domain.number_of_rid(DOMAIN_ADMINS);
     if ids.is_admin || number.is_some_and(|n| cred.in_group(n)) {
@@ -594,7 +623,7 @@ pub(crate) fn meant_as_administrator(cred: &Cred) -> Meant {
 }
 
 /// Checks whether a name of the domain is the caller's. The name is unknown before the first ticket of its user.
-pub(crate) fn meant_by_name(name: &str, cred: &Cred) -> Meant {
+pub(crate) fn meant_by_name(name: &str, cred: &CheckedCaller<'_>) -> Meant {
     let Some((ids, domain)) = cred.token.parts() else { return Meant::No };
     if let Some(sid) = domain.user_named(name) {
         return meant_by_sid(&sid, cred);
@@ -609,7 +638,7 @@ pub(crate) fn meant_by_name(name: &str, cred: &Cred) -> Meant {
 }
 
 /// Checks whether the user or group with this RID of the domain is one of the caller's.
-pub(crate) fn meant_by_rid(rid: u32, cred: &Cred) -> Meant {
+pub(crate) fn meant_by_rid(rid: u32, cred: &CheckedCaller<'_>) -> Meant {
     let Some((ids, domain)) = cred.token.parts() else { return Meant::No };
     if let Some(sid) = domain.sid().and_then(|domain| domain.child(rid)) {
         return meant_by_sid(&sid, cred);
@@ -625,12 +654,13 @@ pub(crate) fn meant_by_rid(rid: u32, cred: &Cred) -> Meant {
 /// Decides about an identifier that matches neither by itself nor by its number. A mismatch of numbers is conclusive only for a
 /// caller whose own number is made of a RID: an account with another number may belong to a user of the domain, unless its numbers
 /// are unmapped. Anonymous callers have no identifiers.
-fn unknown(ids: &Identities, domain: &Domain, cred: &Cred, has_number: bool) -> Meant {
+fn unknown(ids: &Identities, domain: &Domain, cred: &CheckedCaller<'_>, has_number: bool) -> Meant {
     let is_of_domain = || domain.rid(cred.uid).is_some();
+    let is_outside = || domain.standing(cred, ids.proof) == Standing::Outside;
     let is_known = ids.proof == Proof::Ticket
         || cred.uid == ANONYMOUS
         || has_number && is_of_domain()
-        || domain.standing(cred, ids.proof) == Standing::Outside;
+        || *cred.is_outside.get_or_init(is_outside);
     if is_known { Meant::known(false) } else { Meant::Maybe }
 }
 

@@ -31,14 +31,21 @@ pub(super) struct OfService(pub(super) Weak<DomainService>);
 
 impl AskService for OfService {
     fn ask(&self, from: IpAddr, numbers: Vec<CallerNumber>) -> Asking {
-        let service = self.0.clone();
+        let (service, its) = (self.0.clone(), self.0.clone());
+        let asked = numbers.clone();
         let asking = owners::ask_for(from, move || {
             if let Some(service) = service.upgrade() {
                 service.learn_callers(&numbers);
             }
         });
-        // A later answer is kept, too.
-        Box::pin(async move { drop(tokio::time::timeout(WAIT_MAX, asking).await) })
+        Box::pin(async move {
+            // A later answer is kept, too.
+            drop(tokio::time::timeout(WAIT_MAX, asking).await);
+            let domain = its.upgrade().and_then(|its| locked(&its.state).domain.clone());
+            if let Some(domain) = domain {
+                domain.callers().note_asked(&asked, Instant::now());
+            }
+        })
     }
 }
 
@@ -165,10 +172,16 @@ mod tests {
             state.domain = Some(domain.clone());
         }
         domain.set_asker(Arc::new(OfService(Arc::downgrade(&service))));
-        let cred = |token| Cred { uid: 1000, gid: 50, groups: [60].into(), token };
+        let of = |uid, token| Cred { uid, gid: 50, groups: [60].into(), token };
+        let cred = |token| of(1000, token);
         let from = [192, 0, 2, 1].into();
-        for token in [Token::of_account(Some(&domain)), Token::of_host(&domain), Token::NONE] {
-            domain.learn(from, &cred(token)).expect("it is asked about").await;
+        let tokens = [Token::of_account(Some(&domain)), Token::of_host(&domain), Token::NONE];
+        for (uid, token) in (1000..).zip(tokens) {
+            domain.learn(from, &of(uid, token.clone())).expect("it is asked about").await;
+            // Other callers on the connection come in between.
+            for uid in 1000..=uid {
+                assert!(domain.learn(from, &of(uid, token.clone())).is_none(), "{uid} again");
+            }
         }
         assert_eq!(domain.unanswered(CallerNumber::all_of(&cred(Token::NONE))).len(), 3);
         // Callers with a ticket, and guests, need no answer.

@@ -2,7 +2,7 @@
 
 use super::obeyed::{NT, is_of_no_caller};
 use super::{Ace, Acl, Owner, Sid, Who, flag, kind, mask};
-use crate::token::{self, Meant};
+use crate::token::{self, CheckedCaller, Meant};
 use crate::types::ANONYMOUS;
 use crate::types::Cred;
 
@@ -13,7 +13,7 @@ const DOMAIN: u32 = 21;
 const OWNER_IMPLIED: u32 = mask::READ_CONTROL | mask::WRITE_DAC;
 
 /// Checks whether an entry applies to the caller, by identifiers and by numbers (MS-DTYP section 2.5.3.2).
-fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> Meant {
+fn is_meant(who: &Who, cred: &CheckedCaller<'_>, owner: Owner) -> Meant {
     let is = match who {
         Who::Owner => cred.uid == owner.uid,
         Who::Group => cred.in_group(owner.gid),
@@ -26,7 +26,7 @@ fn is_meant(who: &Who, cred: &Cred, owner: Owner) -> Meant {
 }
 
 /// Asks whether an identifier stands for callers of a kind that the caller is of (MS-DTYP section 2.4.2.4), or is one of its own.
-pub(crate) fn is_meant_by_sid(sid: &Sid, cred: &Cred, owner: Owner) -> Meant {
+pub(crate) fn is_meant_by_sid(sid: &Sid, cred: &CheckedCaller<'_>, owner: Owner) -> Meant {
     const THIS_ORGANIZATION: u32 = 15;
     const AUTHENTICATION: u32 = 64;
     let known = cred.uid != ANONYMOUS;
@@ -95,6 +95,7 @@ impl Acl {
 
     /// As [`Acl::decided`], for a caller: an entry that denies counts also where it may be about the caller.
     fn decided_for(&self, cred: &Cred, owner: Owner) -> (u32, u32) {
+        let cred = &CheckedCaller::of(cred);
         let meant = |who: &Who| match who.is_owner_rights() {
             true => self.owns(cred, owner),
             false => is_meant(who, cred, owner),
@@ -104,7 +105,7 @@ impl Acl {
 
     /// Checks whether the caller is the owner that clients see: the identifier of the list, if it has one, else the file's owner
     /// (MS-DTYP section 2.5.3.2).
-    fn owns(&self, cred: &Cred, owner: Owner) -> Meant {
+    fn owns(&self, cred: &CheckedCaller<'_>, owner: Owner) -> Meant {
         let Some(sid) = &self.owner else { return is_meant(&Who::Owner, cred, owner) };
         match Who::of_sid(sid.clone()) {
             who @ (Who::User(_) | Who::Members(_)) => is_meant(&who, cred, owner),
@@ -131,7 +132,7 @@ impl Acl {
         }
         let granted = self.decided_for(cred, owner).0;
         let restricted = || self.effective().any(|(_, _, w)| w.is_owner_rights());
-        let owns = self.owns(cred, owner) == Meant::Yes;
+        let owns = self.owns(&CheckedCaller::of(cred), owner) == Meant::Yes;
         let implied = if owns && !restricted() { OWNER_IMPLIED } else { 0 };
         granted | implied
     }
@@ -277,8 +278,10 @@ mod tests {
             (sid(Sid::creator_group()), [false; 5]),
             (sid(Sid::new(5, &[21, 1000]).unwrap()), [false; 5]),
         ] {
-            let meant: Vec<bool> =
-                callers.iter().map(|c| is_meant(&who, c, OWNER) == Meant::Yes).collect();
+            let meant: Vec<bool> = callers
+                .iter()
+                .map(|c| is_meant(&who, &CheckedCaller::of(c), OWNER) == Meant::Yes)
+                .collect();
             assert_eq!(meant, about, "{who:?}");
         }
     }
@@ -289,10 +292,11 @@ mod tests {
         fn first_entry_with_right_decides(acl in any_acl(), user in any_cred(), bit in 0..21_u32) {
             let right = 1 << bit & mask::FILE_ALL;
             let first = acl.effective().find(|(_, m, who)| {
-                let meant = if who.is_owner_rights() { acl.owns(&user, OWNER) } else { is_meant(who, &user, OWNER) };
+                let user = &CheckedCaller::of(&user);
+                let meant = if who.is_owner_rights() { acl.owns(user, OWNER) } else { is_meant(who, user, OWNER) };
                 m & right != 0 && meant == Meant::Yes
             });
-            let own = acl.owns(&user, OWNER) == Meant::Yes && OWNER_IMPLIED & right != 0;
+            let own = acl.owns(&CheckedCaller::of(&user), OWNER) == Meant::Yes && OWNER_IMPLIED & right != 0;
             let restricted = acl.effective().any(|(_, _, who)| *who == Who::Sid(Sid::owner_rights()));
             // In a list of NFS form extended attributes follow the data.
             let data = match right {

@@ -7,8 +7,7 @@ use proptest::prelude::*;
 use super::check::is_meant_by_sid;
 use super::*;
 use crate::callers::CallerNumber::{self, Group, User};
-use crate::token::Meant;
-use crate::token::{DomainIdentity, Token};
+use crate::token::{CheckedCaller, DomainIdentity, Meant, Token};
 use crate::types::{ANONYMOUS, Cred};
 
 const OWNER: Owner = Owner { uid: 7, gid: 7 };
@@ -390,7 +389,7 @@ fn written_identifiers_become_numbers_where_certain() {
 /// winbind may give a user and a group the same number.
 #[test]
 fn numbers_of_service_match_by_kind() {
-    use crate::token::{Meant, meant_by_sid};
+    use crate::token::meant_by_sid;
     let domain = Domain::by_service();
     let (alice, group) = (sid("S-1-5-21-1-2-3-1103"), sid("S-1-5-21-1-2-3-1200"));
     assert!(domain.know_user(3001, &alice, "alice"));
@@ -405,7 +404,10 @@ fn numbers_of_service_match_by_kind() {
         [(caller(3001, 5), Meant::Yes, Meant::Maybe), (caller(5, 3001), Meant::Maybe, Meant::Yes)]
     {
         assert_eq!(
-            (meant_by_sid(&alice, &cred), meant_by_sid(&group, &cred)),
+            (
+                meant_by_sid(&alice, &CheckedCaller::of(&cred)),
+                meant_by_sid(&group, &CheckedCaller::of(&cred))
+            ),
             (of_alice, of_group)
         );
     }
@@ -496,7 +498,7 @@ fn callers_without_ticket_are_of_domain_as_service_says() {
         let entries = [(ALICE, alice), (READERS, readers)].into_iter();
         for (entry, wanted) in entries.chain(OTHERS.map(|entry| (entry, others))) {
             for (n, (cred, wanted)) in callers.iter().zip(wanted).enumerate() {
-                let meant = is_meant_by_sid(&sid(entry), cred, OWNER);
+                let meant = is_meant_by_sid(&sid(entry), &CheckedCaller::of(cred), OWNER);
                 assert_eq!(meant, wanted, "caller {n}, {entry}, {said:?}");
                 let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 0);
                 let denies = Ace::deny(Who::of_sid(sid(entry)), mask::READ_DATA, 0);
@@ -522,7 +524,8 @@ fn callers_are_uncertain_where_no_service_knows_the_domain() {
         (Token::of_account(None), No),
         (Token::NONE, No),
     ] {
-        let meant = is_meant_by_sid(&sid(READERS), &cred(1000, &[], token.clone()), OWNER);
+        let caller = cred(1000, &[], token.clone());
+        let meant = is_meant_by_sid(&sid(READERS), &CheckedCaller::of(&caller), OWNER);
         assert_eq!(meant, wanted, "{token:?}");
     }
 }
@@ -546,7 +549,11 @@ fn ntlm_identity_follows_way_of_logon() {
         ("AUTH_SYS without a domain", cred(5, &[], Token::NONE), No),
         ("a squashed caller", cred(ANONYMOUS, &[], Token::of_host(&domain)), No),
     ] {
-        assert_eq!(is_meant_by_sid(&Sid::ntlm(), &cred, OWNER), wanted, "{way}");
+        assert_eq!(
+            is_meant_by_sid(&Sid::ntlm(), &CheckedCaller::of(&cred), OWNER),
+            wanted,
+            "{way}"
+        );
     }
 }
 
@@ -611,4 +618,22 @@ fn refusals_say_why_caller_may_be_denied() {
     let told = deny(group).right(&cred(1000, &[], by_names)).err();
     assert_eq!(told, Some(Refusal::Unsure(Unsure::NoService)));
     assert_eq!(deny(group).right(&cred(1000, &[], Token::of_account(None))).err(), None);
+}
+
+/// Callers by AUTH_SYS can fill their part of the table.
+#[test]
+fn number_of_identity_without_place_is_not_unmapped() {
+    let (domain, now) = (Domain::by_service(), std::time::Instant::now());
+    let user = |rid| Sid::new(5, &[21, 1, 2, 3, rid]).unwrap();
+    let ours = CallerNumber::User(7);
+    domain.callers().keep_unmapped(ours, true, now);
+    assert_eq!(domain.unanswered([ours]), []);
+    let mut uids = 100_000..;
+    let invent = |uid| domain.know_caller(CallerNumber::User(uid), &user(uid));
+    while uids.next().is_some_and(|uid| {
+        invent(uid);
+        domain.sid_of_user(uid).is_some()
+    }) {}
+    domain.know_caller(ours, &user(1103));
+    assert_eq!((domain.sid_of_user(7), domain.unanswered([ours])), (None, vec![ours]));
 }
