@@ -11,6 +11,8 @@ pub enum Error {
     NotAvailable,
     /// No controller of the machine's domain answers the service.
     NoController,
+    /// Controllers refuse the account of the machine, or the machine has lost its password; the name of the status.
+    NoTrust(String),
     /// The service does not say whether a controller answers.
     NotTold,
     /// The service checks no passwords.
@@ -31,6 +33,9 @@ impl fmt::Display for Error {
             Self::NoLibrary(why) => f.write_str(why),
             Self::NotAvailable => f.write_str("the service of the domain does not answer"),
             Self::NoController => f.write_str("no domain controller answers"),
+            Self::NoTrust(status) => {
+                write!(f, "the domain does not accept the account of this machine ({status})")
+            }
             Self::NotTold => f.write_str("it is not known whether a domain controller answers"),
             Self::NoPasswords => f.write_str("the service of the domain checks no passwords"),
             Self::Busy => f.write_str("too many questions to the service of the domain"),

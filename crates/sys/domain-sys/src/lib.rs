@@ -124,6 +124,18 @@ impl Context {
         }
     }
 
+    /// Lets the service log on to a controller with the account of the machine. May block.
+    ///
+    /// # Errors
+    /// [`Error::NoTrust`]; [`Error::NoController`]; [`Error::NotTold`] by SSSD, which does not use this account alone. winbindd does
+    /// this for root only ([`Error::NotAvailable`]).
+    pub fn check_trust(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Of::Winbind(context) => context.check_trust(),
+            Of::Sssd(_) => Err(Error::NotTold),
+        }
+    }
+
     /// Asks for the numbers of these identifiers, which the service may assign now; the results have the same order. Hands over
     /// each answer of a service that takes one question at a time. The last question begins before this time. May block.
     ///

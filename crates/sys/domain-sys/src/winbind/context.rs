@@ -173,6 +173,27 @@ impl Context {
         }
     }
 
+    /// Lets winbindd log on to a controller of its domain with the account of the machine. May block.
+    ///
+    /// # Errors
+    /// [`Error::NoTrust`] if the account is refused, [`Error::NoController`] if none is reached.
+    pub(crate) fn check_trust(&mut self) -> Result<(), Error> {
+        let mut error: Owned<ffi::AuthErrorInfo> = Owned::none();
+        // SAFETY: the context lives, null means the machine's domain; the place takes a pointer, which `error` frees.
+        let code =
+            unsafe { ffi::wbcCtxCheckTrustCredentials(self.at(), ptr::null(), error.place()) };
+        if checked(code, &[ffi::AUTH_ERROR])?.is_some() {
+            return Ok(());
+        }
+        let Some(error) = error.get() else { return Err(Error::Failed(code)) };
+        // SAFETY: the text belongs to `error`, which lives.
+        let name = unsafe { copied(error.nt_string) };
+        Err(match ffi::REFUSED_ACCOUNT.contains(&error.nt_status) {
+            true => Error::NoTrust(name),
+            false => Error::NoController,
+        })
+    }
+
     /// Asks for the numbers of these identifiers, which winbindd may assign now; the results have the same order. May block.
     pub(crate) fn numbers(&mut self, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
         let asked: Vec<DomainSid> = sids.iter().map(DomainSid::of).collect();

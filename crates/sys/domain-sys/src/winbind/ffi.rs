@@ -159,6 +159,22 @@ pub(crate) struct AuthErrorInfo {
     pub(crate) display_string: *mut c_char,
 }
 
+/// Statuses of a logon by the account of the machine that a controller has refused, or that the machine cannot try for want of a
+/// password of its own (MS-ERREF section 2.3.1).
+pub(crate) const REFUSED_ACCOUNT: [u32; 11] = [
+    0xc000_0022, // STATUS_ACCESS_DENIED
+    0xc000_0064, // STATUS_NO_SUCH_USER
+    0xc000_006a, // STATUS_WRONG_PASSWORD
+    0xc000_006d, // STATUS_LOGON_FAILURE
+    0xc000_0072, // STATUS_ACCOUNT_DISABLED
+    0xc000_00da, // STATUS_CANT_ACCESS_DOMAIN_INFO
+    0xc000_018a, // STATUS_NO_TRUST_LSA_SECRET
+    0xc000_018b, // STATUS_NO_TRUST_SAM_ACCOUNT
+    0xc000_018c, // STATUS_TRUSTED_DOMAIN_FAILURE
+    0xc000_018d, // STATUS_TRUSTED_RELATIONSHIP_FAILURE
+    0xc000_0193, // STATUS_ACCOUNT_EXPIRED
+];
+
 /// Results of functions that an older library lacks.
 trait Missing {
     fn missing() -> Self;
@@ -187,6 +203,11 @@ dylib::functions! {
     pub(crate) fn wbcFreeMemory(memory: *mut c_void);
     pub(crate) fn wbcCtxInterfaceDetails(ctx: *mut c_void, details: *mut *mut InterfaceDetails) -> Code;
     pub(crate) fn wbcCtxPingDc(
+        ctx: *mut c_void,
+        domain: *const c_char,
+        error: *mut *mut AuthErrorInfo,
+    ) -> Code;
+    pub(crate) fn wbcCtxCheckTrustCredentials(
         ctx: *mut c_void,
         domain: *const c_char,
         error: *mut *mut AuthErrorInfo,
