@@ -629,9 +629,25 @@ impl DomainService {
         }
     }
 
+    /// Checks that the domain accepts the account of the machine, if the service says so. Blocks for some seconds at most.
+    pub(crate) fn check_trust(self: &Arc<Self>) -> Result<(), Error> {
+        match self.call(About::Other, ANSWER_MAX, Context::check_trust) {
+            Err(Error::NotTold) => Ok(()),
+            answer => answer,
+        }
+    }
+
     /// Returns the numbers of these SIDs in their order.
     fn numbers_of(self: &Arc<Self>, sids: &[Sid]) -> Result<Vec<Option<Number>>, Error> {
         self.numbers_for(Asker::Logon, sids)
+    }
+
+    /// Returns whether one of these SIDs of the machine's domain may have a number, which a silent controller did not tell.
+    fn has_open_number(&self, sids: &[Sid], numbers: &[Option<Number>]) -> bool {
+        let none = sids.iter().zip(numbers).filter(|(_, number)| number.is_none());
+        let mut own =
+            none.map(|(sid, _)| sid).filter(|sid| matches!(self.whose_sid(sid), Whose::Own));
+        self.source.tells_of_controllers() && own.any(|sid| locked(&self.numbers).is_open(sid))
     }
 
     /// Keeps what was answered about a SID before the answer is whole. An earlier number stays.
@@ -699,7 +715,9 @@ impl DomainService {
                 answered
             }
             Err(error) => {
-                let kept = asked.iter().map(|sid| numbers.any(sid));
+                let told = |sid: &&Sid| !numbers.is_open(sid);
+                let kept =
+                    asked.iter().map(|sid| Some(sid).filter(told).and_then(|sid| numbers.any(sid)));
                 kept.collect::<Option<_>>().ok_or(error)?
             }
         };
@@ -785,8 +803,8 @@ impl Engine for OfHost {
         self.0.sids_of(&numbers(users, groups));
     }
 
-    fn learn_numbers(&self, user: Option<&Sid>, group: Option<&Sid>) {
-        self.0.learn_numbers(user, group);
+    fn learn_numbers(&self, user: Option<&Sid>, group: Option<&Sid>) -> bool {
+        self.0.learn_numbers(user, group)
     }
 
     fn ask(&self, question: &Question) -> Verdict {
@@ -832,6 +850,9 @@ impl Engine for OfHost {
         let others = groups.iter().filter(is_of_domain).take(SIDS_MAX);
         let all: Vec<Sid> = [user, primary].into_iter().chain(others).cloned().collect();
         let numbers = self.0.numbers_of(&all).map_err(|error| away(&error))?;
+        if self.0.has_open_number(&all, &numbers) {
+            return Err(away(&Error::NoController));
+        }
         let mut numbers = numbers.into_iter();
         let none = |sid: &Sid| Refused { why: Why::NoNumber, detail: sid.to_string() };
         let gid = |number: Option<Number>| match number {

@@ -164,7 +164,7 @@ mod tests {
             panic!("no owner is asked about")
         }
 
-        fn learn_numbers(&self, _: Option<&Sid>, _: Option<&Sid>) {
+        fn learn_numbers(&self, _: Option<&Sid>, _: Option<&Sid>) -> bool {
             panic!("no owner is set")
         }
 

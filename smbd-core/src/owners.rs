@@ -10,6 +10,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gss_sys::Pool;
@@ -69,15 +70,16 @@ pub(crate) async fn learn_users(cx: &RequestContext, uids: Vec<u32>) -> Result<(
 }
 
 /// Learns the numbers of the owner and the group that a client sets, where winbind knows them, so that the file has them on the
-/// host, also before their first logon. A caller with a ticket sets no other owner without the restore privilege.
+/// host, also before their first logon. A caller with a ticket sets no other owner without the restore privilege. Returns false
+/// if winbind has not said whether the owner or the group has a number.
 pub(crate) async fn learn_new(
     cx: &RequestContext,
     (cred, asked): (&Cred, &Asked),
     parts: u32,
     new: &SecurityDescriptor,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     let users = &cx.server.users;
-    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(()) };
+    let (Some(engine), Some(domain)) = (users.engine(), users.domain()) else { return Ok(true) };
     let is_of_domain = |sid: &&Sid| sid.authority() == 5 && sid.subs().first() == Some(&21);
     let set = |bit: u32, sid: &Option<Sid>| {
         sid.as_ref().filter(is_of_domain).filter(|_| parts & bit != 0).cloned()
@@ -86,9 +88,15 @@ pub(crate) async fn learn_new(
     let user = set(part::OWNER, &new.owner).filter(|sid| may_own && domain.uid(sid).is_none());
     let group = set(part::GROUP, &new.group).filter(|sid| domain.gid(sid).is_none());
     if user.is_none() && group.is_none() {
-        return Ok(());
+        return Ok(true);
     }
-    ask(cx, move || engine.learn_numbers(user.as_ref(), group.as_ref())).await
+    let is_answered = Arc::new(AtomicBool::new(false));
+    let its = is_answered.clone();
+    let question = move || {
+        its.store(engine.learn_numbers(user.as_ref(), group.as_ref()), Ordering::Relaxed);
+    };
+    ask(cx, question).await?;
+    Ok(is_answered.load(Ordering::Relaxed))
 }
 
 async fn learn_numbers(

@@ -640,9 +640,10 @@ pub(crate) async fn set(
             None => acl::keep_numbers(&mut list, &*node.acl_shown(&attr).await?, domain),
         }
     }
-    let takes = changed.owner.as_ref().is_some_and(|owner| has_no_number(&tree.cred, owner));
+    let takes = changed.owner.is_some();
     (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
-    // The earlier owner must not keep the file. A group or another machine's user cannot have it on the host.
+    // The earlier owner must not keep the file. A group, another machine's user or a user without a number cannot have it on the
+    // host.
     let owners = (owners.0.or_else(|| takes.then_some(tree.cred.uid)), owners.1);
     // Without a list the mode continues to decide, as after chown(2): the right to set the owner gives no control over anything
     // else.
@@ -674,10 +675,18 @@ fn foreign(
     (owner, of(changed.group, gid, before.and_then(|acl| acl.group.as_ref())))
 }
 
-/// Returns whether a new owner has surely no number: it is a group of the caller, or not of the domain. Others may get one later.
-fn has_no_number(cred: &Cred, owner: &Sid) -> bool {
-    let domain = cred.token.domain().and_then(|domain| domain.sid());
-    cred.token.has(owner) || domain.is_none_or(|domain| owner.rid_in(domain).is_none())
+/// Returns whether the file would get another owner than clients see.
+pub(crate) async fn changes_owner(
+    tree: &Tree,
+    node: &NodeRef,
+    parts: u32,
+    new: &SecurityDescriptor,
+) -> Result<bool, Status> {
+    if parts & part::OWNER == 0 {
+        return Ok(false);
+    }
+    let attr = node.getattr().await?;
+    Ok(descriptor(node, &attr, tree.cred.token.domain()).await?.owner != new.owner)
 }
 
 /// Changes a file's owner and group where they differ.

@@ -22,10 +22,14 @@ struct Entry<V> {
     at: Instant,
     /// When it was last looked at.
     used: Cell<Instant>,
+    /// When the service was last asked about it.
+    asked: Cell<Instant>,
     /// The end of its time; without one it serves only silence.
     until: Option<Instant>,
     /// A negative answer that no controller of the domain has given.
     is_unsure: bool,
+    /// A controller has given this answer, perhaps longer ago.
+    was_sure: bool,
 }
 
 impl<V> Entry<V> {
@@ -74,6 +78,11 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         self.entries.get(key).is_some_and(|entry| entry.is_unsure && entry.is_fresh())
     }
 
+    /// Returns whether the answer is negative, and no controller has ever given it.
+    pub(super) fn is_open(&self, key: &K) -> bool {
+        self.entries.get(key).is_none_or(|entry| entry.value.is_none() && !entry.was_sure)
+    }
+
     /// Returns an answer of any age.
     pub(super) fn any(&self, key: &K) -> Option<Option<V>> {
         self.entries.get(key).map(|entry| entry.value.clone())
@@ -117,13 +126,17 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         }
         let now = Instant::now();
         // An answer that comes again is not used by that.
-        let used = self.entries.get(&key).map_or(now, |before| before.used.get());
+        let before = self.entries.get(&key);
+        let used = Cell::new(before.map_or(now, |before| before.used.get()));
+        let was_sure = !is_unsure || before.is_some_and(|one| one.value.is_none() && one.was_sure);
+        let until = Some(now + time);
         let entry =
-            Entry { value, at: now, used: Cell::new(used), until: Some(now + time), is_unsure };
+            Entry { value, at: now, used, asked: Cell::new(now), until, is_unsure, was_sure };
         self.entries.insert(key, entry);
     }
 
-    /// Returns the keys of values to ask about again, the oldest first, as many as `most`: those that were used within [`KEPT`].
+    /// Returns the keys of values to ask about again, as many as `most`: those that were used within [`KEPT`], and first those about
+    /// which the last question is longest ago. A question that gets no answer would else keep the others from theirs.
     pub(super) fn due(&self, now: Instant, most: usize) -> Vec<K>
     where
         K: Clone,
@@ -131,14 +144,11 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         let is_due = |entry: &Entry<V>| {
             entry.value.is_some() && now >= entry.at + RENEWED && now < entry.used.get() + KEPT
         };
-        let mut due: Vec<(Instant, &K)> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_due(entry))
-            .map(|(key, entry)| (entry.at, key))
-            .collect();
-        due.sort_by_key(|(at, _)| *at);
-        due.into_iter().take(most).map(|(_, key)| key.clone()).collect()
+        let mut due: Vec<_> = self.entries.iter().filter(|(_, entry)| is_due(entry)).collect();
+        due.sort_by_key(|(_, entry)| entry.asked.get());
+        due.truncate(most);
+        due.iter().for_each(|(_, entry)| entry.asked.set(now));
+        due.into_iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// Makes all answers older by this time.
@@ -147,6 +157,7 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         for entry in self.entries.values_mut() {
             entry.at -= time;
             entry.used.set(entry.used.get() - time);
+            entry.asked.set(entry.asked.get() - time);
             entry.until = entry.until.map(|until| until - time);
         }
     }
@@ -182,7 +193,9 @@ mod tests {
         kept.age_by(RENEWED);
         // Listings do not wait for it.
         assert_eq!((due(&kept, 9), kept.fresh(&1)), (vec![1, 3], Some(Some(7))));
-        assert_eq!(due(&kept, 1).len(), 1);
+        // What got no answer comes last.
+        let turns = [due(&kept, 1), due(&kept, 1)].concat();
+        assert!(turns == [1, 3] || turns == [3, 1], "{turns:?}");
         kept.keep(1, Some(8), 10);
         assert_eq!((due(&kept, 9), kept.fresh(&1)), (vec![3], Some(Some(8))), "renamed");
         kept.age_by(KEPT_NAME - RENEWED);
@@ -224,5 +237,13 @@ mod tests {
         assert_eq!((kept.is_unsure(&6), kept.is_surely_none(&6)), (true, false));
         assert_eq!((kept.is_unsure(&5), kept.is_surely_none(&5)), (false, true));
         assert_eq!((kept.is_unsure(&1), kept.is_surely_none(&1)), (false, false), "too old");
+        // An old answer of a controller counts for more than none.
+        kept.keep_unsure(1, 10);
+        assert_eq!(
+            [1, 2, 5, 6, 7].map(|key| kept.is_open(&key)),
+            [false, false, false, true, true]
+        );
+        kept.keep(6, None, 10);
+        assert!(kept.is_unsure(&1) && !kept.is_open(&6));
     }
 }

@@ -455,9 +455,10 @@ impl DomainService {
     }
 
     /// Tells the domain of this gateway the numbers of a user and of a group, if the directory has such a user and such a group:
-    /// The service may make a number of any SID, which clients invent, and one number for both kinds.
-    pub(super) fn learn_numbers(self: &Arc<Self>, user: Option<&Sid>, group: Option<&Sid>) {
-        let Some(domain) = locked(&self.state).domain.clone() else { return };
+    /// The service may make a number of any SID, which clients invent, and one number for both kinds. Returns whether the service
+    /// has answered about both.
+    pub(super) fn learn_numbers(self: &Arc<Self>, user: Option<&Sid>, group: Option<&Sid>) -> bool {
+        let Some(domain) = locked(&self.state).domain.clone() else { return false };
         let asked: Vec<(bool, Sid)> = [(false, user), (true, group)]
             .into_iter()
             .filter_map(|(is_group, sid)| Some((is_group, sid?.clone())))
@@ -468,9 +469,10 @@ impl DomainService {
             let kind = found.as_ref().ok().and_then(|found| Some(found.as_ref()?.kind));
             kind.is_some_and(|kind| is_of_kind(kind, *is_group))
         };
+        let are_answered = named.iter().all(Result::is_ok);
         let exist: Vec<(bool, Sid)> =
             asked.into_iter().zip(named).filter(exists).map(|(one, _)| one).collect();
-        let Ok(numbers) = self.numbers_for(Asker::Owner, &sids(&exist)) else { return };
+        let Ok(numbers) = self.numbers_for(Asker::Owner, &sids(&exist)) else { return false };
         for ((is_group, sid), number) in exist.iter().zip(numbers) {
             match (is_group, number) {
                 (false, Some(Number::Uid(uid) | Number::Both(uid))) => domain.know_uid(uid, sid),
@@ -478,6 +480,7 @@ impl DomainService {
                 _ => false,
             };
         }
+        are_answered
     }
 
     fn tell_owners(&self, numbers: &[Number], found: &[Result<Option<Sid>, Error>]) {

@@ -251,5 +251,10 @@ fn silence_fails_at_once() {
     assert_eq!((numbers.uid, numbers.gid), (1001, 100));
     let unknown = of.numbers(&user, &group, &[sid(1200)]).unwrap_err();
     assert_eq!(unknown.why, Why::Away, "mode bits would decide without this group");
+    // So they would if the service answered, but not its controller.
+    locked(&of.0.numbers).keep_unsure(sid(1200), 10);
+    assert_eq!(of.numbers(&user, &group, &[sid(1200)]).unwrap_err().why, Why::Away);
+    locked(&of.0.numbers).keep(sid(1200), None, 10);
+    assert!(of.numbers(&user, &group, &[sid(1200)]).is_ok(), "it has none");
     assert_eq!(locked(&of.0.calls).in_time, 0);
 }

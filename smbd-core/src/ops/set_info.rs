@@ -83,7 +83,7 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     let mut sd = cx.parse_part(&r.buffer, SecurityDescriptor::parse)?;
     security::know_accounts(&mut sd, &machine(&cx.server.settings().server_guid));
     let asked = Asked::by(cx, Privileges::NONE)?;
-    owners::learn_new(cx, (&cx.tree()?.cred, &asked), r.additional, &sd).await?;
+    let is_answered = owners::learn_new(cx, (&cx.tree()?.cred, &asked), r.additional, &sd).await?;
     if open.is_closed() {
         return Err(Status::FILE_CLOSED);
     }
@@ -93,6 +93,10 @@ async fn of_security(cx: &RequestContext, open: &Open, r: &Request) -> Result<()
     // A reload may have added a domain after the file was opened.
     let share = tree.share_now(&cx.server.namespace).unwrap_or_else(|| file.share.clone());
     let base = file.base();
+    // On the host the file would be the caller's, though the new owner may have a number.
+    if !is_answered && security::changes_owner(tree, &base, r.additional, &sd).await? {
+        return Err(Status::INVALID_OWNER);
+    }
     let parts = (r.additional, &asked);
     let done = if cx.session()?.is_macos() {
         security::set_by_macos(tree, &file_ops, &share, &base, parts, sd).await

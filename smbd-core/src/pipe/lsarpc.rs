@@ -586,7 +586,9 @@ mod tests {
             true
         }
         fn learn_owners(&self, _: &[u32], _: &[u32]) {}
-        fn learn_numbers(&self, _: Option<&Sid>, _: Option<&Sid>) {}
+        fn learn_numbers(&self, _: Option<&Sid>, _: Option<&Sid>) -> bool {
+            true
+        }
         fn names(&self, sids: &[Sid]) -> Vec<Lookup> {
             sids.iter().map(|sid| self.found(|one| one.sid == *sid)).collect()
         }

@@ -1,9 +1,10 @@
 //! Owners and groups that a CREATE sets, whose numbers a service of the host knows.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use mutex::locked;
 use vfs::mem::MemBackend;
 use vfs::{Acting, Backend, Cred, Domain, SetAttr, Token, acl};
 
@@ -16,6 +17,9 @@ use crate::status::Status;
 use crate::users::{Account, Users};
 use crate::wire::context::name::SD_BUFFER;
 use crate::wire::create::{Context, Disposition};
+use crate::wire::query_info::{info_type, security_information as part};
+
+use super::info::put;
 
 const ANN: u32 = 1000;
 /// The number of a RID is this much larger.
@@ -30,6 +34,17 @@ struct Lab {
     domain: Arc<Domain>,
     asked: AtomicUsize,
     meanwhile: Box<dyn Fn() + Send + Sync>,
+    says: Mutex<Says>,
+}
+
+/// What a service says about new owners and groups.
+#[derive(Clone, Copy)]
+enum Says {
+    Numbers,
+    /// None of them has a number.
+    None,
+    /// It does not answer.
+    Nothing,
 }
 
 impl Engine for Lab {
@@ -67,12 +82,19 @@ impl Engine for Lab {
 
     fn learn_owners(&self, _: &[u32], _: &[u32]) {}
 
-    fn learn_numbers(&self, user: Option<&Sid>, group: Option<&Sid>) {
+    fn learn_numbers(&self, user: Option<&Sid>, group: Option<&Sid>) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed);
         (self.meanwhile)();
         let number = |sid: &Sid| NUMBERS + sid.subs()[4];
-        user.map(|sid| self.domain.know_uid(number(sid), sid));
-        group.map(|sid| self.domain.know_group(number(sid), sid));
+        match *locked(&self.says) {
+            Says::Numbers => {
+                user.map(|sid| self.domain.know_uid(number(sid), sid));
+                group.map(|sid| self.domain.know_group(number(sid), sid));
+                true
+            }
+            Says::None => true,
+            Says::Nothing => false,
+        }
     }
 }
 
@@ -102,7 +124,8 @@ fn served(
 ) -> (Harness, Arc<Lab>) {
     let domain = Domain::by_service();
     let (asked, meanwhile) = (AtomicUsize::new(0), Box::new(meanwhile));
-    let lab = Arc::new(Lab { domain: domain.clone(), asked, meanwhile });
+    let says = Mutex::new(Says::Numbers);
+    let lab = Arc::new(Lab { domain: domain.clone(), asked, meanwhile, says });
     let mut harness = Harness::with_users(on, None, Arc::new(Book(lab.clone())));
     harness.token = Token::of_host(&domain);
     (harness, lab)
@@ -168,4 +191,42 @@ async fn right_to_create_is_looked_at_after_the_question() {
     let made = create(&harness.client_as(ANN), "d\\f", None, 1200).await;
     assert_eq!((made, lab.asked.load(Ordering::Relaxed)), (Err(Status::ACCESS_DENIED), 1));
     assert!(folder.lookup(&root, b"f").await.is_err());
+}
+
+/// The earlier owner keeps nothing: the file is the new owner's, or the caller's if the new one has no number. While the service
+/// is silent the request fails, since a later answer would not move the file.
+#[tokio::test]
+async fn file_gets_new_owner_or_keeps_earlier_one_whole() {
+    let backend = MemBackend::new(64 << 20).unwrap();
+    let (harness, lab) = served(|| {}, backend);
+    let (root, top) = (Cred::root(), harness.core.namespace.shares()[0].backend.root());
+    let c = harness.client();
+    const BOB: u32 = 2000;
+    for (rid, says, wanted, status) in [
+        (1103, Says::Numbers, NUMBERS + 1103, Status::SUCCESS),
+        (1104, Says::None, 0, Status::SUCCESS),
+        (1105, Says::Nothing, BOB, Status::INVALID_OWNER),
+        // What clients see does not change.
+        (1104, Says::Nothing, 0, Status::SUCCESS),
+    ] {
+        *locked(&lab.says) = says;
+        let name = format!("f{rid}");
+        if top.lookup(&root, name.as_bytes()).await.is_err() {
+            let how = vfs::CreateHow::Guarded;
+            let acting = Acting::caller(&root);
+            top.create(acting, name.as_bytes(), how, folder_of(BOB, 0o600)).await.unwrap();
+        }
+        let f = c.open(&name).await;
+        let sd = SecurityDescriptor {
+            control: control::DACL_PRESENT,
+            owner: Some(sid(rid)),
+            dacl: Some(Acl::new(vec![Ace::allow(sid(rid), mask::FILE_ALL, 0)])),
+            ..Default::default()
+        };
+        let parts = part::OWNER | part::DACL;
+        let done = put(&c, f, info_type::SECURITY, 0, parts, &sd.emit()).await;
+        let (_, attr) = top.lookup(&root, name.as_bytes()).await.unwrap();
+        assert_eq!((done, attr.uid), (status, wanted), "{rid}");
+        c.close(f).await;
+    }
 }
