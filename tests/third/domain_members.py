@@ -9,6 +9,7 @@ gateway says, and why they differ. `not ok` for a difference without a reason, a
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -411,7 +412,7 @@ def checks(program):
         print("ok domain-members/check %s" % user if is_so else "not ok domain-members/check %s: %s" % (user, said), flush=True)
 
 
-def says(program, what, keytab, names, wanted, more=""):
+def says(program, what, keytab, names, wanted, more="", unwanted=None):
     """Compares what `check` says of the keytab with the KDC, and the texts of its warnings."""
     at = os.path.join(World.at, "gateway")
     text = "bind: %s\nrdma: off\nnfs: {portmap: off}\ndomain: {by: winbind}\n" % GATEWAY
@@ -425,6 +426,7 @@ def says(program, what, keytab, names, wanted, more=""):
         found = " ".join([told["kerberos"]["asked_for"][0]["kdc"] or ""] + told["warnings"])
         is_so = all(text in found for text in wanted)
         is_so = is_so and (wanted != ["good"] or "KDC" not in found and "the keytab" not in found)
+        is_so = is_so and not (unwanted and unwanted in found)
     except (KeyError, TypeError, ValueError):
         is_so, found = False, done.stdout + done.stderr
     print("%s domain-members/check: %s" % ("ok" if is_so else "not ok", what) + ("" if is_so else ": " + found), flush=True)
@@ -449,6 +451,15 @@ def checks_states(program):
     says(program, "a keytab of an earlier password", old, gateway, ["old-keytab", "MEMBER$", "net ads keytab create -P"])
     run("net", "ads", "keytab", "create", "-P", "-s", World.conf_of_member)
     says(program, "a keytab made anew", new, gateway, ["good"])
+    refused, silent = "the domain LAB does not accept the account `MEMBER$`", "winbind answers, but no domain controller answers"
+    World.domain.signal(signal.SIGSTOP)
+    says(program, "a silent controller", new, gateway, [silent], unwanted=refused)
+    World.domain.signal(signal.SIGCONT)
+    of_controller = "--configfile=" + World.domain.conf
+    smb_domain.slow("samba-tool", "user", "setpassword", "MEMBER$", "--newpassword=Another-1", of_controller)
+    says(program, "an account with another password", new, gateway, [refused, "net ads join", "old-keytab"], unwanted=silent)
+    smb_domain.slow("samba-tool", "computer", "delete", "MEMBER", of_controller)
+    says(program, "a deleted account", new, gateway, [refused, "net ads join", "unknown-account"], unwanted=silent)
 
 
 def main():

@@ -1,6 +1,7 @@
 //! Findings of `check` about the service that knows the domain: whether it answers, and the names of machine and domain.
 
 use config::{Ntlm, Settings};
+use domain_sys::Error;
 use serde_json::{Value, json};
 
 use super::{Remarks, twins};
@@ -22,8 +23,16 @@ pub(super) fn facts(settings: &Settings, remarks: &mut Remarks) -> Option<Seen> 
     if let Some(machine) = &seen.machine {
         unnamed(machine).into_iter().for_each(|why| remarks.warn(why));
         other_realm(machine, settings).into_iter().for_each(|why| remarks.warn(why));
-        if let Err(error) = service.reach_controller() {
-            remarks.warn(alone(&seen, machine, &error.to_string()));
+        let (trust, reached) = (service.check_trust(), service.reach_controller());
+        match (trust, reached) {
+            (Err(Error::NoTrust(status)), _) => remarks.warn(refused(&seen, machine, &status)),
+            // The service itself has just answered.
+            (_, Err(Error::NoController | Error::NotAvailable)) => {
+                remarks.warn(alone(&seen, machine, &Error::NoController.to_string()));
+            }
+            (_, Err(error)) => remarks.warn(alone(&seen, machine, &error.to_string())),
+            // Without rights for the first question, the second one decides.
+            (_, Ok(())) => {}
         }
     }
     twins::facts(settings, remarks);
@@ -44,13 +53,22 @@ fn away(seen: &Seen, by_ticket: bool, why: &str) -> String {
     )
 }
 
-/// Says that the service has no controller, or no account there.
+/// Says that the domain does not accept the account of this machine.
+fn refused(seen: &Seen, of: &domain_sys::Details, status: &str) -> String {
+    let (by, domain_sys::Details { machine, domain, .. }) = (seen.by, of);
+    format!(
+        "the domain {domain} does not accept the account `{machine}$` of this machine ({status}): it was deleted, disabled or given \
+         another password. Passwords of the domain are refused, and users whom {by} has not cached cannot log on; join again by \
+         `net ads join -U Administrator`, make the keytab anew, and restart winbindd"
+    )
+}
+
+/// Says that the service has no controller.
 fn alone(seen: &Seen, of: &domain_sys::Details, why: &str) -> String {
     let (by, dns) = (seen.by, of.dns_domain.to_lowercase());
     format!(
         "{by} answers, but {why}: passwords of the domain are refused, and users whom {by} has not cached cannot log on; see that \
-         `host -t SRV _ldap._tcp.{dns}` names the controllers and that this host reaches them. If it does, the account of this \
-         machine may be deleted or have another password (`wbinfo -t`): then join again by `net ads join`"
+         `host -t SRV _ldap._tcp.{dns}` names the controllers and that this host reaches them"
     )
 }
 
@@ -223,7 +241,13 @@ mod tests {
         let gw = of("LAB", "").unwrap();
         let why = alone(&seen_by("winbind", None), &gw, "no domain controller answers");
         assert!(why.starts_with("winbind answers, but no domain controller answers"), "{why}");
-        assert!(why.contains("_ldap._tcp.lab.test") && why.contains("wbinfo -t"), "{why}");
+        assert!(why.contains("_ldap._tcp.lab.test"), "{why}");
+        let why = refused(&seen_by("winbind", None), &gw, "NT_STATUS_ACCESS_DENIED");
+        assert!(why.starts_with("the domain LAB does not accept the account `GW$`"), "{why}");
+        assert!(
+            why.contains("(NT_STATUS_ACCESS_DENIED)") && why.contains("`net ads join"),
+            "{why}"
+        );
         let mut settings = settings(Ntlm::On, true);
         assert_eq!(other_realm(&gw, &settings), None);
         for (realm, is_other) in [("LAB.TEST", false), ("OTHER.TEST", true)] {

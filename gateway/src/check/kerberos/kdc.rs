@@ -141,12 +141,14 @@ impl<'a> Known<'a> {
                  keytab` (Samba 4.21 and later) or `machine password timeout = 0`"
             }
             Some(DomainBy::Sssd) => {
-                "make it anew by `adcli update --computer-password-lifetime=0 --login-user=Administrator`"
+                "make it anew by `adcli update --computer-password-lifetime=0 --login-user=Administrator` (with `--add-samba-data` \
+                 if Samba runs here, too), which changes the password: copy the keytab again to other gateways of this account"
             }
             _ => {
                 "make it anew: in Active Directory by `net ads keytab create -P` (a host that Samba joined) or `adcli update \
                  --computer-password-lifetime=0 --login-user=Administrator` (one that realmd or adcli joined), elsewhere by \
-                 `kadmin ktadd` or `ipa-getkeytab`"
+                 `kadmin ktadd` or `ipa-getkeytab`; all but the first change the key: copy the keytab again to other gateways of \
+                 this account"
             }
         };
         format!("{copy}{how}")
