@@ -38,6 +38,8 @@ const SYNONYMS: [(&str, &str); 24] = [
 pub(super) const OF_WINBIND: &str = "it stays in smb.conf, which winbind reads: users of the domain log on with \
                                      `domain: {by: winbind}` and `kerberos: {keytab: FILE}`";
 
+const OF_NEW_FILES: &str = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
+
 /// Keys that do not affect rights.
 const HARMLESS: &[(&str, &str)] = &[
     ("workgroup", "not needed: clients name the server by its address or by DNS"),
@@ -55,6 +57,13 @@ const HARMLESS: &[(&str, &str)] = &[
     ("locking", "not carried over: locks are always kept"),
     ("strictlocking", "not needed: byte-range locks are always enforced"),
     ("posixlocking", "not needed: locks of SMB and NFS clients always exclude each other"),
+    (
+        "adminusers",
+        "not carried over: users can do no more without it; `access: {admin: [NAMES]}` of a share is its counterpart",
+    ),
+    ("dedicatedkeytabfile", "write it as `kerberos: {keytab: FILE}`"),
+    ("inheritpermissions", OF_NEW_FILES),
+    ("inheritacls", OF_NEW_FILES),
     ("include", "NOT READ: what that file says is missing here; write it into this one"),
 ];
 
@@ -202,6 +211,10 @@ pub(super) fn module_restricts(module: &str) -> Option<&'static str> {
 
 /// Returns what happens to a key without a counterpart.
 pub(super) fn meaning(key: &str) -> &'static str {
+    let is_of_tool = key.starts_with("full_audit:");
+    if is_of_tool {
+        return "not carried over: `audit` of a share selects what the trail records";
+    }
     let exact = HARMLESS.iter().find(|(name, _)| key == *name);
     let begins = HARMLESS_BEGINNINGS.iter().find(|(start, _)| key.starts_with(start));
     let unknown = match effect(key) {

@@ -268,6 +268,7 @@ fn begin(all: &mut Imported, file: &str, line: usize, name: &str) -> Option<Sect
         "global" => return None,
         "printers" | "print$" => "left out: there is no printing",
         "netlogon" | "sysvol" => "left out: there is no domain",
+        "ipc$" => "left out: the gateway has this share for its pipes, and no folder in it",
         _ => {
             let is_homes = is_homes(name);
             let path = if is_homes { HOMES } else { "" };
@@ -297,6 +298,8 @@ fn close(all: &mut Imported, section: Option<Section>) {
         "left out: it has no path"
     } else if share.path.contains('%') {
         "left out: its path differs from client to client"
+    } else if !share.path.starts_with('/') && share.refer.is_empty() {
+        "left out: its path does not begin with `/`"
     } else {
         all.shares.push(share);
         return;
@@ -328,8 +331,15 @@ impl Section {
                 None => unknown(all, line),
             },
             ("hostsallow", _) => match hosts(all, line) {
-                Some(list) => share.said.clients = Some(list),
-                None => share.lost.push(format!("`{}` {}", line.whole, why_no_clients(line))),
+                Ok(list) => share.said.clients = Some(list),
+                Err(Wider(list)) => {
+                    // The draft in the comment admits as few as it can.
+                    share.said.clients = list;
+                    let why = why_no_clients(line);
+                    share.lost.push(format!("`{}` {why}", line.whole));
+                    let said = format!("LOST: {why}; the share is written as a comment");
+                    note(all, line.file, line.number, line.whole, said);
+                }
             },
             ("strictlocking" | "posixlocking", _) => locking(all, line, &mut share.locking),
             ("validusers" | "invalidusers" | "readlist" | "writelist", _) => {
@@ -349,10 +359,6 @@ impl Section {
             _ if fruit(all, line, &mut share.fruit) => {}
             _ if share.shadow.line(&line.key, line.value) => {}
             ("vfsobjects", _) if names_shadow(line, &mut share.shadow) => unknown(all, line),
-            ("inheritpermissions" | "inheritacls", _) => {
-                let said = "not carried over: new files get the mode that the client asks for, and default ACLs of the folder";
-                note(all, line.file, line.number, line.whole, said);
-            }
             _ if restricts(line) => lost(all, line, share),
             _ => unknown(all, line),
         }
@@ -498,8 +504,11 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         }
         "strictlocking" | "posixlocking" => locking(all, line, &mut of_all.locking),
         "hostsallow" => match hosts(all, line) {
-            Some(list) => of_all.said.clients = Some(list),
-            None => of_all.lost(all, line, why_no_clients(line)),
+            Ok(list) => of_all.said.clients = Some(list),
+            Err(Wider(list)) => {
+                of_all.said.clients = list;
+                of_all.lost(all, line, why_no_clients(line));
+            }
         },
         "validusers" | "invalidusers" | "readlist" | "writelist" => {
             if !users(line, &mut of_all.lists) {
@@ -650,6 +659,9 @@ fn modules(all: &mut Imported, line: &Line<'_>) {
         }
         false => format!("not carried over: headgate has no counterpart of {}", missing.join(", ")),
     };
+    if missing.contains(&"full_audit") {
+        said += "; for full_audit write `audit` in the shares";
+    }
     if modules_of(line).any(|m| m.eq_ignore_ascii_case("acl_xattr")) {
         said += "; the NT ACLs that Samba kept (`security.NTACL`) are NOT READ: the mode and the POSIX ACL of each file apply";
     }
@@ -665,7 +677,6 @@ fn encryption(value: &str) -> Option<Encryption> {
     }
 }
 
-/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that are not hosts. `None`: no host is left, or
 /// Returns why a list of hosts cannot be written as `clients`.
 fn why_no_clients(line: &Line<'_>) -> &'static str {
     match line.value.split([',', ' ', '\t']).any(|word| word.eq_ignore_ascii_case("EXCEPT")) {
@@ -674,8 +685,13 @@ fn why_no_clients(line: &Line<'_>) -> &'static str {
     }
 }
 
+/// The clients of a list that admits fewer; `None` if it names no client.
+struct Wider(Option<Vec<Client>>);
+
+/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that are not hosts. An error if no host is left, or
 /// the list has an `EXCEPT`, without which it would admit the excluded hosts.
-fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
+fn hosts(all: &mut Imported, line: &Line<'_>) -> Result<Vec<Client>, Wider> {
+    let mut has_exceptions = false;
     let mut found: Vec<Whom> = Vec::new();
     for word in line.value.split([' ', ',', '\t']).filter(|w| !w.is_empty()) {
         match (word.to_lowercase().as_str(), range(word)) {
@@ -684,14 +700,8 @@ fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
             }
             ("localhost", _) => found.extend(range("127.0.0.1").map(Whom::Range)),
             ("except", _) => {
-                note(
-                    all,
-                    line.file,
-                    line.number,
-                    line.whole,
-                    "LOST: exceptions have no counterpart",
-                );
-                return None;
+                has_exceptions = true;
+                break;
             }
             (_, Some(r)) => found.push(Whom::Range(r)),
             (lower, None) => {
@@ -715,7 +725,11 @@ fn hosts(all: &mut Imported, line: &Line<'_>) -> Option<Vec<Client>> {
             once.push(whom);
         }
     }
-    (!once.is_empty()).then(|| once.into_iter().map(Client::from).collect())
+    let list: Vec<Client> = once.into_iter().map(Client::from).collect();
+    match (list.is_empty(), has_exceptions) {
+        (false, false) => Ok(list),
+        (is_empty, _) => Err(Wider((!is_empty).then_some(list))),
+    }
 }
 
 #[cfg(test)]

@@ -334,11 +334,56 @@ fn of_two_shares_of_one_folder_the_stricter_locks_count() {
 }
 
 #[test]
+fn drafts_of_lists_with_exceptions_admit_few() {
+    for (list, wanted) in [
+        ("10.1. EXCEPT 10.1.0.1", Some("10.1.0.0/16")),
+        ("10.1.0.1, ws.lab except ALL", Some("10.1.0.1/32 ws.lab")),
+        ("EXCEPT 10.1.0.1", None),
+    ] {
+        for text in [
+            format!("[a]\npath=/a\nhosts allow={list}\n"),
+            format!("[global]\nhosts allow={list}\n[a]\npath=/a\n"),
+        ] {
+            let all = read(&text);
+            let share = &all.shares[0];
+            let shown = share
+                .clients
+                .as_ref()
+                .map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+            assert_eq!(shown.as_deref(), wanted, "{text}");
+            assert!(!share.lost.is_empty(), "{text}");
+            assert!(all.notes.iter().any(|note| note.meaning.starts_with("LOST")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn counterparts_are_named() {
+    for (line, wanted) in [
+        ("admin users = bob", "`access: {admin: [NAMES]}`"),
+        ("vfs objects = full_audit", "`audit` in the shares"),
+        ("full_audit:success = open", "`audit` of a share"),
+        ("inherit acls = yes", "default ACLs of the folder"),
+        ("dedicated keytab file = /etc/a.keytab", "`kerberos: {keytab: FILE}`"),
+    ] {
+        for text in [format!("[global]\n{line}\n"), format!("[a]\npath = /a\n{line}\n")] {
+            let all = read(&text);
+            assert!(all.notes.iter().any(|note| note.meaning.contains(wanted)), "{text}");
+        }
+    }
+}
+
+#[test]
 fn sections_that_mean_something_else_are_left_out_and_told() {
-    let all = read("[printers]\nprintable=yes\n[a]\npath=/srv/%m\n[b]\n[c]\npath=/srv/%U/x\n");
+    let all = read(
+        "[printers]\nprintable=yes\n[a]\npath=/srv/%m\n[b]\n[c]\npath=/srv/%U/x\n[IPC$]\npath=/tmp\n[d]\npath=srv\n",
+    );
     assert!(all.shares.is_empty());
     let told: Vec<(usize, &str)> = all.notes.iter().map(|n| (n.line, n.what.as_str())).collect();
-    assert_eq!(told, [(1, "[printers]"), (3, "[a]"), (5, "[b]"), (6, "[c]")]);
+    assert_eq!(
+        told,
+        [(1, "[printers]"), (3, "[a]"), (5, "[b]"), (6, "[c]"), (8, "[IPC$]"), (10, "[d]")]
+    );
 }
 
 #[test]
