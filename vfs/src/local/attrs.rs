@@ -22,7 +22,7 @@ use crate::perm::{self, Need, R, W, X};
 use crate::types::*;
 
 use super::Volume;
-use super::names::{LARGE, LARGE_FOLDER};
+use super::names::LARGE;
 use super::node::LocalNode;
 use super::proc_path::ProcPath;
 use super::sys;
@@ -307,10 +307,10 @@ impl LocalNode {
         })
     }
 
-    /// Returns the record itself if the folder takes more than [`LARGE_FOLDER`] bytes: one call may read them all to find the next
-    /// name, because ext4 keeps the blocks of removed names.
+    /// Returns the record itself if the folder is large: one call may read it all to find the next name, because ext4 keeps the
+    /// blocks of removed names.
     pub(super) fn apart_if_large(&self) -> Option<Arc<Self>> {
-        let is_large = self.size.load(Ordering::Relaxed) > LARGE_FOLDER;
+        let is_large = self.size.load(Ordering::Relaxed) > self.volume.large_folder;
         self.strong().ok().filter(|_| is_large)
     }
 

@@ -222,6 +222,8 @@ struct Volume {
     inode_per_name: bool,
     /// See [`probe::Found::reuses_numbers`].
     reuses_numbers: bool,
+    /// See [`probe::Found::large_folder`].
+    large_folder: u64,
     /// Side data is stored in `trusted.` attributes.
     trusted: bool,
     /// Authenticates lists stored elsewhere.
@@ -402,6 +404,7 @@ impl Volume {
             counts_links: AtomicBool::new(found.counts_links),
             inode_per_name: found.inode_per_name,
             reuses_numbers: found.reuses_numbers,
+            large_folder: found.large_folder,
             trusted: found.trusted && !config.unprivileged,
             seal: config.seal.map_or_else(SealKey::random, Ok)?,
             cache: Cache::default(),

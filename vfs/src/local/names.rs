@@ -32,8 +32,6 @@ use super::{HIDDEN, Volume};
 
 /// A file with more storage than this is removed, or truncated, on a thread of the pool, because freeing it takes long.
 pub(super) const LARGE: u64 = 64 << 20;
-/// Bytes of a folder that one look may take long to read.
-pub(super) const LARGE_FOLDER: u64 = 8 << 20;
 
 /// How often a name may vanish between two system calls before the caller gets an error to retry.
 const RACES_MAX: usize = 8;
@@ -459,9 +457,23 @@ impl LocalNode {
             .await
     }
 
-    pub(super) fn do_rmdir(&self, by: &Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {
+    /// Returns true if the host reads a large folder before it lets go of this name of it: it must be empty.
+    pub(super) fn is_large_folder(&self, seen: Option<&Stat>) -> bool {
+        let large = |s: &Stat| s.attr.kind == Kind::Dir && s.attr.size > self.volume.large_folder;
+        seen.is_some_and(large)
+    }
+
+    pub(super) async fn do_rmdir(&self, by: Acting<'_>, name: &[u8]) -> VfsResult<DirChange> {
         let seen = self.volume.stat_of(self.change_name(name)?, name).ok();
-        self.remove(by, name, seen, AtFlags::REMOVEDIR)
+        if !self.is_large_folder(seen.as_ref()) {
+            let remove = || self.remove(&by, name, seen, AtFlags::REMOVEDIR);
+            return self.volume.retried(remove).await;
+        }
+        let (cred, powers) = by.into_parts();
+        let (me, cred, name) = (self.strong()?, cred.clone(), name.to_vec());
+        let remove =
+            move || me.remove(&Acting::with(&cred, powers), &name, seen, AtFlags::REMOVEDIR);
+        self.volume.engine.run_long(remove).await
     }
 
     /// The record of an object seen under a name, if there is one. It may belong to a file that got the number since, so it must be
@@ -504,6 +516,32 @@ impl LocalNode {
         self.changed();
         lost_a_name(victim);
         Ok(DirChange { before, after: self.attr()?, atomic: false })
+    }
+
+    pub(super) async fn do_rename_in_turn(
+        &self,
+        by: Acting<'_>,
+        from: &[u8],
+        (to_dir, to): (&dyn Node, &[u8]),
+        replace: bool,
+    ) -> VfsResult<(DirChange, DirChange)> {
+        let target = self.same_backend(to_dir)?;
+        if !(replace && target.has_large_folder(to)) {
+            let rename = || self.do_rename(&by, from, target, to, replace);
+            return self.volume.retried(rename).await;
+        }
+        let (cred, powers) = by.into_parts();
+        let (me, target, cred) = (self.strong()?, target.strong()?, cred.clone());
+        let (from, to) = (from.to_vec(), to.to_vec());
+        let rename =
+            move || me.do_rename(&Acting::with(&cred, powers), &from, &*target, &to, replace);
+        self.volume.engine.run_long(rename).await
+    }
+
+    /// Returns true if this name in this directory is a large folder's.
+    pub(super) fn has_large_folder(&self, name: &[u8]) -> bool {
+        let seen = self.dir_fd().and_then(|dir| self.volume.stat_of(dir, name));
+        self.is_large_folder(seen.ok().as_ref())
     }
 
     pub(super) fn do_rename(
@@ -709,5 +747,63 @@ fn lost_a_name(node: Option<Arc<LocalNode>>) {
         node.changed();
         // Reading the attributes of a file with link count 0 removes it from the cache; a directory then returns `Stale`.
         let _ = node.attr();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LocalBackend, LocalConfig};
+    use super::*;
+    use crate::backend::Backend;
+    use crate::waste_record::{Id, Record, Way};
+    use crate::wastebasket::Waste;
+
+    /// Counts the jobs on threads that each change of an empty folder takes in a share where folders above `limit` bytes are large:
+    /// a removal, a rename onto it, and one of a share with a wastebasket.
+    async fn jobs_of_changes(limit: u64) -> [u64; 3] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["removed", "replaced", "kept", "one", "other"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let backend = LocalBackend::open_with(LocalConfig::new(dir.path()), |found| {
+            // A share on FUSE gets a separate engine, whose jobs can be counted.
+            (found.magic, found.large_folder) = (0x6573_5546, limit);
+        })
+        .unwrap();
+        let (root, cred) = (backend.root(), Cred::root());
+        let by = || Acting::caller(&cred);
+        let jobs = || backend.volume.engine.long_stats().done;
+        let start = jobs();
+        root.remove(by(), b"removed", true).await.unwrap();
+        let removed = jobs();
+        root.rename(by(), b"one", &*root, b"replaced", true).await.unwrap();
+        let replaced = jobs();
+        let record = Record {
+            way: Way::Removed,
+            path: b"kept".to_vec(),
+            is_whole: true,
+            user: String::new(),
+            uid: None,
+            peer: None,
+            protocol: String::new(),
+        };
+        let waste = Waste { id: Id { at: 0, uid: 0, number: 0 }, record };
+        root.rename_kept(by(), b"other", &*root, b"kept", &waste).await.unwrap();
+        let kept = jobs();
+        let left = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 2, "the folders `replaced` and `kept`");
+        [removed - start, replaced - removed, kept - replaced]
+    }
+
+    /// The host looks whether a folder is empty, and reads all that it takes.
+    #[tokio::test]
+    async fn large_folder_is_removed_and_replaced_on_a_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("f")).unwrap();
+        let size = std::fs::metadata(dir.path().join("f")).unwrap().len();
+        assert_eq!(jobs_of_changes(size).await, [0; 3]);
+        if size > 0 {
+            assert_eq!(jobs_of_changes(size - 1).await, [1; 3]);
+        }
     }
 }

@@ -449,7 +449,7 @@ impl Node for LocalNode {
         dir: bool,
     ) -> BoxFuture<'a, VfsResult<DirChange>> {
         match dir {
-            true => self.volume.patient(move || self.do_rmdir(&by, name)),
+            true => self.volume.steps(self.do_rmdir(by, name)),
             false => self.volume.steps(self.do_unlink(by, name)),
         }
     }
@@ -462,7 +462,7 @@ impl Node for LocalNode {
         to: &'a [u8],
         replace: bool,
     ) -> BoxFuture<'a, VfsResult<(DirChange, DirChange)>> {
-        self.volume.patient(move || self.do_rename(&by, from, to_dir, to, replace))
+        self.volume.steps(self.do_rename_in_turn(by, from, (to_dir, to), replace))
     }
 
     fn unlink_kept<'a>(

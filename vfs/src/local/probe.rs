@@ -21,6 +21,8 @@ const BTRFS_MAGIC: u64 = 0x9123_683e;
 const F2FS_MAGIC: u64 = 0xf2f5_2010;
 const FUSE_MAGIC: u64 = 0x6573_5546;
 
+const LARGE_FOLDER: u64 = 8 << 20;
+
 /// Local file systems with the kernel's own permission check.
 const POSIX_MAGICS: [u64; 6] =
     [TMPFS_MAGIC, RAMFS_MAGIC, EXT_MAGIC, XFS_MAGIC, BTRFS_MAGIC, F2FS_MAGIC];
@@ -50,6 +52,8 @@ pub(super) struct Found {
     /// True if an inode number may be given to another file while this process holds the inode: a program or another machine does
     /// not know that.
     pub(super) reuses_numbers: bool,
+    /// Bytes of a folder that one call may take long to read.
+    pub(super) large_folder: u64,
 }
 
 pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
@@ -99,6 +103,7 @@ pub(super) fn probe(root: BorrowedFd<'_>, read_only: bool) -> VfsResult<Found> {
         counts_links: POSIX_MAGICS.contains(&magic),
         inode_per_name: magic == FUSE_MAGIC,
         reuses_numbers: super::silent::is_served_elsewhere(magic),
+        large_folder: LARGE_FOLDER,
         posix: POSIX_MAGICS.contains(&magic) && !s.f_flag.contains(StatVfsMountFlags::RDONLY),
     })
 }

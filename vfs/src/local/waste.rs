@@ -338,7 +338,7 @@ impl LocalNode {
         waste: &Waste,
     ) -> VfsResult<Outcome<(DirChange, DirChange)>> {
         let target = self.same_backend(to_dir)?;
-        if !self.volume.waits_for_device() {
+        if !self.volume.waits_for_device() && !target.has_large_folder(to) {
             let rename = || self.rename_over_kept(&by, from, (target, to), waste);
             return self.volume.retried(rename).await;
         }
