@@ -362,7 +362,7 @@ impl Node for LocalNode {
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
         if name == past::NAME && self.volume.border.snapshots.is_on() {
-            return self.volume.patient(move || self.versions(cred));
+            return self.versions(cred);
         }
         let find = move || self.do_lookup(cred, name).map(|(n, a)| (n as NodeRef, a));
         self.volume.patient(find)

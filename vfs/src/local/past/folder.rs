@@ -39,6 +39,12 @@ impl Versions {
         Arc::new(Self { top: top.clone(), dir, shared })
     }
 
+    /// The same folder, for a thread.
+    fn again(&self) -> Arc<Self> {
+        let (top, dir, shared) = (self.top.clone(), self.dir.clone(), self.shared.clone());
+        Arc::new(Self { top, dir, shared })
+    }
+
     /// The folder of the share.
     pub(in crate::local) fn live(&self) -> &Arc<LocalNode> {
         &self.top
@@ -191,7 +197,8 @@ impl Node for Versions {
     }
 
     fn getattr(&self) -> BoxFuture<'_, VfsResult<Attr>> {
-        self.top.volume.patient(move || self.attr())
+        let me = self.again();
+        self.top.volume.with_list(move || me.attr())
     }
 
     fn setattr<'a>(
@@ -230,7 +237,10 @@ impl Node for Versions {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
-        self.top.volume.patient(move || self.find(cred, name))
+        // This may open a snapshot, and looks up each name of the folder's path there and today.
+        let (me, cred, name) = (self.again(), cred.clone(), name.to_vec());
+        let volume = &self.top.volume;
+        volume.steps(volume.patient_apart(move || me.find(&cred, &name)))
     }
 
     fn readdir<'a>(
@@ -239,9 +249,7 @@ impl Node for Versions {
         cookie: u64,
         entries_max: usize,
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
-        let (top, dir, shared) = (self.top.clone(), self.dir.clone(), self.shared.clone());
-        let (me, cred) = (Self { top, dir, shared }, cred.clone());
-        let me = Arc::new(me);
+        let (me, cred) = (self.again(), cred.clone());
         Box::pin(async move {
             let volume = self.top.volume.clone();
             volume.patient_apart(move || me.list(&cred, cookie, entries_max)).await

@@ -71,6 +71,8 @@ pub(super) struct Snapshots {
     is_on: AtomicBool,
     base: RwLock<Option<Arc<Base>>>,
     listed: Mutex<Option<(Instant, Arc<Listed>)>>,
+    /// Held while the folder is read.
+    reads: Mutex<()>,
     open: Mutex<HashMap<i64, Held>>,
     /// The root of the share.
     root: OnceLock<Weak<LocalNode>>,
@@ -163,7 +165,10 @@ impl Snapshots {
         self.is_on.store(base.is_some(), Ordering::Relaxed);
         *now = base;
         drop(now);
+        // A thread that is reading the list may still use the previous pattern.
+        let read = locked(&self.reads);
         *locked(&self.listed) = None;
+        drop(read);
         self.close_all();
     }
 
@@ -182,17 +187,27 @@ impl Snapshots {
         self.base().is_some_and(|base| base.is_first(name))
     }
 
-    /// Returns the snapshots that there are, the latest first.
+    /// Returns the list, if it was read a moment ago.
+    fn listed(&self) -> Option<Arc<Listed>> {
+        let kept = locked(&self.listed);
+        kept.as_ref().filter(|(read, _)| read.elapsed() < FRESH).map(|(_, list)| list.clone())
+    }
+
+    /// Returns the snapshots that there are, the latest first. Callers on a worker ask [`Self::listed`] first, because this
+    /// may read the file `info.xml` of each.
     pub(super) fn list(&self, live: &Volume) -> VfsResult<Arc<Listed>> {
-        let Some(base) = self.base() else { return Ok(Arc::default()) };
-        let mut kept = locked(&self.listed);
-        if let Some((read, list)) = &*kept
-            && read.elapsed() < FRESH
-        {
-            return Ok(list.clone());
+        if let Some(list) = self.listed() {
+            return Ok(list);
         }
+        let read = locked(&self.reads);
+        // Another caller may have read it meanwhile.
+        if let Some(list) = self.listed() {
+            return Ok(list);
+        }
+        let Some(base) = self.base() else { return Ok(Arc::default()) };
         let list = Arc::new(live.cache.with_room(|| base.list(live))?);
-        *kept = Some((Instant::now(), list.clone()));
+        *locked(&self.listed) = Some((Instant::now(), list.clone()));
+        drop(read);
         Ok(list)
     }
 
@@ -378,6 +393,17 @@ impl Volume {
         }
     }
 
+    /// Runs an operation that needs the list of snapshots: on a thread, if the list must be read first.
+    fn with_list<'a, T: Send + 'static>(
+        self: &'a Arc<Self>,
+        f: impl Fn() -> VfsResult<T> + Clone + Send + Sync + 'static,
+    ) -> BoxFuture<'a, VfsResult<T>> {
+        match self.border.snapshots.listed() {
+            Some(_) => self.patient(f),
+            None => self.steps(self.patient_apart(f)),
+        }
+    }
+
     /// This may open a snapshot and search for a file in it.
     fn resolve_apart<'a>(
         self: &'a Arc<Self>,
@@ -429,13 +455,22 @@ impl LocalNode {
     }
 
     /// Finds the folder of snapshots of this folder.
-    pub(super) fn versions(&self, cred: &Cred) -> VfsResult<(NodeRef, Attr)> {
-        self.dir_fd()?;
-        self.permitted_now(cred, perm::EXECUTE)?;
-        let top = self.top()?.ok_or(VfsError::NotFound)?;
-        let versions = Versions::of(&top, self.strong()?);
-        let attr = versions.attr()?;
-        Ok((versions, attr))
+    pub(super) fn versions<'a>(
+        &'a self,
+        cred: &'a Cred,
+    ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
+        let (me, cred) = match self.strong() {
+            Ok(me) => (me, cred.clone()),
+            Err(e) => return ready(Err(e)),
+        };
+        self.volume.with_list(move || {
+            me.dir_fd()?;
+            me.permitted_now(&cred, perm::EXECUTE)?;
+            let top = me.top()?.ok_or(VfsError::NotFound)?;
+            let versions = Versions::of(&top, me.clone());
+            let attr = versions.attr()?;
+            Ok((versions as NodeRef, attr))
+        })
     }
 
     /// See [`Node::snapshot_at`](crate::Node::snapshot_at).
@@ -444,12 +479,20 @@ impl LocalNode {
         cred: &'a Cred,
         sec: i64,
     ) -> BoxFuture<'a, VfsResult<Option<NodeRef>>> {
-        self.volume.patient(move || {
-            let Some(top) = self.top()?.filter(|_| self.kind == Kind::Dir) else { return Ok(None) };
-            self.permitted_now(cred, perm::EXECUTE)?;
-            let found = self.strong()?.past(&top, cred, sec)?;
+        let start = || Ok((self.top()?.filter(|_| self.kind == Kind::Dir), self.strong()?));
+        let (top, me) = match start() {
+            Ok((Some(top), me)) => (top, me),
+            Ok((None, _)) => return ready(Ok(None)),
+            Err(e) => return ready(Err(e)),
+        };
+        // This may open the snapshot, and looks up each name of the path there and today.
+        let cred = cred.clone();
+        let find = move || {
+            me.permitted_now(&cred, perm::EXECUTE)?;
+            let found = me.past(&top, &cred, sec)?;
             Ok(found.map(|node| node as NodeRef))
-        })
+        };
+        self.volume.steps(self.volume.patient_apart(find))
     }
 
     /// See [`Node::snapshot_times`](crate::Node::snapshot_times).
@@ -471,5 +514,55 @@ impl LocalNode {
         let (cred, name) = (cred.clone(), name.map(<[u8]>::to_vec));
         let look = move || Ok(me.times(&top, &cred, name.as_deref())?.into_iter().collect());
         self.volume.steps(self.volume.patient_apart(look))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::gmt_name;
+
+    use super::*;
+    use crate::backend::Backend;
+    use crate::local::LocalBackend;
+
+    /// The host reads a file of each snapshot for the list, and many folders for a path.
+    #[tokio::test]
+    async fn snapshots_are_listed_and_opened_on_a_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join(".snapshots");
+        std::fs::create_dir_all(base.join("1/snapshot")).unwrap();
+        std::fs::write(base.join("1/info.xml"), "<date>2023-11-27 08:00:00</date>").unwrap();
+        rustix::fs::chmod(&base, Mode::from_raw_mode(0o755)).unwrap();
+        let backend = LocalBackend::open_with(LocalConfig::new(dir.path()), |found| {
+            // A share on FUSE gets a separate engine, whose jobs can be counted.
+            found.magic = 0x6573_5546;
+        })
+        .unwrap();
+        backend.set_snapshots(Some(&".snapshots/{number}/snapshot".parse().unwrap()));
+        let (root, cred, all) = (backend.root(), Cred::root(), &backend.volume.border.snapshots);
+        let jobs = || backend.volume.engine.long_stats().done;
+        let age = || *locked(&all.listed) = None;
+        let mut before = jobs();
+        let mut more = || jobs() - std::mem::replace(&mut before, jobs());
+
+        let (versions, _) = root.lookup(&cred, NAME).await.unwrap();
+        assert_eq!(more(), 1, "reads the list");
+        versions.getattr().await.unwrap();
+        root.lookup(&cred, NAME).await.unwrap();
+        assert_eq!(more(), 0, "the list is known");
+        age();
+        versions.getattr().await.unwrap();
+        assert_eq!(more(), 1, "reads the list again");
+
+        let sec = all.listed().unwrap().times().next().unwrap();
+        assert!(root.snapshot_at(&cred, sec).await.unwrap().is_some());
+        let name = gmt_name(sec).unwrap();
+        let (then, _) = versions.lookup(&cred, name.as_bytes()).await.unwrap();
+        assert_eq!(more(), 2, "may open it");
+        let apart = then.as_any().downcast_ref::<PastNode>().unwrap().volume().engine.clone();
+        let there = apart.long_stats().done;
+        age();
+        then.lookup(&cred, b"..").await.unwrap();
+        assert!(apart.long_stats().done > there);
     }
 }

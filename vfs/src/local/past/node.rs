@@ -69,8 +69,17 @@ impl PastNode {
 
     /// The same file, reached by an entry of the folder of snapshots with this number.
     pub(super) fn entered(&self, number: u64) -> Arc<Self> {
+        self.by(Some(number))
+    }
+
+    /// The same file, for a thread.
+    fn again(&self) -> Arc<Self> {
+        self.by(self.entry)
+    }
+
+    fn by(&self, entry: Option<u64>) -> Arc<Self> {
         let (past, node, way) = (self.past.clone(), self.node.clone(), self.way.clone());
-        Arc::new(Self { past, node, way, entry: Some(number) })
+        Arc::new(Self { past, node, way, entry })
     }
 
     pub(in crate::local) fn volume(&self) -> &Arc<Volume> {
@@ -149,6 +158,16 @@ impl PastNode {
             Err(VfsError::Access) => Ok(Access(0)),
             Err(e) => Err(e),
         }
+    }
+
+    fn listed(
+        &self,
+        cred: &Cred,
+        cookie: u64,
+        entries_max: usize,
+    ) -> VfsResult<(Vec<DirEntry>, bool)> {
+        self.needs(cred, perm::READ)?;
+        self.node.do_readdir(cred, cookie, entries_max)
     }
 
     /// The most that a list of the snapshot may give the caller.
@@ -246,10 +265,13 @@ impl Node for PastNode {
         cred: &'a Cred,
         name: &'a [u8],
     ) -> BoxFuture<'a, VfsResult<(NodeRef, Attr)>> {
-        self.volume().patient(move || match name {
-            b".." => self.parent(cred),
-            name => self.find(cred, name).map(|(node, attr)| (node as NodeRef, attr)),
-        })
+        if name == b".." {
+            let (me, cred) = (self.again(), cred.clone());
+            // This may read the list of snapshots.
+            return self.volume().steps(self.volume().patient_apart(move || me.parent(&cred)));
+        }
+        let find = move || self.find(cred, name).map(|(node, attr)| (node as NodeRef, attr));
+        self.volume().patient(find)
     }
 
     fn readdir<'a>(
@@ -258,10 +280,12 @@ impl Node for PastNode {
         cookie: u64,
         entries_max: usize,
     ) -> BoxFuture<'a, VfsResult<(Vec<DirEntry>, bool)>> {
-        self.volume().patient(move || {
-            self.needs(cred, perm::READ)?;
-            self.node.do_readdir(cred, cookie, entries_max)
-        })
+        if self.node.apart_if_large().is_none() {
+            return self.volume().patient(move || self.listed(cred, cookie, entries_max));
+        }
+        let (me, cred) = (self.again(), cred.clone());
+        let list = move || me.listed(&cred, cookie, entries_max);
+        self.volume().steps(self.volume().patient_apart(list))
     }
 
     fn readlink<'a>(&'a self, _: &'a Cred) -> BoxFuture<'a, VfsResult<Vec<u8>>> {
