@@ -11,7 +11,7 @@ use client::mount as mountd;
 use client::nfs3::{Fh, Nfs3};
 use client::nfs4::{LockType4, Minor, Nfs4, OpenHow, Recalls};
 use client::nlm::Nlm;
-use client::smb::{Options, Smb};
+use client::smb::{Options, Smb, SmbFile};
 use client::{Credential, NoCallbacks, Rpc};
 use config::Settings;
 use headgate_tests::world::World;
@@ -28,8 +28,11 @@ const MANY: usize = 1500;
 /// Open files of one session or client, so that the limits on them are soon reached.
 const OPENS: usize = 16;
 
+/// Number of watches that together reach the limit of their address before one of them reaches its limit.
+const WATCHES: usize = 200;
+
 /// Limits that one client fills here.
-pub const FILLED: [&str; 12] = [
+pub const FILLED: [&str; 13] = [
     "connections-of-address",
     "newcomers-of-address",
     "first-request",
@@ -37,6 +40,7 @@ pub const FILLED: [&str; 12] = [
     "opens-of-session",
     "connections-of-session",
     "waiting-requests",
+    "watch-events-of-address",
     "opens-of-client",
     "locks-of-client",
     "nfs-opens-of-address",
@@ -53,6 +57,7 @@ pub fn lower(name: &str, s: &mut Settings) {
         "connections-of-address" | "newcomers-of-address" => s.connections = CONNECTIONS,
         "first-request" | "logon" => s.limits.introduction = Duration::from_secs(1),
         "nfs-clients-of-address" => s.limits.nfs_clients = 200,
+        "watch-events-of-address" => s.limits.client_opens = 3 * WATCHES,
         _ => s.limits.client_opens = OPENS,
     }
 }
@@ -67,6 +72,7 @@ pub async fn fill(name: &str, world: &World) -> Held {
         "opens-of-session" => opens_of_session(world).await,
         "connections-of-session" => connections_of_session(world).await,
         "waiting-requests" => waiting_requests(name, world).await,
+        "watch-events-of-address" => watch_events(name, world).await,
         "opens-of-client" => opens_of_client(name, world).await,
         "locks-of-client" => locks_of_client(name, world).await,
         "nfs-opens-of-address" => opens_of_clients(name, world).await,
@@ -154,12 +160,16 @@ async fn connections_of_session(world: &World) -> Held {
     Box::new((held.await, smb.clone()))
 }
 
+async fn top(smb: &Smb) -> SmbFile {
+    const READ: u32 = 0x0012_0089;
+    let (open, directory) = (smb_proto::smb2::create::Disposition::Open, 1);
+    smb.open("", READ, open, directory).await.unwrap()
+}
+
 /// Requests that wait for changes of a folder in which nothing changes.
 async fn waiting_requests(name: &str, world: &World) -> Held {
-    const READ: u32 = 0x0012_0089;
     let smb = smb(world, GREEDY).await;
-    let (open, directory) = (smb_proto::smb2::create::Disposition::Open, 1);
-    let dir = Arc::new(smb.open("", READ, open, directory).await.unwrap());
+    let dir = Arc::new(top(&smb).await);
     let mut waiting = JoinSet::new();
     let before = met(name);
     while met(name) == before {
@@ -171,6 +181,20 @@ async fn waiting_requests(name: &str, world: &World) -> Held {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Box::new((waiting, smb))
+}
+
+/// Watches of a folder in which much changes: their client asks for the first change only, and the rest waits.
+async fn watch_events(name: &str, world: &World) -> Held {
+    let smb = smb(world, GREEDY).await;
+    let mut dirs = Vec::new();
+    for _ in 0..WATCHES {
+        dirs.push(top(&smb).await);
+    }
+    let told = futures_util::future::join_all(dirs.iter().map(|dir| smb.notify(dir, false, 1)));
+    let held = until_met(name, MANY, async |n| smb.create(&format!("{n:0>200}")).await.ok());
+    let (told, held) = tokio::join!(told, held);
+    assert!(told.iter().all(Result::is_ok), "{told:?}");
+    Box::new((held, dirs, smb.clone()))
 }
 
 async fn nfs4(world: &World, from: IpAddr, owner: &[u8]) -> client::Result<Nfs4> {

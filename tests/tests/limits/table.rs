@@ -90,7 +90,6 @@ const ELSEWHERE: &[(Why, &[&str])] = &[
             "trees-of-address",
             "trees-of-session",
             "watches-of-address",
-            "watch-events-of-address",
             "covered-folders-of-address",
             "names-of-address",
             "pipe-bytes-of-address",
