@@ -44,15 +44,14 @@
 //! acknowledgement keeps too much loses all rights. While all opens of a lease wait for their client
 //! ([`Lease::follow`]), the first conflicting request ends those that are only durable, instead of waiting.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rdma_transport::count;
 use state::{
     Answers, Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as HolderLease,
-    NodeId, Requester, Stage,
+    Millis, NodeId, Requester, Stage,
 };
-use tokio::time::Instant;
 use vfs::arbiter::WaitPolicy;
 use vfs::backend::NodeRef;
 
@@ -439,20 +438,47 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
         // Do not keep a stopped server alive for this.
         let server = Arc::downgrade(&core);
         let follow = sent.map(|sent| Following { core: server.clone(), what, to, body, sent });
-        let acknowledged = what.stage == Stage::Started;
-        let wait = if acknowledged { what.deadline.saturating_sub(core.now()) } else { HEARD_MAX };
         drop(core);
-        let until = Instant::now() + Duration::from_millis(wait);
+        let acknowledged = what.stage == Stage::Started;
+        let over = async {
+            match acknowledged {
+                true => until(&server, what.deadline).await,
+                false => tokio::time::sleep(Duration::from_millis(HEARD_MAX)).await,
+            }
+        };
+        tokio::pin!(over);
         if let Some(follow) = follow {
-            let _ = tokio::time::timeout_at(until, follow.until_heard()).await;
-        }
-        if acknowledged {
-            tokio::time::sleep_until(until).await;
-            if let Some(core) = server.upgrade() {
-                overrule(&core, &what);
+            tokio::select! {
+                () = &mut over => return end(&server, &what),
+                () = follow.until_heard() => {}
             }
         }
+        if acknowledged {
+            over.await;
+            end(&server, &what);
+        }
     });
+}
+
+/// Waits until this time of the clock of leases, which stops while the process does not run: an acknowledgement that came meanwhile
+/// is still in its socket.
+async fn until(server: &Weak<ServerState>, deadline: Millis) {
+    let left = || server.upgrade().map_or(0, |core| deadline.saturating_sub(core.now()));
+    loop {
+        match left() {
+            0 => return,
+            left => tokio::time::sleep(Duration::from_millis(left)).await,
+        }
+    }
+}
+
+/// Ends a break whose time is over, if it needs an acknowledgement.
+fn end(server: &Weak<ServerState>, what: &Break) {
+    if what.stage == Stage::Started
+        && let Some(core) = server.upgrade()
+    {
+        overrule(&core, what);
+    }
 }
 
 /// Returns the answer that the notification must follow: to the command with which this client, if it is not Linux, changed what a

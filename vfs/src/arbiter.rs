@@ -171,7 +171,8 @@ pub struct Arbiter {
     returned: Notify,
     waiting: AtomicUsize,
     patient: AtomicUsize,
-    start: Instant,
+    /// Of the clock that tests pause: it must run with the timers of those who wait for a deadline.
+    start: tokio::time::Instant,
     pub counters: Counters,
 }
 
@@ -223,7 +224,7 @@ impl Arbiter {
             returned: Notify::new(),
             waiting: AtomicUsize::new(0),
             patient: AtomicUsize::new(0),
-            start: Instant::now(),
+            start: tokio::time::Instant::now(),
             counters: Counters::default(),
         }
     }

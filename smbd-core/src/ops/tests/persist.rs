@@ -614,7 +614,7 @@ async fn a_resilient_open_waits_without_any_caching() {
 
 /// Clients of another protocol that may still reclaim state.
 #[derive(Default)]
-struct Others {
+pub(super) struct Others {
     in_grace: AtomicBool,
     is_stuck: AtomicBool,
 }
