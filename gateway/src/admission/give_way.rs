@@ -12,9 +12,11 @@
 //!
 //! The connection is cut without waiting for its peer to take pending data, so its descriptor is free as soon as its task runs. At
 //! most [`CLOSING_MAX`] evicted connections are open at the same time: a storm uses no more descriptors than were reserved for it.
+//! Half of them are evicted only for hosts within their share, and a quarter only for hosts with little of it ([`closing_max`]).
 //!
 //! *Memory.* One entry for each connection. A search that finds no connection is not repeated for its host for [`PAUSE`], nor for
-//! any host if it was made for a host within its share, so that a storm of connections costs no more than a check of the limits.
+//! any host whose search would find no more ([`InVain::holds_for`]), so that a storm of connections costs no more than a check of
+//! the limits.
 //!
 //! *Errors.* Counted as the limit `gave-way`; the log line of the connection's end says why.
 
@@ -90,7 +92,33 @@ pub(super) struct InVain {
     host: IpAddr,
     /// Set if the host was within its share, so that no other host may have more connections closed on its behalf.
     is_within: bool,
+    /// Set if the host was one of those that have a share; another one makes all shares smaller.
+    has_share: bool,
     at: Instant,
+}
+
+impl InVain {
+    /// Returns whether a search for this host at the same limit would fail, too.
+    fn holds_for(&self, tables: &Tables, limit: Limit, host: IpAddr) -> bool {
+        if self.at.elapsed() >= PAUSE {
+            return false;
+        }
+        // At a limit on one host, the search only covered that host's connections.
+        self.host == host
+            || self.is_within
+                && !limit.is_of_address()
+                && (!self.has_share || tables.has_share(limit, host))
+    }
+}
+
+/// Returns the number of evicted connections that may be open when a host with `count` connections of a share of `part` evicts
+/// another. A host that connects without end evicts some without end, and must leave room for hosts with few connections.
+fn closing_max(count: usize, part: usize) -> usize {
+    match (count < part, count.saturating_mul(4) < part) {
+        (false, _) => CLOSING_MAX / 2,
+        (true, false) => CLOSING_MAX / 4 * 3,
+        (true, true) => CLOSING_MAX,
+    }
 }
 
 /// A connection that can be evicted; the smallest is evicted first.
@@ -105,6 +133,12 @@ struct Candidate {
     id: u64,
 }
 
+/// Returns whether a host has a share under this limit. Hosts with newcomers only reduce the shares of newcomers: addresses without
+/// a logon must not make a known client exceed its share.
+fn shares(limit: Limit, address: &Address) -> bool {
+    limit.is_for_newcomers() || address.counts.open > address.counts.new
+}
+
 impl Tables {
     /// Returns the number of this host's connections that count against this limit.
     fn count_of(&self, limit: Limit, host: IpAddr) -> usize {
@@ -112,15 +146,15 @@ impl Tables {
         if limit.is_for_newcomers() { counts.new } else { counts.open }
     }
 
-    /// Returns the fair share of each host under this limit, assuming that `host` connects. Hosts with newcomers only reduce the
-    /// shares of newcomers: addresses without a logon must not make a known client exceed its share.
+    /// Returns whether the host is one of those among which this limit is divided.
+    fn has_share(&self, limit: Limit, host: IpAddr) -> bool {
+        self.addresses.get(&host).is_some_and(|address| shares(limit, address))
+    }
+
+    /// Returns the fair share of each host under this limit, assuming that `host` connects.
     fn part(&self, limit: Limit, host: IpAddr, limits: usize) -> usize {
-        let counts_host = |address: &Address| {
-            limit.is_for_newcomers() || address.counts.open > address.counts.new
-        };
-        let hosts = self.addresses.values().filter(|address| counts_host(address)).count();
-        let is_counted = self.addresses.get(&host).is_some_and(counts_host);
-        (limits / (hosts + usize::from(!is_counted))).max(1)
+        let hosts = self.addresses.values().filter(|address| shares(limit, address)).count();
+        (limits / (hosts + usize::from(!self.has_share(limit, host)))).max(1)
     }
 
     /// Returns whether the host has less than its share, so that it may have one more connection.
@@ -177,16 +211,15 @@ impl Admission {
         let limits = self.limits().by(limit);
         let all = {
             let mut tables = self.lock();
-            // Descriptors of these connections are not free yet.
-            if tables.closing >= CLOSING_MAX {
+            let in_vain = tables.in_vain[limit as usize];
+            if in_vain.is_some_and(|last| last.holds_for(&tables, limit, host)) {
                 return false;
             }
-            // At a limit on one host, the search only covered that host's connections.
-            let holds_for_all = |last: &InVain| last.is_within && !limit.is_of_address();
-            let in_vain = tables.in_vain[limit as usize];
-            if in_vain.is_some_and(|last| {
-                (last.host == host || holds_for_all(&last)) && last.at.elapsed() < PAUSE
-            }) {
+            let count = tables.count_of(limit, host);
+            // Descriptors of these connections are not free yet.
+            if tables.closing >= CLOSING_MAX / 2
+                && tables.closing >= closing_max(count, tables.part(limit, host, limits))
+            {
                 return false;
             }
             tables.candidates(limit, host, limits)
@@ -198,14 +231,16 @@ impl Admission {
         };
         let free = all.iter().take(ASKED_MAX).find(|c| !holds(c));
         let chosen = free.or_else(|| all.first().filter(|c| !c.has_part));
-        let gone = chosen.and_then(|c| {
+        let gone = chosen.map(|c| {
             let mut tables = self.lock();
             let gone = tables.remove(c.id)?;
             tables.closing += 1;
             Some(gone)
         });
         match gone {
-            Some(entry) => {
+            // The connection has ended since the search.
+            Some(None) => true,
+            Some(Some(entry)) => {
                 count::limit_met(GAVE_WAY);
                 let name = limit.name();
                 let idle = entry.active.elapsed().as_secs();
@@ -221,8 +256,9 @@ impl Admission {
             None => {
                 let mut tables = self.lock();
                 let is_within = tables.is_within(limit, host, limits);
+                let has_share = tables.has_share(limit, host);
                 tables.in_vain[limit as usize] =
-                    Some(InVain { host, is_within, at: Instant::now() });
+                    Some(InVain { host, is_within, has_share, at: Instant::now() });
                 false
             }
         }
@@ -422,10 +458,10 @@ mod tests {
         }
         a.set(ConnectionLimits { all: 2 * CLOSING_MAX, ..a.limits() });
         all.iter().for_each(|(place, _)| idle(&a, place, 100));
-        let newcomer = SocketAddr::from(([10, 0, 0, 9], 1));
-        let mut come: Vec<AdmissionPermit> =
-            (0..CLOSING_MAX).map(|_| a.admit(newcomer).unwrap()).collect();
-        assert!(a.admit(newcomer).is_none(), "the descriptors of those are still open");
+        let newcomer = |from| a.admit(SocketAddr::from(([10, 0, 1, from], 1)));
+        let come = 0..u8::try_from(CLOSING_MAX).unwrap();
+        let mut come: Vec<AdmissionPermit> = come.map(|from| newcomer(from).unwrap()).collect();
+        assert!(newcomer(99).is_none(), "the descriptors of those are still open");
         let gone = all.iter_mut().position(|(_, cut)| cut.try_recv().is_ok()).unwrap();
         drop(all.remove(gone));
         again(&a);
@@ -433,6 +469,62 @@ mod tests {
         drop((all, come));
         let a = a.lock();
         assert_eq!((a.closing, a.all.open), (0, 0));
+    }
+
+    /// Hosts that connect without end have their newcomers evicted faster than these close.
+    #[test]
+    fn hosts_with_many_connections_leave_room_to_close_some_for_others() {
+        let a = admission(128);
+        let mut greedy = active(&a, 1, 64, false);
+        greedy.extend(active(&a, 2, 60, false));
+        let mut small = active(&a, 3, 1, false);
+        let mut come = Vec::new();
+        for from in [1, 2].repeat(CLOSING_MAX) {
+            again(&a);
+            let peer = SocketAddr::from(([10, 0, 0, from], 1));
+            let Some(place) = a.admit(peer) else { continue };
+            let info = Info::new(peer, peer, Transport::Tcp, place.payload().clone());
+            place.serving(Arc::new(info), || false);
+            come.push(place);
+        }
+        assert_eq!(a.lock().closing, CLOSING_MAX / 2);
+        for from in 3..7 {
+            again(&a);
+            assert!(a.admit(SocketAddr::from(([10, 0, 0, from], 1))).is_some(), "{from}");
+        }
+        assert_eq!(gone(&mut small), 0);
+    }
+
+    #[test]
+    fn search_for_known_host_does_not_stop_one_for_new_host() {
+        let a = admission(64);
+        let mut known = active(&a, 1, 30, false);
+        known.extend(active(&a, 2, 32, false));
+        let _strangers = [served(&a, 3, false), served(&a, 4, false)];
+        let newcomer = |from| a.admit(SocketAddr::from(([10, 0, 0, from], 1)));
+        assert!(newcomer(1).is_none(), "no other host has more than half");
+        assert!(newcomer(5).is_some(), "both have more than a third");
+        assert_eq!(gone(&mut known), 1);
+    }
+
+    #[test]
+    fn place_is_free_when_its_connection_ends_during_search() {
+        let a = admission(4);
+        let mut all = active(&a, 1, 3, false);
+        let peer = SocketAddr::from(([10, 0, 0, 1], 1));
+        let mut place = a.admit(peer).unwrap();
+        place.established();
+        let info = Info::new(peer, peer, Transport::Tcp, place.payload().clone());
+        let ends = Arc::new(std::sync::Mutex::new(None));
+        let its = ends.clone();
+        place.serving(Arc::new(info), move || {
+            drop(mutex::locked(&its).take());
+            false
+        });
+        idle(&a, &place, 100);
+        *mutex::locked(&ends) = Some(place);
+        assert!(a.admit(SocketAddr::from(([10, 0, 0, 9], 1))).is_some());
+        assert_eq!(gone(&mut all), 0);
     }
 
     #[test]
