@@ -1,11 +1,43 @@
 //! Identifiers that are independent of the protocol.
 
+use std::hash::Hasher;
+
 /// Milliseconds since the process started, from a monotonic clock that the caller reads.
 pub type Millis = u64;
 
 /// Identifies a node (file or directory) while this process runs. The namespace assigns the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
+
+/// Hashes node numbers. The server assigns them, so that no peer can choose colliding ones, and mixing the bits suffices.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeHasher(u64);
+
+impl Hasher for NodeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = mix(self.0 ^ n);
+    }
+}
+
+/// Spreads the bits of a node number.
+pub(crate) fn mix(n: u64) -> u64 {
+    let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    n ^ (n >> 29)
+}
 
 /// Identifies one holder: an open, a lock owner, a delegation or an SMB lease. [`crate::Table::holder`] assigns the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,7 +9,7 @@
 //! *Memory.* One record per node in use; 64 KiB of slots.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -19,7 +19,7 @@ use crate::access::Share;
 use crate::caching::{CacheRequest, Caching, Kind, Operation};
 use crate::grants::{Acknowledged, Held};
 use crate::holder::{Holder, Requester};
-use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeId};
+use crate::id::{CacheKey, ClientId, HolderId, Millis, NodeHasher, NodeId, mix};
 use crate::node::{Limits, LockVerdict, Opening, Record, Verdict};
 use crate::pending::Name;
 use crate::range::{Enforce, LockKind, Range};
@@ -29,35 +29,6 @@ use crate::turns::{self, Turns, Waiter};
 
 const SHARDS: usize = 64;
 const SLOTS: usize = 4096;
-
-/// Hashes node numbers. The server assigns them, so that no peer can choose colliding ones, and mixing the bits suffices.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NodeHasher(u64);
-
-impl Hasher for NodeHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
-        }
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(u64::from(n));
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = mix(self.0 ^ n);
-    }
-}
-
-fn mix(n: u64) -> u64 {
-    let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    n ^ (n >> 29)
-}
 
 type Shard = HashMap<NodeId, Record, BuildHasherDefault<NodeHasher>>;
 
