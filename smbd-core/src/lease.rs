@@ -36,7 +36,7 @@
 //! | GRANTED | any other conflict | [`tell`] (`Stage::Started`) | BREAKING |
 //! | BREAKING | OPLOCK_BREAK that keeps no more than the break leaves | [`acknowledge`] | GRANTED or NO RIGHTS |
 //! | BREAKING | the same, and another request needs more | [`acknowledge`], [`tell`] | BREAKING, with the next step |
-//! | BREAKING | its deadline ends | [`overrule`] | NO RIGHTS |
+//! | BREAKING | its deadline ends, and was not moved by a write of its client | [`overrule`] | NO RIGHTS |
 //! | BREAKING | the client reconnects | [`tell_again`] | BREAKING |
 //! | any | the last open of the lease, or the open of the oplock, closes | [`closed`] | NO RIGHTS |
 //!
@@ -50,7 +50,7 @@ use std::time::Duration;
 use rdma_transport::count;
 use state::{
     Answers, Break, CacheRequest, Caching, ClientId, Holder, HolderId, Kind, Lease as HolderLease,
-    Millis, NodeId, Requester, Stage,
+    NodeId, Requester, Stage,
 };
 use vfs::arbiter::WaitPolicy;
 use vfs::backend::NodeRef;
@@ -442,7 +442,7 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
         let acknowledged = what.stage == Stage::Started;
         let over = async {
             match acknowledged {
-                true => until(&server, what.deadline).await,
+                true => until_overdue(&server, &what).await,
                 false => tokio::time::sleep(Duration::from_millis(HEARD_MAX)).await,
             }
         };
@@ -460,12 +460,15 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     });
 }
 
-/// Waits until this time of the clock of leases, which stops while the process does not run: an acknowledgement that came meanwhile
-/// is still in its socket.
-async fn until(server: &Weak<ServerState>, deadline: Millis) {
-    let left = || server.upgrade().map_or(0, |core| deadline.saturating_sub(core.now()));
+/// Waits until the break is overdue by the clock of leases, which stops while the process does not run: an acknowledgement that came
+/// meanwhile is still in its socket. A holder whose client has written back meanwhile may have got more time.
+async fn until_overdue(server: &Weak<ServerState>, what: &Break) {
+    let left = || {
+        let core = server.upgrade()?;
+        Some(core.namespace.arbiter().state().deadline(what).saturating_sub(core.now()))
+    };
     loop {
-        match left() {
+        match left().unwrap_or_default() {
             0 => return,
             left => tokio::time::sleep(Duration::from_millis(left)).await,
         }

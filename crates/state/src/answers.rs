@@ -6,7 +6,8 @@
 //! host can be many clients; but a break that takes WRITE has the long time, for which such a client may have data.
 //!
 //! A client that has written meanwhile to any file that it returns did not let its time run out: it keeps the long time for its
-//! other files, for which it may have as much to write back, and which it may write one after the other.
+//! other files, for which it may have as much to write back, and which it may write one after the other. A client with the short
+//! time gets the long time by such a write, for the breaks under way that take WRITE.
 //!
 //! # States of a client
 //!
@@ -109,7 +110,7 @@ mod tests {
     use crate::id::{ClientId, NodeId};
     use crate::node::{Limits, Verdict};
     use crate::range::Range;
-    use crate::recall::{Break, Deadlines};
+    use crate::recall::{Break, Deadlines, Stage};
     use crate::table::Table;
 
     #[test]
@@ -205,6 +206,46 @@ mod tests {
             assert_eq!(lease.answers().is_silent(), is_silent, "{n}");
             lease.answers().answered(now + 50_000, 10_000);
         }
+    }
+
+    /// A client that let a break run out, and is back, keeps its rights while it writes back; its time ends when that of others
+    /// does.
+    #[test]
+    fn silent_client_that_writes_back_has_long_time() {
+        let t = Table::new(Deadlines::new(10_000, 20_000).unwrap(), Limits::default(), 0);
+        let lease = Arc::new(Lease::held(ClientId(1)));
+        lease.answers().missed(0);
+        let start = |n, rights, op| {
+            let one = Holder { holder: t.holder(), lease: lease.clone(), via: 0 };
+            assert!(t.delegate(NodeId(n), &one, rights, 0));
+            match t.check_conflicts(NodeId(n), None, op, Range::ALL, 0) {
+                Verdict::WaitFor(b) => b[0],
+                verdict => panic!("{verdict:?}"),
+            }
+        };
+        let breaks = [
+            start(1, Caching::ALL, Operation::Read),
+            start(2, Caching::ALL, Operation::Read),
+            start(3, Caching::READ_HANDLE, Operation::Write),
+        ];
+        let deadlines = || breaks.map(|b| t.deadline(&b));
+        assert_eq!((breaks.map(|b| b.deadline), deadlines()), ([625; 3], [625; 3]));
+        for now in [600, 9_000] {
+            let by = Requester { client: lease.client(), via: 0, holder: None };
+            let _ = t.check_conflicts(NodeId(1), Some(by), Operation::Write, Range::ALL, now);
+            let latest = [10_000, 10_000, 625];
+            assert_eq!(deadlines(), latest, "the last has nothing to write back");
+        }
+        let stage = |now| match t.check_conflicts(NodeId(2), None, Operation::Read, Range::ALL, now)
+        {
+            Verdict::WaitFor(b) => (b[0].stage, b[0].deadline),
+            verdict => panic!("{verdict:?}"),
+        };
+        assert_eq!(t.overdue(9_999), [Break { stage: Stage::Overdue, ..breaks[2] }]);
+        assert_eq!(stage(9_999), (Stage::UnderWay, 625), "by its name");
+        assert_eq!((stage(10_000), t.overdue(10_000).len()), ((Stage::Overdue, 625), 3));
+        assert!(t.revoke(&breaks[1], 10_000));
+        assert!(!lease.answers().is_silent());
     }
 
     /// Files are written back one after the other: writes to one are an answer for all.

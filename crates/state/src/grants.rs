@@ -27,6 +27,7 @@
 //! | BREAKING | [`Grants::acknowledge`] with at most `to`, and `deeper` reached | GRANTED, or no grant |
 //! | BREAKING | the same, and `deeper` is less | the next step: BREAKING, or done at once if only READ remained |
 //! | BREAKING | [`Grants::acknowledge`] with more than `to` | BREAKING |
+//! | BREAKING | [`Grants::note_writing`], by its client | BREAKING; the whole time, if it loses WRITE and had the short one |
 //! | BREAKING | [`Grants::overdue`], [`Grants::breaks`] after the deadline | BREAKING; the front end revokes the rights |
 //! | BREAKING | [`Grants::revoke`], at the deadline | no grant; less time for the client's other breaks ([`crate::answers`]) |
 //! | any | [`Grants::release`] | no grant |
@@ -46,7 +47,10 @@ struct PendingBreak {
     deeper: Caching,
     /// The rights before the first step; they decide whether other operations wait.
     origin: Caching,
+    /// The deadline as the step began, by which front ends name it.
     deadline: Millis,
+    /// The deadline if the client writes to files that it returns.
+    latest: Millis,
     /// Writes of the client to files that it returns, as the break began ([`crate::Answers::writes`]).
     writes: u64,
 }
@@ -106,6 +110,13 @@ impl Grant {
     fn effect(&self, op: Operation) -> Option<Effect> {
         let origin = self.breaking.map_or(self.rights, |b| b.origin);
         effect(self.kind, origin, op)
+    }
+
+    /// Returns the time by which the holder must acknowledge. A client that has a short time because it was silent, and that writes
+    /// meanwhile, has the whole time, from the begin of the step.
+    fn deadline(&self, b: &PendingBreak) -> Millis {
+        let writes = self.party.lease.answers().writes();
+        if writes == b.writes { b.deadline } else { b.latest }
     }
 
     fn told(&self, node: NodeId, to: Caching, stage: Stage, deadline: Millis) -> Break {
@@ -182,14 +193,17 @@ impl Grants {
             let loses_read = g.rights.without(e.keep).has(Caching::READ);
             let wait = e.wait || reads_on || !is_smb && e.acknowledge && loses_read;
             out.wait |= wait;
+            let is_overdue = g.breaking.is_some_and(|b| now >= g.deadline(&b));
             let told = match &mut g.breaking {
                 None if !e.acknowledge => g.take(node, e.keep, now),
                 None => {
                     let client = g.party.lease.answers();
                     let loses_write = g.rights.without(e.keep).has(Caching::WRITE);
                     let deadline = deadlines.of(client, loses_write, now);
+                    // Only a holder that loses WRITE may have data to write back.
+                    let latest = if loses_write { deadlines.whole(now) } else { deadline };
                     let (to, origin, writes) = (e.keep, g.rights, client.writes());
-                    g.begin(node, PendingBreak { to, deeper: to, origin, deadline, writes })
+                    g.begin(node, PendingBreak { to, deeper: to, origin, deadline, latest, writes })
                 }
                 Some(b) => {
                     b.deeper = b.deeper.and(e.keep);
@@ -197,7 +211,7 @@ impl Grants {
                     if !wait {
                         continue;
                     }
-                    let stage = if now >= deadline { Stage::Overdue } else { Stage::UnderWay };
+                    let stage = if is_overdue { Stage::Overdue } else { Stage::UnderWay };
                     g.told(node, to, stage, deadline)
                 }
             };
@@ -332,22 +346,31 @@ impl Grants {
             g.party.lease.answers().answered(now, deadlines.acknowledge_ms());
             // Only the first step may take WRITE.
             let deadline = deadlines.of(g.party.lease.answers(), false, now);
+            let b = PendingBreak { deadline, latest: deadline, ..b };
             let rest = g.rights.and(b.deeper).grantable();
             if rest == g.rights {
                 g.breaking = None;
             } else if g.rights == Caching::READ {
                 next = Some(g.take(node, rest, now));
             } else if g.kind == Kind::Lease && g.rights == Caching::READ_HANDLE {
-                next = Some(g.begin(node, PendingBreak { to: Caching::READ, deadline, ..b }));
+                next = Some(g.begin(node, PendingBreak { to: Caching::READ, ..b }));
             } else {
-                next = Some(g.begin(node, PendingBreak { to: rest, deadline, ..b }));
+                next = Some(g.begin(node, PendingBreak { to: rest, ..b }));
             }
         }
         self.forget_empty();
         Acknowledged { held: true, next }
     }
 
-    /// Removes the rights of a holder that did not acknowledge a break until this deadline, and notes that its client does not
+    /// Returns the time by which the holder must acknowledge the break with this deadline: later if its client has written back.
+    pub(crate) fn deadline(&self, holder: HolderId, deadline: Millis) -> Millis {
+        let mut its = self.0.iter().filter(|g| g.party.holder == holder);
+        let now =
+            its.find_map(|g| g.breaking.filter(|b| b.deadline == deadline).map(|b| g.deadline(&b)));
+        now.unwrap_or(deadline)
+    }
+
+    /// Removes the rights of a holder that did not acknowledge the break with this deadline, and notes that its client does not
     /// answer, unless it has written to files that it returns meanwhile. Returns false if that break is over; a later one has
     /// another deadline.
     pub(crate) fn revoke(
@@ -384,7 +407,7 @@ impl Grants {
     /// Collects the breaks whose deadline has passed.
     pub(crate) fn overdue(&self, node: NodeId, now: Millis, out: &mut Vec<Break>) {
         out.extend(self.0.iter().filter_map(|g| {
-            let b = g.breaking.filter(|b| now >= b.deadline)?;
+            let b = g.breaking.filter(|b| now >= g.deadline(b))?;
             Some(g.told(node, b.to, Stage::Overdue, b.deadline))
         }));
     }

@@ -449,6 +449,11 @@ impl Record {
         self.grants.acknowledge(node, holder, to, now, deadlines)
     }
 
+    /// See [`Grants::deadline`].
+    pub(crate) fn deadline(&self, holder: HolderId, deadline: Millis) -> Millis {
+        self.grants.deadline(holder, deadline)
+    }
+
     /// See [`Grants::revoke`].
     pub(crate) fn revoke(
         &mut self,

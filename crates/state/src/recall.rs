@@ -35,11 +35,16 @@ impl Deadlines {
         (self.acknowledge_ms / SILENT_PART).max(self.acknowledge_ms.min(SILENT_MIN_MS))
     }
 
+    /// Returns the end of the whole time of a holder for a break that begins now.
+    pub(crate) fn whole(self, now: Millis) -> Millis {
+        now.saturating_add(self.acknowledge_ms)
+    }
+
     /// Returns the end of the time of this client for a break that begins now. Where it would lose data that it has cached, only
     /// its own silence counts.
     pub(crate) fn of(self, client: &Answers, loses_write: bool, now: Millis) -> Millis {
         let is_silent = if loses_write { client.has_missed() } else { client.is_silent() };
-        now.saturating_add(if is_silent { self.silent_ms() } else { self.acknowledge_ms })
+        if is_silent { now.saturating_add(self.silent_ms()) } else { self.whole(now) }
     }
 
     /// Time limit of a waiting client, in milliseconds.
@@ -74,7 +79,7 @@ pub struct Break {
     /// The rights that the holder keeps.
     pub to: Caching,
     pub stage: Stage,
-    /// The time by which the holder must acknowledge.
+    /// The time by which the holder must acknowledge, unless it gets more ([`crate::Table::deadline`]).
     pub deadline: Millis,
 }
 

@@ -384,6 +384,13 @@ impl Table {
         self.change(node, |r| r.acknowledge(node, holder, to, now, self.deadlines))
     }
 
+    /// Returns the time by which the holder must acknowledge this break: later than [`Break::deadline`] if its client has written
+    /// back meanwhile.
+    pub fn deadline(&self, what: &Break) -> Millis {
+        let (shard, first) = (self.shard(what.node), what.deadline);
+        shard.get(&what.node).map_or(first, |r| r.deadline(what.holder, first))
+    }
+
     /// Removes the caching rights of a holder that did not acknowledge this break in time. Its client has less time for its further
     /// breaks, until it answers one. Returns false if the break is over.
     pub fn revoke(&self, what: &Break, now: Millis) -> bool {

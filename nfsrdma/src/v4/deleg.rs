@@ -307,13 +307,15 @@ impl Clients {
         Some((client, number, stateid, fh))
     }
 
-    /// Waits for a delegation that is recalled, and revokes it when its time is over.
+    /// Waits for a delegation that is recalled, and revokes it when its time is over. A client that writes back may have got more
+    /// meanwhile.
     async fn recall_until_back(&self, what: &Break) {
         if let Some(client) = self.find(what.client) {
             client.recalls.notify_waiters();
         }
+        let state = self.core.namespace.arbiter().state();
         while self.outstanding(what).is_some() {
-            let left = what.deadline.saturating_sub(self.now());
+            let left = state.deadline(what).saturating_sub(self.now());
             if left == 0 {
                 return self.revoke(what);
             }

@@ -333,6 +333,34 @@ async fn unreturned_delegation_leaves_short_time_for_others() {
     assert_eq!(harness.nfs.clients.counters.revoked.load(Ordering::Relaxed), 3);
 }
 
+/// A client that did not return one delegation, and is back, keeps its others while it writes back what it has cached.
+#[tokio::test(start_paused = true)]
+async fn client_that_writes_back_after_a_miss_keeps_delegation() {
+    let harness = Harness::new();
+    let (c, mut asked, ..) = holder(&harness).await;
+    let o = c.open(b"o", b"g", RW).await.unwrap();
+    let (2, Some(deleg)) = o.delegation else { panic!("{:?}", o.delegation) };
+    let d = Client::new(&harness, b"other").await;
+    let opens = async |name, at| {
+        harness.at_ms(at);
+        // The task that waits for the delegation looks at the clock.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        d.open(b"o", name, R).await.map(drop)
+    };
+    assert_eq!(d.open(b"o", b"f", W).await.unwrap_err(), Status::Delay);
+    Callback::next(&mut asked).await.reply(Status::Ok);
+    assert_eq!(opens(b"f", 35_000).await, Ok(()));
+    assert_eq!(opens(b"g", 35_000).await, Err(Status::Delay));
+    Callback::next(&mut asked).await.reply(Status::Ok);
+    // The short time would end at 37 187.
+    for at in [37_000, 43_000, 69_999] {
+        assert_eq!(opens(b"g", at).await, Err(Status::Delay), "{at}");
+        assert_eq!(c.write(&o.fh, deleg, b"cached").await, Status::Ok, "{at}");
+    }
+    assert_eq!(opens(b"g", 70_000).await, Ok(()));
+    assert_eq!(c.write(&o.fh, deleg, b"late").await, Status::DelegRevoked);
+}
+
 /// A client gets no delegation after one was revoked, until it answers callbacks again. It is asked when it opens a file.
 #[tokio::test]
 async fn silent_client_gets_no_delegation_until_it_answers() {

@@ -133,6 +133,34 @@ async fn a_client_loses_no_right_while_the_clock_of_leases_stands() {
     }
 }
 
+/// A client that let a break run out has a short time for the next one, and the whole time if it writes back meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_writes_back_after_a_miss_has_its_time() {
+    for (writes, took) in [(false, 2_187), (true, 35_000)] {
+        let harness = Harness::new();
+        crate::recall::attach(&harness.core);
+        let a = harness.client();
+        let file = leased(&a, "f", 1, READ | WRITE).await.unwrap();
+        a.conn.answers.get().unwrap().missed(harness.core.now());
+        let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
+        let (began, real) = (Instant::now(), std::time::Instant::now());
+        assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+        notice(&a).await;
+        if writes {
+            assert_eq!(super::data::write(&a, file, 0, b"cached").await, Status::SUCCESS);
+        }
+        let opens = async {
+            assert_eq!(other.pushed().await.status(), Status::SUCCESS, "in the end");
+            began.elapsed()
+        };
+        let (_, at) = tokio::join!(answers(&a, DELIVERED), opens);
+        // The server's clock is not paused here. Both clocks count in milliseconds.
+        let took = Duration::from_millis(took);
+        let most = took + Duration::from_millis(2);
+        assert!(at <= most && at + real.elapsed() >= took - (most - took), "{at:?}");
+    }
+}
+
 /// A notice without acknowledgment is tracked until its peer has received it, even if the client has no other connection.
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_was_heard_is_not_followed_any_more() {
