@@ -222,6 +222,8 @@ pub struct Claim {
     lease: Arc<Lease>,
     leases: Arc<Leases>,
     namespace: Arc<Namespace>,
+    /// Whether the client ends it, by CLOSE: an answer to a break.
+    is_given_back: bool,
 }
 
 impl Claim {
@@ -249,7 +251,11 @@ impl Drop for Claim {
             }
         }
         self.leases.owners.remove(&self.lease.party.holder);
-        self.namespace.arbiter().close(self.lease.node(), self.lease.party.holder);
+        let (arbiter, holder) = (self.namespace.arbiter(), self.lease.party.holder);
+        match self.is_given_back {
+            true => arbiter.give_back(self.lease.node(), holder),
+            false => arbiter.close(self.lease.node(), holder),
+        }
     }
 }
 
@@ -263,6 +269,8 @@ pub struct OpenCaching {
     changed: AtomicBool,
     /// True if its client has sent a LOCK through it.
     locks: AtomicBool,
+    /// True if its client closes it.
+    is_given_back: AtomicBool,
     writes: Arc<InFlight>,
     /// Pending answers that mention its oplock, or that answer acknowledgements of its breaks.
     answers: Arc<InFlight>,
@@ -312,9 +320,21 @@ impl OpenCaching {
         self.locks.load(Ordering::Relaxed)
     }
 
+    /// Notes that the client closes the open, and so gives back the caching of its oplock, or of its lease if no other open has it.
+    pub(crate) fn give_back(&self) {
+        self.is_given_back.store(true, Ordering::Relaxed);
+    }
+
+    /// See [`OpenCaching::give_back`].
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.is_given_back.load(Ordering::Relaxed)
+    }
+
     /// Takes the claim on its lease, which ends with the open.
     pub(crate) fn take_claim(&self) -> Option<Claim> {
-        locked(&self.claim).take()
+        let mut claim = locked(&self.claim).take()?;
+        claim.is_given_back = self.is_given_back();
+        Some(claim)
     }
 
     /// Begins a write or a change of the size, which ends when the guard is dropped. Call it before the command first waits, so
@@ -440,7 +460,8 @@ impl Leases {
         drop(by_key);
         // From here on breaks find the lease.
         self.owners.insert(lease.party.holder, Owner::Lease(lease.clone()));
-        Ok(Claim { lease, leases: self.clone(), namespace: namespace.clone() })
+        let (leases, namespace) = (self.clone(), namespace.clone());
+        Ok(Claim { lease, leases, namespace, is_given_back: false })
     }
 
     /// Makes breaks of this open's oplock reach it.

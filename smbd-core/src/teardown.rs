@@ -64,7 +64,11 @@ async fn end_but_record(core: &Arc<ServerState>, open: &Arc<Open>) -> (bool, Opt
     }
     let Some(ripe) = core.opens.remove(open) else { return (false, None) };
     if let Ok(file) = open.file() {
-        core.namespace.arbiter().close(file.node().id(), open.party.holder);
+        let (arbiter, node) = (core.namespace.arbiter(), file.node().id());
+        match open.caching.is_given_back() {
+            true => arbiter.give_back(node, open.party.holder),
+            false => arbiter.close(node, open.party.holder),
+        }
     }
     lease::closed(core, open);
     core.creates.closed(open);

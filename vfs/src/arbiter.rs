@@ -571,6 +571,12 @@ impl Arbiter {
         self.returned.notify_waiters();
     }
 
+    /// As [`Arbiter::close`], by the holder's own client: an answer to a break of its caching.
+    pub fn give_back(&self, node: NodeId, holder: HolderId) {
+        self.state.give_back(node, holder, self.now());
+        self.returned.notify_waiters();
+    }
+
     /// Wakes waiting requests after a release other than an acknowledgement.
     pub fn released(&self) {
         self.returned.notify_waiters();

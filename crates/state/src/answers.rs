@@ -16,6 +16,8 @@
 //!   ANSWERS -----------> SILENT ------------------------------------------------------------> ANSWERS
 //! ```
 //!
+//! A client that closes the file whose rights it should return has answered as well.
+//!
 //! A client stays SILENT for the long time at least. It could otherwise answer breaks of one file, which it causes itself, and let
 //! those of all its other files run out.
 
@@ -246,6 +248,33 @@ mod tests {
         assert_eq!((stage(10_000), t.overdue(10_000).len()), ((Stage::Overdue, 625), 3));
         assert!(t.revoke(&breaks[1], 10_000));
         assert!(!lease.answers().is_silent());
+    }
+
+    /// Clients of SMB answer a break by the close of a file that they keep open only for their cache.
+    #[test]
+    fn close_by_client_is_an_answer() {
+        let t = Table::new(Deadlines::new(10_000, 20_000).unwrap(), Limits::default(), 0);
+        let lease = Arc::new(Lease::held(ClientId(1)));
+        lease.answers().missed(0);
+        for (n, (breaks, by_client, now, is_silent)) in (1..).zip([
+            (true, false, 20_100, true),
+            (false, true, 20_100, true),
+            (true, true, 20_625, true),
+            (true, true, 20_624, false),
+        ]) {
+            let one = Holder { holder: t.holder(), lease: lease.clone(), via: 0 };
+            assert!(t.delegate(NodeId(n), &one, Caching::ALL, 20_000));
+            if breaks {
+                let op = Operation::Read;
+                let _ = t.check_conflicts(NodeId(n), None, op, Range::ALL, 20_000);
+            }
+            match by_client {
+                true => t.give_back(NodeId(n), one.holder, now),
+                false => t.release(NodeId(n), one.holder),
+            }
+            assert_eq!(lease.answers().is_silent(), is_silent, "{n}");
+        }
+        assert_eq!(t.nodes(), 0);
     }
 
     /// Files are written back one after the other: writes to one are an answer for all.

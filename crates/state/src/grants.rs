@@ -30,7 +30,7 @@
 //! | BREAKING | [`Grants::note_writing`], by its client | BREAKING; the whole time, if it loses WRITE and had the short one |
 //! | BREAKING | [`Grants::overdue`], [`Grants::breaks`] after the deadline | BREAKING; the front end revokes the rights |
 //! | BREAKING | [`Grants::revoke`], at the deadline | no grant; less time for the client's other breaks ([`crate::answers`]) |
-//! | any | [`Grants::release`] | no grant |
+//! | any | [`Grants::give_back`], [`Grants::release`] | no grant |
 
 use crate::caching::{Caching, Effect, Kind, Operation, effect};
 use crate::holder::Holder;
@@ -396,6 +396,16 @@ impl Grants {
     /// Removes the grants of this holder.
     pub(crate) fn release(&mut self, holder: HolderId) {
         self.0.retain(|g| g.party.holder != holder);
+    }
+
+    /// As [`Grants::release`], by the holder's own client: its answer to a break whose time has not run out.
+    pub(crate) fn give_back(&mut self, holder: HolderId, now: Millis, deadlines: Deadlines) {
+        let in_time = |g: &&Grant| g.breaking.is_some_and(|b| now < g.deadline(&b));
+        let its = self.0.iter().filter(|g| g.party.holder == holder);
+        its.filter(in_time).for_each(|g| {
+            g.party.lease.answers().answered(now, deadlines.acknowledge_ms());
+        });
+        self.release(holder);
     }
 
     /// Copies a holder's grants and pending breaks from another node.

@@ -614,6 +614,12 @@ impl Record {
         self.grants.release(holder);
     }
 
+    /// As [`Record::release`], by the holder's own client.
+    pub(crate) fn give_back(&mut self, holder: HolderId, now: Millis, deadlines: Deadlines) {
+        self.grants.give_back(holder, now, deadlines);
+        self.release(holder);
+    }
+
     /// Copies a holder's opens and grants for the record of another node.
     pub(crate) fn part(&self, holder: HolderId) -> Self {
         let mut part = Self::default();

@@ -289,6 +289,11 @@ impl Table {
         self.change(node, |r| r.release(holder));
     }
 
+    /// As [`Table::release`], by the holder's own client: an answer to a break of its caching.
+    pub fn give_back(&self, node: NodeId, holder: HolderId, now: Millis) {
+        self.change(node, |r| r.give_back(holder, now, self.deadlines));
+    }
+
     /// Copies a holder's opens and grants from one node to another that is about to replace it. No other client knows the new node
     /// yet, so no conflict is possible.
     pub fn follow(&self, from: NodeId, to: NodeId, holder: HolderId) {

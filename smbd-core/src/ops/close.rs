@@ -23,6 +23,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
         _ => None,
     };
     let lost = open.file().is_ok_and(|file| open.open_state.take_lost(file.node().losses()));
+    open.caching.give_back();
     let remains = teardown::end_open(&cx.server, &open).await;
     if lost {
         return Err(VfsError::Io.into());

@@ -14,7 +14,7 @@ use crate::fscc::set::Set;
 use crate::harness::{Answered, Client, Harness, create_request};
 use crate::session::{Kind, User};
 use crate::status::Status;
-use crate::wire::create::option;
+use crate::wire::create::{oplock, option};
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, oplock_break};
 
@@ -158,6 +158,42 @@ async fn a_client_that_writes_back_after_a_miss_has_its_time() {
         let took = Duration::from_millis(took);
         let most = took + Duration::from_millis(2);
         assert!(at <= most && at + real.elapsed() >= took - (most - took), "{at:?}");
+    }
+}
+
+/// The close of a file that breaks shows that its client answers, unless the server closes it.
+#[tokio::test]
+async fn a_close_by_the_client_is_an_answer_to_a_break() {
+    for (level, breaks, by_client, is_silent) in [
+        (oplock::LEASE, true, true, false),
+        (oplock::LEASE, true, false, true),
+        (oplock::LEASE, false, true, true),
+        (oplock::BATCH, true, true, false),
+        (oplock::BATCH, true, false, true),
+        (oplock::BATCH, false, true, true),
+    ] {
+        let harness = Harness::new();
+        crate::recall::attach(&harness.core);
+        let a = harness.client();
+        let file = match level {
+            oplock::LEASE => leased(&a, "f", 1, READ | WRITE | HANDLE).await.unwrap(),
+            _ => a.create("f", |r| r.oplock_level = level).await.unwrap().file,
+        };
+        let answers = a.conn.answers.get().unwrap();
+        // Its neighbor let a break run out, and it has never answered one.
+        harness.core.leases.answers(a.conn.info.peer.ip()).missed(harness.core.now());
+        assert!(answers.is_silent());
+        if breaks {
+            let other = harness.machine(2, 0, Dialect::V311, super::data::RDMA);
+            assert_eq!(other.create("f", |_| {}).await.unwrap_err(), Status::PENDING);
+        }
+        if by_client {
+            assert_eq!(a.close(file).await, Status::SUCCESS);
+        } else {
+            let open = harness.core.opens.get(file).unwrap();
+            assert!(harness.core.close_open(open.party.holder).await);
+        }
+        assert_eq!(answers.is_silent(), is_silent, "{level} {breaks} {by_client}");
     }
 }
 
