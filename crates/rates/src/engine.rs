@@ -21,11 +21,13 @@ use std::time::Duration;
 use policy::{Measure, Rates};
 
 use crate::bucket::{Bucket, DEBT_MAX};
+use crate::debts::Debts;
 use crate::{Full, Most, Plan, Reading, ScopeName};
 
-/// Bytes that a lane passes at most before it goes behind the others: fewer where a rate takes longer than a quarter of a second
-/// for them.
+/// Bytes that a lane passes at most before it goes behind the others: fewer where a rate takes longer than [`TURN`] for them.
 const QUANTUM: i64 = 1 << 20;
+/// The longest time of the bytes of a turn.
+const TURN: Duration = Duration::from_millis(250);
 /// Operations of a turn at most, where these have a rate.
 const QUANTUM_OPERATIONS: i64 = 16;
 /// The least that a request counts in a turn.
@@ -38,8 +40,6 @@ const ADDRESSES_MAX: usize = 65_536;
 const FORGET_PAUSE: Duration = Duration::from_secs(1);
 /// The address in place of those beyond.
 const FURTHER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-/// Lanes that have ended and whose debts are kept.
-const DEBTS_MAX: usize = 4096;
 /// The most that a request counts in a turn.
 const LARGEST: i64 = 64 * QUANTUM;
 
@@ -231,8 +231,7 @@ pub(crate) struct Engine<T> {
     turns: HashMap<Key, u64>,
     /// Number of lanes of an address that use a bucket which other addresses use too.
     lanes_of: HashMap<(IpAddr, Of, Measure), i64>,
-    /// What lanes owed that ended while others waited: a client with one request at a time is such a lane again and again.
-    debts: HashMap<Key, i64>,
+    debts: Debts,
     next_turn: u64,
     next_id: u64,
     most: Most,
@@ -268,7 +267,7 @@ impl<T> Engine<T> {
             lanes: BTreeMap::new(),
             turns: HashMap::new(),
             lanes_of: HashMap::new(),
-            debts: HashMap::new(),
+            debts: Debts::default(),
             next_turn: 0,
             next_id: 0,
             most,
@@ -314,6 +313,8 @@ impl<T> Engine<T> {
         if plan.client.is_empty() {
             self.of_clients = AllCounts::default();
         }
+        // They count in turns of the rates that were.
+        self.debts.clear();
         self.readable = readable(&plan);
         self.plan = Arc::new(plan);
         self.clients_waiting = ByKind::default();
@@ -410,7 +411,7 @@ impl<T> Engine<T> {
         if !self.lanes.contains_key(&turn) {
             let (uses, waiters) = (self.count_lane(key), VecDeque::new());
             self.lanes.insert(turn, Lane { key, left: 0, waiters, uses });
-            let left = self.debts.remove(&key).unwrap_or_else(|| self.quantum(key).0);
+            let left = self.debts.take(key, now).map_or_else(|| self.quantum(key).0, |owed| -owed);
             if let Some(lane) = self.lanes.get_mut(&turn) {
                 lane.left = left;
             }
@@ -523,7 +524,7 @@ impl<T> Engine<T> {
         lane.left -= i64::try_from(waiter.bytes).unwrap_or(i64::MAX).clamp(least, LARGEST);
         let is_over = lane.left <= 0;
         if lane.waiters.is_empty() {
-            self.end_lane(turn);
+            self.end_lane(turn, now);
         } else if is_over {
             self.go_behind(turn);
         }
@@ -537,8 +538,8 @@ impl<T> Engine<T> {
         Some(waiter.token)
     }
 
-    /// Returns the bytes of a turn of this lane, and the least that a request counts in it.
-    fn quantum(&self, key: Key) -> (i64, i64) {
+    /// Returns the bytes of a turn, which the lanes of an address divide, and its operations, where these have a rate.
+    fn turn_of(&self, key: Key) -> (i64, Option<i64>) {
         let (mut bytes, mut operations) = (QUANTUM, None::<i64>);
         for scope in self.scopes_of(key).into_iter().filter_map(|of| self.scopes.get(&of)) {
             for (measure, bucket) in Measure::ALL.into_iter().zip(&scope.buckets) {
@@ -553,6 +554,12 @@ impl<T> Engine<T> {
                 }
             }
         }
+        (bytes, operations)
+    }
+
+    /// Returns the bytes of a turn of this lane, and the least that a request counts in it.
+    fn quantum(&self, key: Key) -> (i64, i64) {
+        let (bytes, operations) = self.turn_of(key);
         let uses =
             self.turns.get(&key).and_then(|turn| self.lanes.get(turn)).map(|lane| &lane.uses);
         let lanes = uses
@@ -563,13 +570,14 @@ impl<T> Engine<T> {
         (of_lane.max(LEAST), operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
     }
 
-    fn end_lane(&mut self, turn: u64) {
+    fn end_lane(&mut self, turn: u64, now: Duration) {
         let Some(lane) = self.lanes.remove(&turn) else { return };
         self.turns.remove(&lane.key);
         if self.lanes.is_empty() {
             self.debts.clear();
-        } else if lane.left < 0 && self.debts.len() < DEBTS_MAX {
-            self.debts.insert(lane.key, lane.left);
+        } else if lane.left < 0 {
+            let turns = u32::try_from(-lane.left / self.turn_of(lane.key).0).unwrap_or(u32::MAX);
+            self.debts.add(lane.key, -lane.left, TURN * turns, now);
         }
         for (of, measure) in lane.uses {
             if let Entry::Occupied(mut lanes) = self.lanes_of.entry((lane.key.host, of, measure)) {
@@ -582,13 +590,13 @@ impl<T> Engine<T> {
     }
 
     /// Removes a request that waits no longer. False: it has passed.
-    pub(crate) fn give_up(&mut self, key: Key, id: u64) -> bool {
+    pub(crate) fn give_up(&mut self, key: Key, id: u64, now: Duration) -> bool {
         let Some(turn) = self.turns.get(&key).copied() else { return false };
         let Some(lane) = self.lanes.get_mut(&turn) else { return false };
         let Some(at) = lane.waiters.iter().position(|w| w.id == id) else { return false };
         let removed = lane.waiters.remove(at);
         if lane.waiters.is_empty() {
-            self.end_lane(turn);
+            self.end_lane(turn, now);
         }
         self.count_waiting(key, -1);
         self.release(key.host, removed.map_or(0, |w| w.held));

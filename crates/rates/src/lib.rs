@@ -13,6 +13,7 @@
 #![allow(missing_docs, reason = "comments that only repeat a name are left out")]
 
 mod bucket;
+mod debts;
 mod engine;
 #[cfg(test)]
 mod tests;
@@ -425,7 +426,7 @@ impl Drop for Waits {
         }
         let mut state = locked(&self.shared.state);
         let now = self.shared.now();
-        if !state.engine.give_up(self.key, self.id) {
+        if !state.engine.give_up(self.key, self.id, now) {
             // It passed at the moment at which it was given up.
             state.engine.undo(self.key, self.bytes, now);
         }

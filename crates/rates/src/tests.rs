@@ -326,6 +326,51 @@ fn large_request_of_a_slow_rate_moves_lanes_seldom() {
     }
 }
 
+/// A large request, long ago, does not delay its user, while requests of another share wait all the time, nor after a change of
+/// the rates.
+#[test]
+fn debts_of_lanes_end() {
+    let plan = |rate| {
+        let slow = OfShare { id: 2, name: "slow".into(), rates: both(1, ms(100)) };
+        let one = OfShare { id: 1, name: "one".into(), rates: both(rate, ms(100)) };
+        Plan { shares: vec![one, slow], ..Plan::default() }
+    };
+    const RATE: u64 = 256 << 10;
+    // The time of 8 MiB is 32 seconds. What is owed then counts in full.
+    for (after, sets, least, most) in [
+        (ms(31_000), false, ms(20_000), ms(40_000)),
+        (ms(33_000), false, ms(0), ms(1000)),
+        (ms(5000), true, ms(0), ms(30_000)),
+    ] {
+        let mut engine = engine(plan(RATE));
+        let key = |share, h| engine.key(share, host(h), Caller::Uid(1), Kind::Write);
+        let [slow, user, neighbor] = [key(2, 1), key(1, 1), key(1, 2)];
+        let mut now = Duration::ZERO;
+        for _ in 0..2 {
+            engine.arrive(slow, (1000, 0), now, || 0).unwrap();
+        }
+        // The first empties the bucket, so that the next has to wait.
+        engine.arrive(user, (RATE / 10, 0), now, || 0).unwrap();
+        engine.arrive(user, (8 * MIB, 0), now, || 0).unwrap();
+        now += ms(200);
+        assert_eq!(engine.turn(now).0.len(), 1);
+        now += after;
+        if sets {
+            engine.set(plan(RATE / 2), now);
+        }
+        for _ in 0..1000 {
+            engine.arrive(neighbor, (64 << 10, 0), now, || 1).unwrap();
+        }
+        let began = now;
+        engine.arrive(user, (64 << 10, 0), now, || 2).unwrap();
+        while !engine.turn(now).0.contains(&2) {
+            now += ms(10);
+        }
+        let took = now - began;
+        assert!((least..most).contains(&took), "{after:?} {sets}: {took:?}");
+    }
+}
+
 /// A request of the largest size of SMB counts as the eight turns that it takes.
 #[test]
 fn large_requests_get_no_more_than_small_ones() {
