@@ -567,7 +567,7 @@ impl<T> Engine<T> {
             .flatten()
             .filter_map(|(of, m)| self.lanes_of.get(&(key.host, *of, *m)));
         let of_lane = bytes / lanes.copied().max().unwrap_or(1).max(1);
-        (of_lane.max(LEAST), operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
+        (of_lane.max(1), operations.map_or(LEAST, |n| (bytes / n).max(LEAST)))
     }
 
     fn end_lane(&mut self, turn: u64, now: Duration) {

@@ -271,11 +271,15 @@ fn addresses_that_wait_get_equal_parts_whatever_their_sizes() {
     }
 }
 
-/// An address gets no more by many users: of bytes, of operations, on one share and on many.
+/// An address gets no more by many users: of bytes, of operations, at a slow rate, on one share and on many.
 #[test]
 fn many_lanes_of_an_address_get_the_part_of_one() {
     let operations = Rates { operations: Some(400), burst: ms(100), ..Rates::default() };
-    for (rates, bytes) in [(both(8 * MIB, ms(100)), 256 << 10), (operations, 4 << 10)] {
+    for (rates, bytes) in [
+        (both(8 * MIB, ms(100)), 256 << 10),
+        (operations, 4 << 10),
+        (both(64 << 10, ms(100)), 4 << 10),
+    ] {
         for shares in [1, 4] {
             let mut engine = engine(Plan { all: rates, ..Plan::default() });
             let lane =
