@@ -272,7 +272,7 @@ async fn other_clients_see_holder_times() {
 }
 
 /// Each answer of the holder takes 60 ms: a listing waits for two of them, not for all.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn listing_waits_briefly_for_a_slow_holder() {
     const FILES: usize = 8;
     let harness = Harness::new();
