@@ -28,8 +28,11 @@ impl Principals for Ours {
         let found = smbd_core::user_of(&self.kerberos, who, &*self.book);
         found.map(|user| user.cred).map_err(|(why, detail)| {
             let words = format!("{}: {detail}", why.reason());
+            // Entries that deny a user of the domain, or its groups, would not apply to the anonymous user.
+            let is_of_domain = matches!(self.kerberos.map, settings::Map::Engine);
             match why {
-                Why::NameService => NoUser::NotKnown(words),
+                Why::NameService | Why::Domain => NoUser::NotKnown(words),
+                _ if is_of_domain => NoUser::NotKnown(words),
                 _ => NoUser::Anonymous(words),
             }
         })

@@ -177,7 +177,9 @@ impl Domain {
     /// Stores the number of a user whose name is not needed, except those of the superuser and of anonymous callers. Returns
     /// whether it was unknown.
     pub fn know_uid(&self, uid: u32, sid: &Sid) -> bool {
-        let is_known = |users: &Users| users.by_uid.get(&uid) == Some(sid);
+        let is_known = |users: &Users| {
+            users.by_uid.get(&uid) == Some(sid) && users.uids.get(sid) == Some(&uid)
+        };
         let has_number = [0, ANONYMOUS].contains(&uid) || self.number(sid) == Some(uid);
         if has_number || is_known(&reading(&self.users)) {
             return false;
@@ -198,7 +200,9 @@ impl Domain {
     /// Stores the number of a group, except those of the superuser's group and of anonymous callers. Returns whether it was
     /// unknown.
     pub fn know_group(&self, gid: u32, sid: &Sid) -> bool {
-        let is_known = |users: &Users| users.by_gid.get(&gid) == Some(sid);
+        let is_known = |users: &Users| {
+            users.by_gid.get(&gid) == Some(sid) && users.gids.get(sid) == Some(&gid)
+        };
         let has_number = [0, ANONYMOUS].contains(&gid) || self.number(sid) == Some(gid);
         if has_number || is_known(&reading(&self.users)) {
             return false;
@@ -216,9 +220,29 @@ impl Domain {
         true
     }
 
-    /// Stores the identity of a number that a caller has stated. Such callers invent numbers, of which a service may make an
-    /// identity each: half of the tables is for users that log on and owners of files.
-    pub fn know_caller(&self, number: CallerNumber, sid: &Sid) {
+    /// Stores that owners of files with this number show this identity, which is not of the number's kind: a service may give users
+    /// and groups each number as uid and as gid. Entries of lists keep the identity.
+    pub fn know_shown(&self, number: CallerNumber, sid: &Sid) {
+        let mut users = writing(&self.users);
+        let Users { by_uid, by_gid, uids, gids, .. } = &mut *users;
+        let (by_number, numbers, n, most) = match number {
+            CallerNumber::User(uid) => (by_uid, uids, uid, USERS_MAX),
+            CallerNumber::Group(gid) => (by_gid, gids, gid, GROUPS_MAX),
+        };
+        let has_place = by_number.len() < most || by_number.contains_key(&n);
+        if ![0, ANONYMOUS].contains(&n)
+            && has_place
+            && let Some(before) = by_number.insert(n, sid.clone())
+        {
+            numbers.remove(&before);
+        }
+        self.callers.forget(number);
+    }
+
+    /// Stores the identity of a number that a caller has stated; `is_of_kind`: it is a user, or a group, as the number is. Such
+    /// callers invent numbers, of which a service may make an identity each: half of the tables is for users that log on and owners
+    /// of files.
+    pub fn know_caller(&self, number: CallerNumber, sid: &Sid, is_of_kind: bool) {
         let users = reading(&self.users);
         let has_place = match number {
             CallerNumber::User(uid) => {
@@ -232,10 +256,11 @@ impl Domain {
         // An earlier answer is wrong now, also where the table has no place for the identity.
         self.callers.forget(number);
         match number {
-            _ if !has_place => false,
-            CallerNumber::User(uid) => self.know_uid(uid, sid),
-            CallerNumber::Group(gid) => self.know_group(gid, sid),
-        };
+            _ if !has_place => {}
+            _ if !is_of_kind => self.know_shown(number, sid),
+            CallerNumber::User(uid) => drop(self.know_uid(uid, sid)),
+            CallerNumber::Group(gid) => drop(self.know_group(gid, sid)),
+        }
     }
 
     /// Returns number, identifier and name of each known user, in the order of identifiers.

@@ -56,23 +56,31 @@ fn number(number: &CallerNumber) -> Number {
     }
 }
 
+fn asked_as(numbers: &[CallerNumber]) -> Vec<Number> {
+    numbers.iter().map(number).collect()
+}
+
 fn is_of_domain(sid: &Sid) -> bool {
     sid.authority() == 5 && sid.subs().first() == Some(&21)
 }
+
+/// What the service said about a number: an identity of a domain, and whether that is of the number's kind, if the service has said
+/// so.
+type Answer = Option<(Sid, Option<bool>)>;
 
 /// Stores what the service said about numbers. `is_sure`: a controller answered afterwards.
 pub(super) fn keep(
     domain: &Domain,
     numbers: &[CallerNumber],
-    sids: &[Option<Sid>],
+    answers: Vec<Answer>,
     is_sure: bool,
     now: Instant,
 ) {
-    for (number, sid) in numbers.iter().zip(sids) {
-        match (number, sid.as_ref().filter(|sid| is_of_domain(sid))) {
-            // The service of a controller gives users of the host SIDs of their numbers.
-            (number, None) => domain.callers().keep_unmapped(*number, is_sure, now),
-            (number, Some(sid)) => domain.know_caller(*number, sid),
+    for (number, answer) in numbers.iter().zip(answers) {
+        match answer {
+            None => domain.callers().keep_unmapped(*number, is_sure, now),
+            Some((sid, Some(is_of_kind))) => domain.know_caller(*number, &sid, is_of_kind),
+            Some((_, None)) => {}
         }
     }
 }
@@ -107,7 +115,7 @@ impl DomainService {
     }
 
     fn ask_callers(self: &Arc<Self>, domain: &Domain, numbers: Vec<CallerNumber>) {
-        let asked: Vec<Number> = numbers.iter().map(number).collect();
+        let asked = asked_as(&numbers);
         let began = Instant::now();
         let answer = self
             .ask_owners(ANSWER_MAX, move |context| context.sids_of(&asked, began + QUESTIONS_TIME));
@@ -124,7 +132,11 @@ impl DomainService {
             },
             false => !needs_controller && self.source.tells_of_controllers(),
         };
-        keep(domain, &numbers, &sids, is_sure, Instant::now());
+        // The service of a controller gives users of the host SIDs of their numbers.
+        let sids: Vec<_> = sids.into_iter().map(|sid| sid.filter(is_of_domain)).collect();
+        let kinds = self.kinds(&asked_as(&numbers), &sids);
+        let answers = sids.into_iter().zip(kinds).map(|(sid, kind)| Some((sid?, kind))).collect();
+        keep(domain, &numbers, answers, is_sure, Instant::now());
     }
 }
 
@@ -145,16 +157,22 @@ mod tests {
         let numbers = [User(1), User(2), User(3), Group(1), Group(2), User(0)];
         let alice = sid("S-1-5-21-1-2-3-1103");
         let group = sid("S-1-5-21-1-2-3-1200");
-        let sids = [
-            Some(alice.clone()),
-            None,
-            Some(Sid::unix_user(3)),
-            Some(group.clone()),
-            None,
-            Some(alice.clone()),
-        ];
+        let answers = || {
+            vec![
+                Some((alice.clone(), Some(true))),
+                None,
+                None,
+                Some((group.clone(), Some(true))),
+                None,
+                Some((alice.clone(), Some(true))),
+            ]
+        };
         assert_eq!(domain.unanswered(numbers), numbers);
-        keep(&domain, &numbers, &sids, true, Instant::now());
+        // Without its kind an identity stays unknown.
+        let open = answers().into_iter().map(|answer| answer.map(|(sid, _)| (sid, None)));
+        keep(&domain, &numbers, open.collect(), true, Instant::now());
+        assert_eq!(domain.unanswered(numbers), [User(1), Group(1), User(0)]);
+        keep(&domain, &numbers, answers(), true, Instant::now());
         assert_eq!(domain.sid_of_user(1), Some(alice));
         assert_eq!(domain.sid_of_group(1), Some(group));
         // The superuser is no user of a domain, whatever the service says: it stays uncertain.

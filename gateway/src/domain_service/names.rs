@@ -21,6 +21,7 @@ use domain_sys::{Context, DomainNames, Error, Kind, Name, Number};
 use mutex::locked;
 use rdma_transport::parts::{Limit, Parts};
 use smbd_core::domain_engine::{Lookup, Named, NamedKind};
+use vfs::CallerNumber;
 use vfs::acl::Sid;
 
 use super::kept::Kept;
@@ -483,20 +484,56 @@ impl DomainService {
         are_answered
     }
 
-    fn tell_owners(&self, numbers: &[Number], found: &[Result<Option<Sid>, Error>]) {
+    /// Returns whether each of these identities is of the kind of its number: the service may give users and groups each number as
+    /// uid and as gid. `None` if the service has not said so, or there is no identity.
+    pub(super) fn kinds(
+        self: &Arc<Self>,
+        numbers: &[Number],
+        sids: &[Option<Sid>],
+    ) -> Vec<Option<bool>> {
+        let asked: Vec<Sid> = sids.iter().flatten().cloned().collect();
+        let mut named = self.names_of(&asked).into_iter();
+        let kind = |(number, sid): (&Number, &Option<Sid>)| {
+            sid.as_ref()?;
+            // A deleted identity has no kind.
+            let named = named.next()?.ok()?;
+            let is_group = matches!(number, Number::Gid(_));
+            Some(named.is_some_and(|named| is_of_kind(named.kind, is_group)))
+        };
+        numbers.iter().zip(sids).map(kind).collect()
+    }
+
+    fn tell_owners(self: &Arc<Self>, numbers: &[Number], found: &[Result<Option<Sid>, Error>]) {
         let Some(domain) = locked(&self.state).domain.clone() else { return };
-        for (number, sid) in numbers.iter().zip(found) {
-            let Ok(Some(sid)) = sid else { continue };
+        let is_new = |number: &Number, sid: &Sid| {
             // The service of a controller gives users of the host SIDs of their numbers.
-            if sid.authority() != 5 || sid.subs().first() != Some(&21) {
-                continue;
-            }
-            match number {
-                Number::Uid(uid) => domain.know_uid(*uid, sid),
-                Number::Gid(gid) => domain.know_group(*gid, sid),
+            let is_of_domain = sid.authority() == 5 && sid.subs().first() == Some(&21);
+            let known = match number {
+                Number::Uid(uid) => domain.sid_of_user(*uid),
+                Number::Gid(gid) => domain.sid_of_group(*gid),
                 // Whether it is a user's or a group's is not known here.
-                Number::Both(_) => continue,
+                Number::Both(_) => return false,
             };
+            is_of_domain && known.as_ref() != Some(sid)
+        };
+        let new = numbers.iter().zip(found).filter_map(|(number, sid)| {
+            let sid = sid.as_ref().ok()?.as_ref()?;
+            is_new(number, sid).then(|| (*number, Some(sid.clone())))
+        });
+        let (numbers, sids): (Vec<Number>, Vec<Option<Sid>>) = new.unzip();
+        let kinds = self.kinds(&numbers, &sids);
+        for ((number, sid), kind) in numbers.iter().zip(sids.into_iter().flatten()).zip(kinds) {
+            match (number, kind) {
+                (Number::Uid(uid), Some(true)) => drop(domain.know_uid(*uid, &sid)),
+                (Number::Gid(gid), Some(true)) => drop(domain.know_group(*gid, &sid)),
+                (Number::Uid(uid), Some(false)) => {
+                    domain.know_shown(CallerNumber::User(*uid), &sid);
+                }
+                (Number::Gid(gid), Some(false)) => {
+                    domain.know_shown(CallerNumber::Group(*gid), &sid);
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -629,11 +629,41 @@ fn number_of_identity_without_place_is_not_unmapped() {
     domain.callers().keep_unmapped(ours, true, now);
     assert_eq!(domain.unanswered([ours]), []);
     let mut uids = 100_000..;
-    let invent = |uid| domain.know_caller(CallerNumber::User(uid), &user(uid));
+    let invent = |uid| domain.know_caller(CallerNumber::User(uid), &user(uid), true);
     while uids.next().is_some_and(|uid| {
         invent(uid);
         domain.sid_of_user(uid).is_some()
     }) {}
-    domain.know_caller(ours, &user(1103));
+    domain.know_caller(ours, &user(1103), true);
     assert_eq!((domain.sid_of_user(7), domain.unanswered([ours])), (None, vec![ours]));
+}
+
+/// winbind may give each number as uid and as gid. A caller or an owner with the number of a group makes no user of the group: an
+/// entry that denies the group would deny nobody.
+#[test]
+fn numbers_of_other_kind_are_only_shown() {
+    let deny = |sid: &Sid| Ace::deny(Who::Sid(sid.clone()), mask::READ_DATA, 0);
+    let all = Ace::allow(Who::Everyone, mask::FILE_ALL, 0);
+    for number in [CallerNumber::User(3001), CallerNumber::Group(3001)] {
+        let domain = Domain::by_service();
+        let it = sid("S-1-5-21-1-2-3-1200");
+        domain.know_caller(number, &it, false);
+        let shown = (domain.sid_of_user(3001), domain.sid_of_group(3001));
+        match number {
+            CallerNumber::User(_) => assert_eq!(shown, (Some(it.clone()), None)),
+            CallerNumber::Group(_) => assert_eq!(shown, (None, Some(it.clone()))),
+        }
+        assert_eq!((domain.uid(&it), domain.gid(&it)), (None, None));
+        let acl = Acl::new(vec![deny(&it), all.clone()]);
+        let kept = acl.with_owner_known(OWNER, Some(&domain));
+        let member =
+            cred(1000, &[], ticket(&domain, "S-1-5-21-1-2-3-1103", &["S-1-5-21-1-2-3-1200"]));
+        assert_eq!(kept.allowed(&member, OWNER) & mask::READ_DATA, 0, "{number:?}");
+        // The kind may be known later.
+        match number {
+            CallerNumber::User(_) => assert!(domain.know_uid(3001, &it)),
+            CallerNumber::Group(_) => assert!(domain.know_group(3001, &it)),
+        }
+        assert_eq!(domain.uid(&it).or(domain.gid(&it)), Some(3001));
+    }
 }

@@ -40,7 +40,7 @@ pub trait Principals: Send + Sync + 'static {
 pub enum NoUser {
     /// The principal is unknown here, or may not use Kerberos: it accesses files as the anonymous user.
     Anonymous(String),
-    /// The name service does not answer.
+    /// The name service, or that of the domain, does not answer or has no number for it: the ticket is refused.
     NotKnown(String),
 }
 
