@@ -88,8 +88,6 @@ impl Taken {
 struct State {
     /// Its place in the index; changes only while the index is locked.
     path: Vec<u8>,
-    filter: u32,
-    recursive: bool,
     /// Events that the watcher may see.
     events: VecDeque<Event>,
     /// Later events, which must still be checked.
@@ -146,6 +144,8 @@ impl State {
 struct Watcher {
     share: u32,
     dir: NodeRef,
+    filter: u32,
+    recursive: bool,
     access: WatchAccess,
     state: Mutex<State>,
     came: Notify,
@@ -157,6 +157,18 @@ impl Watcher {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent at every step.
         locked(&self.state)
+    }
+
+    /// Returns true if a change of this kind may matter to the watcher. `below`: its path from the watched directory.
+    fn is_concerned(&self, below: &[u8], action: Action, kind: u32) -> bool {
+        match below {
+            [] => action == Action::Removed,
+            _ => {
+                // Whatever the filter: folders that come and rights that change make other events visible.
+                let kinds = self.filter | what::DIR_NAME | what::SECURITY;
+                kind & kinds != 0 && (self.recursive || !below.contains(&b'/'))
+            }
+        }
     }
 
     /// Stores a change if it matches this watcher.
@@ -172,12 +184,12 @@ impl Watcher {
         if kind == what::DIR_NAME {
             self.stale.store(true, Ordering::Relaxed);
         }
-        if s.filter & kind == 0 || !s.recursive && below.contains(&b'/') {
+        if s.overflow || self.filter & kind == 0 || !self.recursive && below.contains(&b'/') {
             return;
         }
         let event = Event { action, path: below.to_vec() };
         let last = s.unjudged.back().or(s.events.back());
-        if s.overflow || action == Action::Modified && last == Some(&event) {
+        if action == Action::Modified && last == Some(&event) {
             // An identical event already waits.
             return;
         }
@@ -323,8 +335,6 @@ impl Hub {
         let path = dir.path().await?;
         let state = State {
             path,
-            filter,
-            recursive,
             events: VecDeque::new(),
             unjudged: VecDeque::new(),
             kept: Kept { room: rooms.events, bytes: 0 },
@@ -334,6 +344,8 @@ impl Hub {
         let me = Arc::new(Watcher {
             share: share.id,
             dir,
+            filter,
+            recursive,
             access: WatchAccess::new(share.clone(), cred.clone()),
             state: Mutex::new(state),
             came: Notify::new(),
@@ -377,8 +389,11 @@ impl Hub {
     }
 
     /// Returns the watches that a change at this path may concern.
-    fn around(&self, share: u32, path: &[u8]) -> Vec<Arc<Watcher>> {
-        reading(&self.watchers).up_from(share, path).cloned().collect()
+    fn around(&self, share: u32, path: &[u8], action: Action, kind: u32) -> Vec<Arc<Watcher>> {
+        let watchers = reading(&self.watchers);
+        let around = watchers.up_from(share, path);
+        let concerned = around.filter(|(below, w)| w.is_concerned(below, action, kind));
+        concerned.map(|(_, watcher)| watcher.clone()).collect()
     }
 
     /// Updates the watched paths after a directory was moved.
@@ -393,7 +408,7 @@ impl Hub {
         self.counters.posted.fetch_add(1, Ordering::Relaxed);
         let overflows = &self.counters.overflows;
         let mut judging = Vec::new();
-        for watcher in self.around(share, path) {
+        for watcher in self.around(share, path, action, kind) {
             watcher.see(path, action, kind, overflows);
             if judging.len() < JUDGED_AT_ONCE && watcher.has_unjudged() {
                 judging.push(watcher);
@@ -528,7 +543,7 @@ impl Watch {
             return;
         }
         let mut walk = Walk { watch: self, is_finished: false };
-        let recursive = self.me.lock().recursive;
+        let recursive = self.me.recursive;
         let (mut covered, before) = (Vec::new(), self.covered());
         let mut todo = VecDeque::from([(self.me.dir.clone(), Vec::new())]);
         while let Some((dir, path)) = todo.pop_front() {
@@ -858,6 +873,32 @@ mod tests {
             assert!(!is_silent(&watch).await);
             let told = shown(watch.take());
             assert_eq!(told, want.map(|path| (Action::Added, path.to_owned())));
+        });
+    }
+
+    /// Many watches that a change does not concern must not delay it.
+    #[test]
+    fn change_visits_concerned_watches_only() {
+        block_on(async {
+            let team = share(SHARE);
+            let root = team.backend.root();
+            let d = folder(&root, b"d", 0o755).await;
+            let hub = Arc::new(Hub::default());
+            let mut held = Vec::new();
+            for (dir, filter, recursive) in
+                [(&root, ALL, false), (&root, ALL, true), (&root, 8, true), (&d, ALL, false)]
+            {
+                let watch = hub.watch((&team, &eve()), dir.clone(), filter, recursive).await;
+                held.push(watch.unwrap());
+            }
+            let visits = |path: &[u8], action, kind| hub.around(SHARE, path, action, kind).len();
+            assert_eq!(visits(b"d/f", Action::Added, what::FILE_NAME), 2);
+            assert_eq!(visits(b"d/f", Action::Modified, what::SIZE), 3);
+            assert_eq!(visits(b"f", Action::Added, what::FILE_NAME), 2);
+            assert_eq!(visits(b"d", Action::Modified, what::ATTRIBUTES), 2);
+            // Watches of other kinds learn which folders there are, and what they may see.
+            assert_eq!(visits(b"d", Action::Removed, what::DIR_NAME), 4);
+            assert_eq!(visits(b"d/e", Action::Modified, what::SECURITY), 3);
         });
     }
 

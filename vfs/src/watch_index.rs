@@ -52,13 +52,23 @@ impl<T> WatchIndex<T> {
         }
     }
 
-    /// Returns the values of a path and of the directories above it, from the root on.
-    pub(crate) fn up_from(&self, share: u32, path: &[u8]) -> impl Iterator<Item = &Arc<T>> {
+    /// Returns the values of a path and of the directories above it, from the root on, each with the rest of the path after its
+    /// directory.
+    pub(crate) fn up_from<'a>(
+        &'a self,
+        share: u32,
+        path: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a Arc<T>)> {
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| at);
         let root = (!path.is_empty()).then_some(0);
         let by_path = self.by_share.get(&share);
-        let here = move |end: usize| by_path.and_then(|by_path| by_path.get(&path[..end]));
-        root.into_iter().chain(ends).chain([path.len()]).filter_map(here).flatten()
+        let here = move |end: usize| {
+            let (dir, rest) = path.split_at(end);
+            let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+            let values = by_path.and_then(|by_path| by_path.get(dir));
+            values.into_iter().flatten().map(move |value| (rest, value))
+        };
+        root.into_iter().chain(ends).chain([path.len()]).flat_map(here)
     }
 
     /// Moves the values of a directory and of all below it to another path, and returns each with its new path.
@@ -158,7 +168,8 @@ mod tests {
                         prop_assert_eq!(found, moved);
                     }
                     Step::Look(share, path) => {
-                        let mut found: Vec<_> = index.up_from(share, &path).cloned().collect();
+                        let found = index.up_from(share, &path);
+                        let mut found: Vec<_> = found.map(|(_, value)| value.clone()).collect();
                         let above = |(of, dir, _): &&(u32, Vec<u8>, _)| *of == share && is_above(dir, &path);
                         let mut want: Vec<_> = all.iter().filter(above).map(|one| one.2.clone()).collect();
                         found.sort();
