@@ -74,8 +74,11 @@ pub enum Look {
 pub enum LookedUp {
     /// The store has what the directory answered.
     Answered,
-    /// The directory did not answer; the store may have an earlier answer.
+    /// The directory does not answer; the store may have an earlier answer, which decides.
     Away,
+    /// The directory was not asked in time, though it may answer. An answer decides only where [`Secrets::must_look_up`] is content
+    /// with it: whoever keeps all turns must not make old passwords valid.
+    Busy,
 }
 
 /// The account that a client named.
@@ -213,6 +216,8 @@ pub enum Refusal {
     OfDomain(Account, relay::Refused),
     /// No account has the name, and the directory that may know the user does not answer.
     DirectoryAway(Account),
+    /// The directory that may know the user could not be asked in time, and its last answer is too old to decide.
+    DirectoryBusy(Account),
     /// The password is correct, but the account has no uid except the uid of guests and squashed NFS users.
     NoIdentity(Account),
     /// Many addresses are guessing passwords of this account, and this attempt was rejected whatever its password.
@@ -245,6 +250,7 @@ impl Refusal {
             | Self::NoIdentity(a)
             | Self::OfDomain(a, _)
             | Self::DirectoryAway(a)
+            | Self::DirectoryBusy(a)
             | Self::NoTurn(a) => Some(a),
             _ => None,
         }
@@ -291,6 +297,9 @@ impl Refusal {
             Self::WrongPassword(_) => "wrong password",
             Self::OfDomain(_, refused) => refused.why.reason(),
             Self::DirectoryAway(_) => "the directory that may know the user does not answer",
+            Self::DirectoryBusy(_) => {
+                "too many look-ups wait for the directory that may know the user"
+            }
             Self::NoIdentity(_) => "the account has no uid but the one of guests",
             Self::NoTurn(_) => "too many wrong passwords for this account, from other addresses",
             Self::Tampered(part) => part,

@@ -142,6 +142,34 @@ fn silent_directory_refuses_only_unknown_users_and_makes_no_guests() {
     assert!(matches!(step, Step::Done { who: Who::Guest(_), .. }), "{step:?}");
 }
 
+/// Whoever keeps all turns makes no old password valid, and no guest.
+#[test]
+fn look_up_without_a_turn_needs_a_fresh_answer() {
+    for policy in [LOOK_UP, GUESTS] {
+        for known in [None, Some("secret")] {
+            let store = store(known);
+            store.is_old.set(true);
+            let (_, mut server, step) = begun(DANA, policy, &store);
+            assert_eq!(why(&step), Look::Unknown);
+            let refusal = refused(server.looked_up(LookedUp::Busy, &store));
+            assert!(matches!(refusal, Refusal::DirectoryBusy(_)) && !refusal.is_guess());
+            assert_eq!((refusal.user(), refusal.status()), ("dana", NtStatus::LOGON_FAILURE));
+        }
+        // Another logon of the user has had an answer meanwhile.
+        let store = store(Some("secret"));
+        store.is_old.set(true);
+        let (_, mut server, _) = begun(DANA, policy, &store);
+        store.is_old.set(false);
+        assert!(is_dana(&server.looked_up(LookedUp::Busy, &store)));
+    }
+    // The answer is fresh, and the password that is wrong by it stays so.
+    let store = store(Some("old"));
+    let (_, mut server, step) = begun(DANA, LOOK_UP, &store);
+    assert_eq!(why(&step), Look::Wrong);
+    let refusal = refused(server.looked_up(LookedUp::Busy, &store));
+    assert!(matches!(refusal, Refusal::WrongPassword(_)), "{refusal:?}");
+}
+
 #[test]
 fn users_of_domains_are_not_looked_up() {
     let none = store(None);

@@ -11,7 +11,7 @@ use state::Millis;
 use crate::answer::{Answer, Hash, Seal};
 use crate::auth::ticket::{self, Why};
 use crate::auth::{
-    self, Acceptor, Fresh, Look, NtHash, Policy, Refusal, SessionKey, Step, Who, relay,
+    self, Acceptor, Fresh, Look, LookedUp, NtHash, Policy, Refusal, SessionKey, Step, Who, relay,
 };
 use crate::conn::{Conn, Logon, Negotiated, Purpose};
 use crate::crypto::kdf::{self, Context, Keys};
@@ -70,7 +70,7 @@ pub(crate) async fn call(cx: &RequestContext) -> Result<Answer, Status> {
     };
     let made = (logon.purpose == Purpose::New).then(|| logon.session.clone());
     let step = in_turn(cx, made.clone(), step).await;
-    look_again(cx, made.clone(), &step).await;
+    let step = look_again(cx, made.clone(), step).await;
     learn_numbers(cx, made, &step).await;
     let step = refuse_unfit(&*cx.server.users, step);
     match step {
@@ -107,6 +107,7 @@ async fn in_turn(
         Step::Done { who: Who::User(account) | Who::OfDomain { account, .. }, .. } => account,
         Step::Refused(Refusal::UnknownUser(account) | Refusal::WrongPassword(account)) => account,
         Step::Refused(Refusal::OfDomain(account, _) | Refusal::DirectoryAway(account)) => account,
+        Step::Refused(Refusal::DirectoryBusy(account)) => account,
         _ => return step,
     };
     let (from, now) = (cx.conn.info.peer.ip(), cx.server.since_start());
@@ -128,21 +129,29 @@ async fn in_turn(
     }
 }
 
-/// Looks up the groups of an account whose user has proved the password. `made`: as for [`in_turn`].
-async fn look_again(cx: &RequestContext, made: Option<Arc<Session>>, step: &Step<Ticketed>) {
-    let Step::Done { who: Who::User(account), .. } = step else { return };
+/// Looks up the groups of an account whose user has proved the password. Refuses it if the directory could not be asked in time and
+/// has last answered too long ago. `made`: as for [`in_turn`].
+async fn look_again(
+    cx: &RequestContext,
+    made: Option<Arc<Session>>,
+    step: Step<Ticketed>,
+) -> Step<Ticketed> {
+    let Step::Done { who: Who::User(account), .. } = &step else { return step };
     let (from, users) = (cx.conn.info.peer.ip(), cx.server.users.clone());
     let is_of_directory = users.must_look_up(&account.user, Look::Proved);
     if !is_of_directory && !users.has_groups_of_host(&account.user) {
-        return;
+        return step;
     }
     let mut unproved = Unproved { cx, session: made };
+    let mut is_busy = false;
     if is_of_directory {
-        directory_logon::look_up(from, users, account.user.clone()).await;
+        let found = directory_logon::look_up(from, users.clone(), account.user.clone()).await;
+        is_busy = found == LookedUp::Busy && users.must_look_up(&account.user, Look::Unknown);
     } else {
         membership::look_again(from, users, account.user.clone()).await;
     }
     unproved.session = None;
+    if is_busy { Step::Refused(Refusal::DirectoryBusy(account.clone())) } else { step }
 }
 
 /// Lets the service of the domain say whether the numbers of an account are those of identities of the domain. `made`: as for

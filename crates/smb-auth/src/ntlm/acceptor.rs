@@ -33,8 +33,8 @@ struct Looks {
     /// Each reason counts once, so that an exchange ends.
     for_unknown: bool,
     for_wrong: bool,
-    /// The directory did not answer the last one.
-    is_away: bool,
+    /// The end of the last one.
+    found: Option<LookedUp>,
 }
 
 /// The result of a finished exchange.
@@ -131,6 +131,11 @@ impl Acceptor {
             self.sent = Some(sent);
             return Ok(Judged::LookUp(account, Look::Unknown));
         }
+        // Another look-up of the same name may have had an answer meanwhile.
+        let is_busy = self.looks.found == Some(LookedUp::Busy);
+        if is_busy && may_be_local && secrets.must_look_up(&account.user, Look::Unknown) {
+            return Err(Refusal::DirectoryBusy(account));
+        }
         let known = secrets.nt_hash(&auth.domain, &auth.user);
         let is_of_domain = self.policy.domain && !self.is_local(&account, known.is_some());
         let (base, who, blob) = match (answer, parts) {
@@ -151,7 +156,7 @@ impl Acceptor {
                 (key, Who::OfDomain { account, user: Box::new(user) }, blob)
             }
             // If guests are allowed, an unknown user is accepted with any response. A user of a silent directory is no guest.
-            _ if known.is_none() && self.policy.guest && !self.looks.is_away => {
+            _ if known.is_none() && self.policy.guest && !self.is_away() => {
                 let (who, key, target_name) = (Who::Guest(account), None, None);
                 return Ok(Judged::Accepted(AcceptedLogon { who, key, target_name }));
             }
@@ -168,7 +173,7 @@ impl Acceptor {
                         self.sent = Some(sent);
                         return Ok(Judged::LookUp(account, Look::Wrong));
                     }
-                    Err(Refusal::UnknownUser(_)) if self.looks.is_away => {
+                    Err(Refusal::UnknownUser(_)) if self.is_away() => {
                         return Err(Refusal::DirectoryAway(account));
                     }
                     base => (base?, Who::User(account), blob),
@@ -221,7 +226,12 @@ impl Acceptor {
 
     /// Notes the end of a look-up.
     pub(crate) fn looked_up(&mut self, found: LookedUp) {
-        self.looks.is_away = found == LookedUp::Away;
+        self.looks.found = Some(found);
+    }
+
+    /// Returns whether the directory did not answer the last look-up.
+    fn is_away(&self) -> bool {
+        self.looks.found == Some(LookedUp::Away)
     }
 
     /// Returns whether the exchange needs a look-up for this reason, once.

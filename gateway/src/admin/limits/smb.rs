@@ -324,10 +324,11 @@ fn domain() -> Vec<Bound> {
             of_one: words(
                 "3 s for a turn, and 3 s for the answer; 64 KiB in a message, 256 KiB in all, and 1,000 groups",
             ),
-            next: "the last answer about the user, kept as long as `users_from.keep` says",
+            next: "STATUS_LOGON_FAILURE, with the reason in the log, unless the last answer about the user is younger than a minute",
             shown_by: &[
                 "crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads",
                 "gateway/src/ldap/faults_tests.rs::faults_of_server_end_in_time",
+                "smbd-core/src/directory_logon.rs::look_up_without_a_turn_is_no_silence_of_the_directory",
             ],
         },
         Bound {

@@ -23,6 +23,8 @@ struct State {
     /// The last answer.
     known: Option<Entry>,
     is_away: bool,
+    /// From this query on, no turn is free.
+    busy_from: Option<usize>,
     /// Names in queries.
     asked: Vec<String>,
     /// The last answer is fresh.
@@ -60,6 +62,9 @@ impl Users for Book {
     fn look_up(&self, name: &str) -> LookedUp {
         let mut state = locked(&self.0);
         state.asked.push(name.to_owned());
+        if state.busy_from.is_some_and(|first| state.asked.len() > first) {
+            return LookedUp::Busy;
+        }
         if state.is_away {
             return LookedUp::Away;
         }
@@ -126,4 +131,19 @@ async fn last_answer_decides_while_directory_is_away() {
     assert_eq!(logs_on(&harness, "two").await, Err(Status::LOGON_FAILURE));
     // A logon asks before the proof, and after it once more.
     assert_eq!(asked(&state), 1 + 2 + 2);
+}
+
+#[tokio::test]
+async fn old_answer_does_not_decide_while_no_turn_is_free() {
+    let (harness, state) = served(Some(("new", vec![])));
+    locked(&state).known = Some(("stolen", vec![7]));
+    // Before the proof, and where the directory falls silent, after it.
+    for (is_away, first) in [(false, 0), (true, 1)] {
+        locked(&state).is_away = is_away;
+        locked(&state).busy_from = Some(first);
+        assert_eq!(logs_on(&harness, "stolen").await, Err(Status::LOGON_FAILURE));
+        assert_eq!(asked(&state), first + 1);
+    }
+    locked(&state).is_fresh = true;
+    assert_eq!(logs_on(&harness, "stolen").await, Ok(vec![7]), "it is right for a minute");
 }
