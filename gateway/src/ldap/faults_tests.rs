@@ -405,6 +405,37 @@ fn settings_may_name_users_who_cannot_log_on() {
     }
 }
 
+/// Returns the directory of a configuration with this server, below the folder.
+fn of_settings(state: &std::path::Path, base: &str) -> Arc<Ldap> {
+    let gone = LdapServer { tls: false, host: "127.0.0.1".into(), port: 1 };
+    let from = UsersFrom { base: base.into(), ..directory(vec![gone]).from.clone() };
+    let state = state.to_owned();
+    of(&Settings { state, users_from: Some(from), ..Settings::default() }).unwrap().unwrap()
+}
+
+fn knows_dana(directory: &Ldap) -> bool {
+    directory.account("dana").is_some()
+}
+
+#[test]
+fn answers_that_nothing_kept_new_do_not_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let watched = |it: &Ldap| *locked(&it.watched) = Some(Arc::new(()));
+    let first = of_settings(dir.path(), "o=one");
+    watched(&first);
+    locked(&first.cache).add_earlier((vec![earlier("dana")], Vec::new()));
+    assert!(knows_dana(&of_settings(dir.path(), "o=one")), "it is in force");
+    // The user is removed while another configuration is in force.
+    let other = of_settings(dir.path(), "o=two");
+    watched(&other);
+    first.stop();
+    assert!(!knows_dana(&of_settings(dir.path(), "o=one")));
+    // A refused configuration has learned of the user, who is removed since.
+    locked(&of_settings(dir.path(), "o=one").cache).add_earlier((vec![earlier("dana")], vec![]));
+    assert!(!knows_dana(&of_settings(dir.path(), "o=one")));
+    other.stop();
+}
+
 #[test]
 fn names_are_resolved_again_after_silence() {
     let sound = Double::Answers(dana(b"5001"));

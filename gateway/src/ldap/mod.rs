@@ -71,13 +71,22 @@ static ALL: LazyLock<Mutex<All>> = LazyLock::new(Mutex::default);
 pub(crate) fn of(settings: &Settings) -> Result<Option<Arc<Ldap>>, String> {
     let Some(from) = &settings.users_from else { return Ok(None) };
     let key = (settings.state.clone(), from.clone());
-    let known = locked(&ALL).get(&key).cloned();
+    let known = {
+        let mut all = locked(&ALL);
+        // What a refused configuration has learned stands still since: users may have been removed.
+        if all.values().any(|it| it.is_watched()) {
+            all.retain(|_, it| Arc::strong_count(it) > 1);
+        }
+        all.get(&key).cloned()
+    };
     if let Some(known) = known {
         *locked(&known.tls) = tls(from)?;
         return Ok(Some(known));
     }
     let made = Arc::new(Ldap::new(from)?);
-    let earlier = locked(&ALL).values().find(|it| it.line() == made.line()).cloned();
+    // The answers of one that is not watched are not the last ones.
+    let is_earlier = |it: &&Arc<Ldap>| it.is_watched() && it.line() == made.line();
+    let earlier = locked(&ALL).values().find(is_earlier).cloned();
     match (earlier, ServiceFiles::of(settings)) {
         (Some(earlier), _) => {
             let cache = locked(&earlier.cache).clone();
@@ -89,15 +98,12 @@ pub(crate) fn of(settings: &Settings) -> Result<Option<Arc<Ldap>>, String> {
         }
         (None, Err(_)) => {}
     }
-    let mut all = locked(&ALL);
-    // Others hold those that are in force, or in a configuration that is being read.
-    all.retain(|_, it| Arc::strong_count(it) > 1);
-    Ok(Some(all.entry(key).or_insert(made).clone()))
+    Ok(Some(locked(&ALL).entry(key).or_insert(made).clone()))
 }
 
 /// Returns what is known of the directory that is in force. Does not wait.
 pub(crate) fn seen() -> Option<Seen> {
-    let in_force = locked(&ALL).values().find(|it| locked(&it.watched).is_some()).cloned();
+    let in_force = locked(&ALL).values().find(|it| it.is_watched()).cloned();
     in_force.map(|it| it.seen())
 }
 
@@ -262,9 +268,15 @@ impl Ldap {
         }
     }
 
-    /// Ends the watch: the configuration no longer names this directory.
+    /// Ends the watch: the configuration no longer names this directory. Its answers are not used again, since nothing keeps them
+    /// new.
     pub(crate) fn stop(&self) {
+        locked(&ALL).retain(|_, it| !std::ptr::eq(&raw const **it, self));
         *locked(&self.watched) = None;
+    }
+
+    fn is_watched(&self) -> bool {
+        locked(&self.watched).is_some()
     }
 
     /// Returns what is known without a question.
