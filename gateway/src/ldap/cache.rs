@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use smb_auth::Look;
 use smbd_core::users::database::key;
-use vfs::Cred;
+use vfs::{Cred, Token};
 
 use super::entry::User;
 
@@ -103,6 +103,15 @@ pub(super) struct Cache {
     /// Identities of users in configurations, who may be such as cannot log on.
     named: HashMap<String, Kept<Cred>>,
     none: HashMap<String, (Instant, Lack)>,
+    /// The identity that names of configurations were said to mean; `None`: the directory had no such user, so that the name means
+    /// that of the host.
+    meant: HashMap<String, Option<Cred>>,
+}
+
+/// Returns the identity of a user.
+pub(super) fn cred(user: &User) -> Cred {
+    let groups = user.groups.iter().copied().filter(|gid| *gid != user.gid).collect();
+    Cred { uid: user.uid, gid: user.gid, groups, token: Token::NONE }
 }
 
 fn make_room<T>(all: &mut HashMap<String, Kept<T>>, name: &str, most: usize) {
@@ -241,6 +250,31 @@ impl Cache {
     pub(super) fn named(&self, name: &str, keep: Duration, now: Now) -> Option<Cred> {
         let kept = self.named.get(&key(name)).filter(|kept| kept.serves(keep, now));
         kept.map(|kept| kept.value.clone())
+    }
+
+    /// Notes the identity that a configuration is told for a name. Returns whether an earlier one was told another.
+    pub(super) fn note_meant(&mut self, name: &str, cred: Option<&Cred>) -> bool {
+        let name = key(name);
+        if self.meant.len() >= USERS_MAX && !self.meant.contains_key(&name) {
+            self.meant.clear();
+        }
+        let before = self.meant.insert(name, cred.cloned());
+        before.is_some_and(|before| before.as_ref() != cred)
+    }
+
+    /// Returns whether the answer about a name that a configuration has is another than it was told, once for each such answer.
+    pub(super) fn means_other(&mut self, name: &str) -> bool {
+        let name = key(name);
+        let Some(meant) = self.meant.get_mut(&name) else { return false };
+        let now = match (self.users.get(&name), self.none.get(&name)) {
+            (Some(user), _) => Some(cred(&user.value)),
+            (None, Some((_, Lack::NoEntry))) => None,
+            // The entry may have numbers.
+            (None, _) => return false,
+        };
+        let is_other = *meant != now;
+        *meant = now;
+        is_other
     }
 
     /// Returns the number of a group by an answer that needs no other one.

@@ -437,6 +437,31 @@ fn answers_that_nothing_kept_new_do_not_come_back() {
 }
 
 #[test]
+fn name_of_a_host_user_is_resolved_again_when_the_directory_has_it() {
+    let none = || Double::Answers(vec![bound(0), done(2, 0)]);
+    let sound = || Double::Answers(dana(b"5001"));
+    let all = vec![none(), sound(), sound(), none()];
+    let directory = directory(vec![serve(Double::InTurn(all))]);
+    assert_eq!(directory.user_for_settings("dana"), Ok(None), "the host's is meant");
+    assert_eq!(directory.take_changes(), None);
+    // The user is made, and logs on before any other configuration is read.
+    assert_eq!(directory.look_up("DANA"), LookedUp::Answered);
+    assert_eq!(directory.take_changes(), Some(vec![]));
+    assert_eq!(directory.user_for_settings("dana").unwrap().unwrap().uid, 5001);
+    assert_eq!(directory.look_up("dana"), LookedUp::Answered);
+    assert_eq!(directory.take_changes(), None, "nothing is new");
+    // Without the entry, the name means that of the host again.
+    assert_eq!(directory.look_up("dana"), LookedUp::Answered);
+    assert_eq!(directory.user_for_settings("dana"), Ok(None));
+    assert_eq!(directory.take_changes().unwrap().len(), 1);
+    // Other names that clients invent change nothing.
+    assert_eq!(directory.look_up("other"), LookedUp::Answered);
+    assert_eq!(directory.take_changes(), None);
+    // A configuration that is refused afterwards has asked first.
+    assert!(locked(&directory.cache).note_meant("dana", Some(&cred(&earlier("dana").value))));
+}
+
+#[test]
 fn names_are_resolved_again_after_silence() {
     let sound = Double::Answers(dana(b"5001"));
     let directory = directory(vec![serve(Double::InTurn(vec![Double::Ends(vec![]), sound]))]);

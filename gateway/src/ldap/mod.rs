@@ -42,7 +42,7 @@ use crate::secret_files::in_time;
 use crate::trust::check_secret;
 
 use ask::{Access, Fault, Faults, Session};
-use cache::{Cache, Change, Lack, Now};
+use cache::{Cache, Change, Lack, Now, cred};
 use entry::{Group, Numbers, User};
 
 /// Time for one question, over all servers: less than the wait of its caller.
@@ -164,7 +164,7 @@ pub(crate) struct Ldap {
     changes: Mutex<Vec<String>>,
     /// A name of a configuration had no answer.
     has_unresolved: AtomicBool,
-    /// A server answers since, so that names of configurations must be resolved again.
+    /// Names of configurations must be resolved again: a server answers since, or has another answer about one.
     must_resolve: AtomicBool,
     found: AtomicU64,
     unknown: AtomicU64,
@@ -203,11 +203,6 @@ impl std::fmt::Debug for Ldap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Ldap({})", self.from)
     }
-}
-
-fn cred(user: &User) -> Cred {
-    let groups = user.groups.iter().copied().filter(|gid| *gid != user.gid).collect();
-    Cred { uid: user.uid, gid: user.gid, groups, token: Token::NONE }
 }
 
 fn account(user: &User) -> Account {
@@ -359,6 +354,10 @@ impl Ldap {
                 locked(&self.cache).keep_none(name, lack, now)
             }
         };
+        // A user who is made later must not pass a `deny` that means the host's user of the name.
+        if locked(&self.cache).means_other(name) {
+            self.must_resolve.store(true, Ordering::Relaxed);
+        }
         let what = match change {
             Change::None | Change::New => None,
             Change::Other => Some("users changed"),
@@ -580,11 +579,15 @@ impl Ldap {
         };
         // An unusable entry may have numbers, and the reason is not kept.
         if fresh.is_some() || lack == Some(Lack::NoEntry) {
+            self.note_meant(name, fresh.as_ref());
             return Ok(fresh);
         }
         if !self.is_away()
             && let Ok((told, named)) = self.ask_numbers(name)
         {
+            if let Ok(named) = &named {
+                self.note_meant(name, named.as_ref());
+            }
             self.take(name, told);
             let named = named.map_err(Unresolved::Unusable)?;
             locked(&self.cache).keep_named(name, named.clone(), Now::real());
@@ -592,7 +595,16 @@ impl Ldap {
         }
         let kept = self.account(name).map(|account| account.cred);
         let named = || locked(&self.cache).named(name, self.from.keep, Now::real());
-        kept.or_else(named).map_or_else(|| Err(self.silent()), |cred| Ok(Some(cred)))
+        let cred = kept.or_else(named).ok_or_else(|| self.silent())?;
+        self.note_meant(name, Some(&cred));
+        Ok(Some(cred))
+    }
+
+    /// Notes what a configuration is told about a name. The one in force may have been told something else.
+    fn note_meant(&self, name: &str, cred: Option<&Cred>) {
+        if locked(&self.cache).note_meant(name, cred) {
+            self.must_resolve.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns the number of a group, as [`Self::user_for_settings`] does.
