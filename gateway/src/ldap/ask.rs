@@ -2,13 +2,17 @@
 //!
 //! *Operation.* Each question opens a separate connection. Its time limit covers all servers, which are tried one
 //! after another, each for its part of the time that is left. The LDAP library reads the messages that [`Guard`] lets pass, over a
-//! pair of sockets.
+//! pair of sockets. A look-up of a server's name that the host's resolver does not end keeps its thread, and no question waits for it.
+//!
+//! *Memory.* At most [`RESOLVING_MAX`] threads for names of servers.
 //!
 //! *Errors.* A [`Fault`] for each server.
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -36,6 +40,10 @@ const SIZE_LIMIT: u32 = 4;
 const REFERRAL: u32 = 10;
 const ADMIN_LIMIT: u32 = 11;
 const NO_SUCH_OBJECT: u32 = 32;
+/// Most look-ups of names of servers that have not returned.
+const RESOLVING_MAX: usize = 16;
+/// Those look-ups.
+static RESOLVING: AtomicUsize = AtomicUsize::new(0);
 /// The least time for a server.
 const SERVER_MIN: Duration = Duration::from_millis(100);
 
@@ -151,6 +159,44 @@ pub(super) struct Access {
     pub(super) tls: Option<Arc<ClientConfig>>,
     /// Name and password of the gateway; empty: anonymous.
     pub(super) bind: (String, zeroize::Zeroizing<String>),
+    pub(super) resolver: Resolver,
+}
+
+/// Looks up the addresses of a host with this port. Blocks, perhaps for long.
+pub(super) type Resolver = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// Asks the resolver of this host.
+pub(super) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
+/// One of [`RESOLVING`].
+struct Resolving;
+
+impl Drop for Resolving {
+    fn drop(&mut self) {
+        RESOLVING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns the addresses of a server.
+async fn addresses(server: &LdapServer, resolver: Resolver) -> Result<Vec<SocketAddr>, Fault> {
+    if let Ok(ip) = server.host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, server.port)]);
+    }
+    let before = RESOLVING.fetch_add(1, Ordering::Relaxed);
+    let counted = Resolving;
+    if before >= RESOLVING_MAX {
+        let why = "this host's resolver of names does not answer earlier look-ups";
+        return Err(Fault::Unreachable(why.into()));
+    }
+    let (host, port) = (server.host.clone(), server.port);
+    let asked = tokio::task::spawn_blocking(move || {
+        let _counted = counted;
+        resolver(&host, port)
+    });
+    let found = asked.await.map_err(|e| Fault::Unreachable(e.to_string()))?;
+    found.map_err(|e| Fault::Unreachable(e.to_string()))
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -164,8 +210,8 @@ pub(super) struct Session {
     _tasks: JoinSet<()>,
 }
 
-/// Asks the servers, beginning with the one of index `first`, until one answers. Returns the index of that one. Blocks for `limit`,
-/// and longer only while the host's resolver of names does not return. Not for threads of an asynchronous runtime's workers.
+/// Asks the servers, beginning with the one of index `first`, until one answers. Returns the index of that one. Blocks for `limit`.
+/// Not for threads of an asynchronous runtime's workers.
 ///
 /// # Errors
 /// What the first server said, for each server one line.
@@ -175,8 +221,6 @@ pub(super) fn ask<T>(
     limit: Duration,
     question: impl AsyncFn(&mut Session) -> Result<T, Fault>,
 ) -> Result<(T, usize), Faults> {
-    let until = Instant::now() + limit;
-    let mut faults = Vec::new();
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -185,6 +229,21 @@ pub(super) fn ask<T>(
             return Err(servers.iter().map(|server| (server.clone(), fault.clone())).collect());
         }
     };
+    let asked = ask_each(&runtime, (servers, first), access, limit, question);
+    // Otherwise the end of the runtime waits for the resolver.
+    runtime.shutdown_background();
+    asked
+}
+
+fn ask_each<T>(
+    runtime: &runtime::Runtime,
+    (servers, first): (&[LdapServer], usize),
+    access: &Access,
+    limit: Duration,
+    question: impl AsyncFn(&mut Session) -> Result<T, Fault>,
+) -> Result<(T, usize), Faults> {
+    let until = Instant::now() + limit;
+    let mut faults = Vec::new();
     for n in 0..servers.len() {
         let index = (first + n) % servers.len();
         let Some(server) = servers.get(index) else { break };
@@ -208,7 +267,8 @@ pub(super) fn ask<T>(
 
 async fn connect(server: &LdapServer, access: &Access) -> Result<Box<dyn Stream>, Fault> {
     let unreachable = |e: io::Error| Fault::Unreachable(e.to_string());
-    let stream = TcpStream::connect((&*server.host, server.port)).await.map_err(unreachable)?;
+    let found = addresses(server, access.resolver).await?;
+    let stream = TcpStream::connect(&found[..]).await.map_err(unreachable)?;
     // Each message is small and waits for its answer.
     stream.set_nodelay(true).map_err(unreachable)?;
     let tls = match (&access.tls, server.tls) {

@@ -255,6 +255,24 @@ fn next_server_answers_for_a_silent_one() {
 }
 
 #[test]
+fn silent_resolver_delays_no_answer_of_another_server() {
+    let named = LdapServer { tls: false, host: "ldap.example.org".into(), port: 389 };
+    let sound = serve(Double::Answers(dana(b"5001")));
+    let resolver: ask::Resolver = |_, _| {
+        thread::sleep(Duration::from_secs(30));
+        Ok(Vec::new())
+    };
+    let access = Access { tls: None, bind: Default::default(), resolver };
+    let began = Instant::now();
+    let asked =
+        ask::ask((&[named, sound], 0), &access, ANSWER_MAX, async |session: &mut Session| {
+            session.search("o=lab", Scope::Subtree, "(uid=dana)", &["uid"], 1).await
+        });
+    assert!(asked.is_ok_and(|(rows, index)| (rows.len(), index) == (1, 1)));
+    assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
+}
+
+#[test]
 fn last_answer_serves_while_no_server_answers() {
     let directory = directory(vec![serve(Double::Ends(vec![]))]);
     let kept = User {

@@ -422,7 +422,7 @@ impl Ldap {
                 (name.clone(), password.map_err(Fault::Own)?)
             }
         };
-        Ok(Access { tls: locked(&self.tls).clone(), bind })
+        Ok(Access { tls: locked(&self.tls).clone(), bind, resolver: ask::resolve })
     }
 
     /// Asks the servers, and notes whether one answers. Blocks for some seconds at most.
