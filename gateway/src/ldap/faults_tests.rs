@@ -479,6 +479,24 @@ fn name_of_a_host_user_is_resolved_again_when_the_directory_has_it() {
     assert!(locked(&directory.cache).note_meant("dana", Some(&cred(&earlier("dana").value))));
 }
 
+/// A configuration that was refused in silence is read again, and nothing watches its directory.
+#[test]
+fn silence_that_nothing_watches_ends_with_the_next_question() {
+    let sound = Double::Answers(dana(b"5001"));
+    let directory = directory(vec![serve(Double::InTurn(vec![Double::Ends(vec![]), sound]))]);
+    assert!(matches!(directory.user_for_settings("dana"), Err(Unresolved::Silent(_))));
+    let age = |by: Duration| {
+        let mut state = locked(&directory.state);
+        state.asked = state.asked.and_then(|asked| asked.checked_sub(by));
+    };
+    assert!(directory.user_for_settings("dana").is_err(), "it has just been asked");
+    age(WATCH_AWAY);
+    *locked(&directory.watched) = Some(Arc::new(()));
+    assert!(directory.user_for_settings("dana").is_err(), "the watch asks");
+    *locked(&directory.watched) = None;
+    assert_eq!(directory.user_for_settings("dana").unwrap().unwrap().uid, 5001);
+}
+
 #[test]
 fn names_are_resolved_again_after_silence() {
     let sound = Double::Answers(dana(b"5001"));

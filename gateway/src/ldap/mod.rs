@@ -292,6 +292,14 @@ impl Ldap {
         locked(&self.state).away.is_some()
     }
 
+    /// Returns whether no question is needed to know that no server answers. Without the watch nothing else would ask again.
+    fn is_known_away(&self) -> bool {
+        let is_watched = self.is_watched();
+        let state = locked(&self.state);
+        let is_recent = || state.asked.is_some_and(|asked| asked.elapsed() < WATCH_AWAY);
+        state.away.is_some() && (is_watched || is_recent())
+    }
+
     /// Returns a user who may log on now. Does not wait.
     pub(crate) fn account_for_logon(&self, name: &str) -> Option<Account> {
         let cache = locked(&self.cache);
@@ -318,7 +326,7 @@ impl Ldap {
 
     /// Asks about a user, for [`Self::account`]. Blocks for some seconds at most.
     pub(crate) fn look_up(self: &Arc<Self>, name: &str) -> LookedUp {
-        if self.is_away() {
+        if self.is_known_away() {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
             return LookedUp::Away;
         }
@@ -582,7 +590,7 @@ impl Ldap {
             self.note_meant(name, fresh.as_ref());
             return Ok(fresh);
         }
-        if !self.is_away()
+        if !self.is_known_away()
             && let Ok((told, named)) = self.ask_numbers(name)
         {
             if let Ok(named) = &named {
@@ -618,7 +626,7 @@ impl Ldap {
         if let Some(gid) = locked(&self.cache).fresh_group(name, Now::real()) {
             return Ok(Some(gid));
         }
-        if !self.is_away()
+        if !self.is_known_away()
             && let Ok(told) = self.ask_group(name)
         {
             let gid = told.map_err(Unresolved::Unusable)?;
