@@ -66,6 +66,8 @@ pub(super) enum Fault {
     Search(String),
     /// The search meets a limit of the server, or leads to another one.
     Limit(String),
+    /// The search takes the server too long at present: no answer, and nothing about the entries.
+    Loaded(String),
     /// The gateway is bound, and the answer to a search is too large.
     TooLarge(String),
     /// The password of the gateway cannot be read.
@@ -84,7 +86,9 @@ impl fmt::Display for Fault {
             Self::Messages(why) => f.write_str(why),
             Self::Bind(why) => write!(f, "it refuses `bind_dn` or its password: {why}"),
             Self::NoBase(why) => write!(f, "it does not show `base`: {why}"),
-            Self::Search(why) | Self::Limit(why) => write!(f, "it refuses to search: {why}"),
+            Self::Search(why) | Self::Limit(why) | Self::Loaded(why) => {
+                write!(f, "it refuses to search: {why}")
+            }
             Self::TooLarge(why) => f.write_str(why),
             Self::Own(why) => f.write_str(why),
         }
@@ -92,6 +96,14 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
+    /// Returns the fault of a search that each user needs: no other one has an answer either.
+    pub(super) fn of_all(self) -> Self {
+        match self {
+            Self::Loaded(why) => Self::Limit(why),
+            fault => fault,
+        }
+    }
+
     /// Returns what to do.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
@@ -107,7 +119,7 @@ impl Fault {
             Self::Bind(_) => "correct `bind_dn` or the first line of `bind_password_file`",
             Self::NoBase(_) => "correct `base`, or let `bind_dn` read it",
             Self::Search(_) => "see the log of the directory server",
-            Self::Limit(_) => {
+            Self::Limit(_) | Self::Loaded(_) => {
                 "let the server search without limits for `bind_dn`, with an index for each attribute, and without referrals"
             }
             Self::TooLarge(_) => "see which entries below `base` are so large",
@@ -332,7 +344,7 @@ impl Session {
     /// Returns the entries that match, at most `most` and one more.
     ///
     /// # Errors
-    /// [`Fault::TooLarge`] and [`Fault::Limit`] may be those of this search alone.
+    /// [`Fault::TooLarge`], [`Fault::Limit`] and [`Fault::Loaded`] may be those of this search alone.
     pub(super) async fn search(
         &mut self,
         base: &str,
@@ -353,7 +365,10 @@ impl Session {
             // The entries up to the limit have arrived.
             SIZE_LIMIT if entries.len() > most => {}
             NO_SUCH_OBJECT => return Err(Fault::NoBase(said(result.rc, &result.text))),
-            code @ (TIME_LIMIT | SIZE_LIMIT | REFERRAL | ADMIN_LIMIT) => {
+            code @ (TIME_LIMIT | ADMIN_LIMIT) => {
+                return Err(Fault::Loaded(said(code, &result.text)));
+            }
+            code @ (SIZE_LIMIT | REFERRAL) => {
                 return Err(Fault::Limit(said(code, &result.text)));
             }
             code => return Err(Fault::Search(said(code, &result.text))),

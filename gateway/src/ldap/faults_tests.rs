@@ -331,19 +331,20 @@ fn earlier(name: &str) -> cache::Kept<User> {
     cache::Kept::earlier(user, std::time::SystemTime::now())
 }
 
+/// A server that shows this user, and then ends the search for its groups with this code.
+fn limit(name: &str, code: u8) -> Double {
+    let mut answers = person(name, b"5001");
+    answers[2] = done(3, code);
+    Double::Ends(answers)
+}
+
 /// Servers that show this user, and then reach a limit at its groups or send too much.
 fn limits(name: &str) -> Vec<(Double, &'static str)> {
-    let limit = |code| {
-        let mut answers = person(name, b"5001");
-        answers[2] = done(3, code);
-        Double::Ends(answers)
-    };
+    let limit = |code| limit(name, code);
     let entry = entry_of(2, "uid=dana,o=lab", &[("uid", &[b'x'; 4000])]);
     vec![
-        (limit(3), "timeLimitExceeded"),
         (limit(4), "sizeLimitExceeded"),
         (limit(10), "referral"),
-        (limit(11), "adminLimitExceeded"),
         (Double::Flood(bound(0), entry), "is larger than 256 KiB"),
     ]
 }
@@ -369,8 +370,33 @@ fn limit_of_one_user_refuses_that_user_alone() {
 }
 
 #[test]
+fn loaded_server_ends_no_session_and_makes_no_old_password_valid() {
+    for (code, wanted) in [(3, "timeLimitExceeded"), (11, "adminLimitExceeded")] {
+        let directory = directory(vec![serve(limit("dana", code))]);
+        locked(&directory.cache).add_earlier((vec![earlier("dana")], Vec::new()));
+        assert_eq!(directory.look_up("dana"), LookedUp::Busy, "{wanted}");
+        assert!(directory.must_look_up("dana", Look::Unknown), "no logon without an answer");
+        assert!(directory.account("dana").is_some() && directory.take_changes().is_none());
+        assert!(directory.ask_again() && directory.account("dana").is_some());
+        assert!(!directory.is_away(), "others are asked about");
+        let of_check = directory.person("dana").unwrap().unwrap();
+        assert!(of_check.1[0].contains("last answer"));
+        let new = directory.person("other").unwrap_err();
+        assert!(new.contains("no such uid"), "{new}");
+        // It is loaded for users, too.
+        let all = fault(Double::Answers(vec![bound(0), done(2, code)]));
+        assert!(all.contains(wanted), "{all}");
+    }
+    let sound = serve(Double::Answers(dana(b"5001")));
+    let both = directory(vec![serve(limit("dana", 3)), sound]);
+    assert_eq!(both.look_up("dana"), LookedUp::Answered);
+    assert_eq!(both.account_for_logon("dana").unwrap().cred.uid, 5001);
+}
+
+#[test]
 fn user_without_answer_keeps_no_other_from_its_turn() {
-    for (double, _) in limits("large") {
+    let loaded = [3, 11].map(|code| (limit("large", code), "loaded"));
+    for (double, _) in limits("large").into_iter().chain(loaded) {
         let sound = Double::Ends(dana(b"5001"));
         let directory = directory(vec![serve(Double::InTurn(vec![double, sound]))]);
         let mut first = earlier("large");

@@ -335,9 +335,18 @@ impl Ldap {
                 self.take(name, told);
                 LookedUp::Answered
             }
-            Err(_) => {
+            Err(faults) => {
                 self.unanswered.fetch_add(1, Ordering::Relaxed);
-                LookedUp::Away
+                if !is_loaded(&faults) {
+                    return LookedUp::Away;
+                }
+                let why = reasons(&faults);
+                self.tell(
+                    name,
+                    Some(why),
+                    "the directory has no time to find the groups of a user",
+                );
+                LookedUp::Busy
             }
         }
     }
@@ -350,7 +359,7 @@ impl Ldap {
             Err(why) => (None, Some(why)),
         };
         let lack = if why.is_some() { Lack::Unusable } else { Lack::NoEntry };
-        self.tell(name, why);
+        self.tell(name, why, "an entry of the directory makes no user");
         let is_known = person.is_some();
         let change = match person {
             Some(Person { user, .. }) => {
@@ -384,15 +393,15 @@ impl Ldap {
         }
     }
 
-    /// Logs why an entry makes no user, once for each reason.
-    fn tell(&self, name: &str, why: Option<String>) {
+    /// Logs why a name has no user, once for each reason.
+    fn tell(&self, name: &str, why: Option<String>, what: &str) {
         let mut state = locked(&self.state);
         let key = smbd_core::users::database::key(name);
         match why {
             None => drop(state.told.remove(&key)),
             Some(why) if state.told.get(&key) == Some(&why) => {}
             Some(why) => {
-                tracing::warn!(user = name, error = why, "an entry of the directory makes no user");
+                tracing::warn!(user = name, error = why, "{what}");
                 if state.told.len() >= cache::NONE_MAX {
                     state.told.clear();
                 }
@@ -459,6 +468,8 @@ impl Ldap {
                 }
                 Ok(answer)
             }
+            // A server answers, and may do so about others.
+            Err(faults) if is_loaded(&faults) => Err(faults),
             Err(faults) => {
                 let why = reasons(&faults);
                 if state.away.as_ref() != Some(&why) {
@@ -482,7 +493,7 @@ impl Ldap {
         let attributes = &entry::USER_ATTRIBUTES;
         let rows = match session.search(base, Scope::Subtree, &filter, attributes, 1).await {
             Err(Fault::TooLarge(why)) => return unusable(format!("the entry is too large: {why}")),
-            rows => rows?,
+            rows => rows.map_err(Fault::of_all)?,
         };
         let user = entry::user(&rows, name);
         let Numbers { name, uid, gid } = match entry::numbers(&rows, name) {
@@ -564,7 +575,7 @@ impl Ldap {
         self.ask(async |session: &mut Session| {
             match session.search(base, Scope::Subtree, &filter, attributes, 1).await {
                 Err(Fault::TooLarge(why)) => Ok(Err(format!("the group `{name}`: {why}"))),
-                rows => Ok(entry::group(&rows?, name)),
+                rows => Ok(entry::group(&rows.map_err(Fault::of_all)?, name)),
             }
         })
     }
@@ -645,7 +656,8 @@ impl Ldap {
     }
 
     fn why_away(&self) -> String {
-        let why = locked(&self.state).away.clone().unwrap_or_default();
+        let why = locked(&self.state).away.clone();
+        let why = why.unwrap_or_else(|| "it has no time for this question".into());
         format!("the directory of users does not answer: {why}")
     }
 
@@ -667,10 +679,12 @@ impl Ldap {
                 };
                 Ok(Some((cred(&user), groups.iter().map(named).collect())))
             }
-            Err(_) => {
+            Err(faults) => {
                 let kept = self.account(name);
                 let old = "names unknown: this is the last answer of the directory".to_owned();
-                kept.map_or_else(|| Err(self.why_away()), |kept| Ok(Some((kept.cred, vec![old]))))
+                let why =
+                    || format!("the directory of users does not answer: {}", reasons(&faults));
+                kept.map_or_else(|| Err(why()), |kept| Ok(Some((kept.cred, vec![old]))))
             }
         }
     }
@@ -706,6 +720,11 @@ impl Ldap {
     }
 }
 
+/// Returns whether a server lacks time for this question alone.
+fn is_loaded(faults: &Faults) -> bool {
+    faults.iter().any(|(_, fault)| matches!(fault, Fault::Loaded(_)))
+}
+
 /// Formats why each server gives no answer.
 fn reasons(faults: &[(LdapServer, Fault)]) -> String {
     let lines: Vec<String> =
@@ -735,7 +754,8 @@ fn watch(of: &Weak<Ldap>, turn: &Arc<()>) {
         if is_due {
             let base = &it.from.base;
             let asked = it.ask(async |session: &mut Session| {
-                session.search(base, Scope::Base, "(objectClass=*)", &["1.1"], 1).await
+                let found = session.search(base, Scope::Base, "(objectClass=*)", &["1.1"], 1).await;
+                found.map_err(Fault::of_all)
             });
             // The reason is logged.
             drop(asked);
