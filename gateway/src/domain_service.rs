@@ -19,6 +19,7 @@ mod kept;
 mod names;
 pub(crate) mod twins;
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread;
@@ -203,7 +204,8 @@ pub(crate) struct DomainService {
     numbers: Mutex<Kept<Sid, Number>>,
     domains: Mutex<Kept<String, ()>>,
     names: Names,
-    has_thread: AtomicBool,
+    has_watch: AtomicBool,
+    has_renewal: AtomicBool,
     /// The configuration names the service.
     is_wanted: AtomicBool,
 }
@@ -300,12 +302,26 @@ fn with_names(
     (details, identity)
 }
 
+/// Starts a thread of this name.
+type Spawn<'a> = &'a dyn Fn(&'static str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+/// Starts a thread unless it runs. After a failure the next call tries again.
+fn once(has: &AtomicBool, start: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    if has.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    start().inspect_err(|_| has.store(false, Ordering::SeqCst))
+}
+
 impl DomainService {
-    /// Starts the thread that asks whether the service answers, unless it runs.
+    /// Starts the threads that ask whether the service answers, and again about known names, unless they run.
     fn watch(self: &Arc<Self>) {
-        if self.has_thread.swap(true, Ordering::SeqCst) {
-            return;
-        }
+        self.watch_by(&|name, work| thread::Builder::new().name(name.into()).spawn(work).map(drop));
+    }
+
+    /// Like [`Self::watch`], with a function that starts a thread.
+    fn watch_by(self: &Arc<Self>, spawn: Spawn<'_>) {
+        let by = self.name();
         let its = self.clone();
         let watch = move || {
             loop {
@@ -316,10 +332,8 @@ impl DomainService {
                 }
             }
         };
-        if let Err(error) = thread::Builder::new().name("domain-watch".into()).spawn(watch) {
-            self.has_thread.store(false, Ordering::SeqCst);
-            tracing::warn!(%error, by = self.name(), "the service of the domain is not watched");
-            return;
+        if let Err(error) = once(&self.has_watch, || spawn("domain-watch", Box::new(watch))) {
+            tracing::warn!(%error, by, "the service of the domain is not watched");
         }
         let its = self.clone();
         let renew = move || {
@@ -332,8 +346,8 @@ impl DomainService {
                 }
             }
         };
-        if let Err(error) = thread::Builder::new().name("domain-renew".into()).spawn(renew) {
-            tracing::warn!(%error, by = self.name(), "answers of the service are asked again only when they are old");
+        if let Err(error) = once(&self.has_renewal, || spawn("domain-renew", Box::new(renew))) {
+            tracing::warn!(%error, by, "answers of the service are asked again only when they are old");
         }
     }
 

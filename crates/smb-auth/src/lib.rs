@@ -297,7 +297,9 @@ impl Refusal {
             Self::WrongPassword(_) => "wrong password",
             Self::OfDomain(_, refused) => refused.why.reason(),
             Self::DirectoryAway(_) => "the directory that may know the user does not answer",
-            Self::DirectoryBusy(_) => "the directory that may know the user could not be asked in time",
+            Self::DirectoryBusy(_) => {
+                "the directory that may know the user could not be asked in time"
+            }
             Self::NoIdentity(_) => "the account has no uid but the one of guests",
             Self::NoTurn(_) => "too many wrong passwords for this account, from other addresses",
             Self::Tampered(part) => part,

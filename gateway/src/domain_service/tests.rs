@@ -57,6 +57,27 @@ fn sssd() -> Arc<DomainService> {
     Arc::new(DomainService { source: Source::Sssd(member), ..DomainService::default() })
 }
 
+#[test]
+fn each_thread_that_did_not_start_is_started_again() {
+    let (service, begun) = (sssd(), Mutex::new(Vec::new()));
+    let watch = |fails: &[&str]| {
+        service.watch_by(&|name, _| match fails.contains(&name) {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => Ok(locked(&begun).push(name)),
+        });
+        std::mem::take(&mut *locked(&begun))
+    };
+    assert_eq!(watch(&["domain-renew"]), ["domain-watch"]);
+    assert_eq!(watch(&[]), ["domain-renew"]);
+    assert!(watch(&[]).is_empty());
+    let (service, begun) = (sssd(), Mutex::new(Vec::new()));
+    service.watch_by(&|name, _| match name {
+        "domain-watch" => Err(io::ErrorKind::WouldBlock.into()),
+        name => Ok(locked(&begun).push(name)),
+    });
+    assert_eq!(*locked(&begun), ["domain-renew"]);
+}
+
 fn in_lab(domain: &str) -> Details {
     let [machine, dns_domain] = ["GW", "lab.test"].map(str::to_owned);
     Details { machine, domain: domain.into(), dns_domain, version: String::new() }

@@ -524,6 +524,20 @@ fn silence_that_nothing_watches_ends_with_the_next_question() {
 }
 
 #[test]
+fn watch_without_a_thread_is_started_again() {
+    let directory = directory(vec![]);
+    let mut begun = 0;
+    for (is_begun, has_thread) in [(false, false), (true, true), (true, true)] {
+        directory.start_by(None, |_| {
+            begun += 1;
+            if has_thread { Ok(()) } else { Err(std::io::ErrorKind::WouldBlock.into()) }
+        });
+        assert_eq!(directory.is_watched(), is_begun);
+    }
+    assert_eq!(begun, 2);
+}
+
+#[test]
 fn names_are_resolved_again_after_silence() {
     let sound = Double::Answers(dana(b"5001"));
     let directory = directory(vec![serve(Double::InTurn(vec![Double::Ends(vec![]), sound]))]);

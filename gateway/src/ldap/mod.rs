@@ -250,6 +250,17 @@ impl Ldap {
 
     /// Watches the servers, and keeps answers in these files, until [`Self::stop`].
     pub(crate) fn start(self: &Arc<Self>, files: Option<&ServiceFiles>) {
+        self.start_by(files, |work| {
+            thread::Builder::new().name("ldap".into()).spawn(work).map(drop)
+        });
+    }
+
+    /// Like [`Self::start`], with a function that starts a thread.
+    fn start_by(
+        self: &Arc<Self>,
+        files: Option<&ServiceFiles>,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<()>,
+    ) {
         *locked(&self.files) = files.cloned();
         let mut watched = locked(&self.watched);
         if watched.is_some() {
@@ -257,8 +268,9 @@ impl Ldap {
         }
         let (it, turn) = (Arc::downgrade(self), Arc::new(()));
         *watched = Some(turn.clone());
-        let work = move || watch(&it, &turn);
-        if let Err(error) = thread::Builder::new().name("ldap".into()).spawn(work) {
+        if let Err(error) = spawn(Box::new(move || watch(&it, &turn))) {
+            // The next reload tries again.
+            *watched = None;
             tracing::warn!(%error, "the directory of users is not watched");
         }
     }
