@@ -20,7 +20,7 @@ pub(crate) const USERS_FROM: Group = Group {
             "base",
             "distinguished name, like `dc=example,dc=org`",
             "",
-            "Users and groups are searched below it.",
+            "Users and groups are searched below it. The servers must have all of it, without references to other servers.",
         ),
         key(
             "bind_dn",

@@ -120,7 +120,8 @@ impl Fault {
             Self::NoBase(_) => "correct `base`, or let `bind_dn` read it",
             Self::Search(_) => "see the log of the directory server",
             Self::Limit(_) | Self::Loaded(_) => {
-                "let the server search without limits for `bind_dn`, with an index for each attribute, and without referrals"
+                "let the server search without limits for `bind_dn`, with an index for each attribute, and set a `base` below which it \
+                 refers to no other server"
             }
             Self::TooLarge(_) => "see which entries below `base` are so large",
             Self::Own(_) => "correct the file, `bind_password_file`",
@@ -424,6 +425,7 @@ async fn forward(mut from: ReadHalf<UnixStream>, mut to: WriteHalf<Box<dyn Strea
 
 fn refused(guard: &Guard, why: Refused) -> Fault {
     match why {
+        Refused::Refers => Fault::Limit(why.to_string()),
         Refused::TooLarge if guard.is_bound() => Fault::TooLarge(why.to_string()),
         _ => Fault::Messages(why.to_string()),
     }

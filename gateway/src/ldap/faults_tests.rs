@@ -7,7 +7,7 @@ use std::thread;
 use smb_auth::NtHash;
 
 use super::guard::Guard;
-use super::guard::tests::{bound, done, entry_of, message};
+use super::guard::tests::{bound, done, entry_of, message, reference};
 use super::*;
 
 const HASH: &[u8] = b"8846F7EAEE8FB117AD06BDD830B7586C";
@@ -198,6 +198,10 @@ fn faults_of_server_end_in_time() {
         (Double::Answers(vec![bound(0), done(2, 32)]), "does not show `base`: noSuchObject"),
         (Double::Answers(vec![bound(0), done(2, 50)]), "refuses to search: insufficientAccess"),
         (Double::Answers(vec![bound(0), done(2, 4)]), "refuses to search: sizeLimitExceeded"),
+        (
+            Double::Answers(vec![bound(0), [reference(2), done(2, 0)].concat()]),
+            "refers to another server",
+        ),
         (Double::Answers(vec![bound(0), message(0, &[0x78, 0])]), "it ends the connection"),
     ];
     let cases = cases.map(|(double, wanted)| (thread::spawn(move || fault(double)), wanted));
@@ -341,10 +345,13 @@ fn limit(name: &str, code: u8) -> Double {
 /// Servers that show this user, and then reach a limit at its groups or send too much.
 fn limits(name: &str) -> Vec<(Double, &'static str)> {
     let limit = |code| limit(name, code);
+    let mut refers = person(name, b"5001");
+    refers[2] = [reference(3), refers[2].clone()].concat();
     let entry = entry_of(2, "uid=dana,o=lab", &[("uid", &[b'x'; 4000])]);
     vec![
         (limit(4), "sizeLimitExceeded"),
         (limit(10), "referral"),
+        (Double::Ends(refers), "refers to another server"),
         (Double::Flood(bound(0), entry), "is larger than 256 KiB"),
     ]
 }

@@ -2,7 +2,8 @@
 //! trusts their structure and keeps messages of any size. Pure.
 //!
 //! *Operation.* [`Guard::pass`] rewrites each message with the parts that a look-up needs: the result of the bind, entries, and
-//! results of searches. Controls, referrals and intermediate messages are left out; no look-up asks for them.
+//! results of searches. Controls, referrals of results and intermediate messages are left out; no look-up asks for them. A reference
+//! to another server ends the connection: without the entries there, the user would be in too few groups.
 //!
 //! *Memory.* A message has at most [`MESSAGE_MAX`] bytes, all messages of a look-up [`TOTAL_MAX`].
 
@@ -33,6 +34,8 @@ pub(super) enum Refused {
     /// Names what is wrong.
     Malformed(&'static str),
     TooLarge,
+    /// The server has no whole answer: another one may have entries below the base (SearchResultReference).
+    Refers,
     /// The server ends the connection (RFC 4511 section 4.4.1).
     Disconnects,
 }
@@ -47,6 +50,7 @@ impl fmt::Display for Refused {
                 TOTAL_MAX >> 10,
                 MESSAGE_MAX >> 10
             ),
+            Self::Refers => f.write_str("it refers to another server for entries below `base`"),
             Self::Disconnects => f.write_str("it ends the connection"),
         }
     }
@@ -205,7 +209,8 @@ impl Guard {
             }
             DONE if self.is_bound => result(op.value)?,
             ENTRY if self.is_bound => entry(op.value)?,
-            REFERENCE | INTERMEDIATE if self.is_bound => return Ok(None),
+            REFERENCE if self.is_bound => return Err(Refused::Refers),
+            INTERMEDIATE if self.is_bound => return Ok(None),
             EXTENDED => return Err(Refused::Disconnects),
             _ => return Err(Refused::Malformed("protocolOp")),
         };
@@ -261,6 +266,11 @@ pub(super) mod tests {
         message(id, &op)
     }
 
+    /// Returns a reference to another server.
+    pub(in super::super) fn reference(id: u8) -> Vec<u8> {
+        message(id, &tlv(REFERENCE, &[&tlv(OCTETS, &[b"ldap://other/ou=far,o=lab"])]))
+    }
+
     fn bound_guard() -> Guard {
         let mut guard = Guard::default();
         assert!(guard.pass(&bound(0)).unwrap().is_some());
@@ -287,9 +297,8 @@ pub(super) mod tests {
         let op = result_of(DONE, 0, "");
         let with = tlv(SEQUENCE, &[&tlv(INTEGER, &[&[2]]), &op, &control]);
         assert_eq!(guard.pass(&with), Ok(Some(done(2, 0))));
-        for tag in [REFERENCE, INTERMEDIATE] {
-            assert_eq!(guard.pass(&message(2, &tlv(tag, &[&[1, 2, 3]]))), Ok(None));
-        }
+        assert_eq!(guard.pass(&message(2, &tlv(INTERMEDIATE, &[&[1, 2, 3]]))), Ok(None));
+        assert_eq!(guard.pass(&reference(2)), Err(Refused::Refers));
         assert_eq!(guard.pass(&message(0, &tlv(EXTENDED, &[]))), Err(Refused::Disconnects));
     }
 
