@@ -10,6 +10,8 @@ use smb_auth::NtHash;
 use vfs::ANONYMOUS;
 use zeroize::Zeroizing;
 
+/// Most names in the entry of a user.
+const NAMES_MAX: usize = 16;
 /// Most groups of a user.
 pub(super) const GROUPS_MAX: usize = 1000;
 /// Most characters of the name of an entry in a message.
@@ -82,10 +84,12 @@ pub(super) fn user_filter(filter: &str, name: &str) -> String {
     format!("(&{filter}(uid={}))", ldap_escape(name))
 }
 
-/// Returns the filter for the groups of a user, which name it or its entry.
-pub(super) fn groups_filter(name: &str, dn: &str) -> String {
-    let (name, dn) = (ldap_escape(name), ldap_escape(dn));
-    format!("(&(objectClass=posixGroup)(|(memberUid={name})(member={dn})))")
+/// Returns the filter for the groups of a user, which name it by any of its names or its entry.
+pub(super) fn groups_filter(names: &[String], dn: &str) -> String {
+    let by_name: Vec<String> =
+        names.iter().map(|name| format!("(memberUid={})", ldap_escape(name))).collect();
+    let (by_name, dn) = (by_name.concat(), ldap_escape(dn));
+    format!("(&(objectClass=posixGroup)(|{by_name}(member={dn})))")
 }
 
 /// Returns the filter for a group.
@@ -144,23 +148,36 @@ pub(super) fn user(rows: &[Row], asked: &str) -> Result<Option<User>, String> {
 /// The identity of a user in a list or setting, without its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// The name in the directory's spelling.
-    pub(super) name: String,
+    /// The names of the entry, in the directory's spelling: groups may have any of them.
+    pub(super) names: Vec<String>,
     pub(super) uid: u32,
     pub(super) gid: u32,
+}
+
+/// Returns all names of an entry.
+fn names(row: &Row) -> Result<Vec<String>, String> {
+    let values = row.values("uid");
+    let names: Vec<String> = row.texts("uid").map(str::to_owned).collect();
+    if values.len() > NAMES_MAX || names.len() < values.len() {
+        let dn = row.shown();
+        return Err(format!(
+            "the entry {dn} has more than {NAMES_MAX} values of uid, or one that is no text; its groups cannot be found by them"
+        ));
+    }
+    Ok(names)
 }
 
 /// Returns the numbers of the user of this name, if an entry has it. They suffice for a list or setting, which may also name a user
 /// who is disabled or has no password. An entry with the uid of root or guests is none: the name means the user of the host.
 pub(super) fn numbers(rows: &[Row], asked: &str) -> Result<Option<Numbers>, String> {
-    let Some((row, name)) = named(rows, asked)? else { return Ok(None) };
+    let Some((row, _)) = named(rows, asked)? else { return Ok(None) };
     let uid = row.number("uidNumber")?;
     if is_of_others(uid) {
         return Ok(None);
     }
     let gid = row.number("gidNumber")?;
     refuse_others(row, "gidNumber", gid)?;
-    Ok(Some(Numbers { name, uid, gid }))
+    Ok(Some(Numbers { names: names(row)?, uid, gid }))
 }
 
 /// Refuses entries whose logons Samba's flags or FreeIPA's lock forbid, and those of computers and domains.
@@ -342,7 +359,7 @@ pub(super) mod tests {
     #[test]
     fn numbers_need_no_password_and_root_is_that_of_the_host() {
         let of = |more: &[(&str, &[u8])]| numbers(&[dana(more)], "DANA");
-        let wanted = Numbers { name: "Dana".into(), uid: 5001, gid: 5000 };
+        let wanted = Numbers { names: vec!["Dana".into()], uid: 5001, gid: 5000 };
         for more in [
             ("sambaNTPassword", &b""[..]),
             ("sambaAcctFlags", b"[UD         ]"),
@@ -356,6 +373,19 @@ pub(super) mod tests {
         assert!(of(&[("gidNumber", b"0")]).unwrap_err().contains("gidNumber 0"));
         assert!(of(&[("uidNumber", b"x")]).is_err());
         assert_eq!(numbers(&[], "dana"), Ok(None));
+    }
+
+    /// Groups may have either name of a user.
+    #[test]
+    fn all_names_of_an_entry_are_those_of_its_groups() {
+        let all = |more: &[(&str, &[u8])]| {
+            let entry = dana(&[&[("uid", &b"Dana"[..])], more].concat());
+            numbers(&[entry], "DANA").map(|found| found.unwrap().names)
+        };
+        assert_eq!(all(&[("uid", b"dsmith")]), Ok(vec!["Dana".into(), "dsmith".into()]));
+        assert!(all(&[("uid", &b"d"[..]); NAMES_MAX - 1]).is_ok());
+        assert!(all(&[("uid", &b"d"[..]); NAMES_MAX]).unwrap_err().contains("values of uid"));
+        assert!(all(&[("uid", b"\xff")]).unwrap_err().contains("no text"));
     }
 
     #[test]
@@ -384,10 +414,13 @@ pub(super) mod tests {
         let escaped = "\\2a\\29\\28uid=root\\5c\\00";
         assert_eq!(user_filter("(a=b)", name), format!("(&(a=b)(uid={escaped}))"));
         assert_eq!(
-            groups_filter(name, "cn=a*,o=b"),
-            format!("(&(objectClass=posixGroup)(|(memberUid={escaped})(member=cn=a\\2a,o=b)))")
+            groups_filter(&[name.into(), "dana".into()], "cn=a*,o=b"),
+            format!(
+                "(&(objectClass=posixGroup)(|(memberUid={escaped})(memberUid=dana)(member=cn=a\\2a,o=b)))"
+            )
         );
-        let filters = [user_filter("(a=b)", name), groups_filter(name, name), group_filter(name)];
+        let groups = groups_filter(&[name.into()], name);
+        let filters = [user_filter("(a=b)", name), groups, group_filter(name)];
         assert!(filters.iter().all(|filter| ldap3::parse_filter(filter).is_ok()));
     }
 }

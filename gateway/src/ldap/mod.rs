@@ -508,12 +508,13 @@ impl Ldap {
             rows => rows.map_err(Fault::of_all)?,
         };
         let user = entry::user(&rows, name);
-        let Numbers { name, uid, gid } = match entry::numbers(&rows, name) {
+        let Numbers { names, uid, gid } = match entry::numbers(&rows, name) {
             Ok(Some(numbers)) => numbers,
-            none => return Ok((user.map(|_| None), none.map(|_| None))),
+            Ok(None) => return Ok((user.map(|_| None), Ok(None))),
+            Err(why) => return Ok((user.and(Err(why.clone())), Err(why))),
         };
         let dn = rows.first().map_or("", |row| &row.dn);
-        let filter = entry::groups_filter(&name, dn);
+        let filter = entry::groups_filter(&names, dn);
         let (attributes, most) = (&entry::GROUP_ATTRIBUTES, entry::GROUPS_MAX);
         let rows = match session.search(base, Scope::Subtree, &filter, attributes, most).await {
             Err(Fault::TooLarge(why) | Fault::Limit(why)) => {
