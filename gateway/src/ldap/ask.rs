@@ -220,6 +220,7 @@ pub(super) struct Session {
     ldap: Ldap,
     /// Why messages were not read further.
     trouble: Arc<Mutex<Option<Fault>>>,
+    began: Instant,
     _tasks: JoinSet<()>,
 }
 
@@ -297,6 +298,7 @@ async fn connect(server: &LdapServer, access: &Access) -> Result<Box<dyn Stream>
 
 impl Session {
     async fn begin(server: &LdapServer, access: &Access) -> Result<Self, Fault> {
+        let began = Instant::now();
         let stream = connect(server, access).await?;
         let own = |e: io::Error| Fault::Unreachable(e.to_string());
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(own)?;
@@ -319,13 +321,18 @@ impl Session {
             let _ = to_library.shutdown().await;
         });
         tasks.spawn(async move { drop(library.drive().await) });
-        let mut session = Self { ldap, trouble, _tasks: tasks };
+        let mut session = Self { ldap, trouble, began, _tasks: tasks };
         session.bind(access).await.map_err(|fault| session.trouble().unwrap_or(fault))?;
         Ok(session)
     }
 
     fn trouble(&self) -> Option<Fault> {
         locked(&self.trouble).clone()
+    }
+
+    /// Returns the time since the connection was begun.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Returns whether the messages of the server are not read further.

@@ -401,6 +401,15 @@ fn loaded_server_ends_no_session_and_makes_no_old_password_valid() {
 }
 
 #[test]
+fn repeated_questions_end_before_a_server_is_late() {
+    for servers in 1..=4 {
+        // Some time is left for the last question.
+        assert!(again_time(servers as usize) * 2 <= ANSWER_MAX / servers, "{servers}");
+    }
+    assert_eq!(again_time(1), AGAIN_TIME);
+}
+
+#[test]
 fn user_without_answer_keeps_no_other_from_its_turn() {
     let loaded = [3, 11].map(|code| (limit("large", code), "loaded"));
     for (double, _) in limits("large").into_iter().chain(loaded) {

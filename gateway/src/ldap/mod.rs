@@ -53,7 +53,7 @@ const WATCH: Duration = Duration::from_secs(30);
 const WATCH_AWAY: Duration = Duration::from_secs(2);
 /// Equal answers are written again after this time: a later process must know how old they are.
 const WRITE_AGAIN: Duration = Duration::from_secs(600);
-/// Most known users in one repeated query of the watch, each [`cache::FRESH`], and its time limit.
+/// Most known users in one repeated query of the watch, each [`cache::FRESH`], and its longest time limit.
 const AGAIN_MAX: usize = 64;
 const AGAIN_TIME: Duration = Duration::from_secs(1);
 /// Most lines about users that are gone or have other numbers, between two looks at them.
@@ -554,7 +554,6 @@ impl Ldap {
         // Answers before a late one are kept.
         let all = RefCell::new(Vec::new());
         let asked = self.ask(async |session: &mut Session| {
-            let began = Instant::now();
             all.borrow_mut().clear();
             for name in &names {
                 locked(&self.cache).note_try(name, Now::real());
@@ -568,7 +567,7 @@ impl Ldap {
                     Err(_) => break,
                 }
                 // The next turn asks about the others.
-                if session.is_over() || began.elapsed() >= AGAIN_TIME {
+                if session.is_over() || session.age() >= again_time(self.from.ldap.len()) {
                     break;
                 }
             }
@@ -743,6 +742,12 @@ fn reasons(faults: &[(LdapServer, Fault)]) -> String {
     let lines: Vec<String> =
         faults.iter().map(|(server, fault)| format!("{server}: {fault}")).collect();
     lines.join("; ")
+}
+
+/// Returns the time limit of a repeated query, from the begin of its connection: half of what a server has where none of so many
+/// answers, so that the last answer comes in time as well.
+fn again_time(servers: usize) -> Duration {
+    AGAIN_TIME.min(ANSWER_MAX / u32::try_from(servers).unwrap_or(u32::MAX).max(1) / 2)
 }
 
 /// Asks from time to time whether a server answers, unless a logon has just asked.
