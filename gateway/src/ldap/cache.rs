@@ -51,9 +51,24 @@ impl<T> Kept<T> {
         self.asked.is_some_and(|asked| now.instant.saturating_duration_since(asked) < than)
     }
 
-    /// Returns whether the answer serves while the directory does not answer.
+    /// Returns whether the answer serves while the directory does not answer. One of an earlier process from a time to come has an
+    /// unknown age: the clock was wrong then, or is now.
     fn serves(&self, keep: Duration, now: Now) -> bool {
-        now.time.duration_since(self.answered).unwrap_or_default() < keep
+        let by_day = now.time.duration_since(self.answered);
+        let age = match (self.asked, by_day) {
+            (Some(asked), by_day) => {
+                now.instant.saturating_duration_since(asked).max(by_day.unwrap_or_default())
+            }
+            (None, Ok(age)) => age,
+            (None, Err(_)) => return false,
+        };
+        age < keep
+    }
+
+    /// Returns the time of the last question, to order questions; a time to come comes first.
+    fn turn(&self, now: Now) -> SystemTime {
+        let at = self.tried.unwrap_or(self.answered);
+        if at > now.time { SystemTime::UNIX_EPOCH } else { at }
     }
 }
 
@@ -175,7 +190,7 @@ impl Cache {
         let is_old = |kept: &&Kept<User>| !kept.is_younger(FRESH, now);
         let mut old: Vec<&Kept<User>> = self.users.values().filter(is_old).collect();
         // A user without an answer keeps no other one from its turn.
-        old.sort_unstable_by_key(|kept| kept.tried.unwrap_or(kept.answered));
+        old.sort_unstable_by_key(|kept| kept.turn(now));
         old.into_iter().take(most).map(|kept| kept.value.name.clone()).collect()
     }
 
@@ -450,6 +465,25 @@ mod tests {
         assert_eq!((users.len(), groups.len()), (1, 1));
         let (users, groups) = cache.kept_for_later(KEEP, after(t, 3600));
         assert_eq!((users.len(), groups.len(), cache.len()), (0, 0, 0));
+    }
+
+    /// The clock was ahead, and was set back since.
+    #[test]
+    fn answers_from_a_time_to_come_age() {
+        let (t, mut cache) = (start(), Cache::default());
+        let ahead = after(t, 1_000_000);
+        cache.add_earlier((vec![Kept::earlier(dana("one", &[]), ahead.time)], vec![]));
+        for how in [UP, AWAY] {
+            assert_eq!(cache.find("dana", how, t), None, "its age is unknown");
+        }
+        assert!(cache.find_for_logon("dana", KEEP, t).is_none());
+        cache.keep("dana", dana("one", &[]), Now { instant: t.instant, time: ahead.time });
+        let serves = |seconds| cache.find_for_logon("dana", KEEP, after(t, seconds)).is_some();
+        assert_eq!([serves(0), serves(3599), serves(3600)], [true, true, false]);
+        // It is asked about before all others.
+        let bob = User { name: "bob".into(), ..dana("one", &[]) };
+        cache.keep("bob", bob, t);
+        assert_eq!(cache.oldest(1, after(t, 60)), ["Dana"]);
     }
 
     #[test]
