@@ -206,9 +206,19 @@ impl Cache {
         self.users.keys().filter_map(move |name| self.find(name, how, now))
     }
 
-    /// Keeps a user that the directory has.
+    /// Returns whether the answer to a question of this time comes after that to a later one.
+    fn is_overtaken(&self, name: &str, now: Now) -> bool {
+        let of_user = self.users.get(name).and_then(|kept| kept.asked);
+        let of_none = self.none.get(name).map(|(at, _)| *at);
+        of_user.max(of_none).is_some_and(|at| at > now.instant)
+    }
+
+    /// Keeps a user that the directory has. `now`: the begin of the question.
     pub(super) fn keep(&mut self, name: &str, user: User, now: Now) -> Change {
         let name = key(name);
+        if self.is_overtaken(&name, now) {
+            return Change::None;
+        }
         self.none.remove(&name);
         make_room(&mut self.users, &name, USERS_MAX);
         let numbers = |user: &User| (user.uid, user.gid, user.groups.clone());
@@ -221,9 +231,12 @@ impl Cache {
         change
     }
 
-    /// Keeps that a name is no user of the directory.
+    /// Keeps that a name is no user of the directory. `now`: the begin of the question.
     pub(super) fn keep_none(&mut self, name: &str, lack: Lack, now: Now) -> Change {
         let name = key(name);
+        if self.is_overtaken(&name, now) {
+            return Change::None;
+        }
         let was_known = self.users.remove(&name).is_some();
         if lack == Lack::NoEntry {
             self.named.remove(&name);
@@ -465,6 +478,19 @@ mod tests {
         assert_eq!((users.len(), groups.len()), (1, 1));
         let (users, groups) = cache.kept_for_later(KEEP, after(t, 3600));
         assert_eq!((users.len(), groups.len(), cache.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn answer_to_an_earlier_question_replaces_none_to_a_later_one() {
+        let (t, mut cache) = (start(), Cache::default());
+        cache.keep("dana", dana("one", &[]), t);
+        assert_eq!(cache.keep_none("dana", Lack::NoEntry, after(t, 2)), Change::Gone);
+        assert_eq!(cache.keep("dana", dana("one", &[]), after(t, 1)), Change::None);
+        assert_eq!(cache.find("dana", UP, after(t, 2)), None, "it is gone");
+        assert_eq!(cache.keep("dana", dana("two", &[]), after(t, 4)), Change::New);
+        assert_eq!(cache.keep_none("dana", Lack::NoEntry, after(t, 3)), Change::None);
+        assert_eq!(cache.keep("dana", dana("one", &[]), after(t, 3)), Change::None);
+        assert_eq!(cache.find("dana", UP, after(t, 4)).unwrap().hash, NtHash::of("two"));
     }
 
     /// The clock was ahead, and was set back since.

@@ -342,9 +342,10 @@ impl Ldap {
             self.unanswered.fetch_add(1, Ordering::Relaxed);
             return LookedUp::Away;
         }
+        let began = Now::real();
         match self.ask_user(name) {
             Ok(told) => {
-                self.take(name, told);
+                self.take(name, told, began);
                 LookedUp::Answered
             }
             Err(faults) => {
@@ -363,9 +364,8 @@ impl Ldap {
         }
     }
 
-    /// Keeps an answer about a user.
-    fn take(self: &Arc<Self>, name: &str, told: Told) {
-        let now = Now::real();
+    /// Keeps an answer about a user to a question that began at this time, unless one to a later question is kept.
+    fn take(self: &Arc<Self>, name: &str, told: Told, now: Now) {
         let (person, why) = match told {
             Ok(person) => (person, None),
             Err(why) => (None, Some(why)),
@@ -556,13 +556,14 @@ impl Ldap {
         let asked = self.ask(async |session: &mut Session| {
             all.borrow_mut().clear();
             for name in &names {
-                locked(&self.cache).note_try(name, Now::real());
+                let now = Now::real();
+                locked(&self.cache).note_try(name, now);
                 let told = self.user_in(session, name).await;
                 let is_first = all.borrow().is_empty();
                 match told {
                     // The limits are for one user, and these are the answers about several.
                     _ if session.is_over() && !is_first => break,
-                    Ok((told, _)) => all.borrow_mut().push((name.clone(), told)),
+                    Ok((told, _)) => all.borrow_mut().push((name.clone(), told, now)),
                     Err(fault) if is_first => return Err(fault),
                     Err(_) => break,
                 }
@@ -575,8 +576,8 @@ impl Ldap {
         });
         // The reason is logged.
         drop(asked);
-        for (name, told) in all.into_inner() {
-            self.take(&name, told);
+        for (name, told, began) in all.into_inner() {
+            self.take(&name, told, began);
         }
         true
     }
@@ -613,13 +614,14 @@ impl Ldap {
             self.note_meant(name, fresh.as_ref());
             return Ok(fresh);
         }
+        let began = Now::real();
         if !self.is_known_away()
             && let Ok((told, named)) = self.ask_numbers(name)
         {
             if let Ok(named) = &named {
                 self.note_meant(name, named.as_ref());
             }
-            self.take(name, told);
+            self.take(name, told, began);
             let named = named.map_err(Unresolved::Unusable)?;
             locked(&self.cache).keep_named(name, named.clone(), Now::real());
             return Ok(named);
