@@ -65,6 +65,14 @@ impl<T> Kept<T> {
         age < keep
     }
 
+    /// Returns the value for sessions, which may go on with it.
+    fn for_sessions(&self, (is_away, keep): (bool, Duration), now: Now) -> Option<&T> {
+        // Sessions may last longer than `keep` without a query while the directory answers.
+        let is_valid = self.serves(keep, now) || self.asked.is_some() && !is_away;
+        // An answer serves its first minute even if `keep` is zero.
+        (is_valid || self.is_younger(FRESH, now)).then_some(&self.value)
+    }
+
     /// Returns the time of the last question, to order questions; a time to come comes first.
     fn turn(&self, now: Now) -> SystemTime {
         let at = self.tried.unwrap_or(self.answered);
@@ -172,17 +180,24 @@ impl Cache {
     }
 
     /// Returns a user whose sessions may go on. `is_away`: the directory does not answer.
-    pub(super) fn find(
+    pub(super) fn find(&self, name: &str, how: (bool, Duration), now: Now) -> Option<&User> {
+        self.users.get(&key(name)).and_then(|known| known.for_sessions(how, now))
+    }
+
+    /// Returns all users, as [`Self::find`] does.
+    pub(super) fn all(&self, how: (bool, Duration), now: Now) -> impl Iterator<Item = &User> {
+        self.users.values().filter_map(move |known| known.for_sessions(how, now))
+    }
+
+    /// Returns the users with this uid, as [`Self::find`] does.
+    pub(super) fn of_uid(
         &self,
-        name: &str,
-        (is_away, keep): (bool, Duration),
+        uid: u32,
+        how: (bool, Duration),
         now: Now,
-    ) -> Option<&User> {
-        let known = self.users.get(&key(name))?;
-        // Sessions may last longer than `keep` without a query while the directory answers.
-        let is_valid = known.serves(keep, now) || known.asked.is_some() && !is_away;
-        // An answer serves its first minute even if `keep` is zero.
-        (is_valid || known.is_younger(FRESH, now)).then_some(&known.value)
+    ) -> impl Iterator<Item = &User> {
+        let known = self.users.values().filter(move |known| known.value.uid == uid);
+        known.filter_map(move |known| known.for_sessions(how, now))
     }
 
     /// Returns the users whose answers, or the last questions without one, are the oldest, and no longer fresh.
@@ -199,11 +214,6 @@ impl Cache {
         if let Some(kept) = self.users.get_mut(&key(name)) {
             kept.tried = Some(now.time);
         }
-    }
-
-    /// Returns all users, as [`Self::find`] does.
-    pub(super) fn all(&self, how: (bool, Duration), now: Now) -> impl Iterator<Item = &User> {
-        self.users.keys().filter_map(move |name| self.find(name, how, now))
     }
 
     /// Returns whether the answer to a question of this time comes after that to a later one.
@@ -397,6 +407,22 @@ mod tests {
         assert!(cache.find("dana", none, after(t, 60)).is_none(), "nothing is kept");
         let logon = |seconds| cache.find_for_logon("dana", Duration::ZERO, after(t, seconds));
         assert!(logon(59).is_some() && logon(60).is_none());
+    }
+
+    #[test]
+    fn users_are_found_by_uid_while_their_answers_serve() {
+        let (t, mut cache) = (start(), Cache::default());
+        for (name, uid) in [("dana", 5001), ("bob", 5002), ("alice", 5001)] {
+            cache.keep(name, User { name: name.into(), uid, ..dana("one", &[]) }, t);
+        }
+        let names = |uid, how, now| {
+            let mut all: Vec<&str> = cache.of_uid(uid, how, now).map(|user| &*user.name).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(names(5001, UP, t), ["alice", "dana"]);
+        assert_eq!(names(5002, UP, after(t, 3600)), ["bob"]);
+        assert!(names(5002, AWAY, after(t, 3600)).is_empty() && names(5003, UP, t).is_empty());
     }
 
     #[test]

@@ -410,6 +410,17 @@ fn repeated_questions_end_before_a_server_is_late() {
 }
 
 #[test]
+fn first_user_of_a_uid_is_found_without_those_of_the_configuration() {
+    let directory = directory(vec![]);
+    let all = vec![earlier("dana"), earlier("alice"), earlier("bob")];
+    locked(&directory.cache).add_earlier((all, Vec::new()));
+    let found = |uid, own: &str| directory.by_uid(uid, &|name| name != own).map(|it| it.name);
+    assert_eq!(found(5001, "root").unwrap(), "alice");
+    assert_eq!(found(5001, "alice").unwrap(), "bob");
+    assert_eq!(found(5002, "root"), None);
+}
+
+#[test]
 fn user_without_answer_keeps_no_other_from_its_turn() {
     let loaded = [3, 11].map(|code| (limit("large", code), "loaded"));
     for (double, _) in limits("large").into_iter().chain(loaded) {

@@ -331,6 +331,15 @@ impl Ldap {
         all.into_iter().for_each(each);
     }
 
+    /// Returns a user who may log on and has this uid: of those whose names `may` takes, the first. Does not wait, and copies one user
+    /// only: clients ask about many uids in one call.
+    pub(crate) fn by_uid(&self, uid: u32, may: &dyn Fn(&str) -> bool) -> Option<Account> {
+        let how = (self.is_away(), self.from.keep);
+        let cache = locked(&self.cache);
+        let of_uid = cache.of_uid(uid, how, Now::real()).filter(|user| may(&user.name));
+        of_uid.min_by(|a, b| a.name.cmp(&b.name)).map(account)
+    }
+
     /// Returns whether a logon must query the directory about a name for this reason. Does not wait.
     pub(crate) fn must_look_up(&self, name: &str, why: Look) -> bool {
         is_askable(name) && locked(&self.cache).must_look_up(name, why, Now::real())

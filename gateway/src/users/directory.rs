@@ -66,13 +66,6 @@ impl UserDb {
     pub(super) fn of_directory_by_uid(&self, uid: u32) -> Option<Account> {
         let directory = self.directory()?;
         let table = self.current();
-        let mut found: Option<Account> = None;
-        directory.each(&mut |account| {
-            let is_first = found.as_ref().is_none_or(|found| account.name < found.name);
-            if account.cred.uid == uid && is_first && !table.contains_key(&key(&account.name)) {
-                found = Some(account);
-            }
-        });
-        found
+        directory.by_uid(uid, &|name| !table.contains_key(&key(name)))
     }
 }
