@@ -488,6 +488,33 @@ fn knows_dana(directory: &Ldap) -> bool {
     directory.account("dana").is_some()
 }
 
+/// A configuration with other certificates may be refused.
+#[test]
+fn certificates_are_those_of_the_configuration_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca");
+    let write = || {
+        let own = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        std::fs::write(&ca, own.cert.pem()).unwrap();
+    };
+    let gone = LdapServer { tls: true, host: "127.0.0.1".into(), port: 1 };
+    let from = UsersFrom { ca: Some(ca.clone()), ..directory(vec![]).from.clone() };
+    let from = UsersFrom { ldap: vec![gone], base: "o=certificates".into(), ..from };
+    let state = dir.path().to_owned();
+    let settings = Settings { state, users_from: Some(from), ..Settings::default() };
+    let read = || of(&settings).unwrap().unwrap();
+    let tls = |it: &Ldap| locked(&it.tls).clone().unwrap();
+    write();
+    let directory = read();
+    directory.start_by(None, |_| Ok(()));
+    let before = tls(&directory);
+    write();
+    assert!(Arc::ptr_eq(&read(), &directory) && Arc::ptr_eq(&tls(&directory), &before));
+    directory.start_by(None, |_| Ok(()));
+    assert!(!Arc::ptr_eq(&tls(&directory), &before), "it is in force");
+    directory.stop();
+}
+
 #[test]
 fn answers_that_nothing_kept_new_do_not_come_back() {
     let dir = tempfile::tempdir().unwrap();

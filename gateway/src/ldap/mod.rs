@@ -80,7 +80,12 @@ pub(crate) fn of(settings: &Settings) -> Result<Option<Arc<Ldap>>, String> {
         all.get(&key).cloned()
     };
     if let Some(known) = known {
-        *locked(&known.tls) = tls(from)?;
+        let read = tls(from)?;
+        // The one in force has the new certificates only if this configuration comes into force.
+        match known.is_watched() {
+            true => *locked(&known.next_tls) = Some(read),
+            false => *locked(&known.tls) = read,
+        }
         return Ok(Some(known));
     }
     let made = Arc::new(Ldap::new(from)?);
@@ -150,6 +155,8 @@ struct State {
 pub(crate) struct Ldap {
     from: UsersFrom,
     tls: Mutex<Option<Arc<rustls::ClientConfig>>>,
+    /// The same of the configuration that was read last.
+    next_tls: Mutex<Option<Option<Arc<rustls::ClientConfig>>>>,
     cache: Mutex<Cache>,
     state: Mutex<State>,
     /// Index of the server that answered last.
@@ -227,6 +234,7 @@ impl Ldap {
         Ok(Self {
             from: from.clone(),
             tls: Mutex::new(tls(from)?),
+            next_tls: Mutex::default(),
             cache: Mutex::default(),
             state: Mutex::default(),
             first: AtomicUsize::new(0),
@@ -248,7 +256,7 @@ impl Ldap {
         format!("headgate 1 {:?} {:?}", self.from.base, self.from.filter)
     }
 
-    /// Watches the servers, and keeps answers in these files, until [`Self::stop`].
+    /// Takes the certificates that were read last, watches the servers, and keeps answers in these files, until [`Self::stop`].
     pub(crate) fn start(self: &Arc<Self>, files: Option<&ServiceFiles>) {
         self.start_by(files, |work| {
             thread::Builder::new().name("ldap".into()).spawn(work).map(drop)
@@ -262,6 +270,9 @@ impl Ldap {
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<()>,
     ) {
         *locked(&self.files) = files.cloned();
+        if let Some(next) = locked(&self.next_tls).take() {
+            *locked(&self.tls) = next;
+        }
         let mut watched = locked(&self.watched);
         if watched.is_some() {
             return;
