@@ -7,12 +7,17 @@
 //! If this host has none either, or the entry is unusable, the name cannot be resolved.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use config::{Names, OnHost, Settings, Who};
 
 use super::{Accounts, Found, Service, look_up, named, within};
-use crate::ldap::{self, Ldap, Unresolved};
+use crate::ldap::{self, Ldap, Meant, Name, Unresolved};
+
+/// Time for the question to the directory that is under way at the end of the time for all.
+const LAST_QUESTION: Duration = Duration::from_secs(8);
 
 /// Names without an answer, and why.
 #[derive(Debug, Default)]
@@ -51,13 +56,9 @@ pub(super) fn known(
     }
     let is_asked = |who: &Who| is_asked(who, &found, settings.names, accounts);
     let asked: BTreeSet<Who> = all.into_iter().filter(is_asked).collect();
-    let names = asked.clone();
-    let answers = ldap::of(settings).and_then(|directory| {
-        let Some(directory) = directory else { return Ok(Vec::new()) };
-        within(move || names.into_iter().map(|who| (who.clone(), ask(&directory, &who))).collect())
-    });
-    match answers {
-        Ok(answers) => take(found, answers),
+    match ldap::of(settings) {
+        Ok(None) => (found, Unanswered::default()),
+        Ok(Some(directory)) => take(found, ask(&directory, asked.into_iter().collect())),
         Err(why) => {
             let why = Unresolved::Unusable(why);
             (found, Unanswered(asked.into_iter().map(|who| (who, why.clone())).collect()))
@@ -117,23 +118,44 @@ fn is_asked(who: &Who, found: &Found, names: Names, accounts: Accounts<'_>) -> b
     }
 }
 
-fn ask(directory: &Arc<Ldap>, who: &Who) -> Answer {
+/// Asks the directory on a separate thread, because the caller may be one that serves. A name whose answer comes too late has none.
+fn ask(directory: &Arc<Ldap>, asked: Vec<Who>) -> Vec<(Who, Answer)> {
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let limit = ldap::time_for(asked.len());
+    let (tell, told) = mpsc::channel();
+    let (its, names) = (directory.clone(), asked.clone());
+    let work = move || {
+        let names: Vec<Name<'_>> = names.iter().filter_map(name).collect();
+        drop(tell.send(its.for_settings(&names, limit)));
+    };
+    let begun = thread::Builder::new().name("ldap-names".into()).spawn(work);
+    let answers = begun.ok().and_then(|_| told.recv_timeout(limit + LAST_QUESTION).ok());
+    let mut answers = answers.unwrap_or_default().into_iter();
+    let silent = || Err(directory.silent());
+    let of = |who| (who, answers.next().map_or_else(silent, |answer| Ok(answer?.map(on_host))));
+    asked.into_iter().filter(|who| name(who).is_some()).map(of).collect()
+}
+
+fn name(who: &Who) -> Option<Name<'_>> {
     match who {
-        Who::User(name) => {
-            let user = directory.user_for_settings(name)?;
-            Ok(user.map(|cred| OnHost::User {
-                uid: cred.uid,
-                gid: cred.gid,
-                groups: cred.groups.to_vec(),
-                shows_group: false,
-            }))
-        }
-        Who::Group(name) => {
-            let gid = directory.group_for_settings(name)?;
-            // Callers carry the numbers of their groups.
-            Ok(gid.map(|gid| OnHost::Group { gid, members: Vec::new() }))
-        }
-        Who::Everyone => Ok(None),
+        Who::User(name) => Some(Name::User(name)),
+        Who::Group(name) => Some(Name::Group(name)),
+        Who::Everyone => None,
+    }
+}
+
+fn on_host(meant: Meant) -> OnHost {
+    match meant {
+        Meant::User(cred) => OnHost::User {
+            uid: cred.uid,
+            gid: cred.gid,
+            groups: cred.groups.to_vec(),
+            shows_group: false,
+        },
+        // Callers carry the numbers of their groups.
+        Meant::Group(gid) => OnHost::Group { gid, members: Vec::new() },
     }
 }
 

@@ -116,16 +116,26 @@ fn dana(uid: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn person(name: &str, uid: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![bound(0)];
+    all.extend(further(name, uid, 2));
+    all
+}
+
+/// The same on a connection whose next search is this one.
+fn further(name: &str, uid: &[u8], id: u8) -> [Vec<u8>; 2] {
     let attributes: [(&str, &[u8]); 4] = [
         ("uid", name.as_bytes()),
         ("uidNumber", uid),
         ("gidNumber", b"5000"),
         ("sambaNTPassword", HASH),
     ];
-    let user = [entry_of(2, "uid=dana,o=lab", &attributes), done(2, 0)].concat();
+    let user = [entry_of(id, "uid=dana,o=lab", &attributes), done(id, 0)].concat();
+    [user, crew(id + 1)]
+}
+
+fn crew(id: u8) -> Vec<u8> {
     let group: [(&str, &[u8]); 2] = [("cn", b"crew"), ("gidNumber", b"7")];
-    let groups = [entry_of(3, "cn=crew,o=lab", &group), done(3, 0)].concat();
-    vec![bound(0), user, groups]
+    [entry_of(id, "cn=crew,o=lab", &group), done(id, 0)].concat()
 }
 
 /// Returns the directory of such a server, and the reason why it does not answer about dana.
@@ -589,6 +599,29 @@ fn watch_without_a_thread_is_started_again() {
         assert_eq!(directory.is_watched(), is_begun);
     }
     assert_eq!(begun, 2);
+}
+
+#[test]
+fn names_of_a_configuration_share_a_connection_and_have_their_time() {
+    let mut all = dana(b"5001");
+    all.extend(further("bob", b"5002", 4));
+    all.push(crew(6));
+    // There is one connection.
+    let double = Double::InTurn(vec![Double::Answers(all), Double::Ends(vec![])]);
+    let directory = directory(vec![serve(double)]);
+    let names = [Name::User("dana"), Name::User("bob"), Name::Group("crew"), Name::User("a\\b")];
+    let late = directory.for_settings(&names, Duration::ZERO);
+    let is_silent = |it: &Answer| matches!(it, Err(Unresolved::Silent(why)) if why.contains("no time for this name"));
+    assert!(late[..3].iter().all(is_silent) && late[3] == Ok(None), "{late:?}");
+    let told = directory.for_settings(&names, time_for(names.len()));
+    let uid = |it: &Answer| match it {
+        Ok(Some(Meant::User(cred))) => cred.uid,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((uid(&told[0]), uid(&told[1])), (5001, 5002));
+    assert_eq!(told[2..], [Ok(Some(Meant::Group(7))), Ok(None)]);
+    assert_eq!(directory.take_changes(), Some(vec![]), "late names are asked about again");
+    assert!(time_for(40) > time_for(4) && time_for(usize::MAX) == Duration::from_secs(30));
 }
 
 #[test]

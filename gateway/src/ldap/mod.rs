@@ -18,6 +18,7 @@ mod entry;
 mod faults_tests;
 mod guard;
 mod kept;
+mod named;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -44,6 +45,7 @@ use crate::trust::check_secret;
 use ask::{Access, Fault, Faults, Session};
 use cache::{Cache, Change, Lack, Now, cred};
 use entry::{Group, Numbers, User};
+pub(crate) use named::{Answer, Meant, Name, Unresolved, time_for};
 
 /// Time for one question, over all servers: less than the wait of its caller.
 const ANSWER_MAX: Duration = Duration::from_millis(2800);
@@ -189,22 +191,6 @@ struct Person {
 type Told = Result<Option<Person>, String>;
 /// The same for a list or setting, which may name a user who cannot log on.
 type Named = Result<Option<Cred>, String>;
-
-/// Why a name of a configuration has no answer, in one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unresolved {
-    /// No server answers, and no earlier answer serves.
-    Silent(String),
-    /// The entry is unusable, or the directory cannot be used with these settings.
-    Unusable(String),
-}
-
-impl std::fmt::Display for Unresolved {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Silent(why) | Self::Unusable(why)) = self;
-        f.write_str(why)
-    }
-}
 
 impl std::fmt::Debug for Ldap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -557,11 +543,8 @@ impl Ldap {
     }
 
     fn ask_user(&self, name: &str) -> Result<Told, Faults> {
-        self.ask_numbers(name).map(|(told, _)| told)
-    }
-
-    fn ask_numbers(&self, name: &str) -> Result<(Told, Named), Faults> {
-        self.ask(async |session: &mut Session| self.user_in(session, name).await)
+        let asked = self.ask(async |session: &mut Session| self.user_in(session, name).await);
+        asked.map(|(told, _)| told)
     }
 
     /// Asks again about known users whose answers are the oldest. Returns false without such users. Blocks for some seconds at
@@ -571,19 +554,35 @@ impl Ldap {
         if names.is_empty() {
             return false;
         }
+        let told = self.ask_some(&names, async |session: &mut Session, name: &String| {
+            locked(&self.cache).note_try(name, Now::real());
+            self.user_in(session, name).await
+        });
+        for (name, ((told, _), began)) in names.iter().zip(told) {
+            self.take(name, told, began);
+        }
+        true
+    }
+
+    /// Asks about the first of these, as many as have answers within [`again_time`] on one connection. Returns their answers, each
+    /// with the begin of its question. Blocks for some seconds at most.
+    fn ask_some<K, T>(
+        &self,
+        all: &[K],
+        one: impl AsyncFn(&mut Session, &K) -> Result<T, Fault>,
+    ) -> Vec<(T, Now)> {
         // Answers before a late one are kept.
-        let all = RefCell::new(Vec::new());
+        let answers = RefCell::new(Vec::new());
         let asked = self.ask(async |session: &mut Session| {
-            all.borrow_mut().clear();
-            for name in &names {
-                let now = Now::real();
-                locked(&self.cache).note_try(name, now);
-                let told = self.user_in(session, name).await;
-                let is_first = all.borrow().is_empty();
+            answers.borrow_mut().clear();
+            for it in all {
+                let began = Now::real();
+                let told = one(session, it).await;
+                let is_first = answers.borrow().is_empty();
                 match told {
-                    // The limits are for one user, and these are the answers about several.
+                    // The limits are for one question, and these are the answers to several.
                     _ if session.is_over() && !is_first => break,
-                    Ok((told, _)) => all.borrow_mut().push((name.clone(), told, now)),
+                    Ok(told) => answers.borrow_mut().push((told, began)),
                     Err(fault) if is_first => return Err(fault),
                     Err(_) => break,
                 }
@@ -596,103 +595,7 @@ impl Ldap {
         });
         // The reason is logged.
         drop(asked);
-        for (name, told, began) in all.into_inner() {
-            self.take(&name, told, began);
-        }
-        true
-    }
-
-    fn ask_group(&self, name: &str) -> Result<Result<Option<u32>, String>, Faults> {
-        let (base, filter) = (&self.from.base, entry::group_filter(name));
-        let attributes = &entry::GROUP_ATTRIBUTES;
-        self.ask(async |session: &mut Session| {
-            match session.search(base, Scope::Subtree, &filter, attributes, 1).await {
-                Err(Fault::TooLarge(why)) => Ok(Err(format!("the group `{name}`: {why}"))),
-                rows => Ok(entry::group(&rows.map_err(Fault::of_all)?, name)),
-            }
-        })
-    }
-
-    /// Returns the identity of a user for a configuration, if the directory has the user. It may be a user who cannot log on. While
-    /// no server answers, the last answer serves. Blocks for some seconds at most.
-    ///
-    /// # Errors
-    /// No server answers and no earlier answer serves, or the entry has no usable numbers.
-    pub(crate) fn user_for_settings(
-        self: &Arc<Self>,
-        name: &str,
-    ) -> Result<Option<Cred>, Unresolved> {
-        if !is_askable(name) {
-            return Ok(None);
-        }
-        let (fresh, lack) = {
-            let (cache, now) = (locked(&self.cache), Now::real());
-            (cache.fresh(name, now).map(cred), cache.lack(name, now))
-        };
-        // An unusable entry may have numbers, and the reason is not kept.
-        if fresh.is_some() || lack == Some(Lack::NoEntry) {
-            self.note_meant(name, fresh.as_ref());
-            return Ok(fresh);
-        }
-        let began = Now::real();
-        if !self.is_known_away()
-            && let Ok((told, named)) = self.ask_numbers(name)
-        {
-            if let Ok(named) = &named {
-                self.note_meant(name, named.as_ref());
-            }
-            self.take(name, told, began);
-            let named = named.map_err(Unresolved::Unusable)?;
-            locked(&self.cache).keep_named(name, named.clone(), Now::real());
-            return Ok(named);
-        }
-        let kept = self.account(name).map(|account| account.cred);
-        let named = || locked(&self.cache).named(name, self.from.keep, Now::real());
-        let cred = kept.or_else(named).ok_or_else(|| self.silent())?;
-        self.note_meant(name, Some(&cred));
-        Ok(Some(cred))
-    }
-
-    /// Notes what a configuration is told about a name. The one in force may have been told something else.
-    fn note_meant(&self, name: &str, cred: Option<&Cred>) {
-        if locked(&self.cache).note_meant(name, cred) {
-            self.must_resolve.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the number of a group, as [`Self::user_for_settings`] does.
-    pub(crate) fn group_for_settings(
-        self: &Arc<Self>,
-        name: &str,
-    ) -> Result<Option<u32>, Unresolved> {
-        if !is_askable(name) {
-            return Ok(None);
-        }
-        if let Some(gid) = locked(&self.cache).fresh_group(name, Now::real()) {
-            return Ok(Some(gid));
-        }
-        if !self.is_known_away()
-            && let Ok(told) = self.ask_group(name)
-        {
-            let gid = told.map_err(Unresolved::Unusable)?;
-            locked(&self.cache).keep_group(name, gid, Now::real());
-            self.write_later();
-            return Ok(gid);
-        }
-        let kept = locked(&self.cache).group(name, self.from.keep, Now::real());
-        kept.map_or_else(|| Err(self.silent()), |gid| Ok(Some(gid)))
-    }
-
-    /// Notes that a name of a configuration has no answer.
-    fn silent(&self) -> Unresolved {
-        self.has_unresolved.store(true, Ordering::Relaxed);
-        Unresolved::Silent(self.why_away())
-    }
-
-    fn why_away(&self) -> String {
-        let why = locked(&self.state).away.clone();
-        let why = why.unwrap_or_else(|| "it has no time for this question".into());
-        format!("the directory of users does not answer: {why}")
+        answers.into_inner()
     }
 
     /// Asks about a user for `check`: the names of its groups with their numbers, or why its entry is unusable. Blocks for some
