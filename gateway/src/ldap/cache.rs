@@ -4,8 +4,8 @@
 //! last answer stays valid for `keep`, and for sessions as long as the directory answers. That a name is no user is valid for
 //! [`FRESH_NONE`], and ends an earlier answer.
 //!
-//! *Memory.* [`USERS_MAX`] users, each with at most [`super::entry::GROUPS_MAX`] groups, as many users and groups of
-//! configurations, and [`NONE_MAX`] names that are no users, which clients invent.
+//! *Memory.* [`USERS_MAX`] users, and [`DISPLACED_MAX`] whose sessions go on, each with at most [`super::entry::GROUPS_MAX`] groups,
+//! as many users and groups of configurations, and [`NONE_MAX`] names that are no users, which clients invent.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,6 +24,8 @@ pub(super) const FRESH_NONE: Duration = Duration::from_secs(10);
 pub(super) const FRESH_PROOF: Duration = Duration::from_secs(5);
 /// Most users, and most groups with names, that are kept.
 pub(super) const USERS_MAX: usize = 8192;
+/// Most users whose sessions go on though others have taken their place: as many as sessions.
+const DISPLACED_MAX: usize = 65_536;
 /// Most names that are no users.
 pub(super) const NONE_MAX: usize = 1024;
 
@@ -122,6 +124,8 @@ pub(super) enum Lack {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     users: HashMap<String, Kept<User>>,
+    /// Users for whom there was no room, for their sessions alone.
+    displaced: HashMap<String, Kept<User>>,
     groups: HashMap<String, Kept<u32>>,
     /// Identities of users in configurations, who may be such as cannot log on.
     named: HashMap<String, Kept<Cred>>,
@@ -137,14 +141,17 @@ pub(super) fn cred(user: &User) -> Cred {
     Cred { uid: user.uid, gid: user.gid, groups, token: Token::NONE }
 }
 
-fn make_room<T>(all: &mut HashMap<String, Kept<T>>, name: &str, most: usize) {
+/// Removes the oldest answer if there is no room for that about this name.
+fn make_room<T>(
+    all: &mut HashMap<String, Kept<T>>,
+    name: &str,
+    most: usize,
+) -> Option<(String, Kept<T>)> {
     if all.len() < most || all.contains_key(name) {
-        return;
+        return None;
     }
     let oldest = all.iter().min_by_key(|(_, kept)| kept.answered).map(|(name, _)| name.clone());
-    if let Some(name) = oldest {
-        all.remove(&name);
-    }
+    all.remove_entry(&oldest?)
 }
 
 impl Cache {
@@ -181,7 +188,13 @@ impl Cache {
 
     /// Returns a user whose sessions may go on. `is_away`: the directory does not answer.
     pub(super) fn find(&self, name: &str, how: (bool, Duration), now: Now) -> Option<&User> {
-        self.users.get(&key(name)).and_then(|known| known.for_sessions(how, now))
+        let name = key(name);
+        if let Some(known) = self.users.get(&name) {
+            return known.for_sessions(how, now);
+        }
+        // Nothing asks about them again, so that `keep` is also the end of their sessions.
+        let displaced = self.displaced.get(&name).filter(|kept| kept.serves(how.1, now));
+        displaced.map(|kept| &kept.value)
     }
 
     /// Returns all users, as [`Self::find`] does.
@@ -218,7 +231,8 @@ impl Cache {
 
     /// Returns whether the answer to a question of this time comes after that to a later one.
     fn is_overtaken(&self, name: &str, now: Now) -> bool {
-        let of_user = self.users.get(name).and_then(|kept| kept.asked);
+        let known = self.users.get(name).or_else(|| self.displaced.get(name));
+        let of_user = known.and_then(|kept| kept.asked);
         let of_none = self.none.get(name).map(|(at, _)| *at);
         of_user.max(of_none).is_some_and(|at| at > now.instant)
     }
@@ -230,9 +244,12 @@ impl Cache {
             return Change::None;
         }
         self.none.remove(&name);
-        make_room(&mut self.users, &name, USERS_MAX);
+        if let Some((other, kept)) = make_room(&mut self.users, &name, USERS_MAX) {
+            self.displace(other, kept);
+        }
         let numbers = |user: &User| (user.uid, user.gid, user.groups.clone());
-        let change = match self.users.get(&name).map(|known| &known.value) {
+        let displaced = self.displaced.remove(&name);
+        let change = match self.users.get(&name).or(displaced.as_ref()).map(|known| &known.value) {
             Some(known) if *known == user => Change::None,
             Some(known) if numbers(known) != numbers(&user) => Change::Other,
             _ => Change::New,
@@ -241,13 +258,24 @@ impl Cache {
         change
     }
 
+    /// Keeps a user for whom there is no room, for its sessions.
+    fn displace(&mut self, name: String, kept: Kept<User>) {
+        if self.displaced.len() >= DISPLACED_MAX
+            && let Some(any) = self.displaced.keys().next().cloned()
+        {
+            self.displaced.remove(&any);
+        }
+        self.displaced.insert(name, kept);
+    }
+
     /// Keeps that a name is no user of the directory. `now`: the begin of the question.
     pub(super) fn keep_none(&mut self, name: &str, lack: Lack, now: Now) -> Change {
         let name = key(name);
         if self.is_overtaken(&name, now) {
             return Change::None;
         }
-        let was_known = self.users.remove(&name).is_some();
+        let was_displaced = self.displaced.remove(&name).is_some();
+        let was_known = self.users.remove(&name).is_some() || was_displaced;
         if lack == Lack::NoEntry {
             self.named.remove(&name);
         }
@@ -339,6 +367,7 @@ impl Cache {
     /// Removes answers that serve no more, and returns the others, users and groups, for a later process.
     pub(super) fn kept_for_later(&mut self, keep: Duration, now: Now) -> Answers {
         self.users.retain(|_, kept| kept.asked.is_some() || kept.serves(keep, now));
+        self.displaced.retain(|_, kept| kept.serves(keep, now));
         self.groups.retain(|_, kept| kept.serves(keep, now));
         self.named.retain(|_, kept| kept.serves(keep, now));
         let users = self.users.values().filter(|kept| kept.serves(keep, now)).cloned().collect();
@@ -551,7 +580,42 @@ mod tests {
             cache.keep_group(&format!("group-{n}"), Some(7), after(t, n));
         }
         assert_eq!((cache.len(), cache.groups.len()), (USERS_MAX, USERS_MAX));
-        assert!(cache.find("user-0", UP, t).is_none() && cache.find("user-1", UP, t).is_some());
+        let logs_on = |name: &str| cache.find_for_logon(name, KEEP, t).is_some();
+        assert!(!logs_on("user-0") && logs_on("user-1"));
+        for n in 0..=DISPLACED_MAX {
+            cache.displace(format!("displaced-{n}"), Kept::now(dana("one", &[]), t));
+        }
+        assert_eq!(cache.displaced.len(), DISPLACED_MAX);
+    }
+
+    #[test]
+    fn session_goes_on_though_others_have_taken_the_place_of_its_user() {
+        let (t, mut full) = (start(), Cache::default());
+        for n in 0..=USERS_MAX as u64 {
+            full.keep(&format!("user-{n}"), dana("one", &[7]), after(t, n));
+        }
+        let now = after(t, 600);
+        for how in [UP, AWAY] {
+            assert!(full.find("USER-0", how, now).is_some());
+            assert!(full.find("user-0", how, after(t, 3600)).is_none(), "it may be gone since");
+        }
+        assert!(full.find_for_logon("user-0", KEEP, now).is_none());
+        assert!(full.must_look_up("user-0", Look::Unknown, now));
+        // Its next answer is compared with the last one.
+        for (user, change) in [
+            (Some(dana("one", &[7])), Change::None),
+            (Some(dana("one", &[8])), Change::Other),
+            (None, Change::Gone),
+        ] {
+            let mut cache = full.clone();
+            let now = after(t, 1_000_000);
+            let told = match user {
+                Some(user) => cache.keep("user-0", user, now),
+                None => cache.keep_none("user-0", Lack::NoEntry, now),
+            };
+            assert_eq!(told, change);
+            assert_eq!(cache.find("user-0", UP, now).is_some(), change != Change::Gone);
+        }
     }
 
     /// Events in the directory and here.

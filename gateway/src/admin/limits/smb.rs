@@ -332,6 +332,18 @@ fn domain() -> Vec<Bound> {
             ],
         },
         Bound {
+            what: "users of the LDAP directory whose last answers are kept",
+            total: words("8192"),
+            of_address: words("names that the directory has alone take a place"),
+            of_one: words("1,000 groups"),
+            next: "the oldest answer is dropped: its user cannot log on while the directory is silent; sessions of the user go on, for \
+                   as long as `users_from.keep` says since the answer",
+            shown_by: &[
+                "gateway/src/ldap/cache.rs::full_tables_forget_and_never_grow",
+                "gateway/src/ldap/cache.rs::session_goes_on_though_others_have_taken_the_place_of_its_user",
+            ],
+        },
+        Bound {
             what: "passwords of domain users that winbind is asked about",
             total: most(domain_logon::LIMIT, "8 at once"),
             of_address: words("4 at once"),
