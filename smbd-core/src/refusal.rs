@@ -118,8 +118,8 @@ impl From<&auth::Refusal> for Rule {
                 "see why the LDAP servers of `users_from` do not answer; `headgate check` says what it knows"
             }
             Refusal::DirectoryBusy(_) => {
-                "log on again; if that happens often, see which clients log on with invented names, and how fast the LDAP servers of \
-                 `users_from` answer"
+                "log on again; if that happens often, see which clients log on with invented names, and how fast the LDAP servers \
+                 of `users_from` answer"
             }
             Refusal::NoIdentity(_) => GIVE_UID,
             Refusal::OfDomain(_, refused) => of_domain(refused.why),

@@ -76,8 +76,8 @@ pub enum LookedUp {
     Answered,
     /// The directory does not answer; the store may have an earlier answer, which decides.
     Away,
-    /// The directory was not asked in time, though it may answer. An answer decides only where [`Secrets::must_look_up`] is content
-    /// with it: whoever keeps all turns must not make old passwords valid.
+    /// The directory may answer, but had no time for this look-up. Only an answer with which [`Secrets::must_look_up`] is content
+    /// decides: a client that keeps all turns must not make an old password valid.
     Busy,
 }
 
@@ -216,7 +216,7 @@ pub enum Refusal {
     OfDomain(Account, relay::Refused),
     /// No account has the name, and the directory that may know the user does not answer.
     DirectoryAway(Account),
-    /// The directory that may know the user could not be asked in time, and its last answer is too old to decide.
+    /// The directory had no time for the look-up of the user, and its last answer is too old to decide.
     DirectoryBusy(Account),
     /// The password is correct, but the account has no uid except the uid of guests and squashed NFS users.
     NoIdentity(Account),

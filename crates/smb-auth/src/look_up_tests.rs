@@ -142,7 +142,7 @@ fn silent_directory_refuses_only_unknown_users_and_makes_no_guests() {
     assert!(matches!(step, Step::Done { who: Who::Guest(_), .. }), "{step:?}");
 }
 
-/// Whoever keeps all turns makes no old password valid, and no guest.
+/// A client that keeps all turns makes no old password valid, and no guest.
 #[test]
 fn look_up_without_a_turn_needs_a_fresh_answer() {
     for policy in [LOOK_UP, GUESTS] {

@@ -63,7 +63,10 @@ fn each_thread_that_did_not_start_is_started_again() {
     let watch = |fails: &[&str]| {
         service.watch_by(&|name, _| match fails.contains(&name) {
             true => Err(io::ErrorKind::WouldBlock.into()),
-            false => Ok(locked(&begun).push(name)),
+            false => {
+                locked(&begun).push(name);
+                Ok(())
+            }
         });
         std::mem::take(&mut *locked(&begun))
     };
@@ -73,7 +76,10 @@ fn each_thread_that_did_not_start_is_started_again() {
     let (service, begun) = (sssd(), Mutex::new(Vec::new()));
     service.watch_by(&|name, _| match name {
         "domain-watch" => Err(io::ErrorKind::WouldBlock.into()),
-        name => Ok(locked(&begun).push(name)),
+        name => {
+            locked(&begun).push(name);
+            Ok(())
+        }
     });
     assert_eq!(*locked(&begun), ["domain-renew"]);
 }

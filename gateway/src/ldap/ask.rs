@@ -2,7 +2,8 @@
 //!
 //! *Operation.* Each question opens a separate connection. Its time limit covers all servers, which are tried one
 //! after another, each for its part of the time that is left. The LDAP library reads the messages that [`Guard`] lets pass, over a
-//! pair of sockets. A look-up of a server's name that the host's resolver does not end keeps its thread, and no question waits for it.
+//! pair of sockets. A look-up of a server's name that the host's resolver does not end keeps its thread, and no question waits
+//! for it.
 //!
 //! *Memory.* At most [`RESOLVING_MAX`] threads for names of servers.
 //!
@@ -120,8 +121,8 @@ impl Fault {
             Self::NoBase(_) => "correct `base`, or let `bind_dn` read it",
             Self::Search(_) => "see the log of the directory server",
             Self::Limit(_) | Self::Loaded(_) => {
-                "let the server search without limits for `bind_dn`, with an index for each attribute, and set a `base` below which it \
-                 refers to no other server"
+                "let the server search without limits for `bind_dn`, with an index for each attribute, and a `base` below which \
+                 it refers to no other server"
             }
             Self::TooLarge(_) => "see which entries below `base` are so large",
             Self::Own(_) => "correct the file, `bind_password_file`",

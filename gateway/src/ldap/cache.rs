@@ -4,8 +4,9 @@
 //! last answer stays valid for `keep`, and for sessions as long as the directory answers. That a name is no user is valid for
 //! [`FRESH_NONE`], and ends an earlier answer.
 //!
-//! *Memory.* [`USERS_MAX`] users, and [`DISPLACED_MAX`] whose sessions go on, each with at most [`super::entry::GROUPS_MAX`] groups,
-//! as many users and groups of configurations, and [`NONE_MAX`] names that are no users, which clients invent.
+//! *Memory.* [`USERS_MAX`] users, and [`DISPLACED_MAX`] whose sessions go on, each with at most
+//! [`super::entry::GROUPS_MAX`] groups, as many users and groups of configurations, and [`NONE_MAX`] names that are no users, which
+//! clients invent.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};

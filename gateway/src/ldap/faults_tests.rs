@@ -8,6 +8,7 @@ use smb_auth::NtHash;
 
 use super::guard::Guard;
 use super::guard::tests::{bound, done, entry_of, message, reference};
+use super::named::Answer;
 use super::*;
 
 const HASH: &[u8] = b"8846F7EAEE8FB117AD06BDD830B7586C";

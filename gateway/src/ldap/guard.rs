@@ -2,8 +2,8 @@
 //! trusts their structure and keeps messages of any size. Pure.
 //!
 //! *Operation.* [`Guard::pass`] rewrites each message with the parts that a look-up needs: the result of the bind, entries, and
-//! results of searches. Controls, referrals of results and intermediate messages are left out; no look-up asks for them. A reference
-//! to another server ends the connection: without the entries there, the user would be in too few groups.
+//! results of searches. Controls, referrals of results and intermediate messages are left out; no look-up asks for them. A
+//! reference to another server ends the connection: without the entries there, the user would be in too few groups.
 //!
 //! *Memory.* A message has at most [`MESSAGE_MAX`] bytes, all messages of a look-up [`TOTAL_MAX`].
 

@@ -45,7 +45,7 @@ use crate::trust::check_secret;
 use ask::{Access, Fault, Faults, Session};
 use cache::{Cache, Change, Lack, Now, cred};
 use entry::{Group, Numbers, User};
-pub(crate) use named::{Answer, Meant, Name, Unresolved, time_for};
+pub(crate) use named::{Meant, Name, Unresolved, time_for};
 
 /// Time for one question, over all servers: less than the wait of its caller.
 const ANSWER_MAX: Duration = Duration::from_millis(2800);
@@ -328,8 +328,8 @@ impl Ldap {
         all.into_iter().for_each(each);
     }
 
-    /// Returns a user who may log on and has this uid: of those whose names `may` takes, the first. Does not wait, and copies one user
-    /// only: clients ask about many uids in one call.
+    /// Returns a user who may log on and has this uid: of those whose names `may` takes, the first. Does not wait, and copies one
+    /// user only: clients ask about many uids in one call.
     pub(crate) fn by_uid(&self, uid: u32, may: &dyn Fn(&str) -> bool) -> Option<Account> {
         let how = (self.is_away(), self.from.keep);
         let cache = locked(&self.cache);

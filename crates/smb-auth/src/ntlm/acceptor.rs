@@ -131,9 +131,7 @@ impl Acceptor {
             self.sent = Some(sent);
             return Ok(Judged::LookUp(account, Look::Unknown));
         }
-        // Another look-up of the same name may have had an answer meanwhile.
-        let is_busy = self.looks.found == Some(LookedUp::Busy);
-        if is_busy && may_be_local && secrets.must_look_up(&account.user, Look::Unknown) {
+        if may_be_local && self.is_busy(secrets, &account) {
             return Err(Refusal::DirectoryBusy(account));
         }
         let known = secrets.nt_hash(&auth.domain, &auth.user);
@@ -227,6 +225,12 @@ impl Acceptor {
     /// Notes the end of a look-up.
     pub(crate) fn looked_up(&mut self, found: LookedUp) {
         self.looks.found = Some(found);
+    }
+
+    /// Returns whether the directory lacked time for the last look-up, and no other look-up of the user has had an answer since.
+    fn is_busy(&self, secrets: &dyn Secrets, account: &Account) -> bool {
+        let is_busy = self.looks.found == Some(LookedUp::Busy);
+        is_busy && secrets.must_look_up(&account.user, Look::Unknown)
     }
 
     /// Returns whether the directory did not answer the last look-up.

@@ -22,7 +22,10 @@ use crate::domain_service;
 const INSUFFICIENT: &str = "STATUS_INSUFFICIENT_RESOURCES";
 
 pub(super) fn all() -> Vec<Bound> {
-    [logons(), files(), shares(), waits(), accounts(), domain()].into_iter().flatten().collect()
+    [logons(), files(), shares(), waits(), accounts(), directory(), domain()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn logons() -> Vec<Bound> {
@@ -315,7 +318,7 @@ fn accounts() -> Vec<Bound> {
     ]
 }
 
-fn domain() -> Vec<Bound> {
+fn directory() -> Vec<Bound> {
     vec![
         Bound {
             what: "look-ups of users in the LDAP directory",
@@ -324,7 +327,8 @@ fn domain() -> Vec<Bound> {
             of_one: words(
                 "3 s for a turn, and 3 s for the answer; 64 KiB in a message, 256 KiB in all, and 1,000 groups",
             ),
-            next: "STATUS_LOGON_FAILURE, with the reason in the log, unless the last answer about the user is younger than a minute",
+            next: "STATUS_LOGON_FAILURE, with the reason in the log, unless the last answer about the user is younger than \
+                   a minute",
             shown_by: &[
                 "crates/sys/gss-sys/src/pool.rs::one_address_never_takes_all_threads",
                 "gateway/src/ldap/faults_tests.rs::faults_of_server_end_in_time",
@@ -336,13 +340,18 @@ fn domain() -> Vec<Bound> {
             total: words("8192"),
             of_address: words("names that the directory has alone take a place"),
             of_one: words("1,000 groups"),
-            next: "the oldest answer is dropped: its user cannot log on while the directory is silent; sessions of the user go on, for \
-                   as long as `users_from.keep` says since the answer",
+            next: "the oldest answer is dropped: its user cannot log on while the directory is silent; sessions of the user \
+                   go on, for as long as `users_from.keep` says since the answer",
             shown_by: &[
                 "gateway/src/ldap/cache.rs::full_tables_forget_and_never_grow",
                 "gateway/src/ldap/cache.rs::session_goes_on_though_others_have_taken_the_place_of_its_user",
             ],
         },
+    ]
+}
+
+fn domain() -> Vec<Bound> {
+    vec![
         Bound {
             what: "passwords of domain users that winbind is asked about",
             total: most(domain_logon::LIMIT, "8 at once"),
