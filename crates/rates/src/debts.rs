@@ -6,26 +6,32 @@
 //! *Memory.* At most [`DEBTS_MAX`] debts. While there are as many, further ones are not kept.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use crate::bucket::DEBT_MAX;
-use crate::engine::Key;
 
 /// Lanes that have ended and whose debts are kept.
 const DEBTS_MAX: usize = 4096;
 /// The shortest time between two looks for debts that are over.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
-pub(crate) struct Debts {
+/// The debts, by lane.
+pub(crate) struct Debts<K> {
     /// The bytes, and when the debt is over.
-    of: HashMap<Key, (i64, Duration)>,
+    of: HashMap<K, (i64, Duration)>,
     looked: Duration,
 }
 
-impl Debts {
+impl<K> Default for Debts<K> {
+    fn default() -> Self {
+        Self { of: HashMap::new(), looked: Duration::ZERO }
+    }
+}
+
+impl<K: Eq + Hash> Debts<K> {
     /// Keeps what a lane owes that ends. `takes`: the time of its bytes.
-    pub(crate) fn add(&mut self, key: Key, owed: i64, takes: Duration, now: Duration) {
+    pub(crate) fn add(&mut self, key: K, owed: i64, takes: Duration, now: Duration) {
         if self.of.len() >= DEBTS_MAX && now >= self.looked + LOOK_PAUSE {
             self.looked = now;
             self.of.retain(|_, (_, until)| *until > now);
@@ -36,7 +42,7 @@ impl Debts {
     }
 
     /// Returns what a lane owes that begins.
-    pub(crate) fn take(&mut self, key: Key, now: Duration) -> Option<i64> {
+    pub(crate) fn take(&mut self, key: K, now: Duration) -> Option<i64> {
         self.of.remove(&key).filter(|(_, until)| *until > now).map(|(owed, _)| owed)
     }
 
@@ -48,25 +54,20 @@ impl Debts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Kind, User};
 
     #[test]
     fn debts_that_are_over_make_room() {
         let mut debts = Debts::default();
-        let key = |n| {
-            let host = [192, 0, 2, 1].into();
-            Key { share: 1, host, user: User::Slot(n), kind: Kind::Read }
-        };
         let at = Duration::from_secs;
         let all = u64::try_from(DEBTS_MAX).unwrap();
         for n in 0..=all {
-            debts.add(key(n), 5, at(if n == 0 { 40 } else { 1 }), at(n / 1000));
+            debts.add(n, 5, at(if n == 0 { 40 } else { 1 }), at(n / 1000));
         }
-        assert_eq!(debts.take(key(all), at(5)), None, "there was no room");
-        assert_eq!(debts.take(key(1), at(5)), Some(5));
-        debts.add(key(1), 6, at(1), at(5));
-        debts.add(key(all), 7, at(1), at(12));
-        let now = |debts: &mut Debts, n| debts.take(key(n), at(15));
+        assert_eq!(debts.take(all, at(5)), None, "there was no room");
+        assert_eq!(debts.take(1, at(5)), Some(5));
+        debts.add(1, 6, at(1), at(5));
+        debts.add(all, 7, at(1), at(12));
+        let now = |debts: &mut Debts<u64>, n| debts.take(n, at(15));
         assert_eq!([0, 1, 2, all].map(|n| now(&mut debts, n)), [Some(5), None, None, Some(7)]);
     }
 }

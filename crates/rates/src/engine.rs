@@ -231,7 +231,7 @@ pub(crate) struct Engine<T> {
     turns: HashMap<Key, u64>,
     /// Number of lanes of an address that use a bucket which other addresses use too.
     lanes_of: HashMap<(IpAddr, Of, Measure), i64>,
-    debts: Debts,
+    debts: Debts<Key>,
     next_turn: u64,
     next_id: u64,
     most: Most,
