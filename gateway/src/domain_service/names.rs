@@ -508,13 +508,17 @@ impl DomainService {
         let is_new = |number: &Number, sid: &Sid| {
             // The service of a controller gives users of the host SIDs of their numbers.
             let is_of_domain = sid.authority() == 5 && sid.subs().first() == Some(&21);
-            let known = match number {
-                Number::Uid(uid) => domain.sid_of_user(*uid),
-                Number::Gid(gid) => domain.sid_of_group(*gid),
+            let is_known = match number {
+                Number::Uid(uid) => {
+                    domain.sid_of_user(*uid).as_ref() == Some(sid) && domain.uid(sid) == Some(*uid)
+                }
+                Number::Gid(gid) => {
+                    domain.sid_of_group(*gid).as_ref() == Some(sid) && domain.gid(sid) == Some(*gid)
+                }
                 // Whether it is a user's or a group's is not known here.
-                Number::Both(_) => return false,
+                Number::Both(_) => true,
             };
-            is_of_domain && known.as_ref() != Some(sid)
+            is_of_domain && !is_known
         };
         let new = numbers.iter().zip(found).filter_map(|(number, sid)| {
             let sid = sid.as_ref().ok()?.as_ref()?;
@@ -526,13 +530,9 @@ impl DomainService {
             match (number, kind) {
                 (Number::Uid(uid), Some(true)) => drop(domain.know_uid(*uid, &sid)),
                 (Number::Gid(gid), Some(true)) => drop(domain.know_group(*gid, &sid)),
-                (Number::Uid(uid), Some(false)) => {
-                    domain.know_shown(CallerNumber::User(*uid), &sid);
-                }
-                (Number::Gid(gid), Some(false)) => {
-                    domain.know_shown(CallerNumber::Group(*gid), &sid);
-                }
-                _ => {}
+                (Number::Uid(uid), _) => domain.know_shown(CallerNumber::User(*uid), &sid),
+                (Number::Gid(gid), _) => domain.know_shown(CallerNumber::Group(*gid), &sid),
+                (Number::Both(_), _) => {}
             }
         }
     }

@@ -1,3 +1,5 @@
+use smbd_core::domain_engine::{Named, NamedKind};
+
 use super::*;
 
 /// MS-ERREF section 2.3.1.
@@ -261,6 +263,27 @@ fn late_questions_leave_their_places() {
     service.look();
     assert_eq!(service.seen().away.unwrap(), "4 questions have not returned");
     drop(stuck);
+}
+
+/// winbind gives a group its number as uid, too.
+#[test]
+fn group_that_owns_a_file_is_no_user() {
+    let of = OfHost(Arc::default());
+    let domain = vfs::Domain::by_service();
+    locked(&of.0.state).domain = Some(domain.clone());
+    let sid = |rid| Sid::new(5, &[21, 1, 2, 3, rid]).unwrap();
+    let say = |name: &str, rid, kind| {
+        let named = Named { sid: sid(rid), domain: "LAB".into(), name: name.into(), kind };
+        of.0.say(("LAB", name), named, Number::Both(100_000 + rid));
+    };
+    say("alice", 1103, NamedKind::User);
+    say("sales", 1200, NamedKind::Group);
+    of.0.sids_of(&[1103, 1200].map(|rid| Number::Uid(100_000 + rid)));
+    let shown = |rid: u32| domain.sid_of_user(100_000 + rid);
+    assert_eq!([shown(1103), shown(1200)], [Some(sid(1103)), Some(sid(1200))]);
+    assert_eq!((domain.uid(&sid(1103)), domain.uid(&sid(1200))), (Some(101_103), None));
+    of.0.sids_of(&[1103, 1200].map(|rid| Number::Gid(100_000 + rid)));
+    assert_eq!((domain.gid(&sid(1103)), domain.gid(&sid(1200))), (None, Some(101_200)));
 }
 
 /// While the service is silent, no thread waits for it, and kept numbers serve.

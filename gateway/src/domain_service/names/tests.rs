@@ -86,7 +86,15 @@ fn owners_become_known_to_the_domain() {
     // NFS asks in this way.
     service.sids_of(&asked);
     assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
-    assert_eq!(domain.sid_of_group(3001), Some(group));
+    assert_eq!(domain.sid_of_group(3001), Some(group.clone()));
+    // The service has not said of which kinds they are.
+    assert_eq!((domain.uid(&alice), domain.gid(&group)), (None, None));
+    service.names.end_rests();
+    service.keep(&alice, Some(named_as(1103, "LAB", "alice")));
+    let sales = Named { kind: NamedKind::Group, ..named_as(1200, "LAB", "sales") };
+    service.keep(&group, Some(sales));
+    service.sids_of(&asked);
+    assert_eq!(domain.gid(&group), Some(3001));
     assert_eq!((domain.sid_of_user(7), domain.sid_of_user(8)), (None, None));
     assert_eq!(domain.uid(&alice), Some(3001));
     // Other owners are not asked about at once after silence.
