@@ -109,7 +109,8 @@ impl From<&auth::Refusal> for Rule {
         use auth::Refusal;
         Self::Logon(match why {
             Refusal::UnknownUser(_) => {
-                "log on as a user of `users`, of `users_from` or of `headgate user add`, or add this one there"
+                "log on as a user of `users`, of `users_from` or of `headgate user add`, or add this one there; a user of a domain \
+                 logs on as `DOMAIN\\user`"
             }
             Refusal::WrongPassword(_) => {
                 "log on with the password of the user; `password_file` or `headgate user add` has it"

@@ -265,7 +265,7 @@ fn verdict(f: &Findings<'_>, (_, warn, off): Marks) {
     match f.remarks.warnings.len() {
         _ if !stops.is_empty() => {
             say!(
-                "\n  The configuration is sound, but {warn}`headgate serve` would not start here{off}:"
+                "\n  The configuration is sound, but {warn}`headgate serve` would not start here, or not with all shares{off}:"
             );
             for stop in stops {
                 say!("    {stop}");
