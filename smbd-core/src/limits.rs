@@ -85,6 +85,8 @@ pub const LOCKS_OF_FILE_PER_ADDRESS_MAX: usize = 32_768;
 pub const OPENS_MAX: usize = 1_048_576;
 /// The part of [`OPENS_MAX`] for one address, or IPv6 network of 64 bits.
 pub const OPENS_PER_ADDRESS_MAX: usize = 262_144;
+/// Bytes of a path in UTF-16 for which an open, which keeps the path, counts once more in [`OPENS_MAX`].
+pub const PATH_BYTES_OF_OPEN: usize = 1024;
 /// Directories that one address, or IPv6 network of 64 bits, watches.
 pub const WATCHES_PER_ADDRESS_MAX: usize = 8_192;
 /// Bytes of changes that wait for the watches of all clients.

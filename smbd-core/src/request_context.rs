@@ -25,8 +25,8 @@ use crate::crypto::Failed;
 use crate::in_flight::Guard;
 use crate::limits::{
     ASYNC_MAX, CREDIT_BYTES, LOCKS_OF_FILE_PER_ADDRESS_MAX, LOCKS_OF_FILE_PER_SESSION_MAX,
-    OPENS_OF_FILE_PER_ADDRESS_MAX, OPENS_OF_FILE_PER_SESSION_MAX, SILENT_WAITS_MAX,
-    STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
+    OPENS_OF_FILE_PER_ADDRESS_MAX, OPENS_OF_FILE_PER_SESSION_MAX, PATH_BYTES_OF_OPEN,
+    SILENT_WAITS_MAX, STORAGE_SILENT_MAX, STORAGE_USUAL_MAX,
 };
 use crate::open::{File, Open};
 use crate::parts::Part;
@@ -140,20 +140,21 @@ impl RequestContext {
         Status::INSUFFICIENT_RESOURCES
     }
 
-    /// Checks that the session and its address may have one more open. Call it before the command changes anything.
-    pub(crate) fn room_for_an_open(&self) -> Result<(), Status> {
+    /// Checks that the session and its address may have one more open, with a name of so many bytes. Call it before the command
+    /// changes anything.
+    pub(crate) fn room_for_an_open(&self, name: usize) -> Result<(), Status> {
         let most = self.server.settings().opens_per_session;
         if self.server.opens.count_of(self.session()?.id) < most {
-            return self.part_of_opens().map(drop);
+            return self.part_of_opens(name).map(drop);
         }
         count::limited("opens-of-session", most, self.conn.info.peer);
         Err(Status::TOO_MANY_OPENED_FILES)
     }
 
-    /// Reserves a slot in the open quota of the client's address.
-    pub(crate) fn part_of_opens(&self) -> Result<Part, Status> {
+    /// Reserves the part of an open with a name of so many bytes in the quota of the client's address.
+    pub(crate) fn part_of_opens(&self, name: usize) -> Result<Part, Status> {
         let mut part = self.server.opens_by_address.of(self.conn.info.peer);
-        part.set(1)?;
+        part.set(1 + name / PATH_BYTES_OF_OPEN)?;
         Ok(part)
     }
 

@@ -70,7 +70,7 @@ pub(crate) fn create(cx: &RequestContext, request: &Request<'_>) -> Result<Answe
     let owner = (tree.session_id, tree.id);
     let party = lease::party(cx);
     let mut open = Open::new(owner, Target::Pipe(pipe), party, tree.cred.clone(), granted)?;
-    open.part = Some(cx.part_of_opens()?);
+    open.part = Some(cx.part_of_opens(0)?);
     let open = Arc::new(open);
     cx.server.opens.insert(open.clone())?;
     let response = Response {

@@ -65,7 +65,7 @@ pub(super) fn create(
     let (owner, party) = ((tree.session_id, tree.id), lease::party(cx));
     let target = Target::Quotas(Quotas::new(share.clone(), tree.top(share)));
     let mut open = Open::new(owner, target, party, tree.cred.clone(), wanted | all)?;
-    open.part = Some(cx.part_of_opens()?);
+    open.part = Some(cx.part_of_opens(0)?);
     let open = Arc::new(open);
     cx.server.opens.insert(open.clone())?;
     let response = Response {

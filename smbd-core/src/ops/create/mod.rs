@@ -143,7 +143,7 @@ async fn create_or_open(cx: &RequestContext) -> Result<Answer, Status> {
     if tree.elsewhere().is_some() {
         return Err(Status::PATH_NOT_COVERED);
     }
-    cx.room_for_an_open()?;
+    cx.room_for_an_open(request.name.len())?;
     request.name = links::local_name(cx, tree, request.name)?;
     adjust(cx, &mut request);
     let Some(share) = tree.share_now(&cx.server.namespace) else {
@@ -402,7 +402,7 @@ fn entry(
     open.deletes_by_list = open.by_list.as_ref().is_some_and(|g| g.rights() & mask::DELETE != 0);
     open.caching = OpenCaching::of_create(claim, lease::asked(cx, level, context));
     open.durable.note_at(cx.conn.info.peer.ip());
-    open.part = Some(cx.part_of_opens()?);
+    open.part = Some(cx.part_of_opens(w.request.name.len())?);
     open.sequence = Sequence::new(cx.channel_sequence());
     open.shared = w.request.share;
     open.options = w.request.options;

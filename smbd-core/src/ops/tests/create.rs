@@ -414,6 +414,20 @@ async fn opens_of_an_address_are_counted_from_create_to_close() {
         c.close(f).await;
     }
     assert_eq!(before, has());
+    // A long path takes as much memory as many short ones: this one has 4,516 bytes of UTF-16.
+    let mut path = String::new();
+    for _ in 0..9 {
+        path.push_str(&"d".repeat(250));
+        let made = a.create(&path, |r| {
+            (r.disposition, r.options) = (Disposition::Create as u32, option::DIRECTORY_FILE);
+        });
+        a.close(made.await.unwrap().file).await;
+        path.push('\\');
+    }
+    let deep = a.create(path.trim_end_matches('\\'), |_| {}).await.unwrap();
+    assert_eq!(before - has(), 5);
+    a.close(deep.file).await;
+    assert_eq!(before, has());
     // At the limit of the address no file is created.
     let mut rest = harness.core.opens_by_address.of(a.conn.info.peer);
     rest.set(before).unwrap();
