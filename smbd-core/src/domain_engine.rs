@@ -100,7 +100,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Asks for the SIDs of these users and groups, and tells the domain of this server. May wait for some seconds over all.
     fn learn_owners(&self, users: &[u32], groups: &[u32]);
 
-    /// Asks for the numbers of a user and of a group, and tells the domain of this server. May wait for some seconds over all. Returns
-    /// whether the service has answered about both.
+    /// Asks for the numbers of a user and of a group, and tells the domain of this server. May wait for some seconds over all.
+    /// Returns whether the service has answered about both.
     fn learn_numbers(&self, user: Option<&Sid>, group: Option<&Sid>) -> bool;
 }

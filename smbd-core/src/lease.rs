@@ -460,8 +460,8 @@ pub(crate) fn tell(core: &Arc<ServerState>, what: &Break, first: bool) {
     });
 }
 
-/// Waits until the break is overdue by the clock of leases, which stops while the process does not run: an acknowledgement that came
-/// meanwhile is still in its socket. A holder whose client has written back meanwhile may have got more time.
+/// Waits until the break is overdue by the clock of leases, which stops while the process does not run: an acknowledgement that
+/// came meanwhile is still in its socket. A holder whose client has written back meanwhile may have got more time.
 async fn until_overdue(server: &Weak<ServerState>, what: &Break) {
     let left = || {
         let core = server.upgrade()?;

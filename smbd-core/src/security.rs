@@ -642,8 +642,7 @@ pub(crate) async fn set(
     }
     let takes = changed.owner.is_some();
     (list.owner, list.group) = foreign(before.as_deref(), changed, owners);
-    // The earlier owner must not keep the file. A group, another machine's user or a user without a number cannot have it on the
-    // host.
+    // The earlier owner must not keep the file. A group, or a user without a number, cannot have it on the host.
     let owners = (owners.0.or_else(|| takes.then_some(tree.cred.uid)), owners.1);
     // Without a list the mode continues to decide, as after chown(2): the right to set the owner gives no control over anything
     // else.

@@ -6,8 +6,8 @@
 //! long as the service is silent. The gateway asks again in the background after [`RENEWED`] while checks use the answer, and
 //! about numbers whose answer a check misses, such as the uid of squashed callers ([`Callers::due`]).
 //!
-//! *Memory.* [`ANSWERS_MAX`] answers, and twice [`MISSED_MAX`] and [`ASKED_MAX`] numbers without one. A full table forgets answers that are old or
-//! that no check used, then the older half; those about accounts stay, since callers by AUTH_SYS invent numbers.
+//! *Memory.* [`ANSWERS_MAX`] answers, and twice [`MISSED_MAX`] and [`ASKED_MAX`] numbers without one. A full table forgets answers
+//! that are old or that no check used, then the older half; those about accounts stay, since callers by AUTH_SYS invent numbers.
 //!
 //! *Errors.* Without an answer the caller may be any user of the domain.
 

@@ -57,7 +57,7 @@ fn away(seen: &Seen, by_ticket: bool, why: &str) -> String {
 fn refused(seen: &Seen, of: &domain_sys::Details, status: &str) -> String {
     let (by, domain_sys::Details { machine, domain, .. }) = (seen.by, of);
     format!(
-        "the domain {domain} does not accept the account `{machine}$` of this machine ({status}): it was deleted, disabled or given \
+        "the domain {domain} does not accept the account `{machine}$` of this machine ({status}): it was deleted, disabled or got \
          another password. Passwords of the domain are refused, and users whom {by} has not cached cannot log on; join again by \
          `net ads join -U Administrator`, make the keytab anew, and restart winbindd"
     )

@@ -135,8 +135,8 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         self.entries.insert(key, entry);
     }
 
-    /// Returns the keys of values to ask about again, as many as `most`: those that were used within [`KEPT`], and first those about
-    /// which the last question is longest ago. A question that gets no answer would else keep the others from theirs.
+    /// Returns the keys of values to ask about again, as many as `most`: those that were used within [`KEPT`], first those whose
+    /// last question is longest ago. A question that gets no answer would else keep the others from theirs.
     pub(super) fn due(&self, now: Instant, most: usize) -> Vec<K>
     where
         K: Clone,

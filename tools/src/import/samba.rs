@@ -512,11 +512,8 @@ fn global(all: &mut Imported, line: &Line<'_>, of_all: &mut OfAll) {
         },
         "validusers" | "invalidusers" | "readlist" | "writelist" => {
             if !users(line, &mut of_all.lists) {
-                of_all.lost(
-                    all,
-                    line,
-                    "it names users or groups that cannot be written in `access`",
-                );
+                let why = "it names users or groups that cannot be written in `access`";
+                of_all.lost(all, line, why);
             }
         }
         "forceuser" | "forcegroup" if !line.value.is_empty() => {
@@ -688,8 +685,8 @@ fn why_no_clients(line: &Line<'_>) -> &'static str {
 /// The clients of a list that admits fewer; `None` if it names no client.
 struct Wider(Option<Vec<Client>>);
 
-/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that are not hosts. An error if no host is left, or
-/// the list has an `EXCEPT`, without which it would admit the excluded hosts.
+/// Returns the hosts of a list in the format of hosts_access(5) and notes entries that are not hosts. An error if no host is left,
+/// or the list has an `EXCEPT`, without which it would admit the excluded hosts.
 fn hosts(all: &mut Imported, line: &Line<'_>) -> Result<Vec<Client>, Wider> {
     let mut has_exceptions = false;
     let mut found: Vec<Whom> = Vec::new();

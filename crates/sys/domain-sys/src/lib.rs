@@ -127,8 +127,8 @@ impl Context {
     /// Lets the service log on to a controller with the account of the machine. May block.
     ///
     /// # Errors
-    /// [`Error::NoTrust`]; [`Error::NoController`]; [`Error::NotTold`] by SSSD, which does not use this account alone. winbindd does
-    /// this for root only ([`Error::NotAvailable`]).
+    /// [`Error::NoTrust`]; [`Error::NoController`]; [`Error::NotTold`] by SSSD. winbindd does this for root only
+    /// ([`Error::NotAvailable`]).
     pub fn check_trust(&mut self) -> Result<(), Error> {
         match &mut self.0 {
             Of::Winbind(context) => context.check_trust(),

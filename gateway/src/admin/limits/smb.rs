@@ -96,7 +96,8 @@ fn files() -> Vec<Bound> {
             total: most("opens", OPENS_MAX),
             of_address: most("opens-of-address", OPENS_PER_ADDRESS_MAX),
             of_one: most("opens-of-session", "`limits.client_opens`, 65536 of a session"),
-            next: "STATUS_INSUFFICIENT_RESOURCES, or STATUS_TOO_MANY_OPENED_FILES for the session, before anything is made or cut. A long path counts once more for each KiB",
+            next: "STATUS_INSUFFICIENT_RESOURCES, or STATUS_TOO_MANY_OPENED_FILES for the session, before anything is made or cut. \
+                   A long path counts once more for each KiB",
             shown_by: &[
                 "smbd-core/src/ops/tests/create.rs::opens_of_an_address_are_counted_from_create_to_close",
                 "tests/tests/watching.rs::client_limits_are_reported_by_name",
