@@ -34,6 +34,11 @@ impl Future for InWork {
     type Output = (ReplyTo, Option<Reply>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // A request does a part of its work before it looks at the clock, and a connection may have many of them.
+        if turn::is_over() {
+            turn::defer(cx);
+            return Poll::Pending;
+        }
         let to = self.to;
         self.answer.as_mut().poll(cx).map(|reply| (to, reply))
     }

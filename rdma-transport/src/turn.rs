@@ -92,7 +92,8 @@ pub async fn pause_as_seen() {
     }
 }
 
-fn is_over() -> bool {
+/// Returns whether the turn of this thread is over, by the last reading of the clock.
+pub(crate) fn is_over() -> bool {
     match (SEEN.get(), UNTIL.get()) {
         (Seen::At(last), Some(until)) => last >= until,
         _ => false,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use iobuf::{Buf, Pool, PoolLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::channel::{Handle, Info, ReadChunkData, Request, Transport};
@@ -106,6 +107,49 @@ impl Service for Named {
             None
         })
     }
+}
+
+/// Counts the parts of its requests, each of which takes a turn, after all have begun.
+struct Counting {
+    parts: Arc<AtomicUsize>,
+    begin: Arc<Semaphore>,
+}
+
+impl Service for Counting {
+    fn call(&self, _: Buf, _: Vec<ReadChunkData>) -> BoxFuture<'static, Option<Reply>> {
+        let (parts, begin) = (self.parts.clone(), self.begin.clone());
+        Box::pin(async move {
+            begin.acquire().await.unwrap().forget();
+            for _ in 0..4 {
+                parts.fetch_add(1, Ordering::Relaxed);
+                work(crate::limits::TURN_MAX);
+                turn::pause().await;
+            }
+            None
+        })
+    }
+}
+
+/// Requests that wait for their next turn take nothing of this one.
+#[test]
+fn turn_has_one_part_however_many_requests_are_in_work() {
+    let (parts, begin) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let service = Arc::new(Counting { parts: parts.clone(), begin: begin.clone() });
+    let (channel, in_work) = (Box::new(Endless::new()), FuturesUnordered::new());
+    let mut serving = Serving { channel, service, in_work, is_full: false };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut polls, mut most) = (0, 0);
+    runtime.block_on(poll_fn(|cx| {
+        let before = parts.load(Ordering::Relaxed);
+        assert!(serving.poll(cx).is_pending());
+        most = most.max(parts.load(Ordering::Relaxed) - before);
+        polls += 1;
+        if serving.in_work.len() == crate::limits::REQUESTS_IN_WORK_MAX {
+            begin.add_permits(1000);
+        }
+        if polls < 300 { Poll::Pending } else { Poll::Ready(()) }
+    }));
+    assert_eq!(most, 1);
 }
 
 /// The longest of ten replies to a client while these peers of this service always have another request.
