@@ -193,7 +193,7 @@ impl Cache {
         if let Some(known) = self.users.get(&name) {
             return known.for_sessions(how, now);
         }
-        // Nothing asks about them again, so that `keep` is also the end of their sessions.
+        // They may wait long for their turn, so that `keep` is also the end of their sessions.
         let displaced = self.displaced.get(&name).filter(|kept| kept.serves(how.1, now));
         displaced.map(|kept| &kept.value)
     }
@@ -217,7 +217,8 @@ impl Cache {
     /// Returns the users whose answers, or the last questions without one, are the oldest, and no longer fresh.
     pub(super) fn oldest(&self, most: usize, now: Now) -> Vec<String> {
         let is_old = |kept: &&Kept<User>| !kept.is_younger(FRESH, now);
-        let mut old: Vec<&Kept<User>> = self.users.values().filter(is_old).collect();
+        let all = self.users.values().chain(self.displaced.values());
+        let mut old: Vec<&Kept<User>> = all.filter(is_old).collect();
         // A user without an answer keeps no other one from its turn.
         old.sort_unstable_by_key(|kept| kept.turn(now));
         old.into_iter().take(most).map(|kept| kept.value.name.clone()).collect()
@@ -225,7 +226,9 @@ impl Cache {
 
     /// Notes a question about a user, until its answer is kept.
     pub(super) fn note_try(&mut self, name: &str, now: Now) {
-        if let Some(kept) = self.users.get_mut(&key(name)) {
+        let name = key(name);
+        let kept = self.users.get_mut(&name).or_else(|| self.displaced.get_mut(&name));
+        if let Some(kept) = kept {
             kept.tried = Some(now.time);
         }
     }
@@ -305,6 +308,9 @@ impl Cache {
     /// Keeps the identity of a user of a configuration, or that the name means none.
     pub(super) fn keep_named(&mut self, name: &str, cred: Option<Cred>, now: Now) {
         let name = key(name);
+        if self.is_overtaken(&name, now) {
+            return;
+        }
         let Some(value) = cred else {
             self.named.remove(&name);
             return;

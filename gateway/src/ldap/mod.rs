@@ -83,8 +83,9 @@ pub(crate) fn of(settings: &Settings) -> Result<Option<Arc<Ldap>>, String> {
     };
     if let Some(known) = known {
         let read = tls(from)?;
-        // The one in force has the new certificates only if this configuration comes into force.
-        match known.is_watched() {
+        // The one in force has the new certificates only if this configuration comes into force. While its servers cannot be asked,
+        // the old ones may be the reason.
+        match known.is_watched() && !known.is_away() {
             true => *locked(&known.next_tls) = Some(read),
             false => *locked(&known.tls) = read,
         }
@@ -526,6 +527,8 @@ impl Ldap {
             Err(Fault::TooLarge(why) | Fault::Limit(why)) => {
                 return unusable(format!("the groups of the user cannot be read: {why}"));
             }
+            // The groups of a user that may not log on are not needed to say so.
+            Err(fault @ Fault::Loaded(_)) => return user.map_or_else(unusable, |_| Err(fault)),
             rows => rows?,
         };
         let groups = match entry::groups(&rows) {

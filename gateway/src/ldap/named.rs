@@ -64,6 +64,8 @@ pub(crate) type Answer = Result<Option<Meant>, Unresolved>;
 /// The answer of a server about a name.
 enum Asked {
     User(Told, Named),
+    /// The user is there, and its groups cannot be read now.
+    WithoutGroups(String),
     Group(Result<Option<u32>, String>),
 }
 
@@ -129,8 +131,11 @@ impl Ldap {
     async fn name_in(&self, session: &mut Session, name: Name<'_>) -> Result<Asked, Fault> {
         let name = match name {
             Name::User(name) => {
-                let (told, named) = self.user_in(session, name).await?;
-                return Ok(Asked::User(told, named));
+                return match self.user_in(session, name).await {
+                    Ok((told, named)) => Ok(Asked::User(told, named)),
+                    Err(fault @ Fault::Loaded(_)) => Ok(Asked::WithoutGroups(fault.to_string())),
+                    Err(fault) => Err(fault),
+                };
             }
             Name::Group(name) => name,
         };
@@ -146,8 +151,14 @@ impl Ldap {
 
     /// Keeps an answer about a name to a question that began at this time, and returns what the name means.
     fn told(self: &Arc<Self>, name: Name<'_>, asked: Asked, began: Now) -> Answer {
+        let whole = name;
         let (Name::User(name) | Name::Group(name)) = name;
         match asked {
+            // Without an earlier answer the user of this host with the name is not the one that is meant.
+            Asked::WithoutGroups(why) => match self.by_earlier(whole) {
+                Err(Unresolved::Silent(_)) => Err(Unresolved::Unusable(why)),
+                answer => answer,
+            },
             Asked::User(told, named) => {
                 if let Ok(named) = &named {
                     self.note_meant(name, named.as_ref());
