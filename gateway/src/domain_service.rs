@@ -664,6 +664,21 @@ impl DomainService {
         self.source.tells_of_controllers() && own.any(|sid| locked(&self.numbers).is_open(sid))
     }
 
+    /// Returns whether a controller of the machine's domain answers. An error says nothing about it.
+    fn is_controller_there(self: &Arc<Self>, asker: Asker, rest: Duration) -> Result<bool, Error> {
+        let ping = |context: &mut Context| context.reach_controller(None);
+        let answer = match asker {
+            _ if rest <= PING_MIN => Err(Error::Unfinished),
+            Asker::Logon => self.call(About::Other, rest, ping),
+            // A silent controller is no reason for a pause: the service answers other questions itself.
+            Asker::Owner => self.ask_names(rest, ping),
+        };
+        match answer {
+            Err(error @ (Error::Busy | Error::Unfinished)) => Err(error),
+            answer => Ok(answer.is_ok()),
+        }
+    }
+
     /// Keeps what was answered about a SID before the answer is whole. An earlier number stays.
     fn keep_number(&self, sid: &Sid, number: Option<Number>) {
         let mut numbers = locked(&self.numbers);
@@ -698,19 +713,15 @@ impl DomainService {
             Asker::Owner => self.ask_owners(ANSWER_MAX, numbers),
         };
         // The numbers may come from the directory, and then need a controller. The others are good without its answer.
-        let answer = answer.map(|numbers| {
-            let rest = ANSWER_MAX.saturating_sub(began.elapsed());
-            let ping = |context: &mut Context| context.reach_controller(None);
-            let is_sure = !numbers.contains(&None)
-                || rest > PING_MIN
-                    && self.source.tells_of_controllers()
-                    && match asker {
-                        Asker::Logon => self.call(About::Other, rest, ping),
-                        // A silent controller is no reason for a pause: the service answers other questions itself.
-                        Asker::Owner => self.ask_names(rest, ping),
-                    }
-                    .is_ok();
-            (numbers, is_sure)
+        let answer = answer.and_then(|numbers| {
+            let needs_controller = numbers.contains(&None) && self.source.tells_of_controllers();
+            let is_sure = match needs_controller {
+                true => {
+                    self.is_controller_there(asker, ANSWER_MAX.saturating_sub(began.elapsed()))?
+                }
+                false => !numbers.contains(&None),
+            };
+            Ok((numbers, is_sure))
         });
         let are_own: Vec<bool> =
             asked.iter().map(|sid| matches!(self.whose_sid(sid), Whose::Own)).collect();
@@ -729,9 +740,10 @@ impl DomainService {
                 answered
             }
             Err(error) => {
-                let told = |sid: &&Sid| !numbers.is_open(sid);
-                let kept =
-                    asked.iter().map(|sid| Some(sid).filter(told).and_then(|sid| numbers.any(sid)));
+                let tells = self.source.tells_of_controllers();
+                let kept = asked.iter().zip(are_own).map(|(sid, is_own)| {
+                    numbers.any(sid).filter(|_| !(tells && is_own && numbers.is_open(sid)))
+                });
                 kept.collect::<Option<_>>().ok_or(error)?
             }
         };

@@ -160,7 +160,7 @@ impl Callers {
     }
 
     /// Forgets an answer: an identity of a domain has the number.
-    pub(crate) fn forget(&self, number: CallerNumber) {
+    pub fn forget(&self, number: CallerNumber) {
         if reading(&self.answers).contains_key(&number) {
             writing(&self.answers).remove(&number);
         }

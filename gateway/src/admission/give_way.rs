@@ -215,8 +215,11 @@ impl Admission {
             if in_vain.is_some_and(|last| last.holds_for(&tables, limit, host)) {
                 return false;
             }
-            let count = tables.count_of(limit, host);
             // Descriptors of these connections are not free yet.
+            if tables.closing >= CLOSING_MAX {
+                return false;
+            }
+            let count = tables.count_of(limit, host);
             if tables.closing >= CLOSING_MAX / 2
                 && tables.closing >= closing_max(count, tables.part(limit, host, limits))
             {

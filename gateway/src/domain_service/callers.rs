@@ -80,7 +80,7 @@ pub(super) fn keep(
         match answer {
             None => domain.callers().keep_unmapped(*number, is_sure, now),
             Some((sid, Some(is_of_kind))) => domain.know_caller(*number, &sid, is_of_kind),
-            Some((_, None)) => {}
+            Some((_, None)) => domain.callers().forget(*number),
         }
     }
 }
@@ -168,7 +168,8 @@ mod tests {
             ]
         };
         assert_eq!(domain.unanswered(numbers), numbers);
-        // Without its kind an identity stays unknown.
+        // Without its kind an identity stays unknown, also where the number had none before.
+        domain.callers().keep_unmapped(User(1), true, Instant::now());
         let open = answers().into_iter().map(|answer| answer.map(|(sid, _)| (sid, None)));
         keep(&domain, &numbers, open.collect(), true, Instant::now());
         assert_eq!(domain.unanswered(numbers), [User(1), Group(1), User(0)]);

@@ -470,10 +470,14 @@ impl DomainService {
             let kind = found.as_ref().ok().and_then(|found| Some(found.as_ref()?.kind));
             kind.is_some_and(|kind| is_of_kind(kind, *is_group))
         };
-        let are_answered = named.iter().all(Result::is_ok);
+        let mut are_answered = asked.iter().zip(&named).all(|((_, sid), found)| match found {
+            Ok(None) => !self.is_silent_about(sid),
+            found => found.is_ok(),
+        });
         let exist: Vec<(bool, Sid)> =
             asked.into_iter().zip(named).filter(exists).map(|(one, _)| one).collect();
         let Ok(numbers) = self.numbers_for(Asker::Owner, &sids(&exist)) else { return false };
+        are_answered &= !self.has_open_number(&sids(&exist), &numbers);
         for ((is_group, sid), number) in exist.iter().zip(numbers) {
             match (is_group, number) {
                 (false, Some(Number::Uid(uid) | Number::Both(uid))) => domain.know_uid(uid, sid),
@@ -482,6 +486,11 @@ impl DomainService {
             };
         }
         are_answered
+    }
+
+    /// Returns whether a SID has no name only because controllers are silent, as far as the service says so.
+    fn is_silent_about(&self, sid: &Sid) -> bool {
+        self.source.tells_of_controllers() && locked(&self.names.by_sid).is_unsure(sid)
     }
 
     /// Returns whether each of these identities is of the kind of its number: the service may give users and groups each number as
@@ -495,8 +504,11 @@ impl DomainService {
         let mut named = self.names_of(&asked).into_iter();
         let kind = |(number, sid): (&Number, &Option<Sid>)| {
             sid.as_ref()?;
-            // A deleted identity has no kind.
             let named = named.next()?.ok()?;
+            // A deleted identity has no kind.
+            if named.is_none() && self.is_silent_about(sid.as_ref()?) {
+                return None;
+            }
             let is_group = matches!(number, Number::Gid(_));
             Some(named.is_some_and(|named| is_of_kind(named.kind, is_group)))
         };
@@ -530,9 +542,14 @@ impl DomainService {
             match (number, kind) {
                 (Number::Uid(uid), Some(true)) => drop(domain.know_uid(*uid, &sid)),
                 (Number::Gid(gid), Some(true)) => drop(domain.know_group(*gid, &sid)),
-                (Number::Uid(uid), _) => domain.know_shown(CallerNumber::User(*uid), &sid),
-                (Number::Gid(gid), _) => domain.know_shown(CallerNumber::Group(*gid), &sid),
-                (Number::Both(_), _) => {}
+                (Number::Uid(uid), Some(false)) => {
+                    domain.know_shown(CallerNumber::User(*uid), &sid);
+                }
+                (Number::Gid(gid), Some(false)) => {
+                    domain.know_shown(CallerNumber::Group(*gid), &sid);
+                }
+                // The next listing asks again.
+                (number, _) => locked(&self.names.by_number).age(&number_key(number)),
             }
         }
     }

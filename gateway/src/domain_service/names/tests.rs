@@ -85,15 +85,16 @@ fn owners_become_known_to_the_domain() {
     assert!(service.knows_owners(&asked) && !service.knows_owners(&[Number::Gid(7)]));
     // NFS asks in this way.
     service.sids_of(&asked);
-    assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
-    assert_eq!(domain.sid_of_group(3001), Some(group.clone()));
-    // The service has not said of which kinds they are.
-    assert_eq!((domain.uid(&alice), domain.gid(&group)), (None, None));
+    // The service has not said of which kinds they are, and will be asked again.
+    assert_eq!((domain.sid_of_user(3001), domain.sid_of_group(3001)), (None, None));
+    assert!(!service.knows_owners(&asked[..1]) && !service.knows_owners(&asked[1..2]));
     service.names.end_rests();
     service.keep(&alice, Some(named_as(1103, "LAB", "alice")));
     let sales = Named { kind: NamedKind::Group, ..named_as(1200, "LAB", "sales") };
     service.keep(&group, Some(sales));
     service.sids_of(&asked);
+    assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
+    assert_eq!(domain.sid_of_group(3001), Some(group.clone()));
     assert_eq!(domain.gid(&group), Some(3001));
     assert_eq!((domain.sid_of_user(7), domain.sid_of_user(8)), (None, None));
     assert_eq!(domain.uid(&alice), Some(3001));
