@@ -17,7 +17,7 @@ use gss_sys::Pool;
 use iobuf::ClientWork;
 use rdma_transport::channel::host_of;
 use vfs::acl::{Ace, Acl, Owner, Sid, Who};
-use vfs::{ANONYMOUS, Attr, Cred, Domain, NodeRef};
+use vfs::{ANONYMOUS, Attr, CallerNumber, Cred, Domain, NodeRef};
 
 use crate::domain_engine::Engine;
 use crate::dtyp::SecurityDescriptor;
@@ -104,8 +104,9 @@ async fn learn_numbers(
     (domain, engine): (&Domain, Arc<dyn Engine>),
     (mut uids, mut gids): Numbers,
 ) -> Result<(), Status> {
-    uids.retain(|uid| ![0, ANONYMOUS].contains(uid) && domain.sid_of_user(*uid).is_none());
-    gids.retain(|gid| ![0, ANONYMOUS].contains(gid) && domain.sid_of_group(*gid).is_none());
+    let is_open = |n: u32, number| ![0, ANONYMOUS].contains(&n) && !domain.is_settled(number);
+    uids.retain(|uid| is_open(*uid, CallerNumber::User(*uid)));
+    gids.retain(|gid| is_open(*gid, CallerNumber::Group(*gid)));
     if engine.knows_owners(&uids, &gids) {
         return Ok(());
     }

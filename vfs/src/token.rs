@@ -10,7 +10,7 @@
 //! *Memory.* Each logon allocates its token once; all its requests share it. A check asks no name service.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -91,6 +91,8 @@ struct Users {
     /// Identifiers of groups by numbers, and numbers by identifiers, where these are not made of RIDs.
     by_gid: HashMap<u32, Sid>,
     gids: HashMap<Sid, u32>,
+    /// Numbers with an identifier of which the service has not said whether it is of the number's kind.
+    open: HashSet<CallerNumber>,
     /// Names by identifiers.
     names: HashMap<Sid, String>,
     /// Identifiers of this domain by names in lower case, as Active Directory ignores case.
@@ -167,6 +169,7 @@ impl Domain {
                 users.uids.remove(&before);
             }
             users.uids.insert(sid.clone(), uid);
+            users.open.remove(&CallerNumber::User(uid));
         }
         self.callers.forget(CallerNumber::User(uid));
         // Users of other domains may have the same names.
@@ -193,6 +196,7 @@ impl Domain {
             users.uids.remove(&before);
         }
         users.uids.insert(sid.clone(), uid);
+        users.open.remove(&CallerNumber::User(uid));
         self.callers.forget(CallerNumber::User(uid));
         true
     }
@@ -216,25 +220,29 @@ impl Domain {
             users.gids.remove(&before);
         }
         users.gids.insert(sid.clone(), gid);
+        users.open.remove(&CallerNumber::Group(gid));
         self.callers.forget(CallerNumber::Group(gid));
         true
     }
 
-    /// Stores that owners of files with this number show this identity, which is not of the number's kind: a service may give users
-    /// and groups each number as uid and as gid. Entries of lists keep the identity.
-    pub fn know_shown(&self, number: CallerNumber, sid: &Sid) {
+    /// Stores that owners of files with this number show this identity, which is not of the number's kind, or may not be (`is_open`):
+    /// a service may give users and groups each number as uid and as gid. Entries of lists keep the identity.
+    pub fn know_shown(&self, number: CallerNumber, sid: &Sid, is_open: bool) {
         let mut users = writing(&self.users);
-        let Users { by_uid, by_gid, uids, gids, .. } = &mut *users;
+        let Users { by_uid, by_gid, uids, gids, open, .. } = &mut *users;
         let (by_number, numbers, n, most) = match number {
             CallerNumber::User(uid) => (by_uid, uids, uid, USERS_MAX),
             CallerNumber::Group(gid) => (by_gid, gids, gid, GROUPS_MAX),
         };
         let has_place = by_number.len() < most || by_number.contains_key(&n);
-        if ![0, ANONYMOUS].contains(&n)
-            && has_place
-            && let Some(before) = by_number.insert(n, sid.clone())
-        {
-            numbers.remove(&before);
+        if ![0, ANONYMOUS].contains(&n) && has_place {
+            if let Some(before) = by_number.insert(n, sid.clone()) {
+                numbers.remove(&before);
+            }
+            match is_open {
+                true => open.insert(number),
+                false => open.remove(&number),
+            };
         }
         self.callers.forget(number);
     }
@@ -257,7 +265,7 @@ impl Domain {
         self.callers.forget(number);
         match number {
             _ if !has_place => {}
-            _ if !is_of_kind => self.know_shown(number, sid),
+            _ if !is_of_kind => self.know_shown(number, sid, false),
             CallerNumber::User(uid) => drop(self.know_uid(uid, sid)),
             CallerNumber::Group(gid) => drop(self.know_group(gid, sid)),
         }
@@ -352,14 +360,20 @@ impl Domain {
         if numbers.is_empty() { None } else { self.callers.ask(from, numbers) }
     }
 
+    /// Returns whether the identity of a number is known, and whether that is a user or a group.
+    pub fn is_settled(&self, number: CallerNumber) -> bool {
+        let has_sid = match number {
+            CallerNumber::User(uid) => self.sid_of_user(uid).is_some(),
+            CallerNumber::Group(gid) => self.sid_of_group(gid).is_some(),
+        };
+        has_sid && !reading(&self.users).open.contains(&number)
+    }
+
     /// Returns the numbers among these whose identity is unknown and about which the gateway keeps no answer that counts.
     pub fn unanswered(&self, numbers: impl IntoIterator<Item = CallerNumber>) -> Vec<CallerNumber> {
         let now = Instant::now();
-        let has_sid = |number: &CallerNumber| match number {
-            CallerNumber::User(uid) => self.sid_of_user(*uid).is_some(),
-            CallerNumber::Group(gid) => self.sid_of_group(*gid).is_some(),
-        };
-        let is_open = |number: &CallerNumber| !has_sid(number) && !self.callers.has(*number, now);
+        let is_open =
+            |number: &CallerNumber| !self.is_settled(*number) && !self.callers.has(*number, now);
         numbers.into_iter().filter(is_open).collect()
     }
 

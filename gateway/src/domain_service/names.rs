@@ -542,14 +542,17 @@ impl DomainService {
             match (number, kind) {
                 (Number::Uid(uid), Some(true)) => drop(domain.know_uid(*uid, &sid)),
                 (Number::Gid(gid), Some(true)) => drop(domain.know_group(*gid, &sid)),
-                (Number::Uid(uid), Some(false)) => {
-                    domain.know_shown(CallerNumber::User(*uid), &sid);
+                (Number::Uid(uid), _) => {
+                    domain.know_shown(CallerNumber::User(*uid), &sid, kind.is_none());
                 }
-                (Number::Gid(gid), Some(false)) => {
-                    domain.know_shown(CallerNumber::Group(*gid), &sid);
+                (Number::Gid(gid), _) => {
+                    domain.know_shown(CallerNumber::Group(*gid), &sid, kind.is_none());
                 }
+                (Number::Both(_), _) => {}
+            }
+            if kind.is_none() {
                 // The next listing asks again.
-                (number, _) => locked(&self.names.by_number).age(&number_key(number)),
+                locked(&self.names.by_number).age(&number_key(number));
             }
         }
     }

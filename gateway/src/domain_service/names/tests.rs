@@ -86,7 +86,13 @@ fn owners_become_known_to_the_domain() {
     // NFS asks in this way.
     service.sids_of(&asked);
     // The service has not said of which kinds they are, and will be asked again.
-    assert_eq!((domain.sid_of_user(3001), domain.sid_of_group(3001)), (None, None));
+    assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
+    assert_eq!((domain.uid(&alice), domain.gid(&group)), (None, None));
+    let of_alice = CallerNumber::User(3001);
+    assert_eq!(
+        (domain.is_settled(of_alice), domain.unanswered([of_alice])),
+        (false, vec![of_alice])
+    );
     assert!(!service.knows_owners(&asked[..1]) && !service.knows_owners(&asked[1..2]));
     service.names.end_rests();
     service.keep(&alice, Some(named_as(1103, "LAB", "alice")));
@@ -95,7 +101,7 @@ fn owners_become_known_to_the_domain() {
     service.sids_of(&asked);
     assert_eq!(domain.sid_of_user(3001), Some(alice.clone()));
     assert_eq!(domain.sid_of_group(3001), Some(group.clone()));
-    assert_eq!(domain.gid(&group), Some(3001));
+    assert_eq!((domain.gid(&group), domain.is_settled(of_alice)), (Some(3001), true));
     assert_eq!((domain.sid_of_user(7), domain.sid_of_user(8)), (None, None));
     assert_eq!(domain.uid(&alice), Some(3001));
     // Other owners are not asked about at once after silence.
