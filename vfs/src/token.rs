@@ -225,8 +225,8 @@ impl Domain {
         true
     }
 
-    /// Stores that owners of files with this number show this identity, which is not of the number's kind, or may not be (`is_open`):
-    /// a service may give users and groups each number as uid and as gid. Entries of lists keep the identity.
+    /// Stores that owners of files with this number show this identity, which is not of the number's kind, or may not be
+    /// (`is_open`): a service may give users and groups each number as uid and as gid. Entries of lists keep the identity.
     pub fn know_shown(&self, number: CallerNumber, sid: &Sid, is_open: bool) {
         let mut users = writing(&self.users);
         let Users { by_uid, by_gid, uids, gids, open, .. } = &mut *users;
