@@ -608,6 +608,12 @@ mod tests {
         }
         assert!(full.find_for_logon("user-0", KEEP, now).is_none());
         assert!(full.must_look_up("user-0", Look::Unknown, now));
+        let later = after(t, 1_000_000);
+        assert_eq!(
+            full.oldest(2 * USERS_MAX, later).len(),
+            USERS_MAX + 1,
+            "it is asked about, too"
+        );
         // Its next answer is compared with the last one.
         for (user, change) in [
             (Some(dana("one", &[7])), Change::None),

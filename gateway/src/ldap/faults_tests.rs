@@ -487,6 +487,32 @@ fn settings_may_name_users_who_cannot_log_on() {
     }
 }
 
+/// The host's user of the name is not the one that is meant, and one who may not log on needs no groups to be refused.
+#[test]
+fn loaded_server_hides_neither_names_nor_locks() {
+    let disabled: [(&str, &[u8]); 5] = [
+        ("uid", b"dana"),
+        ("uidNumber", b"5001"),
+        ("gidNumber", b"5000"),
+        ("sambaNTPassword", HASH),
+        ("sambaAcctFlags", b"[UD]"),
+    ];
+    for code in [3, 11] {
+        let loaded = directory(vec![serve(limit("dana", code))]);
+        let why = loaded.user_for_settings("dana").unwrap_err();
+        assert!(matches!(why, Unresolved::Unusable(_)), "{why}");
+        locked(&loaded.cache).add_earlier((vec![earlier("dana")], Vec::new()));
+        assert_eq!(loaded.user_for_settings("dana").unwrap().unwrap().uid, 5001);
+
+        let user = [entry_of(2, "uid=dana,o=lab", &disabled), done(2, 0)].concat();
+        let locks = Double::Ends(vec![bound(0), user, done(3, code)]);
+        let locks = directory(vec![serve(locks)]);
+        locked(&locks.cache).add_earlier((vec![earlier("dana")], Vec::new()));
+        assert_eq!(locks.look_up("dana"), LookedUp::Answered);
+        assert!(!knows_dana(&locks), "its sessions end");
+    }
+}
+
 /// Returns the directory of a configuration with this server, below the folder.
 fn of_settings(state: &std::path::Path, base: &str) -> Arc<Ldap> {
     let gone = LdapServer { tls: false, host: "127.0.0.1".into(), port: 1 };
