@@ -58,8 +58,9 @@ fn refused(seen: &Seen, of: &domain_sys::Details, status: &str) -> String {
     let (by, domain_sys::Details { machine, domain, .. }) = (seen.by, of);
     format!(
         "the domain {domain} does not accept the account `{machine}$` of this machine ({status}): it was deleted, disabled or got \
-         another password. Passwords of the domain are refused, and users whom {by} has not cached cannot log on; join again by \
-         `net ads join -U Administrator`, make the keytab anew, and restart winbindd"
+         another password. Passwords of the domain are refused, and users whom {by} has not cached cannot log on. Enable it in \
+         the directory, or join again by `net ads join -U Administrator`, restart winbindd, and only then make the keytab anew, \
+         which other gateways of this account need a copy of"
     )
 }
 
@@ -245,7 +246,9 @@ mod tests {
         let why = refused(&seen_by("winbind", None), &gw, "NT_STATUS_ACCESS_DENIED");
         assert!(why.starts_with("the domain LAB does not accept the account `GW$`"), "{why}");
         assert!(
-            why.contains("(NT_STATUS_ACCESS_DENIED)") && why.contains("`net ads join"),
+            ["(NT_STATUS_ACCESS_DENIED)", "Enable it", "`net ads join", "other gateways"]
+                .iter()
+                .all(|text| why.contains(text)),
             "{why}"
         );
         let mut settings = settings(Ntlm::On, true);
