@@ -714,13 +714,9 @@ impl DomainService {
         };
         // The numbers may come from the directory, and then need a controller. The others are good without its answer.
         let answer = answer.and_then(|numbers| {
-            let needs_controller = numbers.contains(&None) && self.source.tells_of_controllers();
-            let is_sure = match needs_controller {
-                true => {
-                    self.is_controller_there(asker, ANSWER_MAX.saturating_sub(began.elapsed()))?
-                }
-                false => !numbers.contains(&None),
-            };
+            let rest = ANSWER_MAX.saturating_sub(began.elapsed());
+            let is_sure = !numbers.contains(&None)
+                || self.source.tells_of_controllers() && self.is_controller_there(asker, rest)?;
             Ok((numbers, is_sure))
         });
         let are_own: Vec<bool> =

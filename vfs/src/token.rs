@@ -99,6 +99,13 @@ struct Users {
     by_name: HashMap<String, Sid>,
 }
 
+/// Removes the number of an identity that another one has now. The identity may have a further number, which stays.
+fn forget_number(numbers: &mut HashMap<Sid, u32>, sid: &Sid, number: u32) {
+    if numbers.get(sid) == Some(&number) {
+        numbers.remove(sid);
+    }
+}
+
 impl Users {
     /// Stores a name. A name belongs to the user with the latest ticket: an account may be renamed, and another one made anew.
     fn name(&mut self, sid: &Sid, name: &str, is_of_domain: bool) {
@@ -166,7 +173,7 @@ impl Domain {
         let mut users = writing(&self.users);
         if !has_number && (users.by_uid.len() < USERS_MAX || users.by_uid.contains_key(&uid)) {
             if let Some(before) = users.by_uid.insert(uid, sid.clone()) {
-                users.uids.remove(&before);
+                forget_number(&mut users.uids, &before, uid);
             }
             users.uids.insert(sid.clone(), uid);
             users.open.remove(&CallerNumber::User(uid));
@@ -193,7 +200,7 @@ impl Domain {
             return false;
         }
         if let Some(before) = users.by_uid.insert(uid, sid.clone()) {
-            users.uids.remove(&before);
+            forget_number(&mut users.uids, &before, uid);
         }
         users.uids.insert(sid.clone(), uid);
         users.open.remove(&CallerNumber::User(uid));
@@ -217,7 +224,7 @@ impl Domain {
             return false;
         }
         if let Some(before) = users.by_gid.insert(gid, sid.clone()) {
-            users.gids.remove(&before);
+            forget_number(&mut users.gids, &before, gid);
         }
         users.gids.insert(sid.clone(), gid);
         users.open.remove(&CallerNumber::Group(gid));
@@ -237,7 +244,7 @@ impl Domain {
         let has_place = by_number.len() < most || by_number.contains_key(&n);
         if ![0, ANONYMOUS].contains(&n) && has_place {
             if let Some(before) = by_number.insert(n, sid.clone()) {
-                numbers.remove(&before);
+                forget_number(numbers, &before, n);
             }
             match is_open {
                 true => open.insert(number),

@@ -56,10 +56,6 @@ fn number(number: &CallerNumber) -> Number {
     }
 }
 
-fn asked_as(numbers: &[CallerNumber]) -> Vec<Number> {
-    numbers.iter().map(number).collect()
-}
-
 fn is_of_domain(sid: &Sid) -> bool {
     sid.authority() == 5 && sid.subs().first() == Some(&21)
 }
@@ -115,8 +111,8 @@ impl DomainService {
     }
 
     fn ask_callers(self: &Arc<Self>, domain: &Domain, numbers: Vec<CallerNumber>) {
-        let asked = asked_as(&numbers);
-        let began = Instant::now();
+        let all: Vec<Number> = numbers.iter().map(number).collect();
+        let (asked, began) = (all.clone(), Instant::now());
         let answer = self
             .ask_owners(ANSWER_MAX, move |context| context.sids_of(&asked, began + QUESTIONS_TIME));
         let Ok(sids) = answer else { return };
@@ -134,7 +130,7 @@ impl DomainService {
         };
         // The service of a controller gives users of the host SIDs of their numbers.
         let sids: Vec<_> = sids.into_iter().map(|sid| sid.filter(is_of_domain)).collect();
-        let kinds = self.kinds(&asked_as(&numbers), &sids);
+        let kinds = self.kinds(&all, &sids);
         let answers = sids.into_iter().zip(kinds).map(|(sid, kind)| Some((sid?, kind))).collect();
         keep(domain, &numbers, answers, is_sure, Instant::now());
     }

@@ -659,6 +659,13 @@ fn numbers_of_other_kind_are_only_shown() {
         let member =
             cred(1000, &[], ticket(&domain, "S-1-5-21-1-2-3-1103", &["S-1-5-21-1-2-3-1200"]));
         assert_eq!(kept.allowed(&member, OWNER) & mask::READ_DATA, 0, "{number:?}");
+        // The number may get another identity, of which it is not the only one.
+        let other = sid("S-1-5-21-1-2-3-1201");
+        assert!(domain.know_uid(7001, &other) && domain.know_group(7001, &other));
+        for shown in [&other, &it] {
+            domain.know_caller(number, shown, false);
+        }
+        assert_eq!((domain.uid(&other), domain.gid(&other)), (Some(7001), Some(7001)));
         // The kind may be known later.
         match number {
             CallerNumber::User(_) => assert!(domain.know_uid(3001, &it)),
